@@ -110,6 +110,7 @@ def summary(run: Run) -> dict[str, Any]:
         **_memory(run),
         **(model_figures(run, times, step_time, seconds, reduced) if scenario.model else {}),
         **(run.numerics or {}),
+        **({} if run.outer is None else {"outer": run.outer.facts()}),
         "wall_s": run.wall_s,
         "events": run.events,
     }

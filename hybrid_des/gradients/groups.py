@@ -8,7 +8,7 @@ ring reduce-scatter takes the place of the all-reduce, and an all-gather of 16-b
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate
 from typing import NamedTuple
@@ -167,6 +167,23 @@ def replica_groups(
                 if gradients.pad:
                     buckets = padded(buckets, len(holders[0][0]))
                 found += [ReplicaGroup(stage, part, ranks, chunks, buckets) for ranks, chunks in holders]
+    return found
+
+
+def in_groups(groups: Sequence[ReplicaGroup], layout: Layout, count: int) -> list[ReplicaGroup]:
+    """Replica groups divided among `count` groups of consecutive replicas; those of one rank have nothing to reduce."""
+    if count == 1:
+        return list(groups)
+    replica, each = layout.along("data"), layout.sizes["data"] // count
+    found = []
+    for group in groups:
+        members: dict[int, list[int]] = {}
+        for place, rank in enumerate(group.ranks):
+            members.setdefault(int(replica[rank]) // each, []).append(place)
+        for places in members.values():
+            if len(places) > 1:
+                ranks, chunks = (tuple(of[place] for place in places) for of in (group.ranks, group.chunks))
+                found.append(replace(group, ranks=ranks, chunks=chunks))
     return found
 
 

@@ -26,6 +26,7 @@ from hybrid_des.numerics.layers import (
     layers_of_stages,
     loss_and_gradient,
 )
+from hybrid_des.numerics.outer import OuterSettings, OuterStep
 from hybrid_des.pipeline.op import TARGET, Op
 from hybrid_des.pipeline.plan import Plan
 
@@ -34,21 +35,26 @@ class Training:
     """Model, data and progress (losses, accuracies and errors so far) of a run.
 
     The plan gives the numbers of stages and micro-batches, the seed initial weights, data and sample order;
-    `replica_samples` is the number of samples per replica and step.
+    `replica_samples` is the number of samples per replica and step. With `outer`, groups of replicas train by
+    themselves between two exchanges; errors and accuracies are those of the first group.
 
     Raises:
         UsageError: there are fewer layers than stages, or the task needs a library that is not installed.
     """
 
-    def __init__(self, settings: TrainingSettings, plan: Plan, replicas: int, seed: int) -> None:
+    def __init__(
+        self, settings: TrainingSettings, plan: Plan, replicas: int, seed: int, outer: OuterSettings | None = None
+    ) -> None:
         self.settings = settings
         self.plan = plan
         self.replicas = replicas
+        self.together = replicas // (outer.groups if outer else 1)
+        self.outer = OuterStep(outer) if outer else None
         self.replica_samples = plan.microbatches * settings.batch
         self._layers = layers_of_stages(settings, plan.stages)
         self._seed = seed
         self.data = Data(settings.task, seed, settings.float_type)
-        self.progress = TrainingProgress(self, copies=replicas * len(plan.paths))
+        self.progress = TrainingProgress(self, copies=self.together * len(plan.paths))
 
     @property
     def parameters(self) -> tuple[int, ...]:
@@ -80,9 +86,9 @@ class Training:
         return self.data.stream(start, start + batch)
 
     def global_batch(self, step: int) -> Samples:
-        """All samples of a step, in order."""
-        size = self.replicas * self.replica_samples
-        return self.data.stream(step * size, (step + 1) * size)
+        """All samples of a step, in order; of the first group, if there are several."""
+        first = step * self.replicas * self.replica_samples
+        return self.data.stream(first, first + self.together * self.replica_samples)
 
 
 @dataclass
@@ -199,6 +205,8 @@ class Worker:
         self._deferred: dict[tuple[int, int], Kept] = {}  # between the input and the weight gradient
         self._handed: dict[tuple[bool, int, int], Array] = {}  # between stages on this GPU, without a message
         self.held: set[tuple[int, int]] = set()
+        if training.outer is not None:
+            training.outer.join(self, replica // training.together)
 
     def run(self, step: int, op: Op, payload: Array | None) -> Array | None:
         """Run one op on the payload of its message.
@@ -257,13 +265,18 @@ class Worker:
         """
         for stage, state in self.stages.items():
             self._check_complete(step, stage)
-            state.gradient /= self._training.replicas
-            self._training.progress.before(step, stage, state)
+            state.gradient /= self._training.together
+            first = self.replica < self._training.together
+            if first:
+                self._training.progress.before(step, stage, state)
             with np.errstate(all="ignore"):
                 self._optimizers[stage].update(state.weights, state.gradient)
             self._check_finite(step, stage, "a weight", state.weights)
-            self._training.progress.after(step, stage, state)
+            if first:
+                self._training.progress.after(step, stage, state)
             state.gradient[:] = 0
+        if self._training.outer is not None:
+            self._training.outer.learned(step)
 
     def _check_complete(self, step: int, stage: int) -> None:
         self._check_finite(step, stage, "the gradient", self.stages[stage].gradient)

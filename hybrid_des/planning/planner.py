@@ -6,13 +6,15 @@ from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
+from hybrid_des.collectives import codecs
 from hybrid_des.errors import UsageError
 from hybrid_des.folding.times import CollectiveTimes
-from hybrid_des.gradients.groups import Reductions, ReplicaGroup, replica_groups
+from hybrid_des.gradients.groups import Reductions, ReplicaGroup, in_groups, replica_groups
 from hybrid_des.layout import Layout
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.rate import idle_time
 from hybrid_des.network.symmetry import Groups
+from hybrid_des.numerics.outer import OuterSettings
 from hybrid_des.numerics.training import Training, Worker
 from hybrid_des.pipeline import Plan, PlanRequest, schedules
 from hybrid_des.pipeline.order_csv import OrderFile, read_order
@@ -25,6 +27,7 @@ from hybrid_des.planning.program import GivenPrograms, OverlapSlowdown, Program
 from hybrid_des.planning.wiring import fabric_of, times_of
 from hybrid_des.reading import read_text
 from hybrid_des.scenario import Scenario, Schedule, Source, load
+from hybrid_des.scenario.sections.outer import Outer, outer_groups
 from hybrid_des.workload.costs import CostBasis, Costs, RankCosts
 from hybrid_des.workload.durations import Durations
 from hybrid_des.workload.stages import costs_of, costs_per_rank
@@ -101,7 +104,7 @@ def parts_of(
     plan = plan or build_plan(scenario.schedule, layout, ranks, fabric)
     plan.check()
     if training is None and numerics is not None:
-        training = Training(numerics.settings, plan, scenario.parallel.data, scenario.seed)
+        training = Training(numerics.settings, plan, scenario.parallel.data, scenario.seed, _outer(scenario))
     workers = training.workers_of(layout) if training else {}
     counted = training and scenario.workload and "parameters" not in scenario.workload.model_fields_set
     costs = costs_of(ranks, plan, training.parameters if training and counted else None)
@@ -112,6 +115,7 @@ def parts_of(
         groups = replica_groups(
             plan, layout, costs.parts, gradients, keep_empty=numerics is not None, tensors=costs.tensors
         )
+        groups = in_groups(groups, layout, outer_groups(scenario))
     reductions = Reductions(gradients, groups, times, sharded=sharded)
     fsdp = _layered(scenario, plan, costs, times) if scenario.fsdp else None
     traffic = tensor_traffic(scenario, plan, costs, fabric, groups)
@@ -162,6 +166,25 @@ def parts_of_traces(scenario: Scenario, traces: GivenTraces, fabric: Fabric | No
     """The parts of a scenario whose programs are execution traces."""
     parts = parts_of_programs(scenario, traces.programs, fabric=fabric)
     return replace(parts, given=traces.groups(parts.times))
+
+
+def _outer(scenario: Scenario) -> OuterSettings | None:
+    """How groups of replicas exchange what they have learned; None if all replicas learn together."""
+    groups, gradients = outer_groups(scenario), scenario.gradients
+    if groups == 1:
+        return None
+    outer = gradients.outer or Outer()
+    codec = codecs.find(outer.codec).build()
+    return OuterSettings(
+        groups,
+        gradients.every,
+        outer.fragments,
+        outer.overlap,
+        learning_rate=float(outer.learning_rate),
+        momentum=float(outer.momentum),
+        mixing=float(outer.mixing),
+        sent=lambda change: codec.decode(codec.encode(change)),
+    )
 
 
 def parts_of_programs(

@@ -11,6 +11,7 @@ from hybrid_des.errors import UsageError
 from hybrid_des.folding.times import CollectiveTimes
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import Fabric, LinksByOwner, LinkSpec, Route, placed
+from hybrid_des.network.sites import across_sites
 from hybrid_des.scenario import Cluster, Parallel, Scenario, Source, load
 from hybrid_des.scenario.sections.perturbations import Slow
 from hybrid_des.scenario.sections.training import Efficiency
@@ -75,6 +76,8 @@ def wired(cluster: Cluster, efficiency: Efficiency | None, slow: Sequence[Slow])
         fabric = replace(fabric, links=_reached(fabric.links, *shares), reached=shares)
     if slow:
         fabric = slowed(fabric, slow)
+    if len(cluster.sites) > 1 and cluster.wan is not None:
+        fabric = across_sites(fabric, cluster.site_of, cluster.wan.port)
     return fabric if cluster.placement == range(cluster.gpus) else placed(fabric, cluster.placement)
 
 

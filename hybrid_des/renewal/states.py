@@ -146,7 +146,7 @@ class Steps:
     def _run(self, mapping: dict[str, Any]) -> int:
         scenario = scenario_from(mapping, mapping["name"])
         done = run(scenario)
-        time = round(Fraction(done.duration, scenario.steps))
+        time = round(Fraction(done.duration, scenario.steps) if done.outer is None else done.outer.step)
         if not time:
             raise ScenarioError([f"{self.scenario.name}: its training step takes no time; weeks of it have no goodput"])
         return time

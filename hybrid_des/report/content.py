@@ -339,8 +339,25 @@ def _resources(facts: Mapping[str, Any]) -> list[Fact]:
         Fact("micro-batches in flight", _few([f"{value:g}" for value in in_flight])),
         *_reduction(facts),
         Fact("sent", sent),
+        *_outer(facts),
         *_training(facts),
         Fact("real time", time, weight="dim"),
+    ]
+
+
+def _outer(facts: Mapping[str, Any]) -> list[Fact]:
+    """The exchange between groups of replicas, if they seldom talk."""
+    outer = facts.get("outer")
+    if outer is None:
+        return []
+    takes, waits = format_seconds(outer["exchange_s"]), format_seconds(outer["exposed_s"])
+    parts = f" in {outer['fragments']} fragments" if outer["fragments"] > 1 else ""
+    sent = f"{format_bytes(outer['bytes_exchange'])} by {outer['algorithm']} in {outer['codec']}{parts}"
+    mean, used = format_seconds(outer["mean_step_s"]), f"{outer['utilisation']:.1%}"
+    return [
+        Fact("groups of replicas", f"{outer['groups']}, each with its own weights; the step above is that of one"),
+        Fact("exchange", f"every {outer['every']} steps: {takes}, {waits} of it waited for; {sent}"),
+        Fact("step with its exchanges", f"{mean}, {used} of it training"),
     ]
 
 

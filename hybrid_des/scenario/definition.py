@@ -18,6 +18,7 @@ from hybrid_des.scenario.problem import Problem, Problems, misfit
 from hybrid_des.scenario.sections.background import Background, misfits_of_background
 from hybrid_des.scenario.sections.cluster import QUANTISED, WITHOUT_PRIORITIES, Cluster
 from hybrid_des.scenario.sections.faults import FaultsOrNone, misfits_of_faults
+from hybrid_des.scenario.sections.outer import misfits_of_outer, misfits_of_sites
 from hybrid_des.scenario.sections.perturbations import AllJitter, AllSlow, misfits_of_jitter, misfits_of_slow
 from hybrid_des.scenario.sections.training import (
     Efficiency,
@@ -351,6 +352,12 @@ def _background_fits(scenario: Scenario) -> Iterator[Problem]:
     yield from misfits_of_background(scenario.background, scenario.cluster)
 
 
+def _outer_fits(scenario: Scenario) -> Iterator[Problem]:
+    """Sites divide the nodes, and groups of replicas, each at one site, the replicas."""
+    problems = list(misfits_of_sites(scenario.cluster))
+    yield from problems or misfits_of_outer(scenario)
+
+
 def _faults_fit(scenario: Scenario) -> Iterator[Problem]:
     if scenario.faults is not None:
         yield from misfits_of_faults(scenario.faults, scenario.cluster, scenario.parallel)
@@ -359,5 +366,5 @@ def _faults_fit(scenario: Scenario) -> Iterator[Problem]:
 _CHECKS = (
     _ranks_fit, _fold_fits, _costs_are_given_once, _batch_fits, _model_divides, _sharding_fits, _options_are_read,
     _wiring_exists, excesses, _schedule_is_one, _trace_fits, _chunks_fit, _errors_exist, _workload_fits,
-    _layers_fit, _perturbations_fit, _faults_fit, _priorities_are_read, _background_fits,
+    _layers_fit, _perturbations_fit, _faults_fit, _priorities_are_read, _background_fits, _outer_fits,
 )  # fmt: skip

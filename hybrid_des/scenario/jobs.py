@@ -26,42 +26,23 @@ from pydantic import ValidationError
 
 from hybrid_des.errors import ScenarioError
 from hybrid_des.network.fabric import ClusterSpec
-from hybrid_des.options import MOST, Reads, Section, Time, choice, describe, whole
+from hybrid_des.options import Section, Time, choice, describe, whole
 from hybrid_des.scenario.composition import with_base
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, document_of, misnamed, scenario_of
 from hybrid_des.scenario.problem import problems_in, unknown_key
 from hybrid_des.scenario.sections.background import Background, misfits_of_background
 from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES, Cluster, Priority
+from hybrid_des.scenario.sections.values import Numbers
 from hybrid_des.scenario.strict_yaml import Document, KeyPath
 from hybrid_des.units import to_picoseconds
 
 OWN = ("version", "name", "description", "cluster", "jobs", "background", "placement", "seed", "slow", "efficiency")
 OF_FILES = ("sweep", "plot", "search")  # of a job's own file; not read
 PLACEMENTS = ("packed", "spread", "random")
-_RANGE = re.compile(r"\s*(\d{1,8})\s*-\s*(\d{1,8})\s*")
 _NAME = re.compile(r"[A-Za-z0-9][\w-]{0,63}")
 
 
-def _numbers(value: Any) -> tuple[int, ...]:
-    """Read numbers such as 3, 0-7 or [0-3, 8]."""
-    found: list[int] = []
-    for item in value if isinstance(value, list | tuple) else [value]:
-        match = _RANGE.fullmatch(item) if isinstance(item, str) else None
-        if match:
-            first, last = map(int, match.groups())
-            if last < first or last > MOST:
-                raise ValueError(f"expected a range such as 0-7, found {describe(item)}")
-            found += range(first, last + 1)
-        else:
-            found.append(whole(0, MOST).read(item))
-    if len(set(found)) < len(found):
-        raise ValueError(f"{next(one for one in found if found.count(one) > 1)} is given twice")
-    return tuple(found)
-
-
-_SCHEMA = {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "array"}], "examples": ["0-7"]}
-Numbers = Annotated[tuple[int, ...], Reads(_numbers, _SCHEMA)]
 Placement = Annotated[str, choice(*PLACEMENTS)]
 
 

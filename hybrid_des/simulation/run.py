@@ -8,7 +8,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from math import inf
@@ -32,10 +32,12 @@ from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.planning.program import table_of
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import Scenario
+from hybrid_des.scenario.sections.outer import outer_groups
 from hybrid_des.simulation.background import Traffic
 from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
 from hybrid_des.simulation.jobs import Job, Repetition, started
 from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
+from hybrid_des.simulation.outer import Period, alike, inner_of, period_of
 from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.timeline import Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_seconds
@@ -181,6 +183,7 @@ class Run:
         tensor_delay: picoseconds by which a step may be longer than with replayed collectives.
         fold: maps other ranks to the simulated ones; None if all are simulated.
         unfolded: why replicas were not folded, if they were meant to be.
+        outer: with `gradients.every`, what the exchange between groups of replicas costs; the run is a group's.
     """
 
     scenario: Scenario
@@ -212,6 +215,7 @@ class Run:
     tensor_delay: int = 0
     fold: Fold | None = None
     unfolded: str = ""
+    outer: Period | None = None
 
     @property
     def peak_activations(self) -> list[Fraction]:
@@ -284,6 +288,9 @@ def run(
         Refusal: the schedule or topology does not support these sizes.
     """
     began = time.perf_counter()
+    seldom = scenario.gradients.every > 1
+    if seldom and not any((plan, fabric, training, retime, trace, parts, order, scenario.numerics)):
+        return _of_groups(scenario, scratch, watch)
     with _unit_asked_for(scenario):
         parts = planned = parts or parts_of(scenario, plan, fabric, training)
 
@@ -301,7 +308,23 @@ def run(
     job = folded.outcome
     _check_memory(job)
     end = int(job.recorder.steps.table()["end"].max()) if scenario.background else job.transport.env.now
-    return _run_of(folded, end, began, trace)
+    found = _run_of(folded, end, began, trace)
+    return replace(found, outer=_period(scenario, found)) if seldom and scenario.numerics else found
+
+
+def _of_groups(scenario: Scenario, scratch: Path | None, watch: Watch | None) -> Run:
+    """The inner step of one group of replicas, the slowest, with what the exchange between all groups costs."""
+    numbers = range(1 if alike(scenario) else outer_groups(scenario))
+    runs = (run(inner_of(scenario, number), scratch=scratch, watch=watch) for number in numbers)
+    slowest = max(runs, key=lambda one: one.duration)
+    return replace(slowest, outer=_period(scenario, slowest))
+
+
+def _period(scenario: Scenario, inner: Run) -> Period:
+    rows = inner.timeline.steps
+    ends = [int(rows["end"][rows["step"] == step].max()) for step in range(inner.scenario.steps)]
+    steps = [end - before for before, end in zip([0, *ends], ends, strict=False)]
+    return period_of(scenario, inner.plan, inner.costs.parts, steps)
 
 
 def _traffic_of(scenario: Scenario, links: Links) -> Traffic:
@@ -424,6 +447,7 @@ def _run_of(folded: Folded[Job], duration: int, began: float, trace: Causes | No
         tensor_delay=parts.traffic.delay(parts.fabric, transport, scenario.steps) if parts.traffic.disturbed else 0,
         fold=fold,
         unfolded=reason,
+        outer=None,
     )
 
 

@@ -167,6 +167,7 @@ def test_the_schema_requires_only_keys_without_a_default():
         "Latent": ["key_value", "nope", "rope", "value"],
         "SystemNoise": ["period", "detour"],
         "Background": ["from", "to", "rate"],
+        "Site": ["nodes"],
     }
     pipeline = {"required": ["pipeline"], "properties": {"pipeline": {"minimum": 2}}}
     assert schema["else"] == {

@@ -32,7 +32,7 @@ from hybrid_des.options import (
     quantity,
     whole,
 )
-from hybrid_des.scenario.sections.values import Plugins, PluginSection, TopologyName
+from hybrid_des.scenario.sections.values import Numbers, Plugins, PluginSection, TopologyName
 
 NODES = "nodes"
 WITHOUT_PRIORITIES = {"priority": "fifo", "priority-fair": "fair"}  # what these are if all priorities are equal
@@ -153,6 +153,13 @@ Nodes = Annotated[
 ]
 
 
+class Site(Section):
+    """A data center."""
+
+    nodes: Numbers
+    """Its nodes, by number: 0-63, or a list."""
+
+
 Priority = Annotated[int, whole(0, MOST_URGENT)]
 
 
@@ -208,6 +215,10 @@ class Cluster(PluginSection):
 
     priority: one at a time, of those that wait the most urgent first; priority-fair: all concurrently, the most urgent
     ones before all others, which they preempt."""
+    sites: tuple[Site, ...] = ()
+    """Data centers that divide the nodes; one is the same as none."""
+    wan: LinkFigures | None = None
+    """The link from each site to each other, per direction, which all traffic between the two shares."""
     priorities: Priorities = Field(default_factory=Priorities)
     """With `priority` and `priority-fair`: how urgent messages are by purpose."""
 
@@ -228,6 +239,15 @@ class Cluster(PluginSection):
     def spec(self) -> ClusterSpec:
         """The view of the cluster that topologies get."""
         return ClusterSpec(tuple(node for kind in self.kinds for node in (kind.spec,) * kind.count))
+
+    @cached_property
+    def site_of(self) -> Sequence[int]:
+        """The site of each node; all are at one, if there are none."""
+        found = [0] * len(self.spec.nodes)
+        for number, site in enumerate(self.sites):
+            for node in site.nodes:
+                found[node] = number
+        return found
 
     @property
     def unit_question(self) -> str:

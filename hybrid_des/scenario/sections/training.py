@@ -37,6 +37,7 @@ from hybrid_des.pipeline.order_csv import OrderFile
 from hybrid_des.pipeline.plan import WEIGHT_SHARE
 from hybrid_des.registry import Entry
 from hybrid_des.scenario.problem import Problem, misfit
+from hybrid_des.scenario.sections.outer import Outer
 from hybrid_des.scenario.sections.values import (
     AlgorithmName,
     BucketSize,
@@ -213,6 +214,10 @@ class Gradients(PluginSection):
     """Whether a bucket is reduced as soon as its last weight gradient is ready."""
     pad: Flag = False
     """Whether buckets are filled up to a multiple of the group's size, as by Megatron's distributed optimizer."""
+    every: Count = 1
+    """Steps between two exchanges of groups of replicas (`outer`); 1: all replicas are reduced in every step."""
+    outer: Outer | None = None
+    """The exchange, with `every`."""
     error_feedback: Flag = False
     """With numerics: whether the error of a lossy codec is kept and sent in the next step."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -22,7 +23,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from hybrid_des import jitter
-from hybrid_des.collectives import algorithms, codecs
+from hybrid_des.collectives import algorithms, all_reduce_names, codecs
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.models import catalogue, kinds
 from hybrid_des.models.layer import MODULES, RULES
@@ -190,6 +191,7 @@ Recompute = Annotated[str | tuple[str, ...], Reads(_recompute, _RECOMPUTE)]
 TopologyName = Annotated[str, _one_of(topologies.names), _offer(topologies.names)]
 ScheduleName = Annotated[str, _one_of(schedules.names), _offer(schedules.names)]
 AlgorithmName = Annotated[str, _one_of(algorithms), _offer(algorithms)]
+AllReduceName = Annotated[str, _one_of(all_reduce_names), _offer(all_reduce_names)]
 CodecName = Annotated[str, _one_of(codecs.names), _offer(codecs.names)]
 ModelKindName = Annotated[str, _one_of(kinds.names), _offer(kinds.names)]
 PublishedName = Annotated[str, _one_of(catalogue.names), _offer(catalogue.names)]
@@ -205,6 +207,30 @@ RankShares = Annotated[Fraction | tuple[Fraction, ...], Reads(_shares, per_rank(
 File = Annotated[Path | None, Reads(_path, {"type": "string"}), NamesFile()]
 ORDER_SCHEMA = {"type": "array", "items": {"enum": [*AXES, CONTEXT]}, "minItems": 3, "maxItems": 4, "uniqueItems": True}
 Order = Annotated[tuple[str, ...], Reads(_order, ORDER_SCHEMA)]
+
+
+_RANGE = re.compile(r"\s*(\d{1,8})\s*-\s*(\d{1,8})\s*")
+
+
+def _numbers(value: Any) -> tuple[int, ...]:
+    """Read numbers such as 3, 0-7 or [0-3, 8]."""
+    found: list[int] = []
+    for item in value if isinstance(value, list | tuple) else [value]:
+        match = _RANGE.fullmatch(item) if isinstance(item, str) else None
+        if match:
+            first, last = map(int, match.groups())
+            if last < first or last > MOST:
+                raise ValueError(f"expected a range such as 0-7, found {describe(item)}")
+            found += range(first, last + 1)
+        else:
+            found.append(whole(0, MOST).read(item))
+    if len(set(found)) < len(found):
+        raise ValueError(f"{next(one for one in found if found.count(one) > 1)} is given twice")
+    return tuple(found)
+
+
+_NUMBERS = {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "array"}], "examples": ["0-7"]}
+Numbers = Annotated[tuple[int, ...], Reads(_numbers, _NUMBERS)]
 
 
 # Sections that select a plug-in, whose options share the section with its own keys.

@@ -1,0 +1,154 @@
+"""Groups of replicas that seldom exchange: closed forms, published utilisation, sites and their link."""
+
+from fractions import Fraction
+
+import pytest
+from support.scenarios import merged, scenario
+
+from hybrid_des.analysis.metrics import summary
+from hybrid_des.collectives.benchmark import Outcome
+from hybrid_des.errors import ScenarioError
+from hybrid_des.planning.wiring import fabric_of
+from hybrid_des.renewal.goodput import goodput
+from hybrid_des.scenario import load
+from hybrid_des.scenario.sections.outer import Outer
+from hybrid_des.simulation.outer import Period, inner_of
+from hybrid_des.simulation.run import run
+
+S = 10**12
+NODES = {
+    "gpus_per_node": 1, "nvlink": {"bandwidth": "inf", "latency": 0},
+    "infiniband": {"bandwidth": "8 GB/s", "latency": 0, "nics_per_node": 1},
+}  # fmt: skip
+TWO = {"sites": [{"nodes": "0-3"}, {"nodes": [4, 5, 6, 7]}], "wan": {"bandwidth": "1 GB/s", "latency": 0}}
+
+
+def seldom(ranks=8, every=10, cluster=TWO, **sections):
+    """A model of 8 MB in 16 bits, one replica per node."""
+    base = {
+        "cluster": {**NODES, "nodes": ranks, **cluster},
+        "workload": {"forward": "1 ms", "backward": "2 ms", "parameters": 4e6},
+        "gradients": {"codec": "bf16", "every": every, "outer": {"codec": "bf16"}},
+    }
+    return scenario("gpipe", 1, 1, ranks, **merged(base, sections))
+
+
+@pytest.mark.parametrize(("every", "m", "latency"), [(2, 2, 0), (10, 4, 0), (500, 2, 0), (10, 8, 20), (3, 8, 1)])
+def test_the_cost_model_of_scaling_laws_for_diloco(every, m, latency):
+    """Appendix A of arXiv 2503.09799, of T steps: T (2N/W₀ (1 − M/R) + ε₀) + T/H (2N/W₁ (1 − 1/R) + ε₁).
+
+    ε₁ are the latencies of 2 (R − 1) hops, all of which are between sites if each rank is a site.
+    """
+    n, w0, w1, r = 8 * 10**6, 8 * 10**9, 10**9, 8
+    sites = [{"nodes": [*range(site * r // m, (site + 1) * r // m)]} for site in range(m)]
+    cluster = {"sites": sites, "wan": {"bandwidth": "1 GB/s", "latency": f"{latency} ms"}}
+    found = run(seldom(every=every, cluster=cluster))
+    compute, inner = 3 * S // 1000, 2 * n * Fraction(r - m, r) / w0
+    outer = 2 * n * Fraction(r - 1, r) / w1 + 2 * (r - 1) * Fraction(latency, 1000)
+    assert found.outer is not None
+    assert found.duration == compute + inner * S
+    assert found.outer.lasts == every * (compute + inner * S) + outer * S
+
+
+def test_data_parallelism_in_the_same_cost_model():
+    """T (2N/W₁ (1 − 1/R) + ε₁): every step crosses the link between sites."""
+    n, w1, r = 8 * 10**6, 10**9, 8
+    values = {"cluster": {**NODES, "nodes": r, **TWO}, "gradients": {"codec": "bf16"}}
+    work = {"forward": "1 ms", "backward": "2 ms", "parameters": 4e6}
+    plain = run(scenario("gpipe", 1, 1, r, workload=work, **values))
+    assert plain.duration == 3 * S // 1000 + 2 * n * Fraction(r - 1, r) / w1 * S
+
+
+@pytest.mark.parametrize(("exchange", "percent"), [(103, 95.7), (382, 85.6), (469, 83.0)])
+def test_the_utilisation_of_intellect_1(exchange, percent):
+    """38 minutes of inner steps and exchanges as measured (Jaghouar et al., arXiv 2412.01152), here given."""
+    period = Period(14, 112, 100, Outer(), [38 * 60 * S // 100], [Outcome(exchange * S, 0, 0, 0)])
+    assert 100 * period.facts()["utilisation"] == pytest.approx(percent, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("overlap", "fragments", "exchange", "waits"),
+    [(0, 1, 5, 5), (4, 1, 5, 1), (5, 1, 5, 0), (6, 1, 5, 0), (0, 5, 5, 5), (1, 5, 5, 0), (1, 5, 10, 5), (9, 2, 16, 6)],
+)
+def test_an_exchange_is_waited_for_where_it_is_due(overlap, fragments, exchange, waits):
+    """Steps of a second, ten between exchanges; two fragments of 8 s each do not fit beside ten steps."""
+    parts = [Outcome(exchange * S // fragments, 0, 0, 0)] * fragments
+    period = Period(2, 8, 10, Outer(overlap=overlap, fragments=fragments), [S], parts)
+    assert period.lasts == (10 + waits) * S
+
+
+def test_fragments_send_the_same_bytes():
+    whole, parts = (run(seldom(gradients={"outer": {"fragments": count}})).outer for count in (1, 4))
+    assert whole.facts()["bytes_exchange"] == parts.facts()["bytes_exchange"] == 2 * 7 * 8 * 10**6
+    assert parts.facts()["messages_exchange"] == 4 * whole.facts()["messages_exchange"]
+    assert len(parts.exchanges) == 4
+
+
+def test_an_inner_step_is_that_of_a_group_alone():
+    one = seldom()
+    facts = summary(run(one))
+    group = scenario(
+        "gpipe", 1, 1, 4, cluster={**NODES, "nodes": 8}, gradients={"codec": "bf16"},
+        workload={"forward": "1 ms", "backward": "2 ms", "parameters": 4e6},
+    )  # fmt: skip
+    assert facts["step_time_s"] == summary(run(group))["step_time_s"]
+    assert (facts["ranks"], facts["outer"]["ranks"], facts["outer"]["groups"]) == (4, 8, 2)
+    assert [inner_of(one, 1).cluster.node_of(rank) for rank in range(4)] == [4, 5, 6, 7]
+
+
+def test_all_groups_together_take_the_step_of_one():
+    one = seldom(steps=2)
+    whole = run(one, fabric=fabric_of(one))
+    assert whole.duration == run(one).duration
+    assert {channel.link for channel in whole.timeline.channels if "wan" in channel.link} == set()
+
+
+def test_without_sites_every_replica_is_a_group():
+    facts = summary(run(seldom(cluster={})))
+    assert facts["outer"]["groups"] == 8 and facts["bytes_gradients"] == 0
+
+
+def test_the_slowest_site_decides():
+    slow = [{"node": 6, "factor": "0.5"}]
+    assert run(seldom(slow=slow)).duration == run(seldom()).duration + 3 * S // 1000
+
+
+def test_routes_between_sites_share_one_link():
+    fabric = fabric_of(seldom(cluster={"wan": {"bandwidth": "1 GB/s", "latency": "7 ms"}, "sites": TWO["sites"]}))
+    assert fabric.route(0, 3).links == ("node0/nic0/out", "node3/nic0/in")
+    assert fabric.route(1, 5).links == ("node1/nic0/out", "wan/site0-site1", "node5/nic0/in")
+    assert fabric.route(5, 1).links[1] == "wan/site1-site0"
+    assert fabric.route(1, 5).latency == 7 * 10**9
+
+
+def test_weeks_are_made_of_steps_with_their_exchanges():
+    faults = {"horizon": "2 d", "classes": [{"what": "node", "mtbf": "900 h"}], "detect": "60 s",
+              "restart": {"time": "5 min"}, "checkpoint": {"every": "30 min", "cost": "2 s"}}  # fmt: skip
+    values = {"cluster": {**NODES, "nodes": 8, **TWO}, "parallel": {"data": 8}, "schedule": {"microbatches": 1},
+              "workload": {"forward": "1 s", "backward": "2 s", "parameters": 4e9},
+              "gradients": {"codec": "bf16", "every": 10, "outer": {"codec": "bf16"}}, "faults": faults}  # fmt: skip
+    weeks = goodput(load(values))
+    period = run(load(values)).outer
+    assert weeks.summary["healthy_step_s"] == pytest.approx(period.step / S, rel=1e-9)
+    assert period.lasts > period.computing
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cluster": {"wan": None}}, "cluster.sites: need a `wan` between them"),
+        ({"cluster": {"sites": []}}, "cluster.wan: is the link between sites"),
+        ({"cluster": {"sites": [{"nodes": "0-3"}, {"nodes": "5-7"}]}}, "cluster.sites: node 4 is in no site"),
+        ({"cluster": {"sites": [{"nodes": "0-4"}, {"nodes": "4-7"}]}}, "cluster.sites: node 4 is in two sites"),
+        ({"cluster": {"sites": [{"nodes": "0-4"}, {"nodes": "5-7"}]}}, "gradients.every: replicas 4 … 7 are at sites"),
+        ({"gradients": {"outer": {"groups": 3}}}, "gradients.outer.groups: 8 replicas cannot be divided into 3"),
+        ({"gradients": {"every": 1}}, "gradients.outer: is read with `every` above 1 only"),
+        ({"gradients": {"outer": {"overlap": 10}}}, "gradients.outer.overlap: an exchange must arrive before the next"),
+        ({"gradients": {"outer": {"fragments": 11}}}, "gradients.outer.fragments: 11 fragments in 10 steps"),
+        ({"gradients": {"outer": {"groups": 1}}}, "gradients.every: one group of replicas exchanges with nobody"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_one_line(changes, message):
+    with pytest.raises(ScenarioError) as refused:
+        seldom(**{**changes, "cluster": merged(TWO, changes.get("cluster", {}))})
+    assert message in str(refused.value) and len(refused.value.problems) == 1
