@@ -176,8 +176,11 @@ class _Writer:
         self.compute(Work(late))
 
     def start(self, unit: Unit, way: int, slot: int) -> None:
-        """Start an exchange, after those that were started before."""
-        self.found.append(Start((AXIS, unit.stage, 0), unit.exchanges[way], slot))
+        """Start an exchange, after those that were started before; until it is launched, nothing is computed."""
+        exchange = unit.exchanges[way]
+        if exchange.launch:
+            self.found.append(Compute(round(exchange.launch * self.scale)))
+        self.found.append(Start((AXIS, unit.stage, 0), exchange._replace(launch=0), slot))
 
     def join(self, *slots: int) -> None:
         """Wait for an exchange."""

@@ -17,12 +17,12 @@ from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.problem import Problem, Problems, misfit
 from hybrid_des.scenario.sections.background import Background, misfits_of_background
 from hybrid_des.scenario.sections.cluster import QUANTISED, WITHOUT_PRIORITIES, Cluster
+from hybrid_des.scenario.sections.experts import ExpertTraffic, misfits_of_experts, misfits_of_streams
 from hybrid_des.scenario.sections.faults import FaultsOrNone, misfits_of_faults
 from hybrid_des.scenario.sections.outer import misfits_of_outer, misfits_of_sites
 from hybrid_des.scenario.sections.perturbations import AllJitter, AllSlow, misfits_of_jitter, misfits_of_slow
 from hybrid_des.scenario.sections.training import (
     Efficiency,
-    ExpertTraffic,
     Gradients,
     NumericsOrNone,
     Offload,
@@ -33,10 +33,8 @@ from hybrid_des.scenario.sections.training import (
     Workload,
     divided,
     misfits_of_durations,
-    misfits_of_experts,
     misfits_of_recompute,
     misfits_of_sharding,
-    misfits_of_streams,
     misfits_of_workload,
 )
 from hybrid_des.scenario.sections.values import Fold, Recompute

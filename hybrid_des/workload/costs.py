@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from hybrid_des.collectives.per_node import TokenExchange
 from hybrid_des.pipeline.op import Kind, Place
 from hybrid_des.scenario import Cluster, Parallel, Scenario, Schedule, Workload
-from hybrid_des.scenario.sections.training import Efficiency, ExpertTraffic, ModelChoice, Offload, Overlap
+from hybrid_des.scenario.sections.experts import ExpertTraffic
+from hybrid_des.scenario.sections.training import Efficiency, ModelChoice, Offload, Overlap
 
 if TYPE_CHECKING:
     from hybrid_des.workload.durations import Durations

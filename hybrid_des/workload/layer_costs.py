@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from math import ceil
@@ -83,6 +83,7 @@ class Device:
         operand: bytes per element of the operands of products in few bits; None: all are in 16 bits.
         accumulating: bytes per weight of the product that also adds a micro-batch's gradients to earlier ones.
         adding: bytes moved per weight by an addition after the product.
+        grouped, latent: shares of the rate that products of experts, and latent attention, reach.
     """
 
     flops: float
@@ -93,6 +94,8 @@ class Device:
     operand: float | None = None
     accumulating: float = ELEMENT
     adding: float = 0.0
+    grouped: float = 1.0
+    latent: float = 1.0
 
     def product(
         self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False, result: float = ELEMENT
@@ -115,6 +118,10 @@ class Device:
             forward += moved * m * k * count / self.memory
             inward += moved * m * n * count / self.memory
         return Times(forward, inward, weights + self.adding * n * k * count / self.memory)
+
+    def slower(self, share: float) -> Device:
+        """The same GPU with products at a share of their rate."""
+        return self if share == 1 else replace(self, flops=self.flops * share, flops16=self.flops16 * share)
 
     def moving(self, forward: float, backward: float) -> Times:
         """A memory-bound operation that moves these bytes."""
@@ -262,6 +269,8 @@ def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Time
         k = ceil(k / divides)
     elif gemm.split == "sequence":
         rows /= basis.regular
+    if gemm.expert:
+        device = device.slower(device.grouped)
     return device.layer_product(max(1.0, rows), n, k, count, quantised=layer.is_block and gemm.name != "logits")
 
 
@@ -269,7 +278,8 @@ def _attention(attention: Attention, basis: CostBasis, device: Device) -> Times:
     """The attention core over the heads of a tensor rank."""
     m, t = basis.tokens, basis.parallel.tensor
     if attention.flash:
-        return device.flash(float(attention.flop) * m / t)
+        slower = device.latent if attention.key_size != attention.value_size else 1.0
+        return device.flash(float(attention.flop) * m / t / slower)
     keys, queries = attention.sequence, attention.sequence / basis.parallel.context
     count = m / queries * attention.heads / t
     products = device.product(queries, keys, attention.key_size, count)

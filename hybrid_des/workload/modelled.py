@@ -217,6 +217,8 @@ class _Costing:
             further = 1 if steps else len(groups[0]) - 1
             overhead = float(self.efficiency.collective_overhead) * (1 + OVERHEAD_OF_MEMBERS * further)
             launch = max(1, steps) * round(overhead * PICOSECONDS_PER_SECOND)
+            if how is not None:
+                launch = to_picoseconds(self.efficiency.exchange_overhead)
         beside = round(behind * PICOSECONDS_PER_SECOND)
         beside += round(max(0, launch + found.duration - beside) * self._hidden[axis])
         sent = found.messages, found.bytes, found.even, how
@@ -250,6 +252,8 @@ def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
         flops=gpu.peak_in(basis.precision) * float(efficiency.gemm),
         flops16=peak * float(efficiency.gemm_16bit or efficiency.gemm),
         attention=peak * float(efficiency.attention),
+        grouped=float(efficiency.grouped),
+        latent=float(efficiency.latent),
         memory=memory * float(efficiency.memory),
         multiprocessors=gpu.multiprocessors or 1,
         operand=OPERANDS.get(basis.precision),

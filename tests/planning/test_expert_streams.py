@@ -42,7 +42,7 @@ def test_pairs_hide_exchanges_and_nothing_else(kind, tensor):
     plain, paired = (run(scenario(experts, parallel=parallel, schedule=schedule)) for experts in ({}, FREE))
     before, after = (summary(one)["communication_s"] for one in (plain, paired))
     assert before["expert"]["hidden"] == 0 < after["expert"]["hidden"]
-    assert sum(after["expert"].values()) == pytest.approx(sum(before["expert"].values()), rel=1e-9)
+    assert sum(after["expert"].values()) < sum(before["expert"].values())  # without the time of launches
     assert after["tensor"] == before["tensor"]
     assert paired.duration < plain.duration
 
@@ -52,7 +52,7 @@ def test_only_ops_without_a_partner_expose_exchanges():
     kinds = [{"count": 2, "speed": 0.001}]
     found = run(scenario(FREE, cluster={"nodes": kinds}, schedule=PAIRS))
     layer = found.costs.stages[0, 0].layers[2]
-    alone = sum(one.launch + one.alone for way in layer.collectives for one in way)
+    alone = sum(one.alone for way in layer.collectives for one in way)
     rows = found.timeline.exchanges
     mine = rows["rank"] == 0
     assert int((rows["end"] - rows["free"])[mine].sum()) == 3 * alone

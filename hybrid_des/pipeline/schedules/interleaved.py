@@ -17,7 +17,7 @@ from fractions import Fraction
 
 from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
-from hybrid_des.pipeline.schedules.one_f_one_b import InPairs, in_turn
+from hybrid_des.pipeline.schedules.one_f_one_b import IN_TURN, InPairs, in_turn
 
 
 def _peak(request: PlanRequest, rank: int, options: InPairs) -> Fraction:
@@ -35,7 +35,7 @@ def _peak(request: PlanRequest, rank: int, options: InPairs) -> Fraction:
     options=InPairs,
     peak=_peak,
 )
-def interleaved(request: PlanRequest, options: InPairs) -> Plan:
+def interleaved(request: PlanRequest, options: InPairs = IN_TURN) -> Plan:
     """Warm-up 2(p−1−r) + (v−1)g chunk forwards on rank r, and one more where pairs are one op."""
     p, m, v = request.pipeline, request.microbatches, request.chunks
     length = round_length(p, m)

@@ -26,6 +26,9 @@ class InPairs(Options):
     combined 1F1B), so that exchanges of the one run beside computation of the other (`experts.streams`)."""
 
 
+IN_TURN = InPairs()
+
+
 @schedule(
     "1f1b",
     summary="alternating forwards and backwards after a warm-up of p−1−r forwards",
@@ -38,7 +41,7 @@ class InPairs(Options):
         request.microbatches, request.pipeline - rank + (request.pipeline - rank) * options.pairs
     ),
 )
-def one_forward_one_backward(request: PlanRequest, options: InPairs) -> Plan:
+def one_forward_one_backward(request: PlanRequest, options: InPairs = IN_TURN) -> Plan:
     """Warm-up p−1−r on rank r; 2(p−1−r) + 1 where pairs are one op."""
     if options.pairs:
         return alternating(request, lambda rank: 2 * (request.pipeline - 1 - rank) + 1, pairs=True)
