@@ -47,17 +47,21 @@ def _check_length(text: str, shown: str) -> None:
         raise Refusal(f'"{shown}": more than {LONGEST} layers')
 
 
-def layout_of(counts: Sequence[int]) -> str:
-    """The shortest such layout of stages with these numbers of layers: embedding in the first, loss in the last."""
+def layout_of(counts: Sequence[int], predictions: int = 0) -> str:
+    """The shortest such layout of stages with these numbers of layers: embedding in the first, loss in the last.
+
+    Modules of multi-token prediction stand before the loss.
+    """
+    ends = "m" * predictions + "L"
     if len(counts) == 1:
-        return f"E{_layers(counts[0])}L"
+        return f"E{_layers(counts[0])}{ends}"
     first, *middle, last = counts
     text = f"E{_layers(first)}|"
     for count, equal in groupby(middle):
         times = len(list(equal))
         stage = f"{_layers(count)}|"
         text += stage if times == 1 else f"({stage})*{times}"
-    return f"{text}{_layers(last)}L"
+    return f"{text}{_layers(last)}{ends}"
 
 
 def _layers(count: int) -> str:

@@ -25,30 +25,37 @@ LATENT = {"query": 96, "key_value": 64, "nope": 32, "rope": 16, "value": 32}
 
 def imported(text):
     """The scenario of a launch line."""
-    return scenario_from({**nested(read_megatron(text, "line").values), "name": "scenario"})
+    values = nested(read_megatron(text, "line").values)
+    values["cluster"]["gpu"] = "gb200"
+    return scenario_from({**values, "name": "scenario"})
 
 
 @st.composite
 def models(draw):
     """Sizes that Megatron-LM has flags for."""
-    experts = {
-        "count": 8,
-        "active": 2,
-        "ffn": 704,
-        "shared": draw(st.integers(0, 2)),
-        "router_bias": draw(st.booleans()),
-    }
+    experts = {"count": 8, "active": 2, "ffn": 704, "shared": draw(st.integers(0, 2)), "router_bias": True}
+    experts |= draw(st.sampled_from([{}, {"groups": 4, "top_groups": 2}]))
     options = {
         "kv_heads": st.sampled_from([None, 4]), "head_size": st.sampled_from([None, 128]),
         "mlp": st.sampled_from(["gelu", "swiglu"]), "norm": st.sampled_from(["layer", "rms"]),
         "positions": st.sampled_from(["learned", "rotary"]), "tied": st.booleans(), "bias": st.booleans(),
         "attention": st.sampled_from(["flash", "plain"]), "latent": st.sampled_from([None, LATENT]),
         "experts": st.sampled_from([None, experts | {"dense_layers": draw(st.integers(0, 3))}]),
+        "predictions": st.sampled_from([0, 1]),
     }  # fmt: skip
     chosen = {key: draw(values) for key, values in options.items()}
     if chosen["latent"]:
         chosen |= {"kv_heads": None, "head_size": None, "positions": "rotary"}
     return SIZES | {key: value for key, value in chosen.items() if value is not None}
+
+
+def _exchanges(draw, parallel, experts):
+    """How tokens travel to experts, if there are any."""
+    if not experts:
+        return {}
+    if parallel["tensor"] > 1 and draw(st.booleans()):
+        parallel["expert_tensor"] = 1
+    return {"experts": {"dispatcher": draw(st.sampled_from(["per-node", "all-to-all"]))}}
 
 
 @st.composite
@@ -80,7 +87,7 @@ def written(draw):
         schedule |= (
             {"kind": "interleaved-1f1b", "chunks": chunks} if chunks > 1 else {"kind": "1f1b", "p2p": "blocking"}
         )
-    gradients = {"codec": draw(st.sampled_from(["fp32", "bf16"])), "overlap": overlap}
+    gradients = {"codec": draw(st.sampled_from(["fp32", "bf16"])), "overlap": overlap, "pad": sharding == "zero-1"}
     if overlap and sharding != "zero-2":
         gradients |= {"bucket_rule": "megatron"} | draw(st.sampled_from([{}, {"bucket": 4 * 10**6}]))
     hidden = {"tensor": draw(st.sampled_from([0, 0.7])) if tensor > 1 else 0}
@@ -88,10 +95,13 @@ def written(draw):
         hidden["parameters"] = draw(st.booleans())
     ranks = tensor * pipeline * data * context
     return {
-        "cluster": {"nodes": -(-ranks // 8), "gpus_per_node": min(ranks, 8)}, "model": model, "parallel": parallel,
+        "cluster": {"gpu": "gb200", "nodes": -(-ranks // 8), "gpus_per_node": min(ranks, 8)}, "model": model,
+        "parallel": parallel, **_exchanges(draw, parallel, experts),
         "batch": data * schedule["microbatch_size"] * draw(st.sampled_from([4, 8])), "schedule": schedule,
-        "precision": draw(st.sampled_from(["bf16", "fp16"] if sharding != "zero-3" else ["bf16"])),
-        "recompute": draw(st.sampled_from(["none", "selective", "full"])), "sharding": sharding, "overlap": hidden,
+        "precision": draw(st.sampled_from(["bf16", "fp8", "mxfp8", "nvfp4"] + ["fp16"] * (sharding != "zero-3"))),
+        "recompute": draw(st.sampled_from(["none", "selective", "full", ["layernorm", "core_attn"]])),
+        "offload": {"optimizer": draw(st.sampled_from([0, 0.5, 1]))}, "sharding": sharding, "overlap": hidden,
+        "cuda_graphs": draw(st.sampled_from(["none", "layers", "full"])),
         "gradients": gradients,
     }  # fmt: skip
 

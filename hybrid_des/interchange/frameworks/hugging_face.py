@@ -20,6 +20,7 @@ _SIZES = {  # ours → theirs, the first that is there
     "head_size": ("head_dim",),
     "ffn": ("intermediate_size", "n_inner", "ffn_dim"),
     "vocab": ("vocab_size",),
+    "predictions": ("num_nextn_predict_layers",),
     "sequence": ("max_position_embeddings", "n_positions", "max_sequence_length"),
 }
 _EXPERTS = {
@@ -28,6 +29,8 @@ _EXPERTS = {
     "ffn": ("moe_intermediate_size",),
     "shared": ("n_shared_experts",),
     "dense_layers": ("first_k_dense_replace",),
+    "groups": ("n_group",),
+    "top_groups": ("topk_group",),
 }
 _LATENT = {
     "query": ("q_lora_rank",), "key_value": ("kv_lora_rank",), "nope": ("qk_nope_head_dim",),
@@ -153,6 +156,8 @@ def _parts(config: _Config, model: Mapping[str, Any]) -> dict[str, Any]:
                 raise UsageError(f"{config.name}: shared_expert_intermediate_size: no multiple of {width}")
             experts["shared"] = shared // width
         biased = {"router_bias": True} if config.values.get("topk_method") == "noaux_tc" else {}
+        if experts["groups"] in (None, 1):
+            experts |= dict.fromkeys(("groups", "top_groups"))  # of no meaning there
         parts["experts"] = {key: size for key, size in experts.items() if size} | biased
     return parts
 

@@ -115,9 +115,9 @@ def _write_stages(values: Values) -> Iterable[str]:
         return (_EMBEDDING, _LOSS)
     if not isinstance(stages, tuple | list):
         return ()
-    return (
-        (f"{_LAYOUT} '{layout_of(stages)}'",) if _layout(values) else (f"{_FIRST} {stages[0]}", f"{_LAST} {stages[-1]}")
-    )
+    if _layout(values):
+        return (f"{_LAYOUT} '{layout_of(stages, values.get('model.predictions') or 0)}'",)
+    return (f"{_FIRST} {stages[0]}", f"{_LAST} {stages[-1]}")
 
 
 def _read_stages(given: Given) -> Values:
@@ -170,12 +170,39 @@ def _write_batch(values: Values) -> Iterable[str]:
 _METHODS = {"p2p": "ring", "a2a": "all-to-all", "allgather": "all-gather"}
 _METHOD = word("--cp-comm-type", "parallel.context_method", _METHODS, None)
 _SEQUENCE = switch("--sequence-parallel", "parallel.sequence", on=True, off=False)
+_DISPATCHERS = {"flex": "per-node", "alltoall": "all-to-all", "allgather": "all-to-all"}
+_DISPATCHER = word("--moe-token-dispatcher-type", "experts.dispatcher", _DISPATCHERS, None)
+_STREAMS = switch("--overlap-moe-expert-parallel-comm", "experts.streams", on=True, off=None)
+_DELAYED = switch("--delay-wgrad-compute", "experts.delay_weight", on=True, off=None)
+
+
+def _write_dispatch(values: Values) -> Iterator[str]:
+    """How tokens travel to their experts, and over which ranks those are divided."""
+    if not values.get("model.experts"):
+        return
+    if values["parallel.tensor"] > 1:
+        yield f"--expert-tensor-parallel-size {values['parallel.expert_tensor'] or values['parallel.tensor']}"
+    for rule in (_DISPATCHER, _STREAMS, _DELAYED):
+        yield from rule.write(values)
+
+
+def _read_dispatch(given: Given) -> Values:
+    found = {path: value for rule in (_DISPATCHER, _STREAMS, _DELAYED) for path, value in rule.read(given).items()}
+    split, tensor = given.number("--expert-tensor-parallel-size"), given.number("--tensor-model-parallel-size") or 1
+    for flag in ("--moe-flex-dispatcher-backend", "--moe-enable-deepep"):
+        given.words(flag)  # which of the libraries that send once per node
+    if given.number("--num-experts") is None:
+        return {}
+    return {**found, "parallel.expert_tensor": None if split in (None, tensor) else split}
+
+
 LAYOUT = (
     number("--tensor-model-parallel-size", "parallel.tensor", 0),
     number("--pipeline-model-parallel-size", "parallel.pipeline", 0),
     number("--context-parallel-size", "parallel.context", 1),
     Rule(lambda values: _METHOD.write(values) if values["parallel.context"] > 1 else (), _METHOD.read),
     number("--expert-model-parallel-size", "parallel.expert", 1),
+    Rule(_write_dispatch, _read_dispatch),
     Rule(lambda values: _SEQUENCE.write(values) if values["parallel.tensor"] > 1 else (), _SEQUENCE.read),
     Rule(_write_order, _read_order),
     Rule(_write_schedule, _read_schedule),
@@ -185,6 +212,8 @@ LAYOUT = (
 
 _PRECISIONS = {
     "bf16": ("--bf16", ""), "fp16": ("--fp16", ""), "fp8": ("--fp8-format hybrid", "--bf16"),
+    "mxfp8": ("--fp8-format e4m3 --fp8-recipe mxfp8", "--bf16"),
+    "nvfp4": ("--fp4-format e2m1 --fp4-recipe nvfp4", "--bf16"),
 }  # fmt: skip
 
 
@@ -194,9 +223,12 @@ def _write_precision(values: Values) -> Iterable[str]:
 
 
 def _read_precision(given: Given) -> Values:
-    given.words("--bf16"), given.words("--fp8-recipe")
+    blocks = given.text("--fp8-recipe") == "mxfp8"
+    given.words("--bf16"), given.words("--fp4-recipe")
+    if "--fp4-format" in given:
+        return {"precision": "nvfp4"}
     if "--fp8-format" in given:
-        return {"precision": "fp8"}
+        return {"precision": "mxfp8" if blocks else "fp8"}
     return {"precision": "fp16" if "--fp16" in given else "bf16"}
 
 
@@ -254,7 +286,8 @@ def _read_sharding(given: Given) -> Values:
         if strategy not in (None, *_STRATEGIES):
             raise given.error("--data-parallel-sharding-strategy", f"expected one of {', '.join(_STRATEGIES)}")
         found = _STRATEGIES[strategy or "no_shard"]
-    return {"sharding": "zero-3" if "--use-torch-fsdp2" in given else found}
+    found = "zero-3" if "--use-torch-fsdp2" in given else found
+    return {"sharding": found, "gradients.pad": True if found == "zero-1" else None}  # as its optimizer does
 
 
 def _write_overlap(values: Values) -> Iterable[str]:
@@ -303,6 +336,32 @@ def _read_bucket(given: Given) -> Values:
     return {"gradients.bucket": int(elements * codecs.find(codec).build().bytes_per_element)}
 
 
+_GRAPHS = {
+    "full": "--cuda-graph-impl local --cuda-graph-scope full_iteration",
+    "layers": "--cuda-graph-impl transformer_engine",
+}  # fmt: skip
+
+
+def _write_host(values: Values) -> Iterator[str]:
+    """What hosts hold, and what they launch."""
+    if share := values["offload.optimizer"]:
+        yield f"--optimizer-cpu-offload --optimizer-offload-fraction {float(share):g}"
+    if values["cuda_graphs"] in _GRAPHS:
+        yield _GRAPHS[values["cuda_graphs"]]
+
+
+def _read_host(given: Given) -> Values:
+    share, scope = given.text("--optimizer-offload-fraction"), given.text("--cuda-graph-scope")
+    graphs = given.text("--cuda-graph-impl") not in (None, "none")
+    moved = "--optimizer-cpu-offload" in given
+    if share is not None and not re.fullmatch(r"0?\.\d+|0|1(\.0*)?", share):
+        raise given.error("--optimizer-offload-fraction", f'expected a share from 0 to 1, found "{share}"')
+    return {
+        "offload.optimizer": float(share or 1) if moved else None,
+        "cuda_graphs": ("full" if scope == "full_iteration" else "layers") if graphs else None,
+    }
+
+
 TRAINING = (
     Rule(_write_precision, _read_precision),
     Rule(_write_recompute, _read_recompute),
@@ -310,6 +369,7 @@ TRAINING = (
     Rule(_write_overlap, _read_overlap),
     Rule(_write_codec, _read_codec),
     Rule(_write_bucket, _read_bucket),
+    Rule(_write_host, _read_host),
 )
 RULES = (*MODEL, *LAYOUT, *TRAINING)
 
@@ -354,6 +414,8 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
         ),
         f"parallel.stages: {parallel.stages}: state them as a list": pipeline and parallel.stages == "balanced",
         f"sharding: {sharding} in a pipeline": _mixed(values),
+        "offload.activations: by numbers of layers, --cpu-offloading-num-layers": scenario.offload.activations,
+        "experts.dispatch: fp8": values.get("model.experts") and scenario.experts.dispatch == "fp8",
         f"gradients.codec: {scenario.gradients.codec}": not [*_write_codec(values)],
         "sharding: zero-3: --use-torch-fsdp2 needs model.tied: false": fsdp2 and values.get("model.tied"),
         "sharding: zero-3: --use-torch-fsdp2 has no experts' ranks": fsdp2 and parallel.expert > 1,
@@ -383,9 +445,7 @@ def read_megatron(text: str, name: str) -> Imported:
     if values["overlap.tensor"]:
         assumed.append(f"overlap.tensor: {TENSOR_OVERLAP}: --tp-comm-overlap does not say how much it hides")
     sizes = {path.partition(".")[2]: values.pop(path) for path in [*values] if path.startswith("model.")}
-    split = given.number("--expert-tensor-parallel-size")
-    other = [f"--expert-tensor-parallel-size {split}"] if split not in (None, values["parallel.tensor"]) else []
-    unread = [*other, *given.unread]
+    unread = given.unread
     idle = tuple(flag for flag in unread if _IDLE.fullmatch(flag.split(" ")[0]))
     found = {**by_path(published_model(sizes)), **values}
     return Imported(found, tuple(assumed), tuple(flag for flag in unread if flag not in idle), idle)

@@ -77,6 +77,9 @@ def _write_experts(values: Values) -> Iterator[str]:
         yield f"--moe-layer-freq '([0]*{dense}+[1]*{values['model.layers'] - dense})'"
     if experts["router_bias"]:
         yield "--moe-router-enable-expert-bias --moe-router-score-function sigmoid"
+    if experts["groups"] > 1:
+        top = experts["top_groups"] or experts["groups"]
+        yield f"--moe-router-num-groups {experts['groups']} --moe-router-group-topk {top}"
     yield "--moe-grouped-gemm"
 
 
@@ -95,8 +98,10 @@ def _read_experts(given: Given) -> Values:
         "shared": shared // width,
         "dense_layers": _dense_layers(given),
         "router_bias": "--moe-router-enable-expert-bias" in given,
+        "groups": given.number("--moe-router-num-groups"),
+        "top_groups": given.number("--moe-router-group-topk"),
     }
-    for flag in ("--moe-router-score-function", "--moe-grouped-gemm", "--moe-token-dispatcher-type"):
+    for flag in ("--moe-router-score-function", "--moe-grouped-gemm"):
         given.words(flag)  # read: they change nothing here
     return {"model.experts": {key: value for key, value in experts.items() if value}}
 
@@ -150,4 +155,5 @@ MODEL = (
     ),
     Rule(_write_latent, _read_latent),
     Rule(_write_experts, _read_experts),
+    number("--mtp-num-layers", "model.predictions", 0),
 )  # fmt: skip

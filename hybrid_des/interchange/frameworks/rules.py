@@ -111,7 +111,10 @@ def values_of(scenario: Scenario) -> dict[str, Any]:
         "gradients.codec": gradients.codec,
         "gradients.overlap": gradients.overlap,
         "gradients.bucket": size,
+        "offload.optimizer": scenario.offload.optimizer,
+        "cuda_graphs": scenario.cuda_graphs,
     }
+    values |= {f"experts.{name}": value for name, value in scenario.experts}
     if scenario.model is not None and isinstance(scenario.model.options, Transformer):
         for name, value in scenario.model.options:
             values[f"model.{name}"] = dict(value) if isinstance(value, Section) else value
@@ -143,8 +146,11 @@ def published_model(sizes: Mapping[str, Any]) -> str | dict[str, Any]:
         if entry.pop("kind", DEFAULT) != DEFAULT:
             continue
         one = Transformer.model_validate(entry)
-        if one.model_copy(update={"sequence": asked.sequence}) == _with_defaults(asked, one):
-            return name if one.sequence == asked.sequence else {"base": name, "sequence": asked.sequence}
+        own = {
+            key: getattr(asked, key) for key in ("sequence", "predictions") if getattr(asked, key) != getattr(one, key)
+        }
+        if one.model_copy(update=own) == _with_defaults(asked, one):
+            return {"base": name, **own} if own else name
     return stated
 
 
