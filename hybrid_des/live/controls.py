@@ -24,8 +24,8 @@ from hybrid_des.units import EXAMPLES, format_bytes, format_number, format_secon
 GROUPS: Mapping[str, Mapping[str, str]] = {  # labels by path; a path that a scenario does not have is left out
     "Layout": {
         "parallel.pipeline": "pipeline ranks p", "parallel.data": "replicas d", "parallel.tensor": "tensor ranks",
-        "parallel.context": "context ranks", "cluster.nodes": "nodes", "cluster.gpus_per_node": "GPUs per node",
-        "steps": "steps",
+        "parallel.context": "context ranks", "cluster.gpu": "GPU", "cluster.nodes": "nodes",
+        "cluster.gpus_per_node": "GPUs per node", "steps": "steps",
     },
     "Schedule": {
         "schedule.kind": "schedule", "schedule.microbatches": "micro-batches m", "batch": "samples per step",
@@ -98,7 +98,7 @@ def controls_of(scenario: Scenario, document: Document) -> list[Control]:
             continue
         value = _at(document.value, path)
         value = _at(values, path) if value is None else value
-        if value is not None:
+        if value is not None and not isinstance(value, dict):
             found.append(_control(group, path, label, value, schema))
     return sorted(found, key=lambda one: list(GROUPS).index(one.group))
 

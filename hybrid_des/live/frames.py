@@ -20,7 +20,7 @@ from hybrid_des.report.content import Fact, cause_name, content_of
 from hybrid_des.report.page.document import IDLE, Shown, run_data
 from hybrid_des.result import Result, simulate
 from hybrid_des.scenario import read_scenario, scenario_of
-from hybrid_des.scenario.composition import anchor, files_in
+from hybrid_des.scenario.composition import anchor, anchor_overrides, files_in, override
 from hybrid_des.scenario.export import yaml_text
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.run import Headway
@@ -114,11 +114,12 @@ class Desk:
         own = self.overrides if path == self.file else ()
         if path != self.file:
             self._check_inside(path)
-        document = read_scenario(path, [*own, *_overrides(request)])
-        if request.changes:
-            known = set(files_in(read_scenario(path, own)))
-            for file in set(files_in(document)) - known:
-                self._check_inside(Path(file))
+        document = read_scenario(path, own)
+        known = set(files_in(document))
+        override(document, _overrides(request))
+        anchor_overrides(document, path.parent)
+        for file in set(files_in(document)) - known:
+            self._check_inside(Path(file))
         return document
 
     def _check_inside(self, path: Path) -> None:

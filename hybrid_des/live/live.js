@@ -93,6 +93,7 @@ function texts() {
   $("schedules").href = `schedules?${values}`;
 }
 const share = (fraction) => `${(100 * fraction).toFixed(1)} %`;
+const signed = (number, unit) => Math.abs(number) < 0.05 ? "" : `${number > 0 ? "+" : "−"}${Math.abs(number).toFixed(1)} ${unit}`;
 function said_as(number, unit) {
   if (number === undefined) return "";
   if (unit === "s") return time(Math.round(number * 1e12));
@@ -105,7 +106,7 @@ function compare(runs) {
   add(["", ...runs.map(([name]) => name), `${runs[runs.length - 1][0]} against ${runs[0][0]}`], "th");
   for (const { label, unit, value } of first.numbers) {
     const values = runs.map(([, one]) => one.numbers.find((other) => other.label === label)?.value), end = values[values.length - 1];
-    const change = end === undefined ? "" : unit === "share" ? `${(100 * (end - value)).toFixed(1)} points` : value ? `${end >= value ? "+" : "−"}${Math.abs(100 * (end / value - 1)).toFixed(1)} %` : "";
+    const change = end === undefined ? "" : unit === "share" ? signed(100 * (end - value), "points") : value ? signed(100 * (end / value - 1), "%") : "";
     add([label, ...values.map((one) => said_as(one, unit)), change], "td");
   }
   for (const label of new Set(runs.flatMap(([, one]) => one.shares.map((part) => part.label)))) {
@@ -245,5 +246,7 @@ window.addEventListener("keydown", (event) => {
   if (key === "z" && !event.shiftKey) { event.preventDefault(); back(past, future); }
   else if (key === "y" || key === "z") { event.preventDefault(); back(future, past); }
 });
-if (matchMedia("(max-width: 900px)").matches) $("panel").open = false;
+const narrow = matchMedia("(max-width: 900px)");
+narrow.onchange = () => { $("panel").open = !narrow.matches; };
+narrow.onchange();
 ask();

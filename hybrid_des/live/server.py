@@ -13,11 +13,11 @@ import asyncio
 import contextlib
 import html
 import secrets
+import socket
 from collections.abc import Callable
 from typing import Any
 
 from tornado.httpserver import HTTPServer
-from tornado.netutil import bind_sockets
 from tornado.web import Application, HTTPError, RequestHandler
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
@@ -28,6 +28,7 @@ from hybrid_des.live.worker import Worker
 from hybrid_des.report.page.document import fill
 
 HOST = "127.0.0.1"
+LAST_PORT = 2**16 - 1
 MOST_BYTES = 2**16  # of a request
 MOST_PAGES = 8  # at once, each with a process
 TOO_MANY = 4000  # code with which a further page is closed
@@ -158,13 +159,16 @@ async def serve(desk: Desk, port: int, ready: Callable[[str], None]) -> None:
         ready: called with the address.
 
     Raises:
-        UsageError: the port is not free.
+        UsageError: there is no such port, or it is not free.
     """
+    if not 0 <= port <= LAST_PORT:
+        raise UsageError(f"--port {port}: expected a number from 0 (any that is free) to {LAST_PORT}")
     try:
-        sockets = bind_sockets(port, HOST)
-    except (OSError, OverflowError) as error:
-        raise UsageError(f"--port {port}: {getattr(error, 'strerror', None) or error}") from None
-    port = sockets[0].getsockname()[1]
+        listening = socket.create_server((HOST, port))
+    except OSError as error:
+        raise UsageError(f"--port {port}: {error.strerror or error}") from None
+    listening.setblocking(False)
+    port = listening.getsockname()[1]
     token = secrets.token_urlsafe(24)
     pages: set[Connected] = set()
     spare = [warm(desk)]
@@ -174,7 +178,7 @@ async def serve(desk: Desk, port: int, ready: Callable[[str], None]) -> None:
         log_function=lambda handler: None, websocket_max_message_size=MOST_BYTES, default_handler_class=Missing,
     )  # fmt: skip
     server = HTTPServer(application, max_body_size=MOST_BYTES, max_header_size=MOST_BYTES)
-    server.add_sockets(sockets)
+    server.add_socket(listening)
     try:
         ready(f"http://{HOST}:{port}/{token}/")
         await asyncio.Event().wait()

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
+from itertools import pairwise
 
 from benchmarks import textbook
 from benchmarks.cases import Case, mixed, pipeline, ring
 from benchmarks.measure import command_seconds, measure, seconds
+from support.live_pages import served, talk
+from support.paths import SCENARIOS
 from support.plans import plan_of
 
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import ClusterSpec, NodeSpec, PortSpec
 from hybrid_des.network.rate import LinkFigures
 from hybrid_des.result import simulate
+
+PAGES = (
+    ("a100_8x", "a100_8x.yaml", {}, 150),
+    ("h100_2x8 on 64 GPUs", "h100_2x8.yaml", {"cluster.nodes": "8", "parallel.data": "8"}, 400),
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,8 @@ def limits() -> Iterator[Limit]:
     for name in topologies.names():
         if name not in ("links", "mesh"):
             yield Limit(f"fabric of 2048 GPUs, {name}: seconds", lambda name=name: wiring(name), 1)
+    for name, file, changes, limit in PAGES:
+        yield Limit(f"page of {name}: median answer to 30 bandwidths, ms", partial(answers, file, changes), limit)
     yield Limit("`python -m hybrid_des --help` / `python -c 'import simpy, yaml'`", start_up, 3)
 
 
@@ -92,6 +104,16 @@ def wiring(name: str) -> float:
             fabric.route(gpu, (gpu + 9) % 2048)
 
     return seconds(work)
+
+
+def answers(file: str, changes: dict[str, str]) -> float:
+    """Milliseconds from a change of InfiniBand's bandwidth, 10 to 400 GB/s, to all that the page draws."""
+    bandwidths = [f"{10 * 40 ** (place / 29):.4g} GB/s" for place in range(30)]
+    requests = [{"file": file, "changes": {**changes, "cluster.infiniband.bandwidth": one}} for one in bandwidths]
+    ends: list[float] = []
+    with served(SCENARIOS / file) as address:  # the first answer is not counted: it loads modules
+        talk(address, requests[0], *requests, clock=lambda answer: ends.append(time.perf_counter()))
+    return 1000 * statistics.median(after - before for before, after in pairwise(ends))
 
 
 def start_up() -> float:

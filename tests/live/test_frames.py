@@ -90,6 +90,7 @@ def test_sliders_hold_their_values(desk):
     assert (bandwidth["kind"], bandwidth["number"], bandwidth["value"]) == ("bandwidth", 25e9, "25 GB/s")
     assert bandwidth["least"] <= 10e9 < 400e9 <= bandwidth["most"]
     assert "zb-h1" in controls["schedule.kind"]["choices"]
+    assert "h100" in controls["cluster.gpu"]["choices"]
     assert controls["parallel.pipeline"]["kind"] == "whole"
     assert controls["gradients.overlap"]["kind"] == "flag"
 

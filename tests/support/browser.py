@@ -1,4 +1,4 @@
-"""A headless Chromium that is used as by a person, over its DevTools protocol; and the server of `hybrid-des live`.
+"""A headless Chromium that is used as by a person, over its DevTools protocol.
 
 `apt-get install chromium` is enough.
 """
@@ -11,9 +11,7 @@ import itertools
 import json
 import re
 import shutil
-import signal
 import subprocess
-import sys
 from contextlib import contextmanager
 from urllib.request import Request, urlopen
 
@@ -26,18 +24,6 @@ LONGEST_S = 60
 MOST_BYTES = 2**26  # of a screenshot
 KEYS = {"ArrowRight": 39, "ArrowLeft": 37, "PageUp": 33, "End": 35, "Tab": 9, "z": 90}
 CONTROL = 2
-
-
-@contextmanager
-def served(*arguments):
-    """The address of a server of `hybrid-des live`, which ends with the block, as by Ctrl-C."""
-    command = [sys.executable, "-m", "hybrid_des", "live", *map(str, arguments), "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        yield json.loads(process.stdout.readline())["address"]
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=LONGEST_S)
 
 
 @contextmanager

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from contextlib import asynccontextmanager, suppress
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
-from support.browser import BROWSER, Tab, browser, served
+from support.browser import BROWSER, Tab, browser
+from support.live_pages import LONGEST_S, connected, origin, served, talk
 from support.paths import SCENARIOS
-from tornado.httpclient import HTTPRequest
-from tornado.websocket import WebSocketClosedError, websocket_connect
+from support.readme import FILES as FILES_OF_README
 
 from hybrid_des.live import worker
 from hybrid_des.live.frames import Desk
@@ -27,7 +26,6 @@ NVLINK, BANDWIDTH = "cluster.nvlink.bandwidth", "cluster.infiniband.bandwidth"
 FEW = {"schedule.microbatches": "8"}  # so that a step of h100_2x8 is short
 SWEPT = [round(10 * 40 ** (place / 29), 3) for place in range(30)]  # 30 bandwidths from 10 to 400 GB/s
 LARGE = 10_000_000  # bytes
-LONGEST_S = 60
 
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="needs chromium")
 
@@ -68,55 +66,6 @@ def simulated(file, changes):
     """The summary of the same values, without what the machine's speed decides."""
     summary = simulate(load(SCENARIOS / file, [f"{path}={value}" for path, value in changes.items()])).summary
     return json.loads(json.dumps({key: value for key, value in summary.items() if key != "wall_s"}))
-
-
-def origin(address):
-    parts = urlsplit(address)
-    return f"{parts.scheme}://{parts.netloc}"
-
-
-class Page:
-    """A connection as a page has it."""
-
-    def __init__(self, opened):
-        self.opened, self.ended = opened, False
-
-    async def send(self, text):
-        with suppress(WebSocketClosedError):  # while it is sent
-            await self.opened.write_message(text)
-
-    async def receive(self):
-        """The next message; None if the server has ended the connection."""
-        message = await asyncio.wait_for(self.opened.read_message(), LONGEST_S)
-        self.ended = message is None
-        return message
-
-
-@asynccontextmanager
-async def connected(address, **headers):
-    given = {"Origin": origin(address), **headers}
-    request = HTTPRequest(f"{address.replace('http', 'ws', 1)}socket", headers=given)
-    page = Page(await websocket_connect(request))
-    try:
-        yield page
-    finally:
-        page.opened.close()
-        while not page.ended:
-            await page.receive()
-
-
-def talk(address, *requests):
-    """The answers to requests, each asked after the answer to the one before."""
-
-    async def work():
-        answers = []
-        async with connected(address) as page:
-            for number, request in enumerate(requests, 1):
-                await page.send(json.dumps({"number": number, **request}))
-                answers.append(json.loads(await page.receive()))
-        return answers
-
-    return asyncio.run(work())
 
 
 def code_of(address, **headers):
@@ -220,24 +169,32 @@ def test_only_the_newest_of_many_requests_must_be_answered(address):
     assert last["summary"]["step_time_s"] == simulated(FILES[1], {BANDWIDTH: "40 GB/s"})["step_time_s"]
 
 
-def test_a_process_that_takes_too_long_is_replaced(monkeypatch):
+def test_a_process_that_fails_is_replaced(monkeypatch, tmp_path):
     monkeypatch.setattr(worker, "GRACE_S", -9.9)  # a tenth of a second in all: less than it takes to start
+    (tmp_path / "own.py").write_text(FILES_OF_README["my_schedule.py"], encoding="utf-8")
 
     async def work():
         answers = asyncio.Queue()
-        pages = worker.Worker(Desk(SCENARIOS / FILES[0], budget_s=10.0))
+        desk = Desk(SCENARIOS / FILES[0], imports=(str(tmp_path / "own.py"),), budget_s=10.0)
+        pages = worker.Worker(desk)
         pages.answered = lambda text: answers.put_nowait(json.loads(text))
-        pages.ask(PageRequest(number=1, file=FILES[0]))
-        late = await asyncio.wait_for(answers.get(), LONGEST_S)
-        monkeypatch.setattr(worker, "GRACE_S", LONGEST_S)
-        pages.ask(PageRequest(number=2, file=FILES[0]))
-        found = await asyncio.wait_for(answers.get(), LONGEST_S)
+        found = []
+        for number in (1, 2, 3):
+            pages.ask(PageRequest(number=number, file=FILES[0]))
+            if number == 2:
+                pages._process.kill()
+            found.append(await asyncio.wait_for(answers.get(), LONGEST_S))
+            monkeypatch.setattr(worker, "GRACE_S", LONGEST_S)
         pages.stop()
-        return late, found
+        return found
 
-    late, found = asyncio.run(work())
+    late, killed, found = asyncio.run(work())
     assert late == {"number": 1, "problems": ["not complete: the budget of 10 s is spent"]}
-    assert (found["number"], found["summary"]["ranks"]) == (2, 8)
+    assert killed["number"] == 2
+    assert "has ended" in killed["problems"][0]
+    assert (found["number"], found["summary"]["ranks"]) == (3, 8)
+    kinds = next(control["choices"] for control in found["controls"] if control["path"] == "schedule.kind")
+    assert "gpipe-in-groups" in kinds
 
 
 def drawn(tab):

@@ -3,7 +3,7 @@
 // `show` takes the data that document.py packs; page.html, live.html and schedules.html fill it in.
 const $ = (id) => document.getElementById(id);
 const STRIP = 0.24, NAMED = 8, JOINED = 3;            // the share of a lane for collectives; curves with a name; pixels of a stop of the critical path that is joined to others
-const GHOST = 6, GAP = 18;                            // pixels for the ops of the run before; between columns
+const GHOST = 10, GAP = 18;                            // pixels for the ops of the run before; between columns
 const look_of = { left: 150, memory: 110, columns: () => 1, unit: null };   // pixels for names, of a memory curve; columns for a width; [bytes, name] of memory
 const NOTHING = "Click a bar for its numbers.";
 const ruler = $("ruler"), chart = $("chart");
@@ -55,7 +55,7 @@ function place(run) {                                 // places in the table of 
 }
 function arrange() {                                  // lanes from top to bottom of each column, and which rows are whose
   const most = Math.max(...runs.map((run) => run.lanes.length)) * runs.length / columns, above = ghost ? GHOST : 0;
-  const tall = most <= 40 ? 24 : most <= 120 ? 16 : most <= 600 ? 10 : 6, ends = Array(columns).fill(6);   // room for half a name
+  const tall = most <= 40 ? 24 : most <= 120 ? 16 : most <= 600 ? 10 : 6, ends = Array(columns).fill(ghost ? 16 : 6);   // room for half a name
   lanes = [];
   runs.forEach((run, place) => {
     const column = run.column = place % columns;
@@ -200,7 +200,7 @@ function drawGhost(pen, lane) {                       // the ops of the run befo
     if ((kind.place !== "op" && kind.place !== "message") || (wide < 1 && Math.floor(x) === last)) continue;
     last = Math.floor(x);
     pen.fillStyle = kind.name === "optimizer" ? ink.ink : kind.colours[Math.max(b.chunk[i], 0) % kind.colours.length];
-    pen.fillRect(x, lane.y - GHOST + 1, Math.max(wide - 0.5, 0.7), GHOST - 2);
+    pen.fillRect(x, lane.y - 6, Math.max(wide - 0.5, 0.7), 4);
   }
   pen.globalAlpha = 1;
 }
@@ -212,7 +212,7 @@ function drawMarks(pen) {                             // the end of the run befo
     pen.beginPath(); pen.moveTo(xOf(t), 0); pen.lineTo(xOf(t), height); pen.stroke(); pen.setLineDash([]);
     if (!name) return;
     const room = pen.measureText(name).width + 8, x = xOf(t) > width - room ? xOf(t) - room : xOf(t) + 2;
-    pen.fillStyle = ink.paper; pen.fillRect(x, height - 16, room - 2, 14); pen.fillStyle = colour; pen.fillText(name, x + 3, height - 9);
+    pen.fillStyle = ink.paper; pen.fillRect(x, 0, room - 2, 14); pen.fillStyle = colour; pen.fillText(name, x + 3, 8);
   };
   if (ghost) line(ghost.duration, ink.mark, `before: ${time(ghost.duration)}`, 0);
   if (lit !== null) for (let column = 0; column < columns; column++) line(lit, ink.mark, "", column);
