@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from hybrid_des.analysis.comparison.compare import Comparison, compare
     from hybrid_des.analysis.cost_table import costs
     from hybrid_des.analysis.explanation import Explanation, explain
+    from hybrid_des.interchange.frameworks.megatron import megatron
+    from hybrid_des.interchange.frameworks.torchtitan import torchtitan
     from hybrid_des.pipeline import schedules
     from hybrid_des.plan_search import SearchResult, search
     from hybrid_des.planning.planner import parts_of
@@ -29,9 +31,9 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 __all__ = [
     "Comparison", "Explanation", "Goodput", "Replayed", "Result", "Scenario", "SearchResult", "Sweep", "collective",
-    "compare", "costs", "draw_comparison", "explain", "fabric_of", "goodput", "load", "load_sweep", "parts_of", "plots",
-    "render_comparison", "render_explanation", "replay", "run_sweep", "schedules", "search", "simulate", "spread",
-    "verify",
+    "compare", "costs", "draw_comparison", "explain", "fabric_of", "goodput", "load", "load_sweep", "megatron",
+    "parts_of", "plots", "render_comparison", "render_explanation", "replay", "run_sweep", "schedules", "search",
+    "simulate", "spread", "torchtitan", "verify",
 ]  # fmt: skip
 
 _HOME = {
@@ -58,6 +60,8 @@ _HOME = {
     "Goodput": "hybrid_des.renewal.goodput",
     "search": "hybrid_des.plan_search",
     "SearchResult": "hybrid_des.plan_search",
+    "megatron": "hybrid_des.interchange.frameworks.megatron",
+    "torchtitan": "hybrid_des.interchange.frameworks.torchtitan",
     "simulate": "hybrid_des.result",
     "Result": "hybrid_des.result",
     "plots": "hybrid_des.plots",

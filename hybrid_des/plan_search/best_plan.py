@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.table import write_csv
 from hybrid_des.errors import UsageError, installing
+from hybrid_des.plan_search.bound import least_step
 from hybrid_des.plan_search.branch import (
     EXCLUDED,
     IMPOSSIBLE,
@@ -29,6 +30,7 @@ from hybrid_des.plan_search.evaluation import evaluate, scenario_in
 from hybrid_des.plan_search.search_log import search_log
 from hybrid_des.plan_search.space import plans_in
 from hybrid_des.plan_search.terms import Settings, settings_of
+from hybrid_des.planning.planner import parts_of
 from hybrid_des.pool.pool import open_pool
 from hybrid_des.registry import import_file
 from hybrid_des.report.files import Written, write_whole
@@ -39,6 +41,7 @@ from hybrid_des.scenario.export import yaml_text
 from hybrid_des.simulation.run import BudgetSpentError
 from hybrid_des.sweep.axes import Case, plain
 from hybrid_des.sweep.runner import cells, with_case
+from hybrid_des.units import to_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,6 +115,11 @@ class SearchResult:
     def scenario(self, candidate: Candidate) -> Scenario:
         """The scenario of a plan."""
         return scenario_in(self.settings, candidate.case)
+
+    def least_step(self, candidate: Candidate) -> float:
+        """A bound on the step of a plan in seconds, known without simulating it."""
+        scenario = self.scenario(candidate)
+        return to_seconds(least_step(scenario, parts_of(scenario)))
 
     @property
     def sentence(self) -> str:

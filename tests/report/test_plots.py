@@ -166,7 +166,7 @@ def test_pyplot_knows_nothing_of_figures_for_files():
 
 
 def test_a_run_without_time_is_drawn():
-    plan = schedules.find("1f1b").build(PlanRequest(2, 2))
+    plan = schedules.make_plan("1f1b", PlanRequest(2, 2))
     run = handmade.run(plan, uniform(0, 0))
     for picture in (plots.gantt, plots.link_use, plots.memory_curve):
         picture(run, axes()).figure.draw_without_rendering()
@@ -249,12 +249,12 @@ def test_the_legend_shows_the_shades_of_all_chunks():
 def test_of_many_steps_the_first_visible_ones_are_drawn():
     run = run_of(microbatches=4, data=1, steps=40)
     ax = plots.gantt(run, axes())
-    assert ax.get_xlabel() == "time (s);  the first 23 steps of 40"
+    assert ax.get_xlabel() == "time (s);  the first 14 steps of 40"
     rows, bars = table_of(run), boxes(ax)
     for kind in ("F", "B", "optimizer"):
-        first = rows[(rows["kind"] == kind) & (rows["step"] < 23)]
+        first = rows[(rows["kind"] == kind) & (rows["step"] < 14)]
         assert np.sort(bars[COLOURS[kind]][:, 0]) == pytest.approx(np.sort(first["start_s"]))
-    assert ax.get_xlim()[1] == pytest.approx(rows[rows["step"] == 23]["start_s"].min())
+    assert ax.get_xlim()[1] == pytest.approx(rows[rows["step"] == 14]["start_s"].min())
     assert bars[COLOURS["reduction"]][:, 1].max() <= ax.get_xlim()[1]
     assert plots.gantt(run_of(steps=3), axes()).get_xlabel() == "time (s)"
 

@@ -31,13 +31,17 @@ def hook(monkeypatch):
     return made
 
 
-def test_a_wheel_takes_every_scenario_along(hook):
+def test_a_wheel_takes_scenarios_and_documentation_along(hook):
     taken = {"force_include": {}}
     hook.initialize("standard", taken)
     places = {place: Path(file) for file, place in taken["force_include"].items()}
     files = [*SCENARIOS.glob("*.yaml"), *SCENARIOS.glob("experiments/*.yaml")]
-    assert places == {f"hybrid_des/shipped/{file.relative_to(SCENARIOS).as_posix()}": file for file in files}
-    assert len(places) > 20
+    pages = [ROOT / "CHANGELOG.md", SCENARIOS / "REFERENCE.md", *ROOT.glob("docs/**/*.md")]
+    scenarios = {f"hybrid_des/shipped/{file.relative_to(SCENARIOS).as_posix()}": file for file in files}
+    docs = {f"hybrid_des/shipped/docs/{file.relative_to(ROOT).as_posix()}": file for file in pages}
+    assert places == scenarios | docs
+    assert len(scenarios) > 20
+    assert len(docs) > 4
     hook.initialize("editable", none := {"force_include": {}})
     assert none["force_include"] == {}
 

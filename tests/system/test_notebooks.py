@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 from support import paths
 
-SMALL = 600_000  # bytes of a notebook with its pictures
+SMALL = 700_000  # bytes of a notebook with its pictures
 NOTEBOOKS = sorted(paths.NOTEBOOKS.glob("*.ipynb"))
 
 
@@ -36,3 +37,10 @@ def test_a_notebook_is_small_and_clean(path, runs):
     assert path.stat().st_size < SMALL
     assert all(cell.metadata == {} for cell in notebook.cells)
     assert any(cell.outputs for cell in notebook.cells if cell.cell_type == "code")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_uses_public_names_only(path, runs):
+    cells = [cell.source for cell in runs.nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    imports = re.findall(r"^\s*(?:from|import) (hybrid_des[\w.]*)", "\n".join(cells), flags=re.MULTILINE)
+    assert set(imports) == {"hybrid_des"}

@@ -87,31 +87,32 @@ def _style_and_size(size: Size | None, height: Callable[[float], float]) -> tupl
     import matplotlib as mpl
 
     usual = list(mpl.rcParams["figure.figsize"])
-    if size is None and usual != list(mpl.rcParamsDefault["figure.figsize"]):
-        return [], (usual[0], height(usual[0]))
+    theirs = usual != list(mpl.rcParamsDefault["figure.figsize"])  # a style that the user has chosen
+    if size is None:
+        size = usual[0] if theirs else "column"
     if isinstance(size, str) and size not in WIDTHS:
         raise UsageError(f"size: {unknown(size, WIDTHS)}, or inches")
-    size = "column" if size is None else size
-    style = STYLES / f"{'notebook' if size == 'notebook' else 'paper'}.mplstyle"
+    named = STYLES / f"{'notebook' if size == 'notebook' else 'paper'}.mplstyle"
+    style = [] if theirs and not isinstance(size, str) else [named]
     width = WIDTHS[size] if isinstance(size, str) else size
     inches = width if isinstance(width, tuple) else (width, height(width))
     if len(inches) != 2 or not all(SMALLEST <= one <= LARGEST for one in inches):
         raise UsageError(f"size: {size}: expected {SMALLEST:g} to {LARGEST:g} inches, such as 3.5 or (3.5, 2)")
-    return [style], inches
+    return style, inches
 
 
 @cache
 def vector_figure() -> type[Figure]:
     """A figure whose SVG and PDF files hold text, which can be searched and edited, instead of its outlines."""
     import matplotlib as mpl
-    from matplotlib.figure import Figure
+    from matplotlib import figure
 
-    class VectorFigure(Figure):
+    class Figure(figure.Figure):  # notebooks show this name
         def savefig(self, fname: Any, **options: Any) -> None:
             with mpl.rc_context(REAL_TEXT):
                 super().savefig(fname, **options)
 
-    return VectorFigure
+    return Figure
 
 
 def save_as(figure: Figure, path: Path, **options: Any) -> None:

@@ -164,7 +164,7 @@ WIDTH_OF_DIGIT = 0.62  # of its size
 NUMBER: dict[str, Any] = {
     "ha": "center", "va": "center_baseline", "clip_on": True, "in_layout": False,
 }  # fmt: skip
-NARROWEST = 1.5  # points of a typical op of any kind; narrower bars are no more than texture
+NARROWEST = 2.5  # points of a typical op of any kind; narrower bars are no more than texture
 PERIODS = 2  # forwards and backwards that a band averages over
 MOST_NUMBERED = 0.5  # share of the bars of a kind that must have room for a number, else none has one
 TALL = {"optimizer": 0.45, "reduction": 0.22}  # heights of bars; others fill the line
