@@ -53,6 +53,7 @@ class ProgramTable:
         messages: makes the columns of the messages that ops send, one entry each: `producer` and `consumer` (numbers of
             ops), `place` (among those that the consumer receives), `purpose` (of `PURPOSES`), `tag`, `chunk`, `bytes`.
         labels: names of ops, instead of those by kind and micro-batch; complete once `ops` are made.
+        gaps: whether time passes between ops of a rank that is no waiting for its sends, as in recorded programs.
     """
 
     def __init__(
@@ -61,8 +62,10 @@ class ProgramTable:
         ops: Callable[[], Columns],
         messages: Callable[[], Columns],
         labels: Sequence[str] = (),
+        *,
+        gaps: bool = False,
     ) -> None:
-        self.pipeline, self.labels = pipeline, labels
+        self.pipeline, self.labels, self.gaps = pipeline, labels, gaps
         self._ops, self._messages = ops, messages
 
     @cached_property

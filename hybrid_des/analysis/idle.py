@@ -79,7 +79,8 @@ def _before_ops(timeline: Timeline, times: StepTimes) -> Iterator[Waits]:
     previous[..., 1:] = times.end[..., :-1]
     previous[..., times.first] = times.begin[..., times.rank_of_op[times.first]]
     phase = cache(partial(_phases, timeline, times))
-    yield (OPS, times.row, previous, times.asked, ACTIVATION.cause, phase, times.asked)
+    own = DEPENDENCY if timeline.programs.gaps else ACTIVATION.cause
+    yield (OPS, times.row, previous, times.asked, own, phase, times.asked)
     yield (OPS, times.row, times.asked, ready, DEPENDENCY, phase, times.start)
     yield (OPS, times.row, ready, until, ACTIVATION.cause, phase, times.start)
 

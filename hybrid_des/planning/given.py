@@ -6,7 +6,7 @@ op that it needs; a node that needs one of another stream waits for an event. Wo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,12 +16,13 @@ from hybrid_des import collectives
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import ProcessGroup
-from hybrid_des.engine.recorder import BEFORE, FIELD, STAGE_SHIFT
+from hybrid_des.engine.recorder import BEFORE
 from hybrid_des.errors import UsageError
 from hybrid_des.folding.times import SIXTEEN_BITS, CollectiveTimes
 from hybrid_des.interchange.profiles.chakra import read_chakra
 from hybrid_des.interchange.profiles.graph import COLLECTIVE, COMPUTATION, EVERYBODY, RECEIVE, SEND, Node, RankTrace
 from hybrid_des.interchange.profiles.recognition import CHAKRA, WHAT, recognized
+from hybrid_des.interchange.profiles.tags import Tags, nodes_of
 from hybrid_des.network.mailbox import Message
 from hybrid_des.network.purpose import ACTIVATION, EXPERT, PARAMETERS, REDUCTION, Purpose, purpose_named
 from hybrid_des.pipeline.op import Op
@@ -60,7 +61,6 @@ ALGORITHMS = {  # what a collective of a trace is simulated as; a broadcast move
 }  # fmt: skip
 PURPOSE_OF = {"all-gather": PARAMETERS, "broadcast": PARAMETERS, "gather": PARAMETERS, "all-to-all": EXPERT}
 TABLE_OF = {PARAMETERS: "gathers"}
-SEVERAL = "programs of several ranks have no replicas of their own"
 
 
 class GivenCollective(NamedTuple):
@@ -108,7 +108,7 @@ class GivenTraces:
 
     Attributes:
         scenario: its machine, and how collectives run.
-        traces: of every pipeline rank.
+        traces: of every rank, or one for all.
         recorded: rank → start and end of every op in its trace, once the programs are made.
     """
 
@@ -127,17 +127,18 @@ class GivenTraces:
         assert scenario.workload is not None and scenario.workload.trace is not None
         traces = traces_at(scenario.workload.trace)
         parallel = scenario.parallel
-        if len(traces) != parallel.pipeline:
-            raise UsageError(
-                f"{scenario.workload.trace}: traces of {len(traces)} ranks; parallel.pipeline is {parallel.pipeline}"
-            )
-        if parallel.ranks > parallel.pipeline > 1:
-            raise UsageError(f"{scenario.workload.trace}: {SEVERAL}; expected parallel.data 1")
+        if len(traces) not in (parallel.pipeline, parallel.ranks) or parallel.ranks > len(traces) > 1:
+            expected = f"one for all, or one for each of {parallel.ranks} ranks"
+            raise UsageError(f"{scenario.workload.trace}: traces of {len(traces)} ranks; expected {expected}")
         return cls(scenario, traces)
 
     @cached_property
     def programs(self) -> list[Program]:
-        """The program of every pipeline rank."""
+        """The program of every trace.
+
+        Raises:
+            UsageError: replicas have different ops, or a message has only one end.
+        """
         tags = Tags(self.traces)
         for trace in self.traces:
             for node in trace.nodes:
@@ -147,7 +148,19 @@ class GivenTraces:
         keys: dict[GroupKey, Group] = {key: (GIVEN, 0, place) for place, key in enumerate(self._calls)}
         made = [_Lowered(self, rank, trace, tags, keys) for rank, trace in enumerate(self.traces)]
         self.recorded = [one.recorded for one in made]
+        self._check_replicas()
         return [one.program for one in made]
+
+    def _check_replicas(self) -> None:
+        """Refuse replicas that do different things: reports show one table of ops for all of them."""
+        layout, counts = self.scenario.parallel.layout, list(map(len, self.recorded))
+        if layout.ranks > self.scenario.parallel.pipeline and any(nodes_of(self.traces, SEND)):
+            raise UsageError(f"{self.traces[0].source}: ranks send messages to each other; expected parallel.data 1")
+        for rank, count in enumerate(counts if len(counts) == layout.ranks else ()):
+            first = layout.line(rank, "data")[0]
+            if count != counts[first]:
+                source = self.traces[rank].source
+                raise UsageError(f"{source}: {count} ops, rank {first} has {counts[first]}; expected parallel.data 1")
 
     def call_of(self, node: Node) -> tuple[GroupKey, GivenCollective]:
         """The communicator and the call of a collective.
@@ -218,56 +231,6 @@ def traces_at(target: Path) -> list[RankTrace]:
     if profile.format != CHAKRA:
         raise UsageError(f"{target}: {WHAT[profile.format]}; expected {WHAT[CHAKRA]}: hybrid-des import makes one")
     return read_chakra(profile.files)
-
-
-class Tags:
-    """The tags of messages: each is unique at its receiver, since mailboxes are read by tag.
-
-    Tags of traces are kept if they are, and are numbers of a stage and a micro-batch; else messages are numbered by
-    receiver, the n-th between two ranks of a tag being the n-th that is received.
-    """
-
-    def __init__(self, traces: Sequence[RankTrace]) -> None:
-        received = [(node.peer, rank, node.tag) for rank, node in _nodes(traces, RECEIVE)]
-        sent = [(rank, node.peer, node.tag) for rank, node in _nodes(traces, SEND)]
-        self._check(sent, received, traces)
-        at = [(receiver, tag) for _, receiver, tag in received]
-        self._kept = len(set(at)) == len(at) and all(0 <= tag < 1 << 2 * STAGE_SHIFT for _, tag in at)
-        numbers: dict[int, int] = {}
-        self._number: dict[tuple[int, int, int, int], int] = {}
-        seen: dict[tuple[int, int, int], int] = {}
-        for key in received:
-            turn = seen[key] = seen.get(key, -1) + 1
-            receiver = key[1]
-            number = numbers[receiver] = numbers.get(receiver, -1) + 1
-            self._number[(*key, turn)] = number // FIELD << STAGE_SHIFT | number % FIELD
-
-    def __call__(self, sender: int, receiver: int, tag: int, turn: int) -> int:
-        """The tag of the n-th message between two ranks with a tag of the trace."""
-        return tag if self._kept else self._number[sender, receiver, tag, turn]
-
-    @staticmethod
-    def _check(
-        sent: Sequence[tuple[int, int, int]], received: Sequence[tuple[int, int, int]], traces: Sequence[RankTrace]
-    ) -> None:
-        """Refuse messages that are only sent, or only received."""
-        counts: dict[tuple[int, int, int], int] = {}
-        for key in sent:
-            counts[key] = counts.get(key, 0) + 1
-        for key in received:
-            counts[key] = counts.get(key, 0) - 1
-        for (sender, receiver, tag), more in counts.items():
-            if more:
-                side, other = ("sent", "received") if more > 0 else ("received", "sent")
-                place = traces[min(sender if more > 0 else receiver, len(traces) - 1)].source
-                raise UsageError(
-                    f"{place}: a message from rank {sender} to rank {receiver} with tag {tag} is {side}, "
-                    f"but not {other}"
-                )
-
-
-def _nodes(traces: Sequence[RankTrace], kind: str) -> Iterable[tuple[int, Node]]:
-    return ((rank, node) for rank, trace in enumerate(traces) for node in trace.nodes if node.kind == kind)
 
 
 PLAIN = Op("F", 0)  # what computation without a micro-batch counts as
@@ -371,12 +334,16 @@ class _Lowered:
         stream, number = node.stream, node.place.get("op")
         needs = self._needs(node, stream)
         slot: Slot = [Compute(node.duration)]
+        if node.place.get("gap"):  # time that passes, but is no work
+            self._append(stream, _Item(node.name, needs, [slot]))
+            self._place(node, stream, slot)
+            return
         last = self._items[stream][-1] if self._items.get(stream) else None
         if last is not None and number is not None and last.number == number:
             last.body += [*needs, slot]  # a further piece of an op
             last.recorded = last.recorded[0], _end(node)
         else:
-            named = "" if "op_kind" in node.place else node.name
+            named = "" if "op_kind" in node.place and not node.place.get("named") else node.name
             row = stream == COMPUTE
             made = _Item(named, needs, [slot], row=row, op=_op(node), stage=_stage(node), number=number)
             made.recorded = node.start, _end(node)

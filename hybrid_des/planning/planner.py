@@ -165,7 +165,10 @@ def _timed(scenario: Scenario, plan: Plan, durations: Durations) -> Durations:
 def parts_of_traces(scenario: Scenario, traces: GivenTraces, fabric: Fabric | None = None) -> Parts:
     """The parts of a scenario whose programs are execution traces."""
     parts = parts_of_programs(scenario, traces.programs, fabric=fabric)
-    return replace(parts, given=traces.groups(parts.times))
+    given = GivenPrograms(traces.programs, scenario.parallel.pipeline)
+    nothing = (0,) * scenario.parallel.pipeline
+    costs = replace(parts.costs, resident=nothing, optimizer=nothing)
+    return replace(parts, programs=given, costs=costs, given=traces.groups(parts.times))
 
 
 def _outer(scenario: Scenario) -> OuterSettings | None:

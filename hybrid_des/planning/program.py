@@ -328,9 +328,20 @@ class Program:
 
 @dataclass(frozen=True)
 class GivenPrograms:
-    """Programs that came from elsewhere, such as a profile, one per pipeline rank; `Lowering` answers the same."""
+    """Programs that came from elsewhere, such as a profile; `Lowering` answers the same.
+
+    Attributes:
+        programs: one per pipeline rank; or one per rank.
+        pipeline: number of pipeline ranks, where there is one per rank.
+    """
 
     programs: Sequence[Program]
+    pipeline: int | None = None
+
+    @property
+    def each(self) -> bool:
+        """Whether every rank has a program of its own."""
+        return self.pipeline is not None and len(self.programs) > self.pipeline
 
     @property
     def blocking(self) -> bool:
@@ -393,7 +404,9 @@ def block_of(stages: Sequence[int], *instructions: Instruction) -> Block:
 def table_of(programs: Sequence[Program]) -> ProgramTable:
     """The ops of programs, one for each pipeline rank, and the messages between them."""
     labels: list[str] = []
-    return ProgramTable(len(programs), partial(_ops, programs, labels), partial(_messages, programs), labels)
+    calls = (call for program in programs for call in program.streams.get(COMPUTE, ()))
+    gaps = any(call.number == ASIDE and call.block.durations for call in calls)
+    return ProgramTable(len(programs), partial(_ops, programs, labels), partial(_messages, programs), labels, gaps=gaps)
 
 
 def _ops(programs: Sequence[Program], labels: list[str]) -> Columns:

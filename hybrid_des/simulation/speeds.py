@@ -25,7 +25,7 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.link import LinkSchedule
 from hybrid_des.pipeline.op import Op
 from hybrid_des.planning.planner import Parts
-from hybrid_des.planning.program import Call, Compute, ComputeSpeed, Overlapped, Program
+from hybrid_des.planning.program import Call, Compute, ComputeSpeed, GivenPrograms, Overlapped, Program
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.sections.perturbations import Slow
 from hybrid_des.units import to_picoseconds
@@ -211,6 +211,7 @@ class Programs:
 
     def of(self, rank: int, place: int, speed: Fraction) -> tuple[Program, VaryingSpeed | None]:
         """The program of a rank on a GPU of this speed, and its varying pace, if it varies."""
+        place = self._own(rank, place)
         if not self._perturbed and self._retime is None:
             alike = place, id(speed)  # the node's own fraction; hashing it would take longer than all else here
             if alike not in self._alike:
@@ -224,6 +225,10 @@ class Programs:
         program = self._known[key]
         return program if self._retime is None else program.lasting(partial(self._retime, rank)), varying
 
+    def _own(self, rank: int, place: int) -> int:
+        """The number of a rank's program: that of its pipeline rank, unless each rank has its own."""
+        return rank if isinstance(self._source, GivenPrograms) and self._source.each else place
+
     def _speed(self, rank: int) -> Fraction:
         """The permanent factor of a rank's speed."""
         constant = self._table(rank).constant
@@ -232,14 +237,14 @@ class Programs:
     def _pace(self, rank: int) -> VaryingSpeed | None:
         """The varying pace of a rank; None if its pace is constant."""
         table, noise = self._table(rank), self._noise(rank)
-        held = self._source.chunks(self._place(rank)) if self._stages else ()
+        held = self._source.chunks(self._own(rank, self._place(rank))) if self._stages else ()
         stages = {stage: self._stages[stage] for stage in held if stage in self._stages}
         factors = [self._factor(rank, *source) for source in self._sources]
         times = self._times(rank)
         if table.constant is not None and not (stages or factors or noise or times):
             return None
         table = PiecewiseRate() if table.constant is not None else table
-        usual = self._source.usual(self._place(rank))
+        usual = self._source.usual(self._own(rank, self._place(rank)))
         return VaryingSpeed(Variation(replace(table, noise=noise), stages, factors, usual, times))
 
     def _place(self, rank: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -32,3 +33,43 @@ def event_dumps(scenario: Scenario, folder: Path, changes: Any = None) -> Path:
     config = {"pp_size": pipeline, "vp_size": chunks, "num_mbs": scenario.schedule.microbatches}
     (folder / "config.json").write_text(json.dumps(config))
     return folder
+
+
+class Kineto:
+    """A profiler's trace of one rank, as its events are added; times in µs."""
+
+    def __init__(self, rank: int = 0, world: int = 1) -> None:
+        self.about = {"schemaVersion": 1, "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world}}
+        self.events: list[dict[str, Any]] = []
+
+    def note(self, name: str, start: float, end: float, thread: int = 1) -> None:
+        """An annotation, such as ProfilerStep#3."""
+        self.events.append(_event("user_annotation", name, start, end - start, thread, {}))
+
+    def kernel(
+        self, name: str, start: float, took: float, stream: int = 7, *, launched: float | None = None, thread: int = 1,
+        **args: Any,
+    ) -> None:  # fmt: skip
+        """A kernel and its launch."""
+        number = len(self.events)
+        at = start if launched is None else launched
+        self.events.append(_event("cuda_runtime", "cudaLaunchKernel", at, 1, thread, {"correlation": number}))
+        about = {"correlation": number, "stream": stream, **args}
+        self.events.append(_event("kernel", name, start, took, stream, about))
+
+    def reduce(self, start: float, took: float, elements: int, *, launched: float | None = None, **args: Any) -> None:
+        """An all-reduce of floats on a stream of its own."""
+        nccl = {"Collective name": "allreduce", "In msg nelems": elements, "dtype": "Float", **args}
+        name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+        self.kernel(name, start, took, 20, launched=launched, **nccl)
+
+    def write(self, path: Path, shift: float = 0) -> Path:
+        """The file, its times later by `shift`; packed if its name says so."""
+        events = [{**event, "ts": event["ts"] + shift} for event in self.events]
+        text = json.dumps({**self.about, "traceEvents": events}).encode()
+        path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+        return path
+
+
+def _event(category: str, name: str, start: float, took: float, thread: int, args: dict[str, Any]) -> dict[str, Any]:
+    return {"ph": "X", "cat": category, "name": name, "pid": 0, "tid": thread, "ts": start, "dur": took, "args": args}

@@ -47,7 +47,18 @@ WORDS = {  # in names of kernels, where a trace does not give the type
     "AllReduce": "all-reduce", "AllGather": "all-gather", "ReduceScatter": "reduce-scatter", "Broadcast": "broadcast",
     "AllToAll": "all-to-all", "SendRecv": "all-to-all",
 }  # fmt: skip
-OWN = ("op", "op_kind", "microbatch", "chunk", "stage", "purpose", "elements", "given")  # facts of a node's place
+OWN = (
+    "op",
+    "op_kind",
+    "microbatch",
+    "chunk",
+    "stage",
+    "purpose",
+    "elements",
+    "given",
+    "gap",
+    "named",
+)  # facts of a node's place
 MEMBERS = re.compile(r"\d+")
 UINT64, BOOL, TEXT, UINT64_LIST = 13, 27, 29, 14  # fields of an attribute's value
 _SIGNED = (7, 9)  # int32, int64

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hybrid_des.interchange.profiles.imported import Imported
+from hybrid_des.interchange.profiles.kineto_ranks import KinetoRanks
+from hybrid_des.interchange.profiles.own import own_kineto, own_timeline
 from hybrid_des.interchange.profiles.pipelined import PipelineProfile
-from hybrid_des.interchange.profiles.recognition import DUMP, TABLE, recognized
-from hybrid_des.interchange.profiles.traced import chakra_profile
+from hybrid_des.interchange.profiles.recognition import CHAKRA, DUMP, TABLE, recognized
+from hybrid_des.interchange.profiles.traced import chakra_profile, kineto_profile
 from hybrid_des.scenario import Scenario
 
 Progress = Callable[[int, int], None]  # (bytes read, of so many)
@@ -27,6 +29,11 @@ def import_profile(target: str | Path, progress: Progress | None = None, machine
         UsageError: there is no profile, or it is broken; the message names the file and what is wrong with it.
     """
     profile = recognized(target)
-    if profile.format in (DUMP, TABLE):
+    if profile.format == DUMP:
         return PipelineProfile.of(profile).imported()
-    return chakra_profile(profile, machine).imported()
+    if profile.format == TABLE:
+        return (own_timeline(profile) or PipelineProfile.of(profile)).imported()
+    if profile.format == CHAKRA:
+        return chakra_profile(profile, machine).imported()
+    job = KinetoRanks.read(profile.files, progress)
+    return (own_kineto(profile, job) or kineto_profile(profile, job, machine)).imported()

@@ -28,8 +28,10 @@ from hybrid_des.interchange.profiles.graph import (
     RankTrace,
 )
 from hybrid_des.interchange.profiles.imported import TRACES, Imported, Unusual
+from hybrid_des.interchange.profiles.kineto_ranks import KinetoRanks
 from hybrid_des.interchange.profiles.pipelined import FACTOR, with_recorded
 from hybrid_des.interchange.profiles.recognition import WHAT, Profile
+from hybrid_des.interchange.profiles.recorded import GAP
 from hybrid_des.planning.given import GivenTraces
 from hybrid_des.planning.planner import parts_of_traces
 from hybrid_des.scenario import Scenario, scenario_from
@@ -54,6 +56,8 @@ class TraceProfile:
         linked: percentage of the device's work whose op is known.
         machine: a scenario whose cluster carries the messages; None: links take no time.
         unknown, clocks, facts, tables: see `Imported`; tables are further files.
+        schedule: name of the schedule that the ops follow, if they are those of a pipeline.
+        further: sections of the scenario, besides; with `parallel`, every rank has its trace.
     """
 
     name: str
@@ -67,11 +71,13 @@ class TraceProfile:
     clocks: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     tables: Mapping[str, Any] = field(default_factory=dict)
+    schedule: str | None = None
+    further: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def distinct(self) -> Sequence[RankTrace]:
         """The traces; one of them if all are the same, and ranks exchange nothing but collectives of all."""
-        return self.traces[:1] if alike(self.traces) else self.traces
+        return self.traces[:1] if not self.further and alike(self.traces) else self.traces
 
     @cached_property
     def values(self) -> dict[str, Any]:
@@ -86,7 +92,9 @@ class TraceProfile:
             "parallel": parallel,
             "workload": {"trace": TRACES, **({"transfers": "recorded"} if self.machine is None else {})},
         }
-        return found if self.machine is None else {**found, **of_machine(self.machine)}
+        found = found if self.machine is None else {**found, **of_machine(self.machine)}
+        workload = {**found["workload"], **self.further.get("workload", {})}
+        return {**found, **self.further, "workload": workload}
 
     @cached_property
     def _simulated(self) -> tuple[Run, GivenTraces]:
@@ -105,7 +113,7 @@ class TraceProfile:
             measured=None if self.measured is None else [self.measured],
             simulated=[simulated.duration / PICOSECONDS_PER_SECOND],
             linked=self.linked,
-            schedule=None,
+            schedule=self.schedule,
             unusual=self.unusual,
             unknown=[*self.unknown, *self._lacking],
             clocks=self.clocks,
@@ -123,14 +131,14 @@ class TraceProfile:
         """Computation that took longer than twice the median of its name on its rank, the longest first."""
         found = []
         for rank, trace in enumerate(self.distinct):
-            times: dict[str, list[int]] = {}
+            times: dict[Any, list[int]] = {}
             for node in _computation(trace):
-                times.setdefault(node.name, []).append(node.duration)
-            usual = {name: median(all_of) for name, all_of in times.items()}
+                times.setdefault(_kind(node), []).append(node.duration)
+            usual = {kind: median(all_of) for kind, all_of in times.items()}
             found += [
-                _unusual(node, rank, usual[node.name])
+                _unusual(node, rank, self.facts.get("step", 0), usual[_kind(node)])
                 for node in _computation(trace)
-                if node.duration > FACTOR * usual[node.name] > 0
+                if node.duration > FACTOR * usual[_kind(node)] > 0
             ]
         return sorted(found, key=lambda one: -one.seconds)
 
@@ -161,13 +169,22 @@ class TraceProfile:
 
 
 def _computation(trace: RankTrace) -> Sequence[Node]:
-    return [node for node in trace.nodes if node.kind == COMPUTATION and node.stream == COMPUTE]
+    work = (node for node in trace.nodes if node.kind == COMPUTATION and node.stream == COMPUTE)
+    return [node for node in work if not node.place.get(GAP)]
 
 
-def _unusual(node: Node, rank: int, usual: float) -> Unusual:
+def _kind(node: Node) -> Any:
+    """What computation is compared with: the same kernel, the same kind of op in the same place, or the same name."""
+    place = node.place
+    if "microbatch" in place:
+        return place.get("op_kind"), place.get("stage"), place.get("chunk")
+    return place.get("kernel", node.name)
+
+
+def _unusual(node: Node, rank: int, step: int, usual: float) -> Unusual:
     name = node.name if len(node.name) <= LONGEST_NAME else f"{node.name[: LONGEST_NAME - 1]}…"
     seconds = node.duration / PICOSECONDS_PER_SECOND
-    return Unusual(name, rank, 0, seconds, usual / PICOSECONDS_PER_SECOND, {"node": node.id})
+    return Unusual(name, rank, step, seconds, usual / PICOSECONDS_PER_SECOND, {"node": node.id})
 
 
 def alike(traces: Sequence[RankTrace]) -> bool:
@@ -237,3 +254,49 @@ def chakra_profile(profile: Profile, machine: Scenario | None) -> TraceProfile:
     hosted = any(node.stream.startswith("host") for trace in traces for node in trace.nodes)
     linked = sum(bool(node.needs) for node in device) / max(len(device), 1) if hosted else 1.0
     return TraceProfile(name or "imported", profile, traces, ranks, linked=100 * linked, machine=machine)
+
+
+def kineto_profile(profile: Profile, job: KinetoRanks, machine: Scenario | None) -> TraceProfile:
+    """Traces of PyTorch's profiler, one per rank."""
+    traces = job.rank_traces()
+    collectives = job.table()
+    return TraceProfile(
+        job.traces[0].path.name.partition(".")[0] if len(traces) == 1 else profile.files[0].resolve().parent.name,
+        profile,
+        traces,
+        len(traces) if len(traces) > 1 else job.world,
+        measured=job.spans[job.chosen],
+        linked=sum(one.linked * len(one.start) for one in job.traces) / sum(len(one.start) for one in job.traces),
+        machine=machine,
+        unknown=_unknown_of(job),
+        clocks=job.clocks,
+        facts={"step": job.chosen, "steps": job.steps, "world_size": job.world,
+               "measured_steps_s": [job.spans[step] for step in job.steps]},
+        tables={"durations.csv": job.durations(), **({"collectives.csv": collectives} if len(collectives) else {})},
+    )  # fmt: skip
+
+
+def _unknown_of(job: KinetoRanks) -> list[str]:
+    found = []
+    several = len(job.traces) > 1
+    if 1 < len(job.traces) < job.world:
+        found.append(
+            f"{job.world - len(job.traces)} of {job.world} ranks: collectives wait for those with a trace only"
+        )
+    alone = sum(len(members) == 1 for members in job.collectives.values())
+    if alone and not several:
+        found.append(f"transfers of {alone} collectives: one rank's kernels hold the wait for the others too")
+    elif alone:
+        found.append(f"transfers of {alone} collectives of which one rank alone has a trace")
+    if not any(one.waits for one in job.traces):
+        found.append(
+            "edges between streams: the profiler recorded no waits; they are inferred from starts within 60 µs"
+        )
+    if sends := sum(key[2] == "send-receive" for key in job.collectives):
+        found.append(f"the other ends of {sends} pipeline messages: they take the recorded time")
+    if not all(one.steps for one in job.traces):
+        found.append("where a step begins: there is no ProfilerStep, so the whole trace is one")
+    if job.clocks.get("apart"):
+        found.append("a common clock: collectives end at different times on different ranks; ends were aligned")
+    found.append("the host: a kernel that was launched late starts as late whatever comes before it")
+    return found

@@ -87,7 +87,8 @@ def _op(row: Row) -> Kernel:
 
 def _collective(name: str, sizes: Mapping[int, int], row: Row) -> Kernel:
     does = name.split("_")[1].lower()
-    return name, {"Collective name": does, "Group size": sizes.get(row["stage"], 0), "stage": row["stage"]}
+    group = {"Group size": sizes.get(row["stage"], 0), "Process Group Name": f"stage {row['stage']}"}
+    return name, {"Collective name": does, **group, "stage": row["stage"]}
 
 
 def _sends(timeline: Timeline) -> Columns:

@@ -1,0 +1,258 @@
+"""Imported traces of PyTorch's profiler: others', our own, synthetic and broken ones."""
+
+import tarfile
+
+import pandas as pd
+import pytest
+from support.paths import SCENARIOS, SHARED
+from support.profiles import Kineto
+
+from hybrid_des import load, simulate
+from hybrid_des.errors import UsageError
+from hybrid_des.interchange.profiles import kineto_ranks
+from hybrid_des.interchange.profiles.importing import import_profile
+from hybrid_des.interchange.profiles.kineto import read_kineto
+from hybrid_des.interchange.profiles.kineto_ranks import KinetoRanks
+from hybrid_des.planning.planner import parts_of
+from hybrid_des.report.files import write_files
+from hybrid_des.report.files.kineto import write_kineto
+from hybrid_des.scenario import scenario_from
+
+RESNET = SHARED / "traces" / "hta" / "nccl_data.json.gz"
+DLRM = SHARED / "traces" / "param_dlrm_8ranks" / "dlrm_kineto.tar.gz"
+theirs = pytest.mark.skipif(not RESNET.exists(), reason="the traces are not part of the project")
+LINKS = {"gpus_per_node": 8, "nvlink": {"bandwidth": "1 GB/s", "latency": 0}}
+MACHINE = scenario_from({"cluster": LINKS, "schedule": {"kind": "gpipe"}, "workload": {"forward": 0, "backward": 0}})
+BUCKETS = [8_196_000, 31_502_336, 26_255_360, 26_550_272, 9_724_160]
+
+
+@theirs
+def test_the_buckets_of_a_resnet_are_those_of_its_trace():
+    trace = read_kineto(RESNET, 0)
+    sizes = [one.size for one in trace.communications if one.does == "all-reduce"]
+    assert sizes == 3 * BUCKETS
+    assert (trace.rank, trace.world, trace.linked, sorted(trace.steps)) == (0, 2, 100.0, [4, 5, 6])
+    ddp = {
+        "cluster": {"gpus_per_node": 2}, "model": "resnet-50", "parallel": {"data": 2},
+        "gradients": {"bucket_rule": "ddp", "overlap": True},
+    }  # fmt: skip
+    parts = parts_of(scenario_from(ddp))
+    assert [4 * bucket.elements for bucket in parts.reductions.buckets[0][0]] == BUCKETS
+
+
+@theirs
+def test_a_step_of_a_resnet_is_met():
+    found = import_profile(RESNET)
+    assert found.figures["worst_error_percent"] == pytest.approx(0, abs=1e-6)
+    assert found.figures["linked_percent"] == 100
+    assert any("transfers of 21 collectives" in one for one in found.unknown)
+    assert any("inferred" in one for one in found.unknown)
+
+
+@theirs
+def test_transfers_of_eight_ranks_are_told_from_waits(tmp_path):
+    with tarfile.open(DLRM) as packed:
+        packed.extractall(tmp_path, filter="data")
+    job = KinetoRanks.read(sorted(tmp_path.rglob("*.json")))
+    transfers = sorted(round(1e6 * one) for one in job.table().drop_duplicates(["kind", "number"]).transfer_s)
+    assert transfers == [8, 8, 8, 11, 11, 23, 69, 87]
+    ends = [max(m.end for m in members) - min(m.end for m in members) for members in job.matched.values()]
+    assert (min(ends), max(ends)) == (1000, 7000)
+    durations = [m.end - m.start for members in job.matched.values() for m in members]
+    assert (min(durations), max(durations)) == (7000, 7_635_000)
+    assert import_profile(next(tmp_path.rglob("*.json")).parent).figures["worst_error_percent"] < 0.1
+
+
+def two_ranks(folder, shift=0.0, **nccl):
+    """Rank 1 computes longer, so rank 0 waits: 10 µs of transfer begin at 60."""
+    for rank, took in ((0, 30), (1, 50)):
+        trace = Kineto(rank, 2)
+        trace.note("ProfilerStep#3", 0, 100)
+        trace.note("forward", 5, 20)
+        trace.kernel("gemm", 10, took, launched=8)
+        trace.reduce(10 + took, 60 - took, 1000, launched=9, **nccl)
+        trace.kernel("adam", 70, 5, launched=30)
+        folder.mkdir(exist_ok=True)
+        trace.write(folder / f"rank{rank}.json.gz", shift * rank)
+    return folder
+
+
+def test_waits_and_transfers_follow_from_all_ranks(tmp_path):
+    found = import_profile(two_ranks(tmp_path / "t"))
+    table = found.files["collectives.csv"]
+    assert table.wait_s.tolist() == pytest.approx([20e-6, 0])
+    assert table.transfer_s.tolist() == pytest.approx([10e-6, 10e-6])
+    assert table.bytes.tolist() == [4000, 4000]
+    assert found.measured == found.simulated == [pytest.approx(65e-6)]
+    assert found.values["workload"]["transfers"] == "recorded"
+    assert not found.clocks["apart"]
+
+
+def test_a_prediction_follows_other_links(tmp_path):
+    """4,000 B around a ring of two at 1 GB/s take 4 µs instead of the recorded 10."""
+    found = import_profile(two_ranks(tmp_path / "t"), machine=MACHINE)
+    assert found.simulated == [pytest.approx(59e-6)]
+    write_files(tmp_path / "out", found.contents())
+    slower = load(tmp_path / "out" / "scenario.yaml", ["cluster.nvlink.bandwidth=100 MB/s"])
+    assert simulate(slower).summary["step_time_s"] == pytest.approx(95e-6)
+
+
+def test_of_one_rank_alone_transfers_are_unknown(tmp_path):
+    found = import_profile(two_ranks(tmp_path / "t") / "rank0.json.gz")
+    assert found.files["collectives.csv"].transfer_s.isna().all()
+    assert any("one rank's kernels hold the wait" in one for one in found.unknown)
+    assert found.values["parallel"] == {"data": 2}
+    assert found.measured == found.simulated == [pytest.approx(65e-6)]
+
+
+def test_clocks_that_are_apart_are_aligned_and_reported(tmp_path):
+    found = import_profile(two_ranks(tmp_path / "t", shift=180e6))
+    assert found.clocks["apart"]
+    assert found.clocks["offsets_s"] == pytest.approx([0, -180])
+    assert any("ends were aligned" in one for one in found.unknown)
+    assert found.measured == found.simulated == [pytest.approx(65e-6)]
+
+
+def test_kernels_belong_to_annotations_of_their_launch(tmp_path):
+    trace = Kineto()
+    trace.note("ProfilerStep#1", 0, 100)
+    trace.note("outer", 10, 60)
+    trace.note("inner", 20, 30)
+    trace.note("autograd", 42, 44, thread=2)
+    trace.kernel("a", 50, 1, launched=25)
+    trace.kernel("b", 51, 1, launched=35)
+    trace.kernel("c", 52, 1, launched=43, thread=2)
+    trace.kernel("d", 53, 1, launched=50, thread=2)  # the innermost of the main thread
+    trace.kernel("e", 54, 1, launched=90)
+    trace.kernel("late", 150, 1, launched=99)  # the step is that of the launch
+    found = read_kineto(trace.write(tmp_path / "a.json"), 0)
+    assert found.op == ["inner", "outer", "autograd", "outer", "", ""]
+    assert found.step.tolist() == 6 * [1]
+    assert found.linked == pytest.approx(400 / 6)
+
+
+def test_recorded_waits_replace_inferred_edges(tmp_path):
+    trace = Kineto()
+    trace.note("ProfilerStep#1", 0, 900)
+    trace.kernel("a", 10, 10, 7, launched=1)
+    trace.kernel("b", 30, 10, 8, launched=5)
+    path = trace.write(tmp_path / "a.json")
+    found = read_kineto(path, 0)
+    assert kineto_ranks.edges_of(found, [0, 1]) == {1: [0]}  # within 60 µs
+    trace.events.append({"ph": "X", "cat": "cuda_runtime", "name": "cudaEventRecord", "ts": 2, "dur": 1, "tid": 1,
+                         "args": {"correlation": 501}})  # fmt: skip
+    trace.events.append({"ph": "X", "cat": "cuda_runtime", "name": "cudaStreamWaitEvent", "ts": 3, "dur": 1, "tid": 1,
+                         "args": {"correlation": 502}})  # fmt: skip
+    args = {"stream": 9, "wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 501, "correlation": 502}
+    trace.events.append({"ph": "X", "cat": "cuda_sync", "name": "Stream Wait Event", "ts": 3, "dur": 1, "args": args})
+    assert kineto_ranks.edges_of(read_kineto(trace.write(path), 0), [0, 1]) == {}
+    args["stream"] = 8
+    assert kineto_ranks.edges_of(read_kineto(trace.write(path), 0), [0, 1]) == {1: [0]}
+
+
+OWN = [
+    "a100_8x", "h100_2x8", "contention_slower", "contention_faster", "prototype_4gpu", "prototype_12gpu",
+    "resnet50_4stages", "slow_gpu_h100_2x8", "dgx1_cube_mesh", "vit-l_8",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_our_own_results_come_back_with_equal_steps(name, tmp_path):
+    """Traces for HTA hold whole µs; the end of a step is in the summary beside a timeline."""
+    result = simulate(load(SCENARIOS / f"{name}.yaml", ["steps=1"]))
+    step = result.summary["step_time_s"]
+    result.timeline.to_csv(tmp_path / "timeline.csv", index=False)
+    (tmp_path / "summary.json").write_text(f'{{"step_time_s": {step}}}')
+    write_kineto(result, tmp_path / "hta")
+    for source, within in ((tmp_path / "timeline.csv", 1e-12), (tmp_path / "hta", 1e-6)):
+        found = import_profile(source)
+        write_files(tmp_path / "out", found.contents(), found.stale(tmp_path / "out"))
+        again = simulate(load(tmp_path / "out" / "scenario.yaml")).summary["step_time_s"]
+        assert again == pytest.approx(found.simulated[0], abs=1e-12)
+        assert found.simulated == [pytest.approx(step, abs=within)]
+        assert found.measured == [pytest.approx(step, abs=within)]
+        assert found.schedule == result.run.scenario.schedule.kind
+        assert found.unknown
+
+
+def test_our_own_results_take_another_schedule(tmp_path):
+    scenario = load(SCENARIOS / "prototype_4gpu.yaml")
+    write_kineto(simulate(scenario), tmp_path / "hta")
+    found = import_profile(tmp_path / "hta")
+    write_files(tmp_path / "out", found.contents())
+    free = ["cluster.nvlink={bandwidth: inf, latency: 0}"]
+    other = simulate(load(SCENARIOS / "prototype_4gpu.yaml", [*free, "schedule.kind=gpipe"])).summary["step_time_s"]
+    again = simulate(load(tmp_path / "out" / "scenario.yaml", ["schedule.kind=gpipe"])).summary["step_time_s"]
+    assert again == pytest.approx(other, rel=1e-6)
+
+
+def other_step(folder):
+    trace = Kineto(1, 2)
+    trace.note("ProfilerStep#9", 0, 100)
+    trace.kernel("gemm", 10, 1)
+    trace.write(folder / "rank1.json.gz")
+
+
+def same_rank(folder):
+    (folder / "rank1.json.gz").write_bytes((folder / "rank0.json.gz").read_bytes())
+
+
+def cut(folder):
+    path = folder / "rank1.json.gz"
+    path.write_bytes(path.read_bytes()[:-60])
+
+
+def negative(folder):
+    trace = Kineto(1, 2)
+    trace.kernel("gemm", 10, -5)
+    trace.write(folder / "rank1.json.gz")
+
+
+def no_kernels(folder):
+    trace = Kineto(1, 2)
+    trace.note("ProfilerStep#3", 0, 100)
+    trace.write(folder / "rank1.json.gz")
+
+
+BROKEN = [
+    (other_step, "step 9; rank0.json.gz has step 3: of one run?"),
+    (same_rank, "a second trace of rank 0, beside rank0.json.gz"),
+    (cut, "rank1.json.gz: not "),
+    (negative, "event 1 (gemm): dur: -5 µs; expected at least 0"),
+    (no_kernels, "a profiler trace without kernels"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), BROKEN, ids=lambda one: getattr(one, "__name__", ""))
+def test_broken_traces_are_refused_in_one_line(change, said, tmp_path):
+    change(two_ranks(tmp_path / "t"))
+    with pytest.raises(UsageError) as refused:
+        import_profile(tmp_path / "t")
+    assert said in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_missing_ranks_are_reported(tmp_path):
+    folder = two_ranks(tmp_path / "t")
+    for rank in (0, 1):
+        trace = Kineto(rank, 8)
+        trace.note("ProfilerStep#3", 0, 100)
+        trace.kernel("gemm", 10, 5)
+        trace.write(folder / f"rank{rank}.json.gz")
+    found = import_profile(folder)
+    assert any(one.startswith("6 of 8 ranks") for one in found.unknown)
+
+
+def test_many_kernels_are_joined_without_losing_time(tmp_path, monkeypatch):
+    trace = Kineto()
+    trace.note("ProfilerStep#1", 0, 9000)
+    for number in range(1000):
+        trace.kernel("tick", 10 + 2 * number, 1.5)
+    path = trace.write(tmp_path / "a.json")
+    whole = import_profile(path)
+    monkeypatch.setattr(kineto_ranks, "MOST_NODES", 100)
+    joined = import_profile(path)
+    assert joined.simulated == whole.simulated == whole.measured
+    assert len(joined.files["chakra.0.et"]) < len(whole.files["chakra.0.et"]) / 100
+    assert isinstance(joined.files["durations.csv"], pd.DataFrame)
+    assert len(joined.files["durations.csv"]) == 1000
