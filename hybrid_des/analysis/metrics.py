@@ -11,6 +11,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from hybrid_des.analysis.experience import experience, facts
 from hybrid_des.analysis.idle import EXPOSED, account, hidden_gathers, hidden_reduction, inside_waits
 from hybrid_des.analysis.model_figures import model_figures
 from hybrid_des.analysis.table import empty_table, frames, table
@@ -109,6 +110,7 @@ def summary(run: Run) -> dict[str, Any]:
         **{key: _plain(Fraction(getattr(run, key), steps)) for key in ("messages", *counters, "bytes_scales")},
         **_memory(run),
         **(model_figures(run, times, step_time, seconds, reduced) if scenario.model else {}),
+        **({"experience": facts(found, step_time)} if (found := experience(scenario)) else {}),
         **(run.numerics or {}),
         **({} if run.outer is None else {"outer": run.outer.facts()}),
         "wall_s": run.wall_s,

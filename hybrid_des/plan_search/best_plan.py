@@ -12,6 +12,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hybrid_des.analysis.experience import experience, tied
 from hybrid_des.analysis.table import write_csv
 from hybrid_des.errors import UsageError, installing
 from hybrid_des.plan_search.bound import least_step
@@ -99,6 +100,14 @@ class SearchResult:
     def counts(self) -> Counter[str]:
         """The number of plans by status."""
         return Counter(one.status for one in self.candidates)
+
+    @cached_property
+    def ties(self) -> list[Candidate]:
+        """The simulated plans that are as good as the best, as far as predictions of measured runs were right."""
+        if self.best is None:
+            return []
+        known = experience(self.scenario(self.best))
+        return [one for one in self.ranked if one is not self.best and tied(known, self.best.least, one.least)]
 
     def front(self) -> list[Candidate]:
         """The simulated plans that no other simulated one undercuts in both time and memory, fastest first."""

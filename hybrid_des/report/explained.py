@@ -312,6 +312,8 @@ def _title(found: Comparison) -> Iterator[str]:
     before, after = (format_seconds(side.summary["step_time_s"]) for side in (found.a, found.b))
     change = f"{_signed(found.change)} ({found.regression * 100:+.1f} %)"
     yield f"{found.a.name} → {found.b.name}: step {before} → {after}, {change}"
+    if found.tied:
+        yield "a tie: the steps differ by less than predictions of measured runs like these were off (90 %)"
     yield from (
         f"{ALARM}: {side.name}: {CANNOT_RUN}" for side in (found.a, found.b) if side.summary.get("out_of_memory")
     )

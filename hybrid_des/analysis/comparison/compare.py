@@ -81,6 +81,12 @@ class Comparison:
         before = self.a.summary["step_time_s"]
         return self.change / before if before else 0.0
 
+    @property
+    def tied(self) -> bool:
+        """Whether the steps differ by less than predictions of measured runs were off (90 %)."""
+        interval = self.a.summary.get("experience", {}).get("interval_s")
+        return bool(interval and self.change and interval[0] <= self.b.summary["step_time_s"] <= interval[1])
+
     @cached_property
     def pairs(self) -> pd.DataFrame:
         """The rows of both timelines, matched."""

@@ -87,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
         if found.best is not None:
             print(_table(found))
         show(found.sentence)
+        if found.ties:
+            show(_as_good(found))
     if args.out is not None:
         write(found, args.out)
     if found.best is not None:
@@ -181,6 +183,14 @@ def _table(found: SearchResult) -> str:
     return text_table(heads, rows)
 
 
+def _as_good(found: SearchResult) -> str:
+    """Which plans are ties."""
+    assert found.best is not None
+    last = 1 + len(found.ties)
+    more = found.ties[-1].least / found.best.least - 1
+    return f"plans 1 to {last} are ties: up to {more:.1%} apart, less than predictions of measured runs were off (90 %)"
+
+
 def _flags(scenario: Scenario) -> str:
     if scenario.model is None:
         return ""
@@ -211,6 +221,7 @@ def _summary(found: SearchResult) -> dict[str, Any]:
         "stopped": found.stopped,
         "best": [_plan(found, one) for one in found.ranked[: found.settings.block.top]],
         "front": [_plan(found, one) for one in found.front()],
+        "ties": [one.number for one in found.ties],
         "wall_s": found.wall_s,
     }
 

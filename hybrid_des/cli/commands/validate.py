@@ -4,36 +4,45 @@
 
 Columns are keys of the scenario, `measured.step_time_s`, `measured.peak_memory_bytes` and `split`; an empty cell leaves
 the file's value. Every row is simulated; printed are the number of rows, the mean, median, 90 %, worst and signed mean
-(bias) of the relative errors. --fit finds a few numbers from the rows of --where and shows the errors of the others.
+(bias) of the relative errors. --record notes them in the table that says how sure predictions are. --fit finds a few
+numbers from the rows of --where and shows the errors of the others.
 """
 
 import argparse
 import json
+import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from hybrid_des.analysis.experience import TABLE, Likeness, Recorded, known, written
 from hybrid_des.analysis.table import write_csv
 from hybrid_des.cli.arguments import add_common, processes
-from hybrid_des.cli.output import progress_bar, say, show
+from hybrid_des.cli.output import progress_bar, say, show, write_file
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.pool.pool import cores, open_pool
 from hybrid_des.report.files import write_whole
 from hybrid_des.report.terminal import text_table
-from hybrid_des.scenario import read_scenario
+from hybrid_des.scenario import read_scenario, scenario_of
 from hybrid_des.scenario.composition import put
+from hybrid_des.scenario.strict_yaml import Document, KeyPath
 from hybrid_des.sweep import Sweep, sweep_of, sweep_rows, table
 from hybrid_des.sweep.axes import plain
+from hybrid_des.sweep.runner import with_case
 from hybrid_des.units import format_bytes, format_seconds
 from hybrid_des.validation.corpus import Prediction, check_corpus, condition, errors_by_figure, grouped, predict
 from hybrid_des.validation.fitting import fitted, starts, with_numbers
 from hybrid_des.validation.plot import picture
 
 HEADS = ("", "n", "mean", "median", "90 %", "worst", "bias")
+PACKAGE = TABLE.parents[1]
+FITTED = (("efficiency",), ("overlap",))  # sections whose numbers a corpus states because they were fitted to it
 WORDS = {"step_time_s": "step time", "peak_memory_bytes": "peak memory"}
 
 
@@ -67,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", metavar="FILE", help="take the rows of this CSV file instead")
     parser.add_argument("--where", metavar="CONDITION", help="rows to predict, or to fit: 'split == \"fit\"'")
     parser.add_argument("--fit", metavar="KEYS", help="numbers to fit, such as efficiency.gemm,efficiency.memory")
+    parser.add_argument("--record", action="store_true", help="note the errors in the package's table of measured runs")
     parser.add_argument("--by", metavar="COLUMN", action="append", default=[], help="errors for each value of a column")
     add_common(parser, out="also write the table, a picture and the fitted numbers to this folder")
     parser.add_argument("--json", action="store_true", help="print only the errors, as one JSON object")
@@ -80,6 +90,8 @@ def run(args: argparse.Namespace) -> int:
     found = _validated(args, sweep)
     if args.out is not None:
         _write(args.out, sweep, found)
+    if args.record:
+        _note(args, sweep, found)
     if args.json:
         print(json.dumps(_summary(found), indent=2, allow_nan=False))
     else:
@@ -90,6 +102,44 @@ def run(args: argparse.Namespace) -> int:
         say(f"{args.file}: no row could be predicted; the first: {found.failed[0].error}")
         return 1
     return 0
+
+
+def _note(args: argparse.Namespace, sweep: Sweep, found: Validation) -> None:
+    """Replace the runs of this corpus in the package's table."""
+    if args.fit or args.where:
+        raise UsageError("--record notes all rows of a corpus with its own numbers; leave out --fit and --where")
+    corpus, document = str(sweep.document.value["name"]), sweep.document
+    fitted = sum(map(partial(_is_fitted, document), document.places))
+    day, commit = date.today().isoformat(), _commit()
+    runs = [one for one in known() if one.corpus != corpus]
+    for one in found.predictions:
+        if (ratio := one.ratio("step_time_s")) is not None:
+            like = Likeness.of(scenario_of(with_case(document, one.case)))
+            runs.append(Recorded(corpus, like, fitted, ratio, day, commit))
+    write_file(TABLE, written(runs))
+    known.cache_clear()
+    say(f"{TABLE}: {len(runs)} runs, {sum(one.corpus == corpus for one in runs)} of {corpus}")
+
+
+def _is_fitted(document: Document, path: KeyPath) -> bool:
+    """Whether the corpus itself, not its base, states this number for its rows."""
+    if path[:1] not in FITTED or len(path) != 2 or not document.places[path].startswith(f"{document.source}:"):
+        return False
+    value = document.value[path[0]].get(path[1])
+    return value is not None and not isinstance(value, bool)
+
+
+def _commit() -> str:
+    """The commit of the package's folder, with + if files of the package differ from it."""
+
+    def git(*words: str) -> str:
+        found = subprocess.run(["git", *words], cwd=PACKAGE, capture_output=True, text=True, check=False)
+        return found.stdout.strip()
+
+    with suppress(OSError):
+        changed = git("status", "--porcelain", "--", "*.py", "*.yaml")
+        return (git("rev-parse", "--short", "HEAD") or "unknown") + ("+" if changed else "")
+    return "unknown"
 
 
 def _corpus(args: argparse.Namespace) -> Sweep:

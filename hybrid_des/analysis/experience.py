@@ -1,0 +1,222 @@
+"""How far predictions of measured runs were off, and so how sure a prediction is.
+
+`experience.csv` holds one row per measured run of the corpora: what it is like, and predicted / measured. It is written
+by `hybrid-des validate CORPUS --record`, never by hand.
+
+Beside a predicted step stand the errors of the runs most like it: of the same generation of GPUs, precision, and dense
+or with experts; where there are several, also alike in whether layers are sharded; of those, the nearest in size. An
+interval that contains the measured step nine times out of ten is conformal: the ⌈0.9 (n+1)⌉-th smallest of their n
+errors on either side (Vovk et al., Algorithmic Learning in a Random World, 2005). Where k numbers were fitted to a
+corpus of m runs, its errors are divided by 1 − k/m, as if each run had been left out of the fit (the mean leverage is
+k/m: Allen, Technometrics 16, 1974).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cache
+from math import ceil, exp, log, log10
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hybrid_des.models import Gemm
+from hybrid_des.scenario import Scenario
+
+TABLE = Path(__file__).with_name("experience.csv")
+NEAREST = 30  # runs whose errors are shown
+FEW = 5  # fewer that are also alike in sharding are not told apart
+COVERED = 0.9
+PRECISIONS = {"bf16": "16 bits", "fp16": "16 bits"}
+
+
+class Likeness(NamedTuple):
+    """What a run is like.
+
+    Attributes:
+        gpu: the generation, such as "a100".
+        precision: that of products.
+        kind: "dense" or "experts".
+        sharded: whether single layers are sharded.
+        parameters, gpus: the size of the model and the number of its GPUs.
+    """
+
+    gpu: str
+    precision: str
+    kind: str
+    sharded: bool
+    parameters: int
+    gpus: int
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> Likeness:
+        """That of a scenario with a model."""
+        assert scenario.model is not None
+        model = scenario.model.network
+        experts = any(isinstance(one, Gemm) and one.expert for layer in model.layers for one in layer.operations)
+        return cls(
+            scenario.cluster.kinds[0].gpu.name.partition("-")[0],
+            PRECISIONS.get(scenario.precision, scenario.precision),
+            "experts" if experts else "dense",
+            scenario.fsdp,
+            model.parameters,
+            scenario.parallel.ranks,
+        )
+
+    @property
+    def words(self) -> str:
+        """In words, without sizes."""
+        return ", ".join([self.gpu, self.precision, self.kind, *(["sharded layers"] if self.sharded else [])])
+
+    def distance(self, other: Likeness) -> float:
+        """Between the sizes of two runs, in decades."""
+        return abs(log10(self.parameters / other.parameters)) + abs(log10(self.gpus / other.gpus))
+
+
+class Recorded(NamedTuple):
+    """One measured run.
+
+    Attributes:
+        corpus: the name of its corpus.
+        fitted: how many numbers were fitted to it and other runs of the corpus.
+        ratio: predicted / measured.
+        date, commit: of the prediction.
+    """
+
+    corpus: str
+    like: Likeness
+    fitted: int
+    ratio: float
+    date: str
+    commit: str
+
+
+class Experience(NamedTuple):
+    """The measured runs most like a predicted one.
+
+    Attributes:
+        like: what they have in common with it, in words.
+        errors: of the nearest, |predicted / measured − 1| as if left out of fits, in ascending order.
+        reach: the half-width of the interval as a logarithm; None if too few runs are known.
+        runs: the number of runs that the interval rests on.
+        latest: the last of them to be recorded; None if there are none.
+    """
+
+    like: str
+    errors: tuple[float, ...] = ()
+    reach: float | None = None
+    runs: int = 0
+    latest: Recorded | None = None
+
+    def interval(self, step: float) -> tuple[float, float] | None:
+        """The interval around a predicted step time."""
+        return None if self.reach is None else (step * exp(-self.reach), step * exp(self.reach))
+
+    @property
+    def median(self) -> float:
+        """The median error."""
+        return float(np.median(self.errors))
+
+    @property
+    def most(self) -> float:
+        """The error that nine of ten runs do not exceed."""
+        return float(np.percentile(self.errors, 100 * COVERED))
+
+
+def experience(scenario: Scenario) -> Experience | None:
+    """The measured runs most like a scenario; None if it has no model, so that its times are given."""
+    if scenario.model is None:
+        return None
+    return of_runs(Likeness.of(scenario), known())
+
+
+def of_runs(like: Likeness, runs: Sequence[Recorded]) -> Experience:
+    """The experience of runs for one that is like this."""
+    alike = [one for one in runs if one.like[:3] == like[:3]]
+    same = [one for one in alike if one.like.sharded == like.sharded]
+    shown = same if len(same) >= FEW else alike
+    if not shown:
+        return Experience(like.words)
+    errors, sizes = {}, Counter(one.corpus for one in runs)
+    for one in alike:
+        errors[id(one)] = abs(log(one.ratio)) / (1 - min(one.fitted, sizes[one.corpus] - 1) / sizes[one.corpus])
+    nearest = sorted(shown, key=lambda one: like.distance(one.like))[:NEAREST]
+    rank = next((_rank(group) for group in (nearest, shown, alike) if _rank(group) <= len(group)), None)
+    group = next((group for group in (nearest, shown, alike) if _rank(group) <= len(group)), ())
+    reach = None if rank is None else sorted(errors[id(one)] for one in group)[rank - 1]
+    shared = like if shown is same else like._replace(sharded=False)
+    off = tuple(sorted(exp(errors[id(one)]) - 1 for one in nearest))
+    return Experience(shared.words, off, reach, len(group), max(shown, key=lambda one: one.date))
+
+
+def _rank(group: Sequence[Recorded]) -> int:
+    """Which of the errors, in ascending order, the interval reaches to."""
+    return ceil(COVERED * (len(group) + 1) - 1e-9)
+
+
+def tied(found: Experience | None, step: float, other: float) -> bool:
+    """Whether two predictions differ by less than their interval."""
+    return bool(found and found.reach is not None and step and other and abs(log(other / step)) <= found.reach)
+
+
+def facts(found: Experience, step: float) -> dict[str, Any]:
+    """As values of a summary."""
+    interval = found.interval(step)
+    if found.latest is None:
+        return {"like": found.like, "runs": 0, "interval_s": None}
+    return {
+        "like": found.like,
+        "runs": len(found.errors),
+        "median_error_percent": 100 * found.median,
+        "p90_error_percent": 100 * found.most,
+        "interval_s": None if interval is None else list(interval),
+        "interval_runs": found.runs,
+        "recorded": found.latest.date,
+        "commit": found.latest.commit,
+    }
+
+
+# The table.
+
+
+COLUMNS = ("corpus", *Likeness._fields, "fitted", "ratio", "date", "commit")
+
+
+@cache
+def known() -> tuple[Recorded, ...]:
+    """The runs of the package's table."""
+    return read(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else ()
+
+
+def read(text: str) -> tuple[Recorded, ...]:
+    """The runs of a table."""
+    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    return tuple(
+        Recorded(
+            row["corpus"],
+            Likeness(row["gpu"], row["precision"], row["kind"], row["sharded"] == "yes", int(row["parameters"]),
+                     int(row["gpus"])),
+            int(row["fitted"]), float(row["ratio"]), row["date"], row["commit"],
+        )
+        for row in rows
+    )  # fmt: skip
+
+
+def written(runs: Iterable[Recorded]) -> str:
+    """A table of runs."""
+    file = io.StringIO()
+    file.write(
+        "# predicted / measured step times of published runs; made by hybrid-des validate --record, never by hand\n"
+    )
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for one in sorted(runs, key=lambda one: (one.corpus, one.like)):
+        sharded = "yes" if one.like.sharded else "no"
+        writer.writerow(
+            [one.corpus, *one.like[:3], sharded, *one.like[4:], one.fitted, f"{one.ratio:.5f}", one.date, one.commit]
+        )
+    return file.getvalue()
