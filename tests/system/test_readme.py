@@ -90,3 +90,32 @@ def test_the_reference_names_every_key_of_a_scenario():
     schema = json_schema()
     keys = {key for part in [schema, *schema["$defs"].values()] for key in part.get("properties", {})}
     assert not [key for key in sorted(keys) if not re.search(rf"\b{key}\b", reference)]
+
+
+REFERENCE = (ROOT / "scenarios/REFERENCE.md").read_text(encoding="utf-8")
+
+
+def test_no_cell_of_the_reference_is_long():
+    rows = [line for line in REFERENCE.splitlines() if line.startswith("|")]
+    cells = [cell.strip() for row in rows for cell in re.split(r"(?<!\\)\|", row)]
+    assert len(cells) > 1000
+    assert [cell for cell in cells if len(cell) > 200] == [], "say the rest in a list below the table"
+
+
+def test_the_contents_of_the_reference_are_its_headings():
+    headings = re.findall(r"^##+ (.+)$", re.sub(r"^```.*?^```$", "", REFERENCE, flags=re.M | re.S), flags=re.M)
+    contents = REFERENCE.partition("## Contents\n")[2].partition("\n## ")[0]
+    named = re.findall(r"\[([^\]]+)\]\(#([^)]+)\)", contents)
+    assert [name for name, _ in named] == [heading for heading in headings if heading != "Contents"]
+    assert [anchor for _, anchor in named] == [
+        re.sub(r"[^\w\- ]", "", name.lower()).replace(" ", "-") for name, _ in named
+    ]
+
+
+def test_the_complete_file_of_the_reference_is_one(tmp_path):
+    from hybrid_des import costs, load
+
+    language, text = fences(REFERENCE)[0]
+    (tmp_path / "complete.yaml").write_text(text)
+    scenario = load(tmp_path / "complete.yaml")
+    assert (language, scenario.model is None, len(costs(scenario))) == ("yaml", False, 20)
