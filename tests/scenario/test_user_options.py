@@ -1,4 +1,4 @@
-"""User-defined schedules, topologies and collectives with options: the README's files, and mistakes in them."""
+"""User-defined schedules, topologies and collectives with options: the documentation's files, and mistakes in them."""
 
 import json
 import pickle
@@ -25,7 +25,7 @@ workload: {forward: 1 ms, backward: 2 ms, activation: 1 MB, parameters: 1e6}
 
 @pytest.fixture
 def own(scratch, tmp_path):
-    """The README's files in a folder; what they register is forgotten afterwards."""
+    """The documentation's files in a folder; what they register is forgotten afterwards."""
     for name, text in PLUGINS.items():
         (tmp_path / name).write_text(text)
     return tmp_path
@@ -33,7 +33,7 @@ def own(scratch, tmp_path):
 
 @pytest.fixture
 def imported(own):
-    """The README's files, imported."""
+    """The documentation's files, imported."""
     for name in PLUGINS:
         import_file(own / name)
     return own
