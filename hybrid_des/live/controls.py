@@ -100,7 +100,8 @@ def controls_of(scenario: Scenario, document: Document) -> list[Control]:
         value = _at(values, path) if value is None else value
         if value is not None and not isinstance(value, dict):
             found.append(_control(group, path, label, value, schema))
-    return sorted(found, key=lambda one: list(GROUPS).index(one.group))
+    short = [one for one in found if len(one.value) <= LONGEST_LINE]  # without lists such as all links of a fabric
+    return sorted(short, key=lambda one: list(GROUPS).index(one.group))
 
 
 def _options(scenario: Scenario) -> Iterator[tuple[str, str, str]]:
@@ -167,12 +168,15 @@ def _kind(kinds: list[Mapping[str, Any]], value: Any) -> str:
         return "whole"
     if any("maximum" in one for one in kinds):
         return "share"
-    examples = [example for one in kinds for example in _examples(one)]
-    return next((kind for kind, text in EXAMPLES.items() if any(f" {one}" in text for one in examples)), "text")
+    examples = [example for one in kinds for example in one.get("examples", []) if example not in ("inf", "none")]
+    return next(filter(None, map(_dimension, examples)), "text")
 
 
-def _examples(schema: Mapping[str, Any]) -> list[str]:
-    return [one for one in schema.get("examples", []) if one not in ("inf", "none")]
+def _dimension(example: str) -> str | None:
+    """The dimension of an example such as "25 GB/s"."""
+    if _quantity(example, "number") is not None:
+        return "number"
+    return next((kind for kind in EXAMPLES if _quantity(example, kind) is not None), None)
 
 
 def _number(value: Any) -> float | None:
@@ -215,4 +219,4 @@ def _written(value: Any, kind: str) -> str:
         return re.sub(r"e\+0*", "e", f"{number:.4g}")
     if number is not None and not isinstance(value, int):
         return format_number(number)
-    return flow_text(value)[:LONGEST_LINE]
+    return flow_text(value)

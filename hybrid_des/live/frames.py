@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from hybrid_des.analysis.model_figures import AXES
 from hybrid_des.errors import HybridDesError, UsageError, one_line
 from hybrid_des.live.controls import controls_of
 from hybrid_des.live.schedules import Sizes, schedule_runs
@@ -28,7 +29,11 @@ from hybrid_des.units import format_bytes
 
 FAST = 1  # level of zlib's compression
 MESSAGE = "pipeline message: "  # begins the names of parts of the wait for one
-COLOURS = {part + cause_name(cause): colour for part in ("", MESSAGE) for cause, colour in IDLE.items()}
+COLOURS = {
+    **{part + cause_name(cause): colour for part in ("", MESSAGE) for cause, colour in IDLE.items()},
+    **{f"{axis} collectives": IDLE[f"{axis}_collective"] for axis in AXES},
+    f"{MESSAGE}queueing": "#CC79A7",  # not that of gradients beside it
+}
 FILES = ("*.yaml", "*.yml")
 MOST_CHANGES = 100
 NUMBERS = {  # of the summary, for comparisons: labels and units by key

@@ -93,6 +93,8 @@ def test_sliders_hold_their_values(desk):
     assert "h100" in controls["cluster.gpu"]["choices"]
     assert controls["parallel.pipeline"]["kind"] == "whole"
     assert controls["gradients.overlap"]["kind"] == "flag"
+    assert (controls["gradients.bucket"]["kind"], controls["gradients.bucket"]["value"]) == ("size", "none")
+    assert (controls["workload.forward"]["kind"], controls["workload.parameters"]["kind"]) == ("time", "number")
 
 
 def test_options_of_the_chosen_plugin_have_controls(desk):
@@ -107,9 +109,10 @@ def test_slow_parts_are_listed_as_the_file_states_them():
     assert frame["slow"] == [{"gpu": 3, "factor": 0.8}]
 
 
-def test_idle_shares_have_colours_of_their_own(desk):
-    shares = asked(desk, **CHANGES[0])["shares"]
-    assert len({share["colour"] for share in shares}) == len(shares) > 4
+@pytest.mark.parametrize("file", ["a100_8x.yaml", "contention_faster.yaml", "llama3.1-8b_8.yaml"])
+def test_idle_shares_have_colours_of_their_own(file):
+    shares = asked(Desk(SCENARIOS / file), file)["shares"]
+    assert len({share["colour"] for share in shares}) == len(shares) > 2
 
 
 def test_a_mistake_is_a_problem_and_not_an_end(desk):

@@ -78,7 +78,8 @@ function arrange() {                                  // lanes from top to botto
 }
 const longest = (run, bars) => run.bars.length.subarray(...bars).reduce((a, b) => Math.max(a, b), 0);
 function ghostOf(lane) {                              // the rows of the same lane of the run before
-  const number = ghost ? ghost.lanes.findIndex((one) => one.name === lane.name) : -1;
+  const same = (one) => one.name === lane.name || (one.group === lane.group && one.also.includes(lane.group === "rank" ? lane.rank : lane.name));
+  const number = ghost ? ghost.lanes.findIndex(same) : -1;
   if (number < 0) return null;
   const bars = range(ghost.bars.lane, number);
   return { bars, long: longest(ghost, bars) };
