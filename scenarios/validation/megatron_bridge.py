@@ -21,13 +21,14 @@ MODELS = {
     "Qwen3_30B_a3B": "qwen3-30b-a3b", "Qwen3_235B_a22B": "qwen3-235b-a22b",
 }  # fmt: skip
 PRECISIONS = {"fp8cs": "fp8", "fp8mx": "mxfp8", "bf16": "bf16", "nvfp4": "nvfp4"}
+GRAPHS = {"full_iteration": "full", "transformer_engine": "layers", "local": "layers"}
 DOMAIN = {"gb200": 64, "gb300": 64}  # GPUs of an NVLink domain of 72 that recipes use
 COLUMNS = (
     "name", "split", "model.base", "model.sequence", "cluster.gpu", "cluster.nodes", "cluster.gpus_per_node",
     "precision", "batch", "schedule.microbatch_size", "parallel.tensor", "parallel.sequence", "parallel.pipeline",
     "parallel.context", "parallel.data", "parallel.expert", "parallel.expert_tensor", "parallel.stages",
     "schedule.kind", "schedule.chunks", "sharding", "recompute", "overlap.tensor", "gradients.bucket_rule",
-    "gradients.pad", "measured.step_time_s",
+    "gradients.pad", "cuda_graphs", "experts.dispatcher", "efficiency.exchange_overhead", "measured.step_time_s",
 )  # fmt: skip
 
 
@@ -69,8 +70,16 @@ def converted(raw: Mapping[str, str]) -> dict[str, object]:
         "overlap.tensor": 0 if raw["tp_comm_overlap"] == "False" else "",
         "gradients.bucket_rule": "stage" if fsdp else "megatron",
         "gradients.pad": str(not fsdp).lower(),
+        "cuda_graphs": GRAPHS.get(raw["cuda_graph_impl"], "none"),
+        "experts.dispatcher": _dispatcher(raw) if sparse else "",
+        "efficiency.exchange_overhead": 0 if raw["cuda_graph_impl"] == "full_iteration" else "",
         "measured.step_time_s": raw["step_s"],
     }
+
+
+def _dispatcher(raw: Mapping[str, str]) -> str:
+    """HybridEP and DeepEP send once per node; without a backend, the library's all-to-all does."""
+    return "per-node" if raw["moe_flex_dispatcher_backend"] else "all-to-all"
 
 
 def _recompute(raw: Mapping[str, str]) -> str:

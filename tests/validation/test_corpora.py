@@ -159,8 +159,9 @@ def test_raw_rows_become_keys_of_scenarios():
         "model": "LLAMA3_70B", "gpu": "gb200", "gpus": "128", "precision": "fp8mx", "gbs": "256", "mbs": "1",
         "sequence": "8192", "tensor": "2", "pipeline": "4", "context": "1", "chunks": "5", "expert": "1", "fsdp": "0",
         "step_s": "8.8", "recompute_granularity": "selective", "recompute_modules": "['mlp']", "tp_comm_overlap": "",
+        "cuda_graph_impl": "transformer_engine", "moe_flex_dispatcher_backend": "",
     }  # fmt: skip
     row = script["converted"](raw)
     assert (row["cluster.nodes"], row["cluster.gpus_per_node"], row["parallel.data"]) == (2, 64, 16)
     assert (row["precision"], row["recompute"], row["sharding"]) == ("mxfp8", "[mlp]", "zero-1")
-    assert row["parallel.stages"] == "even"
+    assert (row["parallel.stages"], row["cuda_graphs"]) == ("even", "layers")

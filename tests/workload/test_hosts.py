@@ -48,6 +48,11 @@ def test_an_offloaded_optimizer_is_bound_by_the_link():
     assert away["step_time_s"] - grace["step_time_s"] == pytest.approx(moved / 63e9 - moved / 450e9, rel=1e-6)
 
 
+def test_a_report_says_what_hosts_hold():
+    text = simulate(SMALL | {"offload": {"optimizer": 0.8}, "cuda_graphs": "full"}).report()
+    assert "80% of optimizer state on hosts, a CUDA graph of the step" in text
+
+
 def test_offloaded_activations_hide_behind_computation():
     plain = table()
     for share, host, hidden in ((0.5, "900 GB/s", True), (0.5, "1 GB/s", False)):
