@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hybrid_des.analysis.explanation import Explanation, explain
     from hybrid_des.interchange.frameworks.megatron import megatron
     from hybrid_des.interchange.frameworks.torchtitan import torchtitan
+    from hybrid_des.jobs.result import simulate_jobs
     from hybrid_des.pipeline import schedules
     from hybrid_des.plan_search import SearchResult, search
     from hybrid_des.planning.planner import parts_of
@@ -33,7 +34,7 @@ __all__ = [
     "Comparison", "Explanation", "Goodput", "Replayed", "Result", "Scenario", "SearchResult", "Sweep", "collective",
     "compare", "costs", "draw_comparison", "explain", "fabric_of", "goodput", "load", "load_sweep", "megatron",
     "parts_of", "plots", "render_comparison", "render_explanation", "replay", "run_sweep", "schedules", "search",
-    "simulate", "spread", "torchtitan", "verify",
+    "simulate", "simulate_jobs", "spread", "torchtitan", "verify",
 ]  # fmt: skip
 
 _HOME = {
@@ -67,6 +68,7 @@ _HOME = {
     "plots": "hybrid_des.plots",
     "schedules": "hybrid_des.pipeline",
     "spread": "hybrid_des.seeds.spread",
+    "simulate_jobs": "hybrid_des.jobs.result",
 }
 
 

@@ -96,7 +96,7 @@ def test_a_sweep_gives_a_data_frame(write):
 
 FACE = (
     "load", "simulate", "explain", "compare", "search", "spread", "goodput", "replay", "costs", "collective",
-    "run_sweep",
+    "run_sweep", "simulate_jobs",
 )  # fmt: skip
 
 

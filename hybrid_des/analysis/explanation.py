@@ -38,7 +38,7 @@ from hybrid_des.analysis.critical_path.tables import (
     near_rows,
     path_rows,
 )
-from hybrid_des.analysis.idle import BARRIER, EXPOSED, REASONS, REPLICA
+from hybrid_des.analysis.idle import BARRIER, EXPOSED, OTHERS, REASONS, REPLICA
 from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
@@ -335,7 +335,8 @@ class Explanation:
         }
 
 
-_BYTES = {"transfer": "link", "latency": "latency", "queueing": "queue", REPLICA: "collective"}
+_BYTES = {"transfer": "link", "latency": "latency", "queueing": "queue", REPLICA: "collective",
+          OTHERS: "another job"}  # fmt: skip
 
 
 def _outcome(one: Tried) -> dict[str, Any]:

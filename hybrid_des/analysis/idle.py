@@ -41,7 +41,8 @@ WARM_UP, STEADY, DRAIN, REPLICA, BARRIER = (
     "warm-up", "pipeline dependency", "drain", "waiting for a slower replica", "step barrier",
 )  # fmt: skip
 TRANSFER, LATENCY, QUEUEING = "transfer", "latency", "queueing"
-REASONS = (WARM_UP, STEADY, DRAIN, REPLICA, BARRIER, TRANSFER, LATENCY, QUEUEING)
+OTHERS = "another job's message"  # on a link that jobs share, or background traffic
+REASONS = (WARM_UP, STEADY, DRAIN, REPLICA, BARRIER, TRANSFER, LATENCY, QUEUEING, OTHERS)
 TABLES = OPS, STEPS, WAITS = "ops", "steps", "waits"
 NEVER = np.iinfo(np.int64).min
 

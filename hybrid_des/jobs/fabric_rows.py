@@ -113,6 +113,22 @@ class FabricRows:
             used[np.unique(rows["link"])] += 1
         return np.flatnonzero(used > 1).tolist()
 
+    def beside(self, name: str) -> Column:
+        """For each message row of an owner, the picoseconds for which others' messages are on its link meanwhile."""
+        job = next(number for number, owner in enumerate(self.owners) if owner.name == name)
+        rows = self._of[job]
+        found = np.zeros(len(rows["link"]), dtype=np.int64)
+        for link in self.shared:
+            at = np.flatnonzero(rows["link"] == link)
+            theirs = [other for number, other in enumerate(self._of) if number != job]
+            start, end = (
+                np.concatenate([other[key][other["link"] == link] for other in theirs]) for key in ("start", "end")
+            )
+            if len(at) and len(start):
+                since = rows["start" if self.concurrent else "asked"][at]
+                found[at] = _Periods.merged(start, end).between(since, rows["end"][at])
+        return found
+
     @cached_property
     def waits(self) -> list[Wait]:
         """Who waits for whom and where, the longest first."""

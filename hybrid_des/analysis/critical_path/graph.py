@@ -43,7 +43,8 @@ class Graph:
         rank: rank of each point's process, or sender of its message; −1 for others.
         cause, point, lag, kind: one entry per edge.
         activity: the activity that takes the lag of each edge; −1 for none.
-        latency, transfer, queue: parts of the lag of a message's edge; 0 for others.
+        latency, transfer, queue, others: parts of the lag of a message's edge; 0 for other edges. `others` is lost to
+            messages of other jobs.
         link: number of the link of each transfer and queue.
         at_op: points at the start and the end of each op row.
         at_step: point at the end of each row of `timeline.steps`.
@@ -63,6 +64,7 @@ class Graph:
     latency: Column
     transfer: Column
     queue: Column
+    others: Column
     link: Column
     at_op: tuple[Column, Column]
     at_mark: Sequence[Column]
@@ -123,8 +125,13 @@ class Graph:
         return np.array(times, dtype=np.int64)
 
 
-def graph_of(run: Run) -> Graph:
+def graph_of(run: Run, beside: Column | None = None) -> Graph:
     """Join the points of a traced run with its messages.
+
+    Args:
+        run: the run.
+        beside: for a run beside other jobs, the picoseconds for which their messages are on the links of each message
+            row; what the run's own messages do not explain is theirs.
 
     Raises:
         ValueError: the run has no trace, or no rows of messages.
@@ -147,7 +154,7 @@ def graph_of(run: Run) -> Graph:
         messages,
         times,
         np.append(rank, NONE),
-        **(_as_recorded(columns, times, delivered, len(timeline.ops["step"])) if _beyond(run.scenario) else columns),
+        **_known(run, columns, times, delivered, None if beside is None else messages.lost_to(beside)),
         at_op=_at_op(tables, place, points["before"]),
         at_mark=[_by_row(marks, table, place) for table in range(5)],
         head=place[count + messages.heads],
@@ -155,13 +162,29 @@ def graph_of(run: Run) -> Graph:
     )
 
 
+def _known(
+    run: Run, columns: dict[str, Column], times: Column, delivered: Column, lost: Column | None
+) -> dict[str, Column]:
+    """The edges with what the formulas do not tell: varying links, messages that overtake, those of other jobs."""
+    ops = len(run.timeline.ops["step"])
+    if lost is not None and run.timeline.fair:  # also of the message before in the flow, which others held up
+        edges = np.flatnonzero(columns["queue"])
+        theirs = np.zeros_like(columns["queue"])
+        theirs[edges] = np.minimum(columns["queue"][edges], lost[columns["activity"][edges] - ops])
+        return {**columns, "queue": columns["queue"] - theirs, "others": theirs}
+    columns = {**columns, "others": np.zeros_like(columns["queue"])}
+    if lost is None and not _beyond(run.scenario):
+        return columns
+    return _as_recorded(columns, times, delivered, ops, "transfer" if lost is None else "others")
+
+
 def _beyond(scenario: Scenario) -> bool:
     """Whether times on links are not those of the formulas alone: links vary, or messages overtake others."""
     return bool(scenario.slow) or scenario.cluster.service == "priority"
 
 
-def _as_recorded(columns: dict[str, Column], time: Column, delivered: Column, ops: int) -> dict[str, Column]:
-    """Edges on links that vary over time: the extra time is added to the edges of a point.
+def _as_recorded(columns: dict[str, Column], time: Column, delivered: Column, ops: int, part: str) -> dict[str, Column]:
+    """Edges on links that vary over time, or that others use: the extra time is added to a part of a point's edges.
 
     Flaps and temporary changes of latency or bandwidth are not part of the formulas; the rows show their effect, as
     they show that of a head which a slower link before held back under `priority`.
@@ -172,7 +195,7 @@ def _as_recorded(columns: dict[str, Column], time: Column, delivered: Column, op
     late = np.zeros(len(time), dtype=bool)
     late[delivered] = True  # a message may arrive later than its route's latency says
     more = np.where((columns["activity"] >= ops) | late[columns["cause"]], time[point] - latest[point], 0)
-    return {**columns, "lag": columns["lag"] + more, "transfer": columns["transfer"] + more}
+    return {**columns, "lag": columns["lag"] + more, part: columns[part] + more}
 
 
 def lags_with(run: Run, messages: Messages, duration: Column) -> Column:

@@ -103,6 +103,12 @@ class Messages:
             found[same, hop] = found[same, hop - 1]
         return found
 
+    def lost_to(self, beside: Column) -> Column:
+        """Under `fair`, how much of what each message loses may be due to others that are beside its rows so long."""
+        longest = np.where(self.rows >= 0, beside[self.rows], 0).max(axis=1, initial=0)
+        found: Column = np.minimum(self.lost, longest)
+        return found
+
     @property
     def sizes(self) -> Column:
         """Bytes of each message."""

@@ -17,7 +17,7 @@ import numpy as np
 from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.messages import PROGRAM
 from hybrid_des.analysis.critical_path.slack import Slack
-from hybrid_des.analysis.idle import CAUSES, LATENCY, QUEUEING, REASONS, TRANSFER
+from hybrid_des.analysis.idle import CAUSES, LATENCY, OTHERS, QUEUEING, REASONS, TRANSFER
 from hybrid_des.analysis.idle import idle_pieces as waits_of
 from hybrid_des.timeline import NONE, Column, Columns
 
@@ -34,6 +34,7 @@ class Piece(NamedTuple):
         start, end: picoseconds.
         compute, transfer, latency, queue: parts of its time. `queue`: the path moves from a message to one queued
             behind it on a link, or a message loses time to others that share its links.
+        others: the part of its time lost to messages of other jobs.
     """
 
     activity: int
@@ -43,6 +44,7 @@ class Piece(NamedTuple):
     transfer: int = 0
     latency: int = 0
     queue: int = 0
+    others: int = 0
 
 
 class Chains:
@@ -52,7 +54,7 @@ class Chains:
         self._time, self._released = graph.time.tolist(), graph.released.tolist()
         computes = (graph.activity >= 0) & (graph.activity < len(graph.timeline.ops["step"]))
         parts = [np.where(computes, graph.lag, 0)]
-        parts += [np.where(computes, 0, part) for part in (graph.transfer, graph.latency, graph.queue)]
+        parts += [np.where(computes, 0, part) for part in (graph.transfer, graph.latency, graph.queue, graph.others)]
         columns = graph.cause, graph.activity, graph.lag, np.stack(parts, axis=1)
         self._cause, self._activity, self._lag, self._parts = (column.tolist() for column in columns)
 
@@ -209,7 +211,7 @@ def _clipped(
     chain: list[Piece], begin: int, stop: int, waiting: str, queue_last: bool
 ) -> Iterator[tuple[str, int, int, int]]:
     """The parts of a chain within a period: reason, start, end and activity."""
-    for activity, at, until, compute, transfer, latency, queue in chain:
+    for activity, at, until, compute, transfer, latency, queue, others in chain:
         if until <= begin:
             continue
         if at >= stop:
@@ -217,9 +219,9 @@ def _clipped(
         if compute:
             parts: tuple[tuple[str, int], ...] = ((waiting, compute),)
         elif queue_last:
-            parts = ((TRANSFER, transfer), (LATENCY, latency), (QUEUEING, queue))
+            parts = ((TRANSFER, transfer), (LATENCY, latency), (QUEUEING, queue), (OTHERS, others))
         else:
-            parts = ((QUEUEING, queue), (TRANSFER, transfer), (LATENCY, latency))
+            parts = ((QUEUEING, queue), (OTHERS, others), (TRANSFER, transfer), (LATENCY, latency))
         for reason, took in parts:
             start, end = max(at, begin), min(at + took, stop)
             at += took

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 from hybrid_des.cli.arguments import add_common, add_quiet_json, count, one_scenario
 from hybrid_des.cli.budget import within
 from hybrid_des.cli.output import say, show_result, status_line, terminal_width
+from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
     from hybrid_des.scenario import Scenario
+    from hybrid_des.scenario.strict_yaml import Document
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +39,11 @@ def run(args: argparse.Namespace) -> int:
     from hybrid_des.report.explained import advice, render_explanation, verdict
     from hybrid_des.report.files import write_files
     from hybrid_des.report.page.document import explanation_page
-    from hybrid_des.scenario import load
+    from hybrid_des.scenario import load, read_scenario
+    from hybrid_des.scenario.jobs import has_jobs
+
+    if has_jobs(document := read_scenario(args.file, args.set)):
+        return _jobs(args, document)
 
     def build(overrides: Sequence[str]) -> Scenario:
         return load(args.file, [*args.set, *overrides])
@@ -53,4 +59,18 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         write_files(args.out, {"report.html": explanation_page(found)})
         say(f"wrote {args.out / 'report.html'}")
+    return 0
+
+
+def _jobs(args: argparse.Namespace, document: Document) -> int:
+    """Explain each of several jobs on one cluster."""
+    from hybrid_des.jobs.explained import explain_jobs
+    from hybrid_des.scenario.jobs import jobs_of
+
+    if args.what_if or args.out is not None:
+        raise UsageError(f"{args.file}: --what-if and --out need a file with one job")
+    jobs = jobs_of(document)
+    with status_line(args.quiet), within(args.budget, jobs.name):
+        found = explain_jobs(jobs)
+    show_result(args, found.to_mapping, lambda: found.report(terminal_width()))
     return 0

@@ -44,7 +44,8 @@ DISTANCES = ("asked", "end")  # from `start`, in entries of the table of times
 IDLE = {**{purpose.cause: purpose.colour for purpose in PURPOSES}, "dependency": "#8A8A8A", "end_of_step": "#F0E442",
         "warm-up": "#B8B8B8", "pipeline dependency": "#8A8A8A", "drain": "#6E6E6E",
         "waiting for a slower replica": "#AA4499", "step barrier": "#F0E442", "transfer": ACTIVATION.colour,
-        "latency": "#44AA99", "queueing": "#D55E00"}  # fmt: skip
+        "latency": "#44AA99", "queueing": "#D55E00",
+        "another job's message": "#117733"}  # fmt: skip
 
 
 class Shown(NamedTuple):

@@ -1,0 +1,121 @@
+"""Why each of several jobs takes as long as it does: its critical path and idle time, with what is others' doing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hybrid_des.analysis.critical_path.graph import graph_of
+from hybrid_des.analysis.critical_path.paths import critical_path, idle_pieces
+from hybrid_des.analysis.idle import OTHERS, REASONS
+from hybrid_des.engine.causes import Causes
+from hybrid_des.jobs.neighbours import Grouping, JobRun, Neighbours, alone_runs, together
+from hybrid_des.report.terminal import labelled
+from hybrid_des.scenario.jobs import Jobs
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
+
+SHOWN = 0.0005  # of the step; smaller parts have no figures
+MOST_WAITS = 3
+PARTS = {"compute": "compute", "transfer": "transfer", "latency": "latency", "queue": "queueing", "others": OTHERS}
+
+
+@dataclass(frozen=True)
+class ExplainedJob:
+    """A job beside others.
+
+    Attributes:
+        run: the job alone and together.
+        path: parts of its critical path, in picoseconds that sum to its run.
+        idle: idle picoseconds of all its ranks by reason.
+    """
+
+    run: JobRun
+    path: Mapping[str, int]
+    idle: Mapping[str, int]
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Everything in seconds per step; idle time as means per rank."""
+        steps, ranks = self.run.together.scenario.steps, self.run.together.timeline.layout.ranks
+        alone, beside = (facts["step_time_s"] for facts in self.run.facts)
+        scale = PICOSECONDS_PER_SECOND * steps
+        return {
+            "step_time_s": beside,
+            "alone_step_time_s": alone,
+            "critical_path_s": {name: time / scale for name, time in self.path.items()},
+            "idle_by_reason_s": {name: time / scale / ranks for name, time in self.idle.items()},
+        }
+
+
+@dataclass(frozen=True)
+class ExplainedJobs:
+    """Jobs on one fabric, each explained."""
+
+    neighbours: Neighbours
+    jobs: Sequence[ExplainedJob]
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Everything as plain values, and the summary of the jobs."""
+        summary = self.neighbours.summary
+        return {
+            "name": self.neighbours.jobs.name,
+            "jobs": {one.run.job.name: {**one.to_mapping(), "waits": summary["jobs"][one.run.job.name]["waits"]}
+                     for one in self.jobs},
+        }  # fmt: skip
+
+    def report(self, width: int = 100) -> str:
+        """A few lines per job."""
+        return "\n\n".join("\n".join(self._of(one, width)) for one in self.jobs)
+
+    def _of(self, one: ExplainedJob, width: int) -> list[str]:
+        facts = one.to_mapping()
+        step, alone = facts["step_time_s"], facts["alone_step_time_s"]
+        others = facts["critical_path_s"][PARTS["others"]]
+        title = f"{one.run.job.name}: step {format_seconds(step)}, alone {format_seconds(alone)}"
+        verdict = f"{others / step:.1%} of the step waits for {OTHERS}" if step else ""
+        if not others:
+            verdict = "no message of another job is on its critical path"
+        waits = [wait for wait in self.neighbours.rows.waits if wait.job == one.run.job.name][:MOST_WAITS]
+        steps = one.run.together.scenario.steps
+        behind = ", ".join(
+            f"{wait.behind} on {wait.link} ({format_seconds(wait.waited / PICOSECONDS_PER_SECOND / steps)})"
+            for wait in waits
+        )
+        blocks = [
+            ("Verdict", [verdict]),
+            ("Path", [_parts(facts["critical_path_s"], step)]),
+            ("Idle", [_parts(facts["idle_by_reason_s"], step) or "nothing"]),
+            *([("Behind", [f"{behind}, summed over messages"])] if behind else []),
+        ]
+        return [title, *labelled(blocks, width)]
+
+
+def _parts(seconds: Mapping[str, float], step: float) -> str:
+    shown = {name: time for name, time in seconds.items() if step and time / step >= SHOWN}
+    return ", ".join(f"{name} {time / step:.1%}" for name, time in sorted(shown.items(), key=lambda one: -one[1]))
+
+
+def explain_jobs(jobs: Jobs) -> ExplainedJobs:
+    """Simulate jobs together with all causes recorded, and explain the step of each.
+
+    Raises:
+        HybridDesError: as `simulate_jobs`.
+    """
+    whole = [replace(one, scenario=one.scenario.model_copy(update={"record": "all"})) for one in jobs.jobs]
+    jobs = replace(jobs, jobs=tuple(whole))
+    groups = Grouping.of(jobs)
+    traces = {one.name: Causes() for one in jobs.jobs}
+    found = together(jobs, alone_runs(jobs, groups), groups, traces)
+    return ExplainedJobs(found, [_explained(found, one) for one in found.runs])
+
+
+def _explained(found: Neighbours, one: JobRun) -> ExplainedJob:
+    graph = graph_of(one.together, found.rows.beside(one.job.name))
+    path, idle = Counter[str](), Counter[str]()
+    for piece in critical_path(graph):
+        for part, name in PARTS.items():
+            path[name] += getattr(piece, part)
+    for gap in idle_pieces(graph):
+        idle[gap.reason] += gap.end - gap.start
+    return ExplainedJob(one, {name: path[name] for name in PARTS.values()}, {name: idle[name] for name in REASONS})

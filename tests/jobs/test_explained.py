@@ -1,0 +1,66 @@
+"""Why jobs take as long as they do: what is another job's doing has a name of its own."""
+
+import json
+
+import numpy as np
+import pytest
+from support.neighbours import BERT, CLUSTER, GPT
+
+from hybrid_des.analysis.critical_path.graph import graph_of
+from hybrid_des.analysis.idle import OTHERS
+from hybrid_des.cli.main import main
+from hybrid_des.jobs.explained import explain_jobs
+from hybrid_des.scenario.jobs import load_jobs
+
+
+def jobs(sharing, **changes):
+    heavy = {**BERT["workload"], "parameters": 2e8}
+    return {
+        "cluster": {**CLUSTER, "sharing": sharing},
+        "jobs": {
+            "gpt": {**GPT, "ranks": [0, 4, 8, 12], **changes},
+            "bert": {**BERT, "workload": heavy, "ranks": [1, 5, 9, 13], "start": "3 ms"},
+        },
+    }
+
+
+@pytest.mark.parametrize("sharing", ["fifo", "fair", "priority", "priority-fair"])
+def test_the_causes_of_each_job_explain_every_time(sharing):
+    urgent = {"priority": 2} if "priority" in sharing else {}
+    found = explain_jobs(load_jobs(jobs(sharing, **urgent)))
+    for one in found.jobs:
+        graph = graph_of(one.run.together, found.neighbours.rows.beside(one.run.job.name))
+        assert np.array_equal(graph.recomputed(), graph.time)
+        assert sum(one.path.values()) == one.run.together.duration
+        summed = sum(one.to_mapping()["idle_by_reason_s"].values())
+        assert summed == pytest.approx(sum(one.run.facts[1]["idle_s"].values()), rel=1e-9)
+
+
+@pytest.mark.parametrize("sharing", ["fifo", "fair"])
+def test_what_a_job_loses_is_named_after_the_other(sharing):
+    found = explain_jobs(load_jobs(jobs(sharing)))
+    for one in found.jobs:
+        facts = one.to_mapping()
+        lost = facts["step_time_s"] - facts["alone_step_time_s"]
+        assert facts["critical_path_s"][OTHERS] > 0.5 * lost > 0
+
+
+def test_a_job_apart_waits_for_nobody():
+    values = jobs("fifo")
+    values["jobs"]["gpt"]["ranks"], values["jobs"]["bert"]["ranks"] = [0, 1, 2, 3], [8, 9, 10, 11]
+    found = explain_jobs(load_jobs(values))
+    assert [one.path[OTHERS] for one in found.jobs] == [0, 0]
+    assert "no message of another job is on its critical path" in found.report()
+
+
+def test_the_command_explains_each_job(tmp_path, capsys):
+    file = tmp_path / "two.yaml"
+    file.write_text(json.dumps(jobs("fifo")))
+    assert main(["explain", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert "of the step waits for another job's message" in said and "Behind    bert on node" in said
+    assert main(["explain", str(file), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["jobs"]["gpt"]["critical_path_s"][OTHERS] > 0
+    assert main(["explain", str(file), "--what-if", "links.bandwidth=2x"]) == 2
+    assert "--what-if and --out need a file with one job" in capsys.readouterr().err
