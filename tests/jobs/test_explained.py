@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 from support.neighbours import BERT, CLUSTER, GPT
 
+from hybrid_des.analysis.counterfactual.what_if import traced_run
 from hybrid_des.analysis.critical_path.graph import graph_of
+from hybrid_des.analysis.critical_path.paths import critical_path
 from hybrid_des.analysis.idle import OTHERS
 from hybrid_des.cli.main import main
 from hybrid_des.jobs.explained import explain_jobs
+from hybrid_des.scenario import load
 from hybrid_des.scenario.jobs import load_jobs
+from hybrid_des.simulation.run import run
 
 
 def jobs(sharing, **changes):
@@ -51,6 +55,18 @@ def test_a_job_apart_waits_for_nobody():
     found = explain_jobs(load_jobs(values))
     assert [one.path[OTHERS] for one in found.jobs] == [0, 0]
     assert "no message of another job is on its critical path" in found.report()
+
+
+@pytest.mark.parametrize("sharing", ["fifo", "fair"])
+def test_background_traffic_is_another_job(sharing):
+    flows = [{"from": "node0", "to": "node1", "rate": "9 GB/s"}, {"from": "node2", "to": "node0", "rate": "9 GB/s"}]
+    values = {**GPT, "cluster": {**CLUSTER, "sharing": sharing}, "parallel": {"pipeline": 2, "data": 8}}
+    quiet = run(load(values))
+    traced = traced_run(load({**values, "background": flows}))
+    graph = graph_of(traced)
+    assert traced.duration > quiet.duration
+    assert np.array_equal(graph.recomputed(), graph.time)
+    assert (sum(one.others for one in critical_path(graph)) > 0) == (sharing == "fifo")
 
 
 def test_the_command_explains_each_job(tmp_path, capsys):

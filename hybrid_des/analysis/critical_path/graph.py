@@ -175,12 +175,13 @@ def _known(
     columns = {**columns, "others": np.zeros_like(columns["queue"])}
     if lost is None and not _beyond(run.scenario):
         return columns
-    return _as_recorded(columns, times, delivered, ops, "transfer" if lost is None else "others")
+    part = "transfer" if lost is None and not run.scenario.background else "others"
+    return _as_recorded(columns, times, delivered, ops, part)
 
 
 def _beyond(scenario: Scenario) -> bool:
-    """Whether times on links are not those of the formulas alone: links vary, or messages overtake others."""
-    return bool(scenario.slow) or scenario.cluster.service == "priority"
+    """Whether times on links are not those of the formulas alone: links vary, messages overtake, others use them."""
+    return bool(scenario.slow or scenario.background) or scenario.cluster.service == "priority"
 
 
 def _as_recorded(columns: dict[str, Column], time: Column, delivered: Column, ops: int, part: str) -> dict[str, Column]:

@@ -18,7 +18,7 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND as SECOND
 if TYPE_CHECKING:
     import pandas as pd
 
-PARTS = "start", "end", "compute", "transfer", "latency", "queueing"  # of a piece of the path
+PARTS = "start", "end", "compute", "transfer", "latency", "queueing", "others"  # of a piece of the path
 SHORT = {ACTIVATION.name: "a", GRADIENT.name: "g"}
 
 

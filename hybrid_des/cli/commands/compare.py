@@ -47,6 +47,8 @@ def run(args: argparse.Namespace) -> int:
     from hybrid_des.report.page.document import comparison_page
 
     width = terminal_width()
+    if has_jobs_in(args.a, args.set):
+        return _jobs(args)
     with status_line(args.quiet), within(args.budget, "compare"):
         found = compare(*_sides(args))
     show_result(args, found.to_mapping, lambda: render_comparison(found, width))
@@ -58,6 +60,41 @@ def run(args: argparse.Namespace) -> int:
         say(f"{found.b.name}: the step grows by {found.regression:.2%}, more than {limit:.2%}")
         return TOO_SLOW
     return 0
+
+
+def _jobs(args: argparse.Namespace) -> int:
+    """Compare two files with several jobs, job by job."""
+    from hybrid_des.jobs.neighbours import neighbours_of
+    from hybrid_des.jobs.variants import ComparedJobs
+    from hybrid_des.report.terminal import text_table
+    from hybrid_des.scenario.jobs import load_jobs
+
+    if args.b is None and not args.changes:
+        raise UsageError("compare: expected B, or --with and values of A to change, such as jobs.gpt.start=1s")
+    if args.out is not None:
+        raise UsageError(f"{args.a}: --out compares single scenarios; it holds several jobs")
+    if args.b is not None and not has_jobs_in(args.b, args.set):
+        raise UsageError(f"{args.b}: one scenario; expected several jobs, as in {args.a}")
+    with status_line(args.quiet), within(args.budget, "compare"):
+        a, b = load_jobs(args.a, args.set), load_jobs(args.b or args.a, [*args.set, *args.changes])
+        found = ComparedJobs(neighbours_of(a)[0], neighbours_of(b)[0])
+    names = distinct([a.name, b.name], args.changes)
+    heads = ["job", "step in A", "in B", "change", "slowdown in A", "in B"]
+    title = f"A: {names[0]}\nB: {names[1]}"
+    show_result(args, found.to_mapping, lambda: f"{title}\n\n{text_table(heads, found.rows())}")
+    limit = args.max_regression
+    if limit is not None and found.regression > limit:
+        say(f"{names[1]}: a job's step grows by {found.regression:.2%}, more than {limit:.2%}")
+        return TOO_SLOW
+    return 0
+
+
+def has_jobs_in(name: str, overrides: Sequence[str]) -> bool:
+    """Whether a file holds several jobs; a folder of results does not."""
+    from hybrid_des.scenario import read_scenario
+    from hybrid_des.scenario.jobs import has_jobs
+
+    return not Path(name).is_dir() and has_jobs(read_scenario(name, overrides))
 
 
 def _sides(args: argparse.Namespace) -> tuple[Side, Side]:

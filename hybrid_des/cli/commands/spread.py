@@ -23,11 +23,13 @@ from hybrid_des.analysis.table import write_csv
 from hybrid_des.cli.arguments import add_common, count, distinct, processes
 from hybrid_des.cli.output import progress_bar, say, show
 from hybrid_des.errors import UsageError
-from hybrid_des.report.files import write_whole
+from hybrid_des.jobs.variants import spread_jobs
+from hybrid_des.report.files import write_files, write_whole
 from hybrid_des.report.files.staging import reserved
 from hybrid_des.report.plots.style import save
 from hybrid_des.report.terminal import text_table
-from hybrid_des.scenario import Scenario, load
+from hybrid_des.scenario import Scenario, load, read_scenario
+from hybrid_des.scenario.jobs import has_jobs, load_jobs
 from hybrid_des.seeds.spread import as_mapping, as_simulated, histogram, spread, without_jitter
 from hybrid_des.units import format_seconds
 
@@ -53,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
     """Run both scenarios, print the figures and write files."""
     if args.runs < 2:
         raise UsageError("--runs 1: one run has no spread; expected at least 2")
+    if has_jobs(read_scenario(args.file, args.set)):
+        return _jobs(args)
     loaded = [load(args.file, args.set)]
     if args.other is not None or args.changes:
         loaded.append(load(args.other or args.file, [*args.set, *args.changes]))
@@ -66,6 +70,31 @@ def run(args: argparse.Namespace) -> int:
         show(json.dumps(figures, indent=2, allow_nan=False))
     else:
         show(_report(figures) if args.ties is None else "\n\n".join(map(_ties_report, figures["ties"])))
+    return 0
+
+
+def _jobs(args: argparse.Namespace) -> int:
+    """Run several jobs with many seeds, and print how each one's step and slowdown are distributed."""
+    if args.other is not None or args.changes or args.ties is not None:
+        raise UsageError(f"{args.file}: several jobs; OTHER, --with and --ties need a file with one")
+    jobs = load_jobs(args.file, args.set)
+    with nullcontext() if args.out is None else reserved(args.out), progress_bar(args.json) as progress:
+        table = spread_jobs(jobs, args.runs, progress)
+    columns = [str(column) for column in table if str(column).startswith("jobs.")]
+    figures: dict[str, Any] = {"name": jobs.name, "runs": len(table)}
+    figures |= {column: as_mapping(table[column]) for column in columns}
+    if args.out is not None:
+        written = write_files(args.out, {"spread.csv": table, "spread.json": figures})
+        say(f"wrote {len(written.paths)} files to {args.out}")
+    if args.json:
+        show(json.dumps(figures, indent=2, allow_nan=False))
+        return 0
+    rows = []
+    for one in jobs.jobs:
+        for key, write in (("step_time_s", _signed), ("slowdown", "{:.3f}×".format)):
+            found = figures[f"jobs.{one.name}.{key}"]
+            rows.append([one.name, key.removesuffix("_time_s"), *(write(found[name]) for name in WORDS)])
+    show(f"{jobs.name}: {len(table)} runs\n{text_table(['job', '', *WORDS.values()], rows, '  ')}")
     return 0
 
 
