@@ -1,4 +1,4 @@
-"""Print the cost of simulations, as quoted in docs/background/speed.md, then the limits: `python tests/benchmarks/run.py`.
+"""Print the cost of simulations, as in docs/background/speed.md, then the limits: `python tests/benchmarks/run.py`.
 
 Each case runs at least three times in a separate process. "× bare loop" is the median of its time over that of a bare
 SimPy loop in the same process, with one SimPy process per GPU and as many timeouts as the run has messages and ops. A
