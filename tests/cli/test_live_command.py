@@ -3,13 +3,15 @@
 import socket
 import sys
 
+from hybrid_des.errors import installing
+
 
 def test_without_its_extra_the_command_names_it(run, scenarios, monkeypatch):
     monkeypatch.delitem(sys.modules, "hybrid_des.live.server", raising=False)
     monkeypatch.setitem(sys.modules, "tornado.httpserver", None)
     code, out, err = run("live", scenarios / "a100_8x.yaml")
     assert (code, out, len(err)) == (2, "", 1)
-    assert "hybrid-des[live]" in err[0]
+    assert err == [f"live needs the live extra: {installing('live')}"]
 
 
 def test_a_file_that_is_no_scenario_is_not_served(run, tmp_path):

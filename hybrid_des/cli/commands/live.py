@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hybrid_des.cli.arguments import add_budget, add_common, whole
 from hybrid_des.cli.output import say, show
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import UsageError, installing
 
 DEFAULT = "a100_8x"
 BUDGET_S = 30.0
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     except ImportError as error:
         if (error.name or "").partition(".")[0] != "tornado":
             raise
-        raise UsageError("live needs the live extra: pip install 'hybrid-des[live]'") from None
+        raise UsageError(f"live needs the live extra: {installing('live')}") from None
     from hybrid_des.live.frames import Desk
     from hybrid_des.scenario import read_scenario
     from hybrid_des.scenario.composition import shipped
