@@ -66,6 +66,7 @@ def model_figures(
             "pipeline": {"exposed": idle[ACTIVATION.cause], "hidden": _hidden_messages(run, times)},
             **{what: dict(seconds) for what, seconds in reduced.items()},
         },
+        **_imbalance(run),
         **_tensor_traffic(run),
         "memory_parts_bytes": _memory_parts(run),
     }
@@ -119,6 +120,18 @@ def _inside_ops(run: Run) -> dict[str, dict[str, float]]:
         }
         for axis in AXES
     }
+
+
+def _imbalance(run: Run) -> dict[str, float]:
+    """Seconds per step and rank that unequally wanted experts cost, mean over ranks; nothing where all are equal."""
+    experts = run.scenario.experts
+    if not (experts.loads or experts.concentration):
+        return {}
+    ops = run.timeline.programs.ops
+    forwards = np.isin(ops["kind"], FORWARDS)
+    places = zip(ops["rank"][forwards].tolist(), ops["chunk"][forwards].tolist(), strict=True)
+    whole = sum(times * run.costs.stages[place].imbalance for place, times in Counter(places).items())
+    return {"expert_imbalance_s": whole / (run.timeline.programs.pipeline * PICOSECONDS_PER_SECOND)}
 
 
 def _tensor_traffic(run: Run) -> dict[str, Any]:

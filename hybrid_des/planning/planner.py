@@ -215,7 +215,7 @@ def _streams(scenario: Scenario, traffic: TensorTraffic) -> ExpertStreams | None
     if not traffic.streams:
         return None
     experts, gpu = scenario.experts, scenario.cluster.kinds[0].gpu
-    taken = Fraction(min(experts.multiprocessors, (gpu.multiprocessors or 1) - 1), gpu.multiprocessors or 1)
+    taken = Fraction(min(experts.taken, (gpu.multiprocessors or 1) - 1), gpu.multiprocessors or 1)
     return ExpertStreams(experts.delay_weight, OverlapSlowdown(taken), frozenset(traffic.messages))
 
 

@@ -355,6 +355,7 @@ def _resources(facts: Mapping[str, Any]) -> list[Fact]:
     time = f"{format_seconds(facts['wall_s'])} for {count(facts['events'], 'event')}"
     return [
         Fact("micro-batches in flight", _few([f"{value:g}" for value in in_flight])),
+        *_imbalance(facts),
         *_reduction(facts),
         Fact("sent", sent),
         *_outer(facts),
@@ -377,6 +378,15 @@ def _outer(facts: Mapping[str, Any]) -> list[Fact]:
         Fact("exchange", f"every {outer['every']} steps: {takes}, {waits} of it waited for; {sent}"),
         Fact("step with its exchanges", f"{mean}, {used} of it training"),
     ]
+
+
+def _imbalance(facts: Mapping[str, Any]) -> list[Fact]:
+    """What it costs that some experts are more wanted than others."""
+    if "expert_imbalance_s" not in facts:
+        return []
+    share = facts["expert_imbalance_s"] / facts["step_time_s"] if facts["step_time_s"] else 0.0
+    note = f"per rank, {share:.1%} of the step: some experts are more wanted than others"
+    return [Fact("experts' imbalance", format_seconds(facts["expert_imbalance_s"]), note)]
 
 
 def _reduction(facts: Mapping[str, Any]) -> list[Fact]:

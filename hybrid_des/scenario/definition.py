@@ -17,7 +17,12 @@ from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.problem import Problem, Problems, misfit
 from hybrid_des.scenario.sections.background import Background, misfits_of_background
 from hybrid_des.scenario.sections.cluster import QUANTISED, WITHOUT_PRIORITIES, Cluster
-from hybrid_des.scenario.sections.experts import ExpertTraffic, misfits_of_experts, misfits_of_streams
+from hybrid_des.scenario.sections.experts import (
+    ExpertTraffic,
+    misfits_of_experts,
+    misfits_of_loads,
+    misfits_of_streams,
+)
 from hybrid_des.scenario.sections.faults import FaultsOrNone, misfits_of_faults
 from hybrid_des.scenario.sections.outer import misfits_of_outer, misfits_of_sites
 from hybrid_des.scenario.sections.perturbations import AllJitter, AllSlow, misfits_of_jitter, misfits_of_slow
@@ -218,6 +223,8 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
         except Refusal as refusal:
             yield misfit(str(refusal), f"parallel.{axis}", "model")
     yield from misfits_of_experts(parallel)
+    routings = [layer.routing for layer in network.layers if layer.routing]
+    yield from misfits_of_loads(scenario.experts, {routing.count for routing in routings})
     held = {module.name for layer in network.layers for module in layer.modules}
     if isinstance(scenario.recompute, tuple) and (lacks := set(scenario.recompute) - held):
         message = f"this model has no {' or '.join(sorted(lacks))}; expected some of {', '.join(sorted(held))}"

@@ -194,6 +194,7 @@ class StageCosts:
         later: of a layer that shares parameters with another one of its rank: those that the other one holds or, below
             0, that it holds itself. Gathered for one of them, they stay until the other's part of the same pass.
         inner: of a layer: picoseconds of its experts in `forward`, and in both parts of `backward`.
+        imbalance: picoseconds of both that would not be taken if all experts were equally wanted.
     """
 
     forward: int
@@ -218,6 +219,7 @@ class StageCosts:
     later: int = 0
     tensors: tuple[tuple[int, int], ...] = ()
     inner: tuple[int, int, int] = (0, 0, 0)
+    imbalance: int = 0
 
     def time(self, kind: Kind) -> int:
         """Picoseconds of an op of this kind."""
@@ -243,7 +245,7 @@ class StageCosts:
 
 _SUMMED = (
     "forward", "backward", "weight", "kept", "parameters", "experts", "resident", "optimizer", "again", "weights",
-    "gradients", "reserved",
+    "gradients", "reserved", "imbalance",
 )  # fmt: skip
 
 
@@ -342,6 +344,7 @@ class CostBasis(NamedTuple):
         microbatch_size: with a model: samples.
         accumulates: whether gradients of several micro-batches are summed.
         chunked: whether the plan will say which stages a rank holds.
+        loads_seed: where the loads of experts are drawn.
     """
 
     cluster: Cluster
@@ -361,6 +364,7 @@ class CostBasis(NamedTuple):
     microbatch_size: int
     accumulates: bool
     chunked: bool
+    loads_seed: int
 
     @classmethod
     def of(cls, scenario: Scenario) -> CostBasis:
@@ -373,6 +377,7 @@ class CostBasis(NamedTuple):
             microbatch_size=schedule.microbatch_size,
             accumulates=schedule.microbatches > 1,
             chunked=schedule.chunks > 1,
+            loads_seed=scenario.seed if scenario.experts.concentration else 0,
         )
 
     @property

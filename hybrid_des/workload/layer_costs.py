@@ -321,7 +321,9 @@ def _only_experts(layer: Layer, basis: CostBasis) -> bool:
 
 def _token_traffic(layer: Layer, basis: CostBasis, backward: int) -> Iterator[Exchange]:
     """Tokens to their experts and back, or gradients to where the results came from and back."""
-    tokens, routing = basis.tokens * layer.balance / basis.regular, layer.routing
+    routing = layer.routing
+    busiest = layer.balance if routing is None or not routing.loads else Fraction(1)  # else the exchange shows them
+    tokens = basis.tokens * busiest / basis.regular
     halved = basis.experts.dispatch == "fp8"
     if basis.experts.dispatcher == "per-node" and routing is not None:
         once = layer.dispatched * tokens / routing.active
@@ -332,7 +334,7 @@ def _token_traffic(layer: Layer, basis: CostBasis, backward: int) -> Iterator[Ex
         yield Exchange("expert", "dispatch", round(once * EIGHT_BITS if halved else once), how=how)
         yield Exchange("expert", "combine", round(once), how=how)
         return
-    size = layer.dispatched * tokens
+    size = layer.dispatched * basis.tokens * layer.balance / basis.regular
     if halved:
         yield Exchange("expert", "all-to-all", round(size * EIGHT_BITS))
         yield Exchange("expert", "all-to-all", round(size))

@@ -17,10 +17,13 @@ all-reduces of 2, 4 and 8 A100s on NVLink take about 35, 45 and 85 µs in additi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from typing import Any
+
+import numpy as np
 
 from hybrid_des import hardware as catalogue
 from hybrid_des.collectives import codecs
@@ -70,7 +73,7 @@ def model_costs(basis: CostBasis, times: CollectiveTimes | None) -> RankCosts:
     costing = _Costing(basis, times)
     model, ranks = costing.model, basis.parallel.pipeline
     received = (0, *(layer.output for layer in model.layers))
-    alike = [replace(layer, name="") for layer in model.layers]  # blocks are equal: costs are computed once
+    alike = [replace(layer, name="") for layer in layers_of(basis)]  # blocks are equal: costs are computed once
     tied = [costing.tied(layer) for layer in alike]
     of = cache(costing.of)
     apart = tuple(map(of, alike, received, [0] * len(alike)))
@@ -113,9 +116,31 @@ def model_costs(basis: CostBasis, times: CollectiveTimes | None) -> RankCosts:
 
 def layer_parts(basis: CostBasis) -> list[LayerCosts]:
     """Computation, traffic and memory of every layer of a model, on each of the ranks that share it."""
-    costing = _Costing(basis, None)
-    layers = costing.model.layers
+    costing, layers = _Costing(basis, None), layers_of(basis)
     return list(map(costing.parts, layers, (0, *(layer.output for layer in layers))))
+
+
+def layers_of(basis: CostBasis) -> Sequence[Layer]:
+    """The layers of the model, with the loads of their experts; the busiest rank of each determines its costs."""
+    assert basis.model is not None
+    experts, layers = basis.experts, basis.model.network.layers
+    if not (experts.loads or experts.concentration):
+        return layers
+    return [_wanted(layer, number, basis) if layer.routing else layer for number, layer in enumerate(layers)]
+
+
+def _wanted(layer: Layer, number: int, basis: CostBasis) -> Layer:
+    """A layer whose experts are not equally wanted: as the table says, or drawn for this layer."""
+    assert layer.routing is not None
+    count, most = layer.routing.count, layer.routing.count / layer.routing.active  # every token, at most once
+    if basis.experts.loads:
+        shares = np.array([float(one) for one in basis.experts.loads])
+    else:
+        generator = np.random.default_rng([basis.loads_seed, number])
+        shares = generator.dirichlet([float(basis.experts.concentration or 1)] * count)
+    loads = np.minimum(shares * count / shares.sum(), most)
+    routing = replace(layer.routing, loads=tuple(loads.tolist()))
+    return replace(layer, routing=routing, balance=layer.balance * routing.busiest(basis.parallel.expert))
 
 
 class _Costing:
@@ -151,6 +176,15 @@ class _Costing:
 
     def of(self, layer: Layer, received: int, later: int) -> StageCosts:
         """The costs of a layer; `received` are bytes per token of the layer before, `later` is as in `StageCosts`."""
+        costs, routing = self._of(layer, received, later), layer.routing
+        if routing is None or not routing.loads:
+            return costs
+        balance = layer.balance / routing.busiest(self._basis.parallel.expert)
+        equal = self._of(replace(layer, balance=balance, routing=replace(routing, loads=())), received, later)
+        more = costs.forward + costs.backward - equal.forward - equal.backward
+        return replace(costs, imbalance=more)
+
+    def _of(self, layer: Layer, received: int, later: int) -> StageCosts:
         costs = self.parts(layer, received)
         moved = round(self._basis.offload.activations * costs.kept) if layer.is_block else 0
         forward, backward = self._passes(layer, costs, moved)
@@ -218,7 +252,8 @@ class _Costing:
             overhead = float(self.efficiency.collective_overhead) * (1 + OVERHEAD_OF_MEMBERS * further)
             launch = max(1, steps) * round(overhead * PICOSECONDS_PER_SECOND)
             if how is not None:
-                launch = to_picoseconds(self.efficiency.exchange_overhead)
+                waited = self._basis.cuda_graphs != "full"  # the host, for the number of tokens
+                launch = to_picoseconds(self.efficiency.exchange_overhead) if waited else 0
         beside = round(behind * PICOSECONDS_PER_SECOND)
         beside += round(max(0, launch + found.duration - beside) * self._hidden[axis])
         sent = found.messages, found.bytes, found.even, how

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from hybrid_des.collectives.buffer import MOST_CHANNELS
-from hybrid_des.options import Flag, Section, choice, whole
+from hybrid_des.options import Factor, Flag, Number, Section, choice, whole
 from hybrid_des.scenario.problem import Problem, misfit
 
 if TYPE_CHECKING:
@@ -22,14 +22,25 @@ class ExpertTraffic(Section):
     """Elements on the way to experts, and of gradients that retrace the way back; the other two ways have 16 bits."""
     channels: Annotated[int, whole(1, MOST_CHANNELS)] | None = None
     """per-node: ranks of each node that take in tokens from other nodes. Default: all of the group's."""
+    concentration: Factor | None = None
+    """Dirichlet parameter per expert from which each layer's shares of tokens are drawn; none: all are equal."""
+    loads: tuple[Number, ...] = ()
+    """Tokens of each expert, relative or absolute, in all layers, instead of `concentration`."""
     streams: Flag = False
     """Whether exchanges run on a stream of their own, beside the computation of a fused pair's other op."""
     delay_weight: Flag = False
     """With streams: whether weight gradients are computed while gradients travel back from the experts."""
-    multiprocessors: Annotated[int, whole(0, 2**10)] = 20
-    """With streams: multiprocessors that an exchange takes from computation.
+    multiprocessors: Annotated[int, whole(0, 2**10)] | None = None
+    """With streams: multiprocessors that an exchange takes from computation. Default 20 per-node, 32 all-to-all.
 
-    DeepEP's default; DeepSeek-AI, arXiv 2412.19437, section 3.2.2: 20 of 132."""
+    DeepEP's default (DeepSeek-AI, arXiv 2412.19437, section 3.2.2: 20 of 132), and the channels that NCCL reports
+    for point-to-point messages on H100s."""
+
+    @property
+    def taken(self) -> int:
+        """Multiprocessors that an exchange takes from computation."""
+        usual = 20 if self.dispatcher == "per-node" else 32
+        return usual if self.multiprocessors is None else self.multiprocessors
 
 
 def misfits_of_experts(parallel: Parallel) -> Iterator[Problem]:
@@ -67,3 +78,15 @@ def misfits_of_streams(
         yield misfit("repeats exchanges, which streams do not; expected none or selective", "recompute")
     if layered:
         yield misfit("communicates layer by layer; expected none or zero-1", "sharding", "experts.streams")
+
+
+def misfits_of_loads(experts: ExpertTraffic, counts: set[int]) -> Iterator[Problem]:
+    """Tables of tokens per expert that do not fit the model, whose layers have these numbers of experts."""
+    if experts.concentration is not None and experts.loads:
+        yield misfit("replaces `concentration`; give only one of the two", "experts.loads", "experts.concentration")
+    given = "experts.loads" if experts.loads else "experts.concentration"
+    if not counts and (experts.loads or experts.concentration):
+        yield misfit("this model has no experts", given, "model")
+    elif experts.loads and (counts != {len(experts.loads)} or not any(experts.loads)):
+        expected = " or ".join(map(str, sorted(counts)))
+        yield misfit(f"{len(experts.loads)} numbers; expected {expected}, not all 0", "experts.loads", "model")

@@ -282,10 +282,10 @@ class Efficiency(Section):
     """Share of every link's bandwidth."""
     adapters: Reached | None = None
     """The same of adapters and of switches between nodes. Default from the GPU; without one, `network`."""
-    grouped: Reached = Fraction(13, 20)
+    grouped: Reached = Fraction(29, 50)
     """Products of experts: share of the rate of other products of their shape.
 
-    About 0.6 in DeepSeek's profile (github.com/deepseek-ai/profile-data); 0.65 meets runs of Megatron-Bridge best."""
+    About 0.6 in DeepSeek's profile (github.com/deepseek-ai/profile-data); 0.58 fits runs of Megatron-Bridge."""
     latent: Reached = Fraction(3, 5)
     """Latent attention, whose keys are longer than its values: share of the rate of other attention.
 
