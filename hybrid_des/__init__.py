@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from hybrid_des.analysis.explanation import Explanation, explain
     from hybrid_des.interchange.frameworks.megatron import megatron
     from hybrid_des.interchange.frameworks.torchtitan import torchtitan
+    from hybrid_des.interchange.profiles.imported import Imported
+    from hybrid_des.interchange.profiles.importing import import_profile
     from hybrid_des.jobs.result import simulate_jobs
     from hybrid_des.pipeline import schedules
     from hybrid_des.plan_search import SearchResult, search
@@ -31,10 +33,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 __all__ = [
-    "Comparison", "Explanation", "Goodput", "Replayed", "Result", "Scenario", "SearchResult", "Sweep", "collective",
-    "compare", "costs", "draw_comparison", "explain", "fabric_of", "goodput", "load", "load_sweep", "megatron",
-    "parts_of", "plots", "render_comparison", "render_explanation", "replay", "run_sweep", "schedules", "search",
-    "simulate", "simulate_jobs", "spread", "torchtitan", "verify",
+    "Comparison", "Explanation", "Goodput", "Imported", "Replayed", "Result", "Scenario", "SearchResult", "Sweep",
+    "collective", "compare", "costs", "draw_comparison", "explain", "fabric_of", "goodput", "import_profile", "load",
+    "load_sweep", "megatron", "parts_of", "plots", "render_comparison", "render_explanation", "replay", "run_sweep",
+    "schedules", "search", "simulate", "simulate_jobs", "spread", "torchtitan", "verify",
 ]  # fmt: skip
 
 _HOME = {
@@ -63,6 +65,8 @@ _HOME = {
     "SearchResult": "hybrid_des.plan_search",
     "megatron": "hybrid_des.interchange.frameworks.megatron",
     "torchtitan": "hybrid_des.interchange.frameworks.torchtitan",
+    "import_profile": "hybrid_des.interchange.profiles.importing",
+    "Imported": "hybrid_des.interchange.profiles.imported",
     "simulate": "hybrid_des.result",
     "Result": "hybrid_des.result",
     "plots": "hybrid_des.plots",

@@ -1,5 +1,6 @@
 """Imported traces of PyTorch's profiler: others', our own, synthetic and broken ones."""
 
+import json
 import tarfile
 
 import pandas as pd
@@ -256,3 +257,46 @@ def test_many_kernels_are_joined_without_losing_time(tmp_path, monkeypatch):
     assert len(joined.files["chakra.0.et"]) < len(whole.files["chakra.0.et"]) / 100
     assert isinstance(joined.files["durations.csv"], pd.DataFrame)
     assert len(joined.files["durations.csv"]) == 1000
+
+
+def profiled(folder):
+    """Two ranks of an A100 with products at half the peak, attention at a quarter, and all-reduces of 1 and 4 MB."""
+    folder.mkdir()
+    for rank in (0, 1):
+        trace = Kineto(rank, 2)
+        trace.about["deviceProperties"] = [{"id": 0, "name": "NVIDIA A100-SXM4-80GB"}]
+        trace.note("ProfilerStep#1", 0, 10_000)
+        shapes = {"aten::mm": [[1024, 512], [512, 2048]], "aten::_flash_attention_forward": 3 * [[2, 8, 1024, 64]]}
+        flops = {"aten::mm": 2 * 1024 * 512 * 2048, "aten::_flash_attention_forward": 4 * 2 * 8 * 1024 * 1024 * 64}
+        for place, name in enumerate(shapes):
+            took = flops[name] / 312e12 * 1e6 * (2, 4)[place]
+            trace.product(name, shapes[name], 100 * place, took)
+        for place, size in enumerate((250_000, 1_000_000)):
+            begin = 1000 * (place + 1)
+            trace.reduce(begin - 50 * rank, 50 * rank + size / 1000, size, **{"Group size": 2})
+        trace.write(folder / f"rank{rank}.json")
+    return folder
+
+
+def test_efficiencies_and_tables_follow_from_a_profile(run, tmp_path):
+    code, out, err = run("calibrate", "--from-profile", profiled(tmp_path / "t"), "--json")
+    found = json.loads(out)
+    assert (code, err, found["gpu"]) == (0, [], "a100-80gb")
+    assert found["efficiency"]["gemm"]["share"] == pytest.approx(0.5, rel=2e-3)
+    assert found["efficiency"]["attention"]["share"] == pytest.approx(0.25, rel=2e-3)
+    assert found["efficiency"]["gemm"]["error"] < 0.01
+    assert [(row["bytes"], row["time_us"]) for row in found["table"]] == [(10**6, 250), (4 * 10**6, 1000)]
+    code, out, err = run("calibrate", "--from-profile", tmp_path / "t", "--link", "--out", tmp_path / "link.csv")
+    assert code == 0
+    assert "gemm: 0.500" in out
+    assert "500000," in (tmp_path / "link.csv").read_text()
+
+
+def test_what_cannot_be_calibrated_is_said(run, tmp_path):
+    code, out, err = run("calibrate", "--from-profile", two_ranks(tmp_path / "t") / "rank0.json.gz")
+    assert (code, out, len(err)) == (2, "", 1)
+    assert "nothing to calibrate: no efficiency: the GPU (not named) is unknown; name it by --gpu" in err[0]
+    assert "one rank's kernels hold the wait for the others" in err[0]
+    code, out, err = run("calibrate", "--from-profile", tmp_path / "t", "--gpu", "h1000")
+    assert (code, out, len(err)) == (2, "", 1)
+    assert 'unknown GPU "h1000"' in err[0]

@@ -27,7 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Import, print the report, and write files."""
     from hybrid_des.interchange.profiles.importing import import_profile
-    from hybrid_des.report.files import write_files
     from hybrid_des.scenario import load
 
     with status_line(args.json, "reading") as update:
@@ -38,8 +37,8 @@ def run(args: argparse.Namespace) -> int:
 
         machine = None if args.machine is None else load(args.machine)
         found = import_profile(args.source, progress, machine)
-        contents = found.contents() if args.out is not None else {}
-    if args.out is not None:
-        say_written(args.out, write_files(args.out, contents, found.stale(args.out)))
+        written = None if args.out is None else found.write(args.out)
+    if written is not None:
+        say_written(args.out, written)
     show_result(args, lambda: found.figures, found.text)
     return 0

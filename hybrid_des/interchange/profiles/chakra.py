@@ -35,6 +35,7 @@ from hybrid_des.reading import open_file
 
 VERSION = b"0.0.4"
 MICROSECOND = 10**6  # picoseconds
+LONGEST = 10**18  # picoseconds
 LARGEST = 2**31  # bytes of a file
 KINDS = {4: COMPUTATION, 5: SEND, 6: RECEIVE, 7: COLLECTIVE}
 TYPES = {kind: number for number, kind in KINDS.items()}
@@ -87,7 +88,7 @@ def _read(path: Path) -> RankTrace:
         facts = list(_of_json(content) if content.lstrip()[:1] in (b"{", b"[") else _of_messages(content))
         groups: dict[str, tuple[int, ...]] = {}
         nodes = [_node(one, groups) for one in facts if one["type"] in KINDS]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
         raise UsageError(f"{path}: not a whole Chakra trace: {reason}") from None
     if not nodes:
@@ -156,8 +157,8 @@ def _node(one: Mapping[str, Any], groups: dict[str, tuple[int, ...]]) -> Node:
     if host:
         kind = COMPUTATION  # the call that launches a collective is work of the host
     duration = known.get("duration_picos", one["duration"])
-    if not isinstance(one["id"], int) or not isinstance(duration, int) or duration < 0:
-        raise ValueError(f"node {one['id']}: expected whole numbers of at least 0")
+    if not isinstance(one["id"], int) or not isinstance(duration, int) or not 0 <= duration <= LONGEST:
+        raise ValueError(f"node {one['id']}: expected a whole number, and a time of at least 0 and at most 11 days")
     node = Node(one["id"], name, kind, duration, tuple(one["needs"]), start=int(known.get("start_picos", -1)))
     node.place = {key: known[key] for key in OWN if key in known}
     if kind == COMPUTATION:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 KINDS = {"F": "fwd", "B": "bwd"}
 MILLISECONDS = 1000
+LONGEST_MS = 1e9  # of an op or a step: eleven days
 SETTLED = 0.005  # share of the memory of the last step by which that of a step may differ once training is under way
 _RANK = re.compile(r"(\d+)\D*$")
 
@@ -186,8 +187,10 @@ def _ops(
         for place, (start, end) in enumerate(zip(starts, ends, strict=True)):
             if not isinstance(start, int | float) or not isinstance(end, int | float):
                 raise UsageError(f"{where}: op {place}: expected times in milliseconds")
-            if not 0 <= end - start < float("inf"):
+            if end < start:
                 raise UsageError(f"{where}: op {place} ends at {end:g} ms, before its start at {start:g} ms")
+            if not (end - start <= LONGEST_MS and abs(start) <= LONGEST_MS):
+                raise UsageError(f"{where}: op {place} lasts from {start:g} to {end:g} ms: are these milliseconds?")
             microbatch, chunk = place_of(place, pipeline, chunks)
             chunk = chunks - 1 - chunk if kind == "B" else chunk
             yield number, rank, kind, microbatch, chunk, start / MILLISECONDS, (end - start) / MILLISECONDS

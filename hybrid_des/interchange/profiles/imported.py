@@ -11,6 +11,7 @@ import yaml
 
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.interchange.profiles.recognition import WHAT, Profile
+from hybrid_des.report.files import Written, write_files
 from hybrid_des.report.page.document import Shown, page_of
 from hybrid_des.units import format_seconds
 
@@ -118,6 +119,17 @@ class Imported:
             "import.txt": self.text() + "\n",
             "timelines.html": self.page(),
         }
+
+    def write(self, folder: str | Path) -> Written:
+        """Write the scenario, its tables, the figures, the text and the page into a folder, created if missing.
+
+        Raises:
+            UsageError: the folder cannot be written.
+        """
+        return write_files(folder, self.contents(), self.stale(Path(folder)))
+
+    def __repr__(self) -> str:
+        return f"<Imported {self.values['name']}: {WHAT[self.profile.format]}, {self._steps()}>"
 
     def stale(self, folder: Path) -> list[str]:
         """Names of files of an earlier import into a folder, which this one may lack."""

@@ -25,8 +25,16 @@ def import_profile(target: str | Path, progress: Progress | None = None, machine
         machine: a scenario whose cluster carries the messages of traces without a pipeline; default: the recorded
             times.
 
+    Returns:
+        Its figures, its report as text, the scenario as values; `write` puts all of it into a folder.
+
     Raises:
         UsageError: there is no profile, or it is broken; the message names the file and what is wrong with it.
+
+    Example:
+        >>> found = import_profile("scenarios/durations/a100_8x_slow_gpu.csv")
+        >>> found.figures["schedule"], round(found.figures["worst_error_percent"], 1)
+        ('1f1b', 0.1)
     """
     profile = recognized(target)
     if profile.format == DUMP:

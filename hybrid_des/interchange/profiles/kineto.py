@@ -47,6 +47,10 @@ BYTES = {
     "int8": 1, "uint8": 1, "short": 2, "int": 4, "int32": 4, "long": 8, "int64": 8, "bool": 1, "float8_e4m3fn": 1,
     "float8_e5m2": 1,
 }  # fmt: skip
+PRODUCTS = {  # operators whose arithmetic follows from the shapes of their inputs
+    "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_dot_product_flash_attention",
+    "aten::_flash_attention_forward", "aten::_scaled_dot_product_cudnn_attention",
+}  # fmt: skip
 MEMBERS = re.compile(r"\d+")
 CHUNK = 1 << 20  # bytes read at a time
 SHOWN_EVERY = 1 << 14  # events
@@ -77,6 +81,20 @@ class Communication(NamedTuple):
     sequence: int | None
 
 
+class Product(NamedTuple):
+    """A call of an operator of `PRODUCTS`.
+
+    Attributes:
+        external: number that its kernels name too.
+        shapes, types: of its inputs, as recorded with `record_shapes`.
+    """
+
+    external: int
+    name: str
+    shapes: Sequence[Sequence[int]]
+    types: Sequence[str]
+
+
 class StreamWait(NamedTuple):
     """A wait of a stream for an event of another one; times are those of the calls, `NONE` if they are not known."""
 
@@ -102,6 +120,8 @@ class KinetoTrace:
         steps: number of each step → its start and end on the host.
         waits: waits of streams for events of other streams.
         facts: kernel → what it computes, in traces of this program.
+        products: operators with shapes, and, if there are any, `external`: number → nanoseconds of its kernels.
+        device: name of the GPU.
     """
 
     path: Path
@@ -121,6 +141,9 @@ class KinetoTrace:
     main: int = NONE
     waits: list[StreamWait] = field(default_factory=list)
     facts: dict[int, Mapping[str, int]] = field(default_factory=dict)
+    products: list[Product] = field(default_factory=list)
+    external: dict[int, int] = field(default_factory=dict)
+    device: str = ""
 
     @property
     def end(self) -> Numbers:
@@ -189,7 +212,10 @@ def read_kineto(path: Path, turn: int, progress: Callable[[int, int], None] | No
     reader = _Reader(path, turn)
     try:
         for number, event in enumerate(_events(path, progress)):
-            reader.take(number, event)
+            try:
+                reader.take(number, event)
+            except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
+                raise UsageError(f"{path}: event {number}: {str(error).splitlines()[0]}") from None
     except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{path}: not a whole file: {error}") from None
     return reader.trace()
@@ -240,12 +266,19 @@ def _about(path: Path) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def _device(path: Path) -> str:
+    """The name of the GPU, before the events."""
+    match = re.search(rb'"deviceProperties".{0,400}?"name"\s*:\s*"([^"]{1,100})"', head_of(path), re.DOTALL)
+    return match[1].decode("utf-8", "replace") if match else ""
+
+
 class _Reader:
     """Collects the events of a trace in arrays."""
 
     def __init__(self, path: Path, turn: int) -> None:
         about = _about(path)
         self._trace = KinetoTrace(path, int(about.get("rank", turn)), int(about.get("world_size", 0)))
+        self._trace.device = _device(path)
         self._numbers: dict[tuple[str, str], int] = {}  # kernels by name and grid: others are of other sizes
         self._device = [array("q") for _ in range(5)]
         self._launches = [array("q") for _ in range(3)]  # correlation, time, thread
@@ -265,6 +298,8 @@ class _Reader:
                     column.append(value)
         elif category == ANNOTATION and event.get("ph") == "X":
             self._take_annotation(number, event)
+        elif category == "cpu_op" and event.get("name") in PRODUCTS:
+            self._take_product(event)
         elif category == SYNC:
             args = event.get("args") or {}
             names = "stream", "wait_on_stream", "wait_on_cuda_event_record_corr_id", "correlation"
@@ -293,10 +328,18 @@ class _Reader:
             column.append(value)
         if event["cat"] != "kernel":
             return
+        if isinstance(external := args.get("External id"), int):
+            self._trace.external[external] = self._trace.external.get(external, 0) + values[1]
         if (found := _communication(kernel, name, args)) is not None:
             self._trace.communications.append(found)
         elif "microbatch" in args:
             self._trace.facts[kernel] = {key: int(args[key]) for key in ("microbatch", "chunk", "stage") if key in args}
+
+    def _take_product(self, event: Mapping[str, Any]) -> None:
+        args = event.get("args") or {}
+        shapes, types, external = (args.get(key) for key in ("Input Dims", "Input type", "External id"))
+        if isinstance(shapes, list) and isinstance(types, list) and isinstance(external, int):
+            self._trace.products.append(Product(external, str(event["name"]), shapes, types))
 
     def _take_annotation(self, number: int, event: Mapping[str, Any]) -> None:
         start, thread, name = self._time(event, number), _thread(event), str(event.get("name", ""))

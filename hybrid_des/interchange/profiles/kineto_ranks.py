@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 SENDS = "send-receive"  # messages of a pipeline, whose other ends a kernel does not name
 NEAR = 60_000  # nanoseconds: launches of kernels take some microseconds
 NANOSECOND = 1000  # picoseconds
+LONGEST_S = 10**5
 SECOND = 10**9  # nanoseconds
 TOGETHER = 10**7  # nanoseconds: no collective lets its members end so far apart
 MOST_NODES = 200_000  # of a rank, beyond which kernels of an op are joined
@@ -75,6 +76,10 @@ class KinetoRanks:
             first, second = _apart(traces)
             raise UsageError(f"{second.path}: {_steps(second)}; {first.path.name} has {_steps(first)}: of one run?")
         found.offsets.extend(found._offsets())
+        if found.spans[found.chosen] > LONGEST_S:
+            raise UsageError(
+                f"{files[0]}: step {found.chosen} lasts {found.spans[found.chosen]:.3g} s: are its times µs?"
+            )
         return found
 
     @cached_property

@@ -20,7 +20,7 @@ from hybrid_des.interchange.profiles.graph import COMPUTE, RankTrace
 from hybrid_des.interchange.profiles.kineto import KinetoTrace
 from hybrid_des.interchange.profiles.kineto_ranks import NANOSECOND, KinetoRanks
 from hybrid_des.interchange.profiles.op_table import ops_of
-from hybrid_des.interchange.profiles.recognition import Profile
+from hybrid_des.interchange.profiles.recognition import Profile, head_of
 from hybrid_des.interchange.profiles.recorded import Span, rank_trace
 from hybrid_des.interchange.profiles.traced import TraceProfile
 from hybrid_des.stragglers.measured import MeasuredRun, measured_run
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LANE = "compute"
+NEEDED = {b"rank", b"lane", b"kind", b"start_s", b"end_s", b"replica", b"pipeline_rank", b"step", b"hop", b"peer"}
 OPS = ("F", "B", "W")  # of a timeline, besides fused pairs
 KERNELS = {"forward": "F", "backward": "B", "weight_gradient": "W"}  # of `report.files.kineto`
 LONGEST_S = 10**6
@@ -64,12 +65,10 @@ def own_timeline(profile: Profile) -> TraceProfile | None:
     import pandas as pd
 
     path = next((path for path in profile.files if path.suffix == ".csv"), None)
-    if path is None:
+    if path is None or not {*head_of(path).partition(b"\n")[0].strip().split(b",")} >= NEEDED:
         return None
-    rows = pd.read_csv(path)
-    if not {"rank", "lane", "kind", "start_s", "end_s", "replica", "pipeline_rank", "step"} <= {*rows}:
-        return None
-    ops = ops_of(profile).rows
+    ops = ops_of(profile).rows  # refuses broken tables
+    rows = pd.read_csv(path, index_col=False)
     compute = rows[rows.lane == LANE]
     places = compute.drop_duplicates("rank").set_index("rank")
     numbers = [{int(rank): int(at) for rank, at in places[name].items()} for name in ("replica", "pipeline_rank")]  # type: ignore[call-overload]

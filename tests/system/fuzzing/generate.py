@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from support.paths import GOLDEN
 from system.fuzzing import valid
-from system.fuzzing.materials import DURATIONS, GIVEN, SMALL, key_paths, orders, scenarios
+from system.fuzzing.materials import DURATIONS, GIVEN, PROFILES, SMALL, key_paths, orders, scenarios
 from system.fuzzing.mutate import CELLS, any_value, changed_value, mutated
 from system.fuzzing.worker import Case
 
@@ -231,6 +231,24 @@ steps: 2
     return Case(("a.yaml", *rng.choice(([], ["--json"], ["--quiet", "--out", "o"]))), files)
 
 
+def imported(rng: Random) -> Case:
+    """A profile, one of its files changed, imported, replayed, calibrated with or run as the trace of a scenario."""
+    files = dict(rng.choice(PROFILES))
+    name = rng.choice(list(files))
+    changed = files[name] if rng.random() < 0.1 else mutated(files[name], rng, CELLS if name == "d.csv" else ())
+    files[name] = changed[: rng.randrange(len(changed) + 1)] if rng.random() < 0.1 else changed
+    if rng.random() < 0.1:
+        del files[rng.choice(list(files))]
+    if rng.random() < 0.2 and "chakra.0.et" in files:
+        files["a.yaml"] = "parallel: {pipeline: 2}\nworkload: {trace: 'chakra.*.et'}\n"
+        return Case(
+            ("a.yaml", *rng.choice(([], ["--json"], ["--set", f"{rng.choice(key_paths())}={any_value(rng)}"]))), files
+        )
+    source = "." if rng.random() < 0.7 else rng.choice(["*.json", "*.et", *files])
+    command = rng.choice((["import"],) * 6 + (["replay"], ["calibrate", "--from-profile"]))
+    return Case((*command, source, *rng.choice(([], ["--json"]))), files)
+
+
 def _harmless(argument: str) -> str:
     """No path out of the case's folder, no Dask, no worker processes."""
     if argument.startswith("/") and not argument.startswith("/dev/"):
@@ -240,5 +258,5 @@ def _harmless(argument: str) -> str:
 
 KINDS: dict[Callable[[Random], Case], int] = {
     scenario_text: 28, scenario_values: 21, overrides: 13, order_file: 8, table_file: 4, paste: 4, arguments: 13,
-    layer_table: 2, rows_file: 3, study: 5, measured_run: 3,
+    layer_table: 2, rows_file: 3, study: 5, measured_run: 3, imported: 4,
 }  # fmt: skip

@@ -31,6 +31,54 @@ DURATIONS = "\n".join(
         "",
     ]
 )
+
+
+def _dump(stage: int) -> str:
+    """The event dump of one of two pipeline ranks: three micro-batches in two steps."""
+    steps = {}
+    for step in (1, 2):
+        spans = {"fwd": [(10 * m + 5 * stage, 5) for m in range(3)], "bwd": [(40 + 10 * m, 8) for m in range(3)]}
+        lists = {f"{name}_start": [start for start, _ in each] for name, each in spans.items()}
+        lists |= {f"{name}_end": [start + took for start, took in each] for name, each in spans.items()}
+        steps[step] = {"total": 80, "memory": 20.5 - stage, **lists}
+    return json.dumps(steps)
+
+
+def _kineto(rank: int) -> str:
+    """The profiler's trace of one of two ranks: a product, then an all-reduce of 4 kB."""
+    events: list[dict[str, Any]] = [
+        {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "tid": 1, "ts": 0, "dur": 100, "args": {}}
+    ]
+    kernels = (("gemm", 10, 30 + 20 * rank, 7), ("ncclDevKernel_AllReduce_Sum", 40 + 20 * rank, 30 - 20 * rank, 20))
+    for number, (name, start, took, stream) in enumerate(kernels):
+        about = {"correlation": number, "stream": stream, "In msg nelems": 1000, "dtype": "Float", "Group size": 2}
+        call = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "tid": 1, "ts": number + 1, "dur": 1}
+        events.append({"ph": "X", **call, "args": {"correlation": number}})
+        events.append(
+            {"ph": "X", "cat": "kernel", "name": name, "tid": stream, "ts": start, "dur": took, "args": about}
+        )
+    head = {"schemaVersion": 1, "distributedInfo": {"rank": rank, "world_size": 2}}
+    return json.dumps({**head, "traceEvents": events})
+
+
+def _chakra(rank: int) -> str:
+    """The Chakra trace of one of two ranks: a message from the first to the second, then an all-reduce."""
+    other = {"comm_dst": 1} if rank == 0 else {"comm_src": 0}
+    nodes = [
+        {"Id": 1, "Name": "compute", "NodeType": 4, "data_deps": [], "runtime": 7, "is_cpu_op": False},
+        {"Id": 2, "Name": "message", "NodeType": 5 + rank, "data_deps": [1], "comm_size": 64, "comm_tag": 3, **other},
+        {"Id": 3, "Name": "sum", "NodeType": 7, "data_deps": [1], "comm_type": 0, "comm_size": 4096},
+        {"Id": 4, "Name": "more", "NodeType": 4, "data_deps": [2, 3], "runtime": 2, "is_cpu_op": False},
+    ]
+    return json.dumps({"workload_graph": nodes})
+
+
+PROFILES: tuple[dict[str, str], ...] = (
+    {**{f"pp_rank_{stage}.json": _dump(stage) for stage in range(2)}, "config.json": '{"pp_size": 2, "vp_size": 1}'},
+    {f"rank{rank}.json": _kineto(rank) for rank in range(2)},
+    {f"chakra.{rank}.et": _chakra(rank) for rank in range(2)},
+    {"d.csv": DURATIONS},
+)
 CUTS = (  # comments, which would absorb most mutations, and sizes, so that a case takes milliseconds
     (r"^\s*#.*\n", ""),
     (r"\s+# .*", ""),
