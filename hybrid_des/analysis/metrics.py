@@ -101,6 +101,7 @@ def summary(run: Run) -> dict[str, Any]:
         "exposed_communication_ratio": _ratio(exposed, simulated * times.total),
         "gradient_communication_s": gradients,
         **gathered,
+        **({} if run.slowed is None else {"slowed_s": _seconds(run.slowed, simulated * steps)}),
         "algorithm": run.algorithm,
         "channels": run.channels,
         **({"choices": dict(run.choices)} if run.choices else {}),

@@ -11,7 +11,8 @@ Replayed        all members meet; then the time that the collective takes alone 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from fractions import Fraction
+from typing import Any, NamedTuple, Protocol
 
 import simpy
 
@@ -23,6 +24,16 @@ from hybrid_des.errors import NumericsError
 from hybrid_des.network.mailbox import ReplayedGroup
 
 Shares = Callable[[int, int, int], Sequence[int]]  # (elements, members, channels) → the elements on each channel
+
+
+class Taken(Protocol):
+    """What collectives take from the computation of a GPU (`simulation.speeds.Beside`)."""
+
+    def begin(self, now: int, share: Fraction) -> None:
+        """A collective begins that takes this share."""
+
+    def end(self, now: int, share: Fraction) -> None:
+        """It ends."""
 
 
 class Work(NamedTuple):
@@ -42,6 +53,7 @@ class Communicator:
         begin: returns the work of each call of a training step.
         shares: how a buffer is divided among channels.
         member: its rank and the stage, for errors of arithmetic, and so that the collective is a process of its own.
+        beside: what is told when a collective begins and ends, and the share that it takes from computation.
 
     Attributes:
         meetings: none, since nothing is replayed.
@@ -57,8 +69,9 @@ class Communicator:
         shares: Shares = shares_of,
         *,
         member: tuple[int, int] | None = None,
+        beside: tuple[Taken, Fraction] | None = None,
     ) -> None:
-        self._env, self._group, self._begin = env, group, begin
+        self._env, self._group, self._begin, self._beside = env, group, begin, beside
         self._shares, self._member = shares, member
         self._step = -1
         self._work: Callable[[Any], Work]
@@ -86,7 +99,13 @@ class Communicator:
     def _apart(self, routine: Routine, rank: int, stage: int) -> Routine:
         """Run in a process of its own, so that messages need not pass through a chain of `yield from`."""
         try:
+            if self._beside is None:
+                yield self._env.process(routine)
+                return
+            taken, share = self._beside
+            taken.begin(self._env.now, share)
             yield self._env.process(routine)
+            taken.end(self._env.now, share)
         except NumericsError as error:
             raise NumericsError(f"rank {rank}, step {self._step}, reduction of stage {stage}: {error}") from None
 

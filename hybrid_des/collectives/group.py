@@ -66,7 +66,8 @@ class Group:
     """One member's view of a process group: its place `me` among `size` members, which `servers` servers follow."""
 
     __slots__ = (
-        "_in", "_label", "_lane", "_out", "_paces", "_processes", "_rings", "_transport", "me", "servers", "size",
+        "_in", "_label", "_lane", "_out", "_paced", "_paces", "_processes", "_rings", "_transport", "me", "servers",
+        "size",
     )  # fmt: skip
 
     def __init__(self, transport: Transport, processes: ProcessGroup, me: int, lane: int = 0) -> None:
@@ -80,6 +81,7 @@ class Group:
         self._in: dict[int, Mailbox] = {}
         self._rings: list[Group] = []
         self._paces: tuple[Pace, Pace] | None = None
+        self._paced: dict[int, Group] = {}
         self._label = 0
 
     @property
@@ -119,8 +121,10 @@ class Group:
 
     def paced(self, inside: Pace, between: Pace, number: int) -> Group:
         """The same with numbered flows of its own, at these paces within nodes (and to servers) and between them."""
-        group = self._view(self._processes, self.me, self._lane + LANES * (1 + number))
-        group._paces = inside, between
+        group = self._paced.get(number)
+        if group is None:
+            group = self._paced[number] = self._view(self._processes, self.me, self._lane + LANES * (1 + number))
+            group._paces = inside, between
         return group
 
     def pacing(self, peer: int, size: int) -> int:
@@ -163,7 +167,7 @@ class Group:
         self._label = step_label(step)
         for flow in self._out.values():
             flow.label = self._label
-        for ring in self._rings:
+        for ring in (*self._rings, *self._paced.values()):
             ring.begin(step)
 
     def _view(self, processes: ProcessGroup, me: int, lane: int) -> Group:

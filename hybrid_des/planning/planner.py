@@ -23,7 +23,7 @@ from hybrid_des.planning.fsdp import Fsdp
 from hybrid_des.planning.given import GivenGroup, GivenTraces
 from hybrid_des.planning.layer_traffic import TensorTraffic, tensor_traffic
 from hybrid_des.planning.lowering import Lowering
-from hybrid_des.planning.program import GivenPrograms, OverlapSlowdown, Program
+from hybrid_des.planning.program import GivenPrograms, OverlapSlowdown, Program, Slowdown
 from hybrid_des.planning.wiring import fabric_of, times_of
 from hybrid_des.reading import read_text
 from hybrid_des.scenario import Scenario, Schedule, Source, load
@@ -50,6 +50,7 @@ class Parts:
         channels: the most rings that reduce the same gradients at once; None if nothing is reduced around rings.
         given: the process groups of programs that came from a trace.
         replayed: amounts sent per step by replayed collectives, by attribute of `Run`.
+        slowdown: of computation beside collectives of gradients and parameters; None if times are given.
     """
 
     fabric: Fabric
@@ -65,6 +66,7 @@ class Parts:
     meeting: Sequence[Groups] | None = None
     channels: int | None = None
     replayed: Mapping[str, int] = field(default_factory=dict)
+    slowdown: Slowdown | None = None
     given: Sequence[GivenGroup] = ()
 
     @property
@@ -145,6 +147,7 @@ def parts_of(
         durations,
         meeting=fsdp.groups if fsdp else None,
         channels=fsdp.channels if fsdp else _channels(reductions),
+        slowdown=_slowdown(scenario),
         replayed={**{f"bytes_{axis}": size for axis, size in traffic.replayed_bytes.items()}, **lowering.replayed(0)},
     )
 
@@ -217,6 +220,15 @@ def _streams(scenario: Scenario, traffic: TensorTraffic) -> ExpertStreams | None
     experts, gpu = scenario.experts, scenario.cluster.kinds[0].gpu
     taken = Fraction(min(experts.taken, (gpu.multiprocessors or 1) - 1), gpu.multiprocessors or 1)
     return ExpertStreams(experts.delay_weight, OverlapSlowdown(taken), frozenset(traffic.messages))
+
+
+def _slowdown(scenario: Scenario) -> Slowdown | None:
+    """Of computation beside collectives; none at all if no speed is lost."""
+    reached = scenario.efficiency
+    if reached is None:
+        return None
+    found = Slowdown.of(reached.slowed, reached.slowed_network, reached.slowed_memory)
+    return found if any(found) else None
 
 
 def _channels(reductions: Reductions) -> int | None:

@@ -62,6 +62,37 @@ class OverlapSlowdown(NamedTuple):
         return work + self.lost(beside)
 
 
+class Slowdown(NamedTuple):
+    """The shares of its speed that computation loses beside collectives of gradients and parameters.
+
+    Public figures: 18.9 % on average, 40 % at worst (arXiv 2507.03114); products at 56 % of their speed beside an
+    all-gather on NVLinks, element-wise operations at 40 % (NVIDIA/nccl issue 1428, 24 blocks of threads); 20 of 132
+    multiprocessors, 15 %, for traffic over adapters (DeepSeek-V3, arXiv 2412.19437, section 3.2). Messages between
+    stages are carried by copy engines and take nothing.
+
+    Attributes:
+        inside, beyond: of products, beside collectives within a node, and over adapters.
+        memory: of operations bound by memory.
+    """
+
+    inside: Fraction
+    beyond: Fraction
+    memory: Fraction
+
+    @classmethod
+    def of(cls, slowed: Fraction, network: Fraction | None, memory: Fraction | None) -> Slowdown:
+        """From the shares of a scenario, whose defaults keep their ratios: 25, 15 and 19 %."""
+        return cls(
+            slowed,
+            slowed * Fraction(15, 25) if network is None else network,
+            slowed * Fraction(19, 25) if memory is None else memory,
+        )
+
+    def share(self, *, beyond: bool, moving: Fraction) -> Fraction:
+        """What work of which memory bounds a share loses beside one of these collectives."""
+        return (1 - moving) * (self.beyond if beyond else self.inside) + moving * self.memory
+
+
 COMPUTE, GRADIENT, PARAMETER = "compute", "gradient", "parameters"  # the streams
 STEP, LAYER = "a step begins", "a layer begins or ends"  # events
 ASIDE = -2  # `number` of a call without an op row

@@ -357,11 +357,19 @@ def _resources(facts: Mapping[str, Any]) -> list[Fact]:
         Fact("micro-batches in flight", _few([f"{value:g}" for value in in_flight])),
         *_imbalance(facts),
         *_reduction(facts),
+        *_slower(facts),
         Fact("sent", sent),
         *_outer(facts),
         *_training(facts),
         Fact("real time", time, weight="dim"),
     ]
+
+
+def _slower(facts: Mapping[str, Any]) -> list[Fact]:
+    """What computation lost beside communication."""
+    if not facts.get("slowed_s"):
+        return []
+    return [Fact("slowed compute", format_seconds(facts["slowed_s"]), "per rank, beside gradients and parameters")]
 
 
 def _outer(facts: Mapping[str, Any]) -> list[Fact]:
@@ -431,9 +439,10 @@ def _limits(scenario: Scenario) -> str:
         sends = "sends block as in plain Megatron-LM 1F1B"
     elif scenario.schedule.kind == "1f1b":
         sends += ", where plain Megatron-LM 1F1B blocks (schedule.p2p: blocking)"
-    slowed = "compute slowed down by communication" + (" inside layers" if scenario.fsdp else "")
-    jitter = "" if scenario.jitter else "jitter, "
-    return f"Not modelled: kernel launches, the host, {jitter}and {slowed}; {sends}."
+    missing = ["kernel launches", "the host"]
+    missing += [] if scenario.jitter else ["jitter"]
+    missing += ["compute slowed down by communication"] if scenario.efficiency is None else []
+    return f"Not modelled: {', '.join(missing[:-1])}, and {missing[-1]}; {sends}."
 
 
 def count(number: float, noun: str) -> str:

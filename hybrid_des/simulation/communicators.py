@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache, partial
 from typing import Any
 
@@ -29,7 +30,7 @@ from hybrid_des.planning.fsdp import LAYERS
 from hybrid_des.planning.given import GivenCollective, GivenGroup
 from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program import OverlapSlowdown
-from hybrid_des.simulation.speeds import SteadySpeed, VaryingSpeed
+from hybrid_des.simulation.speeds import Beside, SteadySpeed, VaryingSpeed
 from hybrid_des.units import split_evenly
 from hybrid_des.workload.costs import LayerCollective
 
@@ -49,10 +50,14 @@ class Communicators:
     Args:
         transport: carries the messages.
         parts: the process groups, and what they do.
+
+    Attributes:
+        beside: rank → what its collectives take from its computation, if they do.
     """
 
     def __init__(self, transport: Transport, parts: Parts) -> None:
         self._transport, self._parts, self._reductions = transport, parts, parts.reductions
+        self.beside: dict[int, Beside] = {}
 
     def of(self, ranks: Collection[int]) -> Mapping[int, Mapping[program.Group, Participant]]:
         """Rank → its communicators."""
@@ -102,11 +107,28 @@ class Communicators:
                     begin = self._begin(
                         group, processes.kind, reductions.codec, partial(self._arrays, workers[rank], group.stage)
                     )
-                made = self._communicator(processes, place, begin, member=member)
+                beside = self._taking(processes, rank)
+                made = self._communicator(processes, place, begin, member=member, beside=beside)
                 yield rank, (REDUCTION.name, group.stage, group.part), made
                 if gather:
-                    made = self._communicator(gathering, place, gather, member=member)
+                    made = self._communicator(gathering, place, gather, member=member, beside=beside)
                     yield rank, (PARAMETERS.name, group.stage, group.part), made
+
+    def _taking(self, group: ProcessGroup, rank: int) -> tuple[Beside, Fraction] | None:
+        """What a rank's collectives take from its computation, and the share that those of a group take."""
+        slowdown, parts = self._parts.slowdown, self._parts
+        if slowdown is None:
+            return None
+        nodes = parts.fabric.node_of
+        beyond = nodes[group.ranks[0]] != nodes[group.ranks[group.size - 1]]
+        moving = self._moving(parts.times.layout.coordinate(rank, "pipeline"))
+        return self.beside.setdefault(rank, Beside()), slowdown.share(beyond=beyond, moving=moving)
+
+    @cache  # noqa: B019
+    def _moving(self, place: int) -> Fraction:
+        """The share of a pipeline rank's computation that memory bounds."""
+        stages = [cost for (rank, _), cost in self._parts.costs.stages.items() if rank == place]
+        return sum((cost.moving for cost in stages), Fraction(0)) / len(stages) if stages else Fraction(0)
 
     def _of_layers(self, wanted: Collection[int]) -> Made:
         """The collectives inside ops, along axes where they are messages."""

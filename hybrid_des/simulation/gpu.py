@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from hybrid_des.collectives.group import Routine
@@ -37,7 +38,9 @@ from hybrid_des.planning.program import (
 )
 from hybrid_des.simulation.communicators import Participant, overlapped
 from hybrid_des.simulation.memory import MemoryLedger
-from hybrid_des.simulation.speeds import STEADY, VaryingSpeed
+from hybrid_des.simulation.speeds import STEADY, Beside, VaryingSpeed
+
+NANOSECOND = 1000  # picoseconds; less is not slowed any more
 
 # The arithmetic of a simulated GPU, if a small model is actually trained.
 
@@ -117,6 +120,7 @@ class Gpu:
         rank: its global rank.
         program: what it runs.
         processes: its SimPy processes, one per stream.
+        beside: what collectives take from its computation, if they do.
     """
 
     def __init__(
@@ -129,7 +133,9 @@ class Gpu:
         *,
         arithmetic: Arithmetic | None = None,
         pace: VaryingSpeed | None = None,
+        beside: Beside | None = None,
     ) -> None:
+        self.beside = beside
         self.rank = endpoint.rank
         self._context, self._endpoint, self.program = context, endpoint, program
         self._communicators = communicators
@@ -155,7 +161,7 @@ class Gpu:
         rank, memory, arithmetic, pace = self.rank, self._memory, self._arithmetic, self._pace
         inboxes, flows, events = self._endpoint.inboxes, self._endpoint.flows, self._events
         timeout, record = env.timeout, recorder.ops.add
-        calls, at = self.program.streams[stream], self._at[stream]
+        calls, at, beside = self.program.streams[stream], self._at[stream], self.beside
         one: Any
         communicators: Mapping[Group, Any] = self._communicators  # that an instruction finds the one it needs
         started: dict[int, tuple[int, Any]] = {}
@@ -185,6 +191,8 @@ class Gpu:
                         took = one.duration if pace is None else pace.lasts(step, call, one, env.now)
                         if took:
                             yield timeout(took)
+                            if beside is not None and (lost := beside.lost(env.now - took, env.now)):
+                                yield from self._made_up(beside, lost)
                     elif kind is End:
                         record((step, rank, call.number, asked, start, env.now, released))
                         if memory and one.frees[1]:
@@ -236,6 +244,17 @@ class Gpu:
                     elif kind is Learn and arithmetic:
                         arithmetic.learn(step)
             step += 1
+
+    def _made_up(self, beside: Beside, lost: Fraction) -> Routine:
+        """Compute what collectives took from computation, known only afterwards, and again what they take of that."""
+        env, began = self._context.env, self._context.env.now
+        while lost >= NANOSECOND:
+            took, begin = int(lost), env.now
+            yield env.timeout(took)
+            lost += beside.lost(begin, env.now) - took
+        if took := round(lost):
+            yield env.timeout(took)
+        beside.total += env.now - began
 
     def _record(self, event: str, after: int) -> Routine:
         """Record an event after a delay."""

@@ -158,7 +158,8 @@ def _gpus(
     layout, programs = scenario.parallel.layout, Programs(scenario, parts, retime)
     ranks: Sequence[int] = fold.ranks if fold else range(layout.ranks)
     barrier = Barrier(transport.meeting(len(ranks)))
-    communicators = Communicators(transport, parts).of(ranks)
+    made_by = Communicators(transport, parts)
+    communicators = made_by.of(ranks)
     made = list(zip(ranks, scenario.cluster.nodes_of(ranks), strict=True))
     if order is not None:
         Random(order).shuffle(made)
@@ -176,6 +177,7 @@ def _gpus(
                 MemoryLedger(rank, parts.costs.resident[place], context.recorder.memory),
                 arithmetic=Arithmetic(parts.workers[rank]) if parts.training else None,
                 pace=pace,
+                beside=made_by.beside.get(rank),
             )
         )
     return sorted(gpus, key=lambda gpu: gpu.rank)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, cached_property, partial
+from itertools import pairwise
 from math import prod
 from operator import mul
 from typing import Any
@@ -57,6 +58,47 @@ class Variation:
     factors: Sequence[Factor]
     usual: Callable[[Op], int]
     times: Callable[[Op, int], int] | None = None
+
+
+class Beside:
+    """What collectives that are under way take from the computation of one GPU.
+
+    Attributes:
+        total: picoseconds that computation took longer so far.
+    """
+
+    __slots__ = ("_active", "_since", "total")
+
+    def __init__(self) -> None:
+        self._active: list[Fraction] = []
+        self._since: list[tuple[int, Fraction]] = [(0, Fraction(0))]
+        self.total = 0
+
+    def begin(self, now: int, share: Fraction) -> None:
+        """A collective begins that takes this share; of several at once, the largest counts."""
+        self._active.append(share)
+        self._change(now)
+
+    def end(self, now: int, share: Fraction) -> None:
+        """It ends."""
+        self._active.remove(share)
+        self._change(now)
+
+    def _change(self, now: int) -> None:
+        share = max(self._active, default=Fraction(0))
+        if share != self._since[-1][1]:
+            self._since.append((now, share))
+
+    def lost(self, begin: int, end: int) -> Fraction:
+        """Picoseconds of work lost in a period that ends now; earlier ones are forgotten."""
+        while len(self._since) > 1 and self._since[1][0] <= begin:
+            del self._since[0]
+        changes = [*self._since, (end, Fraction(0))]
+        periods = pairwise(changes)
+        return sum(
+            (max(0, min(until, end) - max(since, begin)) * share for (since, share), (until, _) in periods if share),
+            Fraction(0),
+        )
 
 
 class SteadySpeed:

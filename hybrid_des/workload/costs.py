@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil
+from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid_des.collectives.per_node import TokenExchange
@@ -191,6 +192,7 @@ class StageCosts:
         collectives: the same of a layer, one by one, in the order of an op.
         weights, gradients: bytes of `resident`; the rest is the optimizer's state.
         tensors: of a model: the parameters of each tensor, outside and in experts, in the order of the forward.
+        moving: of a model: the share of computation that memory bounds.
         later: of a layer that shares parameters with another one of its rank: those that the other one holds or, below
             0, that it holds itself. Gathered for one of them, they stay until the other's part of the same pass.
         inner: of a layer: picoseconds of its experts in `forward`, and in both parts of `backward`.
@@ -218,6 +220,7 @@ class StageCosts:
     gradients: int = 0
     later: int = 0
     tensors: tuple[tuple[int, int], ...] = ()
+    moving: Fraction = Fraction(0)
     inner: tuple[int, int, int] = (0, 0, 0)
     imbalance: int = 0
 
@@ -293,7 +296,13 @@ def sum_of(layers: Sequence[StageCosts]) -> StageCosts:
         layers=layers,
         traffic=_traffic_of(layers),
         tensors=tuple(tensor for layer in layers for tensor in layer.tensors),
+        moving=_mean([layer.moving for layer in layers], [layer.forward + layer.backward for layer in layers]),
     )
+
+
+def _mean(shares: Sequence[Fraction], weights: Sequence[int]) -> Fraction:
+    whole = sum(weights)
+    return sum(map(mul, shares, weights), Fraction(0)) / whole if whole else Fraction(0)
 
 
 def _traffic_of(layers: Sequence[StageCosts]) -> tuple[Traffic, ...]:

@@ -30,7 +30,7 @@ from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import NOTHING
 from hybrid_des.errors import Refusal
 from hybrid_des.folding.times import ALGORITHMS, CollectiveTimes
-from hybrid_des.models import Layer
+from hybrid_des.models import Elementwise, Layer
 from hybrid_des.models.layer import cut
 from hybrid_des.network.symmetry import distinct
 from hybrid_des.scenario import Cluster
@@ -143,6 +143,13 @@ def _wanted(layer: Layer, number: int, basis: CostBasis) -> Layer:
     return replace(layer, routing=routing, balance=layer.balance * routing.busiest(basis.parallel.expert))
 
 
+def _moving(costs: LayerCosts) -> Fraction:
+    """The share of computation in operations that memory bounds."""
+    whole = sum(costs.times)
+    moved = sum(sum(took) for one, took in costs.operations if isinstance(one, Elementwise))
+    return Fraction(moved / whole).limit_denominator(1000) if whole else Fraction(0)
+
+
 class _Costing:
     """Costs of single layers of a model under its precision, parallelism and efficiencies."""
 
@@ -223,6 +230,7 @@ class _Costing:
             later=later,
             tensors=tensor_sizes(layer, self._basis, tied=later <= 0),
             inner=_inner(costs),
+            moving=_moving(costs),
         )
 
     def _passes(self, layer: Layer, costs: LayerCosts, moved: int) -> tuple[float, float]:

@@ -62,7 +62,7 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
     return SimpleNamespace(
         scenario=_scenario(plan, parallel, steps, record), plan=plan,
         timeline=Timeline.of(trace, programs_of(plan, size), layout), duration=now, numerics=None, weights=None,
-        algorithm="ring", channels=1, choices={}, outer=None,
+        algorithm="ring", channels=1, choices={}, outer=None, slowed=None,
         messages=totals["messages"], bytes_pipeline=totals["messages"] * size, bytes_gradients=0,
         bytes_scales=0, events=1, wall_s=0.5, peak_memory=[0] * parallel.ranks,
         ranks=range(parallel.ranks), fold=None, unfolded="",
@@ -99,7 +99,7 @@ def _scenario(plan, parallel, steps, record):
         workload=None, parallel=parallel, steps=steps, barrier=True, record=record,
         cluster=cluster, gradients=SimpleNamespace(algorithm="ring", overlap=False),
         schedule=SimpleNamespace(kind="1f1b", microbatches=plan.microbatches, p2p="async"),
-        on_oom="warn", sharding="none", fsdp=False, slow=(), jitter=(),
+        on_oom="warn", sharding="none", fsdp=False, efficiency=None, slow=(), jitter=(),
     )  # fmt: skip
 
 

@@ -304,7 +304,11 @@ class Efficiency(Section):
     kept: Factor = Fraction(1)
     """Activations kept, relative to the count of fused kernels; those of a stack that fuses less are larger."""
     slowed: Lost = Fraction(1, 4)
-    """Share of its speed that computation loses during collectives of single layers (zero-2, zero-3)."""
+    """Share of its speed that computation loses during collectives of single layers, and products beside any others."""
+    slowed_network: Lost | None = None
+    """The same of products beside collectives over adapters. Default 0.6 of `slowed`."""
+    slowed_memory: Lost | None = None
+    """The same of operations bound by memory, beside any collectives but those of single layers. Default 0.76."""
     step_overhead: Time = ZERO
     """Added to every step: data loading, optimizer launches, logging."""
 
