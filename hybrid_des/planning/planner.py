@@ -27,7 +27,7 @@ from hybrid_des.planning.program import GivenPrograms, OverlapSlowdown, Program,
 from hybrid_des.planning.wiring import fabric_of, times_of
 from hybrid_des.reading import read_text
 from hybrid_des.scenario import Scenario, Schedule, Source, load
-from hybrid_des.scenario.sections.outer import Outer, outer_groups
+from hybrid_des.scenario.sections.outer import Outer
 from hybrid_des.workload.costs import CostBasis, Costs, RankCosts
 from hybrid_des.workload.durations import Durations
 from hybrid_des.workload.stages import costs_of, costs_per_rank
@@ -117,7 +117,7 @@ def parts_of(
         groups = replica_groups(
             plan, layout, costs.parts, gradients, keep_empty=numerics is not None, tensors=costs.tensors
         )
-        groups = in_groups(groups, layout, outer_groups(scenario))
+        groups = in_groups(groups, layout, scenario.outer_groups)
     reductions = Reductions(gradients, groups, times, sharded=sharded)
     fsdp = _layered(scenario, plan, costs, times) if scenario.fsdp else None
     traffic = tensor_traffic(scenario, plan, costs, fabric, groups)
@@ -176,7 +176,7 @@ def parts_of_traces(scenario: Scenario, traces: GivenTraces, fabric: Fabric | No
 
 def _outer(scenario: Scenario) -> OuterSettings | None:
     """How groups of replicas exchange what they have learned; None if all replicas learn together."""
-    groups, gradients = outer_groups(scenario), scenario.gradients
+    groups, gradients = scenario.outer_groups, scenario.gradients
     if groups == 1:
         return None
     outer = gradients.outer or Outer()

@@ -121,6 +121,16 @@ class Scenario(Section):
         given = self.schedule.kind is not None or self.schedule.file is not None
         return self.workload is not None and self.workload.trace is not None and not given
 
+    @property
+    def outer_groups(self) -> int:
+        """The number of groups of replicas with weights of their own between two exchanges; 1 if all are one."""
+        gradients, sites = self.gradients, len(self.cluster.sites)
+        if gradients.every == 1:
+            return 1
+        if gradients.outer is not None and gradients.outer.groups is not None:
+            return gradients.outer.groups
+        return sites if sites > 1 else self.parallel.data
+
     def placed(self, gpus: Sequence[int]) -> Scenario:
         """The same scenario as a job on these GPUs of its cluster, by rank; further ones may host servers.
 

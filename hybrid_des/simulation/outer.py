@@ -32,7 +32,7 @@ from hybrid_des.gradients.groups import replica_groups
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.wiring import fabric_of, times_of
 from hybrid_des.scenario import Scenario, scenario_from, to_mapping
-from hybrid_des.scenario.sections.outer import Outer, outer_groups, ranks_of_group
+from hybrid_des.scenario.sections.outer import Outer, ranks_of_group
 from hybrid_des.units import PICOSECONDS_PER_SECOND, split_evenly
 
 PERIODS = 3  # simulated; the last one counts, which the first exchanges do not distort
@@ -126,7 +126,7 @@ def _exchange(env: Environment, exchange: Outcome, before: Process | None) -> Ro
 def inner_of(scenario: Scenario, group: int = 0) -> Scenario:
     """One group of replicas as a scenario by itself, on its GPUs of its site."""
     values = to_mapping(scenario.model_copy(update={"numerics": None, "faults": None}))
-    values["parallel"]["data"] = scenario.parallel.data // outer_groups(scenario)
+    values["parallel"]["data"] = scenario.parallel.data // scenario.outer_groups
     values.pop("batch", None)
     for key in ("every", "outer"):
         values["gradients"].pop(key, None)
@@ -166,4 +166,4 @@ def period_of(scenario: Scenario, plan: Plan, parts: Sequence[tuple[int, int]], 
         elements = [split_evenly(size, outer.fragments)[fragment] for size in sizes]
         asked = Concurrent([group.ranks for group in groups], elements, codec)
         found.append(times.of(outer.algorithm, asked) if any(elements) else NOTHING)
-    return Period(outer_groups(scenario), scenario.parallel.ranks, gradients.every, outer, steps, found)
+    return Period(scenario.outer_groups, scenario.parallel.ranks, gradients.every, outer, steps, found)

@@ -32,7 +32,6 @@ from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.planning.program import table_of
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import Scenario
-from hybrid_des.scenario.sections.outer import outer_groups
 from hybrid_des.simulation.background import Traffic
 from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
 from hybrid_des.simulation.jobs import Job, Repetition, started
@@ -317,7 +316,7 @@ def run(
 
 def _of_groups(scenario: Scenario, scratch: Path | None, watch: Watch | None) -> Run:
     """The inner step of one group of replicas, the slowest, with what the exchange between all groups costs."""
-    numbers = range(1 if alike(scenario) else outer_groups(scenario))
+    numbers = range(1 if alike(scenario) else scenario.outer_groups)
     runs = (run(inner_of(scenario, number), scratch=scratch, watch=watch) for number in numbers)
     slowest = max(runs, key=lambda one: one.duration)
     return replace(slowest, outer=_period(scenario, slowest))

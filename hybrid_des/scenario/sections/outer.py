@@ -52,21 +52,10 @@ class Outer(Section):
     """With numerics and `overlap`: share of its own weights that a group keeps when an exchange arrives."""
 
 
-def outer_groups(scenario: Any) -> int:
-    """The number of groups of replicas that have weights of their own between two exchanges; 1 if all are one."""
-    gradients = scenario.gradients
-    if gradients.every == 1:
-        return 1
-    if gradients.outer is not None and gradients.outer.groups is not None:
-        return int(gradients.outer.groups)
-    sites = len(scenario.cluster.sites)
-    return sites if sites > 1 else int(scenario.parallel.data)
-
-
 def ranks_of_group(scenario: Any, group: int) -> Sequence[int]:
     """The ranks of consecutive replicas that form a group, in the order of their own layout."""
     parallel = scenario.parallel
-    each = parallel.data // outer_groups(scenario)
+    each = parallel.data // scenario.outer_groups
     inner, layout = parallel.model_copy(update={"data": each}).layout, parallel.layout
     ranks = []
     for rank in range(inner.ranks):
@@ -107,7 +96,7 @@ def misfits_of_outer(scenario: Any) -> Iterator[Problem]:
         if outer is not None:
             yield misfit("is read with `every` above 1 only", "gradients.outer", "gradients.every")
         return
-    groups, every = outer_groups(scenario), "gradients.every"
+    groups, every = scenario.outer_groups, "gradients.every"
     if groups < 2:
         yield misfit(
             "one group of replicas exchanges with nobody; expected more `parallel.data`", every, "parallel.data"
