@@ -100,6 +100,8 @@ class ClusterSpec:
         return [0, *accumulate(node.gpus for node in self.nodes[:-1])]
 
     def _node(self, gpu: int) -> int:
+        if self.isomorphic:
+            return gpu // self.nodes[0].gpus
         return bisect_right(self._starts, gpu) - 1
 
     def _place(self, gpu: int) -> tuple[int, int]:

@@ -66,8 +66,16 @@ def flows_of(
             gradients += chain.from_iterable(around(one, what) for one in channels(fabric, group.ranks, count))
         else:
             gradients += [Connection(*pair, what) for pair in permutations(group.ranks, 2)]
+    once = scenario.experts.dispatcher == "per-node" and scenario.experts.channels is None
     layers = {
-        axis: [list(_of_group(fabric, axis, ranks, ring=axis not in pairs)) for ranks in each]
+        axis: [
+            list(
+                _of_exchange(fabric, axis, ranks)
+                if axis == "expert" and once
+                else _of_group(fabric, axis, ranks, ring=axis not in pairs)
+            )
+            for ranks in each
+        ]
         for axis, each in layout.shared.items()
     }
     return AllFlows(
@@ -101,6 +109,19 @@ def _of_pipeline(plan: Plan, layout: Layout) -> Iterator[Connection]:
         for a, b in sorted(steps):
             yield Connection(start + a * stride, start + b * stride, "activation")
             yield Connection(start + b * stride, start + a * stride, "gradient")
+
+
+def _of_exchange(fabric: Fabric, axis: str, ranks: Sequence[int]) -> Iterator[Connection]:
+    """The flows of exchanges once per node: within nodes, and between ranks at the same place of theirs."""
+    on: dict[int, list[int]] = {}
+    for rank in ranks:
+        on.setdefault(fabric.node_of[rank], []).append(rank)
+    nodes = list(on.values())
+    if len(set(map(len, nodes))) > 1:
+        yield from _of_group(fabric, axis, ranks, ring=False)
+        return
+    for together in (*nodes, *zip(*nodes, strict=True)):
+        yield from (Connection(*pair, axis) for pair in permutations(together, 2))
 
 
 def _of_group(fabric: Fabric, axis: str, ranks: Sequence[int], *, ring: bool) -> Iterator[Connection]:

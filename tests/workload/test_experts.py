@@ -3,11 +3,13 @@
 from fractions import Fraction
 
 import pytest
+from support.paths import SCENARIOS
 
 from hybrid_des import load
 from hybrid_des.errors import ScenarioError
 from hybrid_des.models.routing import Routing
 from hybrid_des.planning.planner import parts_of
+from hybrid_des.simulation.run import run
 from hybrid_des.workload.costs import CostBasis
 from hybrid_des.workload.modelled import layer_parts
 
@@ -130,3 +132,10 @@ def test_impossible_groups_of_experts_are_told(message):
     with pytest.raises(ScenarioError) as caught:
         scenario(**WRONG[message])
     assert message in str(caught.value)
+
+
+def test_deepseek_on_1024_gpus_takes_the_published_time():
+    """25.26 s; folded to one replica, whose gradients are then exchanged in pairs."""
+    changes = ["record=none", "fold=1", "gradients.algorithm=halving-doubling"]
+    step = run(load(SCENARIOS / "scale" / "deepseek-v3_1024.yaml", changes)).duration / 10**12
+    assert step == pytest.approx(25.26, rel=0.1)
