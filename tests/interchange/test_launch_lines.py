@@ -55,6 +55,8 @@ def _exchanges(draw, parallel, experts):
         return {}
     if parallel["tensor"] > 1 and draw(st.booleans()):
         parallel["expert_tensor"] = 1
+    if parallel.get("expert", 1) * parallel.get("expert_tensor", parallel["tensor"]) == 1:
+        return {}
     return {"experts": {"dispatcher": draw(st.sampled_from(["per-node", "all-to-all"]))}}
 
 
@@ -165,6 +167,19 @@ def test_fsdp_says_what_megatron_asserts(scenarios):
         assert flag in line
     assert launch.environment["CUDA_DEVICE_MAX_CONNECTIONS"] != "1"
     assert launch.unsaid == ()
+
+
+@pytest.mark.parametrize(("ranks", "kind"), [(1, "alltoall"), (8, "flex")])
+def test_tokens_that_stay_have_the_dispatcher_that_megatron_accepts(ranks, kind):
+    """Its flex dispatcher asserts that tensor by expert parallelism is above 1."""
+    values = {
+        "model": "qwen3-30b-a3b", "cluster": {"gpu": "gb200", "nodes": 1, "gpus_per_node": 8}, "batch": 8,
+        "parallel": {"data": 8, "expert": ranks}, "experts": {"dispatcher": "per-node"},
+    }  # fmt: skip
+    scenario = scenario_from(values)
+    flags = " ".join(megatron(scenario).flags)
+    assert f"--moe-token-dispatcher-type {kind}" in flags
+    assert to_mapping(imported(f"{megatron(scenario).program} {flags}")) == to_mapping(scenario)
 
 
 @pytest.mark.parametrize("write", [megatron, torchtitan])

@@ -182,7 +182,10 @@ def _write_dispatch(values: Values) -> Iterator[str]:
         return
     if values["parallel.tensor"] > 1:
         yield f"--expert-tensor-parallel-size {values['parallel.expert_tensor'] or values['parallel.tensor']}"
-    for rule in (_DISPATCHER, _STREAMS, _DELAYED):
+    travel = values["parallel.expert"] * (values["parallel.expert_tensor"] or values["parallel.tensor"]) > 1
+    # Megatron-LM refuses flex where no token travels, and has the all-gather by default
+    yield from _DISPATCHER.write(values) if travel else ("--moe-token-dispatcher-type alltoall",)
+    for rule in (_STREAMS, _DELAYED):
         yield from rule.write(values)
 
 
@@ -193,6 +196,8 @@ def _read_dispatch(given: Given) -> Values:
         given.words(flag)  # which of the libraries that send once per node
     if given.number("--num-experts") is None:
         return {}
+    if (given.number("--expert-model-parallel-size") or 1) * (split or tensor) == 1:
+        found.pop("experts.dispatcher", None)
     return {**found, "parallel.expert_tensor": None if split in (None, tensor) else split}
 
 
