@@ -28,7 +28,8 @@ COLUMNS = (
     "precision", "batch", "schedule.microbatch_size", "parallel.tensor", "parallel.sequence", "parallel.pipeline",
     "parallel.context", "parallel.data", "parallel.expert", "parallel.expert_tensor", "parallel.stages",
     "schedule.kind", "schedule.chunks", "sharding", "recompute", "overlap.tensor", "gradients.bucket_rule",
-    "gradients.pad", "cuda_graphs", "experts.dispatcher", "efficiency.exchange_overhead", "measured.step_time_s",
+    "gradients.pad", "cuda_graphs", "experts.dispatcher", "efficiency.exchange_overhead", "model.predictions",
+    "schedule.pairs", "experts.streams", "experts.delay_weight", "measured.step_time_s",
 )  # fmt: skip
 
 
@@ -44,6 +45,7 @@ def converted(raw: Mapping[str, str]) -> dict[str, object]:
     stages = number["pipeline"] * chunks
     uneven = any(key in raw["model"] and count % stages for key, count in layers.items())
     sparse = raw["model"] not in ("LLAMA3_8B", "LLAMA3_70B", "LLAMA3.1_405B")
+    even = "ends-1" if uneven else "balanced" if sparse and stages > 1 else "even"
     return {
         "name": " ".join([raw["model"], raw["gpu"], raw["gpus"], raw["precision"], f"v{chunks}"]),
         "split": "experts" if sparse else "dense",
@@ -62,7 +64,7 @@ def converted(raw: Mapping[str, str]) -> dict[str, object]:
         "parallel.data": replicas,
         "parallel.expert": experts,
         "parallel.expert_tensor": 1 if experts > 1 else "",
-        "parallel.stages": "ends-1" if uneven else "balanced" if sparse and stages > 1 else "even",
+        "parallel.stages": _stages(raw["model"], stages) or even,
         "schedule.kind": "interleaved-1f1b" if chunks > 1 else "1f1b",
         "schedule.chunks": chunks,
         "sharding": "zero-3" if fsdp else "zero-1",
@@ -73,8 +75,24 @@ def converted(raw: Mapping[str, str]) -> dict[str, object]:
         "cuda_graphs": GRAPHS.get(raw["cuda_graph_impl"], "none"),
         "experts.dispatcher": _dispatcher(raw) if sparse else "",
         "efficiency.exchange_overhead": 0 if raw["cuda_graph_impl"] == "full_iteration" else "",
+        "model.predictions": 1 if raw["model"] == "DeepSeekV3" else "",
+        "schedule.pairs": _flag(raw, "overlap_moe_expert_parallel_comm"),
+        "experts.streams": _flag(raw, "overlap_moe_expert_parallel_comm"),
+        "experts.delay_weight": _flag(raw, "delay_wgrad_compute"),
         "measured.step_time_s": raw["step_s"],
     }
+
+
+def _stages(model: str, stages: int) -> str:
+    """The library's layouts of models with 61 layers: equal stages, and what is left on the last one."""
+    if model not in ("DeepSeekV3", "Kimi_K2") or stages == 1:
+        return ""
+    each = -(-61 // stages)
+    return str([each] * (stages - 1) + [61 - each * (stages - 1)])
+
+
+def _flag(raw: Mapping[str, str], column: str) -> str:
+    return "true" if raw[column] == "True" else ""
 
 
 def _dispatcher(raw: Mapping[str, str]) -> str:
