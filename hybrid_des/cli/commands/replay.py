@@ -1,8 +1,8 @@
 """Replay a measured run with its own durations, compare it with the measured steps, and say who was slow.
 
 FILE is a CSV or Parquet table with the duration of every op (replica, stage, step, kind, micro-batch, seconds, and if
-known the start), or the folder of an event dump of Primus or Megatron. Layout and micro-batches follow from it, the
-schedule from the order of starts. Messages take no time.
+known the start), or a folder of event dumps of Primus or Megatron, or one written with --hta. Layout and micro-batches
+follow from it, the schedule from the order of starts. Messages take no time.
 Slowdowns are those of "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025): a step
 over one in which all ops of a kind take their mean, and the same with only some ops as measured.
 """

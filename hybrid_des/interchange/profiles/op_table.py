@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.profiles.event_dump import read_event_dump
-from hybrid_des.interchange.profiles.recognition import DUMP, TABLE, WHAT, Profile, format_of, recognized
+from hybrid_des.interchange.profiles.kineto_ranks import KinetoRanks
+from hybrid_des.interchange.profiles.own_ops import own_rows
+from hybrid_des.interchange.profiles.recognition import (
+    DUMP,
+    KINETO,
+    TABLE,
+    WHAT,
+    Profile,
+    format_of,
+    head_of,
+    recognized,
+)
 from hybrid_des.workload.durations import NEEDED, read_table
 
 if TYPE_CHECKING:
@@ -52,6 +63,10 @@ def ops_of(profile: Profile) -> OpTable:
     if profile.format == DUMP:
         dump = read_event_dump(profile.files)
         return OpTable(_name(first.parent), str(first.parent), dump.table, dump.memory, dump.skipped)
+    if profile.format == KINETO and b'"microbatch"' in head_of(first):  # ours: others name no micro-batches
+        found = own_rows(KinetoRanks.read(profile.files))
+        if found is not None:
+            return OpTable(_name(first.parent), str(first.parent), found[1])
     if profile.format != TABLE:
         why = "which does not say whose micro-batch a kernel is"
         raise UsageError(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +16,9 @@ import numpy as np
 
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.profiles.graph import COMPUTE, RankTrace
-from hybrid_des.interchange.profiles.kineto import KinetoTrace
 from hybrid_des.interchange.profiles.kineto_ranks import NANOSECOND, KinetoRanks
 from hybrid_des.interchange.profiles.op_table import ops_of
+from hybrid_des.interchange.profiles.own_ops import DURATIONS, KERNELS, OwnLayout, layout_of, own_rows
 from hybrid_des.interchange.profiles.recognition import Profile, head_of
 from hybrid_des.interchange.profiles.recorded import Span, rank_trace
 from hybrid_des.interchange.profiles.traced import TraceProfile
@@ -32,28 +31,10 @@ if TYPE_CHECKING:
 LANE = "compute"
 NEEDED = {b"rank", b"lane", b"kind", b"start_s", b"end_s", b"replica", b"pipeline_rank", b"step", b"hop", b"peer"}
 OPS = ("F", "B", "W")  # of a timeline, besides fused pairs
-KERNELS = {"forward": "F", "backward": "B", "weight_gradient": "W"}  # of `report.files.kineto`
 LONGEST_S = 10**6
-DURATIONS = ("step", "replica", "stage", "chunk", "kind", "microbatch", "seconds", "start_s")
-ORDERS = (["tensor", "data", "pipeline"], ["tensor", "pipeline", "data"])
 UNKNOWN = (
     "links: what ranks waited for stays as recorded; with --set schedule.kind=… messages travel on those that are set"
 )
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """Replica and pipeline rank of every rank, and the order of axes that numbers them so."""
-
-    replica: Mapping[int, int]
-    stage: Mapping[int, int]
-    order: list[str]
-
-    @property
-    def parallel(self) -> dict[str, Any]:
-        """The section of a scenario."""
-        sizes = {"pipeline": max(self.stage.values()) + 1, "data": max(self.replica.values()) + 1}
-        return {**sizes, **({"order": self.order} if self.order != ORDERS[0] else {})}
 
 
 def own_timeline(profile: Profile) -> TraceProfile | None:
@@ -72,7 +53,7 @@ def own_timeline(profile: Profile) -> TraceProfile | None:
     compute = rows[rows.lane == LANE]
     places = compute.drop_duplicates("rank").set_index("rank")
     numbers = [{int(rank): int(at) for rank, at in places[name].items()} for name in ("replica", "pipeline_rank")]  # type: ignore[call-overload]
-    layout = _layout(*numbers)
+    layout = layout_of(*numbers)
     if layout is None or not {*compute.kind} <= {*OPS, "optimizer"}:
         return None
     times = rows.assign(**{end: (rows[f"{end}_s"] * PICOSECONDS_PER_SECOND).round() for end in ("start", "end")})
@@ -124,21 +105,10 @@ def _transfers(messages: pd.DataFrame) -> pd.DataFrame:
 
 def own_kineto(profile: Profile, job: KinetoRanks) -> TraceProfile | None:
     """The profile of a folder written with `--hta`; None if the traces are others."""
-    import pandas as pd
-
-    if not all(one.facts for one in job.traces):
+    found = own_rows(job)
+    if found is None:
         return None
-    stages = {one.rank: min(facts["stage"] for facts in one.facts.values()) for one in job.traces}
-    places = sorted(set(stages.values()))
-    turns: dict[int, int] = {}
-    replica = {}
-    for rank in sorted(stages):
-        replica[rank] = turns[stages[rank]] = turns.get(stages[rank], -1) + 1
-    layout = _layout(replica, {rank: places.index(stage) for rank, stage in stages.items()})
-    if layout is None or [one.rank for one in job.traces] != list(range(len(job.traces))):
-        return None
-    rows = [row for one in job.traces for row in _rows(one, job.chosen, layout)]
-    table = pd.DataFrame(rows, columns=[*DURATIONS])
+    layout, table = found
     try:
         run = measured_run(table.assign(row=table.index), str(profile.files[0].parent))
     except UsageError:  # fused pairs: no durations of single ops
@@ -148,19 +118,6 @@ def own_kineto(profile: Profile, job: KinetoRanks) -> TraceProfile | None:
     collectives = job.table()
     measured = (max(ends) - min(starts)) / 10**9
     return _profile(profile, traces, layout, run, measured=measured, step=job.chosen, collectives=collectives)
-
-
-def _rows(one: KinetoTrace, step: int, layout: _Layout) -> list[tuple[Any, ...]]:
-    place = layout.replica[one.rank], layout.stage[one.rank]
-    split = any(one.names[int(one.name[event])] == "weight_gradient" for event in one.facts)
-    found = []
-    for event, facts in one.facts.items():
-        name = one.names[int(one.name[event])]
-        if int(one.step[event]) == step and name in KERNELS:
-            kind = "I" if split and KERNELS[name] == "B" else KERNELS[name]
-            seconds = one.duration[event] / 10**9
-            found.append((step, *place, facts["chunk"], kind, facts["microbatch"], seconds, one.start[event] / 10**9))
-    return found
 
 
 def _own_trace(job: KinetoRanks, place: int) -> RankTrace:
@@ -180,21 +137,8 @@ def _own_trace(job: KinetoRanks, place: int) -> RankTrace:
     return rank_trace(str(one.path), spans, zero * NANOSECOND, end * NANOSECOND)
 
 
-def _layout(replica: Mapping[int, int], stage: Mapping[int, int]) -> _Layout | None:
-    """The layout in which ranks have these places; None if no order of axes numbers them so."""
-    replicas, stages, count = max(replica.values()) + 1, max(stage.values()) + 1, len(replica)
-    if replicas * stages != count or sorted(replica) != list(range(count)):
-        return None
-    ranks = range(count)
-    if all(stage[rank] * replicas + replica[rank] == rank for rank in ranks):
-        return _Layout(replica, stage, ORDERS[0])
-    if all(replica[rank] * stages + stage[rank] == rank for rank in ranks):
-        return _Layout(replica, stage, ORDERS[1])
-    return None
-
-
 def _profile(
-    profile: Profile, traces: Sequence[RankTrace], layout: _Layout, run: MeasuredRun, *, measured: float, step: int,
+    profile: Profile, traces: Sequence[RankTrace], layout: OwnLayout, run: MeasuredRun, *, measured: float, step: int,
     collectives: pd.DataFrame,
 ) -> TraceProfile:  # fmt: skip
     sent = collectives[collectives.kind.isin(["activation", "gradient", "send-receive"])]
