@@ -185,12 +185,10 @@ def _ops(
                 f"{where}: {len(starts)} ops; expected a multiple of {chunks} chunks × {pipeline} pipeline ranks"
             )
         for place, (start, end) in enumerate(zip(starts, ends, strict=True)):
-            if not isinstance(start, int | float) or not isinstance(end, int | float):
-                raise UsageError(f"{where}: op {place}: expected times in milliseconds")
+            if not all(isinstance(one, int | float) and abs(one) <= LONGEST_MS for one in (start, end)):
+                raise UsageError(f"{where}: op {place}: expected times in milliseconds, of at most {LONGEST_MS:g}")
             if end < start:
                 raise UsageError(f"{where}: op {place} ends at {end:g} ms, before its start at {start:g} ms")
-            if not (end - start <= LONGEST_MS and abs(start) <= LONGEST_MS):
-                raise UsageError(f"{where}: op {place} lasts from {start:g} to {end:g} ms: are these milliseconds?")
             microbatch, chunk = place_of(place, pipeline, chunks)
             chunk = chunks - 1 - chunk if kind == "B" else chunk
             yield number, rank, kind, microbatch, chunk, start / MILLISECONDS, (end - start) / MILLISECONDS
