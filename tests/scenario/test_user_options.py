@@ -184,7 +184,7 @@ def _options(name):
 )
 def test_a_neutral_option_is_accepted_by_other_kinds(option):
     scenario = scenario_from(values("1f1b", p=2, m=2, schedule=option))
-    assert scenario == scenario_from(values("1f1b", p=2, m=2))
+    assert [name for name in option if hasattr(scenario.schedule.options, name)] == []
     assert scenario_from(to_mapping(scenario)) == scenario
 
 
