@@ -93,7 +93,7 @@ def test_mutated_cases_end_in_order(pool, part):
 
 
 def test_generated_cases_reach_every_exit_code(pool):
-    assert [pool.run(generate.case(Random(number))).code for number in (0, 27, 1)] == [0, 1, 2]
+    assert [pool.run(generate.case(Random(number))).code for number in (11, 13, 0)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -77,6 +77,8 @@ def cluster(ranks: int, rng: Random) -> dict[str, Any]:
         values |= {"leaf_size": rng.choice((1, 2)), "oversubscription": rng.choice((1, 2, 4))}
     if topology == "rails":
         values["cross_rail"] = rng.choice(("nvlink", "spine"))
+    if topology == "nodes" and per_node == 4 and not values["nvlink"]["in_switch"]:
+        values["topology"] = topology = "direct"
     if topology == "links":
         del values["infiniband"], values["nvlink"]
         values |= {"nodes": 1, "gpus_per_node": ranks, "links": _wires(ranks, rng)}

@@ -37,6 +37,9 @@ class Wiring:
         if "/to/" in link:
             ends = [int(end.removeprefix("gpu")) // self.width for end in link.split("/to/")]
             return self._rate(self.cluster["nvlink" if ends[0] == ends[1] else "infiniband"])
+        if kind.startswith("to-gpu"):
+            whole = self._rate(self.cluster["nvlink"])
+            return whole and whole / (self.width - 1)
         if kind.startswith("nvlink-"):
             return self._rate(self.cluster["nvlink"])
         if kind.startswith("pcie-") or "/switch" in link:
@@ -134,6 +137,8 @@ class Wiring:
         node, other = sender // self.width, receiver // self.width
         if node == other:
             inside = self.latency("nvlink")
+            if self.topology == "direct":
+                return [(f"node{node}/gpu{sender % self.width}/to-gpu{receiver % self.width}", inside)]
             return [(f"node{node}/gpu{sender % self.width}/nvlink-out", inside),
                     (f"node{node}/gpu{receiver % self.width}/nvlink-in", 0)]  # fmt: skip
         rails, before = self._nic(sender) != self._nic(receiver) and self.topology == "rails", []
