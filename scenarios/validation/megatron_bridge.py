@@ -41,7 +41,7 @@ def converted(raw: Mapping[str, str]) -> dict[str, object]:
     gpu, fsdp = raw["gpu"], raw["fsdp"] == "1"
     per_node = min(DOMAIN.get(gpu, 8), number["gpus"])
     replicas = number["gpus"] // (number["tensor"] * number["pipeline"] * number["context"])
-    chunks, layers = number["chunks"], {"405B": 126, "70B": 80}
+    chunks, layers = number["chunks"], {"405B": 126, "70B": 80, "235B": 94}
     stages = number["pipeline"] * chunks
     uneven = any(key in raw["model"] and count % stages for key, count in layers.items())
     sparse = raw["model"] not in ("LLAMA3_8B", "LLAMA3_70B", "LLAMA3.1_405B")
