@@ -88,10 +88,6 @@ class Slowdown(NamedTuple):
             slowed * Fraction(19, 25) if memory is None else memory,
         )
 
-    def share(self, *, beyond: bool, moving: Fraction) -> Fraction:
-        """What work of which memory bounds a share loses beside one of these collectives."""
-        return (1 - moving) * (self.beyond if beyond else self.inside) + moving * self.memory
-
 
 COMPUTE, GRADIENT, PARAMETER = "compute", "gradient", "parameters"  # the streams
 STEP, LAYER = "a step begins", "a layer begins or ends"  # events

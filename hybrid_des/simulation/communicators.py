@@ -29,7 +29,7 @@ from hybrid_des.planning import program
 from hybrid_des.planning.fsdp import LAYERS
 from hybrid_des.planning.given import GivenCollective, GivenGroup
 from hybrid_des.planning.planner import Parts
-from hybrid_des.planning.program import OverlapSlowdown
+from hybrid_des.planning.program import OverlapSlowdown, Slowdown
 from hybrid_des.simulation.speeds import Beside, SteadySpeed, VaryingSpeed
 from hybrid_des.units import split_evenly
 from hybrid_des.workload.costs import LayerCollective
@@ -122,7 +122,7 @@ class Communicators:
         nodes = parts.fabric.node_of
         beyond = nodes[group.ranks[0]] != nodes[group.ranks[group.size - 1]]
         moving = self._moving(parts.times.layout.coordinate(rank, "pipeline"))
-        return self.beside.setdefault(rank, Beside()), slowdown.share(beyond=beyond, moving=moving)
+        return self.beside.setdefault(rank, Beside()), share_lost(slowdown, beyond=beyond, moving=moving)
 
     @cache  # noqa: B019
     def _moving(self, place: int) -> Fraction:
@@ -194,6 +194,11 @@ class Communicators:
     def _arrays(self, worker: Worker, stage: int) -> tuple[Any, Any]:
         """A stage's gradient, which is reduced in place, and the error that a lossy codec left."""
         return worker.gradient(stage), worker.residual(stage) if self._reductions.error_feedback else None
+
+
+def share_lost(slowdown: Slowdown, *, beyond: bool, moving: Fraction) -> Fraction:
+    """What work of which memory bounds a share loses of its speed beside a collective, over adapters or not."""
+    return (1 - moving) * (slowdown.beyond if beyond else slowdown.inside) + moving * slowdown.memory
 
 
 def _work_of_trace(group: GivenGroup) -> Callable[[GivenCollective], Work]:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybrid_des.engine.recorder import Rows
-from hybrid_des.errors import HybridDesError
+from hybrid_des.errors import HybridDesError, ScenarioError
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.lowering import Lowering
 from hybrid_des.planning.planner import build_plan, parts_of, plan_of
 from hybrid_des.planning.program import ComputeSpeed
 from hybrid_des.planning.wiring import times_of
-from hybrid_des.scenario import Scenario, scenario_of, to_mapping
+from hybrid_des.scenario import Scenario, scenario_from, scenario_of, to_mapping
 from hybrid_des.scenario.composition import put
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.units import format_bytes
@@ -212,6 +212,10 @@ def _changed(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario:
     values = to_mapping(scenario)
     if "parameters" not in scenario.overlap.model_fields_set:
         del values["overlap"]["parameters"]  # its default depends on `sharding`
+    chosen = {**values, "gradients": {**values["gradients"]}}
+    del chosen["gradients"]["algorithm"]  # its default depends on `sharding` too
+    with suppress(ScenarioError):
+        values = chosen if scenario_from(chosen) == scenario else values
     for path, value in changes.items():
         put(values, path.split("."), value, path)
     return scenario_of(Document(values, scenario.name))

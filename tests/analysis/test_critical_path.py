@@ -58,7 +58,7 @@ def test_the_scenarios_are_of_everything_there_is():
         seen["sharing"].add(one.cluster.sharing)
         seen["collective"] |= {one.gradients.algorithm} if one.parallel.data > 1 else set()
     assert seen["schedule"] == set(schedules.names())
-    assert seen["topology"] == set(topologies.names()) - {"direct"}  # which has tests of its own
+    assert seen["topology"] == set(topologies.names())
     assert seen["sharing"] == {"fifo", "fair"}
     assert seen["collective"] == {*collectives.all_reduce_names()} - {
         "measured",

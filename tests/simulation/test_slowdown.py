@@ -11,6 +11,7 @@ from hybrid_des.planning.program import Slowdown
 from hybrid_des.report.terminal import render
 from hybrid_des.result import simulate
 from hybrid_des.scenario import load
+from hybrid_des.simulation.communicators import share_lost
 from hybrid_des.simulation.gpu import NANOSECOND
 from hybrid_des.simulation.run import run
 from hybrid_des.simulation.speeds import Beside
@@ -85,7 +86,7 @@ def test_times_that_are_given_are_not_slowed():
 
 @pytest.mark.parametrize(("beyond", "moving", "share"), [(False, 0, "1/4"), (True, 0, "3/20"), (True, 1, "19/100")])
 def test_the_share_depends_on_transport_and_kind_of_work(beyond, moving, share):
-    assert Slowdown.of(QUARTER, None, None).share(beyond=beyond, moving=Fraction(moving)) == Fraction(share)
+    assert share_lost(Slowdown.of(QUARTER, None, None), beyond=beyond, moving=Fraction(moving)) == Fraction(share)
 
 
 def test_the_report_tells_what_it_cost():

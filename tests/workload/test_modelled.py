@@ -29,7 +29,11 @@ def stages_of(scenario):
 
 @pytest.mark.parametrize("kind", ["1f1b", "gpipe", "zb-h1"])
 def test_a_model_runs_as_its_costs_given_outright(kind):
-    modelled = scenario(parallel={"pipeline": 4, "data": 2}, schedule={"kind": kind, "microbatches": 8})
+    modelled = scenario(
+        parallel={"pipeline": 4, "data": 2},
+        schedule={"kind": kind, "microbatches": 8},
+        gradients={"algorithm": "ring"},
+    )
     stages, costs = stages_of(modelled)
     given = load({
         "cluster": {"nvlink": {"bandwidth": modelled.efficiency.network * 300 * 10**9}},

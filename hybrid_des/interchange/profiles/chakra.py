@@ -223,11 +223,11 @@ def _message(node: Node, groups: Mapping[str, tuple[int, ...]]) -> bytes:
         facts |= {"comm_type": NUMBERS[node.does], "comm_size": node.size}
         if members := groups.get(node.group, ()):
             facts |= {"pg_name": node.group, "involved_ranks": list(members)}
-    values = [wire.write_field(10, _value(name, value)) for name, value in {**facts, **node.place}.items()]
+    values = [wire.write_field(10, _encoded(name, value)) for name, value in {**facts, **node.place}.items()]
     return b"".join([*(wire.write_field(*one) for one in fields), *values])
 
 
-def _value(name: str, value: Any) -> bytes:
+def _encoded(name: str, value: Any) -> bytes:
     """An attribute: its name, and its value by type."""
     named = wire.write_field(1, name.encode())
     if isinstance(value, bool):
