@@ -14,7 +14,7 @@ from support.paths import SCENARIOS, SHARED
 from hybrid_des import load, simulate
 from hybrid_des.errors import Refusal, ScenarioError, UsageError
 from hybrid_des.interchange.profiles import wire
-from hybrid_des.interchange.profiles.chakra import read_chakra, write_chakra
+from hybrid_des.interchange.profiles.chakra import LONGEST, read_chakra, write_chakra
 from hybrid_des.interchange.profiles.exporting import write_traces
 from hybrid_des.interchange.profiles.graph import COLLECTIVE, COMPUTATION, RECEIVE, SEND, Node, RankTrace
 from hybrid_des.interchange.profiles.importing import import_profile
@@ -181,7 +181,7 @@ names = st.text(max_size=12)
 facts = st.dictionaries(st.sampled_from(["op", "microbatch", "chunk", "stage", "elements"]), st.integers(0, 2**40))
 
 
-@given(name=names, duration=st.integers(0, 2**62), size=st.integers(0, 2**50), place=facts, peer=st.integers(0, 99))
+@given(name=names, duration=st.integers(0, LONGEST), size=st.integers(0, 2**50), place=facts, peer=st.integers(0, 99))
 def test_nodes_survive_being_written(name, duration, size, place, peer):
     nodes = [
         Node(3, name, COMPUTATION, duration, stream="compute", place=place),
