@@ -92,7 +92,7 @@ def _stages(model: str, stages: int) -> str:
 
 
 def _flag(raw: Mapping[str, str], column: str) -> str:
-    return "true" if raw.get(column) == "True" else ""
+    return "true" if raw[column] == "True" else ""
 
 
 def _dispatcher(raw: Mapping[str, str]) -> str:

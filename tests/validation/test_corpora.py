@@ -160,6 +160,7 @@ def test_raw_rows_become_keys_of_scenarios():
         "sequence": "8192", "tensor": "2", "pipeline": "4", "context": "1", "chunks": "5", "expert": "1", "fsdp": "0",
         "step_s": "8.8", "recompute_granularity": "selective", "recompute_modules": "['mlp']", "tp_comm_overlap": "",
         "cuda_graph_impl": "transformer_engine", "moe_flex_dispatcher_backend": "",
+        "overlap_moe_expert_parallel_comm": "", "delay_wgrad_compute": "",
     }  # fmt: skip
     row = script["converted"](raw)
     assert (row["cluster.nodes"], row["cluster.gpus_per_node"], row["parallel.data"]) == (2, 64, 16)
