@@ -247,8 +247,18 @@ def as_measured(simulated: Run, rows: pd.DataFrame) -> Run:
 def with_recorded(simulated: Run, start: Column, end: Column) -> Run:
     """A simulated run of one step with other starts and ends of its ops, and no messages."""
     timeline = simulated.timeline
-    ops = {**timeline.ops, "asked": start, "start": start, "end": end, "released": np.full_like(start, -1)}
+    asked = _free_before(timeline.ops["rank"], start, end)
+    ops = {**timeline.ops, "asked": asked, "start": start, "end": end, "released": np.full_like(start, -1)}
     return replace(simulated, timeline=replace(timeline, ops=ops, steps=_steps(timeline.steps, ops), messages=None))
+
+
+def _free_before(rank: Column, start: Column, end: Column) -> Column:
+    """When the rank of each op had ended the op before it; 0 for its first."""
+    order = np.lexsort((start, rank))
+    before = np.where(np.diff(rank[order], prepend=-1) == 0, np.roll(end[order], 1), 0)
+    free = np.empty_like(start)
+    free[order] = np.minimum(before, start[order])
+    return free
 
 
 def _steps(steps: Columns, ops: Columns) -> Columns:
