@@ -93,6 +93,9 @@ def test_dumps_of_our_own_runs_are_met(kind, options, tmp_path):
     assert found.figures["clocks"]["spread_s"] == pytest.approx(0, abs=1e-9)
     again = simulate(load(file)).summary["step_time_s"]
     assert again == pytest.approx(found.figures["simulated_step_time_s"], rel=1e-9)
+    measured, simulated = (shown.summary["idle_s"] for shown in found.shown())
+    assert measured["pipeline_message"] == 0  # ranks waited for ops, whose messages took no time
+    assert sum(measured.values()) == pytest.approx(sum(simulated.values()))
 
 
 def test_an_imported_scenario_takes_other_values(tmp_path):
