@@ -3,7 +3,7 @@
 A token crosses the network once for every node that holds any of its experts, and is copied there over NVLink.
 
     dispatch  gpu0 ─network─► gpu4 ─NVLink─► gpu5, gpu6, gpu7      gpu4 has gpu0's place, on another node
-    combine   gpu5, gpu6, gpu7 ─NVLink─► gpu4 ─network─► gpu0      gpu4 adds up what its node returns for a token
+    combine   gpu5, gpu6, gpu7 ─NVLink─► gpu4 ─network─► gpu0      gpu4 sums what its node returns for a token
 
 Segments pipeline through both phases, so that an exchange takes as long as the longer phase, and not the sum. Every
 rank sends Σ P(node) · S bytes to other nodes, S: all of its tokens once, P: the probability that a token has an expert
