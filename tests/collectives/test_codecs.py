@@ -18,8 +18,8 @@ def round_trip(name, values):
     return codec.decode(codec.encode(np.asarray(values, dtype=float)))
 
 
-def test_the_five_of_the_contract_are_there():
-    assert {"fp64", "fp32", "fp16", "bf16", "int8"} <= set(EVERY)
+def test_the_codecs_of_the_contract_are_there():
+    assert {"fp64", "fp32", "fp16", "bf16", "int8", "fp4"} <= set(EVERY)
 
 
 @pytest.mark.parametrize("elements", [0, 1, 15, 16, 17, 30, 1000])
@@ -65,17 +65,29 @@ def test_int8_errs_by_half_a_scale_at_most():
 
 
 @pytest.mark.parametrize("constant", [3.0, -0.1, 1e-30, 1e30])
-def test_int8_holds_a_constant_to_the_rounding_of_its_scale(constant):
-    assert round_trip("int8", np.full(7, constant)) == pytest.approx(np.full(7, constant), rel=1e-6)
+@pytest.mark.parametrize("name", ["int8", "fp4"])
+def test_scaled_codecs_hold_a_constant_to_the_rounding_of_its_scale(constant, name):
+    assert round_trip(name, np.full(7, constant)) == pytest.approx(np.full(7, constant), rel=1e-6)
 
 
-def test_int8_gives_up_what_its_scale_cannot_hold():
-    assert not round_trip("int8", [1e-37, -1e-40]).any()
+@pytest.mark.parametrize("name", ["int8", "fp4"])
+def test_scaled_codecs_give_up_what_their_scale_cannot_hold(name):
+    assert not round_trip(name, [1e-37, -1e-40]).any()
 
 
-def test_int8_is_symmetric():
-    values = np.random.default_rng(4).normal(size=100)
-    assert np.array_equal(round_trip("int8", -values), -round_trip("int8", values))
+@pytest.mark.parametrize("name", ["int8", "fp4"])
+def test_scaled_codecs_are_symmetric(name):
+    values = np.random.default_rng(4).normal(size=101)
+    assert np.array_equal(round_trip(name, -values), -round_trip(name, values))
+
+
+def test_fp4_rounds_to_the_nearest_power_of_two_in_half_a_byte():
+    values = [64, -1.5, 1.51, 0.5, -0.51, 3, 5.9, 6.1, 48.1]
+    assert round_trip("fp4", values).tolist() == [64, -1, 2, 0, -1, 2, 4, 8, 64]
+    assert make("fp4").payload_bytes(9) == 5
+    random = np.random.default_rng(5).normal(size=5000)
+    errors = np.abs(round_trip("fp4", random) / random - 1)[np.abs(random) > np.abs(random).max() / 64]
+    assert 0.33 < errors.max() <= 1 / 3
 
 
 @pytest.mark.parametrize(("name", "largest", "beyond"), [
@@ -83,6 +95,7 @@ def test_int8_is_symmetric():
     ("fp32", float(np.finfo(np.float32).max), 3.5e38),
     ("bf16", 3.3895e38, 3.4e38),
     ("int8", 3.4e38, 3.5e38),
+    ("fp4", 3.4e38, 3.5e38),
     ("top-k", 3.4e38, 3.5e38),
 ])  # fmt: skip
 def test_overflow_is_said_and_not_sent(name, largest, beyond):

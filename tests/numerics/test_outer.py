@@ -47,7 +47,7 @@ def serial(scenario, groups, every, codec, rate=0.7, momentum=0.9, fragments=1):
 
 @pytest.mark.parametrize(
     ("groups", "every", "codec", "fragments"),
-    [(4, 3, "fp64", 1), (2, 3, "fp64", 1), (2, 4, "fp64", 2), (4, 2, "int8", 1), (2, 12, "bf16", 3)],
+    [(4, 3, "fp64", 1), (2, 3, "fp64", 1), (2, 4, "fp64", 2), (4, 2, "int8", 1), (2, 12, "bf16", 3), (4, 3, "fp4", 2)],
 )
 def test_groups_train_as_one_process_would(groups, every, codec, fragments):
     outer = {"groups": groups, "codec": codec, "fragments": fragments}

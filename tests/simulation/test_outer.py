@@ -77,6 +77,32 @@ def test_an_exchange_is_waited_for_where_it_is_due(overlap, fragments, exchange,
     assert period.lasts == (10 + waits) * S
 
 
+STREAMING = {  # hours without a limit, with data parallelism over 1 Gbit/s, with Streaming DiLoCo over 1 Gbit/s
+    25: (0.67, 109, 0.88), 100: (2.7, 438, 3.5), 250: (6.75, 1097, 8.75),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("compute", "plain", "streaming"), STREAMING.values(), ids=map(str, STREAMING))
+def test_hours_over_a_gigabit_as_published_for_streaming_diloco(compute, plain, streaming):
+    """Table 1 of arXiv 2501.18512, by tokens in billions: a model of 10⁹ parameters on two replicas.
+
+    Its simulator's inputs are those of the appendix: steps of 0.1 s, H = 100, fragments of 3 of 24 layers and the
+    embedding, one every 11 steps, awaited a step later. Gradients are in bf16, outer ones in fp4: 400 times the bits.
+    """
+    cluster = {**TWO, "sites": [{"nodes": [0]}, {"nodes": [1]}], "wan": {"bandwidth": "1 Gb/s", "latency": 0}}
+    work = {"forward": "40 ms", "backward": "60 ms", "parameters": 1e9}
+    outer = {"codec": "fp4", "fragments": 9, "overlap": 1}
+    seldom_talks = run(seldom(2, 99, cluster, workload=work, gradients={"outer": outer}))
+    often = scenario("gpipe", 1, 1, 2, cluster={**NODES, "nodes": 2, **cluster}, workload=work,
+                     gradients={"codec": "bf16"})  # fmt: skip
+    data_parallel, found = run(often), seldom_talks.outer
+    steps = compute * 3600 / 0.1
+    assert steps * data_parallel.duration / S / 3600 == pytest.approx(plain, rel=0.015)
+    assert steps * found.step / S / 3600 == pytest.approx(streaming, rel=0.015)
+    bits = data_parallel.bytes_gradients * 100 / found.facts()["bytes_exchange"]
+    assert bits == pytest.approx(400, rel=1e-6)
+
+
 def test_fragments_send_the_same_bytes():
     whole, parts = (run(seldom(gradients={"outer": {"fragments": count}})).outer for count in (1, 4))
     assert whole.facts()["bytes_exchange"] == parts.facts()["bytes_exchange"] == 2 * 7 * 8 * 10**6

@@ -130,7 +130,7 @@ def gradients(d: int, machine: dict[str, Any], rng: Random) -> dict[str, Any]:
     """A reduction."""
     values: dict[str, Any] = {
         "algorithm": rng.choice(ALGORITHMS),
-        "codec": rng.choice(("fp32", "fp32", "fp64", "fp16", "bf16", "int8", "top-k")),
+        "codec": rng.choice(("fp32", "fp32", "fp64", "fp16", "bf16", "int8", "fp4", "top-k")),
         "overlap": rng.random() < 0.5,
         "bucket_rule": rng.choice(("stage", "stage", "ddp", "megatron")),
     }
