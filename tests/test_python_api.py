@@ -26,7 +26,7 @@ from hybrid_des import (
     spread,
     verify,
 )
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import ScenarioError, UsageError
 from hybrid_des.scenario import to_mapping
 from hybrid_des.sweep import draw, sweep_rows
 
@@ -71,6 +71,15 @@ def test_a_scenario_is_loaded_again_with_changes():
     changed = load(given, ["schedule.microbatches=7"])
     assert (changed.schedule.microbatches, changed.workload) == (7, given.workload)
     assert load(to_mapping(changed)) == changed
+
+
+def test_a_mapping_may_name_its_base(scenarios):
+    file = scenarios / "a100_8x.yaml"
+    based = load({"base": str(file), "name": "a100_8x", "schedule": {"kind": "gpipe"}}, ["steps=2"])
+    assert based.schedule == load(file, ["schedule.kind=gpipe"]).schedule and based.steps == 2
+    with pytest.raises(ScenarioError) as wrong:
+        load({"base": str(file), "parallel": {"stags": 3}})
+    assert wrong.value.problems[0].startswith('scenario: parallel.stags: unknown "stags"')
 
 
 def test_overrides_of_a_searched_mapping_are_read():

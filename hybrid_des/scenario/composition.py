@@ -41,6 +41,15 @@ def with_base(path: str | Path, users: tuple[str, ...] = ()) -> Document:
         raise ScenarioError([f"{document.source}: {found}; expected keys such as schedule: and workload:"])
     document.value.setdefault("name", Path(path).stem)
     anchor(document, Path(path).parent)
+    return over_base(document, Path(path).parent, (*users, os.path.realpath(path)))
+
+
+def over_base(document: Document, folder: Path, users: tuple[str, ...] = ()) -> Document:
+    """Merge a document over the file that it names as its `base`, relative to a folder.
+
+    Raises:
+        ScenarioError: as `with_base`.
+    """
     name = document.value.pop("base", None)
     if name in (None, "none"):
         return document
@@ -48,8 +57,7 @@ def with_base(path: str | Path, users: tuple[str, ...] = ()) -> Document:
         raise ScenarioError([document.problem(("base",), f"expected the path of a file, found {describe(name)}")])
     if "\0" in name:
         raise ScenarioError([document.problem(("base",), "a path cannot contain a null character")])
-    users = (*users, os.path.realpath(path))
-    other = Path(path).parent / name
+    other = folder / name
     if os.path.realpath(other) in users:
         raise ScenarioError([document.problem(("base",), f"{describe(name)} is based on this file itself")])
     if len(users) > MOST_BASES:
@@ -57,14 +65,14 @@ def with_base(path: str | Path, users: tuple[str, ...] = ()) -> Document:
     try:
         base = with_base(other, users)
     except ScenarioError as error:
-        if len(users) == 1 and (not os.access(other, os.R_OK) or other.is_dir()):
+        if len(users) <= 1 and (not os.access(other, os.R_OK) or other.is_dir()):
             raise ScenarioError([document.problem(("base",), f"{error.problems[0]}")]) from None
         raise
     for key in _OWN:
         base.value.pop(key, None)
     base.places = {place: text for place, text in base.places.items() if place and place[0] not in _OWN}
     _join(base.value, document.value, base, document, ())
-    base.places[()] = document.places[()]
+    base.places[()] = document.place(())
     return Document(base.value, document.source, base.places)
 
 
@@ -125,6 +133,7 @@ def _join(below: dict[str, Any], above: dict[str, Any], base: Document, document
             del below[key]
             continue
         below[key] = value
+        base.places[path] = document.place(path)
         base.places |= {place: text for place, text in document.places.items() if place[: len(path)] == path}
 
 

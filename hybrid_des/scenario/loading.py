@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hybrid_des.errors import ScenarioError, UsageError, one_line
-from hybrid_des.scenario.composition import anchor_overrides, override, with_base
+from hybrid_des.scenario.composition import anchor_overrides, over_base, override, with_base
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.problem import Problem, problems_in, sections_at, unknown_key
@@ -33,6 +33,8 @@ Source = str | Path | Mapping[str, Any] | Scenario
 
 def load(source: Source, overrides: Sequence[str] = ()) -> Scenario:
     """Read a scenario from a file, or from a mapping with the content of one; a scenario is returned as it is.
+
+    Relative paths in a mapping, such as that of its `base`, are relative to the current folder.
 
     Args:
         source: the file's path, the mapping, or a scenario to change.
@@ -65,7 +67,7 @@ def document_of(source: Source, overrides: Sequence[str] = ()) -> Document:
     if not isinstance(values, Mapping):
         expected = "the path of a scenario file, a mapping with its content, or a Scenario"
         raise UsageError(f"found an object of type {type(source).__name__}; expected {expected}")
-    document = Document(copy.deepcopy(dict(values)), "scenario")
+    document = over_base(Document(copy.deepcopy(dict(values)), "scenario"), Path())
     override(document, overrides)
     return document
 

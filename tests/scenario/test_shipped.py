@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,33 +13,44 @@ import pytest
 from support.paths import ROOT, SCENARIOS
 
 from hybrid_des import load
+from hybrid_des.cli.commands.docs import pages
 from hybrid_des.errors import UsageError
 from hybrid_des.scenario.composition import shipped, shipped_description, with_bases
 from hybrid_des.sweep import load_sweep
 
 
 @pytest.fixture
-def hook(monkeypatch):
-    """The hook of the build, without the builder."""
-    interface = ModuleType("hatchling.builders.hooks.plugin.interface")
-    interface.BuildHookInterface = object
-    monkeypatch.setitem(sys.modules, interface.__name__, interface)
+def hatch_build(monkeypatch):
+    """The hooks of the build, without the builder."""
+    for name, base in (("builders.hooks", "BuildHookInterface"), ("metadata", "MetadataHookInterface")):
+        interface = ModuleType(f"hatchling.{name}.plugin.interface")
+        setattr(interface, base, object)
+        monkeypatch.setitem(sys.modules, interface.__name__, interface)
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    made = module.ShippedScenarios()
+    return module
+
+
+def test_the_readme_of_a_wheel_links_to_no_file(hatch_build):
+    made, metadata = hatch_build.Readme(), {}
     made.root = str(ROOT)
-    return made
+    made.update(metadata)
+    text = metadata["readme"]["text"]
+    assert "](" not in text and "Timeline of sixteen" not in text
+    named = re.findall(r"`hybrid-des docs (\S+)`", text)
+    assert len(named) > 10 and set(named) <= {*pages()}
 
 
-def test_a_wheel_takes_scenarios_and_documentation_along(hook):
-    taken = {"force_include": {}}
+def test_a_wheel_takes_scenarios_and_documentation_along(hatch_build):
+    hook, taken = hatch_build.ShippedScenarios(), {"force_include": {}}
+    hook.root = str(ROOT)
     hook.initialize("standard", taken)
     places = {place: Path(file) for file, place in taken["force_include"].items()}
     files = [*SCENARIOS.glob("*.yaml"), *SCENARIOS.glob("experiments/*.yaml")]
-    pages = [ROOT / "CHANGELOG.md", SCENARIOS / "REFERENCE.md", *ROOT.glob("docs/**/*.md")]
+    documents = [ROOT / "CHANGELOG.md", SCENARIOS / "REFERENCE.md", *ROOT.glob("docs/**/*.md")]
     scenarios = {f"hybrid_des/shipped/{file.relative_to(SCENARIOS).as_posix()}": file for file in files}
-    docs = {f"hybrid_des/shipped/docs/{file.relative_to(ROOT).as_posix()}": file for file in pages}
+    docs = {f"hybrid_des/shipped/docs/{file.relative_to(ROOT).as_posix()}": file for file in documents}
     assert places == scenarios | docs
     assert len(scenarios) > 20
     assert len(docs) > 4
