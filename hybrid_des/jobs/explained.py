@@ -12,6 +12,7 @@ from hybrid_des.analysis.critical_path.paths import critical_path, idle_pieces
 from hybrid_des.analysis.idle import OTHERS, REASONS
 from hybrid_des.engine.causes import Causes
 from hybrid_des.jobs.neighbours import Grouping, JobRun, Neighbours, alone_runs, together
+from hybrid_des.jobs.what_if import Build, TriedJobs, asked, proposed, steps_of
 from hybrid_des.report.terminal import labelled
 from hybrid_des.scenario.jobs import Jobs
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
@@ -50,10 +51,11 @@ class ExplainedJob:
 
 @dataclass(frozen=True)
 class ExplainedJobs:
-    """Jobs on one fabric, each explained."""
+    """Jobs on one fabric, each explained, and simulated changes."""
 
     neighbours: Neighbours
     jobs: Sequence[ExplainedJob]
+    tried: Sequence[TriedJobs] = ()
 
     def to_mapping(self) -> dict[str, Any]:
         """Everything as plain values, and the summary of the jobs."""
@@ -62,11 +64,16 @@ class ExplainedJobs:
             "name": self.neighbours.jobs.name,
             "jobs": {one.run.job.name: {**one.to_mapping(), "waits": summary["jobs"][one.run.job.name]["waits"]}
                      for one in self.jobs},
+            "what_if": [{"change": one.change, "step_time_s": dict(one.steps)} for one in self.tried],
         }  # fmt: skip
 
     def report(self, width: int = 100) -> str:
-        """A few lines per job."""
-        return "\n\n".join("\n".join(self._of(one, width)) for one in self.jobs)
+        """A few lines per job, and one per change."""
+        blocks = ["\n".join(self._of(one, width)) for one in self.jobs]
+        if self.tried:
+            base = steps_of(self.neighbours)
+            blocks.append("\n".join(labelled([("What if", [one.told(base) for one in self.tried])], width)))
+        return "\n\n".join(blocks)
 
     def _of(self, one: ExplainedJob, width: int) -> list[str]:
         facts = one.to_mapping()
@@ -96,18 +103,26 @@ def _parts(seconds: Mapping[str, float], step: float) -> str:
     return ", ".join(f"{name} {time / step:.1%}" for name, time in sorted(shown.items(), key=lambda one: -one[1]))
 
 
-def explain_jobs(jobs: Jobs) -> ExplainedJobs:
-    """Simulate jobs together with all causes recorded, and explain the step of each.
+def explain_jobs(jobs: Jobs, changes: Sequence[str] = (), build: Build | None = None) -> ExplainedJobs:
+    """Simulate jobs together with all causes recorded, explain the step of each, and try changes.
+
+    Args:
+        jobs: the jobs.
+        changes: what-ifs such as "jobs.bert.start=9 ms" or "link.leaf0/up.bandwidth=2x", beside those proposed.
+        build: reads the jobs again with overrides; needed for changes of keys.
 
     Raises:
         HybridDesError: as `simulate_jobs`.
+        UsageError: a change names no key, or has no valid value.
     """
+    given = jobs
     whole = [replace(one, scenario=one.scenario.model_copy(update={"record": "all"})) for one in jobs.jobs]
     jobs = replace(jobs, jobs=tuple(whole))
     groups = Grouping.of(jobs)
     traces = {one.name: Causes() for one in jobs.jobs}
     found = together(jobs, alone_runs(jobs, groups), groups, traces)
-    return ExplainedJobs(found, [_explained(found, one) for one in found.runs])
+    tried = [*asked(given, changes, build), *proposed(found, groups)]
+    return ExplainedJobs(found, [_explained(found, one) for one in found.runs], tried)
 
 
 def _explained(found: Neighbours, one: JobRun) -> ExplainedJob:

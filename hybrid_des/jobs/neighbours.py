@@ -7,7 +7,7 @@ if alone, and its replicas are folded as ever. All ranks of the others are simul
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, permutations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.engine.causes import Causes
 from hybrid_des.jobs.fabric_rows import OTHERS, FabricRows, Owned, Wait, owned
-from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.fabric import Fabric, placed
 from hybrid_des.network.symmetry import Connection, around, channels, links_of
 from hybrid_des.planning.layer_traffic import flows_of
 from hybrid_des.planning.planner import Parts, parts_of
@@ -277,11 +277,12 @@ class Grouping:
     groups: Sequence[Sequence[str]]
 
     @classmethod
-    def of(cls, jobs: Jobs) -> Grouping:
-        """Plan the jobs, and follow the routes of all that they send."""
+    def of(cls, jobs: Jobs, fabric: Fabric | None = None) -> Grouping:
+        """Plan the jobs, on their cluster or on another wiring, and follow the routes of all that they send."""
         first = jobs.jobs[0].scenario
-        fabric = fabric_of(first.model_copy(update={"cluster": jobs.cluster}))
-        planned = {one.name: parts_of(one.scenario) for one in jobs.jobs}
+        fabric = fabric or fabric_of(first.model_copy(update={"cluster": jobs.cluster}))
+        views = {one.name: placed(fabric, one.scenario.cluster.placement) for one in jobs.jobs}
+        planned = {one.name: parts_of(one.scenario, fabric=views[one.name]) for one in jobs.jobs}
         uses = {one.name: links_used(one.scenario, planned[one.name]) for one in jobs.jobs}
         flows = {f"{OTHERS} {number}": flow for number, flow in enumerate(jobs.background)}
         for name, flow in flows.items():
@@ -294,14 +295,16 @@ class Grouping:
         return [name] in self.groups
 
 
-def alone_runs(jobs: Jobs, groups: Grouping) -> dict[str, Run]:
-    """Each job by itself, on its GPUs of the shared cluster.
+def alone_runs(jobs: Jobs, groups: Grouping, names: Collection[str] | None = None) -> dict[str, Run]:
+    """Each job, or some, by itself, on its GPUs of the shared cluster.
 
     A job that shares links is served by the same model as together with the others, so that what differs is theirs; to
     one that does not, the priorities of jobs mean nothing.
     """
     found = {}
     for one in jobs.jobs:
+        if names is not None and one.name not in names:
+            continue
         cluster = one.scenario.cluster
         if groups.apart(one.name):
             cluster = cluster.urgent(one.priority)
@@ -339,7 +342,7 @@ def together(
         if len(beside.recorder.channels):
             assert beside.recorder.messages is not None
             traffic.append(owned(OTHERS, beside.recorder.channels, beside.recorder.messages.table()))
-    found = [JobRun(one, alone[one.name], runs[one.name]) for one in jobs.jobs]
+    found = [JobRun(one, alone.get(one.name, runs[one.name]), runs[one.name]) for one in jobs.jobs]
     named = [sorted({OTHERS if name in flows else name for name in group}) for group in groups.groups]
     return Neighbours(jobs, groups.fabric, found, named, tuple(notes), traffic, events=events)
 

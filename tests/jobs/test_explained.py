@@ -55,6 +55,7 @@ def test_a_job_apart_waits_for_nobody():
     found = explain_jobs(load_jobs(values))
     assert [one.path[OTHERS] for one in found.jobs] == [0, 0]
     assert "no message of another job is on its critical path" in found.report()
+    assert not found.tried
 
 
 @pytest.mark.parametrize("sharing", ["fifo", "fair"])
@@ -78,5 +79,31 @@ def test_the_command_explains_each_job(tmp_path, capsys):
     assert main(["explain", str(file), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["jobs"]["gpt"]["critical_path_s"][OTHERS] > 0
-    assert main(["explain", str(file), "--what-if", "links.bandwidth=2x"]) == 2
-    assert "--what-if and --out need a file with one job" in capsys.readouterr().err
+    assert main(["explain", str(file), "--what-if", "jobs.brt=none"]) == 2
+    assert '--what-if jobs.brt=none: unknown job "brt"; did you mean "bert"?' in capsys.readouterr().err
+    assert main(["explain", str(file), "--what-if", "jobs.gpt.batch=2x", "--out", str(tmp_path / "out")]) == 2
+    assert "the scenario has no value there to scale" in capsys.readouterr().err
+
+
+def test_what_ifs_of_jobs_are_simulated(tmp_path, capsys):
+    file = tmp_path / "two.yaml"
+    file.write_text(json.dumps(jobs("fair")))
+    asked = [
+        "jobs.bert=none",
+        "links.bandwidth=inf,links.latency=0x",
+        "jobs.bert.steps=3",
+        "jobs.gpt.workload.forward=2x",
+    ]
+    flags = [word for text in asked for word in ("--what-if", text)]
+    assert main(["explain", str(file), *flags, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    steps = {one["change"]: one["step_time_s"] for one in facts["what_if"]}
+    gpt, bert = facts["jobs"]["gpt"], facts["jobs"]["bert"]
+    assert steps["jobs.bert=none"] == steps["without bert"] == {"gpt": gpt["alone_step_time_s"]}
+    assert steps["without gpt"] == {"bert": bert["alone_step_time_s"]}
+    assert steps["links.bandwidth=inf,links.latency=0x"] == pytest.approx(
+        {"gpt": 0.15, "bert": 0.03}
+    )  # (m + p − 1) 30 ms
+    assert steps["jobs.gpt.workload.forward=2x"]["gpt"] > gpt["step_time_s"]
+    assert steps["gpt first"]["gpt"] == pytest.approx(gpt["alone_step_time_s"])
+    assert steps["leaf and nic links 2x"]["bert"] < bert["step_time_s"]

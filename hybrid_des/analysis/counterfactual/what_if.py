@@ -40,7 +40,7 @@ Factors = Mapping[str, Fraction | None]  # link → factor of its bandwidth; Non
 DIGITS = 30  # decimal places of a fraction
 _NEXT = re.compile(r",(?=\s*[A-Za-z_][\w./-]*=)")
 _FACTOR = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*[x×]\s*")
-_OWN = re.compile(r"(rank|kind|link)\.(.+)\.(time|bandwidth)|links\.(bandwidth|latency)")
+OF_NO_KEY = re.compile(r"(rank|kind|link)\.(.+)\.(time|bandwidth)|links\.(bandwidth|latency)")
 
 
 @dataclass(frozen=True)
@@ -266,14 +266,11 @@ def variant_of(text: str, base: Variant, build: Build) -> Variant:
     """
     label = f"--what-if {text}"
     overrides, own = [], []
-    for part in _NEXT.split(text):
-        key, equals, value = (one.strip() for one in part.partition("="))
-        if not equals or not key or not value:
-            raise UsageError(f"{label}: expected a key and a factor or value, such as cluster.nvlink.bandwidth=2x")
-        if match := _OWN.fullmatch(key):
+    for key, value in parts_in(text, label):
+        if match := OF_NO_KEY.fullmatch(key):
             own.append((match, value))
         else:
-            overrides.append(_override(key, value, base.scenario, label))
+            overrides.append(override_of(key, value, base.scenario, label))
     variant = base
     if overrides:
         try:
@@ -282,11 +279,24 @@ def variant_of(text: str, base: Variant, build: Build) -> Variant:
             raise UsageError(f"{label}: {error.problems[0].partition(': ')[2] or error}") from None
         variant = Variant(scenario, None, fabric_of(scenario) if own else None)
     for match, value in own:
-        variant = _with(variant, match, value, label)
+        variant = changed(variant, match, value, label)
     return variant
 
 
-def _override(key: str, value: str, scenario: Scenario, label: str) -> str:
+def parts_in(text: str, label: str) -> Iterator[tuple[str, str]]:
+    """The keys and values of a what-if.
+
+    Raises:
+        UsageError: one is missing.
+    """
+    for part in _NEXT.split(text):
+        key, equals, value = (one.strip() for one in part.partition("="))
+        if not equals or not key or not value:
+            raise UsageError(f"{label}: expected a key and a factor or value, such as cluster.nvlink.bandwidth=2x")
+        yield key, value
+
+
+def override_of(key: str, value: str, scenario: Scenario, label: str) -> str:
     """A part as an override of the scenario: a factor is applied; to change one entry, the whole list is replaced."""
     if (wrong := misnamed(key)) is not None:
         raise UsageError(f"{label}: {key}: {wrong}")
@@ -340,7 +350,7 @@ def _written(value: Any) -> str:
     return str(value)
 
 
-def _with(variant: Variant, match: re.Match[str], value: str, label: str) -> Variant:
+def changed(variant: Variant, match: re.Match[str], value: str, label: str) -> Variant:
     """A variant with a scaled class that is not a key of the scenario."""
     sort, name, what, all_of = match.groups()
     infinite = value == "inf" and "bandwidth" in (what, all_of)

@@ -3,7 +3,8 @@
 The step is simulated with the causes of everything recorded: critical paths, idle time by what went on meanwhile, and
 what-ifs, of which "first order" keeps the order of everything and "simulated" does not. A what-if is a key and a factor
 or value, such as cluster.infiniband.bandwidth=2x, schedule.kind=zb-h1, rank.3.time=0.9x, kind.B.time=0.5x,
-links.bandwidth=inf, links.latency=0x or link.node0/nic0/out.bandwidth=2x; commas join changes made together.
+links.bandwidth=inf, links.latency=0x or link.node0/nic0/out.bandwidth=2x; commas join changes made together. Of several
+jobs, it is jobs.NAME.KEY, or jobs.NAME=none to leave one out.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING
 from hybrid_des.cli.arguments import add_common, add_quiet_json, count, one_scenario
 from hybrid_des.cli.budget import within
 from hybrid_des.cli.output import say, show_result, status_line, terminal_width
-from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
     from hybrid_des.scenario import Scenario
@@ -65,12 +65,20 @@ def run(args: argparse.Namespace) -> int:
 def _jobs(args: argparse.Namespace, document: Document) -> int:
     """Explain each of several jobs on one cluster."""
     from hybrid_des.jobs.explained import explain_jobs
-    from hybrid_des.scenario.jobs import jobs_of
+    from hybrid_des.jobs.report import write
+    from hybrid_des.report.files import write_files
+    from hybrid_des.scenario import read_scenario
+    from hybrid_des.scenario.jobs import Jobs, jobs_of
 
-    if args.what_if or args.out is not None:
-        raise UsageError(f"{args.file}: --what-if and --out need a file with one job")
+    def build(overrides: Sequence[str]) -> Jobs:
+        return jobs_of(read_scenario(args.file, [*args.set, *overrides]))
+
     jobs = jobs_of(document)
     with status_line(args.quiet), within(args.budget, jobs.name):
-        found = explain_jobs(jobs)
+        found = explain_jobs(jobs, args.what_if, build)
     show_result(args, found.to_mapping, lambda: found.report(terminal_width()))
+    if args.out is not None:
+        write(found.neighbours, args.out)
+        write_files(args.out, {"explanation.json": found.to_mapping(), "explanation.txt": found.report() + "\n"})
+        say(f"wrote {args.out}")
     return 0
