@@ -106,13 +106,23 @@ class PipelineClasses:
 
 def least_step(scenario: Scenario, parts: Parts) -> int:
     """The least picoseconds of a step; with several steps and no barrier, on average; 0 if it is perturbed."""
-    if is_perturbed(scenario):
-        return 0
+    return bound_of(scenario, walks_of(scenario, parts))
+
+
+def walks_of(scenario: Scenario, parts: Parts) -> list[IdleWalk]:
+    """The walks that bound a step: of the fastest pipeline in every way, and of the slowest if they differ."""
     cheapest = CheapestTimes(parts.fabric, scenario.cluster.sharing)
     ways = PipelineClasses.of(scenario, cheapest)
     walks = [IdleWalk(scenario, parts, ways, cheapest)]
     if not ways.alike:
         walks.append(IdleWalk(scenario, parts, ways.slowest(), cheapest, alone=True))
+    return walks
+
+
+def bound_of(scenario: Scenario, walks: Sequence[IdleWalk]) -> int:
+    """The same as `least_step`, from walks that have not begun."""
+    if is_perturbed(scenario):
+        return 0
     if scenario.steps > 1 and not scenario.barrier:  # ranks may run ahead: only computation bounds them
         return max(busy(program) for walk in walks for program in walk.programs)
     return max(walk.end() for walk in walks)

@@ -15,19 +15,21 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import HybridDesError
 from hybrid_des.folding.times import CollectiveTimes
-from hybrid_des.plan_search.bound import least_step
+from hybrid_des.plan_search.bound import bound_of, walks_of
 from hybrid_des.plan_search.least_times import check_stages, first_bound
 from hybrid_des.plan_search.terms import Settings
 from hybrid_des.planning.planner import Parts, build_plan, parts_of
+from hybrid_des.planning.program import Block, Program
 from hybrid_des.planning.wiring import times_on, wired
 from hybrid_des.renewal.states import Steps
 from hybrid_des.renewal.summary import goodput_columns
-from hybrid_des.scenario import Cluster, Parallel, Scenario, scenario_of
+from hybrid_des.scenario import LABELS, Cluster, Parallel, Scenario, scenario_of
 from hybrid_des.simulation.memory import planned_peaks
 from hybrid_des.simulation.run import few_collections, run
 from hybrid_des.sweep.axes import Case
@@ -42,47 +44,42 @@ from hybrid_des.workload.stages import costs_of, costs_per_rank
 # With one pipeline rank many schedules coincide; with one replica neither sharding nor buckets have an effect.
 
 
-# sections that a simulation reads through its parts alone, and those that it does not read
-PLANNED = {*CostBasis._fields, "schedule", "gradients"} - {"cluster"}
-UNREAD = {"name", "description", "batch", "fold", "record", "on_oom", "tensor_traffic"}
+# sections that a simulation reads through its parts alone
+PLANNED = {*CostBasis._fields, "schedule", "gradients", "batch", "tensor_traffic"} - {"cluster"}
 
 
-def fingerprint(scenario: Scenario, parts: Parts) -> str:
-    """A hash that is equal for plans whose simulations are the same."""
-    return hashlib.sha256("\n".join(map(repr, _read(scenario, parts))).encode()).hexdigest()
+def fingerprint(scenario: Scenario, parts: Parts, programs: Sequence[Program]) -> str:
+    """A hash that is equal for plans whose simulations are the same: equal programs in equal surroundings."""
+    read = (*_surroundings(scenario, parts), *_programs(programs))
+    return hashlib.sha256("\n".join(map(repr, read)).encode()).hexdigest()
 
 
-def _read(scenario: Scenario, parts: Parts) -> Iterator[object]:
-    """Everything that a simulation reads."""
-    layout, lowering, plan = scenario.parallel.layout, parts.lowering, parts.plan
-    yield [(name, section) for name, section in scenario if name not in PLANNED | UNREAD]
-    yield (
-        layout.strides,
-        layout.sizes,
-        scenario.schedule.microbatch_size,
-        scenario.workload and scenario.workload.durations,
-    )
+def _programs(programs: Sequence[Program]) -> Iterator[object]:
+    """The calls of every stream, with the number of the block of each, and all blocks."""
+    numbers: dict[Block, int] = {}
+    texts: dict[str, int] = {}
+    for stream, calls in (item for program in programs for item in program.streams.items()):
+        for block in {call.block: None for call in calls if call.block not in numbers}:
+            numbers[block] = texts.setdefault(repr(block), len(texts))
+        yield stream, [(numbers[call.block], call.number, *chain(*call.ops)) for call in calls]
+    yield list(texts)
+
+
+def _surroundings(scenario: Scenario, parts: Parts) -> Iterator[object]:
+    """Everything else that a simulation reads."""
+    layout, gradients, traffic = scenario.parallel.layout, scenario.gradients, parts.traffic
+    yield [(name, section) for name, section in scenario if name not in PLANNED | LABELS]
+    yield layout.strides, layout.sizes, scenario.schedule.microbatch_size, parts.costs, parts.slowdown
     yield scenario.efficiency and (scenario.efficiency.network, scenario.efficiency.adapters)
-    yield (
-        plan.paths,
-        plan.path_of,
-        plan.fused_time,
-        plan.programs,
-        parts.costs,
-        lowering.blocking,
-        sorted(lowering.axes),
-    )
-    if lowering.fsdp is not None:
-        yield scenario.sharding, lowering.fsdp.ahead, lowering.fsdp.beside, lowering.fsdp.slowing
-    if parts.reductions.processes or lowering.fsdp is not None:
-        yield (
-            scenario.gradients.codec,
-            scenario.gradients.options,
-            scenario.parallel.expert,
-            scenario.parallel.of_expert,
-        )
+    yield parts.meeting, parts.replayed, sorted(traffic.messages), sorted(traffic.streams)
+    if parts.durations is not None:
+        yield scenario.workload
+    if scenario.numerics is not None or gradients.every > 1:
+        yield gradients
+    if parts.reductions.processes or parts.meeting is not None:
+        yield gradients.codec, gradients.options, scenario.parallel.expert, scenario.parallel.of_expert
     if parts.reductions.processes:
-        yield parts.reductions.algorithm, lowering.overlap, lowering.sharded, lowering.ahead
+        yield parts.reductions.algorithm
         for processes, group in parts.reductions.processes:
             yield processes.stage, processes.part, tuple(processes.ranks), group.buckets
 
@@ -152,8 +149,9 @@ def _bound_order(settings: Settings, case: Case, scenario: Scenario) -> Evaluati
     if found.reason:
         return found
     parts = parts_of(scenario, plan, times.fabric, ranks=ranks, times=times)
-    cost = settings.objective.cost(scenario, to_seconds(least_step(scenario, parts)))
-    return replace(found, least=cost, twin=fingerprint(scenario, parts))
+    walks = walks_of(scenario, parts)
+    twin = fingerprint(scenario, parts, walks[0].programs)
+    return replace(found, least=settings.objective.cost(scenario, to_seconds(bound_of(scenario, walks))), twin=twin)
 
 
 def _simulate(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:

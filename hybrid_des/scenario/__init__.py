@@ -6,7 +6,7 @@ From a file, with overrides from the command line:
     scenario.workload.forward       # Fraction(1, 20), in seconds
 """
 
-from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.definition import LABELS, Scenario
 from hybrid_des.scenario.export import json_schema, to_mapping
 from hybrid_des.scenario.loading import (
     Source,
@@ -23,7 +23,7 @@ from hybrid_des.scenario.sections.cluster import Cluster, GpuKind, InfiniBand
 from hybrid_des.scenario.sections.training import Gradients, Memory, Numerics, Parallel, Schedule, Workload
 
 __all__ = [
-    "Cluster", "GpuKind", "Gradients", "InfiniBand", "Memory", "Numerics", "Parallel", "Scenario", "Schedule",
-    "Source", "Workload", "document_of", "fewest", "given_values", "json_schema", "load", "misnamed", "read_scenario",
-    "scenario_from", "scenario_of", "to_mapping",
+    "LABELS", "Cluster", "GpuKind", "Gradients", "InfiniBand", "Memory", "Numerics", "Parallel", "Scenario",
+    "Schedule", "Source", "Workload", "document_of", "fewest", "given_values", "json_schema", "load", "misnamed",
+    "read_scenario", "scenario_from", "scenario_of", "to_mapping",
 ]  # fmt: skip

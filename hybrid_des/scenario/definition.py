@@ -53,6 +53,9 @@ MODELLED = {  # keys that are read with `model` only, and their defaults
 }  # fmt: skip
 
 
+LABEL = object()  # marks sections that describe a run or say what is kept of it, and change nothing that it simulates
+
+
 class Scenario(Section):
     """A training step to simulate: machine, layout, schedule, costs."""
 
@@ -60,11 +63,11 @@ class Scenario(Section):
     """Components that run slower or faster than usual, permanently or for an interval of simulated time."""
     jitter: AllJitter = ()
     """Random durations of ops; a mapping, or a list of mappings whose factors are multiplied."""
-    version: Annotated[int, whole(1, 1)] = 1
+    version: Annotated[int, whole(1, 1), LABEL] = 1
     """Version of this format."""
-    name: Text = "scenario"
+    name: Annotated[Text, LABEL] = "scenario"
     """Name in reports and output. Default: the file's stem."""
-    description: Text = ""
+    description: Annotated[Text, LABEL] = ""
     """What it shows."""
     cluster: Cluster
     parallel: Parallel = Field(default_factory=Parallel)
@@ -103,11 +106,11 @@ class Scenario(Section):
     """Whether all ranks start a step together."""
     seed: Annotated[int, whole(0, 2**63 - 1)] = 0
     """Seed of all random numbers."""
-    on_oom: Annotated[Literal["warn", "error"], choice("warn", "error")] = "warn"
+    on_oom: Annotated[Literal["warn", "error"], choice("warn", "error"), LABEL] = "warn"
     """What happens when a GPU runs out of memory."""
-    fold: Fold = "auto"
+    fold: Annotated[Fold, LABEL] = "auto"
     """Replicas that do the same are simulated once; auto: as few as is exact, in runs of many GPUs; or how many."""
-    record: Annotated[Literal["all", "compute", "none"], choice("all", "compute", "none")] = "all"
+    record: Annotated[Literal["all", "compute", "none"], choice("all", "compute", "none"), LABEL] = "all"
     """What the timeline records; compute: no rows for messages; none: summary only."""
 
     @property
@@ -152,6 +155,9 @@ class Scenario(Section):
         if problems:
             raise Problems(problems)
         return self
+
+
+LABELS = frozenset(name for name, field in Scenario.model_fields.items() if LABEL in field.metadata)
 
 
 def _ranks_fit(scenario: Scenario) -> Iterator[Problem]:

@@ -125,6 +125,30 @@ def test_plans_that_are_the_same_take_the_same_time():
         assert one.least == other.least
 
 
+STREAMS = {
+    "model": spaces.WITH_EXPERTS, "parallel": {"pipeline": 2, "data": 4, "expert": 2}, "experts": {"streams": True},
+    "schedule": {"kind": "dualpipe-v", "chunks": 2, "microbatch_size": 1},
+}  # fmt: skip
+BUCKETS = {
+    "schedule": {"kind": "1f1b", "microbatch_size": 1},
+    "gradients": {"codec": "bf16", "overlap": True, "bucket": "200 kB", "bucket_rule": "ddp"},
+}
+
+
+@pytest.mark.parametrize(
+    ("sections", "axes"),
+    [
+        (STREAMS, [{"experts.delay_weight": [False, True]}, {"experts.multiprocessors": [2, 4]}]),
+        (BUCKETS, [{"efficiency.slowed": [0, 0.25, 0.5]}]),
+    ],
+)
+def test_plans_of_different_times_are_not_the_same(sections, axes):
+    values = spaces.of_model(recompute="none", sharding="none", **sections)
+    settings = spaces.settings(values, axes=axes)
+    found = [[evaluate(settings, step, plan) for step in ("weigh", "simulate")] for plan in plans_in(settings)]
+    assert len({order.twin for order, _ in found}) == len({whole.least for _, whole in found}) == len(found) > 2
+
+
 def test_the_default_plans_use_all_gpus_at_one_batch():
     values = spaces.of_model(8, gradients={"codec": "bf16", "overlap": True})
     settings = spaces.settings(values, axes=["parallel", "schedule.kind"])

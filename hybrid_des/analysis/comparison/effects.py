@@ -16,14 +16,14 @@ from hybrid_des.errors import HybridDesError, ScenarioError
 from hybrid_des.network.fabric import Fabric, Route
 from hybrid_des.planning.program import Call, Program
 from hybrid_des.planning.wiring import fabric_of
-from hybrid_des.scenario import Scenario, given_values, scenario_from
+from hybrid_des.scenario import LABELS, Scenario, given_values, scenario_from
 from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.speeds import DurationOverride
 
 Pair = tuple[str, Variant, Variant]  # a class, A with it from B, B with it from A
 FINE = ("cluster", "workload", "efficiency")  # exchanged by rank and kind of link where only times differ
 NO_VALUE = object()
-IGNORED = ("name", "description", "record", "seed", "on_oom", "version", "steps")
+COUNTED = {"seed", "steps"}  # how often and with which random numbers a step is repeated
 
 
 class Effect(NamedTuple):
@@ -83,7 +83,7 @@ def _keys(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
     return [
         key
         for key in Scenario.model_fields
-        if key not in IGNORED and mine.get(key, NO_VALUE) != theirs.get(key, NO_VALUE)
+        if key not in LABELS | COUNTED and mine.get(key, NO_VALUE) != theirs.get(key, NO_VALUE)
     ]
 
 

@@ -34,7 +34,7 @@ from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.op import Action
 from hybrid_des.planning.program import Call, Program, Send
-from hybrid_des.scenario import Scenario
+from hybrid_des.scenario import LABELS, Scenario
 from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES
 from hybrid_des.scenario.sections.perturbations import Slow
 from hybrid_des.simulation.memory import worst_peak
@@ -328,8 +328,8 @@ def _for_good(one: Slow) -> bool:
 
 def only_times_differ(one: Scenario, other: Scenario) -> bool:
     """Whether two scenarios differ only in durations, bandwidths and latencies."""
-    ignored = {"cluster", "workload", "efficiency", "name", "description", "record"}
-    same = all(getattr(one, key) == getattr(other, key) for key in type(one).model_fields if key not in ignored)
+    ignored = LABELS | {"cluster", "workload", "efficiency"}
+    same = all(getattr(one, key) == getattr(other, key) for key in type(one).model_fields.keys() - ignored)
     wiring = all(getattr(one.cluster, key) == getattr(other.cluster, key) for key in ("sharing", "topology", "gpus"))
     if one.workload is None or other.workload is None:
         return same and wiring and one.workload is other.workload
