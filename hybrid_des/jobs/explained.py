@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -115,13 +116,14 @@ def explain_jobs(jobs: Jobs, changes: Sequence[str] = (), build: Build | None = 
         HybridDesError: as `simulate_jobs`.
         UsageError: a change names no key, or has no valid value.
     """
-    given = jobs
+    given, began = jobs, time.perf_counter()
     whole = [replace(one, scenario=one.scenario.model_copy(update={"record": "all"})) for one in jobs.jobs]
     jobs = replace(jobs, jobs=tuple(whole))
     groups = Grouping.of(jobs)
     traces = {one.name: Causes() for one in jobs.jobs}
     found = together(jobs, alone_runs(jobs, groups), groups, traces)
     tried = [*asked(given, changes, build), *proposed(found, groups)]
+    found = replace(found, wall_s=time.perf_counter() - began)
     return ExplainedJobs(found, [_explained(found, one) for one in found.runs], tried)
 
 

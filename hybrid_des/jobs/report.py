@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -172,16 +171,8 @@ def write(found: Neighbours, folder: str | Path) -> dict[Path, Written]:
 
 def page(found: Neighbours) -> str:
     """A page of all jobs on one time axis, with who waits for whom and the use of links by job."""
-    shown = []
-    for number, one in enumerate(found.runs):
-        more = "" if number else _tables(found)
-        shown.append(Shown(Findings(_at_its_start(one)), name=one.job.name, more=more))
-    return page_of(shown)
-
-
-def _tables(found: Neighbours) -> str:
-    text = html.escape(render(found))
-    return f"<div><h2>{html.escape(found.jobs.name)}</h2><pre>{text}</pre></div>"
+    shown = [Shown(Findings(_at_its_start(one)), name=one.job.name) for one in found.runs]
+    return page_of(shown, title=found.jobs.name, lead=render(found))
 
 
 def _at_its_start(one: JobRun) -> Any:

@@ -25,7 +25,15 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--dis
          "--disable-component-update", "--window-size=1400,1000", "--virtual-time-budget=10000",
          "--enable-logging=stderr", "--dump-dom")  # fmt: skip
 PROBE = Path(__file__).with_name("probe.html").read_text(encoding="utf-8")
-LANES = "report({ painted: Number(document.body.dataset.lanes), lanes: runs.flatMap((run) => run.lanes).length });"
+LANES = """
+  let used = 0;                        // a thousand messages that take three tenths of the view, as they are drawn
+  const every = (view[1] - view[0]) / 1000, rows = [...Array(1000).keys()];
+  const bars = { start: rows.map((i) => view[0] + i * every), length: rows.map(() => 0.3 * every),
+                 kind: rows.map(() => 0) };
+  const pen = { fillRect: (x, y, wide, high) => { used += wide * high; } };
+  drawUse(pen, { run: { bars, kinds: [{ colours: ["#000000"] }] }, y: 0, height: 25 }, rows);
+  report({ painted: Number(document.body.dataset.lanes), lanes: runs.flatMap((run) => run.lanes).length,
+           used: used / 24 / (width - LEFT) });"""
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs chromium")
 
@@ -48,6 +56,7 @@ def look(page, folder, probe, address=""):
 def test_every_lane_is_painted_without_an_error(name, tmp_path):
     found = look(page_of([Shown(RESULTS[name]())]), tmp_path, LANES)
     assert found["painted"] == found["lanes"] > 0
+    assert found["used"] == pytest.approx(0.3, rel=0.01)
 
 
 def test_a_click_on_an_op_shows_its_numbers(tmp_path):

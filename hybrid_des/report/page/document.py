@@ -60,16 +60,20 @@ class Shown(NamedTuple):
     more: str = ""
 
 
-def page_of(runs: Sequence[Shown]) -> str:
+def page_of(runs: Sequence[Shown], title: str = "", lead: str = "") -> str:
     """The page of one run, or of several on one time axis, as HTML.
 
     Args:
         runs: the runs to show; by default, with the reasons that follow from the timeline alone.
+        title: of the page; by default, the names of the runs.
+        lead: text of all runs, before them.
     """
     known = [run.reasons or reasons_of(run.findings.run.timeline) for run in runs]
     drawn = [run_data(run._replace(reasons=reasons)) for run, reasons in zip(runs, known, strict=True)]
-    title = " against ".join(about["name"] for about, _ in drawn)
-    body = "\n".join(_section(run, reasons, len(runs) > 1) for run, reasons in zip(runs, known, strict=True))
+    title = title or " against ".join(about["name"] for about, _ in drawn)
+    body = f"<pre>{html.escape(lead)}</pre>" * bool(lead) + "\n".join(
+        _section(run, reasons, len(runs) > 1) for run, reasons in zip(runs, known, strict=True)
+    )
     return fill(FOLDER / "page.html", drawn, TITLE=html.escape(title), BODY=body)
 
 
@@ -122,14 +126,16 @@ def _about(run: Shown, reasons: Reasons, tables: Tables, heads: dict[str, Any]) 
 def _section(run: Shown, reasons: Reasons, several: bool) -> str:
     """Headline, verdict, tables and report of one run."""
     content = content_of(run.findings)
-    title = html.escape(f"{run.name}: {content.description or content.name}" if several else content.description)
-    cards = "".join(_card(fact) for fact in content.headline)
+    about = content.description or (content.name if content.name != run.name else "")
+    title = html.escape(": ".join(filter(None, (run.name, about))) if several else content.description)
+    heading, cards = "h2" if several else "p", "".join(_card(fact) for fact in content.headline)
     alarm = f'<p class="alarm">{html.escape(content.alarm)}</p>' if content.alarm else ""
     verdict = f"<pre>{html.escape(chr(10).join(reasons.verdict))}</pre>" if reasons.verdict else ""
     tables = "".join(_table(name, frame) for name, frame in reasons.tables)
     report = html.escape(render(run.findings, width=WIDTH))
     return (
-        f'<section class="run"><p>{title}</p>{alarm}<p class="setup">{html.escape(content.setup[0])}</p>'
+        f'<section class="run"><{heading}>{title}</{heading}>{alarm}'
+        f'<p class="setup">{html.escape(content.setup[0])}</p>'
         f'<div class="cards">{cards}</div><div class="why">{verdict}{run.more}</div>{tables}'
         f"<details><summary>report</summary><pre>{report}</pre></details></section>"
     )

@@ -3,7 +3,7 @@
 // `show` takes the data that document.py packs; page.html, live.html and schedules.html fill it in.
 const $ = (id) => document.getElementById(id);
 const STRIP = 0.24, NAMED = 8, JOINED = 3;            // the share of a lane for collectives; curves with a name; pixels of a stop of the critical path that is joined to others
-const GHOST = 10, GAP = 18;                            // pixels for the ops of the run before; between columns
+const GHOST = 10, GAP = 18, BIN = 4;                   // pixels for the ops of the run before; between columns; of a bin of crowded messages
 const look_of = { left: 150, memory: 110, columns: () => 1, unit: null };   // pixels for names, of a memory curve; columns for a width; [bytes, name] of memory
 const NOTHING = "Click a bar for its numbers.";
 const ruler = $("ruler"), chart = $("chart");
@@ -233,7 +233,9 @@ function drawLane(pen, lane) {
     pen.globalAlpha = 1; colour = "";
   }
   const high = (tall - strip) / Math.min(lane.rows, 3), seen = {}, edge = tall >= 12;
-  for (const i of inView(b, lane.bars, lane.long, ...view)) {
+  const rows = [...inView(b, lane.bars, lane.long, ...view)];
+  if (lane.group === "link" && rows.length > (width - LEFT) / BIN && !query && lit === null) { drawUse(pen, lane, rows); return rows.length; }
+  for (const i of rows) {
     const x = Math.max(xOf(b.start[i]), LEFT), wide = Math.min(xOf(b.start[i] + b.length[i]), width) - x;
     const kind = kindOf(run, i), place = kind.place;
     count++;
@@ -257,11 +259,31 @@ function drawLane(pen, lane) {
   pen.globalAlpha = 1;
   return count;
 }
+function drawUse(pen, lane, rows) {                   // of messages too narrow to be told apart: the share of each bin that they take, by kind
+  const { run, y, height: tall } = lane, b = run.bars, count = Math.ceil((width - LEFT) / BIN), shares = new Map(), sums = new Float64Array(count);
+  for (const i of rows) {
+    const from = Math.max(xOf(b.start[i]), LEFT) - LEFT, to = Math.min(xOf(b.start[i] + b.length[i]), width) - LEFT;
+    if (!shares.has(b.kind[i])) shares.set(b.kind[i], new Float64Array(count));
+    for (let bin = Math.floor(from / BIN); bin * BIN < to; bin++) {
+      const share = (Math.min(to, (bin + 1) * BIN) - Math.max(from, bin * BIN)) / BIN;
+      shares.get(b.kind[i])[bin] += share; sums[bin] += share;
+    }
+  }
+  const base = new Float64Array(count).fill(y + tall - 1);
+  for (const [kind, all] of shares) {
+    pen.fillStyle = run.kinds[kind].colours[0];
+    for (let bin = 0; bin < count; bin++) {           // messages side by side share the link
+      const high = (tall - 1) * all[bin] / Math.max(sums[bin], 1), x = LEFT + bin * BIN;
+      if (high) pen.fillRect(x, base[bin] -= high, Math.min(BIN, width - x), high);
+    }
+  }
+}
 const bright = (hex) => parseInt(hex.slice(1, 3), 16) * 0.3 + parseInt(hex.slice(3, 5), 16) * 0.59 + parseInt(hex.slice(5, 7), 16) * 0.11 > 140;
 function drawMemory(pen, lane) {
   const { run, y } = lane, m = run.memory, most = m.bytes.reduce((a, b) => Math.max(a, b), 1);
   const limit = run.gpuMemory, top = limit < 2.5 * most ? Math.max(limit, most) : most, up = (v) => y + MEMORY - 4 - (MEMORY - 18) * v / top;
   pen.fillStyle = ink.dim; pen.fillText(LEFT < 80 ? "memory" : "memory held", 0, y + 12); pen.fillText(bytes(top), 0, up(top) + 12 + 6);
+  pen.fillStyle = ink.line; pen.fillRect(LEFT, up(0), width - LEFT, 1); pen.fillStyle = ink.dim; if (MEMORY >= 60) pen.fillText("0", 0, up(0) - 2);
   if (limit < 2.5 * most) { pen.strokeStyle = ink.mark; pen.setLineDash([6, 4]); pen.beginPath(); pen.moveTo(LEFT, up(limit)); pen.lineTo(width, up(limit)); pen.stroke(); pen.setLineDash([]); pen.fillText(`GPU ${bytes(limit)}`, LEFT + 4, up(limit) + 8); }
   const count = m.rows ? m.lane[m.rows - 1] + 1 : 0, colourOf = (number) => `hsl(${Math.round(280 * number / Math.max(count, 1))} 65% 50%)`;
   nameCurves(pen, run, y + 6, colourOf);
