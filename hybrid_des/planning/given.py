@@ -20,7 +20,16 @@ from hybrid_des.engine.recorder import BEFORE
 from hybrid_des.errors import UsageError
 from hybrid_des.folding.times import SIXTEEN_BITS, CollectiveTimes
 from hybrid_des.interchange.profiles.chakra import read_chakra
-from hybrid_des.interchange.profiles.graph import COLLECTIVE, COMPUTATION, EVERYBODY, RECEIVE, SEND, Node, RankTrace
+from hybrid_des.interchange.profiles.graph import (
+    COLLECTIVE,
+    COMPUTATION,
+    EVERYBODY,
+    EXCHANGE,
+    RECEIVE,
+    SEND,
+    Node,
+    RankTrace,
+)
 from hybrid_des.interchange.profiles.recognition import CHAKRA, WHAT, recognized
 from hybrid_des.interchange.profiles.tags import Tags, nodes_of
 from hybrid_des.network.mailbox import Message
@@ -57,8 +66,9 @@ GIVEN = "given"  # the key of groups of traces
 ALGORITHMS = {  # what a collective of a trace is simulated as; a broadcast moves what the gather of a buffer moves
     "all-gather": "ring-all-gather", "broadcast": "ring-all-gather", "reduce-scatter": "ring-reduce-scatter",
     "reduce": "ring-reduce-scatter", "scatter": "ring-reduce-scatter", "gather": "ring-all-gather",
-    "all-to-all": "all-to-all",
+    "all-to-all": "all-to-all", EXCHANGE: "ring-all-gather",
 }  # fmt: skip
+GATHERS = ("all-gather", "gather", EXCHANGE)  # each member's input is a part of what moves
 PURPOSE_OF = {"all-gather": PARAMETERS, "broadcast": PARAMETERS, "gather": PARAMETERS, "all-to-all": EXPERT}
 TABLE_OF = {PARAMETERS: "gathers"}
 
@@ -176,7 +186,7 @@ class GivenTraces:
         codec = SIXTEEN_BITS if PURPOSE_OF.get(node.does) else self.scenario.gradients.codec
         elements = node.place.get("elements")
         if elements is None:
-            parts = max(map(len, self._members(node.group))) if node.does in ("all-gather", "gather") else 1
+            parts = max(map(len, self._members(node.group))) if node.does in GATHERS else 1
             elements = -(-node.size * parts // int(codecs.find(codec).build().bytes_per_element))
         name = ALGORITHMS.get(node.does, self.scenario.gradients.algorithm)
         name = "ring" if name == collectives.AUTO else name
@@ -213,12 +223,16 @@ class GivenTraces:
         return found
 
     def _members(self, group: str) -> list[Sequence[int]]:
-        """The ranks of a group; that of a single trace is the group of all replicas."""
+        """The ranks of a group; of a single trace, it and its likes among all ranks."""
         layout = self.scenario.parallel.layout
-        if len(self.traces) == 1 or group == EVERYBODY:
-            return [range(layout.ranks)]
         named = next((trace.groups[group] for trace in self.traces if group in trace.groups), ())
-        return [tuple(rank for rank in named if rank < layout.ranks)]
+        if group == EVERYBODY or not named:
+            return [range(layout.ranks)]
+        if len(self.traces) > 1:
+            return [tuple(rank for rank in named if rank < layout.ranks)]
+        step, size = max(1, named[1] - named[0]) if len(named) > 1 else 1, len(named)
+        firsts = [rank for rank in range(layout.ranks) if rank // step % size == 0]
+        return [range(first, min(first + step * size, layout.ranks), step) for first in firsts]
 
 
 def traces_at(target: Path) -> list[RankTrace]:

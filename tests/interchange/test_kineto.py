@@ -12,8 +12,8 @@ from hybrid_des import load, simulate
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.profiles import kineto_ranks
 from hybrid_des.interchange.profiles.importing import import_profile
-from hybrid_des.interchange.profiles.kineto import read_kineto
 from hybrid_des.interchange.profiles.kineto_ranks import KinetoRanks
+from hybrid_des.interchange.profiles.kineto_reader import read_kineto
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.report.files import write_files
 from hybrid_des.report.files.kineto import write_kineto

@@ -38,8 +38,11 @@ def event_dumps(scenario: Scenario, folder: Path, changes: Any = None) -> Path:
 class Kineto:
     """A profiler's trace of one rank, as its events are added; times in µs."""
 
-    def __init__(self, rank: int = 0, world: int = 1) -> None:
-        self.about = {"schemaVersion": 1, "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world}}
+    def __init__(self, rank: int = 0, world: int | None = 1) -> None:
+        self.about: dict[str, Any] = {"schemaVersion": 1}
+        if world is not None:
+            self.about["distributedInfo"] = {"backend": "nccl", "rank": rank, "world_size": world}
+        self.after: dict[str, Any] = {}  # what stands behind the events
         self.events: list[dict[str, Any]] = []
 
     def note(self, name: str, start: float, end: float, thread: int = 1) -> None:
@@ -71,10 +74,22 @@ class Kineto:
         name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
         self.kernel(name, start, took, 20, launched=launched, **nccl)
 
+    def collective(
+        self, does: str, start: float, end: float, ranks: list[int], elements: int = 1000, *, stream: int = 20,
+        **args: Any,
+    ) -> None:  # fmt: skip
+        """A kernel of NCCL with the arguments that PyTorch gives it since 2.3."""
+        nccl = {
+            "Collective name": does, "In msg nelems": elements, "Out msg nelems": elements, "dtype": "BFloat16",
+            "Group size": len(ranks), "Process Group Name": "1", "Process Group Ranks": str(ranks),
+        }  # fmt: skip
+        self.kernel("ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)", start, end - start, stream,
+                    **{**nccl, **args})  # fmt: skip
+
     def write(self, path: Path, shift: float = 0) -> Path:
         """The file, its times later by `shift`; packed if its name says so."""
         events = [{**event, "ts": event["ts"] + shift} for event in self.events]
-        text = json.dumps({**self.about, "traceEvents": events}).encode()
+        text = json.dumps({**self.about, "traceEvents": events, **self.after}).encode()
         path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
         return path
 

@@ -24,6 +24,7 @@ from hybrid_des.interchange.profiles.graph import (
     COMPUTATION,
     COMPUTE,
     EVERYBODY,
+    EXCHANGE,
     RECEIVE,
     SEND,
     Node,
@@ -43,7 +44,10 @@ COLLECTIVES = {
     0: "all-reduce", 1: "reduce", 2: "all-gather", 3: "gather", 4: "scatter", 5: "broadcast", 6: "all-to-all",
     7: "reduce-scatter", 8: "reduce-scatter", 9: "barrier",
 }  # fmt: skip
-NUMBERS = {"all-reduce": 0, "all-gather": 2, "broadcast": 5, "all-to-all": 6, "reduce-scatter": 7, "barrier": 9}
+NUMBERS = {
+    "all-reduce": 0, "reduce": 1, "all-gather": 2, "gather": 3, "scatter": 4, "broadcast": 5, "all-to-all": 6,
+    EXCHANGE: 6, "reduce-scatter": 7, "barrier": 9,
+}  # fmt: skip
 WORDS = {  # in names of kernels, where a trace does not give the type
     "AllReduce": "all-reduce", "AllGather": "all-gather", "ReduceScatter": "reduce-scatter", "Broadcast": "broadcast",
     "AllToAll": "all-to-all", "SendRecv": "all-to-all",
@@ -182,6 +186,8 @@ def _stream(known: Mapping[str, Any], host: bool) -> str:
 
 
 def _does(known: Mapping[str, Any], name: str) -> str:
+    if known.get("does") == EXCHANGE:  # ours: the schema has no such type
+        return EXCHANGE
     number = known.get("comm_type")
     if isinstance(number, int) and number in COLLECTIVES:
         return COLLECTIVES[number]
@@ -221,6 +227,8 @@ def _message(node: Node, groups: Mapping[str, tuple[int, ...]]) -> bytes:
         facts |= {end: node.peer, "comm_tag": node.tag, "comm_size": node.size}
     elif node.kind == COLLECTIVE:
         facts |= {"comm_type": NUMBERS[node.does], "comm_size": node.size}
+        if node.does == EXCHANGE:
+            facts["does"] = EXCHANGE
         if members := groups.get(node.group, ()):
             facts |= {"pg_name": node.group, "involved_ranks": list(members)}
     values = [wire.write_field(10, _encoded(name, value)) for name, value in {**facts, **node.place}.items()]

@@ -14,6 +14,7 @@ from typing import Any
 from hybrid_des.errors import UsageError
 
 COMPUTATION, SEND, RECEIVE, COLLECTIVE = "computation", "send", "receive", "collective"
+EXCHANGE = "send-receive"  # what a kernel of sends and receives does
 COMPUTE = "compute"  # the stream whose ops are shown
 EVERYBODY = ""  # the group of all ranks
 MOST_NAMED = 5  # ids in a message

@@ -182,6 +182,11 @@ class Imported:
             slope = self.facts.get("memory_per_microbatch_gib")
             more = "" if slope is None else f"; {slope:.1f} per micro-batch in flight"
             yield "memory", f"{held} GiB reserved{more}"
+        if "communication_s" in self.facts:
+            whole, exposed = (
+                format_seconds(self.facts[name]) for name in ("communication_s", "exposed_communication_s")
+            )
+            yield "collectives", f"{whole} per rank, {exposed} of it with no computation beside"
         if self.facts.get("skipped_steps"):
             yield "left out", f"steps {', '.join(map(str, self.facts['skipped_steps']))}: memory was still growing"
 

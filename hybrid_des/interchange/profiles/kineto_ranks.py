@@ -1,50 +1,49 @@
-"""Profiler traces of the ranks of a job, made into execution traces: steps, collectives of all ranks, clocks, edges.
+"""Profiler traces of the ranks of a job, made into execution traces: steps, collectives of all ranks, edges.
 
-A collective is matched over ranks by its number in its group, else as the n-th of its kind there in a step. Transfer is
-its latest end less its latest start, a rank's wait the latest start less its own. Of one rank alone, a kernel's time is
-both. Edges between streams come from the waits that the profiler recorded; where it recorded none, something that
-starts within 60 µs of an end on another stream is taken to wait for it.
+Of one rank alone, a collective's time holds its transfer and its wait. One with a single member among several traces
+stays a kernel that takes its recorded time. Edges between streams come from the waits that the profiler recorded; where
+it recorded none, something that starts within 60 µs of an end on another stream is taken to wait for it.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hybrid_des.errors import UsageError
-from hybrid_des.interchange.profiles.graph import COLLECTIVE, COMPUTATION, COMPUTE, EVERYBODY, RankTrace
-from hybrid_des.interchange.profiles.kineto import NONE, Communication, KinetoTrace, read_kineto
+from hybrid_des.interchange.profiles.graph import COLLECTIVE, COMPUTATION, COMPUTE, EXCHANGE, RankTrace
+from hybrid_des.interchange.profiles.kineto import NONE, KinetoTrace, Numbers
+from hybrid_des.interchange.profiles.kineto_collectives import (
+    UNNAMED,
+    Collectives,
+    Key,
+    clock_offsets,
+    collectives_of,
+    spreads,
+    transfer_of,
+)
+from hybrid_des.interchange.profiles.kineto_communication import UNKNOWN
+from hybrid_des.interchange.profiles.kineto_reader import read_kineto
 from hybrid_des.interchange.profiles.recorded import Span, rank_trace
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SENDS = "send-receive"  # messages of a pipeline, whose other ends a kernel does not name
 NEAR = 60_000  # nanoseconds: launches of kernels take some microseconds
 NANOSECOND = 1000  # picoseconds
 LONGEST_S = 10**5
 SECOND = 10**9  # nanoseconds
-TOGETHER = 10**7  # nanoseconds: no collective lets its members end so far apart
 MOST_NODES = 200_000  # of a rank, beyond which kernels of an op are joined
-ALL_TO_ALL = re.compile(r"all_?to_?all", re.IGNORECASE)
 KINDS = (("B", re.compile("backward", re.IGNORECASE)), ("F", re.compile("forward", re.IGNORECASE)))
-Key = tuple[int, str, str, int]  # step, group, what it does, number
-
-
-class Member(NamedTuple):
-    """One rank's part in a collective; times are nanoseconds."""
-
-    rank: int
-    start: int
-    end: int
-    communication: Communication
 
 
 @dataclass(frozen=True)
@@ -54,11 +53,14 @@ class KinetoRanks:
     Attributes:
         traces: by rank.
         world: number of ranks of the job, as far as it is known.
+        offsets: nanoseconds to add to the times of each rank, for one clock; of them, `corrections` are not those that
+            the traces say.
     """
 
     traces: Sequence[KinetoTrace]
     world: int
     offsets: list[int] = field(default_factory=list)
+    corrections: list[int] = field(default_factory=list)
 
     @classmethod
     def read(cls, files: Sequence[Path], progress: Callable[[int, int], None] | None = None) -> KinetoRanks:
@@ -70,12 +72,13 @@ class KinetoRanks:
         traces = sorted((read_kineto(path, turn, progress) for turn, path in enumerate(files)), key=lambda t: t.rank)
         for before, after in pairwise(traces):
             if before.rank == after.rank:
-                raise UsageError(f"{after.path}: a second trace of rank {after.rank}, beside {before.path.name}")
-        found = cls(traces, max([len(traces), *(one.world for one in traces)]))
+                other = before.path.name if before.path.parent == after.path.parent else before.path
+                raise UsageError(f"{after.path}: a second trace of rank {after.rank}, beside {other}")
+        found = cls(traces, max(len(traces), *map(_world, traces)))
         if not found.steps:
             first, second = _apart(traces)
             raise UsageError(f"{second.path}: {_steps(second)}; {first.path.name} has {_steps(first)}: of one run?")
-        found.offsets.extend(found._offsets())
+        found._set_clocks()
         if found.spans[found.chosen] > LONGEST_S:
             raise UsageError(
                 f"{files[0]}: step {found.chosen} lasts {found.spans[found.chosen]:.3g} s: are its times µs?"
@@ -115,74 +118,78 @@ class KinetoRanks:
         return ordered[(len(ordered) - 1) // 2]
 
     @cached_property
-    def collectives(self) -> dict[Key, list[Member]]:
-        """The collectives of all steps, with those of their members that have a trace."""
-        found: dict[Key, list[Member]] = {}
-        for place, one in enumerate(self.traces):
-            turns: dict[tuple[int, str, str], int] = {}
-            for each in one.communications:
-                step, does = int(one.step[each.kernel]), does_of(one, each)
-                key = step, group_of(each), does
-                turn = turns[key] = turns.get(key, -1) + 1
-                number = turn if each.sequence is None else each.sequence
-                shift = self.offsets[place] if self.offsets else 0
-                start = int(one.start[each.kernel]) + shift
-                end = start + int(one.duration[each.kernel])
-                found.setdefault((*key, number), []).append(Member(place, start, end, each))
-        return found
+    def collectives(self) -> Collectives:
+        """The collectives and messages of all steps, with those of their members that have a trace."""
+        return collectives_of(self.traces, self.offsets)
 
-    @property
-    def matched(self) -> dict[Key, list[Member]]:
-        """Those with several members."""
+    @cached_property
+    def matched(self) -> Collectives:
+        """Collectives of several members."""
         return {
             key: members
             for key, members in self.collectives.items()
-            if len(members) > 1 and key[0] in self.steps and key[2] != SENDS
+            if len(members) > 1 and key.step in self.steps and key.does != EXCHANGE
         }
+
+    def complete(self, key: Key) -> bool:
+        """Whether all members of a collective have a trace, so that its transfer is known."""
+        members = self.collectives[key]
+        known = members[0].communication.group_size
+        return len(members) > 1 and (key.does == EXCHANGE or len(members) >= known)
 
     @cached_property
     def clocks(self) -> dict[str, Any]:
         """How far the ends of a collective are apart, and whether that is more than its transfer."""
         if not self.matched:
             return {}
-        spreads = [max(m.end for m in members) - min(m.end for m in members) for members in self.matched.values()]
-        worst = max(spreads) / SECOND
-        transfers = sorted(_transfer(members) for members in self.matched.values())
-        apart = float(np.median(spreads)) > max(transfers[len(transfers) // 2], 1)
-        return {"spread_s": worst, "apart": bool(apart or any(self.offsets)),
-                "offsets_s": [shift / SECOND for shift in self.offsets]}  # fmt: skip
+        found = list(spreads(self.matched.values()))
+        usual = median(map(transfer_of, self.matched.values()))
+        apart = any(self.corrections) or median(found) > max(usual, 1)
+        return {"spread_s": max(found) / SECOND, "apart": bool(apart),
+                "offsets_s": [one / SECOND for one in self.corrections]}  # fmt: skip
 
-    def _offsets(self) -> list[int]:
-        """Nanoseconds to add to the times of each rank: none, unless collectives end at quite different times."""
-        found = [0] * len(self.traces)
-        if any(one.facts for one in self.traces):  # simulated ranks have one clock
-            return found
-        ends: dict[int, list[int]] = {}
-        for members in self.matched.values():
-            for member in members[1:]:
-                ends.setdefault(member.rank, []).append(members[0].end - member.end)
-        for rank, differences in ends.items():
-            middle = int(np.median(differences))
-            if abs(middle) > TOGETHER:
-                found[rank] = middle
-        self.__dict__.pop("collectives", None)  # times of the ranks change
-        return found
+    def _set_clocks(self) -> None:
+        """Put all ranks on one clock: as their traces say, and such that collectives end together."""
+        said = [one.base - self.traces[0].base for one in self.traces]
+        self.offsets.extend(said)
+        ours = any(one.facts for one in self.traces)  # simulated ranks have one clock
+        found = {} if ours else collectives_of(self.traces, said, checked=False)
+        named = {key: members for key, members in found.items() if key.group != UNNAMED}
+        self.corrections.extend(clock_offsets(named or found, len(said)))
+        self.offsets[:] = [one + other for one, other in zip(said, self.corrections, strict=True)]
+        self.__dict__.pop("spans", None)  # times of the ranks change
+        if not self.matched:  # ranks of different groups: nothing tells their clocks
+            self.corrections[:], self.offsets[:] = [0] * len(said), said
+            self.__dict__.pop("collectives", None)
+
+    @cached_property
+    def communication(self) -> tuple[float, float]:
+        """Seconds of the chosen step in which a rank communicates, and does nothing else meanwhile, on average."""
+        all_of, exposed = 0, 0
+        for one in self.traces:
+            mine = np.flatnonzero(one.step == self.chosen)
+            talks = np.zeros(len(one.start), dtype=bool)
+            talks[[each.kernel for each in one.communications]] = True
+            sent, rest = _union(one, mine[talks[mine]]), _union(one, mine[~talks[mine]])
+            either = _union(one, mine)
+            all_of, exposed = all_of + sent, exposed + either - rest
+        return all_of / len(self.traces) / SECOND, exposed / len(self.traces) / SECOND
 
     def table(self) -> pd.DataFrame:
         """One row per collective and rank, with its bytes and start, and its transfer and wait if they are known."""
         import pandas as pd
 
         rows = []
-        zero = min(int(one.start.min()) for one in self.traces)
-        for (step, group, does, number), members in sorted(self.collectives.items()):
+        zero = min(int(one.start.min()) + shift for one, shift in zip(self.traces, self.offsets, strict=True))
+        for key, members in sorted(self.collectives.items(), key=lambda one: one[0]):
             latest = max(member.start for member in members)
-            for member in members:
-                known = len(members) > 1
-                rows.append((
-                    step, group, does, number, member.communication.size, self.traces[member.rank].rank,
-                    (member.start - zero) / SECOND, _transfer(members) / SECOND if known else None,
-                    (latest - member.start) / SECOND if known else None,
-                ))  # fmt: skip
+            known = self.complete(key)
+            rows += [
+                (*key, member.communication.size, self.traces[member.rank].rank, (member.start - zero) / SECOND,
+                 transfer_of(members) / SECOND if known else None,
+                 (latest - member.start) / SECOND if known else None)
+                for member in members
+            ]  # fmt: skip
         names = ["step", "group", "kind", "number", "bytes", "rank", "start_s", "transfer_s", "wait_s"]
         return pd.DataFrame(rows, columns=names)
 
@@ -214,8 +221,7 @@ class KinetoRanks:
         edges = edges_of(one, mine)
         number = {event: turn for turn, event in enumerate(mine)}
         streams = streams_of(one)
-        part = {each.kernel: key for key, members in self.collectives.items() if key[0] == self.chosen
-                for member in members if member.rank == place for each in (member.communication,)}  # fmt: skip
+        part = self._part[place]
         spans = []
         for event in mine:
             start = (int(one.start[event]) + self.offsets[place]) * NANOSECOND
@@ -224,22 +230,57 @@ class KinetoRanks:
                 start + int(one.duration[event]) * NANOSECOND, [number[other] for other in edges.get(event, ())],
                 place=_place(one, event),
             )  # fmt: skip
-            if event in part and part[event][2] != SENDS:
-                self._collective(span, part[event], groups)
+            if event in part:
+                self._collective(span, one, part[event], groups)
             spans.append(span)
         end = max(span.end for span in spans)
         return rank_trace(str(one.path), _together(spans) if joined else spans, zero * NANOSECOND, end, groups)
 
-    def _collective(self, span: Span, key: Key, groups: dict[str, tuple[int, ...]]) -> None:
+    @cached_property
+    def _part(self) -> list[dict[int, Key]]:
+        """Rank → event → the collective of the chosen step that it is part of."""
+        found: list[dict[int, Key]] = [{} for _ in self.traces]
+        for key, members in self.collectives.items():
+            if key.step == self.chosen:
+                for member in members:
+                    found[member.rank][member.communication.kernel] = key
+        return found
+
+    def group_of(self, key: Key) -> tuple[int, ...] | None:
+        """The members of a collective, as places among the traces or as ranks of the job; None if they are not known.
+
+        Of one rank, a group that the trace cuts is continued as it begins.
+        """
         members = self.collectives[key]
-        span.kind, span.does = COLLECTIVE, key[2]
-        span.size = members[0].communication.size
-        ranks = tuple(sorted({m.rank for other, ms in self.collectives.items() if other[1] == key[1] for m in ms}))
-        if len(ranks) < len(self.traces):
-            span.group = key[1] or ",".join(map(str, ranks))
+        if key.does == UNKNOWN:
+            return None
+        if len(self.traces) > 1:
+            return tuple(sorted(member.rank for member in members)) if len(members) > 1 else None
+        one = members[0].communication
+        if key.does == EXCHANGE or self.world == 1 or one.group_size < 2:
+            return None
+        if one.group_size == self.world:
+            return tuple(range(self.world))
+        steps = {after - before for before, after in pairwise(one.members)}
+        if len(one.members) < 2 or len(steps) > 1:
+            return None
+        whole = range(one.members[0], one.members[0] + one.group_size * min(steps), min(steps))
+        return tuple(whole) if whole[-1] < self.world and self.traces[0].rank in whole else None
+
+    def _collective(self, span: Span, one: KinetoTrace, key: Key, groups: dict[str, tuple[int, ...]]) -> None:
+        """Make a span a collective, if its group is known; else it takes its time as computation does."""
+        members, ranks = self.collectives[key], self.group_of(key)
+        if ranks is None:
+            return
+        span.kind, span.does, span.size = COLLECTIVE, key.does, max(m.communication.size for m in members)
+        if len(ranks) < max(len(self.traces), self.world if len(self.traces) == 1 else 0):
+            span.group = f"{key.group} [{','.join(map(str, ranks))}]" if len(self.traces) > 1 else key.group
             groups[span.group] = ranks
         if len(members) > 1:
-            span.transfer = max(0, _transfer(members)) * NANOSECOND
+            span.transfer = max(0, transfer_of(members)) * NANOSECOND
+            span.met = max(member.end for member in members) * NANOSECOND
+            if not self.complete(key):
+                span.place = {**span.place, "given": True}
 
     @staticmethod
     def _joined(one: KinetoTrace, mine: Sequence[int]) -> bool:
@@ -264,21 +305,20 @@ def _together(spans: Sequence[Span]) -> list[Span]:
     return found
 
 
-def _transfer(members: Sequence[Member]) -> int:
-    """Nanoseconds from the latest start to the latest end."""
-    return max(member.end for member in members) - max(member.start for member in members)
+def _world(trace: KinetoTrace) -> int:
+    """The number of ranks of the job, at least."""
+    sizes = (max(one.group_size, *one.members, 0) for one in trace.communications)
+    listed = max((max(one.members) + 1 for one in trace.communications if one.members), default=0)
+    return max(trace.world, trace.rank + 1 if trace.world else 1, listed, *sizes, 1)
 
 
-def does_of(trace: KinetoTrace, one: Communication) -> str:
-    """What a kernel of communication does; sends and receives are an all-to-all where their op is one."""
-    if one.does == SENDS and ALL_TO_ALL.search(trace.op[one.kernel]):
-        return "all-to-all"
-    return one.does
-
-
-def group_of(one: Communication) -> str:
-    """The name of its process group, or its ranks."""
-    return one.group or ",".join(map(str, one.members)) or EVERYBODY
+def _union(trace: KinetoTrace, events: Numbers) -> int:
+    """Nanoseconds in which at least one of some events, in the order of their starts, runs."""
+    if not len(events):
+        return 0
+    end = np.maximum.accumulate(trace.end[events])
+    start = np.maximum(trace.start[events][1:], end[:-1])
+    return int(trace.duration[events][0] + np.maximum(end[1:] - start, 0).sum())
 
 
 def streams_of(trace: KinetoTrace) -> Mapping[int, str]:
@@ -296,7 +336,7 @@ def edges_of(trace: KinetoTrace, events: Sequence[int]) -> dict[int, list[int]]:
     of_stream: dict[int, list[int]] = {}
     for event in events:
         of_stream.setdefault(int(trace.stream[event]), []).append(event)
-    if trace.waits:
+    if trace.recorded_waits:
         return _recorded_edges(trace, of_stream)
     found: dict[int, list[int]] = {}
     ends = {stream: np.maximum.accumulate(trace.end[mine]) for stream, mine in of_stream.items()}
@@ -312,16 +352,24 @@ def edges_of(trace: KinetoTrace, events: Sequence[int]) -> dict[int, list[int]]:
 
 
 def _recorded_edges(trace: KinetoTrace, of_stream: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    """The first event that a stream launched after a wait waits for the last one launched before the record."""
+    """The first event that a stream launched after a wait waits for the last one launched before the record.
+
+    Where a trace does not say which record is meant, that is the last one that ended before.
+    """
     found: dict[int, list[int]] = {}
+    launches = {stream: trace.launched[list(events)].tolist() for stream, events in of_stream.items()}
     for stream, other, recorded, waited in trace.waits:
-        mine, theirs = of_stream.get(stream, ()), of_stream.get(other, ())
-        if NONE in (recorded, waited):
+        if waited == NONE or stream not in of_stream or other not in of_stream or stream == other:
             continue
-        consumer = next((event for event in mine if trace.launched[event] >= waited), None)
-        before = [event for event in theirs if NONE < trace.launched[event] <= recorded]
-        if consumer is not None and before and trace.end[before[-1]] <= trace.start[consumer]:
-            found.setdefault(consumer, []).append(before[-1])
+        place = bisect_left(launches[stream], waited)
+        if place == len(launches[stream]):
+            continue
+        consumer, theirs = of_stream[stream][place], of_stream[other]
+        before = bisect_right(launches[other], waited if recorded == NONE else recorded) - 1
+        while recorded == NONE and before >= 0 and trace.end[theirs[before]] > trace.start[consumer]:
+            before -= 1
+        if before >= 0 and trace.end[theirs[before]] <= trace.start[consumer]:
+            found.setdefault(consumer, []).append(theirs[before])
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,7 +57,7 @@ def recognized(target: str | Path) -> Profile:
 def _paths(target: str | Path) -> list[Path]:
     path = Path(target)
     if path.is_dir():
-        found = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
+        found = _files(path.iterdir()) or _files(path.glob("*/*")) or _files(path.glob("*/*/*"))
     elif path.exists() or not glob.has_magic(str(target)):
         found = [path]
     else:
@@ -67,6 +67,10 @@ def _paths(target: str | Path) -> list[Path]:
     if len(found) > MOST_FILES:
         raise UsageError(f"{target}: {len(found)} files; at most {MOST_FILES}")
     return sorted(found, key=natural)
+
+
+def _files(paths: Iterable[Path]) -> list[Path]:
+    return sorted(one for one in paths if one.is_file() and not one.name.startswith("."))
 
 
 def natural(path: Path) -> list[tuple[int, str]]:

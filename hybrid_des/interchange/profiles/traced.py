@@ -22,6 +22,7 @@ from hybrid_des.interchange.profiles.graph import (
     COLLECTIVE,
     COMPUTATION,
     COMPUTE,
+    EXCHANGE,
     RECEIVE,
     SEND,
     Node,
@@ -271,32 +272,53 @@ def kineto_profile(profile: Profile, job: KinetoRanks, machine: Scenario | None)
         unknown=_unknown_of(job),
         clocks=job.clocks,
         facts={"step": job.chosen, "steps": job.steps, "world_size": job.world,
-               "measured_steps_s": [job.spans[step] for step in job.steps]},
+               "measured_steps_s": [job.spans[step] for step in job.steps], **_communication(job)},
         tables={"durations.csv": job.durations(), **({"collectives.csv": collectives} if len(collectives) else {})},
     )  # fmt: skip
 
 
 def _unknown_of(job: KinetoRanks) -> list[str]:
-    found = []
+    """What the traces do not say."""
     several = len(job.traces) > 1
+    found = []
     if 1 < len(job.traces) < job.world:
         found.append(
             f"{job.world - len(job.traces)} of {job.world} ranks: collectives wait for those with a trace only"
         )
-    alone = sum(len(members) == 1 for members in job.collectives.values())
+    mine = [key for key in job.collectives if key.does != EXCHANGE]
+    alone = sum(len(job.collectives[key]) == 1 for key in mine)
+    part = sum(len(job.collectives[key]) > 1 and not job.complete(key) for key in mine)
     if alone and not several:
         found.append(f"transfers of {alone} collectives: one rank's kernels hold the wait for the others too")
     elif alone:
-        found.append(f"transfers of {alone} collectives of which one rank alone has a trace")
-    if not any(one.waits for one in job.traces):
+        found.append(
+            f"transfers of {alone} collectives of which one rank alone has a trace: they take the recorded time"
+        )
+    if part:
+        found.append(f"transfers of {part} collectives: they hold the wait for ranks without a trace")
+    if kept := sum(not several and job.group_of(key) is None for key in mine):
+        found.append(f"the ranks of {kept} collectives: they take the recorded time, whatever parallel.data is")
+    if sends := sum(key.does == EXCHANGE and len(job.collectives[key]) == 1 for key in job.collectives):
+        found.append(f"the other ends of {sends} pipeline messages: they take the recorded time")
+    if not any(one.recorded_waits for one in job.traces):
         found.append(
             "edges between streams: the profiler recorded no waits; they are inferred from starts within 60 µs"
         )
-    if sends := sum(key[2] == "send-receive" for key in job.collectives):
-        found.append(f"the other ends of {sends} pipeline messages: they take the recorded time")
     if not all(one.steps for one in job.traces):
         found.append("where a step begins: there is no ProfilerStep, so the whole trace is one")
+    elif any(one.on_device for one in job.traces):
+        found.append("when kernels were launched: they belong to the step in which they ran")
+    if not any(any(one.op) for one in job.traces):
+        found.append("which op launched a kernel: there are no annotations, and no links from forwards to backwards")
     if job.clocks.get("apart"):
         found.append("a common clock: collectives end at different times on different ranks; ends were aligned")
     found.append("the host: a kernel that was launched late starts as late whatever comes before it")
     return found
+
+
+def _communication(job: KinetoRanks) -> dict[str, Any]:
+    """How long ranks communicate in the chosen step, and how long they do nothing else meanwhile."""
+    if not any(one.communications for one in job.traces):
+        return {}
+    whole, exposed = job.communication
+    return {"communication_s": whole, "exposed_communication_s": exposed}

@@ -1,0 +1,367 @@
+"""Traces of PyTorch's profiler (Kineto): a JSON file per rank, read event by event, so that memory stays small.
+
+Categories are those of libkineto (`kernel`, `gpu_memcpy`, `cuda_runtime` …; before PyTorch 1.12 `Kernel`, `Runtime`,
+`Operator`), on CUDA and ROCm alike. What a trace says of its job (`distributedInfo`, `baseTimeNanoseconds`) stands before
+or after its events. Format: pytorch/kineto, libkineto/src/output_json.cpp.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from hybrid_des.errors import UsageError
+from hybrid_des.interchange.profiles.graph import EXCHANGE
+from hybrid_des.interchange.profiles.kineto import NONE, Annotation, KinetoTrace, Product, StreamWait
+from hybrid_des.interchange.profiles.kineto_communication import (
+    OPERATOR,
+    PREFIX,
+    UNKNOWN,
+    Communication,
+    communication,
+    input_bytes,
+    kind_of,
+)
+from hybrid_des.interchange.profiles.recognition import GZIP, HEAD, head_of
+from hybrid_des.reading import open_file
+
+DEVICE = {"kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
+KERNELS = {"kernel", "Kernel"}
+OPERATORS = {"cpu_op", "Operator"}
+ANNOTATION, ON_DEVICE, SYNC, LINK = "user_annotation", "gpu_user_annotation", "cuda_sync", "fwdbwd"
+BACKWARD = "autograd::engine::evaluate_function"
+STEP = re.compile(r"ProfilerStep#(\d+)")
+PRODUCTS = {  # operators whose arithmetic follows from the shapes of their inputs
+    "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_dot_product_flash_attention",
+    "aten::_flash_attention_forward", "aten::_scaled_dot_product_cudnn_attention",
+}  # fmt: skip
+NAMED_RANK = re.compile(r"(?:rank|worker)[-_.]?(\d+)", re.IGNORECASE)
+FACT = re.compile(r'"(rank|world_size)"\s*:\s*(\d+)')
+BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\b')
+GPU = re.compile(rb'"deviceProperties".{0,400}?"name"\s*:\s*"([^"]{1,100})"', re.DOTALL)
+CHUNK = 1 << 20  # bytes read at a time
+SHOWN_EVERY = 1 << 14  # events
+LONGEST_US = 1e10  # of an event: three hours
+LARGEST = 1 << 62
+FURTHER = 1 << 40  # from the streams of one GPU to those of the next
+
+
+def read_kineto(path: Path, turn: int, progress: Callable[[int, int], None] | None = None) -> KinetoTrace:
+    """Read the trace of a rank; `turn` is its rank if neither the trace nor its name says.
+
+    Raises:
+        UsageError: the file is cut or is no such trace, or an event has no place in time.
+    """
+    reader = _Reader(path)
+    ends = _Ends()
+    try:
+        for number, event in enumerate(_events(path, ends, progress)):
+            try:
+                reader.take(number, event)
+            except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
+                raise UsageError(f"{path}: event {number}: {str(error).splitlines()[0]}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise UsageError(f"{path}: not a whole file: {error}") from None
+    named = NAMED_RANK.search(path.name)
+    return reader.trace(head_of(path), ends.last, int(named[1]) if named else turn)
+
+
+class _Ends:
+    """A file that keeps the last bytes that were read."""
+
+    def __init__(self) -> None:
+        self.last = b""
+        self._file: IO[bytes] | None = None
+
+    def of(self, file: IO[bytes]) -> _Ends:
+        """Read from this file."""
+        self._file = file
+        return self
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        assert self._file is not None
+        found = self._file.read(size)
+        self.last = (self.last + found)[-HEAD:] if len(found) < HEAD else found[-HEAD:]
+        return found
+
+
+def _events(path: Path, ends: _Ends, progress: Callable[[int, int], None] | None) -> Iterator[dict[str, Any]]:
+    """The events of a file, one by one.
+
+    Raises:
+        UsageError: it is not JSON, or ends too early.
+    """
+    import ijson
+
+    head = head_of(path).lstrip(b" \t\r\n\xef\xbb\xbf")
+    prefix = "item" if head.startswith(b"[") else "traceEvents.item"
+    whole = path.stat().st_size
+    with open_file(path) as raw:
+        packed = raw.read(2) == GZIP
+        raw.seek(0)
+        file: IO[bytes] = gzip.open(raw) if packed else raw  # type: ignore[assignment]  # noqa: SIM115 (raw is closed)
+        found = ijson.items(ends.of(file), prefix, use_float=True, buf_size=CHUNK)
+        number = 0
+        while True:
+            try:
+                event = next(found)
+            except StopIteration:
+                return
+            except (ijson.JSONError, ValueError) as error:
+                reason = str(error).split("\n", 1)[0].strip()
+                raise UsageError(f"{path}: not whole JSON: {reason} (after {number} events)") from None
+            number += 1
+            if progress is not None and number % SHOWN_EVERY == 0:
+                progress(raw.tell(), whole)
+            if isinstance(event, dict):
+                yield event
+
+
+def _job(text: bytes) -> tuple[dict[str, int], dict[str, tuple[int, ...]]] | None:
+    """Rank and number of ranks, and the ranks of process groups, as far as a part of a trace holds them."""
+    place = text.find(b'"distributedInfo"')
+    if place < 0:
+        return None
+    said = text[place:].decode("utf-8", "replace")
+    facts = {key: int(value) for key, value in reversed(FACT.findall(said[: HEAD // 16]))}
+    try:
+        info, _ = json.JSONDecoder().raw_decode(said, said.index("{"))
+        groups = {str(one["pg_name"]): tuple(map(int, one["ranks"])) for one in info.get("pg_config") or ()}
+    except (ValueError, KeyError, TypeError, AttributeError):  # cut, or of another version
+        groups = {}
+    return facts, groups
+
+
+class _Reader:
+    """Collects the events of a trace in arrays."""
+
+    def __init__(self, path: Path) -> None:
+        self._trace = KinetoTrace(path, 0, 0)
+        self._numbers: dict[tuple[str, str], int] = {}  # kernels by name and grid: others are of other sizes
+        self._device = [array("q") for _ in range(5)]
+        self._launches = [array("q") for _ in range(3)]  # correlation, time, thread
+        self._sync: list[tuple[int, int, int, int]] = []  # stream, other, correlations of the record and the wait
+        self._devices: dict[Any, int] = {}
+        self._named: dict[int, tuple[str, Mapping[str, Any]]] = {}  # kernels of communication: name, arguments
+        self._operators: dict[int, tuple[int, int, Mapping[str, Any]]] = {}  # of communication, by external number
+        self._links: list[tuple[int, int, bool]] = []  # time, thread, whether of a forward
+        self._backwards: list[tuple[int, int, int]] = []  # time, end, thread
+
+    def take(self, number: int, event: Mapping[str, Any]) -> None:
+        """Take one event."""
+        category = event.get("cat")
+        if category in DEVICE:
+            self._take_kernel(number, event)
+        elif category in OPERATORS:
+            self._take_operator(number, event)
+        elif not isinstance(category, str):
+            return
+        elif category.lower().endswith(("runtime", "driver")):
+            self._take_launch(number, event)
+        elif category == ANNOTATION and event.get("ph") == "X":
+            self._take_annotation(number, event)
+        elif category == LINK:
+            self._links.append((self._time(event, number), _thread(event), event.get("ph") == "s"))
+        elif category == SYNC:
+            self._take_sync(event)
+        elif category == ON_DEVICE and (step := STEP.fullmatch(str(event.get("name", "")))) is not None:
+            start = self._time(event, number)
+            end = start + self._time(event, number, "dur")
+            before = self._trace.on_device_steps.get(int(step[1]), (start, end))
+            self._trace.on_device_steps[int(step[1])] = min(start, before[0]), max(end, before[1])
+
+    def _time(self, event: Mapping[str, Any], number: int, key: str = "ts") -> int:
+        given = event.get(key, 0)
+        value = float(given) if isinstance(given, str) else given
+        if not isinstance(value, int | float) or value != value or (key == "dur" and not 0 <= value < LONGEST_US):
+            what = f"{event.get('name', 'an event')!s:.60}"
+            raise UsageError(f"{self._trace.path}: event {number} ({what}): {key}: {value} µs; expected at least 0")
+        return round(value * 1000)
+
+    def _take_kernel(self, number: int, event: Mapping[str, Any]) -> None:
+        args = event.get("args") or {}
+        name = str(event.get("name", ""))
+        stream = self._stream(args.get("stream", event.get("tid")), args.get("device", event.get("pid")))
+        kind = self._numbers.setdefault((name, str(args.get("grid", args.get("bytes")))), len(self._numbers))
+        values = (
+            self._time(event, number), self._time(event, number, "dur"), stream,
+            int(args.get("correlation", NONE)), kind,
+        )  # fmt: skip
+        kernel = len(self._device[0])
+        for column, value in zip(self._device, values, strict=True):
+            column.append(value)
+        if event["cat"] not in KERNELS:
+            return
+        if isinstance(external := args.get("External id"), int):
+            self._trace.external[external] = self._trace.external.get(external, 0) + values[1]
+        if communication(kernel, name, args) is not None:
+            self._named[kernel] = name, args
+        elif "microbatch" in args:
+            self._trace.facts[kernel] = {key: int(args[key]) for key in ("microbatch", "chunk", "stage") if key in args}
+
+    def _stream(self, stream: Any, device: Any) -> int:
+        """The number of a stream; those of further GPUs of a process are far apart."""
+        turn = 0 if device is None else self._devices.setdefault(device, len(self._devices))
+        number = stream if isinstance(stream, int) and abs(stream) < FURTHER else hash(str(stream)) % FURTHER
+        return number + turn * FURTHER
+
+    def _take_launch(self, number: int, event: Mapping[str, Any]) -> None:
+        correlation = (event.get("args") or {}).get("correlation")
+        if correlation is not None:
+            values = int(correlation), self._time(event, number), _thread(event)
+            for column, value in zip(self._launches, values, strict=True):
+                column.append(value)
+
+    def _take_sync(self, event: Mapping[str, Any]) -> None:
+        args = event.get("args") or {}
+        device = args.get("device", event.get("pid"))
+        names = "stream", "wait_on_stream", "wait_on_cuda_event_record_corr_id", "correlation"
+        stream, other, record, wait = (int(args.get(name, NONE)) for name in names)
+        if other >= 0 and 0 <= stream < FURTHER:
+            self._sync.append((self._stream(stream, device), self._stream(other, device), record, wait))
+
+    def _take_operator(self, number: int, event: Mapping[str, Any]) -> None:
+        name = str(event.get("name", ""))
+        if STEP.fullmatch(name) is not None:  # an annotation before PyTorch 1.12
+            self._take_annotation(number, event)
+        elif name.startswith(BACKWARD):
+            start = self._time(event, number)
+            self._backwards.append((start, start + self._time(event, number, "dur"), _thread(event)))
+        elif name in PRODUCTS or name == OPERATOR:
+            args = event.get("args") or {}
+            shapes, types, external = (args.get(key) for key in ("Input Dims", "Input type", "External id"))
+            if not isinstance(external, int):
+                return
+            if name == OPERATOR:
+                start = self._time(event, number)
+                self._operators[external] = start, start + self._time(event, number, "dur"), args
+            elif isinstance(shapes, list) and isinstance(types, list):
+                self._trace.products.append(Product(external, name, shapes, types))
+
+    def _take_annotation(self, number: int, event: Mapping[str, Any]) -> None:
+        start, thread, name = self._time(event, number), _thread(event), str(event.get("name", ""))
+        end = start + self._time(event, number, "dur")
+        if (step := STEP.fullmatch(name)) is not None:
+            self._trace.steps[int(step[1])] = start, end
+            self._trace.main = thread
+        else:
+            self._trace.annotations.setdefault(thread, []).append((start, end, name))
+            if name.startswith(PREFIX):
+                args = event.get("args") or {}
+                self._trace.collectives.setdefault(thread, []).append((start, end, name, input_bytes(args)))
+
+    def trace(self, head: bytes, tail: bytes, turn: int) -> KinetoTrace:
+        """The trace, in the order of starts, with what its head and tail say; `turn` is its rank if they do not.
+
+        Raises:
+            UsageError: nothing ran on a device.
+        """
+        trace = self._trace
+        if not self._device[0]:
+            raise UsageError(f"{trace.path}: a profiler trace without kernels: profile with ProfilerActivity.CUDA")
+        facts, groups = _job(head) or _job(tail) or ({}, {})
+        trace.rank, trace.world = facts.get("rank", turn), facts.get("world_size", 0)
+        trace.base = next((int(found[1]) for text in (head, tail) if (found := BASE.search(text))), 0)
+        gpu = GPU.search(head) or GPU.search(tail)
+        trace.device = gpu[1].decode("utf-8", "replace") if gpu else ""
+        columns = [np.array(column, dtype=np.int64) for column in self._device]
+        order = np.lexsort((columns[2], columns[0]))
+        trace.start, trace.duration, trace.stream, trace.correlation, trace.name = (one[order] for one in columns)
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        trace.facts = {int(place[kernel]): facts for kernel, facts in trace.facts.items()}
+        trace.names = [name for name, _ in self._numbers]
+        for of_thread in trace.annotations.values():
+            of_thread.sort(key=lambda one: (one[0], -one[1]))
+        for named in trace.collectives.values():
+            named.sort()
+        self._link()
+        if trace.main == NONE and trace.annotations:
+            trace.main = max(trace.annotations, key=lambda thread: len(trace.annotations[thread]))
+        trace.passes = self._passes()
+        for kernel, (name, args) in sorted(self._named.items(), key=lambda one: int(place[one[0]])):
+            trace.communications.append(self._communication(int(place[kernel]), name, args, groups))
+        return trace
+
+    def _link(self) -> None:
+        """Find the launch of every event, by its correlation number; without launches, steps are the device's."""
+        trace = self._trace
+        trace.launched, trace.thread = (np.full(len(trace.start), NONE, dtype=np.int64) for _ in range(2))
+        if self._launches[0]:
+            correlation, time, thread = (np.array(column, dtype=np.int64) for column in self._launches)
+            order = np.argsort(correlation, kind="stable")
+            at = np.minimum(np.searchsorted(correlation[order], trace.correlation), len(order) - 1)
+            known = (correlation[order][at] == trace.correlation) & (trace.correlation != NONE)
+            trace.launched[known] = time[order][at][known]
+            trace.thread[known] = thread[order][at][known]
+            wanted = {one for _, _, *calls in self._sync for one in calls}
+            when = {one: int(at) for one, at in zip(correlation.tolist(), time.tolist(), strict=True) if one in wanted}
+            trace.waits = [
+                StreamWait(stream, other, when.get(record, NONE), when.get(wait, NONE))
+                for stream, other, record, wait in self._sync
+            ]
+        if not (trace.launched != NONE).any() and (trace.on_device_steps or trace.steps):
+            trace.steps, trace.on_device = trace.on_device_steps or trace.steps, True
+
+    def _passes(self) -> dict[int, list[Annotation]]:
+        """Forwards and backwards by thread: from the first to the last link of a run of links of one kind."""
+        found: dict[int, list[Annotation]] = {}
+        engine: dict[int, list[tuple[int, int]]] = {}
+        for start, end, thread in sorted(self._backwards):
+            engine.setdefault(thread, []).append((start, end))
+        links = [one for one in sorted(self._links) if not (one[2] and _inside(engine.get(one[1], ()), one[0]))]
+        runs = [list(run) for _, run in groupby(links, key=lambda one: one[2])]  # recomputed forwards left out
+        for run, after in pairwise([*runs, []]):
+            begin, thread, forward = run[0]
+            limit = after[0][0] if after else LARGEST
+            end = limit - 1 if forward and after else run[-1][0]
+            if not forward:
+                mine = [one for one in engine.get(thread, ()) if one[1] >= begin and one[0] < limit]
+                begin, end = min([begin, *(first for first, _ in mine)]), max([end, *(last for _, last in mine)])
+            found.setdefault(thread, []).append((begin, end, "forward" if forward else "backward"))
+        return found
+
+    def _communication(
+        self, kernel: int, name: str, args: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]
+    ) -> Communication:
+        """The communication of a kernel; what its arguments lack, from its operator, its annotation and the job."""
+        trace = self._trace
+        launched, thread = int(trace.launched[kernel]), int(trace.thread[kernel])
+        begin, end, said = self._operators.get(args.get("External id", NONE), (0, -1, {}))
+        if "Collective name" not in args and begin <= launched <= end:
+            args = {**args, **said}
+        one = communication(kernel, name, args)
+        assert one is not None
+        if one.does in (UNKNOWN, EXCHANGE) or not one.size:
+            around = trace.collectives.get(thread, [])
+            place = bisect_right(around, launched, key=lambda each: each[0]) - 1
+            if launched != NONE and place >= 0 and launched <= around[place][1]:
+                _, _, called, size = around[place]
+                does = kind_of(called) or one.does
+                one = one._replace(does=does if one.does in (UNKNOWN, EXCHANGE) else one.does, size=one.size or size)
+        ranks = groups.get(str(args.get("Process Group Name", "")), ())
+        if len(ranks) > len(one.members):
+            one = one._replace(members=ranks, group_size=one.group_size or len(ranks))
+        return one
+
+
+def _inside(intervals: Sequence[tuple[int, int]], time: int) -> bool:
+    """Whether a time is in one of some sorted intervals."""
+    place = bisect_right(intervals, (time, LARGEST)) - 1
+    return place >= 0 and time <= intervals[place][1]
+
+
+def _thread(event: Mapping[str, Any]) -> int:
+    thread = event.get("tid", 0)
+    return thread if isinstance(thread, int) else hash(str(thread)) >> 8

@@ -1,0 +1,248 @@
+"""Profiler traces as different versions, libraries and jobs write them: each keeps its measured step."""
+
+import json
+
+import pytest
+from support.profiles import Kineto
+
+from hybrid_des import load, simulate
+from hybrid_des.interchange.profiles.importing import import_profile
+from hybrid_des.interchange.profiles.kineto_reader import read_kineto
+from hybrid_des.report.files import write_files
+from hybrid_des.scenario import scenario_from
+
+EPOCH = 1_740_461_679_470_000  # whole µs, as before PyTorch 2.2
+LINKS = {"gpus_per_node": 8, "nvlink": {"bandwidth": "1 GB/s", "latency": 0}}
+MACHINE = scenario_from({"cluster": LINKS, "schedule": {"kind": "gpipe"}, "workload": {"forward": 0, "backward": 0}})
+
+
+def exact(found):
+    """The measured step, met."""
+    assert found.simulated == [pytest.approx(found.measured[0], rel=1e-9)]
+    return found.measured[0]
+
+
+def experts(world, **about):
+    """A layer of experts: tokens travel for 200 µs beside products of 90, of which two overlap by rounding."""
+    trace = Kineto(0, world)
+    trace.about.update(about)
+    trace.kernel("void deep_ep::internode::notify_dispatch<false, 8>(int const*)", EPOCH, 10, 20)
+    trace.kernel("void deep_ep::internode::dispatch<false, 8, false>(int4*)", EPOCH + 10, 200, 20)
+    trace.kernel("gemm", EPOCH + 20, 41)
+    trace.kernel("gemm", EPOCH + 60, 50)
+    trace.kernel("experts", EPOCH + 210, 100)
+    trace.kernel("void deep_ep::internode::combine<false, 8, __nv_bfloat16>(int4*)", EPOCH + 310, 90, 20)
+    trace.kernel("gemm", EPOCH + 390, 60)
+    return trace
+
+
+@pytest.mark.parametrize("world", [None, 1, 2048])
+def test_messages_of_experts_keep_their_time(world, tmp_path):
+    found = import_profile(experts(world).write(tmp_path / "train.json"))
+    assert exact(found) == pytest.approx(450e-6)
+    assert found.figures["communication_s"] == pytest.approx(300e-6)
+    assert found.figures["exposed_communication_s"] == pytest.approx(200e-6)  # 20 + 100 + 80
+    assert any("the ranks of 3 collectives" in one for one in found.unknown)
+    assert any("no ProfilerStep" in one for one in found.unknown)
+
+
+def two_of(world, folder):
+    """Ranks 0 and 1 of one group, each in another group too, rank 0 with a message to a rank without a trace."""
+    folder.mkdir()
+    for rank, took in ((0, 30), (1, 50)):
+        trace = Kineto(rank, world)
+        trace.kernel("gemm", 0, took)
+        trace.collective("allreduce", took, 60, [0, 1], Seq=7)
+        trace.kernel("gemm", 61, 9)
+        trace.collective("_reduce_scatter_base", 71, 100 + rank, [rank, rank + 8], stream=21)
+        if rank == 0:
+            trace.collective("send", 103, 123, [0, 64], stream=22, **{"Dst Rank": 64, "Group size": 2})
+        trace.write(folder / f"rank{rank}.json")
+    return folder
+
+
+def test_two_ranks_of_many_keep_what_others_did(tmp_path):
+    found = import_profile(two_of(128, tmp_path / "t"))
+    assert exact(found) == pytest.approx(123e-6)
+    table = found.files["collectives.csv"].set_index(["kind", "rank"])
+    assert table.transfer_s["all-reduce"].tolist() == pytest.approx([10e-6, 10e-6])
+    assert table.wait_s["all-reduce"].tolist() == pytest.approx([20e-6, 0])
+    assert table.transfer_s["reduce-scatter"].isna().all()  # one group by name, two by their ranks
+    said = " ".join(found.unknown)
+    assert "126 of 128 ranks" in said
+    assert "transfers of 2 collectives of which one rank alone has a trace" in said
+    assert "the other ends of 1 pipeline messages" in said
+
+
+def test_one_collective_of_absent_ranks_holds_their_wait(tmp_path):
+    for rank in (0, 1):
+        trace = Kineto(rank, 4)
+        trace.collective("allreduce", 10 * rank, 50, [0, 1, 2, 3])
+        trace.write(tmp_path / f"rank{rank}.json")
+    found = import_profile(tmp_path, machine=MACHINE)
+    exact(found)  # not a message among two
+    assert found.files["collectives.csv"].transfer_s.isna().all()
+    assert any("they hold the wait for ranks without a trace" in one for one in found.unknown)
+
+
+@pytest.mark.parametrize("named", [{}, {"Src Rank": 0, "Dst Rank": 1}], ids=["group of two", "named"])
+def test_both_ends_of_a_message_are_matched(named, tmp_path):
+    ends = ("send", "Dst Rank"), ("recv", "Src Rank")
+    for rank, (does, key) in enumerate(ends):
+        trace = Kineto(rank, 2)
+        trace.kernel("gemm", 0, 80 if rank == 0 else 20)
+        begin = 80 if rank == 0 else 20
+        other = {key: named[key]} if named else {}
+        trace.collective(does, begin, 100, [0, 1], 5000, stream=22, **other)
+        if rank:
+            trace.kernel("gemm", 100, 40)
+        trace.write(tmp_path / f"rank{rank}.json")
+    found = import_profile(tmp_path)
+    assert exact(found) == pytest.approx(140e-6)
+    assert found.files["collectives.csv"].wait_s.tolist() == pytest.approx([0, 60e-6])
+    write_files(tmp_path / "out", found.contents())
+    assert simulate(load(tmp_path / "out" / "scenario.yaml")).summary["step_time_s"] == pytest.approx(140e-6)
+    linked = import_profile(tmp_path, machine=MACHINE)  # 10,000 B at 1 GB/s instead of 20 µs
+    assert linked.simulated == [pytest.approx(130e-6)]
+
+
+def test_a_group_of_one_rank_is_simulated_with_its_size(tmp_path):
+    """16,000 B around a ring of four at 1 GB/s: 24 µs; among all eight ranks they would take 28."""
+    trace = Kineto(3, 8)
+    trace.kernel("gemm", 0, 10)
+    trace.collective("allreduce", 10, 60, [1, 3, 5, 7], 8000, dtype="BFloat16")
+    found = import_profile(trace.write(tmp_path / "rank3.json"), machine=MACHINE)
+    assert found.simulated == [pytest.approx(34e-6)]
+
+
+def clocks(folder, apart, **about):
+    folder.mkdir()
+    for rank in range(4):
+        trace = Kineto(rank, 4)
+        trace.about.update({key: value[rank] for key, value in about.items()})
+        trace.kernel("gemm", 100, 20 + 10 * rank)
+        pair = [0, 1] if rank < 2 else [2, 3]
+        trace.collective("allreduce", 120 + 10 * rank, 140 + 20 * (rank // 2), pair)
+        trace.collective("_allgather_base", 165, 200, [rank % 2, rank % 2 + 2], stream=21)
+        trace.write(folder / f"host_{rank}.json", apart[rank])
+    return folder
+
+
+def test_clocks_of_hosts_are_aligned_over_shared_collectives(tmp_path):
+    found = import_profile(clocks(tmp_path / "t", [0, 300, -500, 800]))
+    assert found.clocks["apart"]
+    assert found.clocks["offsets_s"] == pytest.approx([0, -300e-6, 500e-6, -800e-6], abs=1e-8)
+    assert exact(found) == pytest.approx(100e-6)
+    base = [10**18 + 10**6 * rank for rank in range(4)]  # ns
+    found = import_profile(clocks(tmp_path / "b", [0, -1000, -2000, -3000], baseTimeNanoseconds=base))
+    assert not found.clocks["apart"]
+    assert exact(found) == pytest.approx(100e-6)
+
+
+def named(name, **args):
+    """The communication in a trace with one kernel of this name."""
+    return lambda trace: trace.kernel(name, 10, 5, 20, **args)
+
+
+def by_operator(trace):
+    """PyTorch 2.1: the operator has the arguments, the kernel its number."""
+    args = {"External id": 5, "Collective name": "allreduce", "In msg nelems": 10, "dtype": "Float"}
+    trace.events.append({"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "ts": 9, "dur": 4, "tid": 1,
+                         "args": args})  # fmt: skip
+    trace.kernel("ncclDevKernel_Generic_2(x)", 10, 5, 20, **{"External id": 5})
+
+
+def by_annotation(trace):
+    """PyTorch 2.0: an annotation with the shapes."""
+    trace.note("nccl:_all_gather_base", 9, 12)
+    trace.events[-1]["args"] = {"Input Dims": [[5, 2]], "Input type": ["c10::BFloat16"]}
+    trace.kernel("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(x)", 10, 5, 20)
+
+
+RING = named("ncclAllReduceRingLLKernel_sum_f32(ncclColl)")
+RCCL = {"Collective name": "reduce_scatter_tensor_coalesced", "In msg nelems": 10, "dtype": "Half"}
+
+
+@pytest.mark.parametrize(
+    ("write", "does", "size"),
+    [
+        (RING, "all-reduce", 0),
+        (named("ncclDevKernel_Generic_4(x)", **RCCL), "reduce-scatter", 20),
+        (named("ncclSymkDevKernel_AllGather_LL(x)"), "all-gather", 0),
+        (named("void vllm::cross_device_reduce_1stage<__half, 2>(x)"), "all-reduce", 0),
+        (named("ncclDevKernel_SendRecv(x)", **{"Collective name": "all_to_allv"}), "all-to-all", 0),
+        (named("void primus_turbo::deep_ep::intranode::dispatch<8>(x)"), "all-to-all", 0),
+        (by_operator, "all-reduce", 40),
+        (by_annotation, "all-gather", 20),
+    ],
+    ids=["old", "rccl", "symmetric", "mapped", "exchange", "experts", "operator", "annotation"],
+)
+def test_communication_is_told_by_names_and_arguments(write, does, size, tmp_path):
+    trace = Kineto()
+    write(trace)
+    (one,) = read_kineto(trace.write(tmp_path / "a.json"), 0).communications
+    assert (one.does, one.size) == (does, size)
+
+
+def test_kernels_that_copy_for_collectives_compute(tmp_path):
+    trace = Kineto()
+    trace.kernel("void at::native::CatArrayBatchedCopy<x>", 10, 5, **{"Collective name": "allgather"})
+    assert not read_kineto(trace.write(tmp_path / "a.json"), 0).communications
+
+
+def test_traces_of_old_versions_are_read(tmp_path):
+    """Before PyTorch 1.12 categories had other names, and a step was an operator."""
+    trace = Kineto(0, None)
+    trace.note("ProfilerStep#2", 0, 50)
+    trace.note("ProfilerStep#3", 50, 90)
+    trace.kernel("gemm", 20, 30, launched=10)
+    trace.kernel("gemm", 80, 10, launched=60)
+    old = {"user_annotation": "Operator", "cuda_runtime": "Runtime", "kernel": "Kernel"}
+    for event in trace.events:
+        event["cat"] = old[event["cat"]]
+    found = read_kineto(trace.write(tmp_path / "worker5.1623143089861.pt.trace.json"), 0)
+    assert (found.rank, found.step.tolist()) == (5, [2, 3])
+
+
+def test_without_launches_steps_are_those_of_the_device(tmp_path):
+    trace = Kineto()
+    trace.kernel("gemm", 20, 30)
+    trace.kernel("gemm", 80, 10)
+    trace.events = [event for event in trace.events if event["cat"] == "kernel"]
+    for number, begin in ((1, 20), (2, 80)):
+        trace.note(f"ProfilerStep#{number}", begin, begin + 30)
+        trace.events[-1]["cat"] = "gpu_user_annotation"
+    assert read_kineto(trace.write(tmp_path / "a.json"), 0).step.tolist() == [1, 2]
+
+
+def test_forwards_and_backwards_follow_from_links(tmp_path):
+    """A recomputed forward within the backward belongs to it."""
+    trace = Kineto()
+    for phase, at, thread in (("s", 10, 1), ("s", 20, 1), ("f", 40, 2), ("s", 45, 2), ("f", 50, 2)):
+        trace.events.append({"ph": phase, "cat": "fwdbwd", "name": "fwdbwd", "id": 1, "ts": at, "tid": thread})
+    for at in (39, 49):
+        trace.events.append({"ph": "X", "cat": "cpu_op", "name": "autograd::engine::evaluate_function: Mm", "ts": at,
+                             "dur": 9, "tid": 2, "args": {}})  # fmt: skip
+    for at, thread in ((5, 1), (12, 1), (25, 1), (41, 2), (46, 2), (57, 2), (60, 1)):
+        trace.kernel("gemm", 100 + at, 1, launched=at, thread=thread)
+    found = read_kineto(trace.write(tmp_path / "a.json"), 0)
+    assert found.op == ["", "forward", "forward", "backward", "backward", "backward", ""]
+
+
+def test_gpus_of_one_process_have_streams_of_their_own(tmp_path):
+    trace = Kineto()
+    trace.kernel("gemm", 0, 50, device=0)
+    trace.kernel("gemm", 10, 50, device=1)
+    assert exact(import_profile(trace.write(tmp_path / "a.json"))) == pytest.approx(60e-6)
+
+
+def test_ranks_in_folders_of_their_own_are_found(tmp_path):
+    for rank in (0, 1):
+        (tmp_path / f"rank{rank}").mkdir()
+        trace = Kineto(rank, None)
+        trace.kernel("gemm", 10, 5)
+        trace.after = {"distributedInfo": {"rank": rank, "world_size": 2, "pg_config": [{"pg_name": 3}]}}
+        trace.write(tmp_path / f"rank{rank}" / "trace.json.gz")
+    figures = import_profile(tmp_path).figures
+    assert (figures["traces"], figures["world_size"]) == (2, 2)
+    assert json.dumps(figures)
