@@ -2,9 +2,9 @@
 
 Names are those of NCCL and RCCL (`ncclDevKernel_AllReduce_…`, before 2.11 `ncclAllReduceRingLLKernel_…`; RCCL's
 `ncclDevKernel_Generic` does anything), DeepEP and the like (`deep_ep::internode::dispatch`), and all-reduces over
-mapped memory (`cross_device_reduce_1stage`, `multimem_all_reduce_kernel`). Arguments are those that PyTorch copies from its
-operator `record_param_comms` to the kernel (pytorch/kineto, libkineto/src/output_json.cpp); traces of other versions
-have them on the operator only, or only the sizes of its annotation `nccl:all_reduce`.
+mapped memory (`cross_device_reduce_1stage`, `multimem_all_reduce_kernel`). Arguments are those that PyTorch copies from
+its operator `record_param_comms` to the kernel (pytorch/kineto, libkineto/src/output_json.cpp); traces of other
+versions have them on the operator only, or only the sizes of its annotation `nccl:all_reduce`.
 """
 
 from __future__ import annotations

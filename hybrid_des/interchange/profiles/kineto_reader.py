@@ -1,8 +1,8 @@
 """Traces of PyTorch's profiler (Kineto): a JSON file per rank, read event by event, so that memory stays small.
 
 Categories are those of libkineto (`kernel`, `gpu_memcpy`, `cuda_runtime` …; before PyTorch 1.12 `Kernel`, `Runtime`,
-`Operator`), on CUDA and ROCm alike. What a trace says of its job (`distributedInfo`, `baseTimeNanoseconds`) stands before
-or after its events. Format: pytorch/kineto, libkineto/src/output_json.cpp.
+`Operator`), on CUDA and ROCm alike. What a trace says of its job (`distributedInfo`, `baseTimeNanoseconds`) stands
+before or after its events. Format: pytorch/kineto, libkineto/src/output_json.cpp.
 """
 
 from __future__ import annotations
