@@ -41,10 +41,10 @@ TRACKER = "ignore:resource_tracker"  # a warning filter: the action, and how the
 
 
 def cores() -> int:
-    """The number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """The number of cores that this process may use: affinity, a container's quota, or `LOKY_MAX_CPU_COUNT`."""
+    from joblib import cpu_count
+
+    return int(cpu_count())
 
 
 class LocalWorker:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from itertools import groupby
 from pathlib import Path
@@ -16,6 +17,7 @@ from jupyter_client.kernelspec import KernelSpec
 from nbclient import NotebookClient
 
 NOTEBOOKS = sorted(Path(__file__).resolve().parents[2].joinpath("notebooks").glob("*.ipynb"))
+os.environ["LOKY_MAX_CPU_COUNT"] = "1"  # starting workers takes longer than the small sweeps that are shown
 METADATA = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
 
 

@@ -99,7 +99,7 @@ def test_generated_cases_reach_every_exit_code(pool):
 @pytest.mark.parametrize("part", PARTS)
 def test_random_valid_scenarios_are_recounted(pool, part):
     @seed(part)
-    @few(30)
+    @few(20)
     @given(RANDOM.map(valid.scenario))
     def agrees(values):
         found = recounted(pool, values)
@@ -110,7 +110,7 @@ def test_random_valid_scenarios_are_recounted(pool, part):
     agrees()
 
 
-@pytest.mark.parametrize("number", range(3 * TIMES))
+@pytest.mark.parametrize("number", range(2 * TIMES))
 def test_a_killed_run_ends_in_order(number):
     kill = kills.kill_of(number, DASK)
     for complaint in kills.wrong(kill):
