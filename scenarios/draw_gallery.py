@@ -67,7 +67,8 @@ KINDS = {
     "topology": "The links of [h100_2x8](h100_2x8.yaml) and the route from rank 0 to rank 9 (`hybrid-des topology`)",
     "link_use": "Where pipeline and gradient reduction meet: link use in [contention_slower](contention_slower.yaml), "
     "as shares of each link's bandwidth",
-    "jobs": "Two jobs on one leaf and spine, [two_jobs](jobs/two_jobs.yaml) with `--set jobs.gpt.batch=16`: the use of the busiest links by job",
+    "jobs": "Two jobs on one leaf and spine, [two_jobs](jobs/two_jobs.yaml) with `--set jobs.gpt.batch=16`: the use of "
+    "the busiest links by job",
     "placements": "Three jobs under [three placements](jobs/three_placements.yaml): the slowdown of each",
     "background": "A job [beside background traffic](jobs/beside_background.yaml), as shares of each link's bandwidth",
     "loss": "The loss of the small model that the GPUs of [prototype_12gpu_training](prototype_12gpu_training.yaml) "
