@@ -28,7 +28,7 @@ def test_senders_to_one_port_share_it_fairly(degree, measured):
 
 
 def test_a_gpt_beside_a_bert_is_slowed_less_than_measured(scenarios):
-    """+2.3 % instead of +11 %: the uplinks of a leaf are one link here, on which flows do not collide by chance."""
+    """+2.3 % instead of +11 %; plan, batch and uplinks are not published, and here no flows collide by chance."""
     quick = ["jobs.bert.batch=1024", "jobs.gpt.batch=8", "jobs.bert.gradients.bucket=none"]
     found = simulate_jobs(scenarios / "jobs/two_jobs.yaml", quick)
     assert 1 < found.runs[0].slowdown < GPT
