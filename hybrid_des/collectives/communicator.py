@@ -10,7 +10,7 @@ Replayed        all members meet; then the time that the collective takes alone 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
@@ -26,22 +26,30 @@ from hybrid_des.network.mailbox import ReplayedGroup
 Shares = Callable[[int, int, int], Sequence[int]]  # (elements, members, channels) → the elements on each channel
 
 
-class Taken(Protocol):
-    """What collectives take from the computation of a GPU (`simulation.speeds.Beside`)."""
+class Computing(Protocol):
+    """The computation of a GPU, which collectives slow (`simulation.speeds.Computation`)."""
 
-    def begin(self, now: int, share: Fraction) -> None:
-        """A collective begins that takes this share."""
+    def during(self, lost: Fraction, begin: int, end: int | None = None) -> Any:
+        """A collective takes this share of its speed; an end that is not yet known is told to `over`."""
 
-    def end(self, now: int, share: Fraction) -> None:
-        """It ends."""
+    def over(self, period: Any) -> None:
+        """The collective of this period ends now."""
 
 
 class Work(NamedTuple):
-    """What a call does: its algorithm with its options, a member's buffer, and picoseconds before it begins."""
+    """What a call does.
+
+    Attributes:
+        algorithm: with its options.
+        buffer: a member's.
+        launch: picoseconds before it begins.
+        lost: share of its speed that computation beside it loses.
+    """
 
     algorithm: Collective
     buffer: Buffer
     launch: int = 0
+    lost: Fraction = Fraction(0)
 
 
 class Communicator:
@@ -53,13 +61,8 @@ class Communicator:
         begin: returns the work of each call of a training step.
         shares: how a buffer is divided among channels.
         member: its rank and the stage, for errors of arithmetic, and so that the collective is a process of its own.
-        beside: what is told when a collective begins and ends, and the share that it takes from computation.
-
-    Attributes:
-        meetings: none, since nothing is replayed.
+        beside: the computation that it slows, if it does.
     """
-
-    meetings: Sequence[ReplayedGroup] = ()
 
     def __init__(
         self,
@@ -69,7 +72,7 @@ class Communicator:
         shares: Shares = shares_of,
         *,
         member: tuple[int, int] | None = None,
-        beside: tuple[Taken, Fraction] | None = None,
+        beside: Computing | None = None,
     ) -> None:
         self._env, self._group, self._begin, self._beside = env, group, begin, beside
         self._shares, self._member = shares, member
@@ -82,11 +85,13 @@ class Communicator:
             self._step = step
             self._group.begin(step)
             self._work = self._begin()
-        algorithm, buffer, launch = self._work(call)
+        algorithm, buffer, launch, lost = self._work(call)
         routine = on_channels(self._group, buffer, algorithm, self._shares)
-        if launch:
-            return self._after(launch, routine)
-        return routine if self._member is None else self._apart(routine, *self._member)
+        if self._member is not None:
+            routine = self._apart(routine, *self._member)
+        if lost and self._beside is not None:
+            routine = self._slowing(self._beside, lost, routine)
+        return self._after(launch, routine) if launch else routine
 
     def start(self, step: int, call: Any) -> Any:
         """Start a collective in a process of its own, an event to wait for."""
@@ -99,27 +104,25 @@ class Communicator:
     def _apart(self, routine: Routine, rank: int, stage: int) -> Routine:
         """Run in a process of its own, so that messages need not pass through a chain of `yield from`."""
         try:
-            if self._beside is None:
-                yield self._env.process(routine)
-                return
-            taken, share = self._beside
-            taken.begin(self._env.now, share)
             yield self._env.process(routine)
-            taken.end(self._env.now, share)
         except NumericsError as error:
             raise NumericsError(f"rank {rank}, step {self._step}, reduction of stage {stage}: {error}") from None
 
+    def _slowing(self, beside: Computing, lost: Fraction, routine: Routine) -> Routine:
+        period = beside.during(lost, self._env.now)
+        yield from routine
+        beside.over(period)
+
 
 class Replayed:
-    """A member of process groups whose collectives are replayed: per part, its meeting with the others, if it has any.
+    """A member of process groups whose collectives are replayed.
 
-    Attributes:
-        meetings: with the others of each part.
+    Args:
+        meetings: per part, with the others, if there are any.
     """
 
     def __init__(self, meetings: Sequence[ReplayedGroup | None]) -> None:
         self._of_part = meetings
-        self.meetings = [meeting for meeting in meetings if meeting]
 
     def run(self, step: int, durations: Sequence[int]) -> Routine:
         """Take part in one collective per part, one after the other."""
@@ -131,24 +134,23 @@ class Replayed:
 class Stream:
     """The stream of a rank's collectives beside its computation: one after the other, in the order of their start.
 
-    Attributes:
-        meetings: itself, which computation asks when collectives are under way.
-        until: when the last one ends, if that is known.
+    Args:
+        env: the environment.
+        beside: the computation that they slow, if they do.
     """
 
-    def __init__(self, env: Environment) -> None:
-        self._env = env
+    def __init__(self, env: Environment, beside: Computing | None) -> None:
+        self._env, self._beside = env, beside
         self._last: simpy.Event | None = None
-        self._periods: list[tuple[int, int | None]] = []
-        self.until = 0
-        self.meetings = [self]
+        self._until = 0
 
-    def take(self, duration: int) -> tuple[int, int]:
+    def take(self, duration: int, lost: Fraction) -> tuple[int, int]:
         """Begin and end of a collective of known duration that is started now."""
-        begin = max(self.until, self._env.now)
-        self.until = begin + duration
-        self._periods.append((begin, self.until))
-        return begin, self.until
+        begin = max(self._until, self._env.now)
+        self._until = begin + duration
+        if lost and self._beside is not None:
+            self._beside.during(lost, begin, self._until)
+        return begin, self._until
 
     def after_others(self, routine: Routine) -> Any:
         """A routine that waits for its turn; it returns when that came, and when it ended."""
@@ -158,21 +160,10 @@ class Stream:
     def _in_turn(self, before: simpy.Event | None, done: simpy.Event, routine: Routine) -> Any:
         if before is not None:
             yield before
-        begin, place = self._env.now, len(self._periods)
-        self._periods.append((begin, None))
+        begin = self._env.now
         yield from routine
-        self._periods[place] = begin, self._env.now
         done.succeed()
         return begin, self._env.now
-
-    def periods(self, since: int) -> Iterator[tuple[int, int]]:
-        """The periods, from `since` until now, during which a collective was under way; the last one first."""
-        now = self._env.now
-        for start, end in reversed(self._periods):
-            if end is not None and end <= since:
-                return
-            if start < now:
-                yield max(start, since), now if end is None else min(end, now)
 
 
 class OnStream:
@@ -182,30 +173,20 @@ class OnStream:
         env: the environment.
         stream: that of the rank.
         communicator: carries them; None: they take as long as they would alone, from their own start on.
-
-    Attributes:
-        meetings: those of the stream.
     """
 
     def __init__(self, env: Environment, stream: Stream, communicator: Communicator | None) -> None:
         self._env, self._stream, self._communicator = env, stream, communicator
-        self.meetings = stream.meetings
 
     def start(self, step: int, call: Any) -> Any:
         """Start a collective: its begin and end, or an event with these as its value."""
         if self._communicator is None:
-            return self._stream.take(call.launch + call.alone)
+            return self._stream.take(call.launch + call.alone, call.lost)
         return self._env.process(self._stream.after_others(self._communicator.run(step, call)))
 
 
 class Barrier:
-    """A member of the barrier at the end of a step.
-
-    Attributes:
-        meetings: none that computation could overlap.
-    """
-
-    meetings: Sequence[ReplayedGroup] = ()
+    """A member of the barrier at the end of a step."""
 
     def __init__(self, meeting: ReplayedGroup) -> None:
         self._meeting = meeting

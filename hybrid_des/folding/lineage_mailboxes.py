@@ -9,7 +9,6 @@ from typing import Any
 
 from hybrid_des.engine.clock import Arrival, Here
 from hybrid_des.engine.lineage import Lineage, LineageArrival, LineageEnvironment
-from hybrid_des.folding import FoldRefusal
 from hybrid_des.network.mailbox import Handoff, Mailbox, Message, Rendezvous, ReplayedGroup, TaggedMailbox
 
 Put = tuple[int, Message, int, Lineage]  # when a message arrives, and since when and by which event that is known
@@ -159,44 +158,17 @@ class LineageRendezvous(Rendezvous):
 
 
 class LineageMeeting(ReplayedGroup):
-    """A meeting of the simulated members of a group, in a folded run.
-
-    How much of a collective is under way at a moment at which one begins depends on which event is first.
-    """
-
-    def __init__(self, env: LineageEnvironment, size: int) -> None:
-        self._round = Round(env, size)
-        self._asked: list[tuple[int, Lineage]] = []
-        self._begun: list[tuple[int, Lineage]] = []
-        super().__init__(env, size)
+    """A meeting of the simulated members of a group, in a folded run."""
 
     _env: LineageEnvironment
+
+    def __init__(self, env: LineageEnvironment, size: int) -> None:
+        super().__init__(env, size)
+        self._round = Round(env, size)
 
     def join(self, duration: int) -> Arrival:
         """Arrive; the event happens `duration` picoseconds after the last member's arrival."""
         event = self._round.join(duration)
         if self._round.empty:
-            now = self._env.now
-            self._begun = [(now, self._env.lineage)]
-            self._check(self._asked)
-            self._until = now + duration
-            self._periods.append((now, self._until))
+            self._tell(duration)
         return event
-
-    @property
-    def until(self) -> int:
-        """When the latest collective ends."""
-        if self._asked and self._asked[0][0] < self._env.now:
-            self._asked = []
-        self._asked.append((self._env.now, self._env.lineage))
-        self._check(self._begun)
-        return self._until
-
-    @until.setter
-    def until(self, time: int) -> None:
-        self._until = time
-
-    def _check(self, others: list[tuple[int, Lineage]]) -> None:
-        env = self._env
-        if any(at == env.now and not env.decided(one, env.lineage) for at, one in others):
-            raise FoldRefusal("a collective begins when a layer does, and which comes first differs between replicas")

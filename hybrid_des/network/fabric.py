@@ -229,6 +229,10 @@ class Fabric:
     placement: Sequence[int] | None = None
     reached: tuple[Fraction, Fraction] = (Fraction(1), Fraction(1))
 
+    def apart(self, gpus: Iterable[int]) -> bool:
+        """Whether GPUs are on several nodes."""
+        return len({self.node_of[gpu] for gpu in gpus}) > 1
+
     def point(self, gpu: int) -> str:
         """The point of a GPU, or of a rank, such as "gpu3"; links name it as their source or target."""
         return f"gpu{gpu if self.placement is None else self.placement[gpu]}"

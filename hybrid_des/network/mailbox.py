@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -143,33 +143,28 @@ class ReplayedGroup:
     """A point at which the members of a group begin a collective of known duration together.
 
     Attributes:
-        until: when the latest collective ends.
+        told: called with its begin and end when a collective begins.
     """
 
     def __init__(self, env: Environment, size: int) -> None:
         self._env = env
         self._size = self._missing = size
         self._over = Arrival(env)
-        self._periods: list[tuple[int, int]] = []
-        self.until = 0
+        self.told: list[Callable[[int, int], object]] = []
 
     def join(self, duration: int) -> Arrival:
         """Arrive; the event happens `duration` picoseconds after the last member's arrival."""
         over, now = self._over, self._env.now
         self._missing -= 1
         if not self._missing:
-            self.until = now + duration
-            self._periods.append((now, self.until))
-            over.happen(self.until, None)
+            over.happen(now + duration, None)
             self._missing, self._over = self._size, Arrival(self._env)
+            self._tell(duration)
         return over
 
-    def periods(self, since: int) -> Iterator[tuple[int, int]]:
-        """The periods, from `since` until now, during which a collective was under way; the last one first."""
-        for start, end in reversed(self._periods):
-            if end <= since:
-                return
-            yield max(start, since), min(end, self._env.now)
+    def _tell(self, duration: int) -> None:
+        for tell in self.told:
+            tell(self._env.now, self._env.now + duration)
 
 
 # The properties that the recorded messages of one flow on one link share.

@@ -36,7 +36,6 @@ from hybrid_des.planning.program import (
     ComputeSpeed,
     Confirm,
     Join,
-    Overlapped,
     Program,
     Receive,
     Record,
@@ -208,7 +207,7 @@ class IdleWalk:
         for call in self.programs[place].streams[stream]:
             for one in call.block.instructions:
                 kind = one.__class__
-                if kind is Compute or kind is Overlapped:
+                if kind is Compute:
                     now += one.duration
                 elif kind is Receive:
                     key = place, one.purpose, one.tag + call.ops[one.op].microbatch

@@ -20,13 +20,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid_des.network.purpose import OF_LAYERS, PURPOSES
 from hybrid_des.planning.program import (
-    EXCHANGES,
     Compute,
     ComputeSpeed,
     Instruction,
     Join,
-    Overlapped,
-    OverlapSlowdown,
     Start,
 )
 from hybrid_des.units import split_evenly
@@ -80,12 +77,10 @@ class ExpertStreams:
 
     Attributes:
         delay: whether weight gradients are computed while gradients travel back from the experts.
-        slowing: of computation during exchanges.
         axes: those whose collectives are messages.
     """
 
     delay: bool
-    slowing: OverlapSlowdown
     axes: Collection[str] = ()
 
     def units(self, stage: int, cost: StageCosts, kind: Kind) -> tuple[list[Unit], Work]:
@@ -123,7 +118,7 @@ class ExpertStreams:
         self, parts: Sequence[tuple[int, StageCosts, Kind]], scale: Fraction | int, pace: ComputeSpeed
     ) -> list[Instruction]:
         """The instructions of an action; `scale` is the time of its ops relative to their costs."""
-        writer = _Writer(self.slowing, scale, pace)
+        writer = _Writer(scale, pace)
         forward: tuple[list[Unit], Work] = [], Work()
         backward: tuple[list[Unit], Work] = [], Work()
         for stage, cost, kind in parts:
@@ -141,7 +136,6 @@ class ExpertStreams:
 class _Writer:
     """Writes the instructions of an action."""
 
-    slowing: OverlapSlowdown
     scale: Fraction | int
     pace: ComputeSpeed
     found: list[Instruction] = field(default_factory=list)
@@ -191,7 +185,7 @@ class _Writer:
         parts = len(work.messages) + 1
         for number, computes in enumerate(split_evenly(work.computes, parts)):
             if took := self.pace.duration(computes * self.scale):
-                self.found.append(Overlapped(took, self.slowing, EXCHANGES) if self.slowing.share else Compute(took))
+                self.found.append(Compute(took))
             if number < len(work.messages):
                 stage, one = work.messages[number]
                 self.found += [
@@ -204,10 +198,10 @@ class _Writer:
 
 def at_points(body: Sequence[Instruction], points: Sequence[tuple[Fraction, Instruction]]) -> Iterator[Instruction]:
     """The same body with further instructions, each after a share of its computation; in order."""
-    whole = sum(one.duration for one in body if isinstance(one, Compute | Overlapped))
+    whole = sum(one.duration for one in body if isinstance(one, Compute))
     pending, done = [(int(share * whole), one) for share, one in points][::-1], 0
     for one in body:
-        if not isinstance(one, Compute | Overlapped):
+        if not isinstance(one, Compute):
             yield one
             continue
         left = one.duration

@@ -27,8 +27,6 @@ from hybrid_des.planning.program import (
     Compute,
     ComputeSpeed,
     Instruction,
-    Overlapped,
-    OverlapSlowdown,
     Record,
     Row,
     Wait,
@@ -86,7 +84,6 @@ class Fsdp:
         gradients: their codec and channels.
         once: whether layers are gathered once per step, before their first forward, instead of before every use.
         ahead, beside: whether the parameter stream runs the gathers (`ahead`) and the scatters (`beside`).
-        slowing: of computation while that stream is busy.
     """
 
     plan: Plan
@@ -96,7 +93,6 @@ class Fsdp:
     once: bool
     ahead: bool
     beside: bool
-    slowing: OverlapSlowdown
 
     @cached_property
     def groups(self) -> Sequence[Groups]:
@@ -150,7 +146,7 @@ class Fsdp:
             waits = [Wait(gathered(one.stage), waiting_for(PARAMETERS, place)) for _ in one.gathers()]
             before += waits if self.ahead else one.gathers(place)
             if self.ahead or self.beside:
-                body += [Record(LAYER), Overlapped(one.duration, self.slowing), Record(LAYER)]
+                body += [Record(LAYER), Compute(one.duration), Record(LAYER)]
             else:
                 body.append(Compute(one.duration))
             body += () if self.beside else one.scatters(INSIDE)

@@ -203,6 +203,12 @@ class Lowering:
     streams: ExpertStreams | None = None
 
     @property
+    def concurrent(self) -> bool:
+        """Whether collectives are under way while ops compute."""
+        layered = self.fsdp is not None and (self.fsdp.ahead or self.fsdp.beside)
+        return layered or self.ahead or (self.overlap and bool(self.buckets)) or self.streams is not None
+
+    @property
     def microbatches(self) -> int:
         """Number of micro-batches per replica and training step."""
         return self.plan.microbatches

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,13 +22,14 @@ from hybrid_des.planning.fsdp import Fsdp
 from hybrid_des.planning.given import GivenGroup, GivenTraces
 from hybrid_des.planning.layer_traffic import TensorTraffic, tensor_traffic
 from hybrid_des.planning.lowering import Lowering
-from hybrid_des.planning.program import GivenPrograms, OverlapSlowdown, Program, Slowdown
+from hybrid_des.planning.program import GivenPrograms, Program
 from hybrid_des.planning.wiring import fabric_of, times_of
 from hybrid_des.reading import read_text
 from hybrid_des.scenario import Scenario, Schedule, Source, load
 from hybrid_des.scenario.sections.outer import Outer
 from hybrid_des.workload.costs import CostBasis, Costs, RankCosts
 from hybrid_des.workload.durations import Durations
+from hybrid_des.workload.slowdown import Slowdown
 from hybrid_des.workload.stages import costs_of, costs_per_rank
 
 
@@ -50,7 +50,7 @@ class Parts:
         channels: the most rings that reduce the same gradients at once; None if nothing is reduced around rings.
         given: the process groups of programs that came from a trace.
         replayed: amounts sent per step by replayed collectives, by attribute of `Run`.
-        slowdown: of computation beside collectives of gradients and parameters; None if times are given.
+        slowdown: of computation beside collectives; None if times are given, or nothing is slowed.
     """
 
     fabric: Fabric
@@ -214,12 +214,8 @@ def parts_of_programs(
 
 
 def _streams(scenario: Scenario, traffic: TensorTraffic) -> ExpertStreams | None:
-    """Lowering with a stream for exchanges with experts, which occupies some of a GPU's multiprocessors."""
-    if not traffic.streams:
-        return None
-    experts, gpu = scenario.experts, scenario.cluster.kinds[0].gpu
-    taken = Fraction(min(experts.taken, (gpu.multiprocessors or 1) - 1), gpu.multiprocessors or 1)
-    return ExpertStreams(experts.delay_weight, OverlapSlowdown(taken), frozenset(traffic.messages))
+    """Lowering with a stream for exchanges with experts."""
+    return ExpertStreams(scenario.experts.delay_weight, frozenset(traffic.messages)) if traffic.streams else None
 
 
 def _slowdown(scenario: Scenario) -> Slowdown | None:
@@ -228,7 +224,7 @@ def _slowdown(scenario: Scenario) -> Slowdown | None:
     if reached is None:
         return None
     found = Slowdown.of(reached.slowed, reached.slowed_network, reached.slowed_memory)
-    return found if any(found) else None
+    return found if any(found) or scenario.experts.multiprocessors else None
 
 
 def _channels(reductions: Reductions) -> int | None:
@@ -238,10 +234,9 @@ def _channels(reductions: Reductions) -> int | None:
 
 def _layered(scenario: Scenario, plan: Plan, costs: Costs, times: CollectiveTimes) -> Fsdp:
     """Lowering layer by layer, for gradients or weights that are sharded within a step."""
-    slowing = OverlapSlowdown(scenario.efficiency.slowed) if scenario.efficiency else OverlapSlowdown()
     once, ahead = scenario.sharding == "zero-2", scenario.overlap.parameters
     beside = scenario.gradients.overlap if once else ahead
-    return Fsdp(plan, costs, times, scenario.gradients, once, ahead, beside, slowing)
+    return Fsdp(plan, costs, times, scenario.gradients, once, ahead, beside)
 
 
 def plan_of(scenario: Source, fabric: Fabric | None = None) -> Plan:

@@ -18,19 +18,18 @@ from fractions import Fraction
 from functools import cached_property, partial
 from itertools import chain
 from sys import intern
-from typing import Any, ClassVar, NamedTuple, TypeGuard, TypeVar
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 import numpy as np
 
 from hybrid_des.engine.recorder import OPTIMIZER
-from hybrid_des.engine.timetable import Amount
 from hybrid_des.errors import Refusal
 from hybrid_des.network.mailbox import Message
 from hybrid_des.network.purpose import PURPOSES, Purpose
 from hybrid_des.pipeline.op import Action, Op
 from hybrid_des.timeline import NONE, OP_KINDS, Columns, ProgramTable
 
-# The compute speed of a GPU: relative to the times of the workload, and during communication.
+# The compute speed of a GPU, relative to the times of the workload.
 
 
 @dataclass(frozen=True)
@@ -45,56 +44,11 @@ class ComputeSpeed:
         return round(whole + waiting)
 
 
-class OverlapSlowdown(NamedTuple):
-    """The share of its speed that computation loses during communication; less than 1."""
-
-    share: Fraction = Fraction(0)
-
-    def lost(self, beside: int) -> int:
-        """Picoseconds of work lost in `beside` picoseconds of concurrent communication."""
-        return beside * self.share.numerator // self.share.denominator
-
-    def duration(self, work: Amount, beside: int) -> Amount:
-        """Duration of work of which the first `beside` picoseconds overlap communication."""
-        left, whole = self.share.denominator - self.share.numerator, self.share.denominator
-        if work * whole < beside * left:
-            return -(-work * whole // left)
-        return work + self.lost(beside)
-
-
-class Slowdown(NamedTuple):
-    """The shares of its speed that computation loses beside collectives of gradients and parameters.
-
-    Public figures: 18.9 % on average, 40 % at worst (arXiv 2507.03114); products at 56 % of their speed beside an
-    all-gather on NVLinks, element-wise operations at 40 % (NVIDIA/nccl issue 1428, 24 blocks of threads); 20 of 132
-    multiprocessors, 15 %, for traffic over adapters (DeepSeek-V3, arXiv 2412.19437, section 3.2). Messages between
-    stages are carried by copy engines and take nothing.
-
-    Attributes:
-        inside, beyond: of products, beside collectives within a node, and over adapters.
-        memory: of operations bound by memory.
-    """
-
-    inside: Fraction
-    beyond: Fraction
-    memory: Fraction
-
-    @classmethod
-    def of(cls, slowed: Fraction, network: Fraction | None, memory: Fraction | None) -> Slowdown:
-        """From the shares of a scenario, whose defaults keep their ratios: 25, 15 and 19 %."""
-        return cls(
-            slowed,
-            slowed * Fraction(15, 25) if network is None else network,
-            slowed * Fraction(19, 25) if memory is None else memory,
-        )
-
-
 COMPUTE, GRADIENT, PARAMETER = "compute", "gradient", "parameters"  # the streams
 STEP, LAYER = "a step begins", "a layer begins or ends"  # events
 ASIDE = -2  # `number` of a call without an op row
 Group = tuple[str, int, int]  # what its collectives are for, or their axis; stage; part
 BARRIER = ("barrier", 0, 0)  # all ranks, which meet between steps
-EXCHANGES = ("exchanges", 0, 0)  # the stream of a rank's exchanges with experts
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,16 +115,6 @@ class Compute:
     duration: int
     before: int = 0
     whole: int | None = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Overlapped:
-    """Compute concurrently with the collectives of another stream, slowed by them; `group`: its communicator."""
-
-    duration: int
-    slowing: OverlapSlowdown
-    group: Group = ("layers", 0, 0)
-    whole: ClassVar[int] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +188,7 @@ class Mark:
 
 
 OfMessages = Receive | Send | Confirm
-OfOps = Begin | End | Compute | Overlapped | Learn | Mark
+OfOps = Begin | End | Compute | Learn | Mark
 Instruction = OfMessages | OfOps | Record | Wait | Collective | Start | Join
 One = TypeVar("One", bound=Instruction)
 
@@ -283,15 +227,15 @@ class Block:
         return replace(self, instructions=tuple(_placed(changed)))
 
 
-def _is_own(one: Instruction) -> TypeGuard[Compute | Overlapped]:
-    return isinstance(one, Compute | Overlapped) and one.whole is not None
+def _is_own(one: Instruction) -> TypeGuard[Compute]:
+    return isinstance(one, Compute) and one.whole is not None
 
 
 def _placed(instructions: Sequence[Instruction]) -> Iterator[Instruction]:
     whole = sum(one.duration for one in instructions if _is_own(one))
     before = 0
     for one in instructions:
-        if _is_own(one) and isinstance(one, Compute):
+        if _is_own(one):
             yield Compute(one.duration, before, whole)
             before += one.duration
         else:

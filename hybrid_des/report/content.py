@@ -369,7 +369,7 @@ def _slower(facts: Mapping[str, Any]) -> list[Fact]:
     """What computation lost beside communication."""
     if not facts.get("slowed_s"):
         return []
-    return [Fact("slowed compute", format_seconds(facts["slowed_s"]), "per rank, beside gradients and parameters")]
+    return [Fact("slowed compute", format_seconds(facts["slowed_s"]), "per rank, beside collectives")]
 
 
 def _outer(facts: Mapping[str, Any]) -> list[Fact]:

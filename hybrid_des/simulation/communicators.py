@@ -15,9 +15,7 @@ from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs import Codec
 from hybrid_des.collectives.communicator import Barrier, Communicator, OnStream, Replayed, Stream, Work
-from hybrid_des.collectives.group import Group, ProcessGroup, Routine
-from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.timetable import Amount
+from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.folding.times import SIXTEEN_BITS, elements_of
 from hybrid_des.gradients.groups import ReplicaGroup
 from hybrid_des.network.mailbox import ReplayedGroup
@@ -29,10 +27,10 @@ from hybrid_des.planning import program
 from hybrid_des.planning.fsdp import LAYERS
 from hybrid_des.planning.given import GivenCollective, GivenGroup
 from hybrid_des.planning.planner import Parts
-from hybrid_des.planning.program import OverlapSlowdown, Slowdown
-from hybrid_des.simulation.speeds import Beside, SteadySpeed, VaryingSpeed
+from hybrid_des.simulation.computation import Computation
 from hybrid_des.units import split_evenly
 from hybrid_des.workload.costs import LayerCollective
+from hybrid_des.workload.slowdown import NONE_LOST
 
 Participant = Communicator | OnStream | Replayed | Barrier
 Made = Iterator[tuple[int, program.Group, Participant]]  # rank, key in its program, communicator
@@ -52,16 +50,18 @@ class Communicators:
         parts: the process groups, and what they do.
 
     Attributes:
-        beside: rank → what its collectives take from its computation, if they do.
+        computation: rank → its computation, if collectives slow it.
     """
 
     def __init__(self, transport: Transport, parts: Parts) -> None:
         self._transport, self._parts, self._reductions = transport, parts, parts.reductions
-        self.beside: dict[int, Beside] = {}
+        self.computation: dict[int, Computation] = {}
 
     def of(self, ranks: Collection[int]) -> Mapping[int, Mapping[program.Group, Participant]]:
         """Rank → its communicators."""
         found: dict[int, dict[program.Group, Participant]] = {rank: {} for rank in ranks}
+        if self._parts.slowdown is not None:
+            self.computation = {rank: Computation(self._transport.env) for rank in ranks}
         for made in (self._of_gradients, self._of_layers, self._replayed, self._of_traces):
             for rank, key, communicator in made(found):
                 found[rank][key] = communicator
@@ -73,8 +73,7 @@ class Communicators:
         """Give every rank a stream for the collectives along an axis, replayed ones included."""
         env, layout = self._transport.env, self._parts.times.layout
         for rank, mine in found.items():
-            stream = Stream(env)
-            mine[program.EXCHANGES] = OnStream(env, stream, None)
+            stream = Stream(env, self.computation.get(rank))
             for stage in self._parts.programs.chunks(layout.coordinate(rank, "pipeline")):
                 known = mine.get((axis, stage, 0))
                 carried = known if isinstance(known, Communicator) else None
@@ -86,7 +85,7 @@ class Communicators:
         lengths = {stage: state.gradient.size for stage, state in states}
         for processes, group in self._reductions.processes:
             zeros = _no_arrays if group.part or group.stage not in lengths else partial(_zeros, lengths[group.stage])
-            begin = self._begin(group, processes.kind, self._reductions.codec, zeros)
+            begin = self._begin(group, processes.kind, self._reductions.codec, arrays=zeros)
             for place in range(processes.size, len(processes.ranks)):
                 yield group, processes.ranks[place], self._communicator(processes, place, begin)
 
@@ -95,34 +94,31 @@ class Communicators:
         reductions, workers = self._reductions, self._parts.workers
         for processes, group in reductions.processes:
             gathering = replace(processes, kind=PARAMETERS.name, purpose=PARAMETERS)
-            gather = (
-                self._begin(group, reductions.gather, codecs.find(SIXTEEN_BITS).build()) if reductions.gather else None
+            lost = self._lost(processes.ranks[: processes.size])
+            gather = reductions.gather and self._begin(
+                group, reductions.gather, codecs.find(SIXTEEN_BITS).build(), lost=lost
             )
-            reduce = self._begin(group, processes.kind, reductions.codec)
+            reduce = partial(self._begin, group, processes.kind, reductions.codec, lost=lost)
+            alike = reduce()
             for place, rank in enumerate(processes.ranks[: processes.size]):
                 if rank not in wanted:
                     continue
-                begin, member = reduce, (rank, group.stage)
+                begin, member = alike, (rank, group.stage)
                 if rank in workers and not group.part:
-                    begin = self._begin(
-                        group, processes.kind, reductions.codec, partial(self._arrays, workers[rank], group.stage)
-                    )
-                beside = self._taking(processes, rank)
-                made = self._communicator(processes, place, begin, member=member, beside=beside)
+                    begin = reduce(arrays=partial(self._arrays, workers[rank], group.stage))
+                made = self._communicator(processes, place, begin, member=member)
                 yield rank, (REDUCTION.name, group.stage, group.part), made
                 if gather:
-                    made = self._communicator(gathering, place, gather, member=member, beside=beside)
+                    made = self._communicator(gathering, place, gather, member=member)
                     yield rank, (PARAMETERS.name, group.stage, group.part), made
 
-    def _taking(self, group: ProcessGroup, rank: int) -> tuple[Beside, Fraction] | None:
-        """What a rank's collectives take from its computation, and the share that those of a group take."""
+    def _lost(self, ranks: Sequence[int]) -> Fraction:
+        """The share of its speed that computation of a rank loses beside a collective of these."""
         slowdown, parts = self._parts.slowdown, self._parts
         if slowdown is None:
-            return None
-        nodes = parts.fabric.node_of
-        beyond = nodes[group.ranks[0]] != nodes[group.ranks[group.size - 1]]
-        moving = self._moving(parts.times.layout.coordinate(rank, "pipeline"))
-        return self.beside.setdefault(rank, Beside()), share_lost(slowdown, beyond=beyond, moving=moving)
+            return Fraction(0)
+        moving = self._moving(parts.times.layout.coordinate(ranks[0], "pipeline"))
+        return slowdown.lost(beyond=parts.fabric.apart(ranks), moving=moving)
 
     @cache  # noqa: B019
     def _moving(self, place: int) -> Fraction:
@@ -157,8 +153,11 @@ class Communicators:
             for ranks in of_part:
                 members = [rank for rank in ranks if rank in wanted]
                 meeting = self._transport.meeting(len(members))
+                lost = self._lost(ranks)
                 for rank in members:
                     found.setdefault(rank, [None] * len(groups))[part] = meeting
+                    if lost:
+                        meeting.told.append(partial(self.computation[rank].during, lost))
         if self._parts.meeting is not None:
             for rank in wanted:
                 yield rank, LAYERS, Replayed(found.get(rank, ()))
@@ -178,27 +177,31 @@ class Communicators:
                     yield rank, group.key, self._communicator(group.processes, place, begin, member=(rank, 0))
 
     def _communicator(self, group: ProcessGroup, place: int, begin: Begin, **more: Any) -> Communicator:
-        return Communicator(self._transport.env, Group(self._transport, group, place), begin, **more)
+        beside = self.computation.get(group.ranks[place])
+        return Communicator(self._transport.env, Group(self._transport, group, place), begin, beside=beside, **more)
 
-    def _begin(self, group: ReplicaGroup, name: str, codec: Codec, arrays: Arrays = _no_arrays) -> Begin:
+    def _begin(
+        self,
+        group: ReplicaGroup,
+        name: str,
+        codec: Codec,
+        *,
+        arrays: Arrays = _no_arrays,
+        lost: Fraction = NONE_LOST,
+    ) -> Begin:
         """The work of a step: a call per bucket, on parts of the arrays or only of sizes."""
         algorithm = collectives.configured(name, self._reductions.options)
         sizes = [bucket.elements for bucket in group.buckets]
 
         def begin() -> Callable[[int], Work]:
             buffers = Buffer(sum(sizes), codec, *arrays()).sections(sizes)
-            return lambda bucket: Work(algorithm, buffers[bucket])
+            return lambda bucket: Work(algorithm, buffers[bucket], lost=lost)
 
         return begin
 
     def _arrays(self, worker: Worker, stage: int) -> tuple[Any, Any]:
         """A stage's gradient, which is reduced in place, and the error that a lossy codec left."""
         return worker.gradient(stage), worker.residual(stage) if self._reductions.error_feedback else None
-
-
-def share_lost(slowdown: Slowdown, *, beyond: bool, moving: Fraction) -> Fraction:
-    """What work of which memory bounds a share loses of its speed beside a collective, over adapters or not."""
-    return (1 - moving) * (slowdown.beyond if beyond else slowdown.inside) + moving * slowdown.memory
 
 
 def _work_of_trace(group: GivenGroup) -> Callable[[GivenCollective], Work]:
@@ -208,7 +211,8 @@ def _work_of_trace(group: GivenGroup) -> Callable[[GivenCollective], Work]:
 def _work_of(collective: LayerCollective) -> Work:
     """The work of a collective inside an op."""
     buffer = Buffer(elements_of(collective.size), codecs.find(SIXTEEN_BITS).build())
-    return Work(collectives.configured(collective.algorithm, collective.how), buffer, collective.launch)
+    algorithm = collectives.configured(collective.algorithm, collective.how)
+    return Work(algorithm, buffer, collective.launch, collective.lost)
 
 
 def _evenly(elements: int, members: int, channels: int) -> Sequence[int]:
@@ -218,23 +222,3 @@ def _evenly(elements: int, members: int, channels: int) -> Sequence[int]:
 
 def _zeros(length: int) -> tuple[Any, Any]:
     return np.zeros(length), None
-
-
-def overlapped(
-    env: Environment,
-    meetings: Sequence[ReplayedGroup | Stream],
-    work: Amount,
-    slowing: OverlapSlowdown,
-    pace: SteadySpeed | VaryingSpeed,
-) -> Routine:
-    """Compute during replayed collectives; work lost to them is known only afterwards, and then made up for."""
-    while work > 0:
-        begin = env.now
-        until = max((meeting.until for meeting in meetings), default=begin)
-        beside = int(pace.done(begin, until)) if until > begin else 0
-        duration = pace.end(begin, slowing.duration(work, beside)) - begin
-        if not duration:  # what is left is less than half a picosecond
-            break
-        yield env.timeout(duration)
-        busy = sum(pace.done(*period) for meeting in meetings for period in meeting.periods(begin))
-        work -= pace.done(begin, env.now) - slowing.lost(int(busy))

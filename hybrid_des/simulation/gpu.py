@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 from hybrid_des.collectives.group import Routine
@@ -20,6 +19,7 @@ from hybrid_des.planning.program import (
     Begin,
     Block,
     Call,
+    Cause,
     Collective,
     Compute,
     Confirm,
@@ -28,7 +28,6 @@ from hybrid_des.planning.program import (
     Join,
     Learn,
     Mark,
-    Overlapped,
     Program,
     Receive,
     Record,
@@ -36,11 +35,10 @@ from hybrid_des.planning.program import (
     Start,
     Wait,
 )
-from hybrid_des.simulation.communicators import Participant, overlapped
+from hybrid_des.simulation.communicators import Participant
+from hybrid_des.simulation.computation import STEADY, Computation
 from hybrid_des.simulation.memory import MemoryLedger
-from hybrid_des.simulation.speeds import STEADY, Beside, VaryingSpeed
-
-NANOSECOND = 1000  # picoseconds; less is not slowed any more
+from hybrid_des.simulation.speeds import VaryingSpeed
 
 # The arithmetic of a simulated GPU, if a small model is actually trained.
 
@@ -75,13 +73,24 @@ STREAM = -1  # in `released`: the op did not wait for a message
 
 
 class Position:
-    """Where a stream is, in which step."""
+    """Where a stream is.
 
-    __slots__ = ("call", "step")
+    Attributes:
+        step, call: the training step, and the call in it.
+        base: of the tags of this step's messages.
+        asked, start, released: of the call: when it was reached, when its op began, and the message that it waited for.
+        marks: moments of the step.
+        started: by slot, when each collective inside an op was started, and what tells its end.
+    """
+
+    __slots__ = ("asked", "base", "call", "marks", "released", "start", "started", "step")
 
     def __init__(self) -> None:
-        self.step = 0
+        self.step = self.base = self.asked = self.start = 0
+        self.released = STREAM
         self.call = Call(Block((), ()))
+        self.marks: list[int] = []
+        self.started: dict[int, tuple[int, Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -120,7 +129,7 @@ class Gpu:
         rank: its global rank.
         program: what it runs.
         processes: its SimPy processes, one per stream.
-        beside: what collectives take from its computation, if they do.
+        computation: its computation, if collectives slow it.
     """
 
     def __init__(
@@ -133,14 +142,21 @@ class Gpu:
         *,
         arithmetic: Arithmetic | None = None,
         pace: VaryingSpeed | None = None,
-        beside: Beside | None = None,
+        computation: Computation | None = None,
     ) -> None:
-        self.beside = beside
+        self.computation = computation
         self.rank = endpoint.rank
         self._context, self._endpoint, self.program = context, endpoint, program
-        self._communicators = communicators
+        self._communicators: Mapping[Group, Any] = communicators  # that an instruction finds the one it needs
         self._memory, self._arithmetic, self._pace = memory, arithmetic, pace
-        self._events = Events(endpoint)
+        self._events, self._recorder = Events(endpoint), context.recorder
+        self._at_once: Mapping[type, Callable[[Position, Any], None]] = {
+            Begin: self._begin, End: self._end, Send: self._send, Record: self._record, Start: self._start,
+            Mark: self._mark, Learn: self._learn,
+        }  # fmt: skip
+        self._with_time: Mapping[type, Callable[[Position, Any], Routine]] = {
+            Confirm: self._confirm, Wait: self._wait, Collective: self._collective, Join: self._join,
+        }  # fmt: skip
         self._at = {stream: Position() for stream in program.streams}
         self.processes = [context.env.process(self._run(stream)) for stream in program.streams]
 
@@ -157,106 +173,109 @@ class Gpu:
 
     def _run(self, stream: str) -> Routine:
         """Read the instructions of a stream."""
-        env, recorder = self._context.env, self._context.recorder
-        rank, memory, arithmetic, pace = self.rank, self._memory, self._arithmetic, self._pace
-        inboxes, flows, events = self._endpoint.inboxes, self._endpoint.flows, self._events
-        timeout, record = env.timeout, recorder.ops.add
-        calls, at, beside = self.program.streams[stream], self._at[stream], self.beside
-        one: Any
-        communicators: Mapping[Group, Any] = self._communicators  # that an instruction finds the one it needs
-        started: dict[int, tuple[int, Any]] = {}
+        env, calls, at = self._context.env, self.program.streams[stream], self._at[stream]
+        inboxes, pace, arithmetic = self._endpoint.inboxes, self._pace, self._arithmetic
+        at_once, with_time, computation = self._at_once, self._with_time, self.computation
         step, steps, again = 0, self._context.steps, self._context.again
+        one: Any
         while step < steps or (again is not None and (yield again(step))):
-            at.step, base, marks = step, step << STEP_SHIFT, list[int]()
+            at.step, at.base, at.marks = step, step << STEP_SHIFT, []
             for call in calls:
-                at.call, ops = call, call.ops
-                asked = now = env.now
-                released = STREAM
+                at.call = call
+                at.asked = now = env.now
+                at.released = STREAM
                 for one in call.block.instructions:
                     kind = one.__class__
                     if kind is Receive:
-                        op = ops[one.op]
-                        message = yield inboxes[one.purpose].receive(base + one.tag + op.microbatch)
+                        op = call.ops[one.op]
+                        message = yield inboxes[one.purpose].receive(at.base + one.tag + op.microbatch)
                         if arithmetic:
                             arithmetic.receive(op, message)
                         if env.now > now:
-                            now, released = env.now, one.place
-                    elif kind is Begin:
-                        start = env.now
-                        if memory and one.holds[1]:
-                            memory.hold(start, one.holds)
-                        if arithmetic:  # takes no simulated time; a bucket may be sent before the op ends
-                            arithmetic.compute(step, ops)
+                            now, at.released = env.now, one.place
                     elif kind is Compute:
                         took = one.duration if pace is None else pace.lasts(step, call, one, env.now)
-                        if took:
-                            yield timeout(took)
-                            if beside is not None and (lost := beside.lost(env.now - took, env.now)):
-                                yield from self._made_up(beside, lost)
-                    elif kind is End:
-                        record((step, rank, call.number, asked, start, env.now, released))
-                        if memory and one.frees[1]:
-                            memory.free(env.now, one.frees)
-                    elif kind is Send:
-                        op = ops[one.op]
-                        message = arithmetic.message(op, one.message) if arithmetic else one.message
-                        flows[one.peer, one.purpose].send(message, base + one.tag + op.microbatch)
-                    elif kind is Confirm:
-                        tag = base + one.tag + ops[one.op].microbatch
-                        yield self._endpoint.receipts(one.purpose).receive(tag)
-                    elif kind is Record:
-                        if one.after is None:
-                            events[one.event].hand(None)
+                        if not took:
+                            continue
+                        if computation is None:
+                            yield env.timeout(took)
                         else:
-                            env.process(self._record(one.event, one.after))
-                    elif kind is Wait:
-                        begin = env.now
-                        yield events[one.event].receive()
-                        if one.cause and env.now > begin:
-                            recorder.waits.add((step, rank, *one.cause, begin, env.now))
-                    elif kind is Collective:
-                        begin = env.now
-                        yield from communicators[one.group].run(step, one.call)
-                        if one.row:
-                            table, stage, bucket = one.row
-                            getattr(recorder, table).add((step, rank, stage, bucket, begin, env.now))
-                        if one.cause and env.now > begin:
-                            recorder.waits.add((step, rank, *one.cause, begin, env.now))
-                    elif kind is Start:
-                        started[one.slot] = env.now, communicators[one.group].start(step, one.call)
-                    elif kind is Join:
-                        (begin, work), free = started.pop(one.slot), env.now
-                        if work.__class__ is tuple:  # on a stream, with its begin and end
-                            if work[1] > free:
-                                yield timeout(work[1] - free)
-                        else:
-                            work = (yield work) or (begin, env.now)
-                        begin, end = work
-                        free = min(free, end)
-                        recorder.exchanges.add((step, rank, one.purpose, min(begin, free), free, end))
-                    elif kind is Overlapped:
-                        work = one.duration if pace is None else pace.work_of(step, call, one)
-                        yield from overlapped(env, communicators[one.group].meetings, work, one.slowing, pace or STEADY)
-                    elif kind is Mark:
-                        marks.append(env.now)
-                        if one.last:
-                            recorder.steps.add((step, rank, *marks))
-                    elif kind is Learn and arithmetic:
-                        arithmetic.learn(step)
+                            yield from computation.lasting(took, pace or STEADY)
+                    elif (act := at_once.get(kind)) is not None:
+                        act(at, one)
+                    else:
+                        yield from with_time[kind](at, one)
             step += 1
 
-    def _made_up(self, beside: Beside, lost: Fraction) -> Routine:
-        """Compute what collectives took from computation, known only afterwards, and again what they take of that."""
-        env, began = self._context.env, self._context.env.now
-        while lost >= NANOSECOND:
-            took, begin = int(lost), env.now
-            yield env.timeout(took)
-            lost += beside.lost(begin, env.now) - took
-        if took := round(lost):
-            yield env.timeout(took)
-        beside.total += env.now - began
+    def _begin(self, at: Position, one: Begin) -> None:
+        at.start = self._context.env.now
+        if self._memory and one.holds[1]:
+            self._memory.hold(at.start, one.holds)
+        if self._arithmetic:  # takes no simulated time; a bucket may be sent before the op ends
+            self._arithmetic.compute(at.step, at.call.ops)
 
-    def _record(self, event: str, after: int) -> Routine:
+    def _end(self, at: Position, one: End) -> None:
+        now = self._context.env.now
+        self._recorder.ops.add((at.step, self.rank, at.call.number, at.asked, at.start, now, at.released))
+        if self._memory and one.frees[1]:
+            self._memory.free(now, one.frees)
+
+    def _send(self, at: Position, one: Send) -> None:
+        op = at.call.ops[one.op]
+        message = self._arithmetic.message(op, one.message) if self._arithmetic else one.message
+        self._endpoint.flows[one.peer, one.purpose].send(message, at.base + one.tag + op.microbatch)
+
+    def _record(self, at: Position, one: Record) -> None:
+        if one.after is None:
+            self._events[one.event].hand(None)
+        else:
+            self._context.env.process(self._record_later(one.event, one.after))
+
+    def _start(self, at: Position, one: Start) -> None:
+        at.started[one.slot] = self._context.env.now, self._communicators[one.group].start(at.step, one.call)
+
+    def _mark(self, at: Position, one: Mark) -> None:
+        at.marks.append(self._context.env.now)
+        if one.last:
+            self._recorder.steps.add((at.step, self.rank, *at.marks))
+
+    def _learn(self, at: Position, one: Learn) -> None:
+        if self._arithmetic:
+            self._arithmetic.learn(at.step)
+
+    def _confirm(self, at: Position, one: Confirm) -> Routine:
+        yield self._endpoint.receipts(one.purpose).receive(at.base + one.tag + at.call.ops[one.op].microbatch)
+
+    def _wait(self, at: Position, one: Wait) -> Routine:
+        begin = self._context.env.now
+        yield self._events[one.event].receive()
+        self._waited(at, one.cause, begin)
+
+    def _collective(self, at: Position, one: Collective) -> Routine:
+        begin = self._context.env.now
+        yield from self._communicators[one.group].run(at.step, one.call)
+        if one.row:
+            table, stage, bucket = one.row
+            getattr(self._recorder, table).add((at.step, self.rank, stage, bucket, begin, self._context.env.now))
+        self._waited(at, one.cause, begin)
+
+    def _join(self, at: Position, one: Join) -> Routine:
+        env = self._context.env
+        (begin, work), free = at.started.pop(one.slot), env.now
+        if work.__class__ is tuple:  # on a stream, with its begin and end
+            if work[1] > free:
+                yield env.timeout(work[1] - free)
+        else:
+            work = (yield work) or (begin, env.now)
+        begin, end = work
+        free = min(free, end)
+        self._recorder.exchanges.add((at.step, self.rank, one.purpose, min(begin, free), free, end))
+
+    def _waited(self, at: Position, cause: Cause | None, begin: int) -> None:
+        if cause and (now := self._context.env.now) > begin:
+            self._recorder.waits.add((at.step, self.rank, *cause, begin, now))
+
+    def _record_later(self, event: str, after: int) -> Routine:
         """Record an event after a delay."""
         yield self._context.env.timeout(after)
         self._events[event].hand(None)

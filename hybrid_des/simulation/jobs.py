@@ -47,6 +47,19 @@ class Job(NamedTuple):
         """Number of ops of the run, optimizer steps included."""
         return self.scenario.steps * sum(gpu.ops for gpu in self.gpus)
 
+    @property
+    def slowed(self) -> int:
+        """Picoseconds by which computation took longer beside collectives, replayed ones of layers included."""
+        parts, layout = self.parts, self.scenario.parallel.layout
+        replayed = [0] * layout.sizes["pipeline"]
+        apart = {*parts.traffic.messages, *parts.traffic.streams}
+        for rank, actions in enumerate(parts.plan.programs):
+            for op in (op for action in actions for op in action if op.kind == "F"):
+                traffic = parts.costs.stages[rank, op.chunk].traffic
+                replayed[rank] += sum(one.slowed for one in traffic if one.axis not in apart)
+        of_layers = sum(replayed[layout.coordinate(gpu.rank, "pipeline")] for gpu in self.gpus)
+        return self.scenario.steps * of_layers + sum(gpu.computation.slowed for gpu in self.gpus if gpu.computation)
+
 
 class Repetition:
     """Whether jobs on shared links take another step: each does until all have done their own number of steps.
@@ -177,7 +190,7 @@ def _gpus(
                 MemoryLedger(rank, parts.costs.resident[place], context.recorder.memory),
                 arithmetic=Arithmetic(parts.workers[rank]) if parts.training else None,
                 pace=pace,
-                beside=made_by.beside.get(rank),
+                computation=made_by.computation.get(rank),
             )
         )
     return sorted(gpus, key=lambda gpu: gpu.rank)

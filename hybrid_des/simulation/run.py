@@ -171,8 +171,8 @@ class Run:
         peak_chunks, peak_memory: one entry for each of these: activations, in parts of a chunk (`CHUNK`), and bytes.
         events: SimPy events processed.
         wall_s: real seconds.
-        slowed: picoseconds by which computation of all simulated ranks took longer beside collectives of gradients and
-            parameters; None if times are given.
+        slowed: picoseconds by which computation of all simulated ranks took longer beside collectives; None if times
+            are given, or nothing is slowed.
         algorithm: the all-reduce used; for `auto` the chosen one.
         choices: what a library takes for buckets, with their number; empty if it is no library's algorithm.
         channels: the most rings that reduce the same gradients at once; None if nothing is reduced around rings.
@@ -436,7 +436,7 @@ def _run_of(folded: Folded[Job], duration: int, began: float, trace: Causes | No
         ranks=[gpu.rank for gpu in gpus],
         peak_chunks=[gpu.memory.peak_activations for gpu in gpus],
         peak_memory=[gpu.memory.peak_bytes for gpu in gpus],
-        slowed=None if parts.slowdown is None else sum(gpu.beside.total for gpu in gpus if gpu.beside),
+        slowed=None if parts.slowdown is None else folded.outcome.slowed,
         events=transport.env.events,
         wall_s=time.perf_counter() - began,
         algorithm=parts.reductions.algorithm,

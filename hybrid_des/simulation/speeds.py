@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, cached_property, partial
-from itertools import pairwise
 from math import prod
 from operator import mul
 from typing import Any
@@ -26,7 +25,7 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.link import LinkSchedule
 from hybrid_des.pipeline.op import Op
 from hybrid_des.planning.planner import Parts
-from hybrid_des.planning.program import Call, Compute, ComputeSpeed, GivenPrograms, Overlapped, Program
+from hybrid_des.planning.program import Call, Compute, ComputeSpeed, GivenPrograms, Program
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.sections.perturbations import Slow
 from hybrid_des.units import to_picoseconds
@@ -58,62 +57,6 @@ class Variation:
     factors: Sequence[Factor]
     usual: Callable[[Op], int]
     times: Callable[[Op, int], int] | None = None
-
-
-class Beside:
-    """What collectives that are under way take from the computation of one GPU.
-
-    Attributes:
-        total: picoseconds that computation took longer so far.
-    """
-
-    __slots__ = ("_active", "_since", "total")
-
-    def __init__(self) -> None:
-        self._active: list[Fraction] = []
-        self._since: list[tuple[int, Fraction]] = [(0, Fraction(0))]
-        self.total = 0
-
-    def begin(self, now: int, share: Fraction) -> None:
-        """A collective begins that takes this share; of several at once, the largest counts."""
-        self._active.append(share)
-        self._change(now)
-
-    def end(self, now: int, share: Fraction) -> None:
-        """It ends."""
-        self._active.remove(share)
-        self._change(now)
-
-    def _change(self, now: int) -> None:
-        share = max(self._active, default=Fraction(0))
-        if share != self._since[-1][1]:
-            self._since.append((now, share))
-
-    def lost(self, begin: int, end: int) -> Fraction:
-        """Picoseconds of work lost in a period that ends now; earlier ones are forgotten."""
-        while len(self._since) > 1 and self._since[1][0] <= begin:
-            del self._since[0]
-        changes = [*self._since, (end, Fraction(0))]
-        periods = pairwise(changes)
-        return sum(
-            (max(0, min(until, end) - max(since, begin)) * share for (since, share), (until, _) in periods if share),
-            Fraction(0),
-        )
-
-
-class SteadySpeed:
-    """The pace of a rank for which it was lowered."""
-
-    def end(self, start: int, work: Amount) -> int:
-        """When this much work that begins at `start` is done."""
-        return start + int(work)
-
-    def done(self, start: int, end: int) -> Amount:
-        """The work done from `start` until `end`."""
-        return end - start
-
-
-STEADY = SteadySpeed()
 
 
 class VaryingSpeed:
@@ -148,11 +91,6 @@ class VaryingSpeed:
             return round(self._taken)
         scale = self.scale / factor
         return round(after * scale) - round(one.before * scale)
-
-    def work_of(self, step: int, call: Call, one: Overlapped) -> Fraction:
-        """The work of a layer, in picoseconds at full speed."""
-        self._begin(step, call)
-        return Fraction(round(one.duration * self.scale))
 
     def end(self, start: int, work: Amount) -> int:
         """When this much work that begins at `start` is done, to the nearest picosecond."""

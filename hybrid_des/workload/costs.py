@@ -27,9 +27,10 @@ class Traffic(NamedTuple):
 
     Attributes:
         axis: tensor, context or expert.
-        forward, backward: picoseconds that the forward and the backward wait.
+        forward, backward: picoseconds by which the forward and the backward are longer.
         hidden: picoseconds hidden by computation, in both.
         size: bytes of a member's buffers.
+        slowed: of `forward` and `backward`, picoseconds by which computation beside them takes longer.
     """
 
     axis: str
@@ -37,11 +38,12 @@ class Traffic(NamedTuple):
     backward: int
     hidden: int
     size: int
+    slowed: int = 0
 
     @property
     def exposed(self) -> int:
         """Picoseconds that ops wait."""
-        return self.forward + self.backward
+        return self.forward + self.backward - self.slowed
 
 
 class LayerCollective(NamedTuple):
@@ -58,6 +60,7 @@ class LayerCollective(NamedTuple):
         messages, sent: number of messages, and bytes, that a group sends.
         even: whether its members complete it at the same time.
         how: of an exchange with experts once per node: how tokens are routed.
+        lost: share of its speed that computation beside it loses.
     """
 
     axis: str
@@ -71,16 +74,22 @@ class LayerCollective(NamedTuple):
     sent: int
     even: bool
     how: TokenExchange | None = None
+    lost: Fraction = Fraction(0)
 
     @property
-    def waits(self) -> int:
+    def exposed(self) -> int:
         """Picoseconds that an op waits for it, each time."""
         return max(0, self.launch + self.alone - self.beside)
 
     @property
+    def waits(self) -> int:
+        """Picoseconds by which it makes an op longer, each time: waiting, or computing beside it more slowly."""
+        return max(self.exposed, round(self.alone * self.lost))
+
+    @property
     def hidden(self) -> int:
         """Picoseconds hidden by computation, each time."""
-        return self.launch + self.alone - self.waits
+        return self.launch + self.alone - self.exposed
 
 
 Both = tuple[tuple[LayerCollective, ...], tuple[LayerCollective, ...]]  # of forwards, of backwards
@@ -94,7 +103,8 @@ def traffic_of(forward: Sequence[LayerCollective], backward: Sequence[LayerColle
         waits = [sum(one.repeats * one.waits for one in way) for way in ways]
         hidden = sum(one.repeats * one.hidden for way in ways for one in way)
         size = sum(one.repeats * one.size for way in ways for one in way)
-        found.append(Traffic(axis, waits[0], waits[1], hidden, size))
+        slowed = sum(one.repeats * (one.waits - one.exposed) for way in ways for one in way)
+        found.append(Traffic(axis, waits[0], waits[1], hidden, size, slowed))
     return tuple(found)
 
 
@@ -231,7 +241,7 @@ class StageCosts:
         return {"F": self.forward, "B": self.backward, "W": self.weight}[kind]
 
     def waits(self, kind: Kind) -> int:
-        """Picoseconds of an op of this kind in which it waits for collectives, at any speed of the GPU."""
+        """Picoseconds by which collectives make an op of this kind longer, at any speed of the GPU."""
         if kind == "W":
             return 0
         return sum(traffic.forward if kind == "F" else traffic.backward for traffic in self.traffic)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from hybrid_des.errors import Refusal
 from hybrid_des.folding.times import ALGORITHMS, CollectiveTimes
 from hybrid_des.models import Elementwise, Layer
 from hybrid_des.models.layer import cut
-from hybrid_des.network.symmetry import distinct
+from hybrid_des.network.symmetry import Groups, distinct
 from hybrid_des.scenario import Cluster
 from hybrid_des.scenario.sections.training import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
@@ -57,6 +57,7 @@ from hybrid_des.workload.layer_costs import (
     tensor_sizes,
     tied_parameters,
 )
+from hybrid_des.workload.slowdown import NONE_LOST, Slowdown
 
 UPDATE = 40  # bytes moved per updated parameter
 ADDITION = 6  # bytes per weight: two 16-bit gradients are read, their sum is written
@@ -171,6 +172,8 @@ class _Costing:
         self._experts = Sharding.of(basis.sharding, of_experts, pipelined=pipelined)
         self._gradient = codecs.find(basis.codec).build().bytes_per_element
         self._host = host_bandwidth(basis.cluster)
+        reached = basis.efficiency
+        self._slowdown = Slowdown.of(reached.slowed, reached.slowed_network, reached.slowed_memory)
 
     @property
     def gathered(self) -> bool:
@@ -195,7 +198,9 @@ class _Costing:
         costs = self.parts(layer, received)
         moved = round(self._basis.offload.activations * costs.kept) if layer.is_block else 0
         forward, backward = self._passes(layer, costs, moved)
-        collectives = tuple(map(self._collective, costs.forward)), tuple(map(self._collective, costs.backward))
+        moving = _moving(costs)
+        collective = partial(self._collective, moving=moving)
+        collectives = tuple(map(collective, costs.forward)), tuple(map(collective, costs.backward))
         waits = [sum(one.repeats * one.waits for one in way) for way in collectives]
         experts, dense = costs.parameters
         dense -= max(0, later)
@@ -230,7 +235,7 @@ class _Costing:
             later=later,
             tensors=tensor_sizes(layer, self._basis, tied=later <= 0),
             inner=_inner(costs),
-            moving=_moving(costs),
+            moving=moving,
         )
 
     def _passes(self, layer: Layer, costs: LayerCosts, moved: int) -> tuple[float, float]:
@@ -249,7 +254,7 @@ class _Costing:
         """The computation, traffic and memory of a layer."""
         return layer_costs(layer, self._basis, self._device, received)
 
-    def _measured(self, exchange: Exchange) -> LayerCollective:
+    def _measured(self, exchange: Exchange, moving: Fraction) -> LayerCollective:
         """A collective in the slowest of the groups along its axis, with the time to start it."""
         axis, does, size, repeats, behind, steps, how = exchange
         groups = self._groups(axis)
@@ -264,8 +269,18 @@ class _Costing:
                 launch = to_picoseconds(self.efficiency.exchange_overhead) if waited else 0
         beside = round(behind * PICOSECONDS_PER_SECOND)
         beside += round(max(0, launch + found.duration - beside) * self._hidden[axis])
-        sent = found.messages, found.bytes, found.even, how
-        return LayerCollective(axis, ALGORITHMS[does], size, repeats, launch, found.duration, beside, *sent)
+        sent, lost = (found.messages, found.bytes, found.even, how), self._lost(axis, groups, moving)
+        return LayerCollective(axis, ALGORITHMS[does], size, repeats, launch, found.duration, beside, *sent, lost)
+
+    def _lost(self, axis: str, groups: Groups, moving: Fraction) -> Fraction:
+        """The share of its speed that computation beside a collective loses."""
+        if axis == "tensor" or self._times is None:  # carried by copy engines
+            return NONE_LOST
+        taken, of = self._basis.experts.multiprocessors, self._device.multiprocessors
+        if axis == "expert" and taken is not None:
+            return Fraction(min(taken, of - 1), of)
+        beyond = any(map(self._times.fabric.apart, groups))
+        return self._slowdown.lost(beyond=beyond, moving=Fraction(0) if axis == "context" else moving)
 
 
 def _inner(costs: LayerCosts) -> tuple[int, int, int]:

@@ -69,10 +69,12 @@ def test_a_replayed_gather_waits_for_the_slowest_member():
 
 @pytest.mark.parametrize("share", ["0.25", "0.5"])
 def test_layers_lose_their_share_beside_collectives(share):
-    free, slowed = (summary(run(gpt(efficiency={"slowed": lost}))) for lost in ("0", share))
+    keys = "slowed", "slowed_network", "slowed_memory"
+    free, slowed = (summary(run(gpt(efficiency=dict.fromkeys(keys, lost)))) for lost in ("0", share))
     hidden = slowed["parameter_communication_s"]["hidden"] + slowed["gradient_communication_s"]["hidden"]
     assert hidden > 0
     assert slowed["busy_s"] - free["busy_s"] == pytest.approx(float(share) * hidden, rel=1e-6)
+    assert slowed["slowed_s"] == pytest.approx(float(share) * hidden, rel=1e-6)
 
 
 def test_layers_of_a_model_are_gathered_one_by_one():

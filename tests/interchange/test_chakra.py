@@ -76,9 +76,11 @@ def test_a_written_pipeline_has_the_nodes_of_astra_sim(tmp_path):
     assert ends == [(1 - 1, node.tag) for node in first.nodes if node.kind == SEND]
 
 
-def test_messages_inside_ops_cannot_be_written(tmp_path):
-    scenario = load(SCENARIOS / "llama3.1-8b_8.yaml", ["tensor_traffic=messages"])
-    with pytest.raises(Refusal, match="tensor_traffic=replay"):
+@pytest.mark.parametrize("key", ["tensor_traffic", "efficiency.slowed"])
+def test_what_traces_cannot_say_is_refused(tmp_path, key):
+    change = {"tensor_traffic": "tensor_traffic=messages", "efficiency.slowed": "gradients.overlap=true"}[key]
+    scenario = load(SCENARIOS / "llama3.1-8b_8.yaml", [change])
+    with pytest.raises(Refusal, match=key):
         write_traces(scenario, tmp_path)
 
 

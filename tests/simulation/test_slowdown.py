@@ -7,14 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybrid_des.analysis.metrics import summary
-from hybrid_des.planning.program import Slowdown
+from hybrid_des.engine.clock import Environment
 from hybrid_des.report.terminal import render
 from hybrid_des.result import simulate
 from hybrid_des.scenario import load
-from hybrid_des.simulation.communicators import share_lost
-from hybrid_des.simulation.gpu import NANOSECOND
+from hybrid_des.simulation.computation import NANOSECOND, STEADY, Computation
 from hybrid_des.simulation.run import run
-from hybrid_des.simulation.speeds import Beside
+from hybrid_des.workload.slowdown import Slowdown
 
 QUARTER = Fraction(1, 4)
 OVERLAPPED = {"model": "gpt2", "batch": 16, "cluster": {"gpu": "a100-80gb"}, "parallel": {"data": 8},
@@ -30,32 +29,49 @@ def busy(result):
     return int((ops["end"] - ops["start"]).sum())
 
 
-def test_what_is_lost_is_the_share_of_the_time_beside():
-    beside = Beside()
-    beside.begin(100, QUARTER)
-    beside.begin(200, Fraction(1, 2))  # of two at once, the larger share counts
-    beside.end(300, QUARTER)
-    beside.end(400, Fraction(1, 2))
-    assert beside.lost(0, 500) == 100 * QUARTER + 200 * Fraction(1, 2)
-    assert beside.lost(500, 900) == 0
+def computing(duration, *periods, env=None):
+    """When computation ends beside collectives: (share, begin, end, whether the end is known at the begin)."""
+    env = Environment()
+    computation = Computation(env)
+
+    def collective(share, begin, end, known):
+        yield env.timeout(begin)
+        if known:
+            computation.during(share, env.now, end)
+        else:
+            period = computation.during(share, env.now)
+            yield env.timeout(end - begin)
+            computation.over(period)
+
+    for period in periods:
+        env.process(collective(*period))
+    env.process(computation.lasting(duration, STEADY))
+    env.run()
+    return computation.slowed
+
+
+MS = 10**9
+
+
+def test_of_two_collectives_at_once_the_larger_share_counts():
+    periods = (QUARTER, 100 * MS, 300 * MS, False), (Fraction(1, 2), 200 * MS, 400 * MS, False)
+    assert computing(500 * MS, *periods) == 100 * MS * QUARTER + 200 * MS // 2
+    assert computing(100 * MS, *periods) == 0
 
 
 @settings(max_examples=40)
-@given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 50)), max_size=8), st.integers(1, 400))
-def test_pieces_of_a_period_lose_what_the_whole_loses(gaps, cut):
-    whole, pieces = Beside(), Beside()
-    now = 0
-    for one in (whole, pieces):
-        now = 0
-        for idle, during in gaps:
-            one.begin(now + idle, QUARTER)
-            one.end(now + idle + during, QUARTER)
-            now += idle + during
-    end = now + cut
-    expected = sum(during for _, during in gaps) * QUARTER
-    assert whole.lost(0, end) == expected
-    middle = min(cut, end)
-    assert pieces.lost(0, middle) + pieces.lost(middle, end) == expected
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50), st.sampled_from([QUARTER, Fraction(1, 3)])), max_size=6)
+)
+def test_known_ends_and_others_take_the_same(gaps):
+    """Each takes its share of the time beside; of the last nanosecond nothing."""
+    periods, now = [], 0
+    for idle, during, share in gaps:
+        periods.append((share, now + idle * MS, now + (idle + during) * MS))
+        now = periods[-1][-1]
+    taken = [computing(now or MS, *((*one, known) for one in periods)) for known in (False, True)]
+    assert abs(taken[0] - taken[1]) <= NANOSECOND
+    assert abs(taken[1] - sum((end - begin) * share for share, begin, end in periods)) <= NANOSECOND
 
 
 def test_the_slowdown_is_what_ops_take_longer():
@@ -86,7 +102,7 @@ def test_times_that_are_given_are_not_slowed():
 
 @pytest.mark.parametrize(("beyond", "moving", "share"), [(False, 0, "1/4"), (True, 0, "3/20"), (True, 1, "19/100")])
 def test_the_share_depends_on_transport_and_kind_of_work(beyond, moving, share):
-    assert share_lost(Slowdown.of(QUARTER, None, None), beyond=beyond, moving=Fraction(moving)) == Fraction(share)
+    assert Slowdown.of(QUARTER, None, None).lost(beyond=beyond, moving=Fraction(moving)) == Fraction(share)
 
 
 def test_the_report_tells_what_it_cost():

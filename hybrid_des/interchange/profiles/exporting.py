@@ -32,7 +32,6 @@ from hybrid_des.planning.program import (
     End,
     Instruction,
     Join,
-    Overlapped,
     Receive,
     Record,
     Send,
@@ -76,6 +75,8 @@ def traces_of(scenario: Scenario) -> list[RankTrace]:
         Refusal: it has something that traces cannot say.
     """
     parts = parts_of(scenario)
+    if parts.slowdown is not None and parts.lowering.concurrent:
+        raise Refusal(SLOWED)
     programs = Programs(scenario, parts)
     layout = scenario.parallel.layout
     nodes = scenario.cluster.nodes_of(range(layout.ranks))
@@ -195,9 +196,7 @@ class _Exported:
                 if len(self._nodes) == begun:
                     self._compute(0, call, shown, at)
                 shown = None
-            elif isinstance(one, Compute | Overlapped):
-                if isinstance(one, Overlapped) and one.slowing.share:
-                    raise Refusal(SLOWED)
+            elif isinstance(one, Compute):
                 self._compute(one.duration, call, shown, at)
             else:
                 self._other(one, call, at)

@@ -31,16 +31,7 @@ class ExpertTraffic(Section):
     delay_weight: Flag = False
     """With streams: whether weight gradients are computed while gradients travel back from the experts."""
     multiprocessors: Annotated[int, whole(0, 2**10)] | None = None
-    """With streams: multiprocessors that an exchange takes from computation. Default 20 per-node, 32 all-to-all.
-
-    DeepEP's default (DeepSeek-AI, arXiv 2412.19437, section 3.2.2: 20 of 132), and the channels that NCCL reports
-    for point-to-point messages on H100s."""
-
-    @property
-    def taken(self) -> int:
-        """Multiprocessors that an exchange takes from computation."""
-        usual = 20 if self.dispatcher == "per-node" else 32
-        return usual if self.multiprocessors is None else self.multiprocessors
+    """Multiprocessors that an exchange takes from computation beside it. Default: `efficiency.slowed` applies."""
 
 
 def misfits_of_experts(parallel: Parallel) -> Iterator[Problem]:

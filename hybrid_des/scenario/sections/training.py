@@ -304,11 +304,11 @@ class Efficiency(Section):
     kept: Factor = Fraction(1)
     """Activations kept, relative to the count of fused kernels; those of a stack that fuses less are larger."""
     slowed: Lost = Fraction(1, 4)
-    """Share of its speed that computation loses during collectives of single layers, and products beside any others."""
+    """Share of its speed that products lose beside collectives within a node; 0: nothing is slowed."""
     slowed_network: Lost | None = None
-    """The same of products beside collectives over adapters. Default 0.6 of `slowed`."""
+    """The same beside collectives over adapters. Default 0.6 of `slowed`."""
     slowed_memory: Lost | None = None
-    """The same of operations bound by memory, beside any collectives but those of single layers. Default 0.76."""
+    """The same of operations bound by memory, beside any collectives. Default 0.76 of `slowed`."""
     step_overhead: Time = ZERO
     """Added to every step: data loading, optimizer launches, logging."""
 
