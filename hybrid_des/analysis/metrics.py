@@ -20,7 +20,7 @@ from hybrid_des.folding.symmetry import expanded
 from hybrid_des.network.purpose import PARAMETERS, PURPOSES, REDUCTION
 from hybrid_des.simulation.memory import worst_peak
 from hybrid_des.simulation.run import Run
-from hybrid_des.timeline import Column, Columns
+from hybrid_des.timeline import Column, Columns, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -73,22 +73,10 @@ def summary(run: Run) -> dict[str, Any]:
     parts = account(timeline, times)
     step_time = _seconds(times.total, steps)
     seconds = _consistent(step_time, {name: _seconds(value, simulated * steps) for name, value in parts.items()})
-    busy = seconds.pop("busy")
-    gathered, counters = {}, _COUNTERS
-    if len(timeline.gathers["rank"]):
-        gathering = seconds.setdefault(PARAMETERS.cause, 0.0)
-        hidden = _seconds(hidden_gathers(timeline), simulated * steps)
-        gathered = {"parameter_communication_s": {"exposed": gathering, "hidden": hidden}}
-        counters = (*_COUNTERS, PARAMETERS.counter)
+    busy, reduced = seconds.pop("busy"), _communication(timeline, times, seconds, simulated * steps)
+    counters = (*_COUNTERS, PARAMETERS.counter) if "parameters" in reduced else _COUNTERS
     share = Fraction(parts["busy"], simulated * times.total) if times.total else Fraction(0)
     exposed = sum(parts.get(cause, 0) for cause in EXPOSED)
-    gradients = {
-        "exposed": seconds[REDUCTION.cause],
-        "hidden": _seconds(hidden_reduction(timeline, times), simulated * steps),
-    }
-    reduced = {"gradients": gradients}
-    if gathered:
-        reduced["parameters"] = gathered["parameter_communication_s"]
     return {
         "version": scenario.version,
         "name": scenario.name,
@@ -99,8 +87,7 @@ def summary(run: Run) -> dict[str, Any]:
         "busy_s": busy,
         "idle_s": seconds,
         "exposed_communication_ratio": _ratio(exposed, simulated * times.total),
-        "gradient_communication_s": gradients,
-        **gathered,
+        **{f"{name.removesuffix('s')}_communication_s": each for name, each in reduced.items()},
         **({} if run.slowed is None else {"slowed_s": _seconds(run.slowed, simulated * steps)}),
         "algorithm": run.algorithm,
         "channels": run.channels,
@@ -117,6 +104,19 @@ def summary(run: Run) -> dict[str, Any]:
         "wall_s": run.wall_s,
         "events": run.events,
     }
+
+
+def _communication(
+    timeline: Timeline, times: StepTimes, idle: dict[str, float], count: int
+) -> dict[str, dict[str, float]]:
+    """Exposed and hidden seconds of gradients and, if they are gathered, parameters; `idle` learns of the latter."""
+    found = {
+        "gradients": {"exposed": idle[REDUCTION.cause], "hidden": _seconds(hidden_reduction(timeline, times), count)}
+    }
+    if len(timeline.gathers["rank"]):
+        exposed = idle.setdefault(PARAMETERS.cause, 0.0)
+        found["parameters"] = {"exposed": exposed, "hidden": _seconds(hidden_gathers(timeline), count)}
+    return found
 
 
 def _pipeline(times: StepTimes, waits: Columns) -> dict[str, float]:

@@ -210,16 +210,8 @@ def _batch_fits(scenario: Scenario) -> Iterator[Problem]:
 
 def _model_divides(scenario: Scenario) -> Iterator[Problem]:
     """Options that divide a model require one, with sizes that are divisible."""
-    parallel = scenario.parallel
     if scenario.model is None:
-        for key, default in MODELLED.items():
-            if attrgetter(key)(scenario) != default:
-                yield misfit("is read with `model` only", key, "model")
-        for axis in ("tensor", "context", "expert"):
-            if getattr(parallel, axis) > 1:
-                yield misfit(
-                    "divides the layers of a `model`; with `workload`, expected 1", f"parallel.{axis}", "model"
-                )
+        yield from _model_is_required(scenario)
         return
     if scenario.model.lacking:
         return
@@ -228,6 +220,7 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
     except ModelRefusal as refusal:
         yield misfit(refusal.message, f"model.{refusal.option}")
         return
+    parallel = scenario.parallel
     if parallel.context > 1 and network.sample != "sequence":
         yield misfit("this model has no sequence that context parallelism divides", "parallel.context", "model")
     elif network.tokens % parallel.context:
@@ -245,15 +238,30 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
     if isinstance(scenario.recompute, tuple) and (lacks := set(scenario.recompute) - held):
         message = f"this model has no {' or '.join(sorted(lacks))}; expected some of {', '.join(sorted(held))}"
         yield misfit(message, "recompute", "model")
+    yield from _gpus_run_models(scenario)
+
+
+def _model_is_required(scenario: Scenario) -> Iterator[Problem]:
+    for key, default in MODELLED.items():
+        if attrgetter(key)(scenario) != default:
+            yield misfit("is read with `model` only", key, "model")
+    for axis in ("tensor", "context", "expert"):
+        if getattr(scenario.parallel, axis) > 1:
+            yield misfit("divides the layers of a `model`; with `workload`, expected 1", f"parallel.{axis}", "model")
+
+
+def _gpus_run_models(scenario: Scenario) -> Iterator[Problem]:
+    """GPUs of one kind, whose figures are known."""
+    gpus = [kind.gpu for kind in scenario.cluster.kinds]
     needed = QUANTISED.get(scenario.precision, ())
-    if any(getattr(kind.gpu, peak) is None for kind in scenario.cluster.kinds for peak in needed):
+    if any(getattr(gpu, peak) is None for gpu in gpus for peak in needed):
         what = "8-bit" if scenario.precision == "fp8" else scenario.precision
         yield misfit(f"this GPU has no {what} products", "precision", "cluster.gpu")
-    if len({kind.gpu.name for kind in scenario.cluster.kinds}) > 1:
+    if len({gpu.name for gpu in gpus}) > 1:
         message = "a model's times are those of one kind of GPU; give slower nodes a `speed`"
         yield misfit(message, "cluster.nodes", "model")
     for key in ("peak", "bandwidth", "multiprocessors"):
-        if any(getattr(kind.gpu, key) is None for kind in scenario.cluster.kinds):
+        if any(getattr(gpu, key) is None for gpu in gpus):
             yield misfit("is required by `model`", f"cluster.gpu.{key}", "model")
 
 
