@@ -139,7 +139,7 @@ class Registry(Generic[T]):
         if self._complete:
             return
         package = importlib.import_module(self._package)
-        for module in pkgutil.iter_modules(package.__path__):
+        for module in pkgutil.iter_modules(getattr(package, "__path__", ())):
             importlib.import_module(f"{self._package}.{module.name}")
         self._complete = True
 

@@ -134,7 +134,7 @@ def count(text: str) -> int:
 
 def processes(text: str) -> int:
     """Parse a number of worker processes."""
-    from hybrid_des.pool.pool import cores
+    from hybrid_des.pool import cores
 
     number, most = count(text), PER_CORE * cores()
     if number > most:

@@ -10,7 +10,7 @@ from typing import Any
 
 from hybrid_des.cli.output import say
 from hybrid_des.errors import UsageError, installing
-from hybrid_des.pool.pool import WorkersLostError
+from hybrid_des.pool import WorkersLostError
 
 LONGEST_SILENCE_S = 10  # of a scheduler that was asked for a connection
 LONGEST_WITHOUT_S = 30  # without workers, before a sweep is given up

@@ -32,7 +32,7 @@ from hybrid_des.plan_search.search_log import search_log
 from hybrid_des.plan_search.space import plans_in
 from hybrid_des.plan_search.terms import Settings, settings_of
 from hybrid_des.planning.planner import parts_of
-from hybrid_des.pool.pool import open_pool
+from hybrid_des.pool import open_pool
 from hybrid_des.registry import import_file
 from hybrid_des.report.files import Written, write_whole
 from hybrid_des.report.plots import style

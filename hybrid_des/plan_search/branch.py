@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from hybrid_des.plan_search.evaluation import STEPS, Evaluation, evaluate, neighbours
 from hybrid_des.plan_search.terms import Settings
-from hybrid_des.pool.pool import LOST, Pool, Task
+from hybrid_des.pool import LOST, Pool, Task
 from hybrid_des.sweep.axes import Case
 from hybrid_des.sweep.runner import Row
 

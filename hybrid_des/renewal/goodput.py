@@ -15,8 +15,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.errors import SimulationError
-from hybrid_des.pool.pool import LOST as LOST_TWICE
-from hybrid_des.pool.pool import Pool, Progress, line_of, open_pool
+from hybrid_des.pool import LOST as LOST_TWICE
+from hybrid_des.pool import Pool, Progress, line_of, open_pool
 from hybrid_des.renewal.failures import faults_of
 from hybrid_des.renewal.process import Campaign, Replication, job_of, replicate, with_interval
 from hybrid_des.renewal.states import State, Step, Steps

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.table import write_csv
-from hybrid_des.pool.pool import Pool
+from hybrid_des.pool import Pool
 from hybrid_des.renewal import goodput
 from hybrid_des.renewal.failures import faults_of
 from hybrid_des.renewal.goodput import HERE, Goodput

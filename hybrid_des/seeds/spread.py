@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import UsageError
 from hybrid_des.planning.planner import Parts, parts_of
-from hybrid_des.pool.pool import LOST, Progress, cores, line_of, open_pool
+from hybrid_des.pool import LOST, Progress, cores, line_of, open_pool
 from hybrid_des.report.plots.style import LINES, legend, new_figure, plain, scale_of, verbatim
 from hybrid_des.scenario import Scenario, Source, load
 from hybrid_des.simulation.run import run

@@ -19,8 +19,7 @@ from typing import Any
 from hybrid_des import jitter
 from hybrid_des.engine.timetable import Amount, Interval, Noise, PiecewiseRate
 from hybrid_des.errors import UsageError
-from hybrid_des.jitter import Sample
-from hybrid_des.jitter.streams import Draws, stream
+from hybrid_des.jitter import Draws, Sample, stream
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.link import LinkSchedule
 from hybrid_des.pipeline.op import Op

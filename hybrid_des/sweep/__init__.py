@@ -11,7 +11,7 @@
 An impossible or failed case is a row with the reason in `error`; the other cases still run.
 """
 
-from hybrid_des.pool.pool import WorkersLostError
+from hybrid_des.pool import WorkersLostError
 from hybrid_des.sweep.axes import Case, Plot, Sweep, load_sweep, sweep_of
 from hybrid_des.sweep.results import draw, render, run_sweep, write
 from hybrid_des.sweep.runner import PARTIAL, Row, jobs_for, journal, sweep_rows, table

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 from hybrid_des.analysis.table import safe_cell
 from hybrid_des.errors import HybridDesError, UsageError
 from hybrid_des.options import describe
-from hybrid_des.pool.pool import LOST, Pool, Progress, cores, line_of, open_pool
+from hybrid_des.pool import LOST, Pool, Progress, cores, line_of, open_pool
 from hybrid_des.registry import import_file
 from hybrid_des.report.files.staging import cannot_be_written, reserved
 from hybrid_des.scenario import Scenario, scenario_of

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support import scenarios
 from support.paths import GOLDEN, SHARED
 
-from hybrid_des.calibration.nccl_tests import (
+from hybrid_des.calibration import (
     Measurement,
     NcclTests,
     fit_of_every_second,

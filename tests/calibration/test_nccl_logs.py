@@ -5,7 +5,7 @@ import re
 import pytest
 from support.nccl_logs import NAMES, SETTINGS, STARTING, TIMES, group, log, rank_list, row, rows
 
-from hybrid_des.calibration.nccl_tests import link_table, parse_nccl_tests
+from hybrid_des.calibration import link_table, parse_nccl_tests
 from hybrid_des.errors import UsageError
 
 MICROSECOND = 10**6

@@ -16,7 +16,7 @@ from hybrid_des.cli import commands
 from hybrid_des.cli import main as cli
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.order_csv import read_order, write_order
-from hybrid_des.pool.pool import cores
+from hybrid_des.pool import cores
 
 
 def test_a_scenario_gives_a_report(run, write):

@@ -66,7 +66,7 @@ def test_int8_errs_by_half_a_scale_at_most():
 
 @pytest.mark.parametrize("constant", [3.0, -0.1, 1e-30, 1e30])
 @pytest.mark.parametrize("name", ["int8", "fp4"])
-def test_scaled_codecs_hold_a_constant_to_the_rounding_of_its_scale(constant, name):
+def test_scaled_codecs_hold_constants_to_the_rounding_of_scales(constant, name):
     assert round_trip(name, np.full(7, constant)) == pytest.approx(np.full(7, constant), rel=1e-6)
 
 
@@ -81,7 +81,7 @@ def test_scaled_codecs_are_symmetric(name):
     assert np.array_equal(round_trip(name, -values), -round_trip(name, values))
 
 
-def test_fp4_rounds_to_the_nearest_power_of_two_in_half_a_byte():
+def test_fp4_rounds_to_powers_of_two_in_half_a_byte():
     values = [64, -1.5, 1.51, 0.5, -0.51, 3, 5.9, 6.1, 48.1]
     assert round_trip("fp4", values).tolist() == [64, -1, 2, 0, -1, 2, 4, 8, 64]
     assert make("fp4").payload_bytes(9) == 5

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hybrid_des import jitter
-from hybrid_des.jitter.streams import Draws, stream
+from hybrid_des.jitter import Draws, stream
 
 COUNT = 200_000
 CASES = [

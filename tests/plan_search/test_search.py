@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from support import spaces
 from support.campaigns import TIMES
 
+from hybrid_des import pool
 from hybrid_des.errors import UsageError
 from hybrid_des.pipeline import schedules
 from hybrid_des.plan_search import SearchResult, branch, explore, plans_in, search, settings_of
@@ -24,7 +25,6 @@ from hybrid_des.plan_search.branch import EXCLUDED, IMPOSSIBLE, MISFIT, SAME, SI
 from hybrid_des.plan_search.evaluation import evaluate, scenario_in
 from hybrid_des.plan_search.search_log import LOG
 from hybrid_des.plan_search.space import factors, values_of
-from hybrid_des.pool import pool
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.run import BudgetSpentError
 

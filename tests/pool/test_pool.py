@@ -4,8 +4,8 @@ from concurrent.futures import Future
 
 import pytest
 
-from hybrid_des.pool import pool
-from hybrid_des.pool.pool import MOST_ITEMS, Pool, Task, WorkersLostError, open_pool
+from hybrid_des import pool
+from hybrid_des.pool import MOST_ITEMS, Pool, Task, WorkersLostError, open_pool
 from hybrid_des.simulation.run import BudgetSpentError
 
 

@@ -11,7 +11,7 @@ from support import experiments
 from support.sweeps import AXES, BASE, OWN, OWN_AXES, without_wall
 
 from hybrid_des.errors import HybridDesError, ScenarioError
-from hybrid_des.pool.pool import MOST_ITEMS
+from hybrid_des.pool import MOST_ITEMS
 from hybrid_des.sweep import PARTIAL, WorkersLostError, journal, load_sweep, sweep_rows
 from hybrid_des.sweep import write as write_sweep
 from hybrid_des.sweep.runner import jobs_for
@@ -147,7 +147,7 @@ def test_batches_stay_small(write):
 
 
 def test_a_long_batch_returns_what_it_has(write, monkeypatch):
-    monkeypatch.setattr("hybrid_des.pool.pool.LONGEST_S", 0)
+    monkeypatch.setattr("hybrid_des.pool.LONGEST_S", 0)
     here, sweep = Here(), load_sweep(write(BASE + AXES), ["sweep.1.schedule.kind=[gpipe, 1f1b, zb-h1, 1f1b-eager]"])
     assert without_wall(sweep_rows(sweep, executor=here)) == without_wall(sweep_rows(sweep))
     assert sorted(here.sizes) == [1] * 8 + [2] * 4

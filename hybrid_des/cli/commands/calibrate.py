@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hybrid_des.calibration.nccl_tests import (
+from hybrid_des.calibration import (
     COLLECTIVES,
     Fit,
     NcclTests,

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from hybrid_des.cli.arguments import add_common, processes
 from hybrid_des.cli.output import progress_bar, say, show
 from hybrid_des.errors import UsageError
-from hybrid_des.pool.pool import cores, open_pool
+from hybrid_des.pool import cores, open_pool
 from hybrid_des.renewal.failures import sources_of
 from hybrid_des.renewal.goodput import goodput_on
 from hybrid_des.renewal.plot import write

@@ -31,7 +31,7 @@ from hybrid_des.plan_search.search_log import LOG
 from hybrid_des.plan_search.space import LAYOUT, kept_in, plans_in, values_of
 from hybrid_des.plan_search.terms import Settings, settings_of
 from hybrid_des.planning.planner import plan_of
-from hybrid_des.pool.pool import cores
+from hybrid_des.pool import cores
 from hybrid_des.report.files.staging import reserved
 from hybrid_des.report.terminal import text_table
 from hybrid_des.result import simulate

@@ -26,7 +26,7 @@ from hybrid_des.analysis.table import write_csv
 from hybrid_des.cli.arguments import add_common, processes
 from hybrid_des.cli.output import progress_bar, say, show, write_file
 from hybrid_des.errors import UsageError, unknown
-from hybrid_des.pool.pool import cores, open_pool
+from hybrid_des.pool import cores, open_pool
 from hybrid_des.report.files import write_whole
 from hybrid_des.report.terminal import text_table
 from hybrid_des.scenario import read_scenario, scenario_of

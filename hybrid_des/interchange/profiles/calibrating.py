@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybrid_des.calibration.nccl_tests import Measurement, NcclTests
+from hybrid_des.calibration import Measurement, NcclTests
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.hardware import names as gpu_names
 from hybrid_des.hardware import part
