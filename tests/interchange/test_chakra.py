@@ -71,9 +71,21 @@ def test_a_written_pipeline_has_the_nodes_of_astra_sim(tmp_path):
     first, second, *_ = read_chakra([*tmp_path.glob("*.et")])
     kinds = [node.kind for node in first.nodes]
     assert [kinds.count(kind) for kind in (COMPUTATION, SEND, RECEIVE)] == [16, 8, 8]
-    assert {node.size for node in first.nodes if node.kind == SEND} == {2**20}
+    assert {node.size for node in first.nodes if node.kind in (SEND, RECEIVE)} == {2**20}  # matched by size, too
     ends = [(node.peer, node.tag) for node in second.nodes if node.kind == RECEIVE and node.peer == 0]
     assert ends == [(1 - 1, node.tag) for node in first.nodes if node.kind == SEND]
+
+
+def test_attributes_have_the_types_of_published_traces(tmp_path):
+    """Chakra's feeder reads fields by type: `int64_val` is 9, `int32_val` 7; another one would count as 0."""
+    write_traces(four_stages(), tmp_path)
+    types = {}
+    for message in [*wire.sized((tmp_path / "chakra.1.et").read_bytes())][1:]:
+        for attribute in (value for number, value in wire.fields(message) if number == 10):
+            (_, name), (field, _) = wire.fields(attribute)
+            types.setdefault(name.decode(), set()).add(field)
+    expected = {"comm_size": {9}, "comm_src": {7}, "comm_dst": {7}, "comm_tag": {7}, "is_cpu_op": {27}}
+    assert {name: types[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize("key", ["tensor_traffic", "efficiency.slowed"])

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,10 @@ OWN = (
 )  # facts of a node's place
 MEMBERS = re.compile(r"\d+")
 UINT64, BOOL, TEXT, UINT64_LIST = 13, 27, 29, 14  # fields of an attribute's value
+INT32, INT64 = 7, 9
+FIELDS = {  # as mlcommons/chakra's feeder reads them; that of ASTRA-sim converts from any
+    "comm_type": INT64, "comm_size": INT64, "comm_src": INT32, "comm_dst": INT32, "comm_tag": INT32,
+}  # fmt: skip
 _SIGNED = (7, 9)  # int32, int64
 _ZIGZAG = (15, 17)  # sint32, sint64
 _LISTS = (8, 10, 12, 14, 16, 18, 28)
@@ -229,19 +234,20 @@ def _message(node: Node, groups: Mapping[str, tuple[int, ...]]) -> bytes:
         facts |= {"comm_type": NUMBERS[node.does], "comm_size": node.size}
         if node.does == EXCHANGE:
             facts["does"] = EXCHANGE
-        if members := groups.get(node.group, ()):
-            facts |= {"pg_name": node.group, "involved_ranks": list(members)}
+    if node.kind == COLLECTIVE and (members := groups.get(node.group, ())):
+        facts |= {"pg_name": node.group, "involved_ranks": members}
     values = [wire.write_field(10, _encoded(name, value)) for name, value in {**facts, **node.place}.items()]
     return b"".join([*(wire.write_field(*one) for one in fields), *values])
 
 
-def _encoded(name: str, value: Any) -> bytes:
+@lru_cache(maxsize=1 << 14, typed=True)  # kinds and sizes recur
+def _encoded(name: str, value: bool | int | str | tuple[int, ...]) -> bytes:
     """An attribute: its name, and its value by type."""
     named = wire.write_field(1, name.encode())
     if isinstance(value, bool):
         return named + wire.write_field(BOOL, int(value))
     if isinstance(value, int):
-        return named + wire.write_field(UINT64, value)
+        return named + wire.write_field(FIELDS.get(name, UINT64), value)
     if isinstance(value, str):
         return named + wire.write_field(TEXT, value.encode())
     return named + wire.write_field(UINT64_LIST, wire.write_field(1, b"".join(map(wire.write_varint, value))))

@@ -18,6 +18,7 @@ from hybrid_des.errors import Refusal
 from hybrid_des.gradients.groups import ReplicaGroup
 from hybrid_des.interchange.profiles.chakra import write_chakra
 from hybrid_des.interchange.profiles.graph import COLLECTIVE, COMPUTATION, RECEIVE, SEND, Node, RankTrace
+from hybrid_des.interchange.profiles.tags import nodes_of
 from hybrid_des.layout import Layout
 from hybrid_des.network.purpose import PARAMETERS, REDUCTION
 from hybrid_des.planning.fsdp import LAYERS
@@ -87,6 +88,9 @@ def traces_of(scenario: Scenario) -> list[RankTrace]:
         if pace is not None:
             raise Refusal(f"{scenario.name}: a trace holds one step: {VARIES}")
         found.append(_Exported(rank, groups).trace(program.streams, scenario.name))
+    sent = {(rank, one.peer, one.tag): one.size for rank, one in nodes_of(found, SEND)}
+    for rank, one in nodes_of(found, RECEIVE):
+        one.size = sent[one.peer, rank, one.tag]
     return found
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from hybrid_des.interchange.profiles.graph import EXCHANGE
@@ -69,19 +70,26 @@ def kind_of(text: str) -> str | None:
     return next((does for word, does in KINDS.items() if word in plain), None)
 
 
+@lru_cache(maxsize=1 << 14)
+def library_of(name: str) -> re.Pattern[str] | None:
+    """The names among which that of a kernel is; None if it computes or copies."""
+    return next((one for one in (EXPERTS, LIBRARY, MAPPED) if one.search(name)), None)
+
+
 def communication(kernel: int, name: str, args: Mapping[str, Any]) -> Communication | None:
     """The communication of a kernel; None if it computes or copies."""
+    library = library_of(name)
+    if library is None:
+        return None
     group = str(args.get("Process Group Name") or args.get("Process Group Description") or "")
-    if EXPERTS.search(name):
+    if library == EXPERTS:
         does = "all-to-all"
         group = group or ("dispatch" if "ispatch" in name else "combine" if "ombine" in name else "notify")
-    elif LIBRARY.search(name) or MAPPED.search(name):
+    else:
         called = kind_of(str(args.get("Collective name", "")))
         does = kind_of(name.partition("(")[0].partition("<")[0]) or called or UNKNOWN
         if does == EXCHANGE and called is not None:
             does = called  # an all-to-all is a kernel of sends and receives
-    else:
-        return None
     listed = str(args.get("Process Group Ranks", ""))
     members = tuple(map(int, MEMBERS.findall(listed)))
     sequence, peer = args.get("Seq"), args.get("Dst Rank", args.get("Src Rank"))

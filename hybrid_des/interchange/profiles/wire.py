@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 VARINT, FIXED64, SIZED, FIXED32 = 0, 1, 2, 5
 MOST_BITS = 64
+SHORT = [bytes([value]) for value in range(128)]  # numbers of one byte
 
 
 class WireError(ValueError):
@@ -80,6 +81,8 @@ def signed(value: int) -> int:
 
 def write_varint(value: int) -> bytes:
     """A number of at most 64 bits."""
+    if 0 <= value < 128:
+        return SHORT[value]
     value &= (1 << MOST_BITS) - 1
     found = bytearray()
     while value > 127:
