@@ -10,7 +10,7 @@ from hybrid_des import collectives
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.communicator import on_channels
 from hybrid_des.collectives.group import Group, ProcessGroup
-from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.clock import Environment, Process
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import DeadlockError
 from hybrid_des.network.fabric import Fabric
@@ -101,8 +101,7 @@ def carried_out(
         DeadlockError: its members deadlock.
         OvertakenError: it takes longer than the limit.
     """
-    env = network.env
-    processes, ends, kind = [], dict[int, int](), ""
+    env, ends, members = network.env, dict[int, int](), list(members)
 
     def completed(rank: int, _: Any) -> None:
         ends[rank] = env.now
@@ -111,20 +110,33 @@ def carried_out(
         if limit is not None and env.now > limit:
             raise OvertakenError
 
-    for group, place in members:
-        network.begin(group.ranks[place])
-        routine = on_channels(Group(network, group, place), buffer(group.stage, place), algorithm)
-        process = env.process(routine)
+    processes = begun(network, algorithm, members, buffer)
+    for process, (group, place) in zip(processes, members, strict=True):
         if place < group.size:
             process.callbacks.append(partial(completed, group.ranks[place]))
-        processes.append(process)
-        kind = group.kind
     env.run(beat=None if limit is None else beat)
     if limit is not None and env.now > limit:
         raise OvertakenError
     if stuck := sum(process.is_alive for process in processes):
-        raise DeadlockError(f"deadlock: {stuck} of {len(processes)} members of {kind} wait for each other")
+        raise DeadlockError(
+            f"deadlock: {stuck} of {len(processes)} members of {members[0][0].kind} wait for each other"
+        )
     network.check_empty()
     sent = network.sent()
     even = len(set(ends.values())) == 1
     return Outcome(env.now, sent["messages"], sent["bytes_gradients"], sent["bytes_scales"], even)
+
+
+def begun(
+    network: Transport,
+    algorithm: collectives.Collective,
+    members: Iterable[tuple[ProcessGroup, int]],
+    buffer: Callable[[int, int], Buffer],
+) -> list[Process]:
+    """Start a collective on a network, whatever else its links carry; see `carried_out`."""
+    processes = []
+    for group, place in members:
+        network.begin(group.ranks[place])
+        routine = on_channels(Group(network, group, place), buffer(group.stage, place), algorithm)
+        processes.append(network.env.process(routine))
+    return processes

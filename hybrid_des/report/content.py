@@ -379,11 +379,15 @@ def _outer(facts: Mapping[str, Any]) -> list[Fact]:
         return []
     takes, waits = format_seconds(outer["exchange_s"]), format_seconds(outer["exposed_s"])
     parts = f" in {outer['fragments']} fragments" if outer["fragments"] > 1 else ""
+    slower = {"assumed none": "assumed not to slow the steps beside it", "none": ""}.get(
+        outer["contention"], f"slows the steps beside it by {format_seconds(outer['slowed_s'])}"
+    )
     sent = f"{format_bytes(outer['bytes_exchange'])} by {outer['algorithm']} in {outer['codec']}{parts}"
     mean, used = format_seconds(outer["mean_step_s"]), f"{outer['utilisation']:.1%}"
     return [
         Fact("groups of replicas", f"{outer['groups']}, each with its own weights; the step above is that of one"),
-        Fact("exchange", f"every {outer['every']} steps: {takes}, {waits} of it waited for; {sent}"),
+        Fact("exchange", f"every {outer['every']} steps: {takes}, {waits} of it exposed; {sent}"),
+        *([Fact("beside inner steps", slower)] if slower else []),
         Fact("step with its exchanges", f"{mean}, {used} of it training"),
     ]
 

@@ -7,8 +7,8 @@
 One inner step of one group is simulated exactly; the groups share no link within a step and are alike. The exchange, an
 all-reduce of the groups' changes over all replicas, is simulated by messages on the whole wiring, fragment by fragment.
 Then H inner steps are run with it: an exchange begins when its step ends and the one before is over, and the step by
-which it is due waits for it. While they overlap, the exchange and the messages of inner steps do not disturb each
-other.
+which it is due waits for it. Where they overlap and use the same links, steps and exchange are simulated together
+(`overlapped_exchange`), if an exchange is due before the next begins and the steps are not too many events.
 
 After Douillard et al., DiLoCo (arXiv 2311.08105), Streaming DiLoCo (arXiv 2501.18512); costs as in appendix A of
 arXiv 2503.09799.
@@ -17,11 +17,11 @@ arXiv 2503.09799.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import cycle, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import NOTHING, Outcome
@@ -29,10 +29,13 @@ from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment, Process
 from hybrid_des.folding.times import Concurrent
 from hybrid_des.gradients.groups import replica_groups
+from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.planner import parts_of
 from hybrid_des.planning.wiring import fabric_of, times_of
 from hybrid_des.scenario import Scenario, scenario_from, to_mapping
 from hybrid_des.scenario.sections.outer import Outer, ranks_of_group
+from hybrid_des.simulation.overlapped_exchange import MOST_EVENTS, Beside, beside, links_of_exchange
 from hybrid_des.units import PICOSECONDS_PER_SECOND, split_evenly
 
 PERIODS = 3  # simulated; the last one counts, which the first exchanges do not distort
@@ -48,6 +51,8 @@ class Period:
         outer: the options of the exchange.
         steps: durations of inner steps, repeated in this order, in picoseconds.
         exchanges: for each fragment, how long it takes alone and what is sent.
+        beside: for each fragment, the exchange with the steps that it overlaps; empty if these were not simulated.
+        assumed: whether they share links nevertheless, and are assumed not to disturb each other.
     """
 
     groups: int
@@ -56,6 +61,8 @@ class Period:
     outer: Outer
     steps: Sequence[int]
     exchanges: Sequence[Outcome]
+    beside: Sequence[Beside] = ()
+    assumed: bool = False
 
     @cached_property
     def lasts(self) -> int:
@@ -83,17 +90,23 @@ class Period:
 
     def _train(self, env: Environment, ends: list[int]) -> Routine:
         due = deque[tuple[int, Process]]()
+        slowed: Iterator[int] = iter(())
         for number, time in enumerate(islice(cycle(self.steps), PERIODS * self.every), start=1):
-            yield env.timeout(time)
+            yield env.timeout(next(slowed, time))
             for fragment, exchange in enumerate(self.exchanges):
                 if number % self.every == (fragment + 1) * self.every // len(self.exchanges) % self.every:
-                    before = due[-1][1] if due else None
-                    due.append((number + self.outer.overlap, env.process(_exchange(env, exchange, before))))
+                    before, lasts = due[-1][1] if due else None, exchange.duration
+                    if self.beside:
+                        slowed, lasts = iter(self.beside[fragment].steps), self.beside[fragment].exchange
+                    due.append((number + self.outer.overlap, env.process(_exchange(env, lasts, before))))
             while due and due[0][0] <= number:
                 _, exchanging = due.popleft()
                 if exchanging.is_alive:
                     yield exchanging
             ends.append(env.now)
+
+    def _alone(self, steps: int) -> int:
+        return sum(islice(cycle(self.steps), steps))
 
     def facts(self) -> dict[str, Any]:
         """The figures by public key: seconds, bytes."""
@@ -107,6 +120,9 @@ class Period:
             "fragments": len(self.exchanges),
             "overlap_steps": self.outer.overlap,
             "exchange_s": total / PICOSECONDS_PER_SECOND,
+            "slowed_s": sum(sum(one.steps) - self._alone(len(one.steps)) for one in self.beside)
+            / PICOSECONDS_PER_SECOND,
+            "contention": "assumed none" if self.assumed else "simulated" if self.beside else "none",
             "exposed_s": (self.lasts - self.computing) / PICOSECONDS_PER_SECOND,
             "period_s": self.lasts / PICOSECONDS_PER_SECOND,
             "mean_step_s": self.step / PICOSECONDS_PER_SECOND,
@@ -116,11 +132,11 @@ class Period:
         }
 
 
-def _exchange(env: Environment, exchange: Outcome, before: Process | None) -> Routine:
+def _exchange(env: Environment, lasts: int, before: Process | None) -> Routine:
     """Exchange a fragment after the one before."""
     if before is not None and before.is_alive:
         yield before
-    yield env.timeout(exchange.duration)
+    yield env.timeout(lasts)
 
 
 def inner_of(scenario: Scenario, group: int = 0) -> Scenario:
@@ -144,26 +160,60 @@ def alike(scenario: Scenario) -> bool:
     return len(scenario.cluster.kinds) == 1 and not scenario.slow and not scenario.jitter and not scenario.background
 
 
-def period_of(scenario: Scenario, plan: Plan, parts: Sequence[tuple[int, int]], steps: Sequence[int]) -> Period:
-    """The period of a scenario whose inner steps have been simulated.
+class Inner(NamedTuple):
+    """Inner steps that have been simulated.
 
-    Args:
-        scenario: the scenario, with all groups.
-        plan: its schedule.
+    Attributes:
+        plan: their schedule.
         parts: per stage, the parameters of a tensor rank outside experts and in experts.
-        steps: the durations of inner steps, in picoseconds.
+        steps: their durations in picoseconds.
+        links: what their messages used.
+        events: of one step of all groups.
+    """
+
+    plan: Plan
+    parts: Sequence[tuple[int, int]]
+    steps: Sequence[int]
+    links: Collection[str]
+    events: int
+
+
+def period_of(scenario: Scenario, inner: Inner) -> Period:
+    """The period of a scenario, with all groups, whose inner steps have been simulated.
 
     Raises:
         Refusal: the all-reduce does not support the replicas, or is too large to simulate.
     """
     outer = scenario.gradients.outer or Outer()
     gradients = scenario.gradients.model_copy(update={"codec": outer.codec, "bucket": None, "bucket_rule": "stage"})
-    groups = replica_groups(plan, scenario.parallel.layout, parts, gradients)
-    times = times_of(scenario, fabric_of(scenario))
-    codec, found = codecs.find(outer.codec).build(), list[Outcome]()
-    for fragment in range(outer.fragments):
-        sizes = [sum(bucket.elements for bucket in group.buckets) for group in groups]
-        elements = [split_evenly(size, outer.fragments)[fragment] for size in sizes]
-        asked = Concurrent([group.ranks for group in groups], elements, codec)
-        found.append(times.of(outer.algorithm, asked) if any(elements) else NOTHING)
-    return Period(scenario.outer_groups, scenario.parallel.ranks, gradients.every, outer, steps, found)
+    groups = replica_groups(inner.plan, scenario.parallel.layout, inner.parts, gradients)
+    times, codec = times_of(scenario, fabric_of(scenario)), codecs.find(outer.codec).build()
+    sizes = [split_evenly(sum(bucket.elements for bucket in group.buckets), outer.fragments) for group in groups]
+    asked = [Concurrent([group.ranks for group in groups], elements, codec) for elements in zip(*sizes, strict=True)]
+    found = [times.of(outer.algorithm, one) if any(one.elements) else NOTHING for one in asked]
+    period = Period(scenario.outer_groups, scenario.parallel.ranks, gradients.every, outer, inner.steps, found)
+    if not outer.overlap or not links_of_exchange(times.fabric, outer.algorithm, asked[0].groups) & {*inner.links}:
+        return period
+    if (done := _beside(scenario, inner, period, asked, times.fabric)) is None:
+        return replace(period, assumed=True)
+    return replace(period, beside=done)
+
+
+def _beside(
+    scenario: Scenario, inner: Inner, period: Period, asked: Sequence[Concurrent], fabric: Fabric
+) -> list[Beside] | None:
+    """The exchange of each fragment with the steps that it overlaps; None if these cannot be simulated together."""
+    every, fragments, overlap = period.every, len(asked), period.outer.overlap
+    between = min((part + 1) * every // fragments - part * every // fragments for part in range(fragments))
+    likely = [min(-(-one.duration // max(min(inner.steps), 1)) + 1, overlap) for one in period.exchanges]
+    if scenario.numerics or overlap > between or inner.events * max(likely) > MOST_EVENTS:
+        return None
+    whole, made = parts_of(scenario, fabric=fabric), dict[tuple[int, ...], Beside]()
+    for one, count in zip(asked, likely, strict=True):  # evenly split fragments have at most two sizes
+        key, steps = tuple(one.elements), count
+        while key not in made:
+            found = beside(scenario, whole, period.outer.algorithm, one, steps)
+            if found.exchange <= sum(found.steps) or steps == overlap:
+                made[key] = found
+            steps = min(2 * steps, overlap)
+    return [made[tuple(one.elements)] for one in asked]

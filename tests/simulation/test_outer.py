@@ -103,6 +103,39 @@ def test_hours_over_a_gigabit_as_published_for_streaming_diloco(compute, plain, 
     assert bits == pytest.approx(400, rel=1e-6)
 
 
+def stages_across_nodes(overlap, fragments=1, sharing="fair"):
+    """Two groups of two stages on two nodes: an exchange of 230 ms on the link between sites, steps of 82 ms alone."""
+    sites = {"sites": [{"nodes": "0-1"}, {"nodes": "2-3"}], "wan": TWO["wan"], "sharing": sharing}
+    work = {"forward": "10 ms", "backward": "30 ms", "activation": 8e6, "parameters": 57.5e6}
+    outer = {"codec": "bf16", "overlap": overlap, "fragments": fragments}
+    gradients = {"codec": "bf16", "every": 10, "outer": outer}
+    order = {"order": ["tensor", "pipeline", "data"]}
+    return scenario("gpipe", 2, 1, 2, cluster={**NODES, "nodes": 4, **sites}, workload=work, parallel=order,
+                    gradients=gradients)  # fmt: skip
+
+
+def test_an_exchange_slows_the_messages_of_the_steps_beside_it():
+    """Fairly, both stages' exchanges have half of the link between sites, and messages the rest of an adapter.
+
+    Two messages of 8 MB take 8 MB / 7.5 GB/s instead of 1 ms in the three steps that 230 ms overlap.
+    """
+    found = run(stages_across_nodes(overlap=3))
+    slower = 2 * (Fraction(8, 7500) - Fraction(1, 1000)) * S
+    assert found.duration == 82 * S // 1000 and found.outer.exchanges[0].duration == 230 * S // 1000
+    assert found.outer.lasts == pytest.approx(820 * S // 1000 + 3 * slower, abs=10)
+    facts = found.outer.facts()
+    assert facts["slowed_s"] == facts["exposed_s"] and facts["contention"] == "simulated"
+
+
+def test_what_an_exchange_cannot_disturb_is_not_simulated_with_it():
+    assert run(stages_across_nodes(overlap=0)).outer.facts()["contention"] == "none"
+    assert run(seldom(gradients={"outer": {"overlap": 2}}, cluster={})).outer.facts()["contention"] == "none"
+    late = run(stages_across_nodes(overlap=4, fragments=3)).outer
+    assert late.facts()["contention"] == "assumed none" and late.lasts >= 10 * 82 * S // 1000
+    parts = run(stages_across_nodes(overlap=3, fragments=3)).outer
+    assert len(parts.beside) == 3 and late.lasts - 820 * S // 1000 < parts.facts()["slowed_s"] * S
+
+
 def test_fragments_send_the_same_bytes():
     whole, parts = (run(seldom(gradients={"outer": {"fragments": count}})).outer for count in (1, 4))
     assert whole.facts()["bytes_exchange"] == parts.facts()["bytes_exchange"] == 2 * 7 * 8 * 10**6

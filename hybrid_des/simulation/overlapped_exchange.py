@@ -1,0 +1,88 @@
+"""An exchange between groups of replicas beside their inner steps, on the links that both use.
+
+    step k ─┬─ step k+1 ─ … ─ step k+τ ─┬─ step k+τ+1 ─ …
+            └── exchange ───────┤        due
+
+All ranks of all groups take the steps that an exchange overlaps, while it is under way on the same links; what is left
+of it after them has the links to itself. Steps and exchanges repeat exactly if an exchange is due before the next
+begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import chain, permutations
+from typing import Any, NamedTuple
+
+from hybrid_des import collectives
+from hybrid_des.collectives.benchmark import begun
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.engine.recorder import Recorder
+from hybrid_des.errors import DeadlockError
+from hybrid_des.folding.times import Concurrent
+from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.symmetry import Connection, around
+from hybrid_des.network.symmetry import links_of as links_on
+from hybrid_des.network.transport import Transport
+from hybrid_des.planning.planner import Parts
+from hybrid_des.scenario import Scenario
+from hybrid_des.simulation.jobs import links_of, started
+
+MOST_EVENTS = 2_000_000  # of the steps that are simulated with an exchange
+
+
+class Beside(NamedTuple):
+    """Inner steps and an exchange that begin at the same time: their durations in picoseconds."""
+
+    steps: Sequence[int]
+    exchange: int
+
+
+def links_of_exchange(fabric: Fabric, algorithm: str, groups: Sequence[Sequence[int]]) -> set[str]:
+    """The links on the routes of an all-reduce in some groups."""
+    if algorithm == "ring":
+        return links_on(fabric, chain.from_iterable(map(around, groups)))
+    return links_on(fabric, (Connection(*pair) for ranks in groups for pair in permutations(ranks, 2)))
+
+
+def beside(scenario: Scenario, whole: Parts, algorithm: str, asked: Concurrent, steps: int) -> Beside:
+    """Simulate inner steps of all groups with one exchange.
+
+    Args:
+        scenario: the scenario, with all groups and without numerics.
+        whole: its parts.
+        algorithm: the all-reduce of the exchange.
+        asked: its groups and sizes.
+        steps: number of steps.
+
+    Raises:
+        DeadlockError: the steps or the exchange deadlock.
+    """
+    quiet = scenario.model_copy(update={"steps": steps, "record": "compute"})
+    links = links_of(quiet, whole.fabric)
+    job, ended = started(quiet, whole, links), list[int]()
+
+    def over(_: Any) -> None:
+        ended.append(links.env.now)
+
+    network = Transport(links, Recorder(), whole.fabric)
+    groups = [
+        whole.times.process_group(algorithm, ranks, asked.options, stage=number)
+        for number, ranks in enumerate(asked.groups)
+    ]
+    members = [(group, place) for group in groups for place in range(len(group.ranks))]
+    buffers = partial(_buffer, asked)
+    processes = begun(network, collectives.configured(algorithm, asked.options), members, buffers)
+    for process in processes:
+        process.callbacks.append(over)
+    links.env.run()
+    if any(one.is_alive for one in (*processes, *(each for gpu in job.gpus for each in gpu.processes))):
+        raise DeadlockError("deadlock: inner steps and an exchange between groups of replicas wait for each other")
+    rows = job.recorder.steps.table()
+    ends = [int(rows["end"][rows["step"] == step].max()) for step in range(steps)]
+    return Beside([end - before for before, end in zip([0, *ends], ends, strict=False)], max(ended, default=0))
+
+
+def _buffer(asked: Concurrent, number: int, _: int) -> Buffer:
+    return Buffer(asked.elements[number], asked.codec)
