@@ -29,7 +29,7 @@ from hybrid_des.scenario import Scenario
 
 TABLE = Path(__file__).with_name("experience.csv")
 NEAREST = 30  # runs whose errors are shown
-FEW = 5  # fewer that are also alike in sharding are not told apart
+FEW = 5  # fewer runs with the same sharding are not considered by themselves
 COVERED = 0.9
 PRECISIONS = {"bf16": "16 bits", "fp16": "16 bits"}
 
@@ -135,7 +135,7 @@ def experience(scenario: Scenario) -> Experience | None:
 
 
 def of_runs(like: Likeness, runs: Sequence[Recorded]) -> Experience:
-    """The experience of runs for one that is like this."""
+    """The runs most like this one, and their errors."""
     alike = [one for one in runs if one.like[:3] == like[:3]]
     same = [one for one in alike if one.like.sharded == like.sharded]
     shown = same if len(same) >= FEW else alike

@@ -189,7 +189,7 @@ class AllFlows:
         layers: axis → the flows of each group of ranks along it that share layers.
         pipeline: the flows between stages.
         gradients: the flows of replica groups, parameter gathers included; None if not known.
-        beside: whether gradients or parameters are sent while the pipeline runs.
+        overlapped: whether gradients or parameters are sent while the pipeline runs.
         pairs: axes whose collectives send between any two members.
     """
 
@@ -197,7 +197,7 @@ class AllFlows:
     layers: Mapping[str, Sequence[Sequence[Connection]]]
     pipeline: Sequence[Connection]
     gradients: Sequence[Connection] | None
-    beside: bool
+    overlapped: bool
     pairs: Collection[str]
 
 
@@ -253,7 +253,7 @@ def _members_alike(fabric: Fabric, traffic: AllFlows, axis: str, flows: Sequence
 
 
 def _in_step(fabric: Fabric, traffic: AllFlows, axis: str, used: Mapping[str, Sequence[set[str]]]) -> bool:
-    if traffic.beside or traffic.gradients is None:
+    if traffic.overlapped or traffic.gradients is None:
         return False
     layout, stride = traffic.layout, traffic.layout.strides["pipeline"]
     place = [layout.coordinate(rank, "pipeline") for rank in range(layout.ranks)]

@@ -83,7 +83,7 @@ def flows_of(
         layers,
         pipeline=pipeline,
         gradients=gradients if known else None,
-        beside=scenario.gradients.overlap or scenario.overlap.parameters or not together,
+        overlapped=scenario.gradients.overlap or scenario.overlap.parameters or not together,
         pairs=pairs,
     )
 
@@ -138,7 +138,9 @@ def _of_group(fabric: Fabric, axis: str, ranks: Sequence[int], *, ring: bool) ->
 PERIODS = 3  # so that the neighbours of a block in the ring are two different blocks
 
 
-def sample_of(scenario: Scenario, plan: Plan, fabric: Fabric, reduced: Sequence[ReplicaGroup]) -> AllFlows | None:
+def representative_replicas(
+    scenario: Scenario, plan: Plan, fabric: Fabric, reduced: Sequence[ReplicaGroup]
+) -> AllFlows | None:
     """The flows of few replicas, which share links as those of all do; None if no such sample is known.
 
     If consecutive replicas fill equal, periodic blocks of GPUs and gradients go around rings in that order, every block
@@ -307,7 +309,7 @@ def tensor_traffic(
     if scenario.fsdp or (perturbed and mode == "auto"):
         mode = "replay"
     whole = partial(flows_of, scenario, plan, fabric, scenario.parallel.layout, reduced)
-    sample = sample_of(scenario, plan, fabric, reduced)
+    sample = representative_replicas(scenario, plan, fabric, reduced)
     flows = sample or whole()
     alike = len({kind.speed for kind in scenario.cluster.kinds}) == 1 and plan.fused_time >= 1
     unsettled = uneven | crossing(fabric, flows)

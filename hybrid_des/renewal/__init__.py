@@ -9,7 +9,7 @@ are a discrete-event simulation over these step times (`process`), driven by ran
 | `states` | how long a step takes in each state of the cluster |
 | `work` | steps and checkpoints between two events |
 | `process` | the job: running, stopped, recovering |
-| `formulas` | closed forms: the best interval, the expected segment time, availability of spares |
+| `formulas` | closed forms: the best interval, availability of spares |
 | `summary` | mean, percentiles and confidence over replications |
 | `goodput` | the replications of a scenario on any number of processes, with `report` and `plot` |
 

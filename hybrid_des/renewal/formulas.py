@@ -1,10 +1,9 @@
-"""Closed forms for checkpoints, restarts and spares with exponential failures; times in any one unit.
+"""Closed forms for checkpoints and spares with exponential failures; times in any one unit.
 
-L = τ + C is a segment: work and its checkpoint; M the mean time between failures, λ = 1/M; R the time of a restart.
+τ is work, C the cost of its checkpoint, M the mean time between failures.
 """
 
 import math
-from collections.abc import Iterator
 
 CONVERGED = 1e-15
 MOST_ROUNDS = 100
@@ -41,20 +40,6 @@ def best_interval(cost: float, mtbf: float) -> float:
     return mtbf * y
 
 
-def segment_time(length: float, restart: float, mtbf: float, can_fail: bool = True) -> float:
-    """Expected time to complete a segment: e^(λR)·(e^(λL) − 1)/λ, or (1/λ + R)·(e^(λL) − 1) if restarts cannot fail.
-
-    Daly (2006), equations 12 and 13.
-    """
-    lengthened = math.exp(restart / mtbf) * mtbf if can_fail else mtbf + restart
-    return lengthened * math.expm1(length / mtbf)
-
-
-def expected_goodput(interval: float, cost: float, restart: float, mtbf: float, can_fail: bool = True) -> float:
-    """Work over wall time with synchronous checkpoints: τ/E[segment]."""
-    return interval / segment_time(interval + cost, restart, mtbf, can_fail)
-
-
 def share_down(mtbf: float, repair: float) -> float:
     """The share of time in which a node is being repaired."""
     return repair / (repair + mtbf)
@@ -62,28 +47,10 @@ def share_down(mtbf: float, repair: float) -> float:
 
 def at_most(down: int, nodes: int, share: float) -> float:
     """The probability that at most `down` of independent nodes are down: P(Binomial(nodes, share) ≤ down)."""
-    return math.fsum(probability for _, probability in zip(range(down + 1), _binomial(nodes, share), strict=False))
-
-
-def standbys(nodes: int, share: float, quantile: float = 0.99) -> int:
-    """The fewest standbys that suffice with a given probability: the quantile of Binomial(nodes, share).
-
-    ByteRobust (SOSP 2025) keeps the 99th percentile of the machines that fail at the same time.
-    """
-    total = 0.0
-    for down, probability in enumerate(_binomial(nodes, share)):
-        total += probability
-        if total >= quantile:
-            return down
-    return nodes
-
-
-def _binomial(nodes: int, share: float) -> Iterator[float]:
-    """The probabilities that 0, 1, 2, … of the nodes are down."""
     if share == 0:
-        yield 1.0
-        return
-    for k in range(nodes + 1):
-        ways = math.lgamma(nodes + 1) - math.lgamma(k + 1) - math.lgamma(nodes - k + 1)
-        log = ways + (k * math.log(share) if k else 0.0) + (nodes - k) * math.log1p(-share)
-        yield math.exp(log)
+        return 1.0
+    each = math.log(share), math.log1p(-share)
+    ways = (math.lgamma(nodes + 1) - math.lgamma(k + 1) - math.lgamma(nodes - k + 1) for k in range(nodes + 1))
+    return math.fsum(
+        math.exp(way + k * each[0] + (nodes - k) * each[1]) for k, way in zip(range(down + 1), ways, strict=False)
+    )

@@ -443,10 +443,13 @@ def _limits(scenario: Scenario) -> str:
         sends = "sends block as in plain Megatron-LM 1F1B"
     elif scenario.schedule.kind == "1f1b":
         sends += ", where plain Megatron-LM 1F1B blocks (schedule.p2p: blocking)"
-    missing = ["kernel launches", "the host"]
+    reached = scenario.efficiency
+    launched = reached is not None and (reached.launch or reached.layer_overhead)
+    missing = ["other work of the host"] if launched else ["kernel launches", "the host"]
     missing += [] if scenario.jitter else ["jitter"]
-    missing += ["compute slowed down by communication"] if scenario.efficiency is None else []
-    return f"Not modelled: {', '.join(missing[:-1])}, and {missing[-1]}; {sends}."
+    missing += ["compute slowed down by communication"] if reached is None else []
+    listed = ", and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
+    return f"Not modelled: {listed}; {sends}."
 
 
 def count(number: float, noun: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from hybrid_des.network.symmetry import crossing, exact
 from hybrid_des.planning import layer_traffic
-from hybrid_des.planning.layer_traffic import flows_of, sample_of
+from hybrid_des.planning.layer_traffic import flows_of, representative_replicas
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario import scenario_from
 
@@ -25,11 +25,11 @@ def test_few_replicas_prove_what_all_do(monkeypatch, tensor, adapters, topology,
             "gradients": {"overlap": overlap, "algorithm": "ring"},
         }
     )
-    monkeypatch.setattr(layer_traffic, "sample_of", lambda *_: None)
+    monkeypatch.setattr(layer_traffic, "representative_replicas", lambda *_: None)
     parts = parts_of(scenario)
     reduced = [group for _, group in parts.reductions.processes]
     whole = flows_of(scenario, parts.plan, parts.fabric, scenario.parallel.layout, reduced)
-    sample = sample_of(scenario, parts.plan, parts.fabric, reduced)
+    sample = representative_replicas(scenario, parts.plan, parts.fabric, reduced)
     assert len(sample.pipeline) < len(whole.pipeline)
     assert crossing(parts.fabric, sample) == crossing(parts.fabric, whole)
     assert exact(parts.fabric, sample) == exact(parts.fabric, whole)
@@ -45,4 +45,4 @@ def test_a_shared_spine_is_looked_at_as_a_whole():
     scenario = scenario_from(values)
     parts = parts_of(scenario)
     reduced = [group for _, group in parts.reductions.processes]
-    assert sample_of(scenario, parts.plan, parts.fabric, reduced) is None
+    assert representative_replicas(scenario, parts.plan, parts.fabric, reduced) is None

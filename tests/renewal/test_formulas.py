@@ -4,17 +4,9 @@ import math
 
 import pytest
 from support.tables import from_table
+from support.weeks import expected_goodput, segment_time
 
-from hybrid_des.renewal.formulas import (
-    at_most,
-    best_interval,
-    daly,
-    expected_goodput,
-    segment_time,
-    share_down,
-    standbys,
-    young,
-)
+from hybrid_des.renewal.formulas import at_most, best_interval, daly, share_down, young
 from hybrid_des.renewal.summary import confidence, student
 
 
@@ -64,11 +56,6 @@ def test_availability_of_spares_is_binomial():
     assert at_most(1, 2, 0.5) == pytest.approx(0.75, abs=1e-12)
     assert at_most(5, 5, 0.1) == pytest.approx(1, abs=1e-12)
     assert at_most(0, 3, share_down(100, 0)) == 1
-
-
-def test_standbys_are_those_of_byterobust():
-    """The 99th percentile at 128 to 1,024 machines (ByteRobust, SOSP 2025)."""
-    assert [standbys(machines, 0.0012) for machines in (128, 256, 512, 1024)] == [2, 2, 3, 4]
 
 
 def test_rsc_is_productive_as_the_exponential_says():

@@ -4,9 +4,9 @@ import itertools
 import statistics
 
 import pytest
-from support.weeks import S, lived, weeks, within
+from support.weeks import S, expected_goodput, lived, segment_time, weeks, within
 
-from hybrid_des.renewal.formulas import at_most, expected_goodput, segment_time, share_down
+from hybrid_des.renewal.formulas import at_most, share_down
 
 HOUR = 3600
 MTBF = 3 * HOUR

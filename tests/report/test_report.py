@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from rich.color import Color, ColorSystem
-from support import handmade
+from support import handmade, spaces
 from support.handmade import uniform
 from support.scenarios import shared_nics, values
 from support.tables import from_table
@@ -61,6 +61,19 @@ def test_equal_replicas_share_a_line_of_the_chart():
     assert "(× counts replicas with the same lines)" in render(result_of(pipeline=1, data=16))
     names = [line.split("  ")[0] for line in chart_lines(result_of(pipeline=2, data=3))]
     assert names == ["rank 0 ×3", "rank 3 ×3"]
+
+
+@pytest.mark.parametrize(
+    ("change", "missing"),
+    [
+        ({}, "kernel launches, the host, and jitter; "),
+        ({"efficiency": {**spaces.EFFICIENCY, "launch": "5 us"}}, "other work of the host, and jitter; "),
+        ({"jitter": {"distribution": "lognormal", "sigma": 0.01}}, "kernel launches, and the host; "),
+    ],
+)
+def test_the_report_says_what_is_not_modelled(change, missing):
+    text = render(simulate(spaces.of_model(1, batch=1, **change)), width=400)
+    assert f"Not modelled: {missing}" in text
 
 
 def test_replicas_that_differ_keep_their_lines():
@@ -131,7 +144,7 @@ def test_memory_verdict():
     assert re.search(r"memory +OUT OF MEMORY +peak 90 GB of 80 GB, on rank 0", render(result))
 
 
-def test_it_says_what_is_not_modelled_and_how_sends_go():
+def test_the_report_says_how_sends_go():
     assert "sends are asynchronous, where plain Megatron-LM 1F1B blocks" in render(result_of(), width=300)
     result = result_of()
     result.run.scenario.schedule.p2p = "blocking"

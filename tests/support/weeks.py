@@ -1,7 +1,8 @@
-"""Small jobs with failures: one GPU per node, a step of a chosen length."""
+"""Small jobs with failures: one GPU per node, a step of a chosen length; and what theory expects of them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -48,3 +49,20 @@ def seconds(replication: Replication) -> Mapping[str, float]:
 def within(mean: float, expected: float, deviation: float, count: int) -> bool:
     """Whether a mean of independent values is within four standard errors."""
     return abs(mean - expected) <= 4 * deviation / count**0.5
+
+
+# Closed forms: L = τ + C is work and its checkpoint, M the mean time between failures, λ = 1/M, R a restart.
+
+
+def segment_time(length: float, restart: float, mtbf: float, can_fail: bool = True) -> float:
+    """Expected time to complete a segment: e^(λR)·(e^(λL) − 1)/λ, or (1/λ + R)·(e^(λL) − 1) if restarts cannot fail.
+
+    Daly (2006), equations 12 and 13.
+    """
+    lengthened = math.exp(restart / mtbf) * mtbf if can_fail else mtbf + restart
+    return lengthened * math.expm1(length / mtbf)
+
+
+def expected_goodput(interval: float, cost: float, restart: float, mtbf: float, can_fail: bool = True) -> float:
+    """Work over wall time with synchronous checkpoints: τ/E[segment]."""
+    return interval / segment_time(interval + cost, restart, mtbf, can_fail)

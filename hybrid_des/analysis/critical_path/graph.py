@@ -165,7 +165,7 @@ def graph_of(run: Run, beside: Column | None = None) -> Graph:
 def _known(
     run: Run, columns: dict[str, Column], times: Column, delivered: Column, lost: Column | None
 ) -> dict[str, Column]:
-    """The edges with what the formulas do not tell: varying links, messages that overtake, those of other jobs."""
+    """The edges with delays that the formulas leave out: varying links, overtaking, messages of other jobs."""
     ops = len(run.timeline.ops["step"])
     if lost is not None and run.timeline.fair:  # also of the message before in the flow, which others held up
         edges = np.flatnonzero(columns["queue"])

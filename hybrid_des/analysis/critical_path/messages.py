@@ -104,7 +104,7 @@ class Messages:
         return found
 
     def lost_to(self, beside: Column) -> Column:
-        """Under `fair`, how much of what each message loses may be due to others that are beside its rows so long."""
+        """Under `fair`, the most that each message can lose to others that share its links for so long."""
         longest = np.where(self.rows >= 0, beside[self.rows], 0).max(axis=1, initial=0)
         found: Column = np.minimum(self.lost, longest)
         return found
