@@ -20,7 +20,7 @@ from hybrid_des.simulation.memory import planned_peaks
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes
 from hybrid_des.workload.costs import CostBasis, RankCosts, StageCosts
 from hybrid_des.workload.layer_costs import Exchange
-from hybrid_des.workload.modelled import layer_parts
+from hybrid_des.workload.modelled import keeping, layer_parts
 from hybrid_des.workload.stages import costs_of, costs_per_rank
 
 if TYPE_CHECKING:
@@ -110,8 +110,10 @@ def _layer_rows(scenario: Scenario, ranks: RankCosts, plan: Plan) -> Iterator[di
     assert ranks.stages is not None
     of_stages = [each.layers for each in ranks.stages(plan.stages, plan.ends_meet)]
     costs = [(stage, cost) for stage, layers in enumerate(of_stages) for cost in layers]
-    layers = zip(scenario.model.network.layers, layer_parts(CostBasis.of(scenario)), costs, strict=True)
-    for layer, parts, (stage, cost) in layers:
+    basis = CostBasis.of(scenario)
+    layers = zip(scenario.model.network.layers, layer_parts(basis), layer_parts(keeping(basis)), costs, strict=True)
+    for layer, again, once, (stage, cost) in layers:
+        parts = again if cost.again else once
         place = {"stage": stage, "layer": layer.name}
         for operation, times in parts.operations:
             yield {**place, "operation": operation.name, "what": described(operation), **_columns(*times)}
@@ -121,8 +123,7 @@ def _layer_rows(scenario: Scenario, ranks: RankCosts, plan: Plan) -> Iterator[di
             yield {**place, "operation": f"{traffic.axis} {COLLECTIVES}", "what": _exchanged(sent), **_columns(*waits)}
         if parts.again:
             levels = "+".join([scenario.recompute] if isinstance(scenario.recompute, str) else scenario.recompute)
-            again = {"operation": "again", "what": f"recompute {levels}"}
-            yield {**place, **again, **_columns(0.0, parts.again, 0.0)}
+            yield {**place, "operation": "again", "what": f"recompute {levels}", **_columns(0.0, parts.again, 0.0)}
         whole = (time / PICOSECONDS_PER_SECOND for time in (cost.forward, cost.time("I"), cost.weight))
         yield {**place, "operation": TOTAL, "what": "", **_columns(*whole), **_sizes(cost)}
 

@@ -50,7 +50,7 @@ def model_figures(
     model, schedule = scenario.model.network, scenario.schedule
     samples = schedule.microbatches * schedule.microbatch_size * scenario.parallel.data
     flop = 3 * samples * model.flop
-    hardware = flop + samples * recomputed_flop(model, scenario.recompute)
+    hardware = flop + samples * int(recomputed_flop(model, scenario.recompute) * _repeated(run, model))
     peak = step_time * scenario.parallel.ranks * peak_of(scenario)
     rate = samples / step_time if step_time else 0.0
     return {
@@ -70,6 +70,15 @@ def model_figures(
         **_tensor_traffic(run),
         "memory_parts_bytes": _memory_parts(run),
     }
+
+
+def _repeated(run: Run, model: Model) -> Fraction:
+    """The share of blocks that `recompute` applies to."""
+    if run.scenario.recompute_layers is None:
+        return Fraction(1)
+    layers = [layer for stage in run.costs.stages.values() for layer in stage.layers]
+    blocks = Fraction(sum(layer.is_block for layer in model.layers), len(model.layers))
+    return sum(layer.again > 0 for layer in layers) / (blocks * len(layers))
 
 
 def peak_of(scenario: Scenario) -> float:

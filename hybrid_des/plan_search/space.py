@@ -201,7 +201,8 @@ def _recompute(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[s
         levels += ["selective", "full"] if keeps_scores else ["full"]
     elif written.workload is not None and not written.workload.recompute and written.workload.memory.activation:
         levels += ["full"]
-    yield from ({"recompute": level} for level in levels)
+    whole = {} if written.recompute_layers is None else {"recompute_layers": None}
+    yield from ({"recompute": level, **whole} for level in levels)
 
 
 def _sharding(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -154,6 +154,8 @@ def _experts(scenario: Scenario) -> str:
 
 def recomputed(scenario: Scenario) -> str:
     """What the backward computes again, in words."""
+    if scenario.recompute_layers is not None:
+        return f"{scenario.recompute}, of {count(scenario.recompute_layers, 'layer')} per stage,"
     return scenario.recompute if isinstance(scenario.recompute, str) else "+".join(scenario.recompute)
 
 

@@ -79,6 +79,8 @@ class Scenario(Section):
     """Precision of products; fp8, mxfp8, nvfp4: attention and logits in bf16."""
     recompute: Recompute = "none"
     """What the backward recomputes instead of keeping it: nothing, the attention core, whole layers, or modules."""
+    recompute_layers: Count | None = None
+    """With `recompute: full`: how many layers of every stage it applies to, the first ones. Default: all."""
     sharding: Annotated[str, choice("none", "zero-1", "zero-2", "zero-3")] = "none"
     """What replicas divide: the optimizer's state (zero-1), also gradients (zero-2), also weights (zero-3)."""
     overlap: Overlap = Field(default_factory=Overlap)
@@ -268,6 +270,9 @@ def _gpus_run_models(scenario: Scenario) -> Iterator[Problem]:
 def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
     """Sharding and recomputation must be compatible with the other sections."""
     yield from misfits_of_streams(scenario.experts, scenario.overlap, scenario.recompute, layered=scenario.fsdp)
+    if scenario.recompute_layers is not None and (scenario.recompute != "full" or scenario.model is None):
+        message = "is read with a `model` and `recompute: full` only"
+        yield misfit(message, "recompute_layers", "recompute", "model")
     yield from misfits_of_sharding(scenario.sharding, scenario.overlap, scenario.gradients, scenario.workload)
     if scenario.workload is not None:
         yield from misfits_of_recompute(scenario.recompute, scenario.workload)

@@ -377,6 +377,7 @@ class CostBasis(NamedTuple):
     cuda_graphs: str
     precision: str
     recompute: str | tuple[str, ...]
+    recompute_layers: int | None
     sharding: str
     codec: str
     ordering: Schedule | None

@@ -79,6 +79,10 @@ def model_costs(basis: CostBasis, times: CollectiveTimes | None) -> RankCosts:
     of = cache(costing.of)
     apart = tuple(map(of, alike, received, [0] * len(alike)))
     once = tuple(map(of, alike, received, [-sum(tied[1:]), *tied[1:]]))
+    kept = apart  # the costs of blocks that are not recomputed
+    if basis.recompute_layers is not None:
+        kept = tuple(map(cache(_Costing(keeping(basis), times).of), alike, received, [0] * len(alike)))
+    again = len(model.layers) if basis.recompute_layers is None else basis.recompute_layers
     took = [layer.forward + layer.backward for layer in apart]
 
     known: dict[tuple[int, ...], StageCosts] = {}
@@ -92,9 +96,12 @@ def model_costs(basis: CostBasis, times: CollectiveTimes | None) -> RankCosts:
         found = []
         layers = once if ends_meet else apart
         for places in held:
-            same = tuple(id(layers[place]) for place in places)
+            blocks = [place for place in places if model.layers[place].is_block]
+            whole = set(blocks[again:])
+            costs = [(kept if place in whole else layers)[place] for place in places]
+            same = tuple(map(id, costs))
             if same not in known:
-                known[same] = sum_of([layers[place] for place in places])
+                known[same] = sum_of(costs)
             found.append(known[same])
         return found
 
@@ -113,6 +120,11 @@ def model_costs(basis: CostBasis, times: CollectiveTimes | None) -> RankCosts:
         gathered=costing.gathered,
         stages=stages,
     )
+
+
+def keeping(basis: CostBasis) -> CostBasis:
+    """The same without recomputation."""
+    return basis._replace(recompute="none", recompute_layers=None)
 
 
 def layer_parts(basis: CostBasis) -> list[LayerCosts]:

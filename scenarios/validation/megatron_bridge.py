@@ -27,9 +27,9 @@ COLUMNS = (
     "name", "split", "model.base", "model.sequence", "cluster.gpu", "cluster.nodes", "cluster.gpus_per_node",
     "precision", "batch", "schedule.microbatch_size", "parallel.tensor", "parallel.sequence", "parallel.pipeline",
     "parallel.context", "parallel.data", "parallel.expert", "parallel.expert_tensor", "parallel.stages",
-    "schedule.kind", "schedule.chunks", "sharding", "recompute", "overlap.tensor", "gradients.bucket_rule",
-    "gradients.pad", "cuda_graphs", "experts.dispatcher", "efficiency.exchange_overhead", "model.predictions",
-    "schedule.pairs", "experts.streams", "experts.delay_weight", "measured.step_time_s",
+    "schedule.kind", "schedule.chunks", "sharding", "recompute", "recompute_layers", "overlap.tensor",
+    "gradients.bucket_rule", "gradients.pad", "cuda_graphs", "experts.dispatcher", "efficiency.exchange_overhead",
+    "model.predictions", "schedule.pairs", "experts.streams", "experts.delay_weight", "measured.step_time_s",
 )  # fmt: skip
 
 
@@ -69,6 +69,7 @@ def converted(raw: Mapping[str, str]) -> dict[str, object]:
         "schedule.chunks": chunks,
         "sharding": "zero-3" if fsdp else "zero-1",
         "recompute": _recompute(raw),
+        "recompute_layers": raw["recompute_num_layers"] if raw["recompute_granularity"] == "full" else "",
         "overlap.tensor": 0 if raw["tp_comm_overlap"] == "False" else "",
         "gradients.bucket_rule": "stage" if fsdp else "megatron",
         "gradients.pad": str(not fsdp).lower(),
@@ -105,7 +106,7 @@ def _recompute(raw: Mapping[str, str]) -> str:
     if raw["recompute_granularity"] == "selective" and raw["recompute_modules"]:
         modules = literal_eval(raw["recompute_modules"])
         return f"[{', '.join(modules)}]"
-    return "none"  # `full` with a number of layers is not expressible: 5 of 32 in one row
+    return "full" if raw["recompute_granularity"] == "full" else "none"
 
 
 def rows(file: Path) -> Iterator[dict[str, object]]:

@@ -101,7 +101,8 @@ def written(draw):
         "parallel": parallel, **_exchanges(draw, parallel, experts),
         "batch": data * schedule["microbatch_size"] * draw(st.sampled_from([4, 8])), "schedule": schedule,
         "precision": draw(st.sampled_from(["bf16", "fp8", "mxfp8", "nvfp4"] + ["fp16"] * (sharding != "zero-3"))),
-        "recompute": draw(st.sampled_from(["none", "selective", "full", ["layernorm", "core_attn"]])),
+        **draw(st.sampled_from([{"recompute": "full", "recompute_layers": 3}] + [
+            {"recompute": one} for one in ("none", "selective", "full", ["layernorm", "core_attn"])])),
         "offload": {"optimizer": draw(st.sampled_from([0, 0.5, 1]))}, "sharding": sharding, "overlap": hidden,
         "cuda_graphs": draw(st.sampled_from(["none", "layers", "full"])),
         "gradients": gradients,

@@ -117,6 +117,18 @@ def test_full_recomputation_repeats_the_forward():
     assert again.weight == kept.weight
 
 
+def test_recomputation_of_some_layers_is_their_share():
+    """Megatron-LM: --recompute-method block --recompute-num-layers 3, of 8 layers."""
+    none, some, full = (
+        scenario(recompute=level, recompute_layers=layers)
+        for level, layers in (("none", None), ("full", 3), ("full", None))
+    )
+    costs = [stages_of(one)[0][0] for one in (none, some, full)]
+    figures = [simulate(one).summary["hardware_flop_per_step"] for one in (none, some, full)]
+    for low, middle, high in ([one.backward for one in costs], [one.kept for one in costs], figures):
+        assert 8 * (middle - low) == 3 * (high - low)
+
+
 def test_a_batch_stands_for_its_microbatches():
     given = load({
         "model": GPT, "batch": 64, "parallel": {"data": 4}, "schedule": {"kind": "1f1b", "microbatch_size": 2},

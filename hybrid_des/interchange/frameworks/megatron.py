@@ -238,7 +238,9 @@ def _read_precision(given: Given) -> Values:
 
 
 def _write_recompute(values: Values) -> Iterable[str]:
-    full = "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
+    some = values["recompute_layers"]
+    how = "uniform --recompute-num-layers 1" if some is None else f"block --recompute-num-layers {some}"
+    full = f"--recompute-granularity full --recompute-method {how}"
     if isinstance(values["recompute"], tuple):
         return (f"--recompute-granularity selective --recompute-modules {' '.join(values['recompute'])}",)
     return {"full": (full,), "selective": ("--recompute-granularity selective",)}.get(values["recompute"], ())
@@ -249,11 +251,11 @@ def _read_recompute(given: Given) -> Values:
     method, layers = given.text("--recompute-method"), given.number("--recompute-num-layers")
     if found is None and "--recompute-activations" in given:
         found = "selective"
-    every = given.number("--num-layers")
-    if found == "full" and (layers or 1) > 1 and (method == "uniform" or layers != every):
-        raise given.error(
-            "--recompute-num-layers", f"{layers} of {method}; expected every layer by itself (uniform, 1)"
-        )
+    if found == "full" and method == "block" and layers:
+        return {"recompute": found, "recompute_layers": None if layers == given.number("--num-layers") else layers}
+    if found == "full" and (layers or 1) > 1:
+        message = f"{layers} of {method}; expected every layer by itself (uniform, 1), or a block of them"
+        raise given.error("--recompute-num-layers", message)
     modules = given.words("--recompute-modules")
     if found == "selective" and modules and set(modules) <= set(MODULES) and set(modules) != {"core_attn"}:
         return {"recompute": list(modules)}

@@ -105,6 +105,7 @@ def values_of(scenario: Scenario) -> dict[str, Any]:
         "batch": schedule.microbatches * schedule.microbatch_size * parallel.data,
         "precision": scenario.precision,
         "recompute": scenario.recompute,
+        "recompute_layers": scenario.recompute_layers,
         "sharding": scenario.sharding,
         "overlap.tensor": scenario.overlap.tensor,
         "overlap.parameters": scenario.overlap.parameters,

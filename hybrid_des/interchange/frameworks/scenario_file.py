@@ -13,7 +13,10 @@ from hybrid_des.scenario.strict_yaml import Document
 
 UNKNOWN = "UNKNOWN"
 LONGEST = 100  # characters of a section in one line
-_ORDER = ("name", "cluster", "model", "parallel", "batch", "schedule", "precision", "recompute", "sharding", "overlap")
+_ORDER = (
+    "name", "cluster", "model", "parallel", "batch", "schedule", "precision", "recompute", "recompute_layers",
+    "sharding", "overlap",
+)  # fmt: skip
 _NEEDED = ("layers", "hidden", "heads", "ffn", "vocab", "sequence")  # sizes without which there is no transformer
 
 

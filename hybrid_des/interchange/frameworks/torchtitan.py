@@ -99,6 +99,7 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
             scenario.model is not None and scenario.precision != "bf16"
         ),
         "recompute: selective: it chooses by operation or every n-th layer": scenario.recompute == "selective",
+        f"recompute_layers: {scenario.recompute_layers}": scenario.recompute_layers is not None,
         "parallel.context_method: ring: keys and values are gathered, or exchanged all to all": (
             parallel.context > 1 and parallel.context_method == "ring"
         ),
