@@ -112,28 +112,11 @@ def parts_of(
     costs = costs_of(ranks, plan, training.parameters if training and counted else None)
     if durations is not None:
         durations = _timed(scenario, plan, durations)
-    gradients, sharded, groups = scenario.gradients, scenario.sharding != "none", list[ReplicaGroup]()
-    if not scenario.fsdp:
-        groups = replica_groups(
-            plan, layout, costs.parts, gradients, keep_empty=numerics is not None, tensors=costs.tensors
-        )
-        groups = in_groups(groups, layout, scenario.outer_groups)
-    reductions = Reductions(gradients, groups, times, sharded=sharded)
+    groups = _reduced(scenario, plan, costs)
+    reductions = Reductions(scenario.gradients, groups, times, sharded=scenario.sharding != "none")
     fsdp = _layered(scenario, plan, costs, times) if scenario.fsdp else None
     traffic = tensor_traffic(scenario, plan, costs, fabric, groups)
-    lowering = Lowering(
-        plan,
-        costs,
-        reductions.buckets,
-        gradients.overlap,
-        blocking=scenario.schedule.p2p == "blocking",
-        sharded=sharded,
-        ahead=scenario.overlap.parameters,
-        fsdp=fsdp,
-        axes=frozenset(traffic.messages),
-        barrier=scenario.barrier,
-        streams=_streams(scenario, traffic),
-    )
+    lowering = _lowering(scenario, plan, costs, reductions, fsdp, traffic)
     return Parts(
         fabric,
         times,
@@ -149,6 +132,34 @@ def parts_of(
         channels=fsdp.channels if fsdp else _channels(reductions),
         slowdown=_slowdown(scenario),
         replayed={**{f"bytes_{axis}": size for axis, size in traffic.replayed_bytes.items()}, **lowering.replayed(0)},
+    )
+
+
+def _reduced(scenario: Scenario, plan: Plan, costs: Costs) -> list[ReplicaGroup]:
+    """The groups that reduce gradients once per step; none where single layers are sharded."""
+    if scenario.fsdp:
+        return []
+    layout, empty = scenario.parallel.layout, scenario.numerics is not None
+    groups = replica_groups(plan, layout, costs.parts, scenario.gradients, keep_empty=empty, tensors=costs.tensors)
+    return in_groups(groups, layout, scenario.outer_groups)
+
+
+def _lowering(
+    scenario: Scenario, plan: Plan, costs: Costs, reductions: Reductions, fsdp: Fsdp | None, traffic: TensorTraffic
+) -> Lowering:
+    streams = ExpertStreams(scenario.experts.delay_weight, frozenset(traffic.messages)) if traffic.streams else None
+    return Lowering(
+        plan,
+        costs,
+        reductions.buckets,
+        scenario.gradients.overlap,
+        blocking=scenario.schedule.p2p == "blocking",
+        sharded=scenario.sharding != "none",
+        ahead=scenario.overlap.parameters,
+        fsdp=fsdp,
+        axes=frozenset(traffic.messages),
+        barrier=scenario.barrier,
+        streams=streams,
     )
 
 
@@ -211,11 +222,6 @@ def parts_of_programs(
     plan, costs, given = Plan((), (), ()), Costs({}, (), nothing, nothing, (), ()), GivenPrograms(programs)
     channels = _channels(reductions)
     return Parts(fabric, times, plan, costs, None, {}, reductions, given, TensorTraffic(), channels=channels)
-
-
-def _streams(scenario: Scenario, traffic: TensorTraffic) -> ExpertStreams | None:
-    """Lowering with a stream for exchanges with experts."""
-    return ExpertStreams(scenario.experts.delay_weight, frozenset(traffic.messages)) if traffic.streams else None
 
 
 def _slowdown(scenario: Scenario) -> Slowdown | None:

@@ -10,9 +10,10 @@ several at once, the largest share counts. Shares: `workload.slowdown`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment
@@ -31,27 +32,6 @@ class Pace(Protocol):
         """The work done from `start` until `end`."""
 
 
-class SteadySpeed:
-    """The pace of a rank for which it was lowered."""
-
-    def end(self, start: int, work: Amount) -> int:
-        """When this much work that begins at `start` is done."""
-        return start + int(work)
-
-    def done(self, start: int, end: int) -> Amount:
-        """The work done from `start` until `end`."""
-        return end - start
-
-
-STEADY = SteadySpeed()
-
-
-class _Span(NamedTuple):
-    since: int
-    until: int
-    lost: Fraction
-
-
 class Period:
     """A collective that takes a share of the speed of computation, until `end`, once that is known."""
 
@@ -59,6 +39,9 @@ class Period:
 
     def __init__(self, lost: Fraction, begin: int, end: int | None) -> None:
         self.lost, self.begin, self.end = lost, begin, end
+
+
+Span = tuple[int, int, Fraction]  # its begin and end, and the share that is lost
 
 
 class Computation:
@@ -83,60 +66,77 @@ class Computation:
         """The collective of this period ends now."""
         period.end = self._env.now
 
-    def lasting(self, duration: int, pace: Pace) -> Routine:
-        """Compute what takes so long without collectives."""
-        env, began = self._env, self._env.now
-        left: Amount = pace.done(began, began + duration)
-        ends = self._end(began, left, pace) if self._periods else began + duration
-        while ends > (begin := env.now):
+    def lasting(self, duration: int, pace: Pace | None) -> Routine:
+        """Compute what takes so long without collectives; no pace: that for which it was lowered."""
+        env = self._env
+        began = begin = env.now
+        ends = began + duration
+        left: Amount = duration if pace is None else pace.done(began, ends)
+        if self._periods:
+            ends = self._end(began, left, pace)
+        while ends > begin:
             yield env.timeout(ends - begin)
             if not self._periods:
                 break
-            left -= self._done(begin, env.now, pace)
+            left -= self._done(begin, ends, self._spans(begin, ends), pace)
             if left < NANOSECOND:
                 if (rest := round(left)) > 0:
                     yield env.timeout(rest)
                 break
-            ends = self._end(env.now, left, pace)
+            begin = ends
+            ends = self._end(begin, left, pace)
         self.slowed += env.now - began - duration
 
-    def _end(self, begin: int, left: Amount, pace: Pace) -> int:
+    def _end(self, begin: int, left: Amount, pace: Pace | None) -> int:
         """When work is done that begins now, beside the collectives of which begin and end are known."""
         at = begin
-        for since, until, lost in self._spans(begin):
-            if left <= (alone := pace.done(at, since)):
+        for span in self._spans(begin):
+            since, until, lost = span
+            if left <= (alone := since - at if pace is None else pace.done(at, since)):
                 break
             left -= alone
-            kept = pace.done(since, until) * (1 - lost)
+            kept = self._done(since, until, [span], pace)
             if left <= kept:
-                return pace.end(since, -(-left // (1 - lost)))
+                left = -(-left * lost.denominator // (lost.denominator - lost.numerator))
+                at = since
+                break
             left, at = left - kept, until
-        return pace.end(at, left)
+        return at + int(left) if pace is None else pace.end(at, left)
 
-    def _done(self, begin: int, end: int, pace: Pace) -> Amount:
-        """The work done in a period that ends now."""
-        taken = sum(pace.done(since, until) * lost for since, until, lost in self._spans(begin, end))
-        return pace.done(begin, end) - taken
+    @staticmethod
+    def _done(begin: int, end: int, spans: Sequence[Span], pace: Pace | None) -> Amount:
+        """The work done in a period, beside collectives."""
+        work: Amount = end - begin if pace is None else pace.done(begin, end)
+        for since, until, lost in spans:
+            beside = until - since if pace is None else int(pace.done(since, until))
+            work -= beside * lost.numerator // lost.denominator
+        return work
 
-    def _spans(self, begin: int, until: int | None = None) -> list[_Span]:
+    def _spans(self, begin: int, until: int | None = None) -> list[Span]:
         """When collectives are under way from `begin` on: until now, or in future; those that ended are forgotten."""
-        now = self._env.now
-        self._periods = [one for one in self._periods if one.end is None or one.end > begin]
-        spans = []
+        now, spans, over = self._env.now, list[Span](), False
         for one in self._periods:
-            if until is None and (one.end is None or one.begin == now):
+            end = one.end
+            if end is not None and end <= begin:
+                over = True
                 continue
-            end = now if one.end is None else one.end
-            end = end if until is None else min(end, until)
-            if (since := max(one.begin, begin)) < end:
-                spans.append(_Span(since, end, one.lost))
+            if until is None:
+                if end is None or one.begin == now:
+                    continue
+            elif end is None or end > until:
+                end = until
+            since = one.begin if one.begin > begin else begin
+            if since < end:
+                spans.append((since, end, one.lost))
+        if over:
+            self._periods = [one for one in self._periods if one.end is None or one.end > begin]
         return spans if len(spans) < 2 else _apart(spans)
 
 
-def _apart(spans: list[_Span]) -> list[_Span]:
+def _apart(spans: list[Span]) -> list[Span]:
     """Spans that do not overlap; of several at once, the largest share counts."""
     found = []
-    for since, until in pairwise(sorted({moment for one in spans for moment in one[:2]})):
-        if lost := max((one.lost for one in spans if one.since <= since < one.until), default=Fraction(0)):
-            found.append(_Span(since, until, lost))
+    for since, until in pairwise(sorted({moment for begin, end, _ in spans for moment in (begin, end)})):
+        if shares := [lost for begin, end, lost in spans if begin <= since < end]:
+            found.append((since, until, max(shares)))
     return found

@@ -36,7 +36,7 @@ from hybrid_des.planning.program import (
     Wait,
 )
 from hybrid_des.simulation.communicators import Participant
-from hybrid_des.simulation.computation import STEADY, Computation
+from hybrid_des.simulation.computation import Computation
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.speeds import VaryingSpeed
 
@@ -149,7 +149,8 @@ class Gpu:
         self._context, self._endpoint, self.program = context, endpoint, program
         self._communicators: Mapping[Group, Any] = communicators  # that an instruction finds the one it needs
         self._memory, self._arithmetic, self._pace = memory, arithmetic, pace
-        self._events, self._recorder = Events(endpoint), context.recorder
+        self._events, self._recorder, self._env = Events(endpoint), context.recorder, context.env
+        self._add_op = context.recorder.ops.add
         self._at_once: Mapping[type, Callable[[Position, Any], None]] = {
             Begin: self._begin, End: self._end, Send: self._send, Record: self._record, Start: self._start,
             Mark: self._mark, Learn: self._learn,
@@ -173,7 +174,7 @@ class Gpu:
 
     def _run(self, stream: str) -> Routine:
         """Read the instructions of a stream."""
-        env, calls, at = self._context.env, self.program.streams[stream], self._at[stream]
+        env, calls, at = self._env, self.program.streams[stream], self._at[stream]
         inboxes, pace, arithmetic = self._endpoint.inboxes, self._pace, self._arithmetic
         at_once, with_time, computation = self._at_once, self._with_time, self.computation
         step, steps, again = 0, self._context.steps, self._context.again
@@ -200,7 +201,7 @@ class Gpu:
                         if computation is None:
                             yield env.timeout(took)
                         else:
-                            yield from computation.lasting(took, pace or STEADY)
+                            yield from computation.lasting(took, pace)
                     elif (act := at_once.get(kind)) is not None:
                         act(at, one)
                     else:
@@ -208,15 +209,15 @@ class Gpu:
             step += 1
 
     def _begin(self, at: Position, one: Begin) -> None:
-        at.start = self._context.env.now
+        at.start = self._env.now
         if self._memory and one.holds[1]:
             self._memory.hold(at.start, one.holds)
         if self._arithmetic:  # takes no simulated time; a bucket may be sent before the op ends
             self._arithmetic.compute(at.step, at.call.ops)
 
     def _end(self, at: Position, one: End) -> None:
-        now = self._context.env.now
-        self._recorder.ops.add((at.step, self.rank, at.call.number, at.asked, at.start, now, at.released))
+        now = self._env.now
+        self._add_op((at.step, self.rank, at.call.number, at.asked, at.start, now, at.released))
         if self._memory and one.frees[1]:
             self._memory.free(now, one.frees)
 
@@ -229,13 +230,13 @@ class Gpu:
         if one.after is None:
             self._events[one.event].hand(None)
         else:
-            self._context.env.process(self._record_later(one.event, one.after))
+            self._env.process(self._record_later(one.event, one.after))
 
     def _start(self, at: Position, one: Start) -> None:
-        at.started[one.slot] = self._context.env.now, self._communicators[one.group].start(at.step, one.call)
+        at.started[one.slot] = self._env.now, self._communicators[one.group].start(at.step, one.call)
 
     def _mark(self, at: Position, one: Mark) -> None:
-        at.marks.append(self._context.env.now)
+        at.marks.append(self._env.now)
         if one.last:
             self._recorder.steps.add((at.step, self.rank, *at.marks))
 
@@ -247,20 +248,20 @@ class Gpu:
         yield self._endpoint.receipts(one.purpose).receive(at.base + one.tag + at.call.ops[one.op].microbatch)
 
     def _wait(self, at: Position, one: Wait) -> Routine:
-        begin = self._context.env.now
+        begin = self._env.now
         yield self._events[one.event].receive()
         self._waited(at, one.cause, begin)
 
     def _collective(self, at: Position, one: Collective) -> Routine:
-        begin = self._context.env.now
+        begin = self._env.now
         yield from self._communicators[one.group].run(at.step, one.call)
         if one.row:
             table, stage, bucket = one.row
-            getattr(self._recorder, table).add((at.step, self.rank, stage, bucket, begin, self._context.env.now))
+            getattr(self._recorder, table).add((at.step, self.rank, stage, bucket, begin, self._env.now))
         self._waited(at, one.cause, begin)
 
     def _join(self, at: Position, one: Join) -> Routine:
-        env = self._context.env
+        env = self._env
         (begin, work), free = at.started.pop(one.slot), env.now
         if work.__class__ is tuple:  # on a stream, with its begin and end
             if work[1] > free:
@@ -272,12 +273,12 @@ class Gpu:
         self._recorder.exchanges.add((at.step, self.rank, one.purpose, min(begin, free), free, end))
 
     def _waited(self, at: Position, cause: Cause | None, begin: int) -> None:
-        if cause and (now := self._context.env.now) > begin:
+        if cause and (now := self._env.now) > begin:
             self._recorder.waits.add((at.step, self.rank, *cause, begin, now))
 
     def _record_later(self, event: str, after: int) -> Routine:
         """Record an event after a delay."""
-        yield self._context.env.timeout(after)
+        yield self._env.timeout(after)
         self._events[event].hand(None)
 
     def where(self) -> str:

@@ -11,7 +11,7 @@ from hybrid_des.engine.clock import Environment
 from hybrid_des.report.terminal import render
 from hybrid_des.result import simulate
 from hybrid_des.scenario import load
-from hybrid_des.simulation.computation import NANOSECOND, STEADY, Computation
+from hybrid_des.simulation.computation import NANOSECOND, Computation
 from hybrid_des.simulation.run import run
 from hybrid_des.workload.slowdown import Slowdown
 
@@ -45,7 +45,7 @@ def computing(duration, *periods, env=None):
 
     for period in periods:
         env.process(collective(*period))
-    env.process(computation.lasting(duration, STEADY))
+    env.process(computation.lasting(duration, None))
     env.run()
     return computation.slowed
 
