@@ -15,6 +15,7 @@ from support.paths import GOLDEN
 from hybrid_des import explain, load, plots, simulate
 from hybrid_des.errors import UsageError
 from hybrid_des.report.plots.figure import WIDTHS
+from hybrid_des.sweep import draw, load_sweep, sweep_rows
 
 PICTURES = {"gantt": plots.gantt, "link_use": plots.link_use, "memory_curve": plots.memory_curve}
 
@@ -83,16 +84,81 @@ NVLINKS = [f"node0/gpu{gpu}/nvlink-{way}  300 GB/s" for gpu in (0, 2) for way in
 CURVES = ["pipeline rank 0", "pipeline rank 1", "pipeline rank 2", "pipeline rank 3"]
 
 
-def test_link_use_with_every_option(ran):
-    options = {"steps": [0], "window": (1.3, 1.5), "labels": {"x": "t", "pipeline messages": "p2p"}, "size": (4, 2)}
-    ax = plots.link_use(ran, ranks=[0, 2], colours={"gradient reduction": "black"}, **options)
-    assert ax.get_xlabel() == "t"
-    assert ax.get_xlim() == pytest.approx((1300, 1500))
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["p2p", "gradient reduction"]
-    shown = [text.get_text() for text in ax.get_yticklabels()]
-    assert set(NVLINKS) <= set(shown)
-    assert not any("gpu5" in name for name in shown)  # rank 5 sends to ranks 3, 7 and 4 only
-    assert sum(to_hex(patch.get_facecolor()) == "#000000" for patch in ax.patches) == len(shown)
+GREY, MESSAGES, BLACK, BLUE, RED = "#D9D9D9", "#56B4E9", "#000000", "#0072B2", "#FF0000"
+USES = {"inches": (3.5, 2.4), "title": "", "x": ("time (s)", 0.0, 4.3), "y": "", "lanes": 16,
+        "legend": ["pipeline messages", "gradient reduction"],
+        "drawn": {GREY: 16, MESSAGES: 16, REDUCTION: 16}}  # fmt: skip
+HELD = {"inches": (3.5, 2.0), "title": "", "x": ("time (s)", 0.0, 4.3), "y": "memory held (GB)",
+        "legend": CURVES, "drawn": {BLUE: 1, REDUCTION: 1, "#009E73": 1, "#CC79A7": 1}}  # fmt: skip
+STEPS = {"inches": (3.5, 2.24), "title": "", "x": ("less time in the class (%)", -3.8, 78.8), "y": "step (s)",
+         "legend": ["rank 1", "rank 0", "B ops", "F ops", "nvlink links"],
+         "drawn": {**HELD["drawn"], BACKWARD: 1}}  # fmt: skip
+SWEPT = {"inches": (3.5, 2.24), "title": "", "x": ("microbatches", 3.8, 8.2), "y": "step time (s)",
+         "legend": ["gpipe", "1f1b"], "drawn": {BLUE: 1, REDUCTION: 1}}  # fmt: skip
+TWO = {"ranks": [6, 0]}
+AXES = {  # what is drawn and an option → what differs from the picture at the width of a column
+    "links": ({}, USES, {}),
+    "links, steps": ({"steps": [1]}, USES, {"x": ("time (ms)", 1435.3, 2870.5)}),
+    "links, ranks": ({"ranks": [0, 2]}, USES, {"lanes": 10, "drawn": {GREY: 10, MESSAGES: 10, REDUCTION: 10}}),
+    "links, window": ({"window": ("1.3 s", 1.5)}, USES, {"x": ("time (ms)", 1300.0, 1500.0)}),
+    "links, colours": ({"colours": {"gradient reduction": "black"}}, USES,
+                       {"drawn": {GREY: 16, MESSAGES: 16, BLACK: 16}}),
+    "links, labels": ({"labels": {"pipeline messages": "p2p", "title": "Ours", "x": "t"}}, USES,
+                      {"title": "Ours", "x": ("t", 0.0, 4.3), "legend": ["p2p", "gradient reduction"]}),
+    "links, size": ({"size": "page"}, USES,
+                    {"inches": (7.16, 2.86), "title": "links: a full lane is the link's bandwidth"}),
+    "memory": ({}, HELD, {}),
+    "memory, steps": ({"steps": 1}, HELD, {"x": ("time (ms)", 1435.3, 2870.5)}),
+    "memory, ranks": (TWO, HELD, {"legend": ["rank 6", "rank 0"], "drawn": {BLUE: 1, REDUCTION: 1}}),
+    "memory, window": ({"window": ("1.3 s", 1.5)}, HELD, {"x": ("time (ms)", 1300.0, 1500.0)}),
+    "memory, colours": ({**TWO, "colours": {"rank 6": "red"}}, HELD,
+                        {"legend": ["rank 6", "rank 0"], "drawn": {RED: 1, REDUCTION: 1}}),
+    "memory, labels": ({**TWO, "labels": {"rank 0": "first", "y": "GB"}}, HELD,
+                       {"legend": ["rank 6", "first"], "y": "GB", "drawn": {BLUE: 1, REDUCTION: 1}}),
+    "memory, size": ({"size": (4, 2)}, HELD, {"inches": (4.0, 2.0)}),
+    "curves": ({}, STEPS, {}),
+    "curves, colours": ({"colours": {"nvlink links": "black"}}, STEPS, {"drawn": {**HELD["drawn"], BLACK: 1}}),
+    "curves, labels": ({"labels": {"nvlink links": "NVLink", "y": "s"}}, STEPS,
+                       {"y": "s", "legend": [*STEPS["legend"][:4], "NVLink"]}),
+    "curves, size": ({"size": "page"}, STEPS, {"inches": (7.16, 4.58)}),
+    "sweep": ({}, SWEPT, {}),
+    "sweep, colours": ({"colours": {"1f1b": "black"}}, SWEPT, {"drawn": {BLUE: 1, BLACK: 1}}),
+    "sweep, labels": ({"labels": {"gpipe": "GPipe", "x": "m"}}, SWEPT,
+                      {"x": ("m", 3.8, 8.2), "legend": ["GPipe", "1f1b"]}),
+    "sweep, size": ({"size": 5}, SWEPT, {"inches": (5.0, 3.2)}),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pictures(ran, scenarios):
+    """What draws each kind of picture, all of two small runs."""
+    found = explain(GOLDEN / "explain/e2.yaml")
+    axes = ["sweep=[{schedule.kind: [gpipe, 1f1b]}, {schedule.microbatches: [4, 8]}]"]
+    axes += ["parallel={pipeline: 2, data: 1}"]
+    axes.append("plot={x: schedule.microbatches, y: step_time_s, hue: [schedule.kind]}")
+    swept = load_sweep(scenarios / "a100_8x.yaml", axes)
+    rows = [{**row, "name": ""} for row in sweep_rows(swept)]
+    return {
+        "links": lambda **options: plots.link_use(ran, **options),
+        "memory": lambda **options: plots.memory_curve(ran, **options),
+        "curves": lambda **options: plots.what_if_curves(found, **options),
+        "sweep": lambda **options: draw(rows, swept.picture, **options),
+    }
+
+
+def seen(ax, lanes):
+    """What a reader sees of curves and of the use of links."""
+    shapes = [*(line.get_color() for line in ax.get_lines()), *(patch.get_facecolor() for patch in ax.patches)]
+    colours = [to_hex(one).upper() for one in shapes]
+    whole = {**structure(ax), "y": ax.get_ylabel(), "lanes": len(ax.get_yticklabels())}
+    whole["drawn"] = {colour: colours.count(colour) for colour in colours}
+    return {key: whole[key] for key in ("inches", "title", "x", "y", "legend", "drawn", *(["lanes"] if lanes else []))}
+
+
+@pytest.mark.parametrize("option", AXES)
+def test_a_picture_with_an_option(pictures, option):
+    options, usual, differs = AXES[option]
+    assert seen(pictures[option.partition(",")[0]](**options), "lanes" in usual) == {**usual, **differs}
 
 
 def test_a_narrow_window_is_drawn_finely(ran):
@@ -106,16 +172,17 @@ def test_a_narrow_window_is_drawn_finely(ran):
     assert 0.6 < tops[1] <= 0.9
 
 
-def test_memory_with_every_option(ran):
-    whole = plots.memory_curve(ran)
-    assert [line.get_label() for line in whole.get_lines()] == CURVES
-    assert [line.get_ydata().max() for line in whole.get_lines()] == pytest.approx([6.8, 5.6, 4.4, 3.2])
-    ax = plots.memory_curve(ran, ranks=[6, 0], steps=2, colours={"rank 6": "red"}, labels={"rank 0": "first"}, size=3)
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["rank 6", "first"]
-    assert [line.get_ydata().max() for line in ax.get_lines()] == pytest.approx([3.2, 6.8])
-    assert to_hex(ax.get_lines()[0].get_color()) == "#ff0000"
-    assert ax.get_xlim() == pytest.approx((2870.5, 4305.8), abs=0.1)
-    assert tuple(ax.figure.get_size_inches()) == (3, 2)
+def test_memory_is_that_of_the_ranks(ran):
+    four = plots.memory_curve(ran).get_lines()
+    assert [line.get_ydata().max() for line in four] == pytest.approx([6.8, 5.6, 4.4, 3.2])
+    two = plots.memory_curve(ran, ranks=[6, 0]).get_lines()
+    assert [line.get_ydata().max() for line in two] == pytest.approx([3.2, 6.8])
+
+
+def test_links_of_some_ranks_are_those_that_they_use(ran):
+    shown = [text.get_text() for text in plots.link_use(ran, ranks=[0, 2]).get_yticklabels()]
+    assert set(NVLINKS) <= set(shown)
+    assert not any("gpu5" in name for name in shown)  # rank 5 sends to ranks 3, 7 and 4 only
 
 
 def test_lines_with_every_option():
