@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.engine.recorder import BEFORE
 from hybrid_des.errors import UsageError
 from hybrid_des.folding.times import SIXTEEN_BITS, CollectiveTimes
+from hybrid_des.hardware.recorded import factors, work_of
 from hybrid_des.interchange.profiles.chakra import read_chakra
 from hybrid_des.interchange.profiles.graph import (
     COLLECTIVE,
@@ -192,6 +194,21 @@ class GivenTraces:
         name = "ring" if name == collectives.AUTO else name
         return GroupKey(node.group, node.does, False), GivenCollective(name, int(elements), codec)
 
+    def duration_of(self, node: Node, rank: int) -> int:
+        """Picoseconds of computation on the GPU of a rank."""
+        work = None if node.place.get("gap") or not self._factors else work_of(node.name)
+        return node.duration if work is None else round(node.duration * self._factors[rank][work])
+
+    @cached_property
+    def _factors(self) -> list[Mapping[str, Fraction]]:
+        """Rank → what recorded durations are multiplied with on its GPU; empty if they are kept."""
+        workload = self.scenario.workload
+        recorded = None if workload is None else workload.recorded_on
+        gpus = self.scenario.cluster.gpus_of(range(len(self.traces)))
+        if recorded is None or all(gpu.name == recorded for gpu in gpus):
+            return []
+        return [factors(recorded, gpu) for gpu in gpus]
+
     @cached_property
     def blocking(self) -> bool:
         """Whether some node waits until a message has arrived."""
@@ -347,7 +364,7 @@ class _Lowered:
     def _compute(self, node: Node) -> None:
         stream, number = node.stream, node.place.get("op")
         needs = self._needs(node, stream)
-        slot: Slot = [Compute(node.duration)]
+        slot: Slot = [Compute(self._traces.duration_of(node, self._rank))]
         if node.place.get("gap"):  # time that passes, but is no work
             self._append(stream, _Item(node.name, needs, [slot]))
             self._place(node, stream, slot)

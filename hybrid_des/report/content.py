@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from hybrid_des.analysis.idle import DEPENDENCY, STEADY, slower_replica_share, waiting
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.model_figures import AXES, peak_of
+from hybrid_des.hardware.recorded import factors
 from hybrid_des.network.purpose import ACTIVATION, REDUCTION
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.sections.perturbations import Jitter, Slow
@@ -171,6 +172,9 @@ def _notes(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
         count_of, where = getattr(servers, "servers", None), getattr(servers, "servers_on", "ranks")
         if where == "ranks" and count_of in (None, scenario.parallel.data):
             notes.append("every rank serves a shard: parameter-server then sends the bytes of a ring")
+    if (recorded := scenario.workload and scenario.workload.recorded_on) and recorded != scenario.cluster.gpu.name:
+        scaled = ", ".join(f"{work} × {float(by):.2f}" for work, by in factors(recorded, scenario.cluster.gpu).items())
+        notes.append(f"kernels were recorded on {recorded}: {scaled}; those of other names keep their time")
     reduction = facts["gradient_communication_s"]
     if scenario.gradients.overlap and reduction["exposed"] and not reduction["hidden"]:
         notes += _hiding(scenario)

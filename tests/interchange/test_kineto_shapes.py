@@ -6,6 +6,7 @@ import pytest
 from support.profiles import Kineto
 
 from hybrid_des import load, simulate
+from hybrid_des.hardware import part
 from hybrid_des.interchange.profiles.importing import import_profile
 from hybrid_des.interchange.profiles.kineto_reader import read_kineto
 from hybrid_des.report.files import write_files
@@ -137,6 +138,40 @@ def test_clocks_of_hosts_are_aligned_over_shared_collectives(tmp_path):
     found = import_profile(clocks(tmp_path / "b", [0, -1000, -2000, -3000], baseTimeNanoseconds=base))
     assert not found.clocks["apart"]
     assert exact(found) == pytest.approx(100e-6)
+
+
+KERNELS = {
+    "void cutlass::Kernel2<cutlass_80_wmma>": 50,
+    "flash_fwd_kernel": 30,
+    "triton_poi_fused_0": 20,
+    "mystery": 10,
+}
+
+
+def test_another_gpu_scales_kernels_by_what_bounds_them(tmp_path):
+    trace = Kineto()
+    trace.about["deviceProperties"] = [{"id": 0, "name": "NVIDIA A100-SXM4-80GB"}]
+    at = 0
+    for name, took in KERNELS.items():
+        trace.kernel(name, at, took)
+        at += took + 5
+    found = import_profile(trace.write(tmp_path / "a.json"))
+    assert found.figures["kernels"] == pytest.approx(
+        {"products": 50 / 110, "attention": 30 / 110, "memory": 20 / 110, "unknown": 10 / 110}
+    )
+    write_files(tmp_path / "out", found.contents())
+    before, after = part("a100-80gb"), part("h100")
+    one, other = (each.efficiency["bf16"] for each in (before, after))
+    peaks, bandwidths = float(before.peak / after.peak), float(before.bandwidth / after.bandwidth)
+    expected = (
+        50 * peaks * one["gemm"] / other["gemm"]
+        + 30 * peaks * one["attention"] / other["attention"]
+        + 20 * bandwidths * one["memory"] / other["memory"]
+        + 10 + 3 * 5
+    )  # fmt: skip
+    changed = simulate(load(tmp_path / "out" / "scenario.yaml", ["cluster.gpu=h100"]))
+    assert changed.summary["step_time_s"] == pytest.approx(1e-6 * expected, rel=1e-6)
+    assert "kernels were recorded on a100-80gb: products × 0." in changed.report()
 
 
 def named(name, **args):

@@ -187,6 +187,8 @@ class Imported:
                 format_seconds(self.facts[name]) for name in ("communication_s", "exposed_communication_s")
             )
             yield "collectives", f"{whole} per rank, {exposed} of it with no computation beside"
+        if self.facts.get("kernels"):
+            yield "kernels", ", ".join(f"{share:.0%} {work}" for work, share in self.facts["kernels"].items() if share)
         if self.facts.get("skipped_steps"):
             yield "left out", f"steps {', '.join(map(str, self.facts['skipped_steps']))}: memory was still growing"
 

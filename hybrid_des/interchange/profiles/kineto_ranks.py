@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hybrid_des.errors import UsageError
+from hybrid_des.hardware.recorded import ATTENTION, MEMORY, PRODUCTS, work_of
 from hybrid_des.interchange.profiles.graph import COLLECTIVE, COMPUTATION, COMPUTE, EXCHANGE, RankTrace
 from hybrid_des.interchange.profiles.kineto import NONE, KinetoTrace, Numbers
 from hybrid_des.interchange.profiles.kineto_collectives import (
@@ -174,6 +175,19 @@ class KinetoRanks:
             either = _union(one, mine)
             all_of, exposed = all_of + sent, exposed + either - rest
         return all_of / len(self.traces) / SECOND, exposed / len(self.traces) / SECOND
+
+    @cached_property
+    def kernels(self) -> dict[str, float]:
+        """Shares of the time of kernels that compute, by what bounds them as their names tell."""
+        times = {PRODUCTS: 0, ATTENTION: 0, MEMORY: 0, "unknown": 0}
+        for one in self.traces:
+            talks = {each.kernel for each in one.communications}
+            works = [work_of(name) or "unknown" for name in one.names]
+            for event in np.flatnonzero(one.step == self.chosen).tolist():
+                if event not in talks:
+                    times[works[int(one.name[event])]] += int(one.duration[event])
+        whole = sum(times.values())
+        return {work: time / whole for work, time in times.items()} if whole else {}
 
     def table(self) -> pd.DataFrame:
         """One row per collective and rank, with its bytes and start, and its transfer and wait if they are known."""

@@ -163,7 +163,9 @@ class PipelineProfile:
         found = ["transfers of messages and their sizes: links take no time until cluster and activation are given"]
         if "start_s" not in self.table:
             found.append("the measured step and the order of ops: the table has no starts")
-        found.append("the GPU: reports of memory assume the default one; set cluster.gpu")
+        found.append(
+            "the GPU, and what bounds its kernels: ops take as long on another cluster.gpu, which is for memory only"
+        )
         found.append("the optimizer and the reduction of gradients: only forwards and backwards were recorded")
         if self.trace.schedule is None:
             found.append("the schedule: none of those known has this order; order.csv holds it")

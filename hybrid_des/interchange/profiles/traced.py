@@ -17,6 +17,7 @@ import numpy as np
 
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.engine.recorder import OPTIMIZER
+from hybrid_des.interchange.profiles.calibrating import gpu_of
 from hybrid_des.interchange.profiles.chakra import read_chakra, write_chakra
 from hybrid_des.interchange.profiles.graph import (
     COLLECTIVE,
@@ -56,6 +57,7 @@ class TraceProfile:
         measured: seconds of the measured step, if it is known.
         linked: percentage of the device's work whose op is known.
         machine: a scenario whose cluster carries the messages; None: links take no time.
+        gpu: the GPU, if the catalogue has it: on another one, durations are scaled.
         unknown, clocks, facts, tables: see `Imported`; tables are further files.
         schedule: name of the schedule that the ops follow, if they are those of a pipeline.
         further: sections of the scenario, besides; with `parallel`, every rank has its trace.
@@ -68,6 +70,7 @@ class TraceProfile:
     measured: float | None = None
     linked: float = 100.0
     machine: Scenario | None = None
+    gpu: str | None = None
     unknown: Sequence[str] = ()
     clocks: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -94,7 +97,10 @@ class TraceProfile:
             "workload": {"trace": TRACES, **({"transfers": "recorded"} if self.machine is None else {})},
         }
         found = found if self.machine is None else {**found, **of_machine(self.machine)}
-        workload = {**found["workload"], **self.further.get("workload", {})}
+        recorded = {} if self.gpu is None else {"recorded_on": self.gpu}
+        if self.gpu is not None:
+            found["cluster"] = {**found["cluster"], "gpu": self.gpu}
+        workload = {**found["workload"], **recorded, **self.further.get("workload", {})}
         return {**found, **self.further, "workload": workload}
 
     @cached_property
@@ -269,10 +275,12 @@ def kineto_profile(profile: Profile, job: KinetoRanks, machine: Scenario | None)
         measured=job.spans[job.chosen],
         linked=sum(one.linked * len(one.start) for one in job.traces) / sum(len(one.start) for one in job.traces),
         machine=machine,
+        gpu=gpu_of(job.traces[0], None),
         unknown=_unknown_of(job),
         clocks=job.clocks,
         facts={"step": job.chosen, "steps": job.steps, "world_size": job.world,
-               "measured_steps_s": [job.spans[step] for step in job.steps], **_communication(job)},
+               "measured_steps_s": [job.spans[step] for step in job.steps], **_communication(job),
+               "kernels": job.kernels},
         tables={"durations.csv": job.durations(), **({"collectives.csv": collectives} if len(collectives) else {})},
     )  # fmt: skip
 
@@ -310,6 +318,9 @@ def _unknown_of(job: KinetoRanks) -> list[str]:
         found.append("when kernels were launched: they belong to the step in which they ran")
     if not any(any(one.op) for one in job.traces):
         found.append("which op launched a kernel: there are no annotations, and no links from forwards to backwards")
+    if gpu_of(job.traces[0], None) is None:
+        device = job.traces[0].device or "not named"
+        found.append(f"the GPU ({device}): the catalogue lacks it, so kernels take as long on another cluster.gpu")
     if job.clocks.get("apart"):
         found.append("a common clock: collectives end at different times on different ranks; ends were aligned")
     found.append("the host: a kernel that was launched late starts as late whatever comes before it")

@@ -13,7 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from hybrid_des import collectives
+from hybrid_des import collectives, hardware
+from hybrid_des.errors import unknown
 from hybrid_des.layout import Layout
 from hybrid_des.models import Model, catalogue, kinds
 from hybrid_des.numerics.layers import TrainingSettings
@@ -156,6 +157,15 @@ class Ends(Section):
     """Added to the input-gradient part of the backward on each of the two."""
 
 
+def _known_gpu(value: Any) -> Any:
+    if isinstance(value, str) and value not in hardware.names():
+        raise ValueError(unknown(value, hardware.names(), "GPU"))
+    return value
+
+
+RecordedOn = Annotated[str | None, BeforeValidator(_known_gpu)]
+
+
 class Workload(Section):
     """Durations of ops and sizes of tensors."""
 
@@ -169,6 +179,8 @@ class Workload(Section):
     """Instead of a schedule and times: a folder, or a pattern, of Chakra execution traces, one per pipeline rank."""
     transfers: Annotated[Literal["simulated", "recorded"], choice("simulated", "recorded")] = "simulated"
     """With `trace`: collectives whose sizes are known are messages, or take the recorded time."""
+    recorded_on: RecordedOn = None
+    """With `trace`: the GPU it was recorded on; on another `cluster.gpu`, kernels are scaled by what bounds them."""
     forward: RankTimes
     """Forward of one micro-batch; a time, or a list with one per pipeline rank."""
     backward: RankTimes
@@ -397,8 +409,10 @@ def _listed(value: Fraction | tuple[Fraction, ...]) -> tuple[Fraction, ...]:
 
 def misfits_of_durations(workload: Workload, recompute: object) -> Iterator[Problem]:
     """Times that are given in addition to a file that holds all of them."""
-    if workload.trace is None and workload.transfers != "simulated":
-        yield misfit("is read with `workload.trace` only", "workload.transfers", "workload.trace")
+    of_traces = {"workload.transfers": workload.transfers != "simulated", "workload.recorded_on": workload.recorded_on}
+    for path, value in of_traces.items():
+        if workload.trace is None and value:
+            yield misfit("is read with `workload.trace` only", path, "workload.trace")
     if workload.durations is None:
         if workload.timing != "recorded":
             yield misfit("is read with `workload.durations` only", "workload.timing", "workload.durations")
