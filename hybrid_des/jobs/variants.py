@@ -10,6 +10,7 @@ from hybrid_des.errors import UsageError
 from hybrid_des.jobs.neighbours import Grouping, Neighbours, alone_runs, together
 from hybrid_des.scenario.jobs import Jobs
 from hybrid_des.units import format_seconds
+from hybrid_des.workload.costs import CostBasis
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +35,11 @@ def spread_jobs(jobs: Jobs, runs: int, progress: Callable[[int, int], None] | No
             for one in jobs.jobs
         ]
         these = replace(jobs, jobs=tuple(seeded))
-        found = together(these, alone_runs(these, groups), groups)
+        # plans are shared by all seeds, unless loads of experts are drawn
+        pairs = zip(jobs.jobs, seeded, strict=True)
+        same = all(CostBasis.of(one.scenario) == CostBasis.of(other.scenario) for one, other in pairs)
+        used = groups if same else Grouping.of(these)
+        found = together(these, alone_runs(these, used), used)
         row: dict[str, Any] = {"seed": number, "slowdown": found.slowdown}
         for one in found.runs:
             alone, beside = (facts["step_time_s"] for facts in one.facts)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.models.kinds import ModelRefusal
@@ -58,6 +58,8 @@ LABEL = object()  # marks sections that describe a run or say what is kept of it
 
 class Scenario(Section):
     """A training step to simulate: machine, layout, schedule, costs."""
+
+    _first_replica: int = PrivateAttr(default=0)
 
     slow: AllSlow = ()
     """Components that run slower or faster than usual, permanently or for an interval of simulated time."""
@@ -135,6 +137,17 @@ class Scenario(Section):
         if gradients.outer is not None and gradients.outer.groups is not None:
             return gradients.outer.groups
         return sites if sites > 1 else self.parallel.data
+
+    @property
+    def first_replica(self) -> int:
+        """The number of its first replica in the run that it is a part of, which tells random numbers apart."""
+        return self._first_replica
+
+    def part(self, first_replica: int) -> Scenario:
+        """The same scenario as the part of a run that begins at a replica."""
+        view = self.model_copy()
+        view._first_replica = first_replica
+        return view
 
     def placed(self, gpus: Sequence[int]) -> Scenario:
         """The same scenario as a job on these GPUs of its cluster, by rank; further ones may host servers.

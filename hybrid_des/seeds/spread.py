@@ -22,6 +22,7 @@ from hybrid_des.scenario import Scenario, Source, load
 from hybrid_des.simulation.run import run
 from hybrid_des.sweep.axes import Case
 from hybrid_des.sweep.runner import Row, columns
+from hybrid_des.workload.costs import CostBasis
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,7 +120,7 @@ def _lean(scenario: Scenario) -> Scenario:
 
 
 class _Simulated:
-    """Case → its figures; planning is shared by all seeds, unless the training depends on the seed."""
+    """Case → its figures; planning is shared by all seeds, unless it depends on the seed or is done group by group."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
@@ -129,11 +130,13 @@ class _Simulated:
 
     @cached_property
     def _parts(self) -> Parts | None:
-        return None if self._scenario.numerics else parts_of(self._scenario)
+        each = self._scenario.numerics or self._scenario.gradients.every > 1
+        return None if each else parts_of(self._scenario)
 
     def __call__(self, case: Case) -> Row:
         scenario = self._scenario.model_copy(update={"seed": case.get("seed", self._scenario.seed)})
-        figures = summary(run(scenario, parts=self._parts, order=case.get("order")))
+        shared = CostBasis.of(scenario) == CostBasis.of(self._scenario)  # loads of experts are drawn
+        figures = summary(run(scenario, parts=self._parts if shared else None, order=case.get("order")))
         return {**case, **columns({name: figures[name] for name in FIGURES})}
 
 

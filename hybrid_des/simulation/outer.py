@@ -150,7 +150,7 @@ def inner_of(scenario: Scenario, group: int = 0) -> Scenario:
         values["cluster"].pop(key, None)
     placement = scenario.cluster.placement
     gpus = [placement[rank] for rank in ranks_of_group(scenario, group)]
-    inner = scenario_from(values, scenario.name)
+    inner = scenario_from(values, scenario.name).part(group * values["parallel"]["data"])
     first = gpus == [*range(len(gpus))]  # further GPUs may host servers, and the wiring keeps its blocks
     return inner if first and group == 0 else inner.placed(gpus)
 

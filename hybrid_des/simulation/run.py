@@ -291,8 +291,8 @@ def run(
     """
     began = time.perf_counter()
     seldom = scenario.gradients.every > 1
-    if seldom and not any((plan, fabric, training, retime, trace, parts, order, scenario.numerics)):
-        return _of_groups(scenario, scratch, watch)
+    if seldom and not any((plan, fabric, training, retime, trace, parts, scenario.numerics)):
+        return _of_groups(scenario, scratch=scratch, watch=watch, order=order)
     with _unit_asked_for(scenario):
         parts = planned = parts or parts_of(scenario, plan, fabric, training)
 
@@ -314,10 +314,10 @@ def run(
     return replace(found, outer=_period(scenario, found)) if seldom and scenario.numerics else found
 
 
-def _of_groups(scenario: Scenario, scratch: Path | None, watch: Watch | None) -> Run:
+def _of_groups(scenario: Scenario, **how: Any) -> Run:
     """The inner step of one group of replicas, the slowest, with what the exchange between all groups costs."""
     numbers = range(1 if alike(scenario) else scenario.outer_groups)
-    runs = (run(inner_of(scenario, number), scratch=scratch, watch=watch) for number in numbers)
+    runs = (run(inner_of(scenario, number), **how) for number in numbers)
     slowest = max(runs, key=lambda one: one.duration)
     return replace(slowest, outer=_period(scenario, slowest))
 

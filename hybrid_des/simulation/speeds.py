@@ -232,8 +232,7 @@ class Programs:
     def _times(self, rank: int) -> Callable[[Op, int], int] | None:
         if self._durations is None:
             return None
-        place, replica = self._place(rank), self._scenario.parallel.layout.coordinate(rank, "data")
-        return self._durations.of(replica, place)
+        return self._durations.of(*self._replica_and_place(rank))
 
     def _table(self, rank: int) -> PiecewiseRate:
         """The factor of a rank's speed over time: that of the slowest rank of its tensor and context group."""
@@ -276,14 +275,14 @@ class Programs:
         for one in self._scenario.jitter:
             if one.noise is not None:
                 period, detour = to_picoseconds(one.noise.period), to_picoseconds(one.noise.detour)
-                phase = int(stream(self._scenario.seed, "noise", *self._place_of_streams(rank)).random() * period)
+                phase = int(stream(self._scenario.seed, "noise", *self._replica_and_place(rank)).random() * period)
                 return Noise(period, detour, phase)
         return None
 
-    def _place_of_streams(self, rank: int) -> tuple[int, int]:
-        """Replica and pipeline rank: a new replica changes no other's streams; tensor and context ranks share them."""
+    def _replica_and_place(self, rank: int) -> tuple[int, int]:
+        """The key of random streams: a new replica changes no other's; tensor and context ranks share them."""
         here = self._scenario.parallel.layout.coordinates(rank)
-        return here["data"], here["pipeline"]
+        return self._scenario.first_replica + here["data"], here["pipeline"]
 
     @cached_property
     def _sources(self) -> Sequence[tuple[str, Sample, tuple[str | int, ...]]]:
@@ -299,7 +298,7 @@ class Programs:
 
     def _factor(self, rank: int, level: str, sample: Sample, key: tuple[str | int, ...]) -> Factor:
         """One source's factors of the ops of a rank: by index, in separate streams."""
-        seed, microbatches, place = self._scenario.seed, self._source.microbatches, self._place_of_streams(rank)
+        seed, microbatches, place = self._scenario.seed, self._source.microbatches, self._replica_and_place(rank)
 
         @cache
         def draws(*more: str | int) -> Draws:

@@ -6,8 +6,9 @@ from statistics import NormalDist
 import numpy as np
 import pandas as pd
 import pytest
-from support import scenarios
+from support import scenarios, spaces
 from support.paths import SCENARIOS
+from support.scenarios import merged
 
 from hybrid_des import simulate, spread
 from hybrid_des.errors import UsageError
@@ -22,21 +23,31 @@ workload: {forward: 1 ms, backward: 2 ms, parameters: 1e6}
 RANDOM = TEXT + "jitter: {distribution: lognormal, sigma: 0.1}\nseed: 7\n"
 
 
-@pytest.mark.parametrize("algorithm", ["ring", "parameter-server", "double-binary-tree"])
-@pytest.mark.parametrize("sharding", ["none", "zero-1", "zero-3"])
-def test_a_row_is_what_a_run_of_its_own_says(algorithm, sharding):
-    """Planning is shared by all seeds."""
-    if sharding != "none" and algorithm != "ring":
-        return
-    pipeline = 1 if sharding == "zero-3" else 2
-    scenario = scenarios.scenario(
-        "1f1b", pipeline, 4, 2, jitter=JITTER, seed=7, sharding=sharding,
-        workload={"parameters": 1e6}, gradients={"algorithm": algorithm},
-    )  # fmt: skip
-    table = spread(scenario, 4)
-    assert table.seed.tolist() == [7, 8, 9, 10]
+OF_REPLICAS = {"cluster": {"gpus_per_node": 4}, "parallel": {"data": 2}, "workload": {"parameters": 1e6}}
+OF_STAGES = merged(OF_REPLICAS, {"parallel": {"pipeline": 2}})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        merged(OF_STAGES, {"gradients": {"algorithm": "ring"}}),
+        merged(OF_STAGES, {"gradients": {"algorithm": "parameter-server"}}),
+        merged(OF_STAGES, {"gradients": {"algorithm": "double-binary-tree"}}),
+        merged(OF_STAGES, {"sharding": "zero-1"}),
+        merged(OF_REPLICAS, {"sharding": "zero-3"}),
+        merged(OF_STAGES, {"gradients": {"every": 3}}),
+        merged(OF_REPLICAS, {"workload": {"activation": "1 MB"}, "parallel": {"data": 4}, "gradients": {"every": 2}}),
+        spaces.of_model(4, model=spaces.WITH_EXPERTS, parallel={"data": 4, "expert": 4}, batch=4,
+                        experts={"concentration": 0.5}),
+    ],
+)  # fmt: skip
+def test_a_row_is_what_a_run_of_its_own_says(values):
+    """Planning is shared by all seeds, unless they draw the loads of experts."""
+    values = values if "model" in values else scenarios.values(m=4, **values)
+    table = spread(values | {"jitter": JITTER, "seed": 7}, 3)
+    assert table.seed.tolist() == [7, 8, 9]
     for row in table.itertuples():
-        facts = simulate(scenario.model_copy(update={"seed": row.seed})).summary
+        facts = simulate(values | {"jitter": JITTER, "seed": row.seed}).summary
         assert row.step_time_s == facts["step_time_s"]
         assert table["idle_s.dependency"][row.Index] == facts["idle_s"]["dependency"]
 

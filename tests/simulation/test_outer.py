@@ -155,8 +155,9 @@ def test_an_inner_step_is_that_of_a_group_alone():
     assert [inner_of(one, 1).cluster.node_of(rank) for rank in range(4)] == [4, 5, 6, 7]
 
 
-def test_all_groups_together_take_the_step_of_one():
-    one = seldom(steps=2)
+@pytest.mark.parametrize("sections", [{"steps": 2}, {"jitter": {"distribution": "lognormal", "sigma": 0.1}}])
+def test_all_groups_together_take_the_step_of_the_slowest(sections):
+    one = seldom(**sections)
     whole = run(one, fabric=fabric_of(one))
     assert whole.duration == run(one).duration
     assert {channel.link for channel in whole.timeline.channels if "wan" in channel.link} == set()
