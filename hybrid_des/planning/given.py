@@ -239,7 +239,7 @@ class GivenTraces:
                 found.append(GivenGroup((GIVEN, 0, place), processes, tuple(calls), options, key.replayed))
         return found
 
-    def _members(self, group: str) -> list[Sequence[int]]:
+    def _members(self, group: str) -> Sequence[Sequence[int]]:
         """The ranks of a group; of a single trace, it and its likes among all ranks."""
         layout = self.scenario.parallel.layout
         named = next((trace.groups[group] for trace in self.traces if group in trace.groups), ())
@@ -249,7 +249,11 @@ class GivenTraces:
             return [tuple(rank for rank in named if rank < layout.ranks)]
         step, size = max(1, named[1] - named[0]) if len(named) > 1 else 1, len(named)
         firsts = [rank for rank in range(layout.ranks) if rank // step % size == 0]
-        return [range(first, min(first + step * size, layout.ranks), step) for first in firsts]
+        found = [range(first, min(first + step * size, layout.ranks), step) for first in firsts]
+        if layout.ranks > step * size and layout.ranks % (step * size):
+            expected = f"expected a multiple of {step * size} for groups of {size}"
+            raise UsageError(f"parallel.data: {layout.ranks} ranks; {expected}")
+        return found
 
 
 def traces_at(target: Path) -> list[RankTrace]:

@@ -2,7 +2,8 @@
 
 FILE is a CSV or Parquet table with the duration of every op (replica, stage, step, kind, micro-batch, seconds, and if
 known the start), or a folder of event dumps of Primus or Megatron, or one written with --hta. Layout and micro-batches
-follow from it, the schedule from the order of starts. Messages take no time.
+follow from it, the schedule from the order of starts. Messages take no time. Traces of PyTorch's profiler and Chakra
+traces do not say whose micro-batch a kernel is: they are imported, and each rank is asked for whom others waited.
 Slowdowns are those of "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025): a step
 over one in which all ops of a kind take their mean, and the same with only some ops as measured.
 """
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_out, as_path
 from hybrid_des.cli.output import say_written, show_result, status_line
+from hybrid_des.errors import UsageError
 from hybrid_des.report.terminal import text_table
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ BELOW = "negative: faster than the mean; at the mean the step would be longer"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the table, its schedule, and output options."""
-    parser.add_argument("file", metavar="FILE", type=as_path, help="a table of durations, or a folder of event dumps")
+    parser.add_argument("file", metavar="FILE", type=as_path, help="a table of durations, event dumps, or traces")
     parser.add_argument("--schedule", metavar="NAME", help="its schedule (default: the one with the measured order)")
     add_out(parser, "also write replay.json, steps.csv, classes.csv and replay.png to this folder")
     parser.add_argument("--json", action="store_true", help="print only the figures, as one JSON object")
@@ -35,9 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replay, print the comparison and the verdict, and write files."""
+    from hybrid_des.interchange.profiles.op_table import has_ops
     from hybrid_des.report.files import write_files
     from hybrid_des.stragglers.replaying import heat_map, replay
 
+    if not has_ops(args.file):
+        return _imported(args)
     with status_line(args.json):
         replayed = replay(args.file, args.schedule)
         figures = _figures(replayed)
@@ -49,6 +54,43 @@ def run(args: argparse.Namespace) -> int:
         say_written(args.out, write_files(args.out, contents))
     show_result(args, lambda: figures, lambda: _report(replayed, figures))
     return 0
+
+
+def _imported(args: argparse.Namespace) -> int:
+    """Replay traces as `import` does."""
+    from hybrid_des.interchange.profiles.importing import import_profile
+
+    if args.schedule is not None:
+        raise UsageError(f"{args.file}: --schedule: traces are done as recorded; it is for tables of durations")
+    with status_line(args.json):
+        found = import_profile(args.file)
+        figures = found.figures
+    if args.out is not None:
+        say_written(args.out, found.write(args.out))
+    show_result(args, lambda: figures, lambda: "\n".join([found.text(), *_ranks(figures)]))
+    return 0
+
+
+def _ranks(figures: dict[str, Any]) -> list[str]:
+    """For whom others waited: a sentence and a table; nothing for traces that do not say."""
+    from hybrid_des.stragglers.replaying import SLOW
+    from hybrid_des.units import format_seconds
+
+    rows, step = figures.get("by_rank") or [], figures["measured_step_time_s"]
+    if not step:
+        return []
+    if not rows or not rows[0]["collectives"]:
+        return ["", "who was slow  not known: no collective has a trace of each of its members"]
+    slowest = max(rows, key=lambda row: float(row["held_up_s"]))
+    held = slowest["held_up_s"]
+    said = f"rank {slowest['rank']}: it came last to {slowest['last']} of {slowest['collectives']} collectives, by "
+    said = f"{said}{format_seconds(held)}, {held / step:.1%} of the step"
+    text = said if held > (SLOW - 1) * step else f"no rank holds up others by {SLOW - 1:.0%} of the step; most {said}"
+    shown = sorted(rows, key=lambda row: -float(row["held_up_s"]))[:MOST_ROWS]
+    keys = ("compute_s", "wait_s", "held_up_s")
+    cells = [[str(row["rank"]), *(format_seconds(row[key]) for key in keys), str(row["last"])] for row in shown]
+    table = text_table(["rank", "computes", "waits", "holds up", "last to"], cells)
+    return ["", f"who was slow  {text}", "", table]
 
 
 def _figures(replayed: Replayed) -> dict[str, Any]:

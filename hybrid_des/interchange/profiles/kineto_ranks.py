@@ -176,6 +176,32 @@ class KinetoRanks:
             all_of, exposed = all_of + sent, exposed + either - rest
         return all_of / len(self.traces) / SECOND, exposed / len(self.traces) / SECOND
 
+    @property
+    def by_rank(self) -> list[dict[str, float]]:
+        """Of each rank in the chosen step: seconds of computation, of waiting in collectives, and holding others up.
+
+        A rank that comes last to a collective holds it up by the time since the last but one came. Only collectives of
+        which all members have a trace are counted.
+        """
+        wait, held, last = ([0] * len(self.traces) for _ in range(3))
+        known = [key for key in self.matched if key.step == self.chosen and self.complete(key)]
+        for key in known:
+            *_, before, latest = sorted(self.collectives[key], key=lambda one: one.start)
+            held[latest.rank] += latest.start - before.start
+            last[latest.rank] += 1
+            for member in self.collectives[key]:
+                wait[member.rank] += latest.start - member.start
+        found = []
+        for place, one in enumerate(self.traces):
+            talks = {each.kernel for each in one.communications}
+            mine = [event for event in np.flatnonzero(one.step == self.chosen).tolist() if event not in talks]
+            busy = _union(one, np.array(mine, dtype=np.int64))
+            found.append({
+                "rank": one.rank, "compute_s": busy / SECOND, "wait_s": wait[place] / SECOND,
+                "held_up_s": held[place] / SECOND, "last": last[place], "collectives": len(known),
+            })  # fmt: skip
+        return found
+
     @cached_property
     def kernels(self) -> dict[str, float]:
         """Shares of the time of kernels that compute, by what bounds them as their names tell."""
@@ -279,7 +305,8 @@ class KinetoRanks:
         if len(one.members) < 2 or len(steps) > 1:
             return None
         whole = range(one.members[0], one.members[0] + one.group_size * min(steps), min(steps))
-        return tuple(whole) if whole[-1] < self.world and self.traces[0].rank in whole else None
+        fits = whole[-1] < self.world and not self.world % (len(whole) * whole.step)
+        return tuple(whole) if fits and self.traces[0].rank in whole else None
 
     def _collective(self, span: Span, one: KinetoTrace, key: Key, groups: dict[str, tuple[int, ...]]) -> None:
         """Make a span a collective, if its group is known; else it takes its time as computation does."""

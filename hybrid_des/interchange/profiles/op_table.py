@@ -44,6 +44,18 @@ class OpTable(NamedTuple):
     skipped: tuple[int, ...] = ()
 
 
+def has_ops(target: Path) -> bool:
+    """Whether a file or a folder says whose micro-batch each op is; also if it cannot be read."""
+    if not target.is_dir() and (not target.exists() or format_of(target) is None):
+        return True
+    profile = recognized(target)
+    return profile.format in (TABLE, DUMP) or _ours(profile)
+
+
+def _ours(profile: Profile) -> bool:
+    return profile.format == KINETO and b'"microbatch"' in head_of(profile.files[0])  # others name no micro-batches
+
+
 def read_ops(target: Path) -> OpTable:
     """The ops in a file or a folder.
 
@@ -63,7 +75,7 @@ def ops_of(profile: Profile) -> OpTable:
     if profile.format == DUMP:
         dump = read_event_dump(profile.files)
         return OpTable(_name(first.parent), str(first.parent), dump.table, dump.memory, dump.skipped)
-    if profile.format == KINETO and b'"microbatch"' in head_of(first):  # ours: others name no micro-batches
+    if _ours(profile):
         found = own_rows(KinetoRanks.read(profile.files))
         if found is not None:
             return OpTable(_name(first.parent), str(first.parent), found[1])

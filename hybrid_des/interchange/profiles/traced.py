@@ -280,7 +280,7 @@ def kineto_profile(profile: Profile, job: KinetoRanks, machine: Scenario | None)
         clocks=job.clocks,
         facts={"step": job.chosen, "steps": job.steps, "world_size": job.world,
                "measured_steps_s": [job.spans[step] for step in job.steps], **_communication(job),
-               "kernels": job.kernels},
+               "kernels": job.kernels, "by_rank": job.by_rank},
         tables={"durations.csv": job.durations(), **({"collectives.csv": collectives} if len(collectives) else {})},
     )  # fmt: skip
 
