@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 PICTURES = "gallery"
 WIDTH = 11.0  # inches
 DOTS_PER_INCH = 90
-COLUMNS = 3  # of the comparison of schedules
+COLUMNS = 2  # of the comparison of schedules
 SWEEP = (
     "sweep=[{schedule.microbatches: [4, 8, 16, 32]}, {schedule.kind: [gpipe, 1f1b, zb-h1, zb-h2]}]",
     "plot={x: schedule.microbatches, y: efficiency, hue: schedule.kind}",
