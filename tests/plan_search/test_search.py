@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from support import spaces
 from support.campaigns import TIMES
 
-from hybrid_des import pool
+from hybrid_des import pool, simulate
 from hybrid_des.errors import UsageError
 from hybrid_des.pipeline import schedules
 from hybrid_des.plan_search import SearchResult, branch, explore, plans_in, search, settings_of
@@ -123,6 +123,19 @@ def test_plans_that_are_the_same_take_the_same_time():
     for a, b in pairs:
         one, other = (evaluate(settings, "simulate", plans[place]) for place in (a, b))
         assert one.least == other.least
+
+
+def test_seldom_exchanges_count_in_the_time_of_a_plan():
+    values = spaces.of_workload(
+        8, parallel={"data": 4}, cluster={"gpus_per_node": 4}, sharding="none", recompute="none"
+    )
+    settings = spaces.settings(values, axes=[{"gradients.every": [2, 8]}])
+    costs = []
+    for plan in plans_in(settings):
+        order, whole = (evaluate(settings, step, plan) for step in ("weigh", "simulate"))
+        costs.append(whole.least)
+        assert order.least <= whole.least == simulate(scenario_in(settings, plan)).summary["outer"]["mean_step_s"]
+    assert costs[0] > costs[1]
 
 
 STREAMS = {
