@@ -129,7 +129,7 @@ def schedules_page(sizes: Sizes, overrides: Sequence[str] = (), *, connected: bo
     runs = [] if connected else list(schedule_runs(sizes, overrides))
     more = {"sizes": _said(sizes, overrides), "connected": connected, "unit": [ACTIVATIONS, UNIT]}
     connection = (FOLDER / "connection.js").read_text(encoding="utf-8") if connected else ""
-    return fill(FOLDER / "schedules.html", runs, more=more, CONNECTION=connection)
+    return fill(FOLDER / "schedules.html", runs, more=more, TITLE="Pipeline schedules", CONNECTION=connection)
 
 
 def _said(sizes: Sizes, overrides: Sequence[str]) -> dict[str, Any]:

@@ -90,7 +90,8 @@ def fill(template: Path, drawn: Sequence[tuple[dict[str, Any], str]], /, *, more
     shared = {name: (FOLDER / file).read_text(encoding="utf-8") for name, file in SHARED.items()}
     data = {"ABOUT": about.replace("<", "\\u003c"), "DATA": " ".join(text for _, text in drawn)}
     known = {**shared, **data, **fills}
-    return re.sub("{{([A-Z]+)}}", lambda name: known[name[1]], template.read_text(encoding="utf-8"))
+    text = template.read_text(encoding="utf-8").replace("{{HEAD}}", (FOLDER / "head.html").read_text(encoding="utf-8"))
+    return re.sub("{{([A-Z]+)}}", lambda name: known[name[1]], text)
 
 
 def run_data(run: Shown, level: int = LEVEL) -> tuple[dict[str, Any], str]:
