@@ -124,8 +124,8 @@ def status_line(quiet: bool, text: str = "simulating") -> Iterator[Callable[[str
 
 
 @contextlib.contextmanager
-def progress_bar(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a function (cases done, total) that updates a progress bar; None if stderr is not a terminal."""
+def progress_bar(quiet: bool, text: str = "cases") -> Iterator[Callable[[int, int], None] | None]:
+    """Yield a function (amount done, total) that updates a progress bar; None if stderr is not a terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -133,5 +133,5 @@ def progress_bar(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("cases")
+        task = bar.add_task(text)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -275,11 +275,17 @@ def profiled(folder):
         trace = Kineto(rank, 2)
         trace.about["deviceProperties"] = [{"id": 0, "name": "NVIDIA A100-SXM4-80GB"}]
         trace.note("ProfilerStep#1", 0, 10_000)
-        shapes = {"aten::mm": [[1024, 512], [512, 2048]], "aten::_flash_attention_forward": 3 * [[2, 8, 1024, 64]]}
-        flops = {"aten::mm": 2 * 1024 * 512 * 2048, "aten::_flash_attention_forward": 4 * 2 * 8 * 1024 * 1024 * 64}
+        shapes = {
+            "aten::mm": [[1024, 512], [512, 2048]],
+            "aten::_scaled_dot_product_flash_attention": 3 * [[2, 8, 1024, 64]],
+            "aten::_flash_attention_forward": 3 * [[2, 1024, 8, 64]],  # the same, transposed
+        }
+        flops = [2 * 1024 * 512 * 2048, *2 * (4 * 2 * 8 * 1024 * 1024 * 64,)]
         for place, name in enumerate(shapes):
-            took = flops[name] / 312e12 * 1e6 * (2, 4)[place]
+            took = flops[place] / 312e12 * 1e6 * (2, 4, 4)[place]
             trace.product(name, shapes[name], 100 * place, took)
+        inner = {**trace.events[-3], "ts": trace.events[-3]["ts"] + 0.5, "dur": 0.1}  # its kernel counts once
+        trace.events.append(inner)
         for place, size in enumerate((250_000, 1_000_000)):
             begin = 1000 * (place + 1)
             trace.reduce(begin - 50 * rank, 50 * rank + size / 1000, size, **{"Group size": 2})

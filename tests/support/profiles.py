@@ -62,11 +62,9 @@ class Kineto:
 
     def product(self, name: str, shapes: list[list[int]], start: float, took: float) -> None:
         """An operator on 16-bit tensors of these shapes, and its kernel."""
-        number = 10_000 + len(self.events)
         types = ["c10::BFloat16"] * len(shapes)
-        about = {"Input Dims": shapes, "Input type": types, "External id": number}
-        self.events.append(_event("cpu_op", name, start, 1, 1, about))
-        self.kernel("gemm", start, took, **{"External id": number})
+        self.events.append(_event("cpu_op", name, start, 1, 1, {"Input Dims": shapes, "Input type": types}))
+        self.kernel("gemm", start, took)
 
     def reduce(self, start: float, took: float, elements: int, *, launched: float | None = None, **args: Any) -> None:
         """An all-reduce of floats on a stream of its own."""

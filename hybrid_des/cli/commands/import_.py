@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 
 from hybrid_des.cli.arguments import add_out
-from hybrid_des.cli.output import say_written, show_result, status_line
+from hybrid_des.cli.output import progress_bar, say_written, show_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,12 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from hybrid_des.interchange.profiles.importing import import_profile
     from hybrid_des.scenario import load
 
-    with status_line(args.json, "reading") as update:
-
-        def progress(done: int, whole: int) -> None:
-            if update is not None:
-                update(f"reading: {done / max(whole, 1):.0%}")
-
+    with progress_bar(args.json, "reading") as progress:
         machine = None if args.machine is None else load(args.machine)
         found = import_profile(args.source, progress, machine)
         written = None if args.out is None else found.write(args.out)

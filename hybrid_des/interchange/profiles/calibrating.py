@@ -2,8 +2,8 @@
 
 The arithmetic of a product follows from the shapes of its operator (`record_shapes=True`): 2·m·k·n for a product of
 matrices, 4·b·h·s·t·d for attention, as FlashAttention counts (Dao, arXiv 2307.08691; whether a call was causal, which
-halves it, is not among its shapes). Its time is that of its kernels. Only 16-bit products are compared with the 16-bit
-peak. Transfers of collectives are those without waiting, so traces of several ranks are needed.
+halves it, is not among its shapes). Its time is that of the kernels that it launched. Only 16-bit products are compared
+with the 16-bit peak. Transfers of collectives are those without waiting, so traces of several ranks are needed.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from hybrid_des.interchange.profiles.recognition import KINETO, WHAT, recognized
 
 SIXTEEN = ("bfloat16", "half", "float16")
 NAMES = {"all-reduce": "all_reduce", "all-gather": "all_gather", "reduce-scatter": "reduce_scatter"}
+INNER = "aten::_flash_attention_forward"  # batch × length × heads × size; others have heads before length
 LEAST = 10_000  # nanoseconds of a product below which launching it counts as much as computing
 QUARTILES = (25, 75)
 
@@ -105,8 +106,8 @@ def _reached(traces: Sequence[KinetoTrace], peak: float, notes: list[str]) -> li
     found: dict[str, list[tuple[float, float]]] = {}
     lacking = 0
     for trace in traces:
-        for product in trace.products:
-            took, flops = trace.external.get(product.external, 0), arithmetic(product)
+        for product, took in trace.outermost():
+            flops = arithmetic(product)
             if flops is None:
                 lacking += 1
             elif took >= LEAST:
@@ -136,7 +137,9 @@ def arithmetic(product: Product) -> float | None:
         return None
     try:
         if "attention" in product.name:
-            (batch, heads, queries, size), keys = shapes[0], shapes[1][2]
+            heads_at, length_at = (2, 1) if product.name == INNER else (1, 2)
+            batch, heads, queries, size = shapes[0][0], shapes[0][heads_at], shapes[0][length_at], shapes[0][3]
+            keys = shapes[1][length_at]
             return float(4 * batch * heads * queries * keys * size)
         left, right = shapes[-2:]
         batches = left[0] if len(left) == 3 else 1
@@ -147,7 +150,7 @@ def arithmetic(product: Product) -> float | None:
 
 def _collectives(job: KinetoRanks, source: str, notes: list[str]) -> dict[str, NcclTests]:
     times: dict[tuple[str, int], dict[int, list[int]]] = {}
-    for key, members in job.matched.items():
+    for key, members in job.gathered.items():
         size, ranks = members[0].communication.size, len(members)
         expected = members[0].communication.group_size or ranks
         if key[2] in NAMES and size and ranks == expected:

@@ -7,8 +7,8 @@ the profiler's links between both. A step is `ProfilerStep#k`, by the time of th
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -28,14 +28,16 @@ class Product(NamedTuple):
     """A call of an operator of `PRODUCTS`.
 
     Attributes:
-        external: number that its kernels name too.
         shapes, types: of its inputs, as recorded with `record_shapes`.
+        thread, start, end: where and when it launched its kernels.
     """
 
-    external: int
     name: str
     shapes: Sequence[Sequence[int]]
     types: Sequence[str]
+    thread: int
+    start: int
+    end: int
 
 
 class StreamWait(NamedTuple):
@@ -68,7 +70,7 @@ class KinetoTrace:
         base: nanoseconds to add to all times, by which traces of several ranks differ.
         waits: waits of streams for events of other streams.
         facts: kernel → what it computes, in traces of this program.
-        products: operators with shapes, and, if there are any, `external`: number → nanoseconds of its kernels.
+        products: operators with shapes.
         device: name of the GPU.
     """
 
@@ -95,7 +97,6 @@ class KinetoTrace:
     waits: list[StreamWait] = field(default_factory=list)
     facts: dict[int, Mapping[str, int]] = field(default_factory=dict)
     products: list[Product] = field(default_factory=list)
-    external: dict[int, int] = field(default_factory=dict)
     device: str = ""
 
     @property
@@ -147,6 +148,18 @@ class KinetoTrace:
             if time != NONE and turn >= 0 and time <= self.steps[numbers[turn]][1]:
                 found[place] = numbers[turn]
         return found
+
+    def outermost(self) -> Iterator[tuple[Product, int]]:
+        """Products that no other one contains, each with nanoseconds of the kernels that it launched."""
+        order = np.lexsort((self.launched, self.thread))
+        keys = list(zip(self.thread[order].tolist(), self.launched[order].tolist(), strict=True))
+        before = np.concatenate(([0], np.cumsum(self.duration[order])))
+        ends: dict[int, int] = {}
+        for one in sorted(self.products, key=lambda one: (one.start, -one.end)):
+            if one.start >= ends.get(one.thread, NONE):
+                ends[one.thread] = one.end
+                first, last = bisect_left(keys, (one.thread, one.start)), bisect_right(keys, (one.thread, one.end))
+                yield one, int(before[last] - before[first])
 
     @property
     def recorded_waits(self) -> bool:

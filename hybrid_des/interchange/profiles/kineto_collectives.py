@@ -157,7 +157,7 @@ def clock_offsets(found: Collectives, ranks: int) -> list[int]:
         if key.does in TOGETHER and len(members) > 1
     ]
     usual = median(transfers) if transfers else 0
-    return [one if abs(one) > max(usual, 1) else 0 for one in offsets]
+    return offsets if max(map(abs, offsets)) > max(usual, 1) else [0] * ranks
 
 
 def _connected(differences: Sequence[Mapping[tuple[int, int], int]], ranks: int) -> list[int]:

@@ -70,7 +70,12 @@ class KinetoRanks:
         Raises:
             UsageError: one is broken, two are of one rank, or they have no step in common.
         """
-        traces = sorted((read_kineto(path, turn, progress) for turn, path in enumerate(files)), key=lambda t: t.rank)
+        sizes = [path.stat().st_size for path in files]
+        traces = []
+        for turn, path in enumerate(files):
+            shown = None if progress is None else _behind(progress, sum(sizes[:turn]), sum(sizes))
+            traces.append(read_kineto(path, turn, shown))
+        traces.sort(key=lambda one: one.rank)
         for before, after in pairwise(traces):
             if before.rank == after.rank:
                 other = before.path.name if before.path.parent == after.path.parent else before.path
@@ -125,12 +130,15 @@ class KinetoRanks:
 
     @cached_property
     def matched(self) -> Collectives:
-        """Collectives of several members."""
+        """Those of several members, in steps that all traces have."""
         return {
-            key: members
-            for key, members in self.collectives.items()
-            if len(members) > 1 and key.step in self.steps and key.does != EXCHANGE
+            key: members for key, members in self.collectives.items() if len(members) > 1 and key.step in self.steps
         }
+
+    @property
+    def gathered(self) -> Collectives:
+        """The collectives among them, without messages."""
+        return {key: members for key, members in self.matched.items() if key.does != EXCHANGE}
 
     def complete(self, key: Key) -> bool:
         """Whether all members of a collective have a trace, so that its transfer is known."""
@@ -141,10 +149,11 @@ class KinetoRanks:
     @cached_property
     def clocks(self) -> dict[str, Any]:
         """How far the ends of a collective are apart, and whether that is more than its transfer."""
-        if not self.matched:
+        together = self.gathered or self.matched
+        if not together:
             return {}
-        found = list(spreads(self.matched.values()))
-        usual = median(map(transfer_of, self.matched.values()))
+        found = list(spreads(together.values()))
+        usual = median(map(transfer_of, together.values()))
         apart = any(self.corrections) or median(found) > max(usual, 1)
         return {"spread_s": max(found) / SECOND, "apart": bool(apart),
                 "offsets_s": [one / SECOND for one in self.corrections]}  # fmt: skip
@@ -184,7 +193,7 @@ class KinetoRanks:
         which all members have a trace are counted.
         """
         wait, held, last = ([0] * len(self.traces) for _ in range(3))
-        known = [key for key in self.matched if key.step == self.chosen and self.complete(key)]
+        known = [key for key in self.gathered if key.step == self.chosen and self.complete(key)]
         for key in known:
             *_, before, latest = sorted(self.collectives[key], key=lambda one: one.start)
             held[latest.rank] += latest.start - before.start
@@ -344,6 +353,11 @@ def _together(spans: Sequence[Span]) -> list[Span]:
     for span in found:
         span.after = [number[place] for place in span.after]
     return found
+
+
+def _behind(progress: Callable[[int, int], None], before: int, whole: int) -> Callable[[int, int], None]:
+    """The progress of one file among several."""
+    return lambda done, _: progress(before + done, whole)
 
 
 def _world(trace: KinetoTrace) -> int:

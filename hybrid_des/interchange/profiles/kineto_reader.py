@@ -203,8 +203,6 @@ class _Reader:
             column.append(value)
         if event["cat"] not in KERNELS:
             return
-        if isinstance(external := args.get("External id"), int):
-            self._trace.external[external] = self._trace.external.get(external, 0) + values[1]
         if communication(kernel, name, args) is not None:
             self._named[kernel] = name, args
         elif "microbatch" in args:
@@ -241,13 +239,12 @@ class _Reader:
         elif name in PRODUCTS or name == OPERATOR:
             args = event.get("args") or {}
             shapes, types, external = (args.get(key) for key in ("Input Dims", "Input type", "External id"))
-            if not isinstance(external, int):
-                return
-            if name == OPERATOR:
-                start = self._time(event, number)
-                self._operators[external] = start, start + self._time(event, number, "dur"), args
+            start = self._time(event, number)
+            end = start + self._time(event, number, "dur")
+            if name == OPERATOR and isinstance(external, int):
+                self._operators[external] = start, end, args
             elif isinstance(shapes, list) and isinstance(types, list):
-                self._trace.products.append(Product(external, name, shapes, types))
+                self._trace.products.append(Product(name, shapes, types, _thread(event), start, end))
 
     def _take_annotation(self, number: int, event: Mapping[str, Any]) -> None:
         start, thread, name = self._time(event, number), _thread(event), str(event.get("name", ""))
