@@ -11,7 +11,7 @@ from support.layered_foldings import model_values, spanning_values
 from hybrid_des.scenario import sizes
 
 SPANNING = (12, 15, 16, 19, 28)  # seeds that fold, of several wirings and schedules
-CAMPAIGNS = 6 * TIMES
+CAMPAIGNS = 5 * TIMES
 EACH = 6
 # seeds of small models, each with axes along which it folds
 LAYERED = {

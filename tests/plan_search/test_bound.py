@@ -26,7 +26,7 @@ from hybrid_des.simulation.run import run
 from hybrid_des.workload.costs import CostBasis
 from hybrid_des.workload.stages import costs_per_rank
 
-BATCHES = 4 * TIMES  # of random scenarios
+BATCHES = 3 * TIMES  # of random scenarios
 
 
 def taken(result):

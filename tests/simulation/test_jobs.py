@@ -15,7 +15,7 @@ from hybrid_des.simulation.jobs import links_of
 from hybrid_des.simulation.run import run, run_jobs
 
 
-@pytest.mark.parametrize("number", range(20 * TIMES))
+@pytest.mark.parametrize("number", range(12 * TIMES))
 def test_jobs_on_nodes_of_their_own_run_as_if_alone(number):
     pair = jobs.on_own_nodes(Random(number))
     assert not shared_links(jobs.fabric_of_jobs(pair), *(one.cluster.placement for one in pair))
