@@ -121,6 +121,13 @@ def test_traces_of_pytorch_run_in_both_forms(name, tmp_path):
     assert found.linked == 100.0
 
 
+def test_two_traces_of_a_rank_are_refused(tmp_path):
+    write_traces(four_stages(), tmp_path)
+    (tmp_path / "chakra.3.et").rename(tmp_path / "other.2.et")
+    with pytest.raises(UsageError, match=r"other\.2\.et: a second trace of rank 2, beside chakra\.2\.et"):
+        import_profile(tmp_path)
+
+
 def test_programs_of_equal_ranks_are_folded(tmp_path):
     """One trace stands for all replicas, however many there are; a ring of r takes 2(r − 1)(latency + S/rB)."""
     nodes = [

@@ -1,6 +1,8 @@
 """Imported event dumps: those of two runs of Primus, and those written from simulated runs."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from support import scenarios
@@ -129,6 +131,24 @@ def test_replay_takes_event_dumps(tmp_path):
     folder = event_dumps(instant(), tmp_path / "dump")
     assert replay(folder).steps.simulated_s.tolist() == [33.0]
     assert replay(folder).trace.schedule == "1f1b"
+
+
+@pytest.mark.parametrize("form", ["gztar", "zip"])
+def test_archives_and_lists_of_files_are_read(form, tmp_path):
+    event_dumps(instant(), tmp_path / "dumps")
+    packed = shutil.make_archive(tmp_path / "packed", form, tmp_path, "dumps")
+    figures = import_profile(tmp_path / "dumps").figures
+    for others in (packed, [*(tmp_path / "dumps").iterdir()]):
+        assert import_profile(others).figures | {"files": figures["files"]} == figures
+
+
+def test_a_cut_archive_is_refused_in_one_line(tmp_path):
+    event_dumps(instant(), tmp_path / "dumps")
+    packed = shutil.make_archive(tmp_path / "packed", "tar", tmp_path, "dumps")
+    cut = tmp_path / "cut.tar"
+    cut.write_bytes(Path(packed).read_bytes()[:5000])
+    with pytest.raises(UsageError, match=r"cut\.tar: cannot be unpacked: "):
+        import_profile(cut)
 
 
 def test_a_planted_surprise_is_named(tmp_path):

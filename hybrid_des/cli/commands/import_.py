@@ -1,9 +1,9 @@
 """Import a profile or trace of a measured run as a scenario, and say how well its simulation meets it.
 
-SOURCE is a file, a folder or a pattern; its content tells what it is: event dumps of Primus or Megatron, a timeline.csv
-of this program, a table of durations, Chakra execution traces (one per rank). DIR gets scenario.yaml, which runs, the
-tables it uses, import.json with all figures, import.txt, and timelines.html, with a measured step and its simulation on
-one time axis.
+SOURCE is a file, a folder, an archive (tar, zip) or a pattern, or several of them; their content tells what it is:
+traces of the PyTorch profiler, event dumps of Primus or Megatron, a timeline.csv of this program, a table of durations,
+Chakra execution traces (one per rank). DIR gets scenario.yaml, which runs, the tables it uses, import.json with all
+figures, import.txt, and timelines.html, with a measured step and its simulation on one time axis.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from hybrid_des.cli.output import progress_bar, say_written, show_result
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the profile and output options."""
-    parser.add_argument("source", metavar="SOURCE", help="a file, a folder, or a pattern such as 'traces/*.json.gz'")
+    parser.add_argument(
+        "source", nargs="+", metavar="SOURCE", help="files, folders, archives, or patterns such as 'traces/*.json.gz'"
+    )
     parser.add_argument(
         "--machine", metavar="SCENARIO", help="the cluster that carries the messages of an execution trace"
     )

@@ -80,9 +80,18 @@ def read_chakra(files: Sequence[Path]) -> list[RankTrace]:
     """Read the traces of ranks, by the numbers in the names of their files.
 
     Raises:
-        UsageError: a file is cut or is no such trace, or its nodes miss others or form a cycle.
+        UsageError: a file is cut or is no such trace, its nodes miss others or form a cycle, or two are of one rank.
     """
-    return [_read(path) for path in sorted(files, key=natural)]
+    ordered = sorted(files, key=natural)
+    ranks: dict[str, Path] = {}
+    for path in ordered:
+        for rank in re.findall(r"\d+", path.name)[-1:]:
+            if rank in ranks:
+                raise UsageError(
+                    f"{path}: a second trace of rank {rank}, beside {ranks[rank].name}; name the run's own"
+                )
+            ranks[rank] = path
+    return [_read(path) for path in ordered]
 
 
 def _read(path: Path) -> RankTrace:

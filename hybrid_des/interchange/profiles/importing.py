@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hybrid_des.interchange.profiles.imported import Imported
@@ -16,11 +16,13 @@ from hybrid_des.scenario import Scenario
 Progress = Callable[[int, int], None]  # (bytes read, of so many)
 
 
-def import_profile(target: str | Path, progress: Progress | None = None, machine: Scenario | None = None) -> Imported:
+def import_profile(
+    target: str | Path | Sequence[str | Path], progress: Progress | None = None, machine: Scenario | None = None
+) -> Imported:
     """Read a profile, make a scenario of it, and simulate it.
 
     Args:
-        target: a file, a folder, or a pattern of files.
+        target: a file, a folder, an archive or a pattern of files, or several of them.
         progress: called while large files are read.
         machine: a scenario whose cluster carries the messages of traces without a pipeline; default: the recorded
             times.

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import glob
+import shutil
+import tarfile
+import tempfile
+import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,8 +39,8 @@ class Profile(NamedTuple):
     ignored: tuple[Path, ...] = ()
 
 
-def recognized(target: str | Path) -> Profile:
-    """The profile in a file, a folder, or the files that match a pattern.
+def recognized(target: str | Path | Sequence[str | Path]) -> Profile:
+    """The profile in files, folders, archives (tar, zip), or the files that match patterns.
 
     Of a folder with files of several formats, such as one written with `--out`, the first one in the order of `WHAT` is
     taken.
@@ -43,7 +48,8 @@ def recognized(target: str | Path) -> Profile:
     Raises:
         UsageError: there is none, or a file cannot be read.
     """
-    paths = _paths(target)
+    targets = [target] if isinstance(target, str | Path) else list(target)
+    paths = [path for one in targets for path in _paths(one)]
     formats = {path: format_of(path) for path in paths}
     for one in WHAT:
         if found := [path for path in paths if formats[path] == one]:
@@ -51,7 +57,7 @@ def recognized(target: str | Path) -> Profile:
             return Profile(one, tuple(found), rest)
     if len(paths) == 1:
         raise UsageError(f"{paths[0]}: {what_is(paths[0])}; {EXPECTED}")
-    raise UsageError(f"{target}: none of its {len(paths)} files is a profile; {EXPECTED}")
+    raise UsageError(f"{' '.join(map(str, targets))}: none of its {len(paths)} files is a profile; {EXPECTED}")
 
 
 def _paths(target: str | Path) -> list[Path]:
@@ -66,7 +72,25 @@ def _paths(target: str | Path) -> list[Path]:
         raise UsageError(f"{target}: {'an empty folder' if path.is_dir() else 'no file matches'}; {EXPECTED}")
     if len(found) > MOST_FILES:
         raise UsageError(f"{target}: {len(found)} files; at most {MOST_FILES}")
-    return sorted(found, key=natural)
+    inside = {one: _paths(_unpacked(one)) for one in found if tarfile.is_tarfile(one) or zipfile.is_zipfile(one)}
+    return sorted((each for one in found for each in inside.get(one, [one])), key=natural)
+
+
+def _unpacked(archive: Path) -> Path:
+    """A folder with the files of an archive, which lasts as long as the program."""
+    outer = tempfile.mkdtemp(prefix="hybrid-des-")
+    atexit.register(shutil.rmtree, outer, ignore_errors=True)
+    folder = Path(outer, archive.name.partition(".")[0])  # names the profile
+    try:
+        if zipfile.is_zipfile(archive):
+            with zipfile.ZipFile(archive) as packed:
+                packed.extractall(folder)
+        else:
+            with tarfile.open(archive) as packed:
+                packed.extractall(folder, filter="data")
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, OSError, EOFError) as error:
+        raise UsageError(f"{archive}: cannot be unpacked: {error}") from None
+    return folder
 
 
 def _files(paths: Iterable[Path]) -> list[Path]:
