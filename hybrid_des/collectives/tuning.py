@@ -16,6 +16,7 @@ from math import log2
 from typing import Literal, NamedTuple
 
 from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.linked import links_between
 from hybrid_des.network.mailbox import Pace
 from hybrid_des.network.symmetry import by_node
 
@@ -162,13 +163,15 @@ def wiring_of(fabric: Fabric, ranks: Sequence[int], channels: int) -> Wiring:
     nodes = [[ranks[place] for place in places] for places in by_node(fabric, ranks)]
     per_node = min(map(len, nodes))
     together = next((members for members in nodes if len(members) > 1), None)
-    port = None if together is None else _narrowest(fabric, *together[:2])
+    port = None if together is None else _port(fabric, together)
     wire = _narrowest(fabric, nodes[0][-1], nodes[1][0]) if len(nodes) > 1 else None
     switched = per_node > 1 and len({len(members) for members in nodes}) == 1
     switched = switched and all(fabric.node_of[members[0]] in fabric.reducers for members in nodes)
     generation = _generation(port, switched=switched)
-    pci = port is not None and port < PCIE
+    pci = port is not None and port < PCIE and not fabric.linked
     whole = None if port is None else port * (OF_PCIE if pci else generation.nvlink)
+    if together is not None and (each := links_between(fabric, together)[1]):  # every channel has links of its own
+        whole = each / fabric.reached[0] * generation.nvlink * channels
     rates = [None if wire is None else wire * OF_NIC, None if whole is None else whole / channels]
     inside = "net" if per_node == 1 else "pci" if pci else "node"
     return Wiring(
@@ -185,6 +188,14 @@ def wiring_of(fabric: Fabric, ranks: Sequence[int], channels: int) -> Wiring:
 
 def _in_switch(whole: Fraction | None, generation: Generation) -> Fraction | None:
     return None if whole is None else whole * generation.nvls * Fraction(NVLS_CHANNELS - 1, NVLS_CHANNELS)
+
+
+def _port(fabric: Fabric, members: Sequence[int]) -> Fraction | None:
+    """The nominal bandwidth of a member's port, or of its links to the others."""
+    pairs, each = links_between(fabric, members)
+    if not pairs:
+        return _narrowest(fabric, *members[:2])
+    return each / fabric.reached[0] * sum(count for (sender, _), count in pairs.items() if not sender)
 
 
 def _narrowest(fabric: Fabric, sender: int, receiver: int) -> Fraction | None:

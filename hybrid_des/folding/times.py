@@ -36,7 +36,7 @@ from hybrid_des.folding.symmetry import Fold, RankArray, check_images, check_nod
 from hybrid_des.layout import Layout
 from hybrid_des.network.components import Isomorphic, separated
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.symmetry import Connection, Ring, around, channels, isomorphic, signature
+from hybrid_des.network.symmetry import Connection, Ring, around, channels, flows_of, isomorphic, signature
 from hybrid_des.network.transport import Links, Transport
 from hybrid_des.options import Options
 from hybrid_des.units import split_evenly
@@ -168,7 +168,7 @@ class CollectiveTimes:
         """The number of the canonical form of groups: equal where short ones are connected alike."""
         form: Hashable = groups
         if len(groups[0]) <= LONG:
-            flows = chain.from_iterable(around(ranks) for ranks in groups)
+            flows = chain.from_iterable(flows_of(self.fabric, ranks) for ranks in groups)
             form = tuple(map(len, groups)), signature(self.fabric, flows)
         return self._forms.setdefault(form, len(self._forms))
 

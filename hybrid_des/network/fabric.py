@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate, permutations
@@ -218,6 +218,7 @@ class Fabric:
         blocks: the equal blocks that it consists of, if any.
         placement: in a job's view, the GPU of each rank; None if their numbers are equal.
         reached: the shares of nominal bandwidths that links within and beyond nodes have.
+        linked: whether GPUs of a node are linked one by one, without a switch.
     """
 
     links: Mapping[str, LinkSpec]
@@ -228,6 +229,7 @@ class Fabric:
     blocks: Blocks | None = None
     placement: Sequence[int] | None = None
     reached: tuple[Fraction, Fraction] = (Fraction(1), Fraction(1))
+    linked: bool = False
 
     def apart(self, gpus: Iterable[int]) -> bool:
         """Whether GPUs are on several nodes."""
@@ -248,7 +250,9 @@ def placed(fabric: Fabric, gpus: Sequence[int]) -> Fabric:
 
     nodes = [fabric.node_of[gpu] for gpu in gpus]
     blocks = _blocks_of_job(fabric, gpus)
-    return Fabric(fabric.links, route, len(gpus), nodes, reducers, blocks, tuple(gpus), fabric.reached)
+    return replace(
+        fabric, route=route, gpus=len(gpus), node_of=nodes, reducers=reducers, blocks=blocks, placement=tuple(gpus)
+    )
 
 
 def _blocks_of_job(fabric: Fabric, gpus: Sequence[int]) -> Blocks | None:

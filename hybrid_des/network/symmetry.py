@@ -6,7 +6,7 @@ and latencies. Where the wiring declares equal blocks, groups that differ by an 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from hybrid_des.layout import Layout
 from hybrid_des.network.fabric import Bandwidth, Fabric
+from hybrid_des.network.linked import complete, path_of, rings_on
 from hybrid_des.network.rate import rate_of
 
 
@@ -62,8 +63,14 @@ def distinct(fabric: Fabric, groups: Iterable[Sequence[int]]) -> list[Sequence[i
         seen.setdefault(in_blocks(fabric, group) or tuple(group), group)
     found: dict[Any, Sequence[int]] = {}
     for group in seen.values():
-        found.setdefault(signature(fabric, around(group)), group)
+        found.setdefault(signature(fabric, flows_of(fabric, group)), group)
     return list(found.values())
+
+
+def flows_of(fabric: Fabric, group: Sequence[int]) -> list[Connection]:
+    """The flows around a group, and around its channels where they depend on which of its GPUs are linked."""
+    rings = channels(fabric, group) if fabric.linked else []
+    return [flow for ring in (group, *rings) for flow in around(ring)]
 
 
 def isomorphic(fabric: Fabric, images: Mapping[Connection, Connection]) -> bool:
@@ -99,10 +106,12 @@ def isomorphic(fabric: Fabric, images: Mapping[Connection, Connection]) -> bool:
 #
 # A group has one channel per adapter that it can use on each of its nodes: no more than it has members there, and no
 # more than there are different narrowest links on the way to the next node. Nodes with unequal numbers count as the
-# one with the fewest, as in NCCL's search (NVIDIA/nccl, src/graph/search.cc); a group on one node has one channel.
+# one with the fewest, as in NCCL's search (NVIDIA/nccl, src/graph/search.cc); a group on one node has one channel, or
+# as many as the links between its GPUs give (`network.linked`).
 
 
 Ring = Sequence[int]
+Turned = Callable[[Sequence[int], int, int], Sequence[int]]  # members, number and count of channels
 LARGE = 2**20  # bytes; whose time on a link compares constant bandwidths with measured ones
 
 
@@ -112,7 +121,7 @@ def channels(fabric: Fabric, ranks: Sequence[int], count: int | None = None) -> 
     Args:
         fabric: the wiring.
         ranks: of the group; a ring of all of them in this order is the only channel if there is one.
-        count: the number of channels; None: one per adapter that the group can use.
+        count: the number of channels; None: one per adapter that the group can use, or as its GPUs are linked.
     """
     return [[ranks[place] for place in ring] for ring in orders(fabric, ranks, count)]
 
@@ -120,10 +129,16 @@ def channels(fabric: Fabric, ranks: Sequence[int], count: int | None = None) -> 
 def orders(fabric: Fabric, ranks: Sequence[int], count: int | None = None) -> list[Ring]:
     """The channels as places in the group."""
     nodes = by_node(fabric, ranks) if count != 1 else []
-    count = count or _adapters(fabric, [[ranks[place] for place in places] for places in nodes])
+    if len(nodes) == 1 and fabric.linked:
+        rings = rings_on(fabric, ranks)
+        return [rings[number % len(rings)] for number in range(count or len(rings))]
+    turned = _turned
+    if nodes and fabric.linked and complete(fabric, [ranks[place] for place in nodes[0]]):
+        turned = _own_path
+    count = count or _adapters(fabric, [[ranks[place] for place in places] for places in nodes], turned)
     if count == 1:
         return [range(len(ranks))]
-    return [[place for places in nodes for place in _turned(places, number, count)] for number in range(count)]
+    return [[place for places in nodes for place in turned(places, number, count)] for number in range(count)]
 
 
 def by_node(fabric: Fabric, ranks: Sequence[int]) -> list[list[int]]:
@@ -140,7 +155,12 @@ def _turned(members: Sequence[int], number: int, count: int) -> Sequence[int]:
     return [*members[first:], *members[:first]]
 
 
-def _adapters(fabric: Fabric, nodes: Sequence[Sequence[int]]) -> int:
+def _own_path(members: Sequence[int], number: int, count: int) -> Sequence[int]:
+    """The same where all are linked: no two channels take the same link."""
+    return path_of(members, number * len(members) // count)
+
+
+def _adapters(fabric: Fabric, nodes: Sequence[Sequence[int]], turned: Turned) -> int:
     """The number of adapters that a group can use on every node."""
     most = min(map(len, nodes))
     if len(nodes) == 1 or most == 1:
@@ -149,13 +169,13 @@ def _adapters(fabric: Fabric, nodes: Sequence[Sequence[int]]) -> int:
     for here, there in pairwise([*nodes, nodes[0]]):
         both = (*here, *there)
         different[len(here), in_blocks(fabric, both) or both] = here, there
-    return min(len(set(_crossed(fabric, *pair, most))) for pair in different.values())
+    return min(len(set(_crossed(fabric, *pair, most, turned))) for pair in different.values())
 
 
-def _crossed(fabric: Fabric, here: Sequence[int], there: Sequence[int], rings: int) -> Iterator[str]:
+def _crossed(fabric: Fabric, here: Sequence[int], there: Sequence[int], rings: int, turned: Turned) -> Iterator[str]:
     """The narrowest link that each of some rings crosses between two nodes."""
     for number in range(rings):
-        links = fabric.route(_turned(here, number, rings)[-1], _turned(there, number, rings)[0]).links
+        links = fabric.route(turned(here, number, rings)[-1], turned(there, number, rings)[0]).links
         yield max(links, key=lambda link: _time(fabric.links[link].bandwidth))
 
 

@@ -1,10 +1,13 @@
 """Channels: a group over several nodes uses all of its adapters, and folded rings take as long as whole ones."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import scenarios
 from support.campaigns import TIMES
+from support.paths import SCENARIOS
 
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
@@ -12,8 +15,10 @@ from hybrid_des.collectives.buffer import Buffer, Channels
 from hybrid_des.folding import times
 from hybrid_des.folding.times import CollectiveTimes, standing_for_all
 from hybrid_des.layout import Layout
+from hybrid_des.network.symmetry import around
 from hybrid_des.network.symmetry import channels as channels_of
 from hybrid_des.planning.wiring import fabric_of
+from hybrid_des.scenario import load
 
 BF16 = codecs.find("bf16").build()
 US = 10**6  # picoseconds
@@ -52,6 +57,46 @@ def test_all_adapters_together_are_as_fast_as_one_wire():
     found = replayed(machine, "ring-all-gather", [range(16)], elements)
     assert 15 * 2 * US <= found.duration <= 15 * 2 * US + 4 * 5 * US
     assert found.bytes == 15 * 2 * elements
+
+
+# Nodes of linked GPUs, without a switch.
+
+
+def hops(rings):
+    return Counter((sender, receiver) for ring in rings for sender, receiver, _ in around(ring))
+
+
+@pytest.mark.parametrize(("gpus", "rings"), [(2, 1), (3, 2), (4, 2), (5, 4), (6, 4), (8, 7)])
+def test_rings_of_linked_gpus_share_no_link(gpus, rings):
+    mesh = fabric(1, gpus, "direct", nvlink={"bandwidth": "1 GB/s"})
+    found = channels_of(mesh, range(gpus))
+    assert [sorted(ring) for ring in found] == [[*range(gpus)]] * rings
+    assert hops(found).most_common(1)[0][1] == 1
+
+
+def test_a_dgx1_has_rings_on_all_nvlinks():
+    cube = fabric_of(load(SCENARIOS / "dgx1_cube_mesh.yaml"))
+    found = channels_of(cube, range(8))
+    assert len(found) == 6  # as NCCL on these eight V100s, with six NVLinks each
+    lanes = {ends: cube.links[cube.route(*ends).links[0]].bandwidth // (25 * 10**9) for ends in hops(found)}
+    assert hops(found) == lanes
+    assert sum(lanes.values()) == 8 * 6
+
+
+def test_channels_cross_a_mesh_on_paths_of_their_own():
+    mesh = fabric(2, 8, "direct", nvlink={"bandwidth": "1 GB/s"})
+    inside = {(a, b): count for (a, b), count in hops(channels_of(mesh, range(16))).items() if a // 8 == b // 8}
+    assert len(inside) == 2 * 8 * 7
+    assert set(inside.values()) == {1}
+
+
+@pytest.mark.parametrize(("gpus", "rings"), [(3, 2), (5, 4), (8, 7)])
+def test_rings_of_a_mesh_add_up_to_its_links(gpus, rings):
+    """2(n−1) steps, of a latency and of a message of an n-th of a channel's share over one link."""
+    links = {"bandwidth": f"{64 * (gpus - 1)} GB/s", "latency": "1.5 us"}  # of a GPU, all of its links
+    mesh = fabric(1, gpus, "direct", nvlink=links)
+    found = replayed(mesh, "ring", [range(gpus)], gpus * rings * 32_000)
+    assert found.duration == 2 * (gpus - 1) * (3 * US // 2 + US)  # 64 kB over 64 GB/s: 1 µs
 
 
 @settings(max_examples=20 * TIMES)

@@ -26,9 +26,8 @@ def direct(cluster: ClusterSpec) -> Fabric:
         return Route((_name(node, index, other),), (cluster.nodes[node].nvlink.latency,))
 
     network = partial(nics, cluster, beyond=lambda node, nic: "network")
-    return Fabric(
-        links_of(cluster, partial(_pairs, cluster), network), route, cluster.gpus, node_of, {}, blocks_of(cluster)
-    )
+    links, blocks = links_of(cluster, partial(_pairs, cluster), network), blocks_of(cluster)
+    return Fabric(links, route, cluster.gpus, node_of, {}, blocks, linked=True)
 
 
 def _pairs(cluster: ClusterSpec, node: int) -> Iterator[LinkSpec]:
