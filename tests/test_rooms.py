@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import simpy
-from support.paths import PACKAGE
+from support.paths import PACKAGE, ROOT
 
 # from the ground up; a room imports only from rows above its own
 FLOORS = (
@@ -150,6 +150,12 @@ def circles(edges):
 def test_circles_are_found():
     edges = {"a": ["b"], "b": ["c"], "c": ["b", "d"], "d": [], "e": ["a", "f"], "f": ["e"]}
     assert sorted(circles(edges)) == ["b, c", "e, f"]
+
+
+def test_contributors_are_told_what_every_room_knows():
+    table = re.findall(r"^\| (`.*?) \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    rooms = {file.parent.name for file in PACKAGE.glob("*/*.py")}
+    assert rooms - {room for row in table for room in re.findall(r"`(\w+)`", row)} == set()
 
 
 def test_at_most_nine_files_stand_beside_the_folders():
