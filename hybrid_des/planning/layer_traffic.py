@@ -24,13 +24,13 @@ from hybrid_des.network.symmetry import (
     links_of,
     reached_together,
 )
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
     from hybrid_des.gradients.groups import ReplicaGroup
     from hybrid_des.layout import Layout
     from hybrid_des.network.fabric import Fabric
-    from hybrid_des.network.transport import Transport
     from hybrid_des.pipeline.plan import Plan
     from hybrid_des.scenario import Scenario
     from hybrid_des.workload.costs import Costs
@@ -219,7 +219,7 @@ class TensorTraffic:
             for axis, groups in self.replayed.items()
         }
 
-    def delay(self, fabric: Fabric, network: Transport, steps: int) -> int:
+    def delay(self, fabric: Fabric, carried: Mapping[str, int], steps: int) -> int:
         """Picoseconds by which a step may be longer than it is with replayed collectives.
 
         Members of a group wait for each other and for links shared with other traffic. A link delays a message by at
@@ -231,12 +231,12 @@ class TensorTraffic:
 
         Args:
             fabric: the wiring.
-            network: the transport of the run; it did not carry the messages of replayed collectives.
+            carried: link → bytes of all messages of the run, background traffic included.
             steps: training steps of the run.
         """
         if self.flows is None or not self.disturbed:
             return 0
-        by_messages = {link: Fraction(size, steps) for link, size in network.carried().items()}
+        by_messages = {link: Fraction(size, steps) for link, size in carried.items()}
         longest = self._behind_others(fabric, by_messages)
         if not all(reached_together(fabric, self.flows, axis) for axis in self.disturbed):
             longest += self._apart_from_each_other(fabric, by_messages)
@@ -309,11 +309,12 @@ def tensor_traffic(
     if scenario.fsdp or (perturbed and mode == "auto"):
         mode = "replay"
     whole = partial(flows_of, scenario, plan, fabric, scenario.parallel.layout, reduced)
-    sample = representative_replicas(scenario, plan, fabric, reduced)
+    sample = None if scenario.background else representative_replicas(scenario, plan, fabric, reduced)
     flows = sample or whole()
     alike = len({kind.speed for kind in scenario.cluster.kinds}) == 1 and plan.fused_time >= 1
     unsettled = uneven | crossing(fabric, flows)
-    proven = exact(fabric, flows) - unsettled if alike and not (scenario.fsdp or perturbed) else set()
+    unsure = unsettled | _beside_others(scenario, fabric, flows)
+    proven = exact(fabric, flows) - unsure if alike and not (scenario.fsdp or perturbed) else set()
     chosen = [axis for axis in groups if mode == "messages" or (mode == "auto" and axis not in proven)]
     if mode == "auto" and sum(events[axis] for axis in chosen) > MOST_EVENTS:
         chosen = []
@@ -328,6 +329,17 @@ def tensor_traffic(
         flows=whole() if disturbed and sample else flows,
         streams=frozenset({"expert"} & set(groups)) if scenario.experts.streams else frozenset(),
     )
+
+
+def _beside_others(scenario: Scenario, fabric: Fabric, flows: AllFlows) -> set[str]:
+    """The axes whose collectives share links with background traffic."""
+    if not scenario.background:
+        return set()
+    cluster = scenario.cluster
+    whole = fabric_of(scenario.placed(range(cluster.gpus)))
+    pairs = (Connection(*pair[:2]) for one in scenario.background for pair in one.pairs(cluster))
+    used = links_of(whole, pairs)
+    return {axis for axis, each in flows.layers.items() if not links_of(fabric, chain(*each)).isdisjoint(used)}
 
 
 def _events(loads: Mapping[tuple[str, int], Load], axis: str, groups: Groups) -> int:

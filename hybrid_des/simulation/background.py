@@ -39,6 +39,10 @@ class Traffic:
         self._transport = Transport(links, self.recorder, fabric)
         self._flows = [(flow, *ends) for flow in flows for ends in flow.pairs(cluster)]
 
+    def carried(self) -> dict[str, int]:
+        """Bytes sent over each link."""
+        return self._transport.carried()
+
     def begin(self, running: Callable[[], bool]) -> None:
         """Start all flows; they end when no job is running."""
         env = self._transport.env

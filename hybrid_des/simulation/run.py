@@ -295,12 +295,15 @@ def run(
         return _of_groups(scenario, scratch=scratch, watch=watch, order=order)
     with _unit_asked_for(scenario):
         parts = planned = parts or parts_of(scenario, plan, fabric, training)
+        others = Counter[str]()  # bytes of background traffic, by link
 
         def simulate(fold: Fold | None) -> Job:
             job = started(scenario, planned, fold=fold, trace=trace, retime=retime, order=order, scratch=scratch)
-            if scenario.background:
-                _traffic_of(scenario, job.transport.links).begin(_Running({0: job}, 1))
+            traffic = _traffic_of(scenario, job.transport.links) if scenario.background else None
+            if traffic:
+                traffic.begin(_Running({0: job}, 1))
             _carry_out(job.transport.links.env, {0: job}, watch)
+            others.update(traffic.carried() if traffic else {})
             return job
 
         replicas = Replicas(scenario, parts)
@@ -310,7 +313,7 @@ def run(
     job = folded.outcome
     _check_memory(job)
     end = int(job.recorder.steps.table()["end"].max()) if scenario.background else job.transport.env.now
-    found = _run_of(folded, end, began, trace)
+    found = _run_of(folded, end, began, trace, others)
     return replace(found, outer=_period(scenario, found)) if seldom and scenario.numerics else found
 
 
@@ -398,7 +401,7 @@ def run_jobs(
         move(job.recorder, traces.get(number), -start)
         rows = job.recorder.steps.table()
         job = job._replace(scenario=job.scenario.model_copy(update={"steps": int(rows["step"].max()) + 1}))
-        made.append(_run_of(Folded(job, None, ""), int(rows["end"].max()), began, traces.get(number)))
+        made.append(_run_of(Folded(job, None, ""), int(rows["end"].max()), began, traces.get(number), {}))
     return made
 
 
@@ -421,11 +424,15 @@ class _Running:
             self._processes += [process for gpu in (*job.gpus, *job.servers) for process in gpu.processes]
 
 
-def _run_of(folded: Folded[Job], duration: int, began: float, trace: Causes | None = None) -> Run:
-    """The outcome of a simulation that began at second `began` and lasted for these simulated picoseconds."""
+def _run_of(folded: Folded[Job], duration: int, began: float, trace: Causes | None, others: Mapping[str, int]) -> Run:
+    """The outcome of a simulation that began at second `began` and lasted for these simulated picoseconds.
+
+    `others` are the bytes of background traffic by link.
+    """
     (scenario, parts, recorder, transport, gpus, _), fold, reason = folded
     transport.check_empty()
     layout, training = scenario.parallel.layout, parts.training
+    carried = Counter(transport.carried()) + Counter(others) if parts.traffic.disturbed else None
     places = [layout.coordinate(gpu.rank, "pipeline") for gpu in gpus]
     programs = dict(zip(places, (gpu.program for gpu in gpus), strict=True))
     table = table_of([programs[place] for place in sorted(programs)])
@@ -450,7 +457,7 @@ def _run_of(folded: Folded[Job], duration: int, began: float, trace: Causes | No
         fabric=parts.fabric,
         trace=trace,
         traffic=parts.traffic,
-        tensor_delay=parts.traffic.delay(parts.fabric, transport, scenario.steps) if parts.traffic.disturbed else 0,
+        tensor_delay=0 if carried is None else parts.traffic.delay(parts.fabric, carried, scenario.steps),
         fold=fold,
         unfolded=reason,
         outer=None,

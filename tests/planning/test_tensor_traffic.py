@@ -111,6 +111,19 @@ def test_messages_wait_for_a_straggler_and_replay_does_not():
     assert fast < slow
 
 
+@pytest.mark.parametrize(("ends", "replayed"), [(("gpu4", "gpu5"), False), (("node0", "node1"), True)])
+def test_what_background_traffic_may_delay_is_not_replayed(ends, replayed):
+    flow = {"from": ends[0], "to": ends[1], "rate": "50 GB/s", "message": "10 kB"}
+    sections = {
+        "cluster": {"nodes": 2, "gpus_per_node": 4}, "parallel": {"tensor": 4, "data": 2}, "background": [flow],
+        "model": {**DENSE, "hidden": 1024},
+    }  # fmt: skip
+    found, (alone, messages) = run(scenario("auto", **sections)), both(**sections)
+    assert bool(found.traffic.replayed) == replayed
+    assert found.duration == messages.duration
+    assert (alone.duration < messages.duration <= alone.duration + alone.tensor_delay) != replayed
+
+
 def test_a_slower_node_computes_slower_but_sends_as_fast():
     slow, fast = (
         run(scenario("replay", parallel={"tensor": 2}, cluster={"nodes": [{"speed": speed}], "gpus_per_node": 2}))
