@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain, pairwise
 
 from hybrid_des.network.fabric import Bandwidth, Blocks, ClusterSpec, Fabric, LinksByOwner, LinkSpec, PortSpec, Route
+
+KNOWN_ROUTES = 2**14  # that are kept: the same few thousand are asked for again and again
 
 NicPoint = Callable[[int, int], str]  # (node, NIC) → the point the NIC is connected to
 OfNode = Callable[[int], Iterable[LinkSpec]]  # node → some of its links
@@ -108,6 +110,7 @@ def switched(
         number: gpus + number for number, node in enumerate(cluster.nodes) if node.in_switch
     }  # fmt: skip
 
+    @lru_cache(maxsize=KNOWN_ROUTES)
     def route(sender: int, receiver: int) -> Route:
         if reducers and max(sender, receiver) >= gpus:
             return _to_reducer(cluster, sender, receiver)
