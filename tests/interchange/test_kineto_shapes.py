@@ -1,11 +1,13 @@
 """Profiler traces as different versions, libraries and jobs write them: each keeps its measured step."""
 
 import json
+import tarfile
 
 import pytest
 from support.profiles import Kineto
 
 from hybrid_des import load, simulate
+from hybrid_des.errors import UsageError
 from hybrid_des.hardware import part
 from hybrid_des.interchange.profiles.importing import import_profile
 from hybrid_des.interchange.profiles.kineto_reader import read_kineto
@@ -280,6 +282,22 @@ def test_gpus_of_one_process_have_streams_of_their_own(tmp_path):
     trace.kernel("gemm", 0, 50, device=0)
     trace.kernel("gemm", 10, 50, device=1)
     assert exact(import_profile(trace.write(tmp_path / "a.json"))) == pytest.approx(60e-6)
+
+
+def test_an_archive_is_called_by_its_name(tmp_path):
+    Kineto().write(tmp_path / "a.json")
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as packed:
+        packed.add(tmp_path / "a.json", "a.json")
+    with pytest.raises(UsageError, match="a packed archive; unpack it"):
+        import_profile(tmp_path / "a.tar.gz")
+
+
+def test_ranks_that_all_claim_one_take_those_of_their_names(tmp_path):
+    for rank in (0, 3):
+        trace = Kineto(0, 1)
+        trace.kernel("gemm", 10, 5)
+        trace.write(tmp_path / f"rank{rank}_trace.json")
+    assert [row["rank"] for row in import_profile(tmp_path).figures["by_rank"]] == [0, 3]
 
 
 def test_ranks_in_folders_of_their_own_are_found(tmp_path):

@@ -57,6 +57,7 @@ class KinetoTrace:
         path: its file.
         rank: its global rank.
         world: number of ranks of the job; 0 if it is not known.
+        named: the rank in the name of the file; `NONE` if it has none.
         start, duration, stream, correlation, name: of the device's events, in the order of their starts; names are
             numbers of `names`, one per name and grid.
         launched, thread: of these, when and on which thread they were launched; `NONE` if that is not known.
@@ -77,6 +78,7 @@ class KinetoTrace:
     path: Path
     rank: int
     world: int
+    named: int = NONE
     names: list[str] = field(default_factory=list)
     start: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
     duration: Numbers = field(default_factory=lambda: np.empty(0, np.int64))

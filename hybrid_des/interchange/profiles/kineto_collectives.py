@@ -76,7 +76,7 @@ def collectives_of(traces: Sequence[KinetoTrace], shifts: Sequence[int], *, chec
                 group = f"{ALONE} {trace.rank}"  # the other end has no trace, or is not known
             kind = int(trace.step[each.kernel]), group, does
             turn = turns[kind] = turns.get(kind, -1) + 1
-            by_number = each.sequence is not None and (each.group, does) in numbered
+            by_number = does != EXCHANGE and (each.group, does) in numbered  # ranks count messages by themselves
             start = int(trace.start[each.kernel]) + shifts[place]
             member = Member(place, start, start + int(trace.duration[each.kernel]), each)
             key = Key(*kind, each.sequence if by_number and each.sequence is not None else turn)

@@ -75,6 +75,10 @@ class KinetoRanks:
         for turn, path in enumerate(files):
             shown = None if progress is None else _behind(progress, sum(sizes[:turn]), sum(sizes))
             traces.append(read_kineto(path, turn, shown))
+        named = {one.named for one in traces if one.world < 2}
+        if len({one.rank for one in traces}) < len(named) == len(traces):
+            for one in traces:  # of processes that knew of no others
+                one.rank = one.named
         traces.sort(key=lambda one: one.rank)
         for before, after in pairwise(traces):
             if before.rank == after.rank:

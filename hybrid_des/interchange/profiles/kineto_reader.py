@@ -73,7 +73,9 @@ def read_kineto(path: Path, turn: int, progress: Callable[[int, int], None] | No
     except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{path}: not a whole file: {error}") from None
     named = NAMED_RANK.search(path.name)
-    return reader.trace(head_of(path), ends.last, int(named[1]) if named else turn)
+    found = reader.trace(head_of(path), ends.last, int(named[1]) if named else turn)
+    found.named = int(named[1]) if named else NONE
+    return found
 
 
 class _Ends:
