@@ -24,6 +24,7 @@ _STAND_IN: Mapping[tuple[str, str], Any] = {
 
 PIPELINE = "parallel.pipeline"
 TIMES = ("workload.forward", "workload.backward")
+SEVERAL = "holds several scenarios; hybrid-des FILE, explain, compare and spread take them, this takes one"
 LONGEST_DESCRIPTION = 200  # characters of a description that lists overrides
 
 
@@ -114,8 +115,7 @@ def scenario_of(document: Document) -> Scenario:
     many = [key for key in ("sweep", "plot") if values.pop(key, None) not in (None, "none")]
     problems = [Problem((key,), "expands to several scenarios; run it with hybrid_des.sweep") for key in many]
     if values.pop("jobs", None) not in (None, "none"):
-        message = "holds several scenarios; hybrid-des FILE, spread and hybrid_des.jobs take them, this takes one"
-        raise ScenarioError([document.problem(("jobs",), message)])
+        raise ScenarioError([document.problem(("jobs",), SEVERAL)])
     try:
         scenario = Scenario.model_validate(values)
     except ValidationError as error:

@@ -76,6 +76,6 @@ def test_a_file_needs_jobs_by_name(folder, capsys, text, message):
 
 def test_commands_for_one_scenario_say_so(folder, capsys):
     (folder / "two.yaml").write_text(f"cluster: {json.dumps(CLUSTER)}\njobs:\n  gpt: {JOB}\n")
-    for command in (["costs"], ["topology"], ["goodput"]):
+    for command in (["costs"], ["topology"], ["goodput"], ["live"]):
         assert main([*command, "two.yaml"]) == 2
         assert "two.yaml:2: jobs: holds several scenarios" in capsys.readouterr().err

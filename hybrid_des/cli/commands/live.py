@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hybrid_des.cli.arguments import add_budget, add_common, whole
 from hybrid_des.cli.output import say, show
-from hybrid_des.errors import UsageError, installing
+from hybrid_des.errors import ScenarioError, UsageError, installing
 
 DEFAULT = "a100_8x"
 BUDGET_S = 30.0
@@ -43,9 +43,13 @@ def run(args: argparse.Namespace) -> int:
     from hybrid_des.live.frames import Desk
     from hybrid_des.scenario import read_scenario
     from hybrid_des.scenario.composition import shipped
+    from hybrid_des.scenario.jobs import has_jobs
+    from hybrid_des.scenario.loading import SEVERAL
 
     file = Path(args.file) if args.file is not None else shipped()[DEFAULT]
-    read_scenario(file, args.set)  # its mistakes are seen here, those of changes on the page
+    document = read_scenario(file, args.set)  # its mistakes are seen here, those of changes on the page
+    if has_jobs(document):
+        raise ScenarioError([document.problem(("jobs",), SEVERAL)])
 
     def ready(address: str) -> None:
         if args.json:
