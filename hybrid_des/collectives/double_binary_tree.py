@@ -9,12 +9,14 @@ each segment once up and twice down, a leaf once up: at most 2S bytes. The time 
 2 log2(n) · latency for small S. For odd n, the second tree is the first one shifted by one.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer, Pieces, Pipelining
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.network.mailbox import Handoff
+from hybrid_des.network.mailbox import Handoff, Message
 
 
 class Family(NamedTuple):
@@ -24,48 +26,59 @@ class Family(NamedTuple):
     children: list[int]
 
 
+Gate = Callable[[int, Message | None], Any]  # (number, the segment before) → what to wait for before it is sent; None
+
+
 @collective("double-binary-tree", summary="two pipelined trees, each for half of the buffer", options=Pipelining)
 def double_binary_tree(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
     """All-reduce `buffer` over the group, each half in `options.pieces` segments."""
     count = options.segments(buffer.bytes // 2)
+    ahead = max(2 * group.size.bit_length(), count // 4)
     parts = []
     for tree, half in enumerate(buffer.parts(2)):
         up, down, back = group.lane(2 * tree), group.lane(2 * tree + 1), group.handoff()
         relatives = family(group.me, group.size, tree)
         cut = half.split(count)
-        parts.append(_reduce(up, down, cut, count, relatives, back))
+        # without waiting, a leaf fills its port with segments of one tree, and the other tree waits
+        parts.append(to_root(up, down, cut, relatives, partial(_returned, back, ahead)))
         if relatives.parent is not None:
-            parts.append(_broadcast(down, cut, count, relatives, back))
+            parts.append(from_root(down, cut, relatives, back))
     yield group.together(*parts)
 
 
-def _reduce(up: Group, down: Group, pieces: Pieces, count: int, relatives: Family, back: Handoff) -> Routine:
+def _returned(back: Handoff, ahead: int, number: int, before: Message | None) -> Any:
+    return back.receive() if number >= ahead else None
+
+
+def to_root(up: Group, down: Group, pieces: Pieces, relatives: Family, gate: Gate) -> Routine:
     """Reduce the segments of the children, and send them up or, at the root, finish and send them down."""
     parent, children = relatives
-    ahead = max(2 * up.size.bit_length(), count // 4)
-    for i in range(count):
+    message = None
+    for i in range(len(pieces.elements)):
         for child in children:
             pieces.add(i, (yield up.from_(child).receive()))
         if parent is None:
-            message = pieces.finish(i)
+            finished = pieces.finish(i)
             for child in children:
-                down.to(child).send(message)
+                down.to(child).send(finished)
             continue
-        if i >= ahead:  # else a leaf fills its port with segments of one tree, and the other tree waits
-            yield back.receive()
-        up.to(parent).send(pieces.encode(i))
+        if (ready := gate(i, message)) is not None:
+            yield ready
+        message = pieces.encode(i)
+        up.to(parent).send(message)
 
 
-def _broadcast(down: Group, pieces: Pieces, count: int, relatives: Family, back: Handoff) -> Routine:
-    """Store the segments of the parent, and forward them unchanged."""
+def from_root(down: Group, pieces: Pieces, relatives: Family, back: Handoff | None = None) -> Routine:
+    """Store the segments of the parent, and forward them unchanged; `back` is told of each."""
     parent, children = relatives
     assert parent is not None  # the root has nothing to receive
-    for i in range(count):
+    for i in range(len(pieces.elements)):
         message = yield down.from_(parent).receive()
         pieces.put(i, message)
         for child in children:
             down.to(child).send(message)
-        back.hand(i)
+        if back is not None:
+            back.hand(i)
 
 
 def family(me: int, size: int, tree: int) -> Family:

@@ -15,15 +15,17 @@ that one ring (or tree) of their joint bandwidth stands for them. The halves for
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from hybrid_des.collectives import Site, collective
 from hybrid_des.collectives.buffer import Buffer, Channels, Pieces, shares_of
-from hybrid_des.collectives.double_binary_tree import Family, family
+from hybrid_des.collectives.double_binary_tree import Family, family, from_root, to_root
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.permutation import Permutation, around, in_place
 from hybrid_des.collectives.ring import gather, scatter
 from hybrid_des.collectives.tuning import PROTOCOLS, Choice, Wiring, wiring_of
+from hybrid_des.network.mailbox import Message
 from hybrid_des.network.symmetry import by_node, orders
 
 CHUNKS = {"LL": 2**11, "LL128": 2**12, "Simple": 2**17}  # bytes: LL and LL128 pass on single lines, Simple steps
@@ -173,36 +175,17 @@ def _tree(lane: Lanes, buffer: Buffer, choice: Choice) -> Routine:
         count = max(1, min(MOST_CHUNKS, half.bytes // CHUNKS[choice.protocol]))
         up, down, relatives = lane(2 * tree), lane(2 * tree + 1), seat.chained(tree)
         pieces = half.split(count)
-        routines.append(_up(up, down, pieces, relatives))
+        routines.append(to_root(up, down, pieces, relatives, partial(_paced, up, relatives)))
         if relatives.parent is not None:
-            routines.append(_down(down, pieces, relatives.parent, relatives.children))
+            routines.append(from_root(down, pieces, relatives))
     yield lane(0).together(*routines)
 
 
-def _up(up: Group, down: Group, pieces: Pieces, relatives: Family) -> Routine:
-    """Sum the chunks of the children, and send them up or, at the root, finish them and send them down."""
-    parent, children = relatives
-    for i in range(len(pieces.elements)):
-        for child in children:
-            pieces.add(i, (yield up.from_(child).receive()))
-        if parent is None:
-            message = pieces.finish(i)
-            for child in children:
-                down.to(child).send(message)
-            continue
-        message = pieces.encode(i)
-        up.to(parent).send(message)
-        if not children:  # others are as slow as what they receive
-            yield up.pause(up.pacing(parent, message.size))
-
-
-def _down(down: Group, pieces: Pieces, parent: int, children: Sequence[int]) -> Routine:
-    """Store finished chunks, and pass them on unchanged."""
-    for i in range(len(pieces.elements)):
-        message = yield down.from_(parent).receive()
-        pieces.put(i, message)
-        for child in children:
-            down.to(child).send(message)
+def _paced(up: Group, relatives: Family, number: int, before: Message | None) -> Any:
+    """Leaves send as fast as their channel carries; others are as slow as what they receive."""
+    if before is None or relatives.children or relatives.parent is None:
+        return None
+    return up.pause(up.pacing(relatives.parent, before.size))
 
 
 # Switches: the buffer passes in segments, of which each member of a node sums one part (piece) over nodes.

@@ -13,7 +13,7 @@ Source: deepseek-ai/DeepEP, README; DeepSeek-AI, arXiv 2412.19437, section 3.2.2
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
@@ -117,6 +117,13 @@ class _Exchange:
         self._tokens, self._codec = buffer.elements, buffer.codec
         self.segments = max(1, min(MOST_SEGMENTS, buffer.bytes // SMALLEST_SEGMENT)) if len(self.sites.on) > 1 else 1
 
+    def taken_in(self, nodes: Iterable[int]) -> Iterator[tuple[int, int]]:
+        """Each segment's number and source, of tokens for which this place is the stand-in on its node."""
+        for number in range(self.segments):
+            for node in nodes:
+                for source in self.sites.sources(node, self.me):
+                    yield number, source
+
     def turned(self, places: Sequence[int]) -> Sequence[int]:
         """The places of a node, from the one at this member's index on."""
         first = self.sites.at[self.me][1] % len(places)
@@ -166,13 +173,11 @@ def dispatch(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
 
 def _spread(one: _Exchange) -> Routine:
     """Take in tokens of other nodes, and copy them to the ranks of this one."""
-    group, sites = one.group, one.sites
-    for number in range(one.segments):
-        for node in sites.before(one.me):
-            for source in sites.sources(node, one.me):
-                yield group.from_(source).receive()
-                for place in one.locals:
-                    group.to(place).send(one.copies(place)[number])
+    group = one.group
+    for number, source in one.taken_in(one.sites.before(one.me)):
+        yield group.from_(source).receive()
+        for place in one.locals:
+            group.to(place).send(one.copies(place)[number])
 
 
 def _inside(one: _Exchange) -> Iterator[tuple[int, int]]:
@@ -216,12 +221,9 @@ def combine(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
 
 def _add_up(one: _Exchange) -> Routine:
     """Add up what the ranks of this node return for a token, and send the sum back over the network."""
-    group, sites = one.group, one.sites
-    sums = one.across(one.node)
-    for number in range(one.segments):
-        for node in sites.beyond(one.me):
-            for source in sites.sources(node, one.me):
-                for place in one.locals:
-                    yield group.from_(place).receive()
-                group.to(source).send(sums[number])
+    group, sums = one.group, one.across(one.node)
+    for number, source in one.taken_in(one.sites.beyond(one.me)):
+        for place in one.locals:
+            yield group.from_(place).receive()
+        group.to(source).send(sums[number])
     yield from _receive(one, ((place, 1) for place in one.locals))
