@@ -76,9 +76,12 @@ def test_the_command_explains_each_job(tmp_path, capsys):
     assert main(["explain", str(file)]) == 0
     said = capsys.readouterr().out
     assert "of the step waits for another job's message" in said and "Behind    bert on node" in said
-    assert main(["explain", str(file), "--json"]) == 0
+    out = tmp_path / "out"
+    assert main(["explain", str(file), "--json", "--out", str(out)]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["jobs"]["gpt"]["critical_path_s"][OTHERS] > 0
+    assert json.loads((out / "explanation.json").read_text()) == facts
+    assert {path.name for path in out.iterdir()} >= {"gpt", "bert", "fabric.html", "explanation.txt"}
     assert main(["explain", str(file), "--what-if", "jobs.brt=none"]) == 2
     assert '--what-if jobs.brt=none: unknown job "brt"; did you mean "bert"?' in capsys.readouterr().err
     assert main(["explain", str(file), "--what-if", "jobs.gpt.batch=2x", "--out", str(tmp_path / "out")]) == 2
