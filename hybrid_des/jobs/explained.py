@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from hybrid_des.analysis.critical_path.graph import graph_of
@@ -15,7 +16,8 @@ from hybrid_des.engine.causes import Causes
 from hybrid_des.jobs.neighbours import Grouping, JobRun, Neighbours, alone_runs, together
 from hybrid_des.jobs.what_if import Build, TriedJobs, asked, proposed, steps_of
 from hybrid_des.report.terminal import labelled
-from hybrid_des.scenario.jobs import Jobs
+from hybrid_des.scenario.jobs import Jobs, load_jobs
+from hybrid_des.scenario.loading import Source
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 SHOWN = 0.0005  # of the step; smaller parts have no figures
@@ -104,21 +106,23 @@ def _parts(seconds: Mapping[str, float], step: float) -> str:
     return ", ".join(f"{name} {time / step:.1%}" for name, time in sorted(shown.items(), key=lambda one: -one[1]))
 
 
-def explain_jobs(jobs: Jobs, changes: Sequence[str] = (), build: Build | None = None) -> ExplainedJobs:
+def explain_jobs(source: Source | Jobs, changes: Sequence[str] = (), build: Build | None = None) -> ExplainedJobs:
     """Simulate jobs together with all causes recorded, explain the step of each, and try changes.
 
     Args:
-        jobs: the jobs.
+        source: the path of a file with `jobs:`, a mapping with its content, or jobs.
         changes: what-ifs such as "jobs.bert.start=9 ms" or "link.leaf0/up.bandwidth=2x", beside those proposed.
-        build: reads the jobs again with overrides; needed for changes of keys.
+        build: reads jobs again with overrides, for changes of keys; by default, from the file or mapping.
 
     Raises:
         HybridDesError: as `simulate_jobs`.
         UsageError: a change names no key, or has no valid value.
     """
-    given, began = jobs, time.perf_counter()
-    whole = [replace(one, scenario=one.scenario.model_copy(update={"record": "all"})) for one in jobs.jobs]
-    jobs = replace(jobs, jobs=tuple(whole))
+    began, given = time.perf_counter(), source if isinstance(source, Jobs) else load_jobs(source)
+    if not isinstance(source, Jobs):
+        build = build or partial(load_jobs, source)
+    whole = [replace(one, scenario=one.scenario.model_copy(update={"record": "all"})) for one in given.jobs]
+    jobs = replace(given, jobs=tuple(whole))
     groups = Grouping.of(jobs)
     traces = {one.name: Causes() for one in jobs.jobs}
     found = together(jobs, alone_runs(jobs, groups), groups, traces)

@@ -42,7 +42,8 @@ def test_the_causes_of_each_job_explain_every_time(sharing):
 
 @pytest.mark.parametrize("sharing", ["fifo", "fair"])
 def test_what_a_job_loses_is_named_after_the_other(sharing):
-    found = explain_jobs(load_jobs(jobs(sharing)))
+    found = explain_jobs(jobs(sharing), ["jobs.bert.start=0"])
+    assert found.tried[0].change == "jobs.bert.start=0" and len(found.tried) == 6
     for one in found.jobs:
         facts = one.to_mapping()
         lost = facts["step_time_s"] - facts["alone_step_time_s"]
@@ -76,16 +77,23 @@ def test_the_command_explains_each_job(tmp_path, capsys):
     assert main(["explain", str(file)]) == 0
     said = capsys.readouterr().out
     assert "of the step waits for another job's message" in said and "Behind    bert on node" in said
-    out = tmp_path / "out"
-    assert main(["explain", str(file), "--json", "--out", str(out)]) == 0
+    assert main(["explain", str(file), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["jobs"]["gpt"]["critical_path_s"][OTHERS] > 0
-    assert json.loads((out / "explanation.json").read_text()) == facts
-    assert {path.name for path in out.iterdir()} >= {"gpt", "bert", "fabric.html", "explanation.txt"}
     assert main(["explain", str(file), "--what-if", "jobs.brt=none"]) == 2
     assert '--what-if jobs.brt=none: unknown job "brt"; did you mean "bert"?' in capsys.readouterr().err
     assert main(["explain", str(file), "--what-if", "jobs.gpt.batch=2x", "--out", str(tmp_path / "out")]) == 2
     assert "the scenario has no value there to scale" in capsys.readouterr().err
+
+
+def test_an_explanation_of_jobs_is_written(tmp_path, capsys):
+    work = {"parallel": {"data": 2}, "schedule": {"microbatches": 1}, "workload": {**BERT["workload"]}}
+    both = {"gpt": {**work, "ranks": [0, 4]}, "bert": {**work, "ranks": [1, 5]}}
+    file, out = tmp_path / "two.yaml", tmp_path / "out"
+    file.write_text(json.dumps({"cluster": {**CLUSTER, "nodes": 2}, "jobs": both}))
+    assert main(["explain", str(file), "--json", "--out", str(out)]) == 0
+    assert json.loads((out / "explanation.json").read_text()) == json.loads(capsys.readouterr().out)
+    assert {path.name for path in out.iterdir()} >= {"gpt", "bert", "fabric.html", "explanation.txt"}
 
 
 def test_what_ifs_of_jobs_are_simulated(tmp_path, capsys):
