@@ -143,7 +143,7 @@ def _alone(parts: Sequence[Part], duration: int, pace: ComputeSpeed, axes: Colle
     """Computation and collectives in turn, with the time that each takes on idle links."""
     pieces = [piece for part in parts for piece in _pieces(*part, axes)]
     besides = {one: pace.duration(one.beside) for one in {piece.collective for piece in pieces} if one}
-    takes = {one: max(one.launch + one.alone, beside) for one, beside in besides.items()}
+    takes = {one: max(one.launch + one.alone, beside + one.taken) for one, beside in besides.items()}
     # a fused pair may have less to compute than it hides; then its collectives take longer than when they are replayed
     computes = max(0, duration - sum(takes[piece.collective] for piece in pieces if piece.collective))
     whole = sum((piece.share for piece in pieces), Fraction(0)) or Fraction(1)

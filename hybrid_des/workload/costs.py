@@ -84,7 +84,12 @@ class LayerCollective(NamedTuple):
     @property
     def waits(self) -> int:
         """Picoseconds by which it makes an op longer, each time: waiting, or computing beside it more slowly."""
-        return max(self.exposed, round(self.alone * self.lost))
+        return max(self.exposed, self.taken)
+
+    @property
+    def taken(self) -> int:
+        """Picoseconds of computation that is lost beside all of it."""
+        return round(self.alone * self.lost)
 
     @property
     def hidden(self) -> int:

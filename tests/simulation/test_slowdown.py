@@ -10,7 +10,7 @@ from hybrid_des.analysis.metrics import summary
 from hybrid_des.engine.clock import Environment
 from hybrid_des.report.terminal import render
 from hybrid_des.result import simulate
-from hybrid_des.scenario import load
+from hybrid_des.scenario import load, sizes
 from hybrid_des.simulation.computation import NANOSECOND, Computation
 from hybrid_des.simulation.run import run
 from hybrid_des.workload.slowdown import Slowdown
@@ -89,6 +89,27 @@ def test_nothing_beside_computation_slows_nothing():
     assert slowed(0.5, **apart).duration == slowed(0, **apart).duration
     pipeline = {"parallel": {"pipeline": 4}, "schedule": {"kind": "1f1b", "microbatches": 8}, "batch": 8}
     assert slowed(0.5, **pipeline).duration == slowed(0, **pipeline).duration  # copy engines carry its messages
+
+
+@pytest.mark.parametrize("sharding", ["none", "zero-1", "zero-3"])
+def test_folded_replicas_are_slowed_as_whole_ones(monkeypatch, sharding):
+    monkeypatch.setattr(sizes, "FOLDED_FROM", 2)
+    gathered = {"overlap": {"parameters": True}, "sharding": sharding} if sharding != "none" else {}
+    gradients = {} if sharding == "zero-3" else {**OVERLAPPED["gradients"], "pad": True}
+    whole, folded = (slowed(0.25, **gathered, gradients=gradients, fold=fold) for fold in ("off", "auto"))
+    assert len(folded.ranks) < len(whole.ranks)
+    assert folded.duration == whole.duration
+    assert folded.slowed * len(whole.ranks) == whole.slowed * len(folded.ranks) > 0
+
+
+def test_context_ranks_slow_attention_replayed_or_by_messages():
+    """By the share of the time of their ring, the same in both."""
+    long = {"base": "gpt2", "sequence": 32_768, "layers": 2}
+    given = {"model": long, "parallel": {"context": 4}, "batch": 1, "gradients": {}}
+    found = [slowed(share, **given, tensor_traffic=mode) for mode in ("replay", "messages") for share in (0, 0.25)]
+    replayed, by_messages = (after.duration - before.duration for before, after in (found[:2], found[2:]))
+    assert replayed == found[1].slowed / 4 > 0
+    assert by_messages == pytest.approx(replayed, rel=0.01)
 
 
 def test_times_that_are_given_are_not_slowed():
