@@ -175,6 +175,8 @@ def _notes(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
     if (recorded := scenario.workload and scenario.workload.recorded_on) and recorded != scenario.cluster.gpu.name:
         scaled = ", ".join(f"{work} × {float(by):.2f}" for work, by in factors(recorded, scenario.cluster.gpu).items())
         notes.append(f"kernels were recorded on {recorded}: {scaled}; those of other names keep their time")
+    if scenario.fsdp and scenario.background:
+        notes.append("collectives of single layers take as long as alone: background traffic does not slow them")
     reduction = facts["gradient_communication_s"]
     if scenario.gradients.overlap and reduction["exposed"] and not reduction["hidden"]:
         notes += _hiding(scenario)

@@ -76,6 +76,13 @@ def test_the_report_says_what_is_not_modelled(change, missing):
     assert f"Not modelled: {missing}" in text
 
 
+def test_the_report_says_what_background_traffic_does_not_slow():
+    flow = {"from": "gpu0", "to": "gpu1", "rate": "1 GB/s"}
+    for sharding, said in (("zero-3", True), ("zero-1", False)):
+        found = simulate(spaces.of_model(2, batch=2, sharding=sharding, background=[flow]))
+        assert ("background traffic does not slow them" in render(found, width=200)) == said
+
+
 def test_replicas_that_differ_keep_their_lines():
     slow = simulate(shared_nics(slow=[{"gpu": 1, "factor": 0.5}]))
     names = [line.split("  ")[0].rstrip() for line in chart_lines(slow)]
