@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from math import log10
 from typing import TYPE_CHECKING
 
 from hybrid_des.analysis.comparison.compare import Comparison
@@ -79,6 +80,14 @@ def verdict(found: Explanation) -> str:
     return f"{'network' if shares['bytes'] > shares['other ranks'] else 'bubble'}-bound: {split}"
 
 
+def rounded_count(number: int) -> str:
+    """A count in digits; from a billion on by its first digit and power of ten, also where no float reaches."""
+    if number < 10**9:
+        return f"{number:,}"
+    power = int(log10(number))
+    return f"{number // 10**power}e+{power}"
+
+
 def _parts(found: Explanation, room: int) -> str:
     """The parts of the critical path, in words."""
     parts = found.on_path
@@ -90,7 +99,7 @@ def _parts(found: Explanation, room: int) -> str:
     words = {"transfer": "on links", "queueing": "in queues", "latency": "latency"}
     texts = [f"{_time(found, parts[part])} {word}" for part, word in words.items() if parts[part]]
     number = found.paths
-    many = "very many" if number is None else f"{number:,}" if number < 10**9 else f"{float(number):.0e}"
+    many = "very many" if number is None else rounded_count(number)
     tail = "".join(f"   {text}" for text in [*texts, "one path" if number == 1 else f"{many} paths"])
     if not busy:
         return f"no compute{tail}"

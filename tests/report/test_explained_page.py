@@ -11,6 +11,7 @@ from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.paths import critical_path
 from hybrid_des.analysis.idle import account, reasons_of
 from hybrid_des.analysis.times import step_times
+from hybrid_des.report.explained import rounded_count
 from hybrid_des.report.page.document import traced_reasons
 from hybrid_des.report.page.drawn import tables_of
 
@@ -73,3 +74,10 @@ def test_a_comparison_with_a_folder_has_no_page(run, scenarios, tmp_path):
     run(file, "--quiet", "--out", tmp_path / "a")
     assert run("compare", tmp_path / "a", file, "--out", tmp_path / "c")[0] == 0
     assert {path.name for path in (tmp_path / "c").iterdir()} == {"comparison.png", "comparison.svg"}
+
+
+@pytest.mark.parametrize(
+    ("paths", "shown"), [(7, "7"), (10**9 - 1, "999,999,999"), (4 * 10**9, "4e+9"), (2**5000, "1e+1505")]
+)
+def test_counts_of_paths_are_shown_beyond_all_floats(paths, shown):
+    assert rounded_count(paths) == shown
