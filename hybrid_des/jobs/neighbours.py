@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, permutations
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from hybrid_des.analysis.metrics import summary
 from hybrid_des.engine.causes import Causes
 from hybrid_des.jobs.fabric_rows import OTHERS, FabricRows, Owned, Wait, owned
 from hybrid_des.network.fabric import Fabric, placed
-from hybrid_des.network.symmetry import Connection, around, channels, links_of
+from hybrid_des.network.symmetry import Connection, around, between_all, channels, links_of
 from hybrid_des.planning.layer_traffic import flows_of
 from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.planning.wiring import fabric_of
@@ -359,10 +359,8 @@ def _outside_layers(scenario: Scenario, parts: Parts) -> Iterator[Connection]:
         members = [rank for rank in processes.ranks if rank < parts.fabric.gpus]  # a switch is reached as its GPUs are
         if processes.rings:
             yield from chain.from_iterable(around(ring.ranks) for ring, _ in processes.rings)
-        elif scenario.gradients.algorithm == "ring":
-            yield from around(members)
         else:
-            yield from (Connection(*pair) for pair in permutations(members, 2))
+            yield from between_all(scenario.gradients.algorithm, members)
     for ranks in (ranks for groups in parts.meeting or () for ranks in groups):
         for ring in channels(parts.fabric, ranks):
             yield from around(ring)

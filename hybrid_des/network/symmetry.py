@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Any, NamedTuple
 
 from hybrid_des.layout import Layout
@@ -29,6 +29,11 @@ class Connection(NamedTuple):
 def links_of(fabric: Fabric, flows: Iterable[Connection]) -> set[str]:
     """The links on the routes of flows."""
     return {link for flow in flows for link in fabric.route(flow.sender, flow.receiver).links}
+
+
+def between_all(algorithm: str, ranks: Sequence[int]) -> Iterator[Connection]:
+    """The pairs between which an all-reduce sends: neighbours on a ring, or possibly all."""
+    return iter(around(ranks)) if algorithm == "ring" else (Connection(*pair) for pair in permutations(ranks, 2))
 
 
 def around(ring: Sequence[int], what: str | int = "") -> list[Connection]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import chain, permutations
+from itertools import chain
 from typing import Any, NamedTuple
 
 from hybrid_des import collectives
@@ -22,7 +22,7 @@ from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import DeadlockError
 from hybrid_des.folding.times import Concurrent
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.symmetry import Connection, around
+from hybrid_des.network.symmetry import between_all
 from hybrid_des.network.symmetry import links_of as links_on
 from hybrid_des.network.transport import Transport
 from hybrid_des.planning.planner import Parts
@@ -41,9 +41,7 @@ class Beside(NamedTuple):
 
 def links_of_exchange(fabric: Fabric, algorithm: str, groups: Sequence[Sequence[int]]) -> set[str]:
     """The links on the routes of an all-reduce in some groups."""
-    if algorithm == "ring":
-        return links_on(fabric, chain.from_iterable(map(around, groups)))
-    return links_on(fabric, (Connection(*pair) for ranks in groups for pair in permutations(ranks, 2)))
+    return links_on(fabric, chain.from_iterable(between_all(algorithm, ranks) for ranks in groups))
 
 
 def beside(scenario: Scenario, whole: Parts, algorithm: str, asked: Concurrent, steps: int) -> Beside:
