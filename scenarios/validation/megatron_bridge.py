@@ -22,14 +22,17 @@ MODELS = {
 }  # fmt: skip
 PRECISIONS = {"fp8cs": "fp8", "fp8mx": "mxfp8", "bf16": "bf16", "nvfp4": "nvfp4"}
 GRAPHS = {"full_iteration": "full", "transformer_engine": "layers", "local": "layers"}
+LAUNCHES = "2.2 ms"  # of a layer with experts, where no graph covers the iteration
+GEMM = {("h100", "fp8cs"): 0.565}  # those of other GPUs are their defaults
 DOMAIN = {"gb200": 64, "gb300": 64}  # GPUs of an NVLink domain of 72 that recipes use
 COLUMNS = (
     "name", "split", "model.base", "model.sequence", "cluster.gpu", "cluster.nodes", "cluster.gpus_per_node",
     "precision", "batch", "schedule.microbatch_size", "parallel.tensor", "parallel.sequence", "parallel.pipeline",
     "parallel.context", "parallel.data", "parallel.expert", "parallel.expert_tensor", "parallel.stages",
     "schedule.kind", "schedule.chunks", "sharding", "recompute", "recompute_layers", "overlap.tensor",
-    "gradients.bucket_rule", "gradients.pad", "cuda_graphs", "experts.dispatcher", "efficiency.exchange_overhead",
-    "model.predictions", "schedule.pairs", "experts.streams", "experts.delay_weight", "measured.step_time_s",
+    "gradients.bucket_rule", "gradients.pad", "cuda_graphs", "experts.dispatcher", "efficiency.gemm",
+    "efficiency.exchange_overhead", "efficiency.layer_overhead", "model.predictions", "schedule.pairs",
+    "experts.streams", "experts.delay_weight", "measured.step_time_s",
 )  # fmt: skip
 
 
@@ -75,7 +78,9 @@ def converted(raw: Mapping[str, str]) -> dict[str, object]:
         "gradients.pad": str(not fsdp).lower(),
         "cuda_graphs": GRAPHS.get(raw["cuda_graph_impl"], "none"),
         "experts.dispatcher": _dispatcher(raw) if sparse else "",
+        "efficiency.gemm": GEMM.get((gpu, raw["precision"]), ""),
         "efficiency.exchange_overhead": 0 if raw["cuda_graph_impl"] == "full_iteration" else "",
+        "efficiency.layer_overhead": "" if raw["cuda_graph_impl"] == "full_iteration" or not sparse else LAUNCHES,
         "model.predictions": 1 if raw["model"] == "DeepSeekV3" else "",
         "schedule.pairs": _flag(raw, "overlap_moe_expert_parallel_comm"),
         "experts.streams": _flag(raw, "overlap_moe_expert_parallel_comm"),
