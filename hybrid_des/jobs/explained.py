@@ -14,7 +14,7 @@ from hybrid_des.analysis.critical_path.paths import critical_path, idle_pieces
 from hybrid_des.analysis.idle import OTHERS, REASONS
 from hybrid_des.engine.causes import Causes
 from hybrid_des.jobs.neighbours import Grouping, JobRun, Neighbours, alone_runs, together
-from hybrid_des.jobs.what_if import Build, TriedJobs, asked, proposed, steps_of
+from hybrid_des.jobs.what_if import Build, TriedJobs, asked, proposed, steps_of, why_none
 from hybrid_des.report.terminal import labelled
 from hybrid_des.scenario.jobs import Jobs, load_jobs
 from hybrid_des.scenario.loading import Source
@@ -59,6 +59,7 @@ class ExplainedJobs:
     neighbours: Neighbours
     jobs: Sequence[ExplainedJob]
     tried: Sequence[TriedJobs] = ()
+    not_tried: str = ""
 
     def to_mapping(self) -> dict[str, Any]:
         """Everything as plain values, and the summary of the jobs."""
@@ -68,14 +69,14 @@ class ExplainedJobs:
             "jobs": {one.run.job.name: {**one.to_mapping(), "waits": summary["jobs"][one.run.job.name]["waits"]}
                      for one in self.jobs},
             "what_if": [{"change": one.change, "step_time_s": dict(one.steps)} for one in self.tried],
+            **({"not_tried": self.not_tried} if self.not_tried else {}),
         }  # fmt: skip
 
     def report(self, width: int = 100) -> str:
         """A few lines per job, and one per change."""
         blocks = ["\n".join(self._of(one, width)) for one in self.jobs]
-        if self.tried:
-            base = steps_of(self.neighbours)
-            blocks.append("\n".join(labelled([("What if", [one.told(base) for one in self.tried])], width)))
+        base, why = steps_of(self.neighbours), [f"not tried: {self.not_tried}"] if self.not_tried else []
+        blocks.append("\n".join(labelled([("What if", [*(one.told(base) for one in self.tried), *why])], width)))
         return "\n\n".join(blocks)
 
     def _of(self, one: ExplainedJob, width: int) -> list[str]:
@@ -126,9 +127,10 @@ def explain_jobs(source: Source | Jobs, changes: Sequence[str] = (), build: Buil
     groups = Grouping.of(jobs)
     traces = {one.name: Causes() for one in jobs.jobs}
     found = together(jobs, alone_runs(jobs, groups), groups, traces)
-    tried = [*asked(given, changes, build), *proposed(found, groups)]
+    why = why_none(found, groups)
+    tried = [*asked(given, changes, build), *(() if why else proposed(found, groups))]
     found = replace(found, wall_s=time.perf_counter() - began)
-    return ExplainedJobs(found, [_explained(found, one) for one in found.runs], tried)
+    return ExplainedJobs(found, [_explained(found, one) for one in found.runs], tried, why)
 
 
 def _explained(found: Neighbours, one: JobRun) -> ExplainedJob:

@@ -69,13 +69,20 @@ def asked(jobs: Jobs, changes: Sequence[str], build: Build | None) -> list[Tried
     return [TriedJobs(text, steps_of(_simulated(*_changed(jobs, text, build)))) for text in changes]
 
 
+def why_none(found: Neighbours, groups: Grouping) -> str:
+    """Why no changes are proposed; empty if some are."""
+    slow = [one for one in found.runs if not groups.apart(one.job.name)]
+    if not slow or found.slowdown - 1 < WORTH:
+        return "the jobs do not slow each other down"
+    tries, events = 2 * min(len(slow), MOST) + 1, sum(one.together.events for one in slow)
+    if tries * events <= MOST_EVENTS:
+        return ""
+    return f"{tries} changes of about {events:,} events each are more than {MOST_EVENTS:,} events"
+
+
 def proposed(found: Neighbours, groups: Grouping) -> Iterator[TriedJobs]:
     """Leave out each job that shares links, put each first, and double the kinds of links that they share."""
-    slow = [one for one in found.runs if not groups.apart(one.job.name)]
-    events = sum(one.together.events for one in slow)
-    if not slow or found.slowdown - 1 < WORTH or events * (2 * len(slow) + 1) > MOST_EVENTS:
-        return
-    names = [one.job.name for one in slow][:MOST]
+    names = [one.job.name for one in found.runs if not groups.apart(one.job.name)][:MOST]
     for name in [*names, *([OTHERS] if found.jobs.background else [])]:
         if left := _without(found.jobs, name):
             yield TriedJobs(f"without {name}", steps_of(_simulated(left)))
