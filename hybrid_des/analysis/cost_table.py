@@ -33,8 +33,9 @@ def costs(scenario: Source, layers: bool = False) -> pd.DataFrame:
     """The costs of one micro-batch on a rank, in seconds and bytes.
 
     Times of stages are computation only. `{axis}_exposed_s` and `{axis}_hidden_s` are collectives along an axis, in a
-    forward and a backward together; `state_bytes` is parameters, gradients and optimizer state; `kept_bytes` the
-    activations kept from a forward to its backward; `peak_bytes` the peak memory of the whole rank.
+    forward and a backward together, and `{axis}_slowed_s` is what they take from the computation beside them;
+    `state_bytes` is parameters, gradients and optimizer state; `kept_bytes` the activations kept from a forward to its
+    backward; `peak_bytes` the peak memory of the whole rank.
 
     Args:
         scenario: any scenario, the path of its file, or a mapping; for a workload, costs are as given.
@@ -100,7 +101,7 @@ def _collectives(cost: StageCosts, axes: Sequence[str]) -> dict[str, float]:
     times = {
         f"{axis}_{kind}_s": getattr(found[axis], kind) if axis in found else 0
         for axis in axes
-        for kind in ("exposed", "hidden")
+        for kind in ("exposed", "hidden", "slowed")
     }
     return {name: time / PICOSECONDS_PER_SECOND for name, time in times.items()}
 

@@ -22,7 +22,7 @@ def test_busy_time_of_a_step_is_that_of_its_stages(parallel, recompute):
     chosen = scenario(parallel={"pipeline": 2, **parallel}, recompute=recompute)
     frame, summary = costs(chosen), simulate(chosen).summary
     exposed = frame.filter(regex="_exposed_s$").sum(axis=1)
-    whole = frame[[*TIMES, "recomputed_s"]].sum(axis=1) + exposed
+    whole = frame[[*TIMES, "recomputed_s", *frame.filter(regex="_slowed_s$")]].sum(axis=1) + exposed
     optimizer = simulate(chosen).timeline.query("kind == 'optimizer'")
     updates = (optimizer.end_s - optimizer.start_s).sum() / summary["ranks"]
     assert 4 * whole.sum() / 2 + updates == pytest.approx(summary["busy_s"], rel=1e-9)
