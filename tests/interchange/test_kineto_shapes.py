@@ -1,13 +1,11 @@
 """Profiler traces as different versions, libraries and jobs write them: each keeps its measured step."""
 
 import json
-import tarfile
 
 import pytest
 from support.profiles import Kineto
 
 from hybrid_des import load, simulate
-from hybrid_des.errors import UsageError
 from hybrid_des.hardware import part
 from hybrid_des.interchange.profiles.importing import import_profile
 from hybrid_des.interchange.profiles.kineto_reader import read_kineto
@@ -187,6 +185,19 @@ def test_another_gpu_scales_kernels_by_what_bounds_them(tmp_path):
     assert "kernels were recorded on a100-80gb: products × 0." in changed.report()
 
 
+@pytest.mark.parametrize(("apart", "step"), [(30, 130e-6), (180e6, 100e-6)])
+def test_ranks_that_share_nothing_keep_their_clocks(apart, step, tmp_path):
+    """Unless these have no time in common: then their steps begin together."""
+    for rank in (0, 1):
+        trace = Kineto(rank, 128)
+        trace.kernel("gemm", 0, 60)
+        trace.collective("allreduce", 60, 100, [8 * rank, 8 * rank + 1])
+        trace.write(tmp_path / f"rank{rank}.json", apart * rank)
+    found = import_profile(tmp_path)
+    assert exact(found) == pytest.approx(step)
+    assert any(one.startswith("a common clock of ranks 0 and 1: they share no") for one in found.unknown)
+
+
 def named(name, **args):
     """The communication in a trace with one kernel of this name."""
     return lambda trace: trace.kernel(name, 10, 5, 20, **args)
@@ -282,14 +293,6 @@ def test_gpus_of_one_process_have_streams_of_their_own(tmp_path):
     trace.kernel("gemm", 0, 50, device=0)
     trace.kernel("gemm", 10, 50, device=1)
     assert exact(import_profile(trace.write(tmp_path / "a.json"))) == pytest.approx(60e-6)
-
-
-def test_an_archive_is_called_by_its_name(tmp_path):
-    Kineto().write(tmp_path / "a.json")
-    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as packed:
-        packed.add(tmp_path / "a.json", "a.json")
-    with pytest.raises(UsageError, match="a packed archive; unpack it"):
-        import_profile(tmp_path / "a.tar.gz")
 
 
 def test_ranks_that_all_claim_one_take_those_of_their_names(tmp_path):

@@ -171,10 +171,31 @@ class KinetoRanks:
         named = {key: members for key, members in found.items() if key.group != UNNAMED}
         self.corrections.extend(clock_offsets(named or found, len(said)))
         self.offsets[:] = [one + other for one, other in zip(said, self.corrections, strict=True)]
-        self.__dict__.pop("spans", None)  # times of the ranks change
         if not self.matched:  # ranks of different groups: nothing tells their clocks
             self.corrections[:], self.offsets[:] = [0] * len(said), said
-            self.__dict__.pop("collectives", None)
+        first = self._part_bounds(0)
+        for part in sorted({*self.parts} - {0} if not ours else ()):
+            begin, end = self._part_bounds(part)
+            if end < first[0] or begin > first[1]:  # one step is at one time
+                for rank in (rank for rank, one in enumerate(self.parts) if one == part):
+                    self.corrections[rank] += first[0] - begin
+                    self.offsets[rank] += first[0] - begin
+        for name in ("spans", "collectives", "matched", "parts"):
+            self.__dict__.pop(name, None)  # times of the ranks change
+
+    @cached_property
+    def parts(self) -> list[int]:
+        """Of each rank, the first one that it shares a collective or a message with, over others between."""
+        part = list(range(len(self.traces)))
+        for members in self.matched.values():
+            first, *rest = sorted({part[member.rank] for member in members})
+            if rest:
+                part = [first if one in rest else one for one in part]
+        return part
+
+    def _part_bounds(self, part: int) -> tuple[int, int]:
+        bounds = [self.bounds(rank, self.steps[0]) for rank, one in enumerate(self.parts) if one == part]
+        return min(start for start, _ in bounds), max(end for _, end in bounds)
 
     @cached_property
     def communication(self) -> tuple[float, float]:

@@ -18,7 +18,6 @@ from hybrid_des.reading import open_file
 
 HEAD = 1 << 16  # bytes that tell formats apart; a profiler's trace begins with facts about the machine
 GZIP = b"\x1f\x8b"
-TAR, ZIP = (b"ustar", 257), b"PK\x03\x04"
 ANY_WINDOW = 47  # zlib's window size for gzip or zlib
 MOST_FILES = 1 << 14
 
@@ -142,8 +141,6 @@ def what_is(path: Path) -> str:
     if found in WHAT:
         return WHAT[found]
     text = head_of(path).lstrip()
-    if text[TAR[1] : TAR[1] + len(TAR[0])] == TAR[0] or text.startswith(ZIP):
-        return "a packed archive; unpack it and give its folder"
     if not text:
         return "it is empty"
     return "JSON of an unknown kind" if text[:1] in b"{[" else "a file of an unknown kind"

@@ -321,6 +321,12 @@ def _unknown_of(job: KinetoRanks) -> list[str]:
     if gpu_of(job.traces[0], None) is None:
         device = job.traces[0].device or "not named"
         found.append(f"the GPU ({device}): the catalogue lacks it, so kernels take as long on another cluster.gpu")
+    if len(set(job.parts)) > 1 and not any(one.facts for one in job.traces):
+        first, other = (job.traces[place].rank for place in sorted(set(job.parts))[:2])
+        found.append(
+            f"a common clock of ranks {first} and {other}: they share no collective; steps are where their clocks say"
+            + (", or begin together if those have no time in common" if any(job.corrections) else "")
+        )
     if job.clocks.get("apart"):
         found.append("a common clock: collectives end at different times on different ranks; ends were aligned")
     found.append("the host: a kernel that was launched late starts as late whatever comes before it")
