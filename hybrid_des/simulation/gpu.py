@@ -151,13 +151,6 @@ class Gpu:
         self._memory, self._arithmetic, self._pace = memory, arithmetic, pace
         self._events, self._recorder, self._env = Events(endpoint), context.recorder, context.env
         self._add_op = context.recorder.ops.add
-        self._at_once: Mapping[type, Callable[[Position, Any], None]] = {
-            Begin: self._begin, End: self._end, Send: self._send, Record: self._record, Start: self._start,
-            Mark: self._mark, Learn: self._learn,
-        }  # fmt: skip
-        self._with_time: Mapping[type, Callable[[Position, Any], Routine]] = {
-            Confirm: self._confirm, Wait: self._wait, Collective: self._collective, Join: self._join,
-        }  # fmt: skip
         self._at = {stream: Position() for stream in program.streams}
         self.processes = [context.env.process(self._run(stream)) for stream in program.streams]
 
@@ -176,7 +169,7 @@ class Gpu:
         """Read the instructions of a stream."""
         env, calls, at = self._env, self.program.streams[stream], self._at[stream]
         inboxes, pace, arithmetic = self._endpoint.inboxes, self._pace, self._arithmetic
-        at_once, with_time, computation = self._at_once, self._with_time, self.computation
+        at_once, with_time, computation = AT_ONCE, WITH_TIME, self.computation
         step, steps, again = 0, self._context.steps, self._context.again
         one: Any
         while step < steps or (again is not None and (yield again(step))):
@@ -203,9 +196,9 @@ class Gpu:
                         else:
                             yield from computation.lasting(took, pace)
                     elif (act := at_once.get(kind)) is not None:
-                        act(at, one)
+                        act(self, at, one)
                     else:
-                        yield from with_time[kind](at, one)
+                        yield from with_time[kind](self, at, one)
             step += 1
 
     def _begin(self, at: Position, one: Begin) -> None:
@@ -295,3 +288,12 @@ class Gpu:
             for one in at.call.block.every(Receive)
         )
         return place + f"at {at.call.name}, which needs {' and '.join(waits) or 'nothing'}"
+
+
+AT_ONCE: Mapping[type, Callable[[Gpu, Position, Any], None]] = {
+    Begin: Gpu._begin, End: Gpu._end, Send: Gpu._send, Record: Gpu._record, Start: Gpu._start, Mark: Gpu._mark,
+    Learn: Gpu._learn,
+}  # fmt: skip
+WITH_TIME: Mapping[type, Callable[[Gpu, Position, Any], Routine]] = {
+    Confirm: Gpu._confirm, Wait: Gpu._wait, Collective: Gpu._collective, Join: Gpu._join,
+}  # fmt: skip
