@@ -155,8 +155,9 @@ def jobs_of(document: Document) -> Jobs:
     values, entries = document.value, document.value["jobs"]
     problems = [document.problem((key,), unknown_key(str(key), OWN)) for key in values if key not in (*OWN, *OF_FILES)]
     if not isinstance(entries, dict) or not entries:
-        found = f"expected jobs by name, such as gpt: {{scenario: gpt.yaml, nodes: 0-7}}, found {describe(entries)}"
-        raise ScenarioError([*problems, document.problem(("jobs",), found)])
+        found = "none" if entries == {} else describe(entries)
+        message = f"expected jobs by name, such as gpt: {{scenario: gpt.yaml, nodes: 0-7}}, found {found}"
+        raise ScenarioError([*problems, document.problem(("jobs",), message)])
     if not isinstance(values.get("cluster"), dict):
         raise ScenarioError([*problems, document.problem(("cluster",), "is required: the machine that the jobs share")])
     shared = _section(
