@@ -128,6 +128,7 @@ class GivenTraces:
     traces: Sequence[RankTrace]
     recorded: list[list[tuple[int, int]]] = field(default_factory=list)
     _calls: dict[GroupKey, dict[GivenCollective, None]] = field(default_factory=dict)
+    _of_group: dict[str, Sequence[Sequence[int]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, scenario: Scenario) -> GivenTraces:
@@ -240,6 +241,12 @@ class GivenTraces:
         return found
 
     def _members(self, group: str) -> Sequence[Sequence[int]]:
+        """The ranks of a group, found once."""
+        if group not in self._of_group:
+            self._of_group[group] = self._ranks_of(group)
+        return self._of_group[group]
+
+    def _ranks_of(self, group: str) -> Sequence[Sequence[int]]:
         """The ranks of a group; of a single trace, it and its likes among all ranks."""
         layout = self.scenario.parallel.layout
         named = next((trace.groups[group] for trace in self.traces if group in trace.groups), ())
