@@ -250,3 +250,14 @@ def test_values_that_a_trace_replaces_are_refused(sections, said):
         scenario_from(traced(**sections))
     assert len(refused.value.problems) == 1
     assert said in refused.value.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"), [("op", 14, b"\n\x02\x01\x02"), ("stage", 29, b"first"), ("gap", 3, b"")]
+)
+def test_attributes_of_other_meaning_are_left_alone(name, field, value, tmp_path):
+    attribute = wire.write_field(10, wire.write_field(1, name.encode()) + wire.write_field(field, value))
+    facts = [(1, 1), (2, b"gemm"), (3, 4), (7, 5)]
+    node = b"".join(wire.write_field(*one) for one in facts) + attribute
+    (tmp_path / "a.et").write_bytes(wire.write_sized(wire.write_field(1, b"0.0.4")) + wire.write_sized(node))
+    assert import_profile(tmp_path / "a.et").simulated == [5e-6]

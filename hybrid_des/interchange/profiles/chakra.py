@@ -33,6 +33,7 @@ from hybrid_des.interchange.profiles.graph import (
     in_order,
 )
 from hybrid_des.interchange.profiles.recognition import GZIP, natural
+from hybrid_des.network.purpose import PURPOSES
 from hybrid_des.reading import open_file
 
 VERSION = b"0.0.4"
@@ -53,18 +54,11 @@ WORDS = {  # in names of kernels, where a trace does not give the type
     "AllReduce": "all-reduce", "AllGather": "all-gather", "ReduceScatter": "reduce-scatter", "Broadcast": "broadcast",
     "AllToAll": "all-to-all", "SendRecv": "all-to-all",
 }  # fmt: skip
-OWN = (
-    "op",
-    "op_kind",
-    "microbatch",
-    "chunk",
-    "stage",
-    "purpose",
-    "elements",
-    "given",
-    "gap",
-    "named",
-)  # facts of a node's place
+NUMBERED = ("op", "microbatch", "chunk", "stage", "elements")
+MOST = 2**62  # of a fact that is a number
+FLAGS = ("given", "gap", "named")
+WORDED = {"op_kind": ("F", "B", "I", "W"), "purpose": tuple(purpose.name for purpose in PURPOSES)}
+OWN = (*NUMBERED, *FLAGS, *WORDED)  # facts of a node's place
 MEMBERS = re.compile(r"\d+")
 UINT64, BOOL, TEXT, UINT64_LIST = 13, 27, 29, 14  # fields of an attribute's value
 INT32, INT64 = 7, 9
@@ -178,7 +172,7 @@ def _node(one: Mapping[str, Any], groups: dict[str, tuple[int, ...]]) -> Node:
     if not isinstance(one["id"], int) or not isinstance(duration, int) or not 0 <= duration <= LONGEST:
         raise ValueError(f"node {one['id']}: expected a whole number, and a time of at least 0 and at most 11 days")
     node = Node(one["id"], name, kind, duration, tuple(one["needs"]), start=int(known.get("start_picos", -1)))
-    node.place = {key: known[key] for key in OWN if key in known}
+    node.place = {key: known[key] for key in OWN if key in known and _is_own(key, known[key])}
     if kind == COMPUTATION:
         node.stream = str(known.get("stream", _stream(known, host)))
         return node
@@ -190,6 +184,13 @@ def _node(one: Mapping[str, Any], groups: dict[str, tuple[int, ...]]) -> Node:
     node.peer = int(known["comm_dst" if kind == SEND else "comm_src"])
     node.tag = int(known.get("comm_tag") or 0)
     return node
+
+
+def _is_own(key: str, value: Any) -> bool:
+    """Whether a fact is one of ours: another program may use its name for something else."""
+    if key in WORDED:
+        return value in WORDED[key]
+    return isinstance(value, int) and 0 <= value < (MOST if key in NUMBERED else 2)
 
 
 def _stream(known: Mapping[str, Any], host: bool) -> str:
