@@ -26,6 +26,7 @@ If its options are `Channels`, its group has the channels that they ask for (`Gr
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any, Literal
 
 from hybrid_des.collectives.buffer import Channels
@@ -95,7 +96,8 @@ def process_group(
     entry = find(name)
     arguments, find_servers = entry.arguments(options), entry.facts["servers"]
     servers = find_servers(site, *arguments) if find_servers else ()
-    rings = [orders(site.fabric, site.members, one.channels) for one in arguments if isinstance(one, Channels)]
+    ringing = partial(orders, site.fabric, site.members, tuned=entry.facts["tuned"] is not None)
+    rings = [ringing(one.channels) for one in arguments if isinstance(one, Channels)]
     members, held = site.members, (-1,) * len(site.members) if chunks is None else chunks
     if servers:
         members, held = [*members, *servers], [*held, *(-1 for _ in servers)]

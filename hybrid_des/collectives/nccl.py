@@ -43,7 +43,7 @@ Part = Callable[[Lanes, Buffer, Choice], Routine]
 
 def tuned(site: Site, options: Channels) -> Wiring:
     """What the tuner knows about a group."""
-    return wiring_of(site.fabric, site.members, len(orders(site.fabric, site.members, options.channels)))
+    return wiring_of(site.fabric, site.members, len(orders(site.fabric, site.members, options.channels, tuned=True)))
 
 
 def switches(site: Site, options: Channels) -> Sequence[int]:

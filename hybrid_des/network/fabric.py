@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate, permutations
-from typing import NamedTuple, TypeVar, overload
+from typing import Literal, NamedTuple, TypeVar, overload
 
 Item = TypeVar("Item")
 Bandwidth = Fraction | None  # bytes per second; None is infinite
@@ -218,7 +218,7 @@ class Fabric:
         blocks: the equal blocks that it consists of, if any.
         placement: in a job's view, the GPU of each rank; None if their numbers are equal.
         reached: the shares of nominal bandwidths that links within and beyond nodes have.
-        linked: whether GPUs of a node are linked one by one, without a switch.
+        linked: "mesh" if there is a link between each two GPUs of a node, "wires" if the user gives links one by one.
     """
 
     links: Mapping[str, LinkSpec]
@@ -229,7 +229,7 @@ class Fabric:
     blocks: Blocks | None = None
     placement: Sequence[int] | None = None
     reached: tuple[Fraction, Fraction] = (Fraction(1), Fraction(1))
-    linked: bool = False
+    linked: Literal["", "mesh", "wires"] = ""
 
     def apart(self, gpus: Iterable[int]) -> bool:
         """Whether GPUs are on several nodes."""

@@ -74,7 +74,7 @@ def distinct(fabric: Fabric, groups: Iterable[Sequence[int]]) -> list[Sequence[i
 
 def flows_of(fabric: Fabric, group: Sequence[int]) -> list[Connection]:
     """The flows around a group, and around its channels where they depend on which of its GPUs are linked."""
-    rings = channels(fabric, group) if fabric.linked else []
+    rings = channels(fabric, group, tuned=True) if fabric.linked else []
     return [flow for ring in (group, *rings) for flow in around(ring)]
 
 
@@ -120,25 +120,26 @@ Turned = Callable[[Sequence[int], int, int], Sequence[int]]  # members, number a
 LARGE = 2**20  # bytes; whose time on a link compares constant bandwidths with measured ones
 
 
-def channels(fabric: Fabric, ranks: Sequence[int], count: int | None = None) -> list[Ring]:
+def channels(fabric: Fabric, ranks: Sequence[int], count: int | None = None, *, tuned: bool = False) -> list[Ring]:
     """The rings of a group: its ranks, in the order of each channel.
 
     Args:
         fabric: the wiring.
         ranks: of the group; a ring of all of them in this order is the only channel if there is one.
         count: the number of channels; None: one per adapter that the group can use, or as its GPUs are linked.
+        tuned: whether a library chooses them, which looks at links that the user gives; else they are a ring there.
     """
-    return [[ranks[place] for place in ring] for ring in orders(fabric, ranks, count)]
+    return [[ranks[place] for place in ring] for ring in orders(fabric, ranks, count, tuned=tuned)]
 
 
-def orders(fabric: Fabric, ranks: Sequence[int], count: int | None = None) -> list[Ring]:
+def orders(fabric: Fabric, ranks: Sequence[int], count: int | None = None, *, tuned: bool = False) -> list[Ring]:
     """The channels as places in the group."""
     nodes = by_node(fabric, ranks) if count != 1 else []
-    if len(nodes) == 1 and fabric.linked:
+    if len(nodes) == 1 and (fabric.linked == "mesh" or (fabric.linked and tuned)):
         rings = rings_on(fabric, ranks)
         return [rings[number % len(rings)] for number in range(count or len(rings))]
     turned = _turned
-    if nodes and fabric.linked and complete(fabric, [ranks[place] for place in nodes[0]]):
+    if nodes and fabric.linked == "mesh" and complete(fabric, [ranks[place] for place in nodes[0]]):
         turned = _own_path
     count = count or _adapters(fabric, [[ranks[place] for place in places] for places in nodes], turned)
     if count == 1:

@@ -63,7 +63,8 @@ def flows_of(
     for group in reduced if known else ():
         what = f"gradients {group.stage} {group.part}"
         if ring:
-            gradients += chain.from_iterable(around(one, what) for one in channels(fabric, group.ranks, count))
+            rings = channels(fabric, group.ranks, count, tuned=scenario.gradients.algorithm == "nccl")
+            gradients += chain.from_iterable(around(one, what) for one in rings)
         else:
             gradients += [Connection(*pair, what) for pair in permutations(group.ranks, 2)]
     once = scenario.experts.dispatcher == "per-node" and scenario.experts.channels is None

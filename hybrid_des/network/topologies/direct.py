@@ -27,7 +27,7 @@ def direct(cluster: ClusterSpec) -> Fabric:
 
     network = partial(nics, cluster, beyond=lambda node, nic: "network")
     links, blocks = links_of(cluster, partial(_pairs, cluster), network), blocks_of(cluster)
-    return Fabric(links, route, cluster.gpus, node_of, {}, blocks, linked=True)
+    return Fabric(links, route, cluster.gpus, node_of, {}, blocks, linked="mesh")
 
 
 def _pairs(cluster: ClusterSpec, node: int) -> Iterator[LinkSpec]:

@@ -116,7 +116,7 @@ def links(cluster: ClusterSpec, options: Links) -> Fabric:
         return Route(tuple(way.name for way in path), tuple(way.latency for way in path))
 
     specs = {way.name: LinkSpec(way.name, way.bandwidth, way.source, way.target, way.latency) for way in ways}
-    return Fabric(specs, route, cluster.gpus, cluster.node_of, linked=True)
+    return Fabric(specs, route, cluster.gpus, cluster.node_of, linked="wires")
 
 
 def _ways(wires: Sequence[Wire]) -> list[Way]:
