@@ -31,6 +31,7 @@ from hybrid_des.interchange.profiles.graph import (
     SEND,
     Node,
     RankTrace,
+    repeated,
 )
 from hybrid_des.interchange.profiles.recognition import CHAKRA, WHAT, recognized
 from hybrid_des.interchange.profiles.tags import Tags, nodes_of
@@ -254,13 +255,7 @@ class GivenTraces:
             return [range(layout.ranks)]
         if len(self.traces) > 1:
             return [tuple(rank for rank in named if rank < layout.ranks)]
-        step, size = max(1, named[1] - named[0]) if len(named) > 1 else 1, len(named)
-        firsts = [rank for rank in range(layout.ranks) if rank // step % size == 0]
-        found = [range(first, min(first + step * size, layout.ranks), step) for first in firsts]
-        if layout.ranks > step * size and layout.ranks % (step * size):
-            expected = f"expected a multiple of {step * size} for groups of {size}"
-            raise UsageError(f"parallel.data: {layout.ranks} ranks; {expected}")
-        return found
+        return repeated(named, layout.ranks)
 
 
 def traces_at(target: Path) -> list[RankTrace]:

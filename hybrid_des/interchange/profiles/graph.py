@@ -71,6 +71,19 @@ class RankTrace:
     dropped: int = 0
 
 
+def repeated(ranks: Sequence[int], count: int) -> list[Sequence[int]]:
+    """A group of evenly spaced ranks and its likes, of which each of `count` ranks is in one.
+
+    Raises:
+        UsageError: some ranks would be left over.
+    """
+    size, step = len(ranks), max(1, ranks[1] - ranks[0]) if len(ranks) > 1 else 1
+    if count > step * size and count % (step * size):
+        raise UsageError(f"parallel.data: {count} ranks; expected a multiple of {step * size} for groups of {size}")
+    firsts = (rank for rank in range(count) if rank // step % size == 0)
+    return [range(first, min(first + step * size, count), step) for first in firsts]
+
+
 def in_order(nodes: Sequence[Node], source: str) -> list[Node]:
     """The nodes in an order in which each comes after those that it needs, else as given.
 
