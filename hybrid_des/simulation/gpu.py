@@ -78,16 +78,14 @@ class Position:
     Attributes:
         step, call: the training step, and the call in it.
         base: of the tags of this step's messages.
-        asked, start, released: of the call: when it was reached, when its op began, and the message that it waited for.
         marks: moments of the step.
         started: by slot, when each collective inside an op was started, and what tells its end.
     """
 
-    __slots__ = ("asked", "base", "call", "marks", "released", "start", "started", "step")
+    __slots__ = ("base", "call", "marks", "started", "step")
 
     def __init__(self) -> None:
-        self.step = self.base = self.asked = self.start = 0
-        self.released = STREAM
+        self.step = self.base = 0
         self.call = Call(Block((), ()))
         self.marks: list[int] = []
         self.started: dict[int, tuple[int, Any]] = {}
@@ -150,7 +148,6 @@ class Gpu:
         self._communicators: Mapping[Group, Any] = communicators  # that an instruction finds the one it needs
         self._memory, self._arithmetic, self._pace = memory, arithmetic, pace
         self._events, self._recorder, self._env = Events(endpoint), context.recorder, context.env
-        self._add_op = context.recorder.ops.add
         self._at = {stream: Position() for stream in program.streams}
         self.processes = [context.env.process(self._run(stream)) for stream in program.streams]
 
@@ -166,58 +163,55 @@ class Gpu:
         return self._memory
 
     def _run(self, stream: str) -> Routine:
-        """Read the instructions of a stream."""
+        """Read the instructions of a stream: here those of every op, elsewhere what is rarer."""
         env, calls, at = self._env, self.program.streams[stream], self._at[stream]
-        inboxes, pace, arithmetic = self._endpoint.inboxes, self._pace, self._arithmetic
-        at_once, with_time, computation = AT_ONCE, WITH_TIME, self.computation
-        step, steps, again = 0, self._context.steps, self._context.again
+        inboxes, flows, add_op = self._endpoint.inboxes, self._endpoint.flows, self._recorder.ops.add
+        rank, memory, arithmetic, pace, computation = (
+            self.rank, self._memory, self._arithmetic, self._pace, self.computation,
+        )  # fmt: skip
+        timeout, at_once, with_time, again = env.timeout, AT_ONCE, WITH_TIME, self._context.again
+        step, steps = 0, self._context.steps
         one: Any
         while step < steps or (again is not None and (yield again(step))):
-            at.step, at.base, at.marks = step, step << STEP_SHIFT, []
+            at.step, at.base, at.marks = step, (base := step << STEP_SHIFT), []
             for call in calls:
-                at.call = call
-                at.asked = now = env.now
-                at.released = STREAM
+                at.call, ops = call, call.ops
+                asked = now = env.now
+                released = STREAM
                 for one in call.block.instructions:
                     kind = one.__class__
                     if kind is Receive:
-                        op = call.ops[one.op]
-                        message = yield inboxes[one.purpose].receive(at.base + one.tag + op.microbatch)
+                        op = ops[one.op]
+                        message = yield inboxes[one.purpose].receive(base + one.tag + op.microbatch)
                         if arithmetic:
                             arithmetic.receive(op, message)
                         if env.now > now:
-                            now, at.released = env.now, one.place
+                            now, released = env.now, one.place
+                    elif kind is Begin:
+                        start = env.now
+                        if memory and one.holds[1]:
+                            memory.hold(start, one.holds)
+                        if arithmetic:  # takes no simulated time; a bucket may be sent before the op ends
+                            arithmetic.compute(step, ops)
                     elif kind is Compute:
                         took = one.duration if pace is None else pace.lasts(step, call, one, env.now)
-                        if not took:
-                            continue
-                        if computation is None:
-                            yield env.timeout(took)
-                        else:
+                        if took and computation:
                             yield from computation.lasting(took, pace)
+                        elif took:
+                            yield timeout(took)
+                    elif kind is End:
+                        add_op((step, rank, call.number, asked, start, env.now, released))
+                        if memory and one.frees[1]:
+                            memory.free(env.now, one.frees)
+                    elif kind is Send:
+                        op = ops[one.op]
+                        message = arithmetic.message(op, one.message) if arithmetic else one.message
+                        flows[one.peer, one.purpose].send(message, base + one.tag + op.microbatch)
                     elif (act := at_once.get(kind)) is not None:
                         act(self, at, one)
                     else:
                         yield from with_time[kind](self, at, one)
             step += 1
-
-    def _begin(self, at: Position, one: Begin) -> None:
-        at.start = self._env.now
-        if self._memory and one.holds[1]:
-            self._memory.hold(at.start, one.holds)
-        if self._arithmetic:  # takes no simulated time; a bucket may be sent before the op ends
-            self._arithmetic.compute(at.step, at.call.ops)
-
-    def _end(self, at: Position, one: End) -> None:
-        now = self._env.now
-        self._add_op((at.step, self.rank, at.call.number, at.asked, at.start, now, at.released))
-        if self._memory and one.frees[1]:
-            self._memory.free(now, one.frees)
-
-    def _send(self, at: Position, one: Send) -> None:
-        op = at.call.ops[one.op]
-        message = self._arithmetic.message(op, one.message) if self._arithmetic else one.message
-        self._endpoint.flows[one.peer, one.purpose].send(message, at.base + one.tag + op.microbatch)
 
     def _record(self, at: Position, one: Record) -> None:
         if one.after is None:
@@ -291,8 +285,7 @@ class Gpu:
 
 
 AT_ONCE: Mapping[type, Callable[[Gpu, Position, Any], None]] = {
-    Begin: Gpu._begin, End: Gpu._end, Send: Gpu._send, Record: Gpu._record, Start: Gpu._start, Mark: Gpu._mark,
-    Learn: Gpu._learn,
+    Record: Gpu._record, Start: Gpu._start, Mark: Gpu._mark, Learn: Gpu._learn,
 }  # fmt: skip
 WITH_TIME: Mapping[type, Callable[[Gpu, Position, Any], Routine]] = {
     Confirm: Gpu._confirm, Wait: Gpu._wait, Collective: Gpu._collective, Join: Gpu._join,
