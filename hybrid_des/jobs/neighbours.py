@@ -325,7 +325,10 @@ def together(
         traces: record causes of some jobs, by name, also of those that share no links.
     """
     by_name, flows = {one.name: one for one in jobs.jobs}, groups.flows
-    runs, notes, traffic = dict(alone), list[str](), list[Owned]()
+    runs, traffic = dict(alone), list[Owned]()
+    seldom = ((one.name, one.scenario.gradients.every) for one in jobs.jobs)
+    left_out = "what replicas exchange every {} steps is left out, alone and together"
+    notes = [f"{name}: {left_out.format(every)}" for name, every in seldom if every > 1]
     events = sum(one.events for one in alone.values())
     for group in groups.groups:
         members = [_as_messages(by_name[name], groups, notes) for name in group if name not in flows]

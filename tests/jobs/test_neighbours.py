@@ -38,6 +38,11 @@ def test_each_job_is_compared_with_itself_alone(found):
     assert facts["gpt"]["alone_step_time_s"] == run(whole).duration / 1e12
 
 
+def test_an_exchange_left_out_is_said():
+    notes = simulate_jobs(two(jobs={"bert": {"gradients": {"every": 10}}})).summary["notes"]
+    assert "bert: what replicas exchange every 10 steps is left out, alone and together" in notes
+
+
 def test_the_other_job_repeats_until_the_longest_is_done(found):
     gpt, bert = found.runs
     assert (gpt.together.scenario.steps, bert.together.scenario.steps) == (1, 4)
