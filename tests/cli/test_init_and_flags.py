@@ -23,6 +23,14 @@ def test_a_line_becomes_a_scenario_that_runs(run, tmp_path):
     assert run(tmp_path / "mine.yaml")[0] == 0
 
 
+def test_a_line_may_be_longer_than_names_of_files(run, tmp_path):
+    line = f"{LINE} {' '.join(f'--new-{number} 1' for number in range(30))}"
+    code, _, err = run("init", "mine", "--from-megatron", line, "--set", "model.vocab=1000", "--out", tmp_path)
+    assert len(line) > 255
+    assert (code, load(tmp_path / "mine.yaml").model.options.layers) == (0, 8)
+    assert "not understood: --new-29 1" in err
+
+
 def test_what_a_line_leaves_out_is_asked_for(run, tmp_path):
     code, out, _ = run("init", "--from-megatron", LINE, "--json", "--out", tmp_path)
     found = json.loads(out)
