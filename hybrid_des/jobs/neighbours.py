@@ -19,7 +19,7 @@ from hybrid_des.engine.causes import Causes
 from hybrid_des.jobs.fabric_rows import OTHERS, FabricRows, Owned, Wait, owned
 from hybrid_des.network.fabric import Fabric, placed
 from hybrid_des.network.symmetry import Connection, around, between_all, channels, links_of
-from hybrid_des.planning.layer_traffic import flows_of
+from hybrid_des.planning.layer_traffic import flows_of_layers
 from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import Scenario
@@ -356,14 +356,16 @@ def links_used(scenario: Scenario, parts: Parts) -> set[str]:
 
 
 def _outside_layers(scenario: Scenario, parts: Parts) -> Iterator[Connection]:
-    flows = flows_of(scenario, parts.plan, parts.fabric, scenario.parallel.layout, ())
-    yield from flows.pipeline
-    for processes, _ in parts.reductions.processes:
+    for line in scenario.parallel.layout.groups("pipeline"):
+        yield from (Connection(line[sender], line[receiver]) for sender, receiver in parts.programs.pairs)
+    reductions = ((scenario.gradients.algorithm, processes) for processes, _ in parts.reductions.processes)
+    given = ((one.processes.kind, one.processes) for one in parts.given if not one.replayed)
+    for algorithm, processes in chain(reductions, given):
         members = [rank for rank in processes.ranks if rank < parts.fabric.gpus]  # a switch is reached as its GPUs are
         if processes.rings:
             yield from chain.from_iterable(around(ring.ranks) for ring, _ in processes.rings)
         else:
-            yield from between_all(scenario.gradients.algorithm, members)
+            yield from between_all(algorithm, members)
     for ranks in (ranks for groups in parts.meeting or () for ranks in groups):
         for ring in channels(parts.fabric, ranks):
             yield from around(ring)
@@ -371,10 +373,10 @@ def _outside_layers(scenario: Scenario, parts: Parts) -> Iterator[Connection]:
 
 def _of_layers(scenario: Scenario, parts: Parts) -> dict[str, list[Connection]]:
     """The flows of collectives inside ops, by axis."""
-    flows = flows_of(scenario, parts.plan, parts.fabric, scenario.parallel.layout, ())
     if scenario.model is None:
         return {}
-    return {axis: list(chain.from_iterable(groups)) for axis, groups in flows.layers.items()}
+    flows = flows_of_layers(scenario, parts.fabric, scenario.parallel.layout)
+    return {axis: list(chain.from_iterable(groups)) for axis, groups in flows.items()}
 
 
 def _connected(uses: Mapping[str, set[str]]) -> list[list[str]]:
@@ -400,6 +402,9 @@ def _as_messages(job: PlacedJob, groups: Grouping, notes: list[str]) -> PlacedJo
     gathered = [ranks for groups in parts.meeting or () for ranks in groups]
     if any(links_of(parts.fabric, around(ranks)) & others for ranks in gathered):
         notes.append(f"{job.name}: its collectives of single layers take as long as alone, and slow nobody")
+    recorded = [one.processes.ranks for one in parts.given if one.replayed]
+    if any(links_of(parts.fabric, around(ranks)) & others for ranks in recorded):
+        notes.append(f"{job.name}: collectives with recorded times take as long as alone, and slow nobody")
     if scenario.gradients.algorithm == "auto" and uses[job.name] & others:
         notes.append(f"{job.name}: gradients.algorithm is the fastest of the job alone ({parts.reductions.algorithm})")
     if not touched:

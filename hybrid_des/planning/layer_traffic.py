@@ -56,7 +56,6 @@ def flows_of(
     """
     ring, count = _around_rings(scenario, fabric, reduced), scenario.gradients.channels
     together = scenario.barrier or scenario.steps == 1
-    pairs = {"expert"} | ({"context"} if scenario.parallel.context_method == "all-to-all" else set())
     pipeline = list(_of_pipeline(plan, layout))
     known = ring or all(len(group.ranks) <= MOST_PAIRS for group in reduced)
     gradients: list[Connection] = []
@@ -67,8 +66,21 @@ def flows_of(
             gradients += chain.from_iterable(around(one, what) for one in rings)
         else:
             gradients += [Connection(*pair, what) for pair in permutations(group.ranks, 2)]
+    return AllFlows(
+        layout,
+        flows_of_layers(scenario, fabric, layout),
+        pipeline=pipeline,
+        gradients=gradients if known else None,
+        overlapped=scenario.gradients.overlap or scenario.overlap.parameters or not together,
+        pairs=_between_all(scenario),
+    )
+
+
+def flows_of_layers(scenario: Scenario, fabric: Fabric, layout: Layout) -> dict[str, list[list[Connection]]]:
+    """Axis → the flows of each group of ranks that share layers along it."""
     once = scenario.experts.dispatcher == "per-node" and scenario.experts.channels is None
-    layers = {
+    pairs = _between_all(scenario)
+    return {
         axis: [
             list(
                 _of_exchange(fabric, axis, ranks)
@@ -79,14 +91,11 @@ def flows_of(
         ]
         for axis, each in layout.shared.items()
     }
-    return AllFlows(
-        layout,
-        layers,
-        pipeline=pipeline,
-        gradients=gradients if known else None,
-        overlapped=scenario.gradients.overlap or scenario.overlap.parameters or not together,
-        pairs=pairs,
-    )
+
+
+def _between_all(scenario: Scenario) -> set[str]:
+    """The axes along which any two members of a group send to each other."""
+    return {"expert"} | ({"context"} if scenario.parallel.context_method == "all-to-all" else set())
 
 
 def _around_rings(scenario: Scenario, fabric: Fabric, reduced: Sequence[ReplicaGroup]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import chain
+from itertools import chain, pairwise
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -212,6 +212,12 @@ class Lowering:
     def microbatches(self) -> int:
         """Number of micro-batches per replica and training step."""
         return self.plan.microbatches
+
+    @property
+    def pairs(self) -> Collection[tuple[int, int]]:
+        """The pipeline ranks that send to each other: activations one way, gradients the other."""
+        hops = [(a, b) for path in self.plan.paths for (a, _), (b, _) in pairwise(path) if a != b]
+        return {*hops, *((b, a) for a, b in hops)}
 
     def chunks(self, rank: int) -> Mapping[int, int]:
         """Stage → its chunk, for the stages that a pipeline rank holds."""

@@ -12,7 +12,7 @@ Calls that differ only in their micro-batches share a block, and equal ranks sha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
@@ -272,6 +272,11 @@ class Program:
 
     streams: Mapping[str, tuple[Call, ...]]
 
+    @property
+    def calls(self) -> Iterator[Call]:
+        """The calls of all streams."""
+        return chain.from_iterable(self.streams.values())
+
     @cached_property
     def ops(self) -> Mapping[int, Call]:
         """Number → the call with that op row: the plan's actions, in order, and `OPTIMIZER` if it takes time."""
@@ -317,13 +322,18 @@ class GivenPrograms:
     @property
     def blocking(self) -> bool:
         """Whether some wait until their messages have arrived."""
-        streams = (calls for program in self.programs for calls in program.streams.values())
-        return any(call.block.every(Confirm) for calls in streams for call in calls)
+        return any(call.block.every(Confirm) for program in self.programs for call in program.calls)
 
     @property
     def microbatches(self) -> int:
         """Number of micro-batches per replica and training step."""
         return table_of(self.programs).microbatches
+
+    @property
+    def pairs(self) -> Collection[tuple[int, int]]:
+        """The pipeline ranks that send to each other."""
+        calls = ((place, call) for place, program in enumerate(self.programs) for call in program.calls)
+        return {(place, send.peer) for place, call in calls for send in call.block.every(Send)}
 
     def chunks(self, rank: int) -> Mapping[int, int]:
         """Stage → its chunk, for the stages that a pipeline rank holds."""

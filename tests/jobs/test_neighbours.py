@@ -9,6 +9,7 @@ from support.neighbours import BERT, CLUSTER, GPT
 from support.scenarios import merged
 
 from hybrid_des.cli.main import main
+from hybrid_des.interchange.profiles.exporting import write_traces
 from hybrid_des.jobs.result import simulate_jobs
 from hybrid_des.scenario import load
 from hybrid_des.scenario.jobs import load_jobs
@@ -36,6 +37,25 @@ def test_each_job_is_compared_with_itself_alone(found):
         assert job["shares_links_with"] == [{"gpt": "bert", "bert": "gpt"}[name]]
     whole = load({**GPT, "cluster": CLUSTER}).placed([0, 4, 8, 12])
     assert facts["gpt"]["alone_step_time_s"] == run(whole).duration / 1e12
+
+
+@pytest.mark.parametrize("parallel", [{"pipeline": 4}, {"data": 4}], ids=["messages", "collectives"])
+def test_a_trace_shares_links_like_the_job_it_records(parallel, tmp_path):
+    times = {"forward": "1 ms", "backward": "2 ms", "activation": "16 MB", "parameters": 5_000_000}
+    job = {"parallel": parallel, "schedule": {"kind": "1f1b", "microbatches": 8}, "workload": times}
+    write_traces(load({**job, "cluster": {**CLUSTER, "gpus_per_node": 1}}), tmp_path)
+    traced = {"parallel": parallel, "workload": {"trace": str(tmp_path)}}
+    one, other = ({"ranks": [first, first + 4, first + 8, first + 12]} for first in (0, 1))
+
+    def jobs_with(second):
+        found = simulate_jobs({"cluster": CLUSTER, "jobs": {"a": {**job, **one}, "b": {**second, **other}}}).summary
+        return [(each["step_time_s"], each["shares_links_with"]) for each in found["jobs"].values()], found["notes"]
+
+    assert jobs_with(traced) == jobs_with(job)
+    assert jobs_with(job)[0][1][1] == ["a"]
+    write_traces(load({**job, "cluster": {**CLUSTER, "gpus_per_node": 1}, "sharding": "zero-2"}), tmp_path)
+    recorded = "b: collectives with recorded times take as long as alone, and slow nobody"
+    assert (recorded in jobs_with(traced)[1]) == ("data" in parallel)
 
 
 def test_an_exchange_left_out_is_said():
