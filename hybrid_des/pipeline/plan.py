@@ -12,7 +12,7 @@ backward, `I` its input gradient and `W` its weight gradient where the backward 
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -100,26 +100,40 @@ class Edges:
     def order(self) -> list[int]:
         """The actions in an order in which they can run; those that wait in a circle are missing."""
         pending = (self.producer >= self.consumer) | (self.rank[self.consumer] != self.rank[self.producer])
-        bounds = np.searchsorted(self.consumer[pending], np.arange(self.first[-1] + 1)).tolist()
-        producers = self.producer[pending].tolist()  # those above their consumers are done by then
+        consumer, producer = self.consumer[pending], self.producer[pending]  # a rank's own earlier ones are done
+        leading = np.diff(consumer, prepend=-1) > 0
+        needed: Numbers = np.full(self.first[-1], self.first[-1])
+        needed[consumer[leading]] = producer[leading]
+        further: dict[int, list[int]] = {}
+        for number, one in zip(consumer[~leading].tolist(), producer[~leading].tolist(), strict=True):
+            further.setdefault(number, []).append(one)
+        return self._run(needed.tolist(), further)
+
+    def _run(self, needed: list[int], further: Mapping[int, list[int]]) -> list[int]:
+        """Let every rank run as far as it can, whenever what it waits for is done.
+
+        Args:
+            needed: of each action one that it waits for; the number of all actions where there is none.
+            further: actions → the others that they wait for.
+        """
         order: list[int] = []
-        done = bytearray(self.first[-1])
+        done = bytearray(self.first[-1]) + b"\1"
         waiting: dict[int, list[int]] = {}  # action → ranks that wait for it
         at, ready = list(self.first), list(range(len(self.first) - 1))
         while ready:
             rank = ready.pop()
             for number in range(at[rank], self.first[rank + 1]):
-                for needed in producers[bounds[number] : bounds[number + 1]]:
-                    if not done[needed]:
-                        break
-                else:
-                    done[number] = True
-                    order.append(number)
-                    ready += waiting.pop(number, ())
-                    continue
-                at[rank] = number
-                waiting.setdefault(needed, []).append(rank)
-                break
+                missing = needed[number]
+                if done[missing] and number in further:
+                    missing = next((one for one in further[number] if not done[one]), missing)
+                if not done[missing]:
+                    at[rank] = number
+                    waiting.setdefault(missing, []).append(rank)
+                    break
+                done[number] = True
+                order.append(number)
+                if number in waiting:
+                    ready += waiting.pop(number)
         return order
 
 
@@ -285,22 +299,20 @@ class Plan:
 
     def _numbered_ops(self) -> tuple[Numbers, Numbers, Numbers]:
         """Of every op the number of its kind, its key (see `_key`), and the number of its action."""
-        kinds, keys, numbers = [], [], []
-        number = 0
+        kinds, keys = [], []
         for rank, program in enumerate(self.programs):
             first = [
                 {at[1]: self._key(stage, 0) for stage, at in enumerate(path) if at[0] == rank} for path in self.paths
             ]
             key_of = {microbatch: first[path] for microbatch, path in enumerate(self.path_of)}
-            for index, action in enumerate(program):
-                for kind, microbatch, chunk in action:
-                    if (key := key_of.get(microbatch, {}).get(chunk)) is None:
-                        self._fail_place(rank, index, Op(kind, microbatch, chunk))
-                    kinds.append(NUMBER[kind])
-                    keys.append(key + microbatch)
-                    numbers.append(number)
-                number += 1
-        return np.array(kinds, np.int64), np.array(keys, np.int64), np.array(numbers, np.int64)
+            ops = [op for action in program for op in action]
+            kinds += [NUMBER[kind] for kind, _, _ in ops]
+            try:
+                keys += [key_of[microbatch][chunk] + microbatch for _, microbatch, chunk in ops]
+            except KeyError:
+                self._fail_place(rank, key_of)
+        sizes = [len(action) for program in self.programs for action in program]
+        return np.array(kinds, np.int64), np.array(keys, np.int64), np.repeat(np.arange(len(sizes)), sizes)
 
     @cached_property
     def _first(self) -> list[int]:
@@ -356,8 +368,11 @@ class Plan:
         """Index of a stage's ops for a micro-batch in lists that extend one stage beyond either end."""
         return (stage + 1) * self.microbatches + microbatch
 
-    def _fail_place(self, rank: int, index: int, op: Op) -> NoReturn:
+    def _fail_place(self, rank: int, chunks: Mapping[int, Collection[int]]) -> NoReturn:
+        """Fail for the first op of a rank that is on none of the `chunks` that its micro-batch visits there."""
         self._check_form()
+        spots = ((index, op) for index, action in enumerate(self.programs[rank]) for op in action)
+        index, op = next((index, op) for index, op in spots if op.chunk not in chunks.get(op.microbatch, ()))
         where = f"rank {rank}, action {index}"
         if not 0 <= op.microbatch < self.microbatches:
             self._fail(f"{where}: micro-batch {op.microbatch} of {op.kind} is not among 0 … {self.microbatches - 1}",
