@@ -1,4 +1,4 @@
-"""Direct all-to-all: every rank has a shard for every other (MPI_Alltoall; token exchange in mixtures of experts).
+"""All-to-all, direct or once per node: every rank has a shard, or tokens for experts, for every other (MPI_Alltoall).
 
     rank 0: shard 1 to rank 1, then 2 to 2, then 3 to 3       in every round, each rank receives from one other, so that
     rank 1: shard 2 to rank 2, then 3 to 3, then 0 to 0       no two use the same port; over several nodes, those of a
@@ -8,12 +8,22 @@ On idle ports latency + (n−1)/n · S/bandwidth; every rank sends (n−1)/n · 
 src/init.cc (p2pSchedule).
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
 from functools import lru_cache
+from typing import NamedTuple
 
 from hybrid_des.collectives import collective
-from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.collectives.group import Group, Routine
+from hybrid_des.collectives.buffer import Buffer, message_of
+from hybrid_des.collectives.codecs import Codec
+from hybrid_des.collectives.group import Group, Routine, seats
+from hybrid_des.errors import Refusal
+from hybrid_des.models.routing import Routing
+from hybrid_des.network.mailbox import Message
+from hybrid_des.options import Count, Options
+from hybrid_des.units import split_evenly
 
 
 @collective("all-to-all", summary="every rank sends a different shard to every other rank", does="all-to-all")
@@ -31,17 +41,213 @@ def all_to_all(group: Group, buffer: Buffer) -> Routine:
 @lru_cache(maxsize=64)
 def _rounds(nodes: tuple[int, ...]) -> Sequence[tuple[Sequence[int], Sequence[int]]]:
     """For each place, whom it sends to and whom it receives from, round by round."""
-    on: dict[int, list[int]] = {}
-    for place, node in enumerate(nodes):
-        on.setdefault(node, []).append(place)
-    if len({len(places) for places in on.values()}) > 1:
-        on = {0: list(range(len(nodes)))}
-    grid = list(on.values())
+    grid, at = seats(nodes)
+    if len({len(places) for places in grid}) > 1:
+        grid, at = seats([0] * len(nodes))
     away = [(far, near) for far in range(len(grid)) for near in range(len(grid[0]))][1:]
-    at = {place: (node, index) for node, places in enumerate(grid) for index, place in enumerate(places)}
 
     def peers(place: int, sign: int) -> list[int]:
         node, index = at[place]
         return [grid[(node + sign * far) % len(grid)][(index + sign * near) % len(grid[0])] for far, near in away]
 
     return [(peers(place, 1), peers(place, -1)) for place in range(len(nodes))]
+
+
+# Exchange of tokens with experts, once per node, as by DeepEP and HybridEP.
+#
+# A token crosses the network once for every node that holds any of its experts, and is copied there over NVLink.
+#
+#     dispatch  gpu0 ─network─► gpu4 ─NVLink─► gpu5, gpu6, gpu7      gpu4 has gpu0's place, on another node
+#     combine   gpu5, gpu6, gpu7 ─NVLink─► gpu4 ─network─► gpu0      gpu4 sums what its node returns for a token
+#
+# Segments pipeline through both phases, so that an exchange takes as long as the longer phase, and not the sum. Every
+# rank sends Σ P(node) · S bytes to other nodes, S: all of its tokens once, P: the probability that a token has an
+# expert there (`models.routing`); and over NVLink, for the tokens of each node, Σ P(rank) · S to the other ranks of its
+# own. Source: deepseek-ai/DeepEP, README; DeepSeek-AI, arXiv 2412.19437, section 3.2.2.
+
+
+MOST_SEGMENTS = 8  # DeepEP's chunks are smaller; more cost only simulated events
+SMALLEST_SEGMENT = 2**20  # bytes of a rank's tokens
+
+
+class TokenExchange(Options):
+    """How tokens are routed to the experts that the members hold, in equal numbers and in order."""
+
+    experts: Count = 256
+    """Number of experts."""
+    active: Count = 8
+    """Experts per token."""
+    groups: Count = 1
+    """Groups of neighbouring experts, of which a token uses `top_groups`."""
+    top_groups: Count = 1
+    """Groups whose experts a token may use."""
+    loads: tuple[float, ...] = ()
+    """Tokens of each expert relative to the mean; none: all equal."""
+    channels: Count | None = None
+    """Members of each node that take in tokens from other nodes. Default: all."""
+
+    @property
+    def routing(self) -> Routing:
+        """How a token's experts are chosen."""
+        return Routing(self.experts, self.active, self.groups, self.top_groups, self.loads)
+
+
+class _Sites(NamedTuple):
+    """Where members are, and what they receive.
+
+    Attributes:
+        on: the places on each node; nodes in the order in which they appear.
+        at: place → its node among these, and its index there.
+        of_node: node → the share of a rank's tokens that have an expert there.
+        of_rank: place → the same of a rank.
+        channels: members of each node that take in tokens from other nodes; None: all.
+    """
+
+    on: Sequence[Sequence[int]]
+    at: Sequence[tuple[int, int]]
+    of_node: Sequence[Fraction]
+    of_rank: Sequence[Fraction]
+    channels: int | None = None
+
+    def stand_in(self, node: int, source: int) -> int:
+        """The place on a node that takes in, and sends back, the tokens of a source."""
+        places = self.on[node]
+        count = min(self.channels or len(places), len(places))
+        return places[self.at[source][1] % count * len(places) // count]
+
+    def sources(self, node: int, me: int) -> list[int]:
+        """The places on a node for which this place is the stand-in on its own."""
+        return [source for source in self.on[node] if self.stand_in(self.at[me][0], source) == me]
+
+    def beyond(self, me: int, sign: int = 1) -> list[int]:
+        """The other nodes, the next one first; with −1, the previous one."""
+        return [(self.at[me][0] + sign * k) % len(self.on) for k in range(1, len(self.on))]
+
+
+@lru_cache(maxsize=256)
+def _sites(nodes: tuple[int, ...], routing: Routing, channels: int | None) -> _Sites:
+    size = len(nodes)
+    if routing.count % size:
+        raise Refusal(f"per-node: {routing.count} experts cannot be divided over {size} ranks")
+    on, at = seats(nodes)
+    held = [routing.held(place, size) for place in range(size)]
+    of_node = [routing.hit(tuple(one for place in places for one in held[place])) for places in on]
+    return _Sites(on, at, of_node, [routing.hit(experts) for experts in held], channels)
+
+
+class _Exchange:
+    """A member's part in an exchange: the messages that it sends and receives."""
+
+    def __init__(self, group: Group, buffer: Buffer, options: TokenExchange) -> None:
+        self.group, self.sites = group, _sites(tuple(group.nodes), options.routing, options.channels)
+        self.me, self.node = group.me, self.sites.at[group.me][0]
+        _, *self.locals = self.turned(self.sites.on[self.node])  # so that no two ranks send to the same one at a time
+        self._tokens, self._codec = buffer.elements, buffer.codec
+        self.segments = max(1, min(MOST_SEGMENTS, buffer.bytes // SMALLEST_SEGMENT)) if len(self.sites.on) > 1 else 1
+
+    def taken_in(self, nodes: Iterable[int]) -> Iterator[tuple[int, int]]:
+        """Each segment's number and source, of tokens for which this place is the stand-in on its node."""
+        for number in range(self.segments):
+            for node in nodes:
+                for source in self.sites.sources(node, self.me):
+                    yield number, source
+
+    def turned(self, places: Sequence[int]) -> Sequence[int]:
+        """The places of a node, from the one at this member's index on."""
+        first = self.sites.at[self.me][1] % len(places)
+        return [*places[first:], *places[:first]]
+
+    def whole(self, place: int) -> Message:
+        """A rank's tokens that have an expert at a place."""
+        return _segments(self._tokens, self.sites.of_rank[place], 1, self._codec)[0]
+
+    def copies(self, place: int) -> Sequence[Message]:
+        """The same in segments."""
+        return _segments(self._tokens, self.sites.of_rank[place], self.segments, self._codec)
+
+    def across(self, node: int) -> Sequence[Message]:
+        """A rank's tokens that have an expert on a node, in segments."""
+        return _segments(self._tokens, self.sites.of_node[node], self.segments, self._codec)
+
+
+@lru_cache(maxsize=4096)
+def _segments(elements: int, share: Fraction, count: int, codec: Codec) -> Sequence[Message]:
+    return [message_of(size, codec) for size in split_evenly(round(elements * share), count)]
+
+
+@collective(
+    "per-node-dispatch", summary="tokens to their experts, once per node and then to each rank there",
+    does="all-to-all", options=TokenExchange,
+)  # fmt: skip
+def dispatch(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
+    """Send the tokens of `buffer` to the members that hold their experts.
+
+    Raises:
+        Refusal: experts cannot be divided over the members.
+    """
+    one = _Exchange(group, buffer, options)
+    sites, me = one.sites, one.me
+    for number in range(one.segments):
+        for node in sites.beyond(me):
+            group.to(sites.stand_in(node, me)).send(one.across(node)[number])
+    for place in one.locals:
+        group.to(place).send(one.whole(place))
+    yield group.together(_spread(one), _receive(one, _inside(one)))
+
+
+def _spread(one: _Exchange) -> Routine:
+    """Take in tokens of other nodes, and copy them to the ranks of this one."""
+    group = one.group
+    for number, source in one.taken_in(one.sites.beyond(one.me, -1)):
+        yield group.from_(source).receive()
+        for place in one.locals:
+            group.to(place).send(one.copies(place)[number])
+
+
+def _inside(one: _Exchange) -> Iterator[tuple[int, int]]:
+    """The ranks of this node, and how many messages each sends here: its own tokens, and those it took in."""
+    for place in one.locals:
+        taken = sum(len(one.sites.sources(node, place)) for node in one.sites.beyond(place))
+        yield place, 1 + taken * one.segments
+
+
+def _receive(one: _Exchange, expected: Iterator[tuple[int, int]]) -> Routine:
+    for place, count in expected:
+        mailbox = one.group.from_(place)
+        for _ in range(count):
+            yield mailbox.receive()
+
+
+@collective(
+    "per-node-combine", summary="results of experts back to the tokens' ranks, added up on each node first",
+    does="all-to-all", options=TokenExchange,
+)  # fmt: skip
+def combine(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
+    """Return the results of a rank's experts to the members that sent the tokens; `buffer` is as in `dispatch`.
+
+    Raises:
+        Refusal: experts cannot be divided over the members.
+    """
+    one = _Exchange(group, buffer, options)
+    sites, me = one.sites, one.me
+    mine, whole = one.copies(me), one.whole(me)
+    for number in range(one.segments):
+        for node in sites.beyond(me):
+            for source in one.turned(sites.on[node]):
+                stand_in = sites.stand_in(one.node, source)
+                if stand_in != me:
+                    group.to(stand_in).send(mine[number])
+    for place in one.locals:
+        group.to(place).send(whole)
+    back = ((sites.stand_in(node, me), one.segments) for node in sites.beyond(me, -1))
+    yield group.together(_add_up(one), _receive(one, back))
+
+
+def _add_up(one: _Exchange) -> Routine:
+    """Add up what the ranks of this node return for a token, and send the sum back over the network."""
+    group, sums = one.group, one.across(one.node)
+    for number, source in one.taken_in(one.sites.beyond(one.me)):
+        for place in one.locals:
+            yield group.from_(place).receive()
+        group.to(source).send(sums[number])
+    yield from _receive(one, ((place, 1) for place in one.locals))

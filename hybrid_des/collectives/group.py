@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import simpy
 
 from hybrid_des.engine.clock import Arrival
+from hybrid_des.network.fabric import by_node
 from hybrid_des.network.mailbox import Channel, Handoff, Mailbox, Message, Pace
 from hybrid_des.network.purpose import REDUCTION, Purpose
 from hybrid_des.network.sharing import Flow
@@ -60,6 +61,13 @@ class ProcessGroup:
             places = sorted(range(len(order)), key=order.__getitem__)
             found.append((replace(self, ranks=ranks, chunks=chunks, servers=0, channels=()), places))
         return found
+
+
+def seats(nodes: Iterable[int]) -> tuple[list[list[int]], list[tuple[int, int]]]:
+    """The places of a group on each of its nodes; and of each place, the number of its node and its index there."""
+    on = list(by_node(nodes).values())
+    seat = {place: (node, index) for node, places in enumerate(on) for index, place in enumerate(places)}
+    return on, [seat[place] for place in range(len(seat))]
 
 
 class Group:

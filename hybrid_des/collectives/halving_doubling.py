@@ -1,4 +1,6 @@
-"""Recursive halving-doubling all-reduce (Rabenseifner; Thakur et al., IJHPCA 2005).
+"""All-reduces between partners at distances that are powers of two: recursive halving-doubling, recursive doubling.
+
+    Halving-doubling (Rabenseifner; Thakur et al., IJHPCA 2005)
 
     halving:   partners at distance 1 exchange halves of the buffer, then quarters at distance 2, eighths at 4, …; each
                ends with one shard
@@ -17,7 +19,7 @@ Each half is a collective of its own, with n shards for n ranks, also where n is
 (n−1)/n · S/bandwidth on idle equal links if it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Annotated, Literal
 
@@ -25,7 +27,6 @@ from hybrid_des.collectives import TWO_PHASES, collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.permutation import Permutation, differing_buckets, exchange, in_pairs
-from hybrid_des.collectives.recursive_doubling import core_of
 from hybrid_des.options import Options, choice
 
 
@@ -80,30 +81,59 @@ def _exchanges(group: Group, buffer: Buffer, options: Partners, *, halve: bool =
     held = [(rank ^ 1, rank) if own_shards and rank < paired else (rank,) for rank in core]
     own = {rank: shard for shard, rank in enumerate(rank for ranks in held for rank in ranks)}
     first = [0, *accumulate(map(len, held))]
-    count, partner = first[-1], group.me ^ 1
-    shards = buffer.split(count)
+    shards = buffer.split(first[-1])
+
+    def exchange() -> Routine:
+        place = core.index(group.me)
+        if halve:
+            yield from _halve(group, shards, core, place, first)
+        if double:
+            shards.finish(own[group.me])
+            yield from _double(group, shards, core, place, first)
+
+    return _with_guests(group, shards, exchange(), own, halve=halve, double=double)
+
+
+def _with_guests(
+    group: Group,
+    pieces: Pieces,
+    exchange: Routine,
+    own: Mapping[int, int] = {},
+    *,
+    halve: bool = True,
+    double: bool = True,
+) -> Routine:
+    """Run an exchange that needs a power-of-two number of members.
+
+    Of the first 2(n − 2^k) members, every odd one also represents the even one before it, its guest. The others run the
+    exchange. Guests bring their whole buffer, or with `halve` false their `own` finished piece, and receive all
+    finished pieces, or with `double` false the sum of their own.
+    """
+    core, paired = core_of(group.size)
+    partner, count = group.me ^ 1, len(pieces.elements)
     if group.me not in core:
-        group.to(partner).send(shards.encode_span(0, count) if halve else shards.finish(own[group.me]))
+        group.to(partner).send(pieces.encode_span(0, count) if halve else pieces.finish(own[group.me]))
         message = yield group.from_(partner).receive()
         if double:
-            shards.unpack(0, count, message)
+            pieces.unpack(0, count, message)
         else:
-            shards.put(own[group.me], message)
+            pieces.put(own[group.me], message)
         return
     if group.me < paired:
         message = yield group.from_(partner).receive()
         if halve:
-            shards.add_span(0, count, message)
+            pieces.add_span(0, count, message)
         else:
-            shards.put(own[partner], message)
-    place = core.index(group.me)
-    if halve:
-        yield from _halve(group, shards, core, place, first)
-    if double:
-        shards.finish(own[group.me])
-        yield from _double(group, shards, core, place, first)
+            pieces.put(own[partner], message)
+    yield from exchange
     if group.me < paired:
-        group.to(partner).send(shards.pack(0, count) if double else shards.encode(own[partner]))
+        group.to(partner).send(pieces.pack(0, count) if double else pieces.encode(own[partner]))
+
+
+def core_of(members: int) -> tuple[list[int], int]:
+    """The 2^k members of a group that are no guests, and the number of first members that form pairs with one."""
+    extra = members - (1 << members.bit_length() - 1)
+    return [*range(1, 2 * extra, 2), *range(2 * extra, members)], 2 * extra
 
 
 def _halve(group: Group, shards: Pieces, core: list[int], place: int, first: Sequence[int]) -> Routine:
@@ -131,3 +161,36 @@ def _double(group: Group, shards: Pieces, core: list[int], place: int, first: Se
 def _reversed(number: int, bits: int) -> int:
     """A number with its bits in reverse order."""
     return int(f"{number:0{bits}b}"[::-1], 2) if bits else 0
+
+
+# Recursive doubling (Thakur et al., IJHPCA 2005): whole buffers between partners at distance 1, 2, 4, …
+#
+#     0 ⇄ 1   2 ⇄ 3   4 ⇄ 5   6 ⇄ 7      all hold the sum of two
+#     0 ⇄ 2   1 ⇄ 3   4 ⇄ 6   5 ⇄ 7      of four
+#     0 ⇄ 4   1 ⇄ 5   2 ⇄ 6   3 ⇄ 7      of eight
+#
+# On idle equal links log2(n) · (latency + S/bandwidth); every rank sends log2(n) · S bytes. If n is not a power of two,
+# the excess ranks first send their buffers to a neighbour and finally receive the sum from it: at most
+# 2(latency + S/bandwidth) more, and longer under `fair`, where other ranks share the neighbour's port meanwhile. A rank
+# also rounds its own sum through the codec, so that both partners reduce the same two values.
+
+
+@collective(
+    "recursive-doubling", summary="whole buffers between partners at distance 1, 2, 4, …", images=in_pairs,
+    phases=("exchange",),
+)  # fmt: skip
+def recursive_doubling(group: Group, buffer: Buffer) -> Routine:
+    """All-reduce `buffer` over the group."""
+    whole, (core, _) = buffer.split(1), core_of(group.size)
+
+    def exchange() -> Routine:
+        distance, place = 1, core.index(group.me)
+        while distance < len(core):
+            peer = core[place ^ distance]
+            group.to(peer).send(whole.finish(0) if distance == 1 else whole.agree(0))
+            whole.add(0, (yield group.from_(peer).receive()))
+            distance *= 2
+        if len(core) < group.size:
+            whole.agree(0)
+
+    return _with_guests(group, whole, exchange())

@@ -17,10 +17,11 @@ import numpy as np
 
 from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer, Pieces, Pipelining
-from hybrid_des.collectives.group import Group, Routine
+from hybrid_des.collectives.group import Group, Routine, seats
 from hybrid_des.collectives.permutation import Permutation, differing, rotation
 from hybrid_des.collectives.ring import gather, scatter
 from hybrid_des.errors import Refusal
+from hybrid_des.network.fabric import by_node
 from hybrid_des.network.mailbox import Handoff, Message
 from hybrid_des.units import split_evenly
 
@@ -29,8 +30,7 @@ MOST_SEGMENTS = 16
 
 def between_nodes(permutation: Permutation, options: Pipelining, *, halved: bool = False) -> str:
     """Images rotate nodes around their ring, and members around that of their node."""
-    here, there = (list(_by_node(nodes).values()) for nodes in (permutation.nodes, permutation.image_nodes))
-    seat = {place: (node, index) for node, places in enumerate(there) for index, place in enumerate(places)}
+    (here, _), (_, seat) = seats(permutation.nodes), seats(permutation.image_nodes)
     moved = [[seat[int(permutation.places[place])] for place in places] for places in here]
     across = rotation(np.array([members[0][0] for members in moved]))
     inside = {rotation(np.array([index for _, index in members])) for members in moved}
@@ -136,20 +136,12 @@ def _gather(down: Group, segments: list[Buffer], nodes: int, to_down: Handoff) -
 
 def _neighbours(group: Group) -> tuple[list[int], list[int]]:
     """The members on this member's node, and those of equal index on every node."""
-    on = _by_node(group.nodes)
+    on = by_node(group.nodes)
     if len({len(places) for places in on.values()}) > 1:
         counts = ", ".join(f"{len(places)} on node {node}" for node, places in on.items())
         raise Refusal(f"hierarchical: every node must have the same number of members of a group, not {counts}")
     mine = on[group.nodes[group.me]]
     return mine, [places[mine.index(group.me)] for places in on.values()]
-
-
-def _by_node(nodes: Sequence[int]) -> dict[int, list[int]]:
-    """The places on each node, in the order in which nodes appear."""
-    on: dict[int, list[int]] = {}
-    for place, node in enumerate(nodes):
-        on.setdefault(node, []).append(place)
-    return on
 
 
 def _segments(buffer: Buffer, width: int, options: Pipelining, halved: bool) -> int:

@@ -18,15 +18,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from hybrid_des.collectives import Site, collective
+from hybrid_des.collectives import Collective, Site, collective
 from hybrid_des.collectives.buffer import Buffer, Channels, Pieces, shares_of
 from hybrid_des.collectives.double_binary_tree import Family, family, from_root, to_root
-from hybrid_des.collectives.group import Group, Routine
+from hybrid_des.collectives.group import Group, Routine, seats
 from hybrid_des.collectives.permutation import Permutation, around, in_place
-from hybrid_des.collectives.ring import gather, scatter
+from hybrid_des.collectives.ring import ring, ring_all_gather, ring_reduce_scatter
 from hybrid_des.collectives.tuning import PROTOCOLS, Choice, Wiring, wiring_of
+from hybrid_des.network.fabric import by_node
 from hybrid_des.network.mailbox import Message
-from hybrid_des.network.symmetry import by_node, orders
+from hybrid_des.network.symmetry import orders
 
 CHUNKS = {"LL": 2**11, "LL128": 2**12, "Simple": 2**17}  # bytes: LL and LL128 pass on single lines, Simple steps
 MOST_CHUNKS = 32  # of a tree; more cost only simulated events
@@ -50,11 +51,7 @@ def switches(site: Site, options: Channels) -> Sequence[int]:
     """The switches with in-network reduction, if the group may use them."""
     if tuned(site, options).in_switch is None:
         return ()
-    return [site.fabric.reducers[site.fabric.node_of[members[0]]] for members in _on_nodes(site)]
-
-
-def _on_nodes(site: Site) -> list[list[int]]:
-    return [[site.members[place] for place in places] for places in by_node(site.fabric, site.members)]
+    return [site.fabric.reducers[node] for node in by_node(site.fabric.node_of[member] for member in site.members)]
 
 
 def images(permutation: Permutation, options: Channels) -> str:
@@ -78,7 +75,7 @@ def nccl(group: Group, buffer: Buffer, options: Channels) -> Routine:
     if choice.algorithm.startswith("nvls"):
         yield from _through_switches(group, buffer, choice)
     elif group.me < group.size:
-        yield from _on_channels(group, buffer, choice, _around if choice.algorithm == "ring" else _tree)
+        yield from _on_channels(group, buffer, choice, _tree if choice.algorithm == "tree" else _around(ring, options))
 
 
 @collective(
@@ -87,7 +84,8 @@ def nccl(group: Group, buffer: Buffer, options: Channels) -> Routine:
 )  # fmt: skip
 def nccl_reduce_scatter(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """Leave rank i with the sum of shard i+1 of each channel's part of `buffer`; other shards are undefined."""
-    return _on_channels(group, buffer, group.tuned.choice("reduce-scatter", buffer.bytes), _scattered)
+    choice = group.tuned.choice("reduce-scatter", buffer.bytes)
+    return _on_channels(group, buffer, choice, _around(ring_reduce_scatter, options))
 
 
 @collective(
@@ -96,7 +94,8 @@ def nccl_reduce_scatter(group: Group, buffer: Buffer, options: Channels) -> Rout
 )  # fmt: skip
 def nccl_all_gather(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """Distribute shard i+1 of rank i to all ranks, on each channel."""
-    return _on_channels(group, buffer, group.tuned.choice("all-gather", buffer.bytes), _gathered)
+    choice = group.tuned.choice("all-gather", buffer.bytes)
+    return _on_channels(group, buffer, choice, _around(ring_all_gather, options))
 
 
 def _on_channels(group: Group, buffer: Buffer, choice: Choice, part: Part) -> Routine:
@@ -113,21 +112,9 @@ def _lanes(group: Group, wiring: Wiring, choice: Choice) -> Lanes:
     return lambda number: group.paced(*paces, first + number)
 
 
-def _around(lane: Lanes, buffer: Buffer, choice: Choice) -> Routine:
-    ring = lane(0)
-    shards = buffer.split(ring.size)
-    yield from scatter(ring, shards)
-    yield from gather(ring, shards.finish((ring.me + 1) % ring.size), shards.put)
-
-
-def _scattered(lane: Lanes, buffer: Buffer, choice: Choice) -> Routine:
-    return scatter(lane(0), buffer.split(lane(0).size))
-
-
-def _gathered(lane: Lanes, buffer: Buffer, choice: Choice) -> Routine:
-    ring = lane(0)
-    shards = buffer.split(ring.size)
-    return gather(ring, shards.finish((ring.me + 1) % ring.size), shards.put)
+def _around(algorithm: Collective, options: Channels) -> Part:
+    """A collective around the ring of each channel."""
+    return lambda lane, buffer, choice: algorithm(lane(0), buffer, options)
 
 
 # Trees: on a node, a chain that begins at the member with the adapter; between nodes, two binary trees.
@@ -163,9 +150,8 @@ class Seat(NamedTuple):
 
 
 def _seat(group: Group) -> Seat:
-    nodes = group.nodes
-    on = {node: [place for place, other in enumerate(nodes) if other == node] for node in dict.fromkeys(nodes)}
-    return Seat([*on.values()], [*on].index(nodes[group.me]), on[nodes[group.me]].index(group.me))
+    on, seat = seats(group.nodes)
+    return Seat(on, *seat[group.me])
 
 
 def _tree(lane: Lanes, buffer: Buffer, choice: Choice) -> Routine:
@@ -215,8 +201,7 @@ def _through_switches(group: Group, buffer: Buffer, choice: Choice) -> Routine:
     count = max(1, min(MOST_SEGMENTS, buffer.bytes // SEGMENT))
     segments = Segments(buffer.split(count * width), width)
     if group.me >= group.size:
-        on = {node: [p for p, other in enumerate(group.nodes) if other == node] for node in dict.fromkeys(group.nodes)}
-        members = [*on.values()][group.me - group.size]
+        members = seats(group.nodes)[0][group.me - group.size]
         yield group.together(
             _reduced_by_switch(lane, segments, members, partial=several), _written_by_switch(lane, segments, members)
         )

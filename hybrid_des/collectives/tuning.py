@@ -15,10 +15,9 @@ from functools import lru_cache
 from math import log2
 from typing import Literal, NamedTuple
 
-from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.fabric import Fabric, by_node
 from hybrid_des.network.linked import links_between
 from hybrid_des.network.mailbox import Pace
-from hybrid_des.network.symmetry import by_node
 
 Algorithm = Literal["ring", "tree", "nvls", "nvls-tree"]
 Protocol = Literal["LL", "LL128", "Simple"]
@@ -160,7 +159,7 @@ class Wiring(NamedTuple):
 
 def wiring_of(fabric: Fabric, ranks: Sequence[int], channels: int) -> Wiring:
     """What the tuner knows about a group whose rings use so many adapters of each node."""
-    nodes = [[ranks[place] for place in places] for places in by_node(fabric, ranks)]
+    nodes = [[ranks[place] for place in places] for places in by_node(fabric.node_of[rank] for rank in ranks).values()]
     per_node = min(map(len, nodes))
     together = next((members for members in nodes if len(members) > 1), None)
     port = None if together is None else _port(fabric, together)

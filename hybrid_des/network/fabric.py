@@ -240,6 +240,14 @@ class Fabric:
         return f"gpu{gpu if self.placement is None else self.placement[gpu]}"
 
 
+def by_node(nodes: Iterable[int]) -> dict[int, list[int]]:
+    """The places at which each node stands in a list, in the order in which nodes appear."""
+    on: dict[int, list[int]] = {}
+    for place, node in enumerate(nodes):
+        on.setdefault(node, []).append(place)
+    return on
+
+
 def placed(fabric: Fabric, gpus: Sequence[int]) -> Fabric:
     """A job's view of a fabric: its ranks 0 … n−1 are these GPUs, in this order; links and nodes keep their names."""
     points = [*gpus, *fabric.reducers.values()]

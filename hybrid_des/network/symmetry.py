@@ -13,7 +13,7 @@ from itertools import pairwise, permutations
 from typing import Any, NamedTuple
 
 from hybrid_des.layout import Layout
-from hybrid_des.network.fabric import Bandwidth, Fabric
+from hybrid_des.network.fabric import Bandwidth, Fabric, by_node
 from hybrid_des.network.linked import complete, path_of, rings_on
 from hybrid_des.network.rate import rate_of
 
@@ -134,7 +134,7 @@ def channels(fabric: Fabric, ranks: Sequence[int], count: int | None = None, *, 
 
 def orders(fabric: Fabric, ranks: Sequence[int], count: int | None = None, *, tuned: bool = False) -> list[Ring]:
     """The channels as places in the group."""
-    nodes = by_node(fabric, ranks) if count != 1 else []
+    nodes = list(by_node(fabric.node_of[rank] for rank in ranks).values()) if count != 1 else []
     if len(nodes) == 1 and (fabric.linked == "mesh" or (fabric.linked and tuned)):
         rings = rings_on(fabric, ranks)
         return [rings[number % len(rings)] for number in range(count or len(rings))]
@@ -145,14 +145,6 @@ def orders(fabric: Fabric, ranks: Sequence[int], count: int | None = None, *, tu
     if count == 1:
         return [range(len(ranks))]
     return [[place for places in nodes for place in turned(places, number, count)] for number in range(count)]
-
-
-def by_node(fabric: Fabric, ranks: Sequence[int]) -> list[list[int]]:
-    """The places of ranks on each node, in the order in which nodes appear."""
-    on: dict[int, list[int]] = {}
-    for place, rank in enumerate(ranks):
-        on.setdefault(fabric.node_of[rank], []).append(place)
-    return list(on.values())
 
 
 def _turned(members: Sequence[int], number: int, count: int) -> Sequence[int]:

@@ -26,7 +26,7 @@ from math import ceil
 from typing import Any
 
 from hybrid_des import hardware as catalogue
-from hybrid_des.collectives import codecs, hierarchical, nccl, per_node
+from hybrid_des.collectives import all_to_all, codecs, hierarchical, nccl
 from hybrid_des.collectives.buffer import MOST_SEGMENTS
 from hybrid_des.errors import Refusal
 from hybrid_des.options import OfRanks, mark_of, of_ranks
@@ -147,7 +147,7 @@ def reduction_messages(algorithm: str, ranks: int, options: Mapping[str, Any], c
             ranks.bit_length(),
         ),
         "double-binary-tree": 2 * segments,
-        **dict.fromkeys(("per-node-dispatch", "per-node-combine"), ranks * per_node.MOST_SEGMENTS),
+        **dict.fromkeys(("per-node-dispatch", "per-node-combine"), ranks * all_to_all.MOST_SEGMENTS),
         "in-switch": segments,
         "parameter-server": servers,
     }
@@ -208,7 +208,7 @@ def _inside_ops(scenario: Any) -> int:
         layers = len(scenario.model.network.layers)
     except Refusal:  # inconsistent sizes are reported separately
         return 0
-    segments = per_node.MOST_SEGMENTS if scenario.experts.dispatcher == "per-node" else 1
+    segments = all_to_all.MOST_SEGMENTS if scenario.experts.dispatcher == "per-node" else 1
     peers = parallel.tensor - 1 + parallel.context - 1 + segments * (parallel.expert - 1)
     ranks = parallel.ranks // parallel.pipeline  # and all pipeline ranks together hold all layers
     return int(4 * peers * passes * layers * ranks * scenario.schedule.microbatches * scenario.steps)

@@ -9,7 +9,7 @@ from functools import cache
 from math import ceil
 from typing import Literal, NamedTuple
 
-from hybrid_des.collectives.per_node import TokenExchange
+from hybrid_des.collectives.all_to_all import TokenExchange
 from hybrid_des.models import Attention, Elementwise, Gemm, Layer
 from hybrid_des.models.layer import Module, Operation
 from hybrid_des.workload.costs import CostBasis

@@ -1,4 +1,6 @@
-"""Parameter servers: ranks push gradients shard by shard, and pull the sums (Li et al., OSDI 2014).
+"""All-reduces through servers: parameter servers, and switches with in-network reduction.
+
+Parameter servers: ranks push gradients shard by shard, and pull the sums (Li et al., OSDI 2014).
 
     push   rank 0 ─┬─► server 0 (shard 0)      pull   server 0 ─┬─► rank 0
            rank 1 ─┼─► server 1 (shard 1)             server 1 ─┼─► rank 1
@@ -13,7 +15,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from hybrid_des.collectives import Site, collective
-from hybrid_des.collectives.buffer import Buffer, Pieces
+from hybrid_des.collectives.buffer import Buffer, Pieces, Pipelining
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.permutation import Permutation, around
 from hybrid_des.errors import Refusal
@@ -72,19 +74,19 @@ def parameter_server(group: Group, buffer: Buffer, options: Servers) -> Routine:
             if shard != own:
                 group.to(first + shard).send(shards.encode(shard))
     if own is not None:
-        yield from _serve(group, shards, own)
+        yield from _serve(group, shards, own, first=own)
     if group.me < group.size:
         for shard in range(count):
             if shard != own:
                 shards.put(shard, (yield group.from_(first + shard).receive()))
 
 
-def _serve(group: Group, shards: Pieces, shard: int) -> Routine:
-    """Reduce the shards pushed by all ranks, then send the sum to each."""
-    ranks = [rank for rank in _from(shard, group.size) if rank != group.me]
+def _serve(group: Group, pieces: Pieces, piece: int, first: int) -> Routine:
+    """Reduce the pieces pushed by all ranks, then send the sum to each, to one of them first."""
+    ranks = [rank for rank in _from(first, group.size) if rank != group.me]
     for rank in sorted(ranks):
-        shards.add(shard, (yield group.from_(rank).receive()))
-    message = shards.finish(shard)
+        pieces.add(piece, (yield group.from_(rank).receive()))
+    message = pieces.finish(piece)
     for rank in ranks:
         group.to(rank).send(message)
 
@@ -92,3 +94,40 @@ def _serve(group: Group, shards: Pieces, shard: int) -> Routine:
 def _from(start: int, count: int) -> list[int]:
     """All of 0 … count−1, cyclically from `start`."""
     return [(start + k) % count for k in range(count)]
+
+
+# All-reduce by in-network reduction (NVIDIA SHARP, Graham et al., COM-HPC 2016; NVLS on NVSwitch).
+#
+#     gpu0 ─ segment ─►            ─► sum ─ gpu0    every GPU sends each segment once and receives its sum once;
+#     gpu1 ─ segment ─► [ switch ] ─► sum ─ gpu1    one segment is received while the next is sent
+#     gpu2 ─ segment ─►            ─► sum ─ gpu2
+#
+# On idle ports latency + S/bandwidth · (1 + 1/segments); S bytes up and S down per rank, independent of n.
+
+
+def switch(site: Site, options: Pipelining) -> Sequence[int]:
+    """The switch that all members are connected to."""
+    nodes = sorted({site.fabric.node_of[member] for member in site.members})
+    if len(nodes) > 1:
+        raise Refusal(f"in-switch: needs a group within one node, not on nodes {', '.join(map(str, nodes))}")
+    if nodes[0] not in site.fabric.reducers:
+        raise Refusal(f"in-switch: node {nodes[0]} has no in-network reduction (NVSwitch has it since the H100)")
+    return (site.fabric.reducers[nodes[0]],)
+
+
+@collective(
+    "in-switch", summary="in-network reduction: S bytes up and S down per port", options=Pipelining, servers=switch
+)
+def in_switch(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
+    """All-reduce `buffer` over the group, in `options.pieces` segments."""
+    count = options.segments(buffer.bytes)
+    cut = buffer.split(count)
+    if group.me < group.size:
+        above = group.size
+        for i in range(count):
+            group.to(above).send(cut.encode(i))
+        for i in range(count):
+            cut.put(i, (yield group.from_(above).receive()))
+        return
+    for i in range(count):
+        yield from _serve(group, cut, i, first=0)
