@@ -13,7 +13,7 @@ megatron/core/models/common/model_chunk_schedule_plan.py.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
@@ -198,19 +198,19 @@ class _Writer:
 
 def at_points(body: Sequence[Instruction], points: Sequence[tuple[Fraction, Instruction]]) -> Iterator[Instruction]:
     """The same body with further instructions, each after a share of its computation; in order."""
-    whole = sum(one.duration for one in body if isinstance(one, Compute))
+    whole = sum(one.own or 0 for one in body)
     pending, done = [(int(share * whole), one) for share, one in points][::-1], 0
     for one in body:
-        if not isinstance(one, Compute):
+        if one.own is None:
             yield one
             continue
-        left = one.duration
+        left = one.own
         while pending and pending[-1][0] < done + left:
             at, point = pending.pop()
             if at > done:
-                yield replace(one, duration=at - done)
+                yield Compute(at - done)
                 left, done = left - (at - done), at
             yield point
-        yield replace(one, duration=left)
+        yield Compute(left)
         done += left
     yield from (point for _, point in reversed(pending))

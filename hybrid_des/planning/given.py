@@ -6,6 +6,7 @@ op that it needs; a node that needs one of another stream waits for an event. Wo
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -40,10 +41,8 @@ from hybrid_des.network.purpose import ACTIVATION, EXPERT, PARAMETERS, REDUCTION
 from hybrid_des.pipeline.op import Op
 from hybrid_des.planning.program import (
     ASIDE,
-    BARRIER,
     COMPUTE,
     Begin,
-    Block,
     Call,
     Cause,
     Collective,
@@ -52,7 +51,6 @@ from hybrid_des.planning.program import (
     End,
     Group,
     Instruction,
-    Mark,
     Program,
     Receive,
     Record,
@@ -60,7 +58,7 @@ from hybrid_des.planning.program import (
     Send,
     Wait,
     block_of,
-    done,
+    program_of,
     waiting_for,
 )
 from hybrid_des.scenario import Scenario
@@ -282,6 +280,7 @@ class _Item:
         row: whether it is an op that is shown.
         number: tells which pieces are one op; None: this one is whole.
         recorded: start and end in the trace, in picoseconds; −1 if they are not known.
+        received: number of messages that it receives.
     """
 
     name: str
@@ -293,6 +292,18 @@ class _Item:
     stage: int = 0
     number: Any = None
     recorded: tuple[int, int] = (-1, -1)
+    received: int = 0
+
+    def relative(self, tag: int) -> int:
+        """A tag as blocks have it: for micro-batch 0."""
+        return tag - self.op.microbatch
+
+    def call(self, number: int) -> Call:
+        """Its call."""
+        before, body, after = (itertools.chain.from_iterable(slots) for slots in (self.before, self.body, self.after))
+        inside = (Begin(), *body, End()) if self.row else body
+        label = self.name if self.row else ""
+        return Call(block_of((self.stage,), *before, *inside, *after, label=label), number, (self.op,))
 
 
 class _Place(NamedTuple):
@@ -331,19 +342,12 @@ class _Lowered:
     @property
     def program(self) -> Program:
         """The program: the first stream with its ops, and the others."""
-        others = {name: items for name, items in self._items.items() if name != COMPUTE}
-        calls, rows = [], 0
-        for item in self._items[COMPUTE]:
-            calls.append(_call(item, rows if item.row else ASIDE))
-            rows += item.row
-        joined = [Wait(done(name)) for name in others]
-        barrier = [Collective(BARRIER, None)] if self._traces.scenario.barrier else []
-        last = block_of((), Mark(), *joined, Mark(), Mark(last=True), *barrier)
-        streams = {
-            name: (*(_call(item, ASIDE) for item in items), Call(block_of((), Record(done(name)))))
-            for name, items in others.items()
+        rows = itertools.count()
+        calls = {
+            name: [item.call(next(rows) if item.row else ASIDE) for item in items]
+            for name, items in self._items.items()
         }
-        return Program({COMPUTE: (Call(block_of((), Mark())), *calls, Call(last)), **streams})
+        return program_of(calls.pop(COMPUTE), calls, barrier=self._traces.scenario.barrier)
 
     @property
     def recorded(self) -> list[tuple[int, int]]:
@@ -361,40 +365,40 @@ class _Lowered:
         else:
             stream = node.stream or COMPUTE
             slot: Slot = []
-            self._append(stream, _Item(node.name, self._needs(node, stream), [slot]))
+            self._append(stream, _Item(node.name, body=[slot]), node)
             self._place(node, stream, slot)
 
-    def _append(self, stream: str, item: _Item) -> None:
+    def _append(self, stream: str, item: _Item, node: Node) -> None:
+        """Append what becomes a call, which waits for what the node needs."""
+        item.before = self._needs(node, stream, item)
         self._items.setdefault(stream, []).append(item)
 
     def _compute(self, node: Node) -> None:
         stream, number = node.stream, node.place.get("op")
-        needs = self._needs(node, stream)
         slot: Slot = [Compute(self._traces.duration_of(node, self._rank))]
-        if node.place.get("gap"):  # time that passes, but is no work
-            self._append(stream, _Item(node.name, needs, [slot]))
-            self._place(node, stream, slot)
-            return
         last = self._items[stream][-1] if self._items.get(stream) else None
-        if last is not None and number is not None and last.number == number:
-            last.body += [*needs, slot]  # a further piece of an op
+        if node.place.get("gap"):  # time that passes, but is no work
+            self._append(stream, _Item(node.name, body=[slot]), node)
+        elif last is not None and number is not None and last.number == number:
+            last.body += [*self._needs(node, stream, last), slot]  # a further piece of an op
             last.recorded = last.recorded[0], _end(node)
         else:
             named = "" if "op_kind" in node.place and not node.place.get("named") else node.name
-            row = stream == COMPUTE
-            made = _Item(named, needs, [slot], row=row, op=_op(node), stage=_stage(node), number=number)
+            made = _Item(named, body=[slot], row=stream == COMPUTE, op=_op(node), stage=_stage(node), number=number)
             made.recorded = node.start, _end(node)
-            self._append(stream, made)
+            self._append(stream, made, node)
         self._place(node, stream, slot)
 
     def _send(self, node: Node) -> None:
         """Send after the op that it needs; if it waits for anything else, after an op of no duration."""
         stream = node.stream or COMPUTE
-        needs = self._needs(node, stream)
-        if needs or not self._items.get(stream):
-            self._append(stream, _Item(node.name, needs, [[Compute(0)]], row=stream == COMPUTE))
-        slot: Slot = [Send(0, node.peer, _purpose(node), self._tag_of[node.id], Message(node.size))]
-        self._items[stream][-1].after.append(slot)
+        made = _Item(node.name, body=[[Compute(0)]], row=stream == COMPUTE)
+        made.before = self._needs(node, stream, made)
+        if made.before or not self._items.get(stream):
+            self._items.setdefault(stream, []).append(made)
+        last = self._items[stream][-1]
+        slot: Slot = [Send(0, node.peer, _purpose(node), last.relative(self._tag_of[node.id]), Message(node.size))]
+        last.after.append(slot)
         self._place(node, stream, slot)
 
     def _collective(self, node: Node) -> None:
@@ -405,24 +409,24 @@ class _Lowered:
         row = Row(TABLE_OF.get(purpose, "reductions"), 0, len(self._items.get(stream, ())))
         does = (call.duration,) if key.replayed else call
         slot: Slot = [Collective(self._keys[key], does, row, cause)] if self._traces.several(key.group) else []
-        self._append(stream, _Item(node.name, self._needs(node, stream), [slot]))
+        self._append(stream, _Item(node.name, body=[slot]), node)
         self._place(node, stream, slot)
 
     def _place(self, node: Node, stream: str, slot: Slot) -> None:
         self._at[node.id] = _Place(stream, slot, len(self._at) + len(self._arrived) + 1)
 
-    def _needs(self, node: Node, stream: str) -> list[Slot]:
-        """What a node of a stream waits for."""
+    def _needs(self, node: Node, stream: str, item: _Item) -> list[Slot]:
+        """What a node of a stream waits for in an item."""
         found: list[Slot] = []
         for need in node.needs:
             other = self._of[need]
             if other.kind == RECEIVE and need not in self._at:
-                found += [*self._needs(other, stream), self._receive(other, stream)]
+                found += self._receive(other, stream, item)
                 continue
             place = self._at[need]
             if other.kind == SEND:
                 if need not in self._arrived:
-                    found.append(self._confirm(other, stream))
+                    found.append(self._confirm(other, stream, item))
                     continue
                 place = self._arrived[need]
             if place.stream != stream and self._known.get((stream, place.stream), 0) < place.turn:
@@ -432,49 +436,35 @@ class _Lowered:
                 found.append([Wait(event, _cause(other) if stream == COMPUTE else None)])
         return found
 
-    def _receive(self, node: Node, stream: str) -> Slot:
-        slot: Slot = [Receive(0, 0, node.peer, _purpose(node), self._tag_of[node.id])]
+    def _receive(self, node: Node, stream: str, item: _Item) -> list[Slot]:
+        needs = self._needs(node, stream, item)
+        tag = item.relative(self._tag_of[node.id])
+        slot: Slot = [Receive(item.received, 0, node.peer, _purpose(node), tag)]
+        item.received += 1
         self._items.setdefault(stream, [])
         self._place(node, stream, slot)
-        return slot
+        return [*needs, slot]
 
-    def _confirm(self, node: Node, stream: str) -> Slot:
+    def _confirm(self, node: Node, stream: str, item: _Item) -> Slot:
         """Wait until a message has arrived."""
-        slot: Slot = [Confirm(0, _purpose(node), self._tag_of[node.id])]
+        slot: Slot = [Confirm(0, _purpose(node), item.relative(self._tag_of[node.id]))]
         self._arrived[node.id] = _Place(stream, slot, len(self._at) + len(self._arrived) + 1)
         return slot
 
     def _finish(self, trace: RankTrace) -> None:
         """At the end, receive what nothing needs, and confirm what nothing waited for."""
-        ends: list[Slot] = []
+        end = _Item("end", body=[[Compute(0)]], row=True)
         for node in trace.nodes:
             if node.kind == RECEIVE and node.id not in self._at:
-                ends += [*self._needs(node, COMPUTE), self._receive(node, COMPUTE)]
+                end.before += self._receive(node, COMPUTE, end)
         if self._traces.blocking:
             left = [node for node in trace.nodes if node.kind == SEND and node.id not in self._arrived]
-            ends += [self._confirm(node, COMPUTE) for node in left]
-        if ends:
-            self._append(COMPUTE, _Item("end", ends, [[Compute(0)]], row=True))
-        if not any(item.row for item in self._items[COMPUTE]):  # reports show at least one op of each rank
-            self._append(COMPUTE, _Item("no computation", [], [[Compute(0)]], row=True))
-
-
-def _call(item: _Item, number: int) -> Call:
-    """The call of an item; tags of blocks are relative to their op's micro-batch, and receives are numbered."""
-    before, body, after = ([one for slot in slots for one in slot] for slots in (item.before, item.body, item.after))
-    inside = [Begin(), *body, End()] if item.row else body
-    made: list[Instruction] = []
-    received = 0
-    for one in (*before, *inside, *after):
-        if isinstance(one, Receive):
-            made.append(replace(one, tag=one.tag - item.op.microbatch, place=received))
-            received += 1
-        elif isinstance(one, Send | Confirm):
-            made.append(replace(one, tag=one.tag - item.op.microbatch))
-        else:
-            made.append(one)
-    block = block_of((item.stage,), *made)
-    return Call(Block(block.stages, block.instructions, item.name if item.row else ""), number, (item.op,))
+            end.before += [self._confirm(node, COMPUTE, end) for node in left]
+        compute = self._items[COMPUTE]
+        if end.before:
+            compute.append(end)
+        if not any(item.row for item in compute):  # reports show at least one op of each rank
+            compute.append(_Item("no computation", body=[[Compute(0)]], row=True))
 
 
 def _cause(node: Node) -> Cause | None:

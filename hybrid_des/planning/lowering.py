@@ -18,8 +18,6 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.expert_streams import ExpertStreams, at_points
 from hybrid_des.planning.fsdp import Fsdp, LayerPass
 from hybrid_des.planning.program import (
-    BARRIER,
-    COMPUTE,
     GRADIENT,
     PARAMETER,
     STEP,
@@ -34,8 +32,6 @@ from hybrid_des.planning.program import (
     End,
     Instruction,
     Join,
-    Learn,
-    Mark,
     Program,
     Receive,
     Record,
@@ -44,9 +40,10 @@ from hybrid_des.planning.program import (
     Start,
     Wait,
     block_of,
-    done,
+    call_of,
     filled,
     gathered,
+    program_of,
     waiting_for,
 )
 from hybrid_des.workload.costs import Costs, LayerCollective, StageCosts
@@ -234,24 +231,25 @@ class Lowering:
         reduced = [one for stage in reversed(held) for one in self._reductions(stage)]  # deepest first
         gathers = [(stage, part, number) for stage in held for _, part, number in self._gathers(stage)]
         streams = {GRADIENT: reduced, PARAMETER: list(self._parameters(rank, pace, gathers))}
-        others = {name: (_call(*work, Record(done(name))),) for name, work in streams.items() if work}
+        others = {name: [call_of(*work)] for name, work in streams.items() if work}
         late = not (self.overlap and self.plan.programs[rank])
         fills = [Record(filled(stage)) for stage in reversed(held) for _ in self._buckets(stage)] if late else []
         last = [] if self.ahead else [_gather(*one, waiting_for(PARAMETERS, AFTER)) for one in gathers]
-        compute = (
-            _call(Mark(), *([Record(STEP)] if PARAMETER in others else [])),
-            *self._calls(rank, pace),
-            _call(Mark(), *fills, *(Wait(done(name)) for name in others), Mark()),
-            *self._optimizer(rank, pace),
-            _call(Learn(), *last, Mark(last=True), *([Collective(BARRIER, None)] if self.barrier else [])),
+        return program_of(
+            self._calls(rank, pace),
+            others,
+            first=[Record(STEP)] if PARAMETER in others else [],
+            fills=fills,
+            optimizer=self._optimizer(rank, pace),
+            last=last,
+            barrier=self.barrier,
         )
-        return Program({COMPUTE: compute, **others})
 
     def serve(self, stage: int, part: int) -> Program:
         """The program of an endpoint that serves a process group without being a member."""
         group = REDUCTION.name, stage, part
         serves = (Collective(group, number) for number in range(len(self.buckets[stage][part])))
-        return Program({GRADIENT: (_call(*serves, stages=(stage,)),)})
+        return Program({GRADIENT: (call_of(*serves, stages=(stage,)),)})
 
     def replayed(self, rank: int) -> Mapping[str, int]:
         """Amounts sent per step by replayed collectives of all ranks, which run the same program as `rank`."""
@@ -420,11 +418,6 @@ class Lowering:
 def message_size(costs: Costs, rank: int, op: Op, target: Place) -> int:
     """Bytes that an op sends to its target; a gradient is as large as its activation."""
     return costs.stages[(rank, op.chunk) if op.kind == "F" else target].message
-
-
-def _call(*instructions: Instruction, stages: Sequence[int] = ()) -> Call:
-    """A call of a block of its own."""
-    return Call(block_of(stages, *instructions))
 
 
 def _gather(stage: int, part: int, number: int, cause: Cause | None = None) -> Collective:

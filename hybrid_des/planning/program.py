@@ -12,13 +12,13 @@ Calls that differ only in their micro-batches share a block, and equal ranks sha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from itertools import chain
 from sys import intern
-from typing import Any, NamedTuple, TypeGuard, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -51,8 +51,19 @@ Group = tuple[str, int, int]  # what its collectives are for, or their axis; sta
 BARRIER = ("barrier", 0, 0)  # all ranks, which meet between steps
 
 
+class Instruction:
+    """What a stream does next: one of the classes below."""
+
+    __slots__ = ()
+
+    @property
+    def own(self) -> int | None:
+        """Picoseconds of its op's own computation; None: it computes nothing of it."""
+        return None
+
+
 @dataclass(frozen=True, slots=True)
-class Receive:
+class Receive(Instruction):
     """Wait for a message.
 
     Attributes:
@@ -70,7 +81,7 @@ class Receive:
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class Send(Instruction):
     """Send a message; `peer` is the receiver, `op` and `tag` are as in `Receive`."""
 
     op: int
@@ -81,7 +92,7 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Confirm:
+class Confirm(Instruction):
     """Wait until a message that was sent has arrived, as in Megatron's plain 1F1B."""
 
     op: int
@@ -90,21 +101,21 @@ class Confirm:
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(Instruction):
     """Begin the row of an op, and allocate activations: bytes, and parts of a chunk (`CHUNK`)."""
 
     holds: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class End(Instruction):
     """End the row of an op, and release activations."""
 
     frees: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Compute:
+class Compute(Instruction):
     """Compute for `duration` picoseconds.
 
     Attributes:
@@ -116,9 +127,14 @@ class Compute:
     before: int = 0
     whole: int | None = 0
 
+    @property
+    def own(self) -> int | None:
+        """Its duration, unless it runs during a collective."""
+        return None if self.whole is None else self.duration
+
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class Record(Instruction):
     """Note that an event has happened, once more; `after`: that it will, in so many picoseconds."""
 
     event: str
@@ -133,7 +149,7 @@ class Cause(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Instruction):
     """Wait until an event has been recorded; if it has a cause, the time counts as waiting for a collective."""
 
     event: str
@@ -149,7 +165,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Collective:
+class Collective(Instruction):
     """Take part in a collective, and wait for its end; `call` says which one to the group's communicator."""
 
     group: Group
@@ -159,7 +175,7 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class Start(Instruction):
     """Start a collective inside an op; `slot` tells it from others that are under way."""
 
     group: Group
@@ -168,7 +184,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class Join(Instruction):
     """Wait for the end of the collective that was started in this slot."""
 
     purpose: int
@@ -176,20 +192,17 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
-class Learn:
+class Learn(Instruction):
     """Update the weights, if they are real numbers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Instruction):
     """Note the time in the row of the step, whose `last` mark is its end."""
 
     last: bool = False
 
 
-OfMessages = Receive | Send | Confirm
-OfOps = Begin | End | Compute | Learn | Mark
-Instruction = OfMessages | OfOps | Record | Wait | Collective | Start | Join
 One = TypeVar("One", bound=Instruction)
 
 
@@ -208,38 +221,23 @@ class Block:
 
     def every(self, kind: type[One]) -> list[One]:
         """Its instructions of a kind, in order."""
-        return [one for one in self.instructions if isinstance(one, kind)]
+        return [one for one in self.instructions if one.__class__ is kind]
 
     @property
     def durations(self) -> tuple[int, ...]:
         """Picoseconds of each piece of its ops' own computation."""
-        return tuple(one.duration for one in self.instructions if _is_own(one))
+        return tuple(one.own for one in self.instructions if one.own is not None)
 
     @property
     def held(self) -> tuple[int, int]:
         """Bytes of activations that its ops allocate, and that they release."""
         return sum(one.holds[0] for one in self.every(Begin)), sum(one.frees[0] for one in self.every(End))
 
-    def lasting(self, durations: Sequence[int]) -> Block:
-        """The same with other durations of its ops' own computation, each of which learns its place in the whole."""
+    def lasting(self, durations: Iterable[int]) -> Block:
+        """The same with other durations of its ops' own computation."""
         left = iter(durations)
-        changed = [replace(one, duration=next(left)) if _is_own(one) else one for one in self.instructions]
-        return replace(self, instructions=tuple(_placed(changed)))
-
-
-def _is_own(one: Instruction) -> TypeGuard[Compute]:
-    return isinstance(one, Compute) and one.whole is not None
-
-
-def _placed(instructions: Sequence[Instruction]) -> Iterator[Instruction]:
-    whole = sum(one.duration for one in instructions if _is_own(one))
-    before = 0
-    for one in instructions:
-        if _is_own(one):
-            yield Compute(one.duration, before, whole)
-            before += one.duration
-        else:
-            yield one
+        changed = (one if one.own is None else Compute(next(left)) for one in self.instructions)
+        return block_of(self.stages, *changed, label=self.label)
 
 
 @dataclass(slots=True, eq=False)
@@ -377,9 +375,51 @@ def waiting_for(purpose: Purpose, place: int) -> Cause:
     return Cause(PURPOSES.index(purpose), place)
 
 
-def block_of(stages: Sequence[int], *instructions: Instruction) -> Block:
+def block_of(stages: Sequence[int], *instructions: Instruction, label: str = "") -> Block:
     """A block whose computation knows its place in the whole."""
-    return Block(tuple(stages), tuple(_placed(instructions)))
+    whole = sum(one.own or 0 for one in instructions)
+    before, placed = 0, list[Instruction]()
+    for one in instructions:
+        placed.append(one if one.own is None else Compute(one.own, before, whole))
+        before += one.own or 0
+    return Block(tuple(stages), tuple(placed), label)
+
+
+def call_of(*instructions: Instruction, stages: Sequence[int] = ()) -> Call:
+    """A call of a block of its own, which is no op."""
+    return Call(block_of(stages, *instructions))
+
+
+def program_of(
+    ops: Iterable[Call],
+    others: Mapping[str, Sequence[Call]],
+    *,
+    first: Iterable[Instruction] = (),
+    fills: Iterable[Instruction] = (),
+    optimizer: Iterable[Call] = (),
+    last: Iterable[Instruction] = (),
+    barrier: bool = False,
+) -> Program:
+    """The program of a rank, with the marks of its steps, which end when all of its streams are done.
+
+    Args:
+        ops: of the first stream.
+        others: the other streams, by name.
+        first: when the step begins.
+        fills: when the ops are done.
+        optimizer: what follows when all streams are done.
+        last: before the step ends.
+        barrier: whether no rank begins a step before all have ended the last one.
+    """
+    compute = (
+        call_of(Mark(), *first),
+        *ops,
+        call_of(Mark(), *fills, *(Wait(done(name)) for name in others), Mark()),
+        *optimizer,
+        call_of(Learn(), *last, Mark(last=True), *([Collective(BARRIER, None)] if barrier else [])),
+    )
+    ends = {name: (*calls, call_of(Record(done(name)))) for name, calls in others.items()}
+    return Program({COMPUTE: compute, **ends})
 
 
 def table_of(programs: Sequence[Program]) -> ProgramTable:

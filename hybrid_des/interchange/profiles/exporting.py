@@ -8,7 +8,7 @@ give the same step on the same machine; ASTRA-sim runs them with its own network
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.planning.program import (
     BARRIER,
     Begin,
+    Block,
     Call,
     Collective,
     Compute,
@@ -130,17 +131,24 @@ class _Groups:
                 yield does, ranks, {"duration": duration, "place": {"given": True}}
 
 
+Need = int | tuple[str, int]  # a node, or the n-th record of an event
+
+
 @dataclass
 class _Stream:
     """Where a stream is.
 
     Attributes:
+        call: the call that is read.
+        op: the facts of its op, between its begin and its end.
         last: nodes that end before the next one starts.
         pending: events that are recorded so many picoseconds from now.
     """
 
     name: str
-    last: list[int | tuple[str, int]] = field(default_factory=list)
+    call: Call = field(default_factory=lambda: Call(Block((), ())))
+    op: dict[str, Any] | None = None
+    last: list[Need] = field(default_factory=list)
     pending: list[tuple[int, str]] = field(default_factory=list)
 
 
@@ -150,8 +158,8 @@ class _Exported:
     def __init__(self, rank: int, groups: _Groups) -> None:
         self._rank, self._groups = rank, groups
         self._line = groups.layout.line(rank, "pipeline")
-        self._nodes: list[tuple[Node, list[int | tuple[str, int]]]] = []
-        self._records: dict[str, list[list[int | tuple[str, int]]]] = {}
+        self._nodes: list[tuple[Node, list[Need]]] = []
+        self._records: dict[str, list[list[Need]]] = {}
         self._waits: dict[str, int] = {}
         self._sent: dict[tuple[str, int], int] = {}
         self._members: dict[str, tuple[int, ...]] = {}
@@ -161,13 +169,17 @@ class _Exported:
         for stream, calls in streams.items():
             at = _Stream(stream)
             for call in calls:
-                self._call(call, at)
-            self._no_pending(at, name)
+                at.call = call
+                for one in call.block.instructions:
+                    if (read := READ.get(one.__class__)) is not None:
+                        read(self, at, one)
+            if at.pending:
+                raise Refusal(f"{name}: a bucket is filled in the middle of an op that a trace cannot cut")
         for node, needs in self._nodes:
             node.needs = tuple(sorted(self._resolved(needs)))
         return RankTrace(f"rank {self._rank} of {name}", [node for node, _ in self._nodes], self._members)
 
-    def _resolved(self, needs: list[int | tuple[str, int]]) -> set[int]:
+    def _resolved(self, needs: list[Need]) -> set[int]:
         found: set[int] = set()
         for one in needs:
             if isinstance(one, int):
@@ -179,95 +191,90 @@ class _Exported:
                     found |= self._resolved(records[turn])
         return found
 
-    def _add(self, node: Node, at: _Stream) -> int:
+    def _add(self, node: Node, last: list[Need]) -> int:
         node.id = len(self._nodes)
-        self._nodes.append((node, list(at.last)))
+        self._nodes.append((node, [*last]))
         return node.id
 
-    def _call(self, call: Call, at: _Stream) -> None:
-        shown: dict[str, Any] | None = None
-        for one in call.block.instructions:
-            if isinstance(one, Begin):
-                op = call.ops[0] if call.ops else None
-                shown = {"op": max(call.number, -1) + 1}
-                if op is not None:
-                    kind = "FB" if len(call.ops) > 1 else op.kind
-                    stage = call.block.stages[0]
-                    if kind in ("F", "B", "I", "W"):
-                        shown |= {"op_kind": kind, "microbatch": op.microbatch, "chunk": op.chunk, "stage": stage}
-                begun = len(self._nodes)
-            elif isinstance(one, End):
-                if len(self._nodes) == begun:
-                    self._compute(0, call, shown, at)
-                shown = None
-            elif isinstance(one, Compute):
-                self._compute(one.duration, call, shown, at)
-            else:
-                self._other(one, call, at)
+    def _begin(self, at: _Stream, one: Begin) -> None:
+        at.op = {"op": max(at.call.number, -1) + 1}
+        if at.call.ops:
+            kind, microbatch, chunk = at.call.ops[0]
+            if len(at.call.ops) == 1:
+                stage = at.call.block.stages[0]
+                at.op |= {"op_kind": kind, "microbatch": microbatch, "chunk": chunk, "stage": stage}
+        self._begun = len(self._nodes)
 
-    def _compute(self, duration: int, call: Call, shown: dict[str, Any] | None, at: _Stream) -> None:
+    def _end(self, at: _Stream, one: End) -> None:
+        if len(self._nodes) == self._begun:
+            self._compute(at, Compute(0))
+        at.op = None
+
+    def _compute(self, at: _Stream, one: Compute) -> None:
         """Nodes of computation, cut where events are recorded."""
-        name = call.name or call.block.label or "optimizer"
+        name = at.call.name or at.call.block.label or "optimizer"
         done = 0
         for after, event in sorted(at.pending):
-            if after > duration:
+            if after > one.duration:
                 break
-            self._piece(after - done, name, shown, at)
+            self._piece(after - done, name, at)
             done = after
-            self._record(event, at)
-        at.pending = [(after - duration, event) for after, event in at.pending if after > duration]
-        self._piece(duration - done, name, shown, at)
+            self._record(at, Record(event))
+        at.pending = [(after - one.duration, event) for after, event in at.pending if after > one.duration]
+        self._piece(one.duration - done, name, at)
 
-    def _piece(self, duration: int, name: str, shown: dict[str, Any] | None, at: _Stream) -> None:
-        if not duration and self._nodes and at.last and shown is None:
+    def _piece(self, duration: int, name: str, at: _Stream) -> None:
+        if not duration and self._nodes and at.last and at.op is None:
             return
-        node = Node(0, name, COMPUTATION, duration, stream=at.name, place=shown or {})
-        at.last = [self._add(node, at)]
+        node = Node(0, name, COMPUTATION, duration, stream=at.name, place=at.op or {})
+        at.last = [self._add(node, at.last)]
 
-    def _other(self, one: Instruction, call: Call, at: _Stream) -> None:
-        if isinstance(one, Receive):
-            place = {"purpose": one.purpose.name}
-            tag = one.tag + call.ops[one.op].microbatch
-            node = Node(0, f"receive {call.name}", RECEIVE, peer=self._line[one.peer], tag=tag, place=place)
-            node.id = len(self._nodes)
-            self._nodes.append((node, []))
-            at.last = [*at.last, node.id]
-        elif isinstance(one, Send):
-            tag = one.tag + call.ops[one.op].microbatch
-            place = {"purpose": one.purpose.name}
-            node = Node(0, f"send {call.name}", SEND, peer=self._line[one.peer], tag=tag, place=place)
-            node.size = one.message.size
-            self._sent[one.purpose.name, tag] = self._add(node, at)
-        elif isinstance(one, Confirm):
-            at.last = [*at.last, self._sent[one.purpose.name, one.tag + call.ops[one.op].microbatch]]
-        elif isinstance(one, Record):
-            if one.after:
-                at.pending.append((one.after, one.event))
-            else:
-                self._record(one.event, at)
-        elif isinstance(one, Wait):
-            turn = self._waits.get(one.event, 0)
-            self._waits[one.event] = turn + 1
-            at.last = [*at.last, (one.event, turn)]
-        elif isinstance(one, Collective) and one.group != BARRIER:
-            self._collective(one, at)
-        elif isinstance(one, Start | Join):
-            raise Refusal(INSIDE)
+    def _message(self, at: _Stream, one: Receive | Send, kind: str) -> Node:
+        tag = one.tag + at.call.ops[one.op].microbatch
+        place = {"purpose": one.purpose.name}
+        return Node(0, f"{kind} {at.call.name}", kind, peer=self._line[one.peer], tag=tag, place=place)
 
-    def _record(self, event: str, at: _Stream) -> None:
-        self._records.setdefault(event, []).append(list(at.last))
+    def _receive(self, at: _Stream, one: Receive) -> None:
+        at.last = [*at.last, self._add(self._message(at, one, RECEIVE), [])]
 
-    def _collective(self, one: Collective, at: _Stream) -> None:
+    def _send(self, at: _Stream, one: Send) -> None:
+        node = self._message(at, one, SEND)
+        node.size = one.message.size
+        self._sent[one.purpose.name, node.tag] = self._add(node, at.last)
+
+    def _confirm(self, at: _Stream, one: Confirm) -> None:
+        at.last = [*at.last, self._sent[one.purpose.name, one.tag + at.call.ops[one.op].microbatch]]
+
+    def _record(self, at: _Stream, one: Record) -> None:
+        if one.after:
+            at.pending.append((one.after, one.event))
+        else:
+            self._records.setdefault(one.event, []).append([*at.last])
+
+    def _wait(self, at: _Stream, one: Wait) -> None:
+        turn = self._waits.get(one.event, 0)
+        self._waits[one.event] = turn + 1
+        at.last = [*at.last, (one.event, turn)]
+
+    def _collective(self, at: _Stream, one: Collective) -> None:
+        if one.group == BARRIER:
+            return
         if one.group != LAYERS and one.group[0] not in (REDUCTION.name, PARAMETERS.name):
-            raise Refusal(INSIDE)
+            self._inside(at, one)
         made = self._groups.of_layers if one.group == LAYERS else self._groups.reduced
         for does, ranks, facts in made(self._rank, one):
             group = self._groups.number(ranks)
             self._members[group] = ranks
             name = f"{does} of stage {one.row.stage}" if one.row is not None else does
             node = Node(0, name, COLLECTIVE, stream=at.name, does=does, group=group, **facts)
-            at.last = [self._add(node, at)]
+            at.last = [self._add(node, at.last)]
 
-    def _no_pending(self, at: _Stream, name: str) -> None:
-        if at.pending:
-            raise Refusal(f"{name}: a bucket is filled in the middle of an op that a trace cannot cut")
+    def _inside(self, at: _Stream, one: Instruction) -> None:
+        raise Refusal(INSIDE)
+
+
+READ: Mapping[type[Instruction], Callable[[_Exported, _Stream, Any], None]] = {
+    Begin: _Exported._begin, End: _Exported._end, Compute: _Exported._compute, Receive: _Exported._receive,
+    Send: _Exported._send, Confirm: _Exported._confirm, Record: _Exported._record, Wait: _Exported._wait,
+    Collective: _Exported._collective, Start: _Exported._inside, Join: _Exported._inside,
+}  # fmt: skip
