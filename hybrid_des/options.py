@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Annotated, Any, TypeVar, get_args
 
 from annotated_types import GroupedMetadata
@@ -54,8 +55,12 @@ class Section(BaseModel):
 class Options(Section):
     """Options of one plug-in, in addition to what every plug-in of its kind receives."""
 
-    def __hash__(self) -> int:
+    @cached_property
+    def _hash(self) -> int:
         return hash(repr(self))  # values of a user's options, such as lists, may not be hashable
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 class SharedOptions(Options):

@@ -10,9 +10,9 @@ src/init.cc (p2pSchedule).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from hybrid_des.collectives import collective
@@ -138,41 +138,61 @@ def _sites(nodes: tuple[int, ...], routing: Routing, channels: int | None) -> _S
 class _Exchange:
     """A member's part in an exchange: the messages that it sends and receives."""
 
-    def __init__(self, group: Group, buffer: Buffer, options: TokenExchange) -> None:
-        self.group, self.sites = group, _sites(tuple(group.nodes), options.routing, options.channels)
-        self.me, self.node = group.me, self.sites.at[group.me][0]
-        _, *self.locals = self.turned(self.sites.on[self.node])  # so that no two ranks send to the same one at a time
-        self._tokens, self._codec = buffer.elements, buffer.codec
-        self.segments = max(1, min(MOST_SEGMENTS, buffer.bytes // SMALLEST_SEGMENT)) if len(self.sites.on) > 1 else 1
+    def __init__(self, sites: _Sites, me: int, elements: int, codec: Codec) -> None:
+        self.sites, self.me, self.node = sites, me, sites.at[me][0]
+        _, *self.locals = self.turned(sites.on[self.node])  # so that no two ranks send to the same one at a time
+        whole = message_of(elements, codec).size
+        self.segments = max(1, min(MOST_SEGMENTS, whole // SMALLEST_SEGMENT)) if len(sites.on) > 1 else 1
+        self._elements, self._codec = elements, codec
 
-    def taken_in(self, nodes: Iterable[int]) -> Iterator[tuple[int, int]]:
+    def _in_segments(self, share: Fraction, segments: int) -> Sequence[Message]:
+        return [message_of(size, self._codec) for size in split_evenly(round(self._elements * share), segments)]
+
+    @cached_property
+    def whole(self) -> Sequence[Message]:
+        """By place: a rank's tokens that have an expert there."""
+        return [one for share in self.sites.of_rank for one in self._in_segments(share, 1)]
+
+    @cached_property
+    def copies(self) -> Sequence[Sequence[Message]]:
+        """The same in segments."""
+        return [self._in_segments(share, self.segments) for share in self.sites.of_rank]
+
+    @cached_property
+    def across(self) -> Sequence[Sequence[Message]]:
+        """By node: a rank's tokens that have an expert there, in segments."""
+        return [self._in_segments(share, self.segments) for share in self.sites.of_node]
+
+    def taken_in(self, nodes: Iterable[int]) -> Sequence[tuple[int, int]]:
         """Each segment's number and source, of tokens for which this place is the stand-in on its node."""
-        for number in range(self.segments):
-            for node in nodes:
-                for source in self.sites.sources(node, self.me):
-                    yield number, source
+        sources = [source for node in nodes for source in self.sites.sources(node, self.me)]
+        return [(number, source) for number in range(self.segments) for source in sources]
+
+    @cached_property
+    def spread(self) -> Sequence[tuple[int, int]]:
+        """What it takes in of a dispatch."""
+        return self.taken_in(self.sites.beyond(self.me, -1))
+
+    @cached_property
+    def added_up(self) -> Sequence[tuple[int, int]]:
+        """What it adds up in a combine."""
+        return self.taken_in(self.sites.beyond(self.me))
+
+    @cached_property
+    def inside(self) -> Sequence[tuple[int, int]]:
+        """The ranks of this node, and how many messages each sends here: its own tokens, and those it took in."""
+        taken = (sum(len(self.sites.sources(node, one)) for node in self.sites.beyond(one)) for one in self.locals)
+        return [(place, 1 + count * self.segments) for place, count in zip(self.locals, taken, strict=True)]
 
     def turned(self, places: Sequence[int]) -> Sequence[int]:
         """The places of a node, from the one at this member's index on."""
         first = self.sites.at[self.me][1] % len(places)
         return [*places[first:], *places[:first]]
 
-    def whole(self, place: int) -> Message:
-        """A rank's tokens that have an expert at a place."""
-        return _segments(self._tokens, self.sites.of_rank[place], 1, self._codec)[0]
-
-    def copies(self, place: int) -> Sequence[Message]:
-        """The same in segments."""
-        return _segments(self._tokens, self.sites.of_rank[place], self.segments, self._codec)
-
-    def across(self, node: int) -> Sequence[Message]:
-        """A rank's tokens that have an expert on a node, in segments."""
-        return _segments(self._tokens, self.sites.of_node[node], self.segments, self._codec)
-
 
 @lru_cache(maxsize=4096)
-def _segments(elements: int, share: Fraction, count: int, codec: Codec) -> Sequence[Message]:
-    return [message_of(size, codec) for size in split_evenly(round(elements * share), count)]
+def _exchange(nodes: tuple[int, ...], me: int, options: TokenExchange, elements: int, codec: Codec) -> _Exchange:
+    return _Exchange(_sites(nodes, options.routing, options.channels), me, elements, codec)
 
 
 @collective(
@@ -185,35 +205,27 @@ def dispatch(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
     Raises:
         Refusal: experts cannot be divided over the members.
     """
-    one = _Exchange(group, buffer, options)
+    one = _exchange(tuple(group.nodes), group.me, options, buffer.elements, buffer.codec)
     sites, me = one.sites, one.me
     for number in range(one.segments):
         for node in sites.beyond(me):
-            group.to(sites.stand_in(node, me)).send(one.across(node)[number])
+            group.to(sites.stand_in(node, me)).send(one.across[node][number])
     for place in one.locals:
-        group.to(place).send(one.whole(place))
-    yield group.together(_spread(one), _receive(one, _inside(one)))
+        group.to(place).send(one.whole[place])
+    yield group.together(_spread(group, one), _receive(group, one.inside))
 
 
-def _spread(one: _Exchange) -> Routine:
+def _spread(group: Group, one: _Exchange) -> Routine:
     """Take in tokens of other nodes, and copy them to the ranks of this one."""
-    group = one.group
-    for number, source in one.taken_in(one.sites.beyond(one.me, -1)):
+    for number, source in one.spread:
         yield group.from_(source).receive()
         for place in one.locals:
-            group.to(place).send(one.copies(place)[number])
+            group.to(place).send(one.copies[place][number])
 
 
-def _inside(one: _Exchange) -> Iterator[tuple[int, int]]:
-    """The ranks of this node, and how many messages each sends here: its own tokens, and those it took in."""
-    for place in one.locals:
-        taken = sum(len(one.sites.sources(node, place)) for node in one.sites.beyond(place))
-        yield place, 1 + taken * one.segments
-
-
-def _receive(one: _Exchange, expected: Iterator[tuple[int, int]]) -> Routine:
+def _receive(group: Group, expected: Iterable[tuple[int, int]]) -> Routine:
     for place, count in expected:
-        mailbox = one.group.from_(place)
+        mailbox = group.from_(place)
         for _ in range(count):
             yield mailbox.receive()
 
@@ -228,9 +240,9 @@ def combine(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
     Raises:
         Refusal: experts cannot be divided over the members.
     """
-    one = _Exchange(group, buffer, options)
+    one = _exchange(tuple(group.nodes), group.me, options, buffer.elements, buffer.codec)
     sites, me = one.sites, one.me
-    mine, whole = one.copies(me), one.whole(me)
+    mine, whole = one.copies[me], one.whole[me]
     for number in range(one.segments):
         for node in sites.beyond(me):
             for source in one.turned(sites.on[node]):
@@ -240,14 +252,14 @@ def combine(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
     for place in one.locals:
         group.to(place).send(whole)
     back = ((sites.stand_in(node, me), one.segments) for node in sites.beyond(me, -1))
-    yield group.together(_add_up(one), _receive(one, back))
+    yield group.together(_add_up(group, one), _receive(group, back))
 
 
-def _add_up(one: _Exchange) -> Routine:
+def _add_up(group: Group, one: _Exchange) -> Routine:
     """Add up what the ranks of this node return for a token, and send the sum back over the network."""
-    group, sums = one.group, one.across(one.node)
-    for number, source in one.taken_in(one.sites.beyond(one.me)):
+    sums = one.across[one.node]
+    for number, source in one.added_up:
         for place in one.locals:
             yield group.from_(place).receive()
         group.to(source).send(sums[number])
-    yield from _receive(one, ((place, 1) for place in one.locals))
+    yield from _receive(group, ((place, 1) for place in one.locals))
