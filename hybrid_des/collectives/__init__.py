@@ -1,4 +1,4 @@
-"""Collectives, one algorithm per file: a generator of one rank's sends and receives.
+"""Collectives, a family of algorithms per file: each a generator of one rank's sends and receives.
 
     @collective("ring", summary="…", does="all-reduce")
     def ring(group: Group, buffer: Buffer) -> Routine:

@@ -5,8 +5,8 @@
 
 A message to a rank that is not simulated goes to its representative, the simulated rank that stands for it, over links
 that stand for all of their images. That is exact if every image of a route is a route over the images of its links, and
-if no outcome depends on an order that the images do not share: `symmetry` is the group of images, `routes` checks
-routes, and `lineage_mailboxes` and `folded_transport` find orders that are not shared, by the lineage of events.
+if no outcome depends on an order that the images do not share: `symmetry` is the group of images, `folded_transport`
+checks routes and, with `lineage_mailboxes`, finds orders that are not shared, by the lineage of events.
 """
 
 from hybrid_des.errors import Refusal

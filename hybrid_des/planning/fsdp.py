@@ -16,7 +16,7 @@ from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import Outcome
 from hybrid_des.engine.recorder import BEFORE, INSIDE
 from hybrid_des.folding.times import SIXTEEN_BITS, CollectiveTimes
-from hybrid_des.gradients.groups import parts_of_stage
+from hybrid_des.gradients import parts_of_stage
 from hybrid_des.network.purpose import PARAMETERS, REDUCTION, Purpose
 from hybrid_des.network.symmetry import Groups, channels
 from hybrid_des.pipeline.op import Action

@@ -28,7 +28,7 @@ from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
-    from hybrid_des.gradients.groups import ReplicaGroup
+    from hybrid_des.gradients import ReplicaGroup
     from hybrid_des.layout import Layout
     from hybrid_des.network.fabric import Fabric
     from hybrid_des.pipeline.plan import Plan

@@ -10,7 +10,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybrid_des.engine.recorder import AFTER, BEFORE, CHUNK, INSIDE, OPTIMIZER, pipeline_tag
-from hybrid_des.gradients.groups import Bucket
+from hybrid_des.gradients import Bucket
 from hybrid_des.network.mailbox import Message
 from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, PURPOSES, REDUCTION, Purpose, purpose_named
 from hybrid_des.pipeline.op import Action, Op, Place, carried

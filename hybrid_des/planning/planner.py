@@ -8,7 +8,7 @@ from pathlib import Path
 from hybrid_des.collectives import codecs
 from hybrid_des.errors import UsageError
 from hybrid_des.folding.times import CollectiveTimes
-from hybrid_des.gradients.groups import Reductions, ReplicaGroup, in_groups, replica_groups
+from hybrid_des.gradients import Reductions, ReplicaGroup, in_groups, replica_groups
 from hybrid_des.layout import Layout
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.rate import idle_time

@@ -10,8 +10,7 @@ from fractions import Fraction
 from hybrid_des.errors import UsageError
 from hybrid_des.folding.times import CollectiveTimes
 from hybrid_des.network import topologies
-from hybrid_des.network.fabric import Fabric, LinksByOwner, LinkSpec, Route, placed
-from hybrid_des.network.sites import across_sites
+from hybrid_des.network.fabric import Fabric, LinksByOwner, LinkSpec, Route, across_sites, placed
 from hybrid_des.scenario import Cluster, Parallel, Scenario, Source, load
 from hybrid_des.scenario.sections.perturbations import Slow
 from hybrid_des.scenario.sections.training import Efficiency

@@ -17,7 +17,7 @@ from hybrid_des.collectives.codecs import Codec
 from hybrid_des.collectives.communicator import Barrier, Communicator, OnStream, Replayed, Stream, Work
 from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.folding.times import SIXTEEN_BITS, elements_of
-from hybrid_des.gradients.groups import ReplicaGroup
+from hybrid_des.gradients import ReplicaGroup
 from hybrid_des.network.mailbox import ReplayedGroup
 from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, REDUCTION
 from hybrid_des.network.symmetry import orders

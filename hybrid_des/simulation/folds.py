@@ -19,7 +19,7 @@ import numpy as np
 from hybrid_des.errors import Refusal
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.symmetry import Fold, FoldedAxis, RankArray, array_of, check_images, check_nodes, folds_along
-from hybrid_des.gradients.groups import ReplicaGroup
+from hybrid_des.gradients import ReplicaGroup
 from hybrid_des.network.symmetry import Groups
 from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program import GivenPrograms

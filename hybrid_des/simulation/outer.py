@@ -28,7 +28,7 @@ from hybrid_des.collectives.benchmark import NOTHING, Outcome
 from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment, Process
 from hybrid_des.folding.times import Concurrent
-from hybrid_des.gradients.groups import replica_groups
+from hybrid_des.gradients import replica_groups
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import parts_of

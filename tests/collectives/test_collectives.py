@@ -12,8 +12,7 @@ from hybrid_des.collectives.double_binary_tree import family
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.network.fabric import ClusterSpec, Fabric, LinkSpec, NodeSpec, PortSpec, Route
-from hybrid_des.network.topologies.leaf_spine import LeafSpine, leaf_spine
-from hybrid_des.network.topologies.nodes import nodes
+from hybrid_des.network.topologies.nodes import LeafSpine, leaf_spine, nodes
 
 BYTE_A_PICOSECOND = Fraction(10**12)
 A = 1000  # latency, ps

@@ -8,8 +8,7 @@ from support.scenarios import merged
 
 from hybrid_des.errors import DeadlockError
 from hybrid_des.folding import FoldRefusal
-from hybrid_des.folding.folded_transport import LineageLink
-from hybrid_des.folding.routes import FoldedRoutes
+from hybrid_des.folding.folded_transport import FoldedRoutes, LineageLink
 from hybrid_des.scenario import sizes
 from hybrid_des.simulation import folds
 from hybrid_des.simulation.folds import Replicas

@@ -13,7 +13,7 @@ from hybrid_des.analysis.metrics import summary
 from hybrid_des.analysis.table import table as table_of
 from hybrid_des.collectives import codecs
 from hybrid_des.errors import Refusal
-from hybrid_des.gradients.groups import DONE, buckets_of
+from hybrid_des.gradients import DONE, buckets_of
 from hybrid_des.pipeline import schedules
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario import load, scenario_from

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.scenarios import scenario
 
-from hybrid_des.gradients.groups import DONE, Bucket, ReplicaGroup
+from hybrid_des.gradients import DONE, Bucket, ReplicaGroup
 from hybrid_des.network.fabric import placed
 from hybrid_des.network.purpose import PURPOSES, REDUCTION
 from hybrid_des.pipeline.op import Op

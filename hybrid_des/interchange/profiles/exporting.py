@@ -15,7 +15,7 @@ from typing import Any
 
 from hybrid_des import collectives
 from hybrid_des.errors import Refusal
-from hybrid_des.gradients.groups import ReplicaGroup
+from hybrid_des.gradients import ReplicaGroup
 from hybrid_des.interchange.profiles.chakra import write_chakra
 from hybrid_des.interchange.profiles.graph import COLLECTIVE, COMPUTATION, RECEIVE, SEND, Node, RankTrace
 from hybrid_des.interchange.profiles.tags import nodes_of

@@ -1,4 +1,4 @@
-"""How messages share links: one swappable model per file.
+"""How messages share links: by swappable models.
 
 A model is made once per simulation, and makes the links and flows of all jobs. `model.flow(hops, put, rows, priority)`
 opens a flow, whose `send(message, tag)` carries a message over the hops and calls `put(message, tag, at)` as soon as

@@ -141,16 +141,18 @@ ARRIVE: tuple[Callable[[Any], None], ...] = (FifoFlow.arrive,)
 
 
 class VaryingLink(Link):
-    """A link that serves in order, at a bandwidth that varies."""
+    """A link that serves in order, at a bandwidth that may vary."""
 
     __slots__ = ("_schedule",)
 
-    def __init__(self, env: Environment, spec: LinkSpec, rate: Rate, schedule: LinkSchedule) -> None:
+    def __init__(self, env: Environment, spec: LinkSpec, rate: Rate, schedule: LinkSchedule | None) -> None:
         super().__init__(env, spec, rate)
         self._schedule = schedule
 
     def serve(self, size: int) -> tuple[int, int]:
         """Serve a message that arrives now, after all others; return the start and the end of its service."""
+        if self._schedule is None:
+            return super().serve(size)
         bandwidth = self._schedule.bandwidth
         start = bandwidth.resumes(max(self.free, self.env.now))
         self.free = bandwidth.end(start, self.rate.exactly(size))
@@ -158,18 +160,25 @@ class VaryingLink(Link):
 
     def delay(self, at: int) -> int:
         """Additional latency in picoseconds for a message that leaves it at this time."""
-        return self._schedule.delay(at)
+        return 0 if self._schedule is None else self._schedule.delay(at)
 
 
 class VaryingFifoFlow(FifoFlow):
-    """One flow over links, some of which vary."""
+    """One flow over links, some of which vary.
+
+    Attributes:
+        held: whether a head leaves a link no earlier than its service begins.
+        reached: after each link: when the last message reached the next one or the receiver.
+    """
 
     __slots__ = ("reached",)
+
+    held: ClassVar[bool] = False
 
     def __init__(self, env: Environment, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
         super().__init__(env, hops, put, rows)
         self.on_head = (self.arrive,)
-        self.reached = [0] * len(hops)  # after each link: when the last message reached the next one or the receiver
+        self.reached = [0] * len(hops)
 
     def send(self, message: Message, tag: int | None = None) -> None:
         """Hand a message to the first link; the sender continues immediately."""
@@ -186,15 +195,17 @@ class VaryingFifoFlow(FifoFlow):
         head.flow._serve(head.hop, head.message, head.tag, head.slowest)
 
     def _serve(self, hop: int, message: Message, tag: int, slowest: int) -> None:
-        """Serve a head at a link, and send it on or hand the message over."""
-        link, latency, channel = self.hops[hop]
-        now = self.env.now
-        start, end = link.serve(message.size)
+        """Serve a head at a link; its tail is `slowest` picoseconds behind it."""
+        self._served(hop, message, tag, slowest, self.env.now, *self.hops[hop].link.serve(message.size))
+
+    def _served(self, hop: int, message: Message, tag: int, slowest: int, asked: int, *service: int) -> None:
+        """Send a head on, or hand the message over, once its service at a link is known."""
+        (link, latency, channel), (start, end) = self.hops[hop], service
         if self.rows is not None:
-            self.rows.add((channel, tag, now, start, end, message.size))
-        slowest, end = max(slowest, end - start), max(end, now + slowest)
+            self.rows.add((channel, tag, asked, start, end, message.size))
+        slowest, end = max(slowest, end - start), max(end, asked + slowest)
         last = hop + 1 == len(self.hops)
-        leaves = end if last else end - slowest
+        leaves = end if last else max(end - slowest, start if self.held else 0)
         at = self.reached[hop] = max(self.reached[hop], leaves + latency + link.delay(leaves))
         if last:
             self.put(message, tag, at)
@@ -225,3 +236,30 @@ class Fifo:
         """Open a flow over these hops, whose messages are recorded in these rows; priorities are not read."""
         varies = self._schedules and any(hop.link.spec.name in self._schedules for hop in hops)
         return (VaryingFifoFlow if varies else FifoFlow)(self._env, hops, put, rows)
+
+
+# Uncontended: every message has its links to itself, however many others are on them.
+#
+# No network does this. Runs under it show what queueing costs; scenarios cannot choose it.
+
+
+class FreeLink(Link):
+    """A link that is always free."""
+
+    __slots__ = ()
+
+    @property
+    def free(self) -> int:
+        """Time 0: the link is never busy."""
+        return 0
+
+    @free.setter
+    def free(self, time: int) -> None:
+        pass
+
+
+@sharing("uncontended")
+class Uncontended(Fifo):
+    """Links serve all messages concurrently, each at the full rate."""
+
+    kind = FreeLink

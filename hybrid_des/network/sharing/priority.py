@@ -1,4 +1,6 @@
-"""Priority: of the messages that wait for a link, it takes the most urgent one; it finishes what it has begun.
+"""Priority, and priority by preemption: links take the most urgent message first, or let it overtake.
+
+Under `priority`, of the messages that wait for a link, it takes the most urgent one; it finishes what it has begun.
 
     chosen   at the end of the picosecond in which the link is free and a message is there:
              the highest priority first, then the order of arrival
@@ -22,10 +24,12 @@ from typing import Any
 from hybrid_des.engine.clock import LAST, Booking, Environment, succeed_at
 from hybrid_des.engine.recorder import Rows
 from hybrid_des.network.fabric import LinkSpec
-from hybrid_des.network.link import Hop, Link, LinkSchedule, Transmission
+from hybrid_des.network.link import Hop, LinkSchedule, Transmission
 from hybrid_des.network.mailbox import Message
 from hybrid_des.network.rate import Rate
-from hybrid_des.network.sharing import Flow, Put, Schedules, sharing
+from hybrid_des.network.sharing import Put, Schedules, sharing
+from hybrid_des.network.sharing.fair import Fair, FairFlow, Port, max_min
+from hybrid_des.network.sharing.fifo import VaryingFifoFlow, VaryingLink
 
 Served = Callable[[int, int], None]  # called with the start and the end of the service
 
@@ -40,21 +44,19 @@ class Choice(Booking):
         self.callbacks = CHOOSE
 
 
-class PriorityLink(Link):
+class PriorityLink(VaryingLink):
     """A link that serves the most urgent message that waits for it.
 
     Attributes:
-        schedule: its bandwidth and latency over time; None if they are constant.
         waiting: a heap of messages: urgency, number in order of arrival, bytes, and what to call.
         arrived: number of messages so far.
         booked: whether the next choice is booked.
     """
 
-    __slots__ = ("arrived", "booked", "schedule", "waiting")
+    __slots__ = ("arrived", "booked", "waiting")
 
     def __init__(self, env: Environment, spec: LinkSpec, rate: Rate, schedule: LinkSchedule | None) -> None:
-        super().__init__(env, spec, rate)
-        self.schedule = schedule
+        super().__init__(env, spec, rate, schedule)
         self.waiting: list[tuple[int, int, int, Served]] = []
         self.arrived, self.booked = 0, False
 
@@ -73,19 +75,6 @@ class PriorityLink(Link):
             served(*self.serve(size))
         if self.waiting:
             self._book()
-
-    def serve(self, size: int) -> tuple[int, int]:
-        """Serve a message that begins now; return the start and the end of its service."""
-        if self.schedule is None:
-            return super().serve(size)
-        bandwidth = self.schedule.bandwidth
-        start = bandwidth.resumes(max(self.free, self.env.now))
-        self.free = bandwidth.end(start, self.rate.exactly(size))
-        return start, self.free
-
-    def delay(self, at: int) -> int:
-        """Additional latency in picoseconds for a message that leaves it at this time."""
-        return 0 if self.schedule is None else self.schedule.delay(at)
 
     def _book(self) -> None:
         self.booked = True
@@ -109,65 +98,21 @@ def _choose(choice: Any) -> None:
 CHOOSE: tuple[Callable[[Any], None], ...] = (_choose,)
 
 
-class Head(Booking):
-    """The head of a message on its way to a further link."""
+class PriorityFlow(VaryingFifoFlow):
+    """One flow under `priority`; higher is more urgent."""
 
-    __slots__ = ("reaches",)
+    __slots__ = ("_priority",)
 
-    def __init__(self, reaches: Callable[[], None]) -> None:
-        self.reaches = reaches
-        self.callbacks = ARRIVE
-
-
-def _arrive(head: Any) -> None:
-    head.reaches()
-
-
-ARRIVE: tuple[Callable[[Any], None], ...] = (_arrive,)
-
-
-class PriorityFlow(Flow):
-    """One flow under `priority`.
-
-    Attributes:
-        priority: higher is more urgent.
-        reached: after each link: when the last message reached the next one or the receiver.
-    """
-
-    __slots__ = ("env", "priority", "reached")
+    held = True
 
     def __init__(self, env: Environment, hops: tuple[Hop, ...], put: Put, rows: Rows | None, priority: int = 0) -> None:
-        super().__init__(hops, put, rows)
-        self.env, self.priority = env, priority
-        self.reached = [0] * len(hops)
+        super().__init__(env, hops, put, rows)
+        self._priority = priority
 
-    def send(self, message: Message, tag: int | None = None) -> None:
-        """Hand a message to the first link; the sender continues immediately."""
-        self.messages += 1
-        self.bytes += message.size
-        self.scales += message.scales
-        slowest = 0 if self.pace is None else self.pace[message.size]
-        self._arrive(0, message, self.label if tag is None else tag, slowest)
-
-    def _arrive(self, hop: int, message: Message, tag: int, slowest: int) -> None:
-        """Let a head wait at a link; its tail is `slowest` picoseconds behind it."""
+    def _serve(self, hop: int, message: Message, tag: int, slowest: int) -> None:
+        """Let a head wait at a link."""
         link: Any = self.hops[hop].link
-        served = partial(self._served, hop, message, tag, self.env.now, slowest)
-        link.take(self.priority, message.size, served)
-
-    def _served(self, hop: int, message: Message, tag: int, asked: int, slowest: int, *service: int) -> None:
-        """Send a head on, or hand the message over, once its service at a link is known."""
-        (link, latency, channel), (start, end) = self.hops[hop], service
-        if self.rows is not None:
-            self.rows.add((channel, tag, asked, start, end, message.size))
-        slowest, end = max(slowest, end - start), max(end, asked + slowest)
-        last = hop + 1 == len(self.hops)
-        leaves = end if last else max(end - slowest, start)
-        at = self.reached[hop] = max(self.reached[hop], leaves + latency + link.delay(leaves))
-        if last:
-            self.put(message, tag, at)
-        else:
-            self.env.at(at, Head(partial(self._arrive, hop + 1, message, tag, slowest)))
+        link.take(self._priority, message.size, partial(self._served, hop, message, tag, slowest, self.env.now))
 
 
 @sharing("priority")
@@ -184,3 +129,57 @@ class Priority:
     def flow(self, hops: tuple[Hop, ...], put: Put, rows: Rows | None, priority: int = 0) -> PriorityFlow:
         """Open a flow over these hops, whose messages are recorded in these rows."""
         return PriorityFlow(self._env, hops, put, rows, priority)
+
+
+# Priority by preemption: flows share bandwidth as under `fair`, those of a higher priority before all others.
+#
+#     rates    the flows of the highest priority share the links, max-min; then those of the next priority share what is
+#              left, and so on: a flow that finds nothing left has rate 0 until more urgent ones have drained
+#
+# This is how a switch with strict priority queues serves packets of flows that each send as fast as they can. Where all
+# priorities are equal, it is `fair`.
+
+
+def most_urgent_first(ports: list[Port]) -> dict[Any, int]:
+    """The rate of every flow on these ports, priority by priority.
+
+    What rounding leaves of a full link goes to nobody: less urgent flows wait.
+    """
+    levels = sorted({flow.priority for port in ports for flow in port.flows}, reverse=True)
+    if len(levels) == 1:
+        return max_min(ports)
+    rates: dict[Any, int] = {}
+    for port in ports:
+        port.left = port.capacity
+    for level in levels:
+        for port in ports:
+            port.open = sum(flow.priority == level for flow in port.flows)
+        _share(ports, level, rates)
+    return rates
+
+
+def _share(ports: list[Port], level: int, rates: dict[Any, int]) -> None:
+    """Share what is left of the ports among the flows of one priority, max-min."""
+    while busy := [port for port in ports if port.open]:
+        rate = min(port.left // port.open for port in busy)
+        for full in [port for port in busy if port.left // port.open == rate]:
+            for flow in full.flows:
+                if flow.priority == level and flow not in rates:
+                    rates[flow] = rate
+                    for port in flow.ports:
+                        port.left -= rate
+                        port.open -= 1
+            full.left = 0
+
+
+@sharing("priority-fair")
+class PriorityFair(Fair):
+    """Flows share bandwidth, the most urgent ones first."""
+
+    solve = staticmethod(most_urgent_first)
+
+    def flow(self, hops: tuple[Hop, ...], put: Put, rows: Rows | None, priority: int = 0) -> FairFlow:
+        """Open a flow over these hops, whose messages are recorded in these rows."""
+        flow = super().flow(hops, put, rows)
+        flow.priority = priority
+        return flow

@@ -1,4 +1,4 @@
-"""Topologies, one per file: a function that maps a `ClusterSpec` to the links and routes of a `Fabric`.
+"""Topologies, each a function that maps a `ClusterSpec` to the links and routes of a `Fabric`.
 
     @topology("mine", summary="…", options=Mine)
     def mine(cluster: ClusterSpec, options: Mine) -> Fabric: ...
