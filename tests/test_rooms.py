@@ -33,7 +33,6 @@ FLOORS = (
         "interchange.profiles.exporting",
         "interchange.profiles.imported",
         "interchange.profiles.importing",
-        "interchange.profiles.own",
         "interchange.profiles.pipelined",
         "interchange.profiles.traced",
     },

@@ -32,10 +32,11 @@ from hybrid_des.interchange.profiles.graph import (
     SEND,
     Node,
     RankTrace,
+    Tags,
+    nodes_of,
     repeated,
 )
 from hybrid_des.interchange.profiles.recognition import CHAKRA, WHAT, recognized
-from hybrid_des.interchange.profiles.tags import Tags, nodes_of
 from hybrid_des.network.mailbox import Message
 from hybrid_des.network.purpose import ACTIVATION, EXPERT, PARAMETERS, REDUCTION, Purpose, purpose_named
 from hybrid_des.pipeline.op import Op

@@ -17,8 +17,7 @@ from hybrid_des import collectives
 from hybrid_des.errors import Refusal
 from hybrid_des.gradients import ReplicaGroup
 from hybrid_des.interchange.profiles.chakra import write_chakra
-from hybrid_des.interchange.profiles.graph import COLLECTIVE, COMPUTATION, RECEIVE, SEND, Node, RankTrace
-from hybrid_des.interchange.profiles.tags import nodes_of
+from hybrid_des.interchange.profiles.graph import COLLECTIVE, COMPUTATION, RECEIVE, SEND, Node, RankTrace, nodes_of
 from hybrid_des.layout import Layout
 from hybrid_des.network.purpose import PARAMETERS, REDUCTION
 from hybrid_des.planning.fsdp import LAYERS

@@ -1,7 +1,8 @@
-"""What ranks do, as nodes that depend on each other: the common form of execution traces.
+"""Execution traces in their common form: what ranks do, as nodes that depend on each other.
 
 A node is computation, a message sent or received, or a collective. It starts when the nodes that it needs have ended,
-and, within a stream, after those before it.
+and, within a stream, after those before it. `rank_trace` makes nodes of what ran when on a rank: they take the recorded
+time, with its order, edges, and the gaps between. `Tags` are those of messages, made unique.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hybrid_des.engine.recorder import FIELD, STAGE_SHIFT
 from hybrid_des.errors import UsageError
 
 COMPUTATION, SEND, RECEIVE, COLLECTIVE = "computation", "send", "receive", "collective"
@@ -135,3 +137,127 @@ def _listed(ids: Iterable[int]) -> str:
     ids = list(ids)
     more = f" and {len(ids) - MOST_NAMED} more" if len(ids) > MOST_NAMED else ""
     return f"node {', '.join(map(str, ids[:MOST_NAMED]))}{more}"
+
+
+GAP = "gap"
+
+
+@dataclass(slots=True)
+class Span:
+    """Something that ran on a rank; times are picoseconds.
+
+    Attributes:
+        stream: what orders it.
+        after: places, among all spans of the rank, of those on other streams that it waits for.
+        kind, does, group, size, transfer: of a node; `transfer` is the time of a collective without waiting.
+        met: when the last member of a collective has ended, if others have a trace.
+        place: further facts of the node.
+    """
+
+    name: str
+    stream: str
+    start: int
+    end: int
+    after: Sequence[int] = ()
+    kind: str = COMPUTATION
+    does: str = ""
+    group: str = EVERYBODY
+    size: int = 0
+    transfer: int | None = None
+    met: int | None = None
+    place: Mapping[str, Any] = field(default_factory=dict)
+
+
+def rank_trace(
+    source: str, spans: Sequence[Span], zero: int, end: int, groups: Mapping[str, tuple[int, ...]] | None = None
+) -> RankTrace:
+    """The trace of spans in the order of their starts; it begins at `zero` and lasts until `end`.
+
+    Work of a stream keeps its order; where kernels of a stream overlap, the later one takes what is left of it. Where
+    something starts later than what it follows ends in the simulation, a gap keeps the time: the host launched it late,
+    or it waited for something that the profile does not show.
+    """
+    nodes: list[Node] = []
+    ids: list[int] = []
+    done: list[int] = []  # when each span ends in a simulation of these nodes
+    ends: dict[str, int] = {}
+    busy: dict[str, int] = {}  # the same of streams, as recorded
+    for span in spans:
+        ready = max([ends.get(span.stream, zero), *(done[place] for place in span.after)])
+        needs = tuple(ids[place] for place in span.after)
+        if span.start > ready:
+            nodes.append(_gap(len(nodes), span.stream, span.start - ready, needs))
+            ready, needs = span.start, ()
+        begin = max(span.start, busy.get(span.stream, span.start))  # kernels of a stream may overlap
+        duration = max(0, span.end - begin) if span.transfer is None else span.transfer
+        node = Node(
+            len(nodes), span.name, span.kind, duration, needs, span.stream, span.size, does=span.does, group=span.group,
+            start=begin - zero, place=span.place,
+        )  # fmt: skip
+        ids.append(node.id)
+        nodes.append(node)
+        done.append(ready + duration if span.met is None else max(ready + duration, span.met))
+        ends[span.stream], busy[span.stream] = done[-1], max(span.end, begin)
+    last = _latest(ends.items())
+    if COMPUTE in ends and end > ends[COMPUTE] and (last is None or end > last[1] or last[0] == COMPUTE):
+        nodes.append(_gap(len(nodes), COMPUTE, end - ends[COMPUTE], ()))
+    return RankTrace(source, nodes, groups or {})
+
+
+def _latest(ends: Iterable[tuple[str, int]]) -> tuple[str, int] | None:
+    return max(ends, key=lambda one: one[1], default=None)
+
+
+def _gap(number: int, stream: str, duration: int, needs: tuple[int, ...]) -> Node:
+    return Node(number, GAP, COMPUTATION, duration, needs, stream, place={GAP: True})
+
+
+class Tags:
+    """The tags of messages: each is unique at its receiver, since mailboxes are read by tag.
+
+    Tags of traces are kept if they are, and are numbers of a stage and a micro-batch; else messages are numbered by
+    receiver, the n-th between two ranks of a tag being the n-th that is received.
+    """
+
+    def __init__(self, traces: Sequence[RankTrace]) -> None:
+        received = [(node.peer, rank, node.tag) for rank, node in nodes_of(traces, RECEIVE)]
+        sent = [(rank, node.peer, node.tag) for rank, node in nodes_of(traces, SEND)]
+        self._check(sent, received, traces)
+        at = [(receiver, tag) for _, receiver, tag in received]
+        self._kept = len(set(at)) == len(at) and all(0 <= tag < 1 << 2 * STAGE_SHIFT for _, tag in at)
+        numbers: dict[int, int] = {}
+        self._number: dict[tuple[int, int, int, int], int] = {}
+        seen: dict[tuple[int, int, int], int] = {}
+        for key in received:
+            turn = seen[key] = seen.get(key, -1) + 1
+            receiver = key[1]
+            number = numbers[receiver] = numbers.get(receiver, -1) + 1
+            self._number[(*key, turn)] = number // FIELD << STAGE_SHIFT | number % FIELD
+
+    def __call__(self, sender: int, receiver: int, tag: int, turn: int) -> int:
+        """The tag of the n-th message between two ranks with a tag of the trace."""
+        return tag if self._kept else self._number[sender, receiver, tag, turn]
+
+    @staticmethod
+    def _check(
+        sent: Sequence[tuple[int, int, int]], received: Sequence[tuple[int, int, int]], traces: Sequence[RankTrace]
+    ) -> None:
+        """Refuse messages that are only sent, or only received."""
+        counts: dict[tuple[int, int, int], int] = {}
+        for key in sent:
+            counts[key] = counts.get(key, 0) + 1
+        for key in received:
+            counts[key] = counts.get(key, 0) - 1
+        for (sender, receiver, tag), more in counts.items():
+            if more:
+                side, other = ("sent", "received") if more > 0 else ("received", "sent")
+                place = traces[min(sender if more > 0 else receiver, len(traces) - 1)].source
+                raise UsageError(
+                    f"{place}: a message from rank {sender} to rank {receiver} with tag {tag} is {side}, "
+                    f"but not {other}"
+                )
+
+
+def nodes_of(traces: Sequence[RankTrace], kind: str) -> Iterable[tuple[int, Node]]:
+    """The nodes of a kind, each with its rank."""
+    return ((rank, node) for rank, trace in enumerate(traces) for node in trace.nodes if node.kind == kind)

@@ -1,17 +1,34 @@
-"""Import a profile: its format decides how its files are read, and what the scenario is made of."""
+"""Import a profile: its format decides how its files are read, and what the scenario is made of.
+
+Of results of this program, `timeline.csv` and folders written with `--hta`, ranks do again what they did, gaps
+included, so that the step is the same. The ops also say which schedule they follow and how long each took: with
+`--set schedule.kind=…` the scenario takes medians of them, and messages of the recorded size on the links that are
+given.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from hybrid_des.errors import UsageError
+from hybrid_des.interchange.profiles.graph import COMPUTE, RankTrace, Span, rank_trace
 from hybrid_des.interchange.profiles.imported import Imported
-from hybrid_des.interchange.profiles.kineto_ranks import KinetoRanks
-from hybrid_des.interchange.profiles.own import own_kineto, own_timeline
+from hybrid_des.interchange.profiles.kineto_ranks import NANOSECOND, KinetoRanks
+from hybrid_des.interchange.profiles.op_table import DURATIONS, KERNELS, OwnLayout, layout_of, ops_of, own_rows
 from hybrid_des.interchange.profiles.pipelined import PipelineProfile
-from hybrid_des.interchange.profiles.recognition import CHAKRA, DUMP, TABLE, recognized
-from hybrid_des.interchange.profiles.traced import chakra_profile, kineto_profile
+from hybrid_des.interchange.profiles.recognition import CHAKRA, DUMP, TABLE, Profile, head_of, recognized
+from hybrid_des.interchange.profiles.traced import TraceProfile, chakra_profile, kineto_profile
 from hybrid_des.scenario import Scenario
+from hybrid_des.stragglers.measured import MeasuredRun, measured_run
+from hybrid_des.units import PICOSECONDS_PER_SECOND
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Progress = Callable[[int, int], None]  # (bytes read, of so many)
 
@@ -47,3 +64,149 @@ def import_profile(
         return chakra_profile(profile, machine).imported()
     job = KinetoRanks.read(profile.files, progress)
     return (own_kineto(profile, job) or kineto_profile(profile, job, machine)).imported()
+
+
+LANE = "compute"
+NEEDED = {b"rank", b"lane", b"kind", b"start_s", b"end_s", b"replica", b"pipeline_rank", b"step", b"hop", b"peer"}
+OPS = ("F", "B", "W")  # of a timeline, besides fused pairs
+LONGEST_S = 10**6
+UNKNOWN = (
+    "links: what ranks waited for stays as recorded; with --set schedule.kind=… messages travel on those that are set"
+)
+
+
+def own_timeline(profile: Profile) -> TraceProfile | None:
+    """The profile of a `timeline.csv` with ranks and lanes; None if the table is another one.
+
+    Raises:
+        UsageError: the table is broken.
+    """
+    import pandas as pd
+
+    path = next((path for path in profile.files if path.suffix == ".csv"), None)
+    if path is None or not {*head_of(path).partition(b"\n")[0].strip().split(b",")} >= NEEDED:
+        return None
+    ops = ops_of(profile).rows  # refuses broken tables
+    rows = pd.read_csv(path, index_col=False)
+    compute = rows[rows.lane == LANE]
+    places = compute.drop_duplicates("rank").set_index("rank")
+    numbers = [{int(rank): int(at) for rank, at in places[name].items()} for name in ("replica", "pipeline_rank")]  # type: ignore[call-overload]
+    layout = layout_of(*numbers)
+    if layout is None or not {*compute.kind} <= {*OPS, "optimizer"}:
+        return None
+    times = rows.assign(**{end: (rows[f"{end}_s"] * PICOSECONDS_PER_SECOND).round() for end in ("start", "end")})
+    bounds = times.groupby("step").agg({"start": "min", "end": "max"}).astype("int64")
+    order = np.argsort((bounds.end - bounds.start).to_numpy(), kind="stable")
+    place = int(order[(len(order) - 1) // 2])
+    step, zero, end = (int(column[place]) for column in (bounds.index, bounds.start.to_numpy(), bounds.end.to_numpy()))
+    if len(bounds) == 1:
+        end = max(end, zero + round(_step_of_summary(path) * PICOSECONDS_PER_SECOND))
+    mine = times[(times.step == step) & (times.lane == LANE)].sort_values("start", kind="stable")
+    parts = {rank: mine[mine["rank"] == rank] for rank in sorted(layout.stage)}
+    spans = {rank: [_span(one) for one in part.to_dict("records")] for rank, part in parts.items()}
+    traces = [rank_trace(f"rank {rank} of {path}", spans[rank], zero, end) for rank in sorted(spans)]
+    messages = times[(times.lane != LANE) & (times.step == step)]
+    run, measured = measured_run(ops, str(path)), (end - zero) / PICOSECONDS_PER_SECOND
+    return _profile(profile, traces, layout, run, measured=measured, step=step, collectives=_transfers(messages))
+
+
+def _step_of_summary(path: Path) -> float:
+    """The step of the `summary.json` beside a timeline, whose rows end with the last message; 0 if there is none."""
+    try:
+        found = json.loads((path.parent / "summary.json").read_text(encoding="utf-8"))
+        step = found["step_time_s"] if path.name == "timeline.csv" else 0
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0.0
+    return float(step) if isinstance(step, int | float) and 0 <= step < LONGEST_S else 0.0
+
+
+def _span(one: Mapping[Any, Any]) -> Span:
+    place = {name: int(one[name]) for name in ("microbatch", "chunk", "stage") if one[name] == one[name]}
+    kind = {} if one["kind"] == "optimizer" else {"op_kind": one["kind"], **place}
+    return Span(str(one["kind"]), COMPUTE, int(one["start"]), int(one["end"]), place=kind)
+
+
+def _transfers(messages: pd.DataFrame) -> pd.DataFrame:
+    """One row per message: as `collectives.csv`, its group being its two ranks."""
+    names = ["step", "group", "kind", "number", "bytes", "rank", "start_s", "transfer_s", "wait_s"]
+    if messages.empty:
+        return messages.reindex(columns=names)
+    first = messages[messages.hop == 0]
+    table = first.assign(
+        group=first["rank"].astype(str) + ">" + first.peer.astype(int).astype(str),
+        number=first.groupby(["rank", "peer", "kind"]).cumcount(),
+        transfer_s=first.end_s - first.start_s,
+        wait_s=first.start_s - first.asked_s,
+    )
+    return table[names]
+
+
+def own_kineto(profile: Profile, job: KinetoRanks) -> TraceProfile | None:
+    """The profile of a folder written with `--hta`; None if the traces are others."""
+    found = own_rows(job)
+    if found is None:
+        return None
+    layout, table = found
+    try:
+        run = measured_run(table.assign(row=table.index), str(profile.files[0].parent))
+    except UsageError:  # fused pairs: no durations of single ops
+        return None
+    traces = [_own_trace(job, place) for place in range(len(job.traces))]
+    starts, ends = zip(*(job.bounds(place, job.chosen) for place in range(len(job.traces))), strict=True)
+    collectives = job.table()
+    measured = (max(ends) - min(starts)) / 10**9
+    return _profile(profile, traces, layout, run, measured=measured, step=job.chosen, collectives=collectives)
+
+
+def _own_trace(job: KinetoRanks, place: int) -> RankTrace:
+    """The ops of a rank; its collectives and messages show as gaps."""
+    one = job.traces[place]
+    communicates = {each.kernel for each in one.communications}
+    mine = [event for event in np.flatnonzero(one.step == job.chosen).tolist() if event not in communicates]
+    spans = []
+    for event in mine:
+        name = one.names[int(one.name[event])]
+        facts = one.facts.get(event)
+        known = {} if facts is None else {"op_kind": KERNELS.get(name, "F"), **facts}
+        start = int(one.start[event]) * NANOSECOND
+        spans.append(Span(name, COMPUTE, start, start + int(one.duration[event]) * NANOSECOND, place=known))
+    zero = min(job.bounds(rank, job.chosen)[0] for rank in range(len(job.traces)))
+    end = max(job.bounds(rank, job.chosen)[1] for rank in range(len(job.traces)))
+    return rank_trace(str(one.path), spans, zero * NANOSECOND, end * NANOSECOND)
+
+
+def _profile(
+    profile: Profile, traces: Sequence[RankTrace], layout: OwnLayout, run: MeasuredRun, *, measured: float, step: int,
+    collectives: pd.DataFrame,
+) -> TraceProfile:  # fmt: skip
+    sent = collectives[collectives.kind.isin(["activation", "gradient", "send-receive"])]
+    size = int(sent.bytes.max()) if len(sent) else 0
+    chunks = {"chunks": run.sizes.chunk} if run.sizes.chunk > 1 else {}
+    workload = {"durations": "durations.csv", "timing": "auto", **({"activation": size} if size else {})}
+    return TraceProfile(
+        profile.files[0].resolve().parent.name if len(profile.files) > 1 else profile.files[0].name.partition(".")[0],
+        profile,
+        traces,
+        len(traces),
+        measured=measured,
+        unknown=[UNKNOWN],
+        facts={"step": step, "pipeline": run.sizes.stage, "replicas": run.sizes.replica, "chunks": run.sizes.chunk,
+               "microbatches": run.sizes.microbatch},
+        tables={"durations.csv": _durations(run), **({"collectives.csv": collectives} if len(collectives) else {})},
+        schedule=run.schedule,
+        further={"parallel": layout.parallel, "schedule": {"microbatches": run.sizes.microbatch, **chunks},
+                 "workload": workload},
+    )  # fmt: skip
+
+
+def _durations(run: MeasuredRun) -> pd.DataFrame:
+    """The durations of all ops, as a table."""
+    import pandas as pd
+
+    rows = []
+    for kind, times in run.durations.times.items():
+        for place in zip(*np.nonzero(times >= 0), strict=True):
+            step, replica, stage, chunk, microbatch = (int(one) for one in place)
+            seconds = int(times[place]) / PICOSECONDS_PER_SECOND
+            rows.append((run.durations.steps[step], replica, stage, chunk, kind, microbatch, seconds))
+    return pd.DataFrame(rows, columns=[*DURATIONS[:-1]])

@@ -14,8 +14,7 @@ from statistics import median
 from typing import NamedTuple
 
 from hybrid_des.interchange.profiles.graph import EXCHANGE
-from hybrid_des.interchange.profiles.kineto import KinetoTrace
-from hybrid_des.interchange.profiles.kineto_communication import Communication
+from hybrid_des.interchange.profiles.kineto import Communication, KinetoTrace
 
 TOGETHER = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")  # no member ends before all have begun
 ALL_TO_ALL = re.compile(r"all_?to_?all", re.IGNORECASE)

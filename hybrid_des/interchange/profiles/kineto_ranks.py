@@ -21,8 +21,16 @@ import numpy as np
 
 from hybrid_des.errors import UsageError
 from hybrid_des.hardware.recorded import ATTENTION, MEMORY, PRODUCTS, work_of
-from hybrid_des.interchange.profiles.graph import COLLECTIVE, COMPUTATION, COMPUTE, EXCHANGE, RankTrace
-from hybrid_des.interchange.profiles.kineto import NONE, KinetoTrace, Numbers
+from hybrid_des.interchange.profiles.graph import (
+    COLLECTIVE,
+    COMPUTATION,
+    COMPUTE,
+    EXCHANGE,
+    RankTrace,
+    Span,
+    rank_trace,
+)
+from hybrid_des.interchange.profiles.kineto import NONE, UNKNOWN, KinetoTrace, Numbers
 from hybrid_des.interchange.profiles.kineto_collectives import (
     UNNAMED,
     Collectives,
@@ -32,9 +40,7 @@ from hybrid_des.interchange.profiles.kineto_collectives import (
     spreads,
     transfer_of,
 )
-from hybrid_des.interchange.profiles.kineto_communication import UNKNOWN
 from hybrid_des.interchange.profiles.kineto_reader import read_kineto
-from hybrid_des.interchange.profiles.recorded import Span, rank_trace
 
 if TYPE_CHECKING:
     import pandas as pd

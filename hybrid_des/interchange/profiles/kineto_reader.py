@@ -22,12 +22,16 @@ import numpy as np
 
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.profiles.graph import EXCHANGE
-from hybrid_des.interchange.profiles.kineto import NONE, Annotation, KinetoTrace, Product, StreamWait
-from hybrid_des.interchange.profiles.kineto_communication import (
+from hybrid_des.interchange.profiles.kineto import (
+    NONE,
     OPERATOR,
     PREFIX,
     UNKNOWN,
+    Annotation,
     Communication,
+    KinetoTrace,
+    Product,
+    StreamWait,
     communication,
     input_bytes,
     kind_of,

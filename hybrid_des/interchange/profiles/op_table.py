@@ -1,17 +1,32 @@
-"""The duration of every op of a pipeline, from any profile that says when each ran."""
+"""The duration of every op of a pipeline, from any profile that says when each ran.
+
+That are tables, traces that this program wrote for Holistic Trace Analysis, and event dumps of Primus and Megatron,
+which hold start and end of every forward and backward of a rank, by CUDA events:
+
+    pp_rank_3.json    {"7": {"total": 3006.7, "memory": 80.3, "fwd_start": […], "fwd_end": […], "bwd_start": […], …}, …}
+    config.json       {"pp_size": 8, "vp_size": 2, "num_mbs": 16, …}
+
+Keys are training steps; times are milliseconds since the start of the step, memory is the most GiB reserved so far.
+Lists are in the order of execution. With several chunks, Megatron's interleaved 1F1B runs groups of p micro-batches
+chunk by chunk, backwards from the last chunk to the first (NVIDIA/Megatron-LM, core/pipeline_parallel/schedules.py).
+Format: AMD-AGI/Primus, tools/visualization/pp_vis.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybrid_des.errors import UsageError
-from hybrid_des.interchange.profiles.event_dump import read_event_dump
+from hybrid_des.interchange.profiles.kineto import KinetoTrace
 from hybrid_des.interchange.profiles.kineto_ranks import KinetoRanks
-from hybrid_des.interchange.profiles.own_ops import own_rows
 from hybrid_des.interchange.profiles.recognition import (
     DUMP,
+    GZIP,
     KINETO,
     TABLE,
     WHAT,
@@ -20,6 +35,7 @@ from hybrid_des.interchange.profiles.recognition import (
     head_of,
     recognized,
 )
+from hybrid_des.reading import LARGEST, open_file
 from hybrid_des.workload.durations import NEEDED, read_table
 
 if TYPE_CHECKING:
@@ -99,3 +115,247 @@ def _name(path: Path) -> str:
 def _best(files: Sequence[Path]) -> Path:
     """CSV first: it needs no further package."""
     return min(files, key=lambda path: path.suffix != ".csv")
+
+
+KERNELS = {"forward": "F", "backward": "B", "weight_gradient": "W"}  # of `report.files.kineto`
+DURATIONS = ("step", "replica", "stage", "chunk", "kind", "microbatch", "seconds", "start_s")
+ORDERS = (["tensor", "data", "pipeline"], ["tensor", "pipeline", "data"])
+
+
+@dataclass(frozen=True)
+class OwnLayout:
+    """Replica and pipeline rank of every rank, and the order of axes that numbers them so."""
+
+    replica: Mapping[int, int]
+    stage: Mapping[int, int]
+    order: list[str]
+
+    @property
+    def parallel(self) -> dict[str, Any]:
+        """The section of a scenario."""
+        sizes = {"pipeline": max(self.stage.values()) + 1, "data": max(self.replica.values()) + 1}
+        return {**sizes, **({"order": self.order} if self.order != ORDERS[0] else {})}
+
+
+def own_rows(job: KinetoRanks) -> tuple[OwnLayout, pd.DataFrame] | None:
+    """The layout, and one row per op of the step of median length; None if another program wrote the traces."""
+    import pandas as pd
+
+    if not all(one.facts for one in job.traces):
+        return None
+    stages = {one.rank: min(facts["stage"] for facts in one.facts.values()) for one in job.traces}
+    places = sorted(set(stages.values()))
+    turns: dict[int, int] = {}
+    replica = {}
+    for rank in sorted(stages):
+        replica[rank] = turns[stages[rank]] = turns.get(stages[rank], -1) + 1
+    layout = layout_of(replica, {rank: places.index(stage) for rank, stage in stages.items()})
+    if layout is None or [one.rank for one in job.traces] != list(range(len(job.traces))):
+        return None
+    rows = [row for one in job.traces for row in _rows(one, job.chosen, layout)]
+    table = pd.DataFrame(rows, columns=[*DURATIONS])
+    return layout, table.assign(row=table.index)
+
+
+def _rows(one: KinetoTrace, step: int, layout: OwnLayout) -> list[tuple[Any, ...]]:
+    place = layout.replica[one.rank], layout.stage[one.rank]
+    split = any(one.names[int(one.name[event])] == "weight_gradient" for event in one.facts)
+    found = []
+    for event, facts in one.facts.items():
+        name = one.names[int(one.name[event])]
+        if int(one.step[event]) == step and name in KERNELS:
+            kind = "I" if split and KERNELS[name] == "B" else KERNELS[name]
+            seconds = one.duration[event] / 10**9
+            found.append((step, *place, facts["chunk"], kind, facts["microbatch"], seconds, one.start[event] / 10**9))
+    return found
+
+
+def layout_of(replica: Mapping[int, int], stage: Mapping[int, int]) -> OwnLayout | None:
+    """The layout in which ranks have these places; None if no order of axes numbers them so."""
+    replicas, stages, count = max(replica.values()) + 1, max(stage.values()) + 1, len(replica)
+    if replicas * stages != count or sorted(replica) != list(range(count)):
+        return None
+    ranks = range(count)
+    if all(stage[rank] * replicas + replica[rank] == rank for rank in ranks):
+        return OwnLayout(replica, stage, ORDERS[0])
+    if all(replica[rank] * stages + stage[rank] == rank for rank in ranks):
+        return OwnLayout(replica, stage, ORDERS[1])
+    return None
+
+
+KINDS = {"F": "fwd", "B": "bwd"}
+MILLISECONDS = 1000
+LONGEST_MS = 1e9  # of an op or a step: eleven days
+SETTLED = 0.005  # share of the memory of the last step by which that of a step may differ once training is under way
+_RANK = re.compile(r"(\d+)\D*$")
+
+
+@dataclass(frozen=True)
+class EventDump:
+    """The dumps of all pipeline ranks.
+
+    Attributes:
+        table: one row per op, as in `workload.durations.read_table`, of the steps in which training was under way.
+        memory: GiB reserved by each pipeline rank in the last step; None if the dumps do not say.
+        skipped: numbers of the first steps, which are left out.
+    """
+
+    table: pd.DataFrame
+    memory: tuple[float, ...] | None
+    skipped: tuple[int, ...]
+
+
+def read_event_dump(files: Sequence[Path]) -> EventDump:
+    """Read the dumps of all pipeline ranks of a replica; a `config.json` beside them gives sizes.
+
+    Raises:
+        UsageError: a file is not a dump or is cut, ranks or steps are missing, or an op ends before it starts.
+    """
+    import pandas as pd
+
+    ranks = _by_rank(files)
+    config = _config(files[0].parent)
+    pipeline = int(config.get("pp_size", len(ranks)))
+    if missing := [rank for rank in range(pipeline) if rank not in ranks]:
+        raise UsageError(
+            f"{files[0].parent}: {len(ranks)} of {pipeline} pipeline ranks; rank {missing[0]} has no event dump"
+        )
+    dumps = {rank: _read(path) for rank, path in ranks.items()}
+    steps = _common_steps(dumps, ranks)
+    skipped = _warm_up(dumps, steps)
+    chunks = int(config.get("vp_size", 1))
+    rows = [
+        row
+        for rank, dump in dumps.items()
+        for step in steps
+        if step not in skipped
+        for row in _ops(dump[step], rank, step, (pipeline, chunks), ranks[rank])
+    ]
+    table = pd.DataFrame(rows, columns=["step", "stage", "kind", "microbatch", "chunk", "start_s", "seconds"])
+    return EventDump(table.assign(replica=0, row=table.index), _memory(dumps, steps[-1]), tuple(skipped))
+
+
+def _by_rank(files: Sequence[Path]) -> dict[int, Path]:
+    found: dict[int, Path] = {}
+    for place, path in enumerate(files):
+        match = _RANK.search(path.stem)
+        rank = int(match[1]) if match else place
+        if rank in found:
+            raise UsageError(f"{path}: a second event dump of rank {rank}, beside {found[rank].name}")
+        found[rank] = path
+    return dict(sorted(found.items()))
+
+
+def _config(folder: Path) -> Mapping[str, Any]:
+    path = folder / "config.json"
+    if not path.is_file():
+        return {}
+    config = read_json(path)
+    wrong = [key for key in ("pp_size", "vp_size", "num_mbs") if not _is_count(config.get(key, 1))]
+    if wrong:
+        raise UsageError(f"{path}: {wrong[0]}: expected a positive whole number, found {config[wrong[0]]}")
+    return config
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**20
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a small JSON file that holds an object.
+
+    Raises:
+        UsageError: it is not one, or is cut.
+    """
+    with open_file(path) as file:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise UsageError(f"{path}: larger than {LARGEST // 2**20} MiB")
+    if content.startswith(GZIP):
+        raise UsageError(f"{path}: packed; unpack it first")
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not whole JSON: {str(error).splitlines()[0]}") from None
+    if not isinstance(value, dict):
+        raise UsageError(f"{path}: expected a JSON object")
+    return value
+
+
+def _read(path: Path) -> dict[int, dict[str, Any]]:
+    """The steps of a dump by number."""
+    found = {}
+    for key, step in read_json(path).items():
+        if not key.isdecimal() or not isinstance(step, dict):
+            raise UsageError(f'{path}: "{key[:40]}": expected the number of a step, and its events')
+        found[int(key)] = step
+    if not found:
+        raise UsageError(f"{path}: no steps")
+    return found
+
+
+def _common_steps(dumps: Mapping[int, Mapping[int, Any]], ranks: Mapping[int, Path]) -> list[int]:
+    first = next(iter(dumps))
+    for rank, dump in dumps.items():
+        if different := sorted(dump.keys() ^ dumps[first].keys()):
+            have, lacks = (rank, first) if different[0] in dump else (first, rank)
+            raise UsageError(
+                f"{ranks[lacks]}: no step {different[0]}, which {ranks[have].name} has; are they of one run?"
+            )
+    return sorted(dumps[first])
+
+
+def _warm_up(dumps: Mapping[int, Mapping[int, Mapping[str, Any]]], steps: Sequence[int]) -> list[int]:
+    """The first steps, in which the allocator's memory still grows: some op there waits for it, or for compilation."""
+    settled = steps[0]
+    for dump in dumps.values():
+        held = _numbers(dump[step].get("memory") for step in steps)
+        if held is None or min(held) <= 0:
+            continue
+        low = held[-1] * (1 - SETTLED)
+        settled = max(settled, next(step for step, one in zip(steps, held, strict=True) if one >= low))
+    return [step for step in steps if step < settled]
+
+
+def _memory(dumps: Mapping[int, Mapping[int, Mapping[str, Any]]], step: int) -> tuple[float, ...] | None:
+    held = _numbers(dump[step].get("memory") for dump in dumps.values())
+    return None if held is None else tuple(held)
+
+
+def _numbers(values: Iterable[Any]) -> list[float] | None:
+    """The values as numbers; None if one is none."""
+    listed = list(values)
+    return [float(one) for one in listed] if all(isinstance(one, int | float) for one in listed) else None
+
+
+def _ops(
+    step: Mapping[str, Any], rank: int, number: int, sizes: tuple[int, int], path: Path
+) -> Iterator[tuple[Any, ...]]:
+    """The rows of one rank and step."""
+    pipeline, chunks = sizes
+    for kind, name in KINDS.items():
+        starts, ends = (step.get(f"{name}_{end}") for end in ("start", "end"))
+        where = f"{path}: step {number}: {name}"
+        if not isinstance(starts, list) or not isinstance(ends, list) or len(starts) != len(ends) or not starts:
+            raise UsageError(f"{where}_start and {name}_end: expected two lists of the same length")
+        if len(starts) % (chunks if chunks == 1 else chunks * pipeline):
+            raise UsageError(
+                f"{where}: {len(starts)} ops; expected a multiple of {chunks} chunks × {pipeline} pipeline ranks"
+            )
+        for place, (start, end) in enumerate(zip(starts, ends, strict=True)):
+            if not all(isinstance(one, int | float) and abs(one) <= LONGEST_MS for one in (start, end)):
+                raise UsageError(f"{where}: op {place}: expected times in milliseconds, of at most {LONGEST_MS:g}")
+            if end < start:
+                raise UsageError(f"{where}: op {place} ends at {end:g} ms, before its start at {start:g} ms")
+            microbatch, chunk = place_of(place, pipeline, chunks)
+            chunk = chunks - 1 - chunk if kind == "B" else chunk
+            yield number, rank, kind, microbatch, chunk, start / MILLISECONDS, (end - start) / MILLISECONDS
+
+
+def place_of(turn: int, pipeline: int, chunks: int) -> tuple[int, int]:
+    """The micro-batch and the chunk of a rank's n-th forward: groups of `pipeline` micro-batches, chunk by chunk."""
+    if chunks == 1:
+        return turn, 0
+    group, within = divmod(turn, pipeline * chunks)
+    chunk, place = divmod(within, pipeline)
+    return group * pipeline + place, chunk

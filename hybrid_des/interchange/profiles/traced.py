@@ -24,6 +24,7 @@ from hybrid_des.interchange.profiles.graph import (
     COMPUTATION,
     COMPUTE,
     EXCHANGE,
+    GAP,
     RECEIVE,
     SEND,
     Node,
@@ -33,7 +34,6 @@ from hybrid_des.interchange.profiles.imported import TRACES, Imported, Unusual
 from hybrid_des.interchange.profiles.kineto_ranks import KinetoRanks
 from hybrid_des.interchange.profiles.pipelined import FACTOR, with_recorded
 from hybrid_des.interchange.profiles.recognition import WHAT, Profile
-from hybrid_des.interchange.profiles.recorded import GAP
 from hybrid_des.planning.given import GivenTraces
 from hybrid_des.planning.planner import parts_of_traces
 from hybrid_des.scenario import Scenario, scenario_from
