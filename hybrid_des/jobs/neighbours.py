@@ -24,7 +24,7 @@ from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.jobs import Jobs, PlacedJob
-from hybrid_des.scenario.sections.background import Background
+from hybrid_des.scenario.sections.perturbations import Background
 from hybrid_des.simulation import jobs as simulated
 from hybrid_des.simulation.background import Traffic
 from hybrid_des.simulation.run import CONCURRENT, Run, run, run_jobs

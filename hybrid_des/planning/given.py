@@ -21,7 +21,7 @@ from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.engine.recorder import BEFORE
 from hybrid_des.errors import UsageError
 from hybrid_des.folding.times import SIXTEEN_BITS, CollectiveTimes
-from hybrid_des.hardware.recorded import factors, work_of
+from hybrid_des.hardware import factors, work_of
 from hybrid_des.interchange.profiles.chakra import read_chakra
 from hybrid_des.interchange.profiles.graph import (
     COLLECTIVE,

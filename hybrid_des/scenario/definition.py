@@ -15,7 +15,6 @@ from hybrid_des.network.topologies import OptionRefusal
 from hybrid_des.options import MOST, Count, Flag, Section, Text, choice, whole
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.problem import Problem, Problems, misfit
-from hybrid_des.scenario.sections.background import Background, misfits_of_background
 from hybrid_des.scenario.sections.cluster import QUANTISED, WITHOUT_PRIORITIES, Cluster
 from hybrid_des.scenario.sections.experts import (
     ExpertTraffic,
@@ -25,7 +24,14 @@ from hybrid_des.scenario.sections.experts import (
 )
 from hybrid_des.scenario.sections.faults import FaultsOrNone, misfits_of_faults
 from hybrid_des.scenario.sections.outer import misfits_of_outer, misfits_of_sites
-from hybrid_des.scenario.sections.perturbations import AllJitter, AllSlow, misfits_of_jitter, misfits_of_slow
+from hybrid_des.scenario.sections.perturbations import (
+    AllJitter,
+    AllSlow,
+    Background,
+    misfits_of_background,
+    misfits_of_jitter,
+    misfits_of_slow,
+)
 from hybrid_des.scenario.sections.training import (
     Efficiency,
     Gradients,

@@ -31,8 +31,8 @@ from hybrid_des.scenario.composition import with_base
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, document_of, misnamed, scenario_of
 from hybrid_des.scenario.problem import problems_in, unknown_key
-from hybrid_des.scenario.sections.background import Background, misfits_of_background
 from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES, Cluster, Priority
+from hybrid_des.scenario.sections.perturbations import Background, misfits_of_background
 from hybrid_des.scenario.sections.values import Numbers
 from hybrid_des.scenario.strict_yaml import Document, KeyPath
 from hybrid_des.units import to_picoseconds

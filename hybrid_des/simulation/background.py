@@ -16,8 +16,8 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.mailbox import Channel, Message
 from hybrid_des.network.purpose import BACKGROUND
 from hybrid_des.network.transport import Links, Transport
-from hybrid_des.scenario.sections.background import Background
 from hybrid_des.scenario.sections.cluster import Cluster
+from hybrid_des.scenario.sections.perturbations import Background
 from hybrid_des.units import to_picoseconds
 
 

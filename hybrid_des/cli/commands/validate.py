@@ -36,9 +36,16 @@ from hybrid_des.sweep import Sweep, sweep_of, sweep_rows, table
 from hybrid_des.sweep.axes import plain
 from hybrid_des.sweep.runner import with_case
 from hybrid_des.units import format_bytes, format_seconds
-from hybrid_des.validation.corpus import Prediction, check_corpus, condition, errors_by_figure, grouped, predict
+from hybrid_des.validation.corpus import (
+    Prediction,
+    check_corpus,
+    condition,
+    errors_by_figure,
+    grouped,
+    picture,
+    predict,
+)
 from hybrid_des.validation.fitting import fitted, starts, with_numbers
-from hybrid_des.validation.plot import picture
 
 HEADS = ("", "n", "mean", "median", "90 %", "worst", "bias")
 PACKAGE = TABLE.parents[1]

@@ -89,8 +89,7 @@ def ops_of(profile: Profile) -> OpTable:
     """The ops in the files of a profile, with the errors of `read_ops`."""
     first = profile.files[0]
     if profile.format == DUMP:
-        dump = read_event_dump(profile.files)
-        return OpTable(_name(first.parent), str(first.parent), dump.table, dump.memory, dump.skipped)
+        return _event_dump(profile.files)
     if _ours(profile):
         found = own_rows(KinetoRanks.read(profile.files))
         if found is not None:
@@ -190,23 +189,10 @@ SETTLED = 0.005  # share of the memory of the last step by which that of a step 
 _RANK = re.compile(r"(\d+)\D*$")
 
 
-@dataclass(frozen=True)
-class EventDump:
-    """The dumps of all pipeline ranks.
+def _event_dump(files: Sequence[Path]) -> OpTable:
+    """Read the dumps of all pipeline ranks of a replica, of the steps in which training was under way.
 
-    Attributes:
-        table: one row per op, as in `workload.durations.read_table`, of the steps in which training was under way.
-        memory: GiB reserved by each pipeline rank in the last step; None if the dumps do not say.
-        skipped: numbers of the first steps, which are left out.
-    """
-
-    table: pd.DataFrame
-    memory: tuple[float, ...] | None
-    skipped: tuple[int, ...]
-
-
-def read_event_dump(files: Sequence[Path]) -> EventDump:
-    """Read the dumps of all pipeline ranks of a replica; a `config.json` beside them gives sizes.
+    A `config.json` beside them gives sizes. Memory is that of the last step.
 
     Raises:
         UsageError: a file is not a dump or is cut, ranks or steps are missing, or an op ends before it starts.
@@ -214,12 +200,11 @@ def read_event_dump(files: Sequence[Path]) -> EventDump:
     import pandas as pd
 
     ranks = _by_rank(files)
-    config = _config(files[0].parent)
+    folder = files[0].parent
+    config = _config(folder)
     pipeline = int(config.get("pp_size", len(ranks)))
     if missing := [rank for rank in range(pipeline) if rank not in ranks]:
-        raise UsageError(
-            f"{files[0].parent}: {len(ranks)} of {pipeline} pipeline ranks; rank {missing[0]} has no event dump"
-        )
+        raise UsageError(f"{folder}: {len(ranks)} of {pipeline} pipeline ranks; rank {missing[0]} has no event dump")
     dumps = {rank: _read(path) for rank, path in ranks.items()}
     steps = _common_steps(dumps, ranks)
     skipped = _warm_up(dumps, steps)
@@ -232,7 +217,8 @@ def read_event_dump(files: Sequence[Path]) -> EventDump:
         for row in _ops(dump[step], rank, step, (pipeline, chunks), ranks[rank])
     ]
     table = pd.DataFrame(rows, columns=["step", "stage", "kind", "microbatch", "chunk", "start_s", "seconds"])
-    return EventDump(table.assign(replica=0, row=table.index), _memory(dumps, steps[-1]), tuple(skipped))
+    held = _numbers(dump[steps[-1]].get("memory") for dump in dumps.values())
+    return OpTable(_name(folder), str(folder), table.assign(replica=0, row=table.index), held, tuple(skipped))
 
 
 def _by_rank(files: Sequence[Path]) -> dict[int, Path]:
@@ -317,15 +303,10 @@ def _warm_up(dumps: Mapping[int, Mapping[int, Mapping[str, Any]]], steps: Sequen
     return [step for step in steps if step < settled]
 
 
-def _memory(dumps: Mapping[int, Mapping[int, Mapping[str, Any]]], step: int) -> tuple[float, ...] | None:
-    held = _numbers(dump[step].get("memory") for dump in dumps.values())
-    return None if held is None else tuple(held)
-
-
-def _numbers(values: Iterable[Any]) -> list[float] | None:
+def _numbers(values: Iterable[Any]) -> tuple[float, ...] | None:
     """The values as numbers; None if one is none."""
     listed = list(values)
-    return [float(one) for one in listed] if all(isinstance(one, int | float) for one in listed) else None
+    return tuple(float(one) for one in listed) if all(isinstance(one, int | float) for one in listed) else None
 
 
 def _ops(

@@ -1,4 +1,4 @@
-"""Transformers on tokens: decoders such as GPT and Llama, mixtures of experts, and encoders such as BERT.
+"""Transformers: decoders such as GPT and Llama, mixtures of experts, encoders such as BERT, and those on images.
 
     embedding ─► block 0 ─► … ─► block L−1 ─► norm, logits, loss
     block: norm ─► attention ─► + ─► norm ─► MLP or experts ─► +
@@ -12,6 +12,13 @@ Bytes of memory-bound operations are reads and writes of 2-byte elements by Mega
 published iteration times: norms, residuals and dropout 22h forward and 30h backward per block, head layout 4h each,
 activation 4f and 8f (GELU) or 6f and 12f (SwiGLU). Kept activations: Korthikanti et al., arXiv 2205.05198; models with
 GELU are trained with dropout, those with SwiGLU without.
+
+Vision transformers (Dosovitskiy et al., arXiv 2010.11929): patches of an image are the tokens of an encoder.
+
+    patches ─► block 0 ─► … ─► block L−1 ─► norm, classes of the first token
+
+s = 1 + (image/patch)² tokens: one is learned, and the classes are computed from it. Blocks are those of the
+transformer, not causal, with GELU, layer norms and biases. Counts of parameters and FLOP are those of torchvision.
 """
 
 from dataclasses import replace
@@ -375,3 +382,56 @@ def _activation(options: Transformer, name: str, ffn: int, *, expert: bool = Fal
 def _up(options: Transformer, ffn: int) -> int:
     """Width of the first product: SwiGLU has a gate in addition to the values."""
     return 2 * ffn if options.mlp == "swiglu" else ffn
+
+
+COLOURS = 3
+
+
+class Vision(Options):
+    """Sizes of a vision transformer."""
+
+    layers: Depth
+    """Number of blocks."""
+    hidden: Count
+    """Length of the vector of a token."""
+    heads: Count
+    """Attention heads."""
+    ffn: Count
+    """Width of the MLP."""
+    patch: Count
+    """Side of a patch, in pixels."""
+    image: Count = 224
+    """Side of an image, in pixels."""
+    classes: Count = 1000
+    """Number of classes."""
+    attention: AttentionKind = "flash"
+    """plain: score matrices are written to memory; flash: they are not."""
+
+
+@kind("vision", summary="vision transformers", options=Vision)
+def vision(options: Vision) -> Model:
+    """Patches, blocks, and classes."""
+    check_heads(options.hidden, options.heads)
+    if options.image % options.patch:
+        raise ModelRefusal(
+            "patch", f"an image of {options.image} pixels is not divisible into patches of {options.patch}"
+        )
+    h, patches = options.hidden, (options.image // options.patch) ** 2
+    tokens, pixels = patches + 1, COLOURS * options.patch**2
+    encoder = Transformer.model_construct(
+        layers=options.layers, hidden=h, heads=options.heads, ffn=options.ffn, vocab=0, mlp="gelu", norm="layer",
+        bias=True, sequence=tokens, causal=False, attention=options.attention,
+    )  # fmt: skip
+    first = linear("patches", pixels, h, "none", bias=True, rows=Fraction(patches, tokens))
+    learned = weights(Parameters(replicated=h), Parameters(replicated=tokens * h))
+    learned += Part(kept=Kept(sequence=ELEMENT * pixels))
+    last = linear("classes", h, options.classes, "none", bias=True, rows=Fraction(1, tokens))
+    return Model(
+        tokens,
+        (
+            layer_of("patches", (first, learned), ELEMENT * h, "first"),
+            *blocks(encoder),
+            layer_of("classes", (norm("norm", h, encoder.norm_parameters), last), 0, "last"),
+        ),
+        "image",
+    )
