@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hybrid_des.interchange.frameworks.torchtitan import torchtitan
     from hybrid_des.interchange.profiles.imported import Imported
     from hybrid_des.interchange.profiles.importing import import_profile
-    from hybrid_des.jobs.result import simulate_jobs
+    from hybrid_des.jobs.report import simulate_jobs
     from hybrid_des.pipeline import schedules
     from hybrid_des.plan_search import SearchResult, search
     from hybrid_des.planning.planner import parts_of
@@ -72,7 +72,7 @@ _HOME = {
     "plots": "hybrid_des.plots",
     "schedules": "hybrid_des.pipeline",
     "spread": "hybrid_des.seeds.spread",
-    "simulate_jobs": "hybrid_des.jobs.result",
+    "simulate_jobs": "hybrid_des.jobs.report",
 }
 
 

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from hybrid_des import Result, load, plots, simulate, sweep
-from hybrid_des.jobs.result import simulate_jobs
+from hybrid_des.jobs.report import simulate_jobs
 from hybrid_des.pipeline import schedules
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report.files import write_whole

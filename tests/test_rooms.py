@@ -21,7 +21,7 @@ FLOORS = (
     {"simulation"},
     {"analysis", "renewal", "pool"},
     {"report", "jobs"},
-    {"result", "sweep", "stragglers", "jobs.report", "jobs.explained", "jobs.result"},
+    {"result", "sweep", "stragglers", "jobs.report", "jobs.explained"},
     {
         "live",
         "validation",

@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _jobs(args: argparse.Namespace, document: Document) -> int:
     """Simulate several jobs on one cluster, alone and together, and output what they do to each other."""
-    from hybrid_des.jobs.result import simulate_jobs
+    from hybrid_des.jobs.report import simulate_jobs
     from hybrid_des.report.files.staging import reserved
     from hybrid_des.scenario.jobs import jobs_of
 

@@ -14,7 +14,7 @@ from hybrid_des.analysis.critical_path.paths import critical_path, idle_pieces
 from hybrid_des.analysis.idle import OTHERS, REASONS
 from hybrid_des.engine.causes import Causes
 from hybrid_des.jobs.neighbours import Grouping, JobRun, Neighbours, alone_runs, together
-from hybrid_des.jobs.what_if import Build, TriedJobs, asked, proposed, steps_of, why_none
+from hybrid_des.jobs.variants import Build, TriedJobs, asked, proposed, steps_of, why_none
 from hybrid_des.report.terminal import labelled
 from hybrid_des.scenario.jobs import Jobs, load_jobs
 from hybrid_des.scenario.loading import Source
@@ -122,8 +122,7 @@ def explain_jobs(source: Source | Jobs, changes: Sequence[str] = (), build: Buil
     began, given = time.perf_counter(), source if isinstance(source, Jobs) else load_jobs(source)
     if not isinstance(source, Jobs):
         build = build or partial(load_jobs, source)
-    whole = [replace(one, scenario=one.scenario.model_copy(update={"record": "all"})) for one in given.jobs]
-    jobs = replace(given, jobs=tuple(whole))
+    jobs = given.with_values(lambda scenario: {"record": "all"})
     groups = Grouping.of(jobs)
     traces = {one.name: Causes() for one in jobs.jobs}
     found = together(jobs, alone_runs(jobs, groups), groups, traces)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import textwrap
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +14,21 @@ import numpy as np
 
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.jobs.fabric_rows import OTHERS
-from hybrid_des.jobs.neighbours import JobRun, Neighbours, Remedies, Remedy
+from hybrid_des.jobs.neighbours import JobRun, Neighbours, Remedies, Remedy, neighbours_of
+from hybrid_des.jobs.variants import remedies_of
 from hybrid_des.report import files
 from hybrid_des.report.files import Written, write_files
 from hybrid_des.report.page.document import Shown, page_of
 from hybrid_des.report.plots.curves import natural
 from hybrid_des.report.plots.style import LINES, legend_above, new_figure, plain, scale_of, verbatim
 from hybrid_des.report.terminal import text_table
+from hybrid_des.scenario.jobs import Jobs, load_jobs
+from hybrid_des.scenario.loading import Source
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 MOST_WAITS, MOST_LINKS = 8, 8  # lines in the report
 MOST_DRAWN = 12  # links in the picture
@@ -242,3 +248,58 @@ def _shares(found: Neighbours, link: str, edges: Any) -> Iterator[tuple[str, Any
             number = np.searchsorted(at, edges, side="right")
             used += sign * (weight[number] * edges - moment[number])
         yield name, np.clip(np.diff(used) / width, 0, 1)
+
+
+# The result for users.
+
+
+class JobsResult(Neighbours):
+    """Jobs on one fabric, with their report, picture and files."""
+
+    def report(self, width: int = 100) -> str:
+        """The report of the command line as text."""
+        return render(self, width)
+
+    def fabric_use(self) -> Figure:
+        """Draw the use of the busiest links over time, by job."""
+        return draw_fabric_use(self)
+
+    def write(self, folder: str | Path) -> dict[Path, Written]:
+        """Write a folder per job with its usual files, and what concerns the fabric into the folder.
+
+        Raises:
+            UsageError: a folder cannot be created or written.
+        """
+        return write(self, folder)
+
+    def _repr_html_(self) -> str:
+        """The report, for notebooks."""
+        return f'<pre style="line-height:1.15;white-space:pre;overflow-x:auto">{html.escape(self.report())}</pre>'
+
+
+def simulate_jobs(source: Source | Jobs, overrides: Sequence[str] = (), *, remedies: bool = False) -> JobsResult:
+    """Simulate the jobs of a file, each alone and all together.
+
+    Args:
+        source: the path of a file with `jobs:`, a mapping with its content, or jobs.
+        overrides: strings such as "jobs.gpt.schedule.kind=gpipe".
+        remedies: whether to try shifts of starts and orders of priorities too.
+
+    Raises:
+        HybridDesError: as `load` and `simulate`.
+
+    Three jobs, each with a GPU on every node:
+
+    >>> from hybrid_des import simulate_jobs
+    >>> found = simulate_jobs("scenarios/jobs/three_placements.yaml", ["sweep=none", "placement=spread"])
+    >>> {one.job.name: round(one.slowdown, 2) for one in found.runs}
+    {'large': 1.14, 'middle': 1.38, 'small': 1.21}
+    >>> found.waits.iloc[0][["job", "behind", "link"]].tolist()
+    ['large', 'small', 'node3/nic0/out']
+    """
+    began = time.perf_counter()
+    found, groups = neighbours_of(source if isinstance(source, Jobs) else load_jobs(source, overrides))
+    values = {one.name: getattr(found, one.name) for one in fields(found)}
+    if remedies:
+        values["remedies"] = remedies_of(found, groups)
+    return JobsResult(**{**values, "wall_s": time.perf_counter() - began})

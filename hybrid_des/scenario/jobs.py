@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -114,6 +114,11 @@ class Jobs:
         """The machine, as none of the jobs sees it."""
         cluster = self.jobs[0].scenario.cluster
         return cluster.placed(range(cluster.gpus))
+
+    def with_values(self, values: Callable[[Scenario], Mapping[str, Any]]) -> Jobs:
+        """The same jobs with other values of some keys, as they follow from each job's scenario."""
+        made = (replace(one, scenario=one.scenario.model_copy(update=values(one.scenario))) for one in self.jobs)
+        return replace(self, jobs=tuple(made))
 
     def with_starts(self, starts: Mapping[str, int]) -> Jobs:
         """The same jobs with other starts, in picoseconds, by name."""

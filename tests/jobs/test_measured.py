@@ -7,7 +7,7 @@ import pytest
 from support.messages import GB, carry
 from support.scenarios import scenario
 
-from hybrid_des.jobs.result import simulate_jobs
+from hybrid_des.jobs.report import simulate_jobs
 from hybrid_des.planning.wiring import fabric_of
 
 MIB = 2**20

@@ -10,7 +10,7 @@ from support.scenarios import merged
 
 from hybrid_des.cli.main import main
 from hybrid_des.interchange.profiles.exporting import write_traces
-from hybrid_des.jobs.result import simulate_jobs
+from hybrid_des.jobs.report import simulate_jobs
 from hybrid_des.scenario import load
 from hybrid_des.scenario.jobs import load_jobs
 from hybrid_des.simulation.run import run
