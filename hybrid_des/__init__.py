@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hybrid_des import plots
-    from hybrid_des.analysis.collective_table import collective
     from hybrid_des.analysis.comparison.compare import Comparison, compare
-    from hybrid_des.analysis.cost_table import costs
+    from hybrid_des.analysis.costs import collective, costs
     from hybrid_des.analysis.explanation import Explanation, explain
     from hybrid_des.interchange.frameworks.megatron import megatron
     from hybrid_des.interchange.frameworks.torchtitan import torchtitan
@@ -42,10 +41,10 @@ __all__ = [
 _HOME = {
     "load": "hybrid_des.scenario",
     "Scenario": "hybrid_des.scenario",
-    "collective": "hybrid_des.analysis.collective_table",
+    "collective": "hybrid_des.analysis.costs",
     "Comparison": "hybrid_des.analysis.comparison.compare",
     "compare": "hybrid_des.analysis.comparison.compare",
-    "costs": "hybrid_des.analysis.cost_table",
+    "costs": "hybrid_des.analysis.costs",
     "draw_comparison": "hybrid_des.report.explained",
     "Explanation": "hybrid_des.analysis.explanation",
     "explain": "hybrid_des.analysis.explanation",

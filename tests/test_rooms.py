@@ -29,7 +29,6 @@ FLOORS = (
         "plan_search",
         "renewal.goodput",
         "renewal.plot",
-        "renewal.report",
         "interchange.profiles.exporting",
         "interchange.profiles.imported",
         "interchange.profiles.importing",

@@ -27,17 +27,21 @@ from hybrid_des.analysis.counterfactual.what_if import (
     variant_of,
 )
 from hybrid_des.analysis.critical_path.graph import Graph, graph_of
-from hybrid_des.analysis.critical_path.paths import Idle, Piece, count_paths, critical_path, idle_pieces
-from hybrid_des.analysis.critical_path.slack import Slack, Span, class_weights, spans
-from hybrid_des.analysis.critical_path.tables import (
+from hybrid_des.analysis.critical_path.paths import (
+    Idle,
     Names,
+    Piece,
     activities,
     class_rows,
     collective_rows,
+    count_paths,
+    critical_path,
+    idle_pieces,
     idle_table,
     near_rows,
     path_rows,
 )
+from hybrid_des.analysis.critical_path.slack import Slack, Span, class_weights, spans
 from hybrid_des.analysis.idle import BARRIER, EXPOSED, OTHERS, REASONS, REPLICA
 from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric

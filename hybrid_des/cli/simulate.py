@@ -176,7 +176,7 @@ def _warn(args: argparse.Namespace, document: Document) -> None:
 def _sweep(args: argparse.Namespace, document: Document) -> int:
     """Run every case of a sweep; it fails only if all cases fail. Rows that finish before an interrupt are output."""
     from hybrid_des import sweep
-    from hybrid_des.cli.dask_cluster import workers
+    from hybrid_des.cli.running import workers
 
     cases = sweep.sweep_of(document, args.imports)
     _warn(args, document)

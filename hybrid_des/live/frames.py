@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from hybrid_des.analysis.model_figures import AXES
+from hybrid_des.analysis.metrics import AXES
 from hybrid_des.errors import HybridDesError, UsageError, one_line
 from hybrid_des.live.controls import controls_of
 from hybrid_des.live.schedules import Sizes, schedule_runs

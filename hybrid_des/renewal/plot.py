@@ -10,8 +10,7 @@ from hybrid_des.analysis.table import write_csv
 from hybrid_des.pool import Pool
 from hybrid_des.renewal import goodput
 from hybrid_des.renewal.failures import faults_of
-from hybrid_des.renewal.goodput import HERE, Goodput
-from hybrid_des.renewal.report import LONG
+from hybrid_des.renewal.goodput import HERE, LONG, Goodput
 from hybrid_des.report.files import Written, write_whole
 from hybrid_des.report.plots import style
 from hybrid_des.report.plots.style import LINES, plain

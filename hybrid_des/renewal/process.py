@@ -17,9 +17,8 @@ from typing import NamedTuple
 
 from hybrid_des.errors import UsageError
 from hybrid_des.renewal.failures import Source, Strike, faults_of, history, sources_of
-from hybrid_des.renewal.formulas import best_interval
 from hybrid_des.renewal.states import SlowPart, Stages, State, Steps, gpu_stages_of, replicas_of, stages_of
-from hybrid_des.renewal.work import Ledger, SavedWork, Saving
+from hybrid_des.renewal.work import Ledger, SavedWork, Saving, best_interval
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.sections.faults import NEVER, OPTIMAL, Checkpoint
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds

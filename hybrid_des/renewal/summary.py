@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from hybrid_des.renewal.failures import faults_of
-from hybrid_des.renewal.formulas import at_most, best_interval, daly, share_down, young
 from hybrid_des.renewal.process import Campaign, Replication, job_of, mtbf_of, replicate
 from hybrid_des.renewal.states import Steps
-from hybrid_des.renewal.work import LOST, USEFUL, unknown_causes
+from hybrid_des.renewal.work import LOST, USEFUL, best_interval, daly, unknown_causes, young
 from hybrid_des.scenario import Scenario
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_seconds
 
@@ -124,6 +123,22 @@ def spares_availability(scenario: Scenario, job: Campaign) -> float | None:
     nodes, repair = len(job.replicas), takers[0].repair or 0
     mtbf = nodes / sum(source.rate(job.horizon) for source in takers)
     return at_most(spares.nodes, nodes + spares.nodes, share_down(mtbf, to_seconds(repair)))
+
+
+def share_down(mtbf: float, repair: float) -> float:
+    """The share of time in which a node is being repaired."""
+    return repair / (repair + mtbf)
+
+
+def at_most(down: int, nodes: int, share: float) -> float:
+    """The probability that at most `down` of independent nodes are down: P(Binomial(nodes, share) ≤ down)."""
+    if share == 0:
+        return 1.0
+    each = math.log(share), math.log1p(-share)
+    ways = (math.lgamma(nodes + 1) - math.lgamma(k + 1) - math.lgamma(nodes - k + 1) for k in range(nodes + 1))
+    return math.fsum(
+        math.exp(way + k * each[0] + (nodes - k) * each[1]) for k, way in zip(range(down + 1), ways, strict=False)
+    )
 
 
 def warnings_of(scenario: Scenario, job: Campaign) -> list[str]:

@@ -6,8 +6,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from hybrid_des.analysis.idle import DEPENDENCY, STEADY, slower_replica_share, waiting
-from hybrid_des.analysis.metrics import Findings
-from hybrid_des.analysis.model_figures import AXES, peak_of
+from hybrid_des.analysis.metrics import AXES, Findings, peak_of
 from hybrid_des.hardware import factors
 from hybrid_des.network.purpose import ACTIVATION, REDUCTION
 from hybrid_des.scenario import Scenario

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hybrid_des.analysis.comparison.compare import Comparison
 from hybrid_des.analysis.counterfactual.what_if import Tried
-from hybrid_des.analysis.critical_path.tables import near_rows
+from hybrid_des.analysis.critical_path.paths import near_rows
 from hybrid_des.analysis.explanation import TWICE, Explanation, Ties
 from hybrid_des.analysis.idle import REPLICA
 from hybrid_des.report.content import ALARM, CANNOT_RUN, alarm_of, cause_name, count

@@ -4,7 +4,7 @@ import pytest
 from support.scenarios import scenario as given
 
 from hybrid_des import costs, load, simulate
-from hybrid_des.analysis.cost_table import TOTAL
+from hybrid_des.analysis.costs import TOTAL
 from hybrid_des.errors import UsageError
 
 TIMES = ["forward_s", "input_gradient_s", "weight_gradient_s"]

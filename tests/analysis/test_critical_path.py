@@ -16,9 +16,8 @@ from hybrid_des import collectives
 from hybrid_des.analysis.counterfactual.ladder import first_order
 from hybrid_des.analysis.counterfactual.what_if import Variant, builder_of, traced_run, variant_of
 from hybrid_des.analysis.critical_path.graph import graph_of
-from hybrid_des.analysis.critical_path.paths import count_paths, critical_path, idle_pieces
+from hybrid_des.analysis.critical_path.paths import count_paths, critical_path, idle_pieces, released_by
 from hybrid_des.analysis.critical_path.slack import Slack, change_of, class_weights, spans
-from hybrid_des.analysis.critical_path.tables import released_by
 from hybrid_des.analysis.idle import account
 from hybrid_des.analysis.times import step_times
 from hybrid_des.network import topologies

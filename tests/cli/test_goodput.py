@@ -10,8 +10,9 @@ import pytest
 
 from hybrid_des import goodput, load
 from hybrid_des.errors import UsageError
-from hybrid_des.renewal.formulas import at_most, best_interval, share_down
 from hybrid_des.renewal.goodput import over_intervals, over_spares
+from hybrid_des.renewal.summary import at_most, share_down
+from hybrid_des.renewal.work import best_interval
 
 TEXT = Path(__file__).with_name("goodput.yaml").read_text(encoding="utf-8")
 STEP, FAULTS = re.split(r"(?m)(?=^faults:)", TEXT)

@@ -6,8 +6,8 @@ import pytest
 from support.tables import from_table
 from support.weeks import expected_goodput, segment_time
 
-from hybrid_des.renewal.formulas import at_most, best_interval, daly, share_down, young
-from hybrid_des.renewal.summary import confidence, student
+from hybrid_des.renewal.summary import at_most, confidence, share_down, student
+from hybrid_des.renewal.work import best_interval, daly, young
 
 
 @from_table

@@ -6,7 +6,7 @@ import statistics
 import pytest
 from support.weeks import S, expected_goodput, lived, segment_time, weeks, within
 
-from hybrid_des.renewal.formulas import at_most, share_down
+from hybrid_des.renewal.summary import at_most, share_down
 
 HOUR = 3600
 MTBF = 3 * HOUR

@@ -6,7 +6,7 @@ from support.scenarios import SPINE
 from support.tables import from_table
 
 from hybrid_des import hardware as catalogue
-from hybrid_des.analysis.cost_table import costs
+from hybrid_des.analysis.costs import costs
 from hybrid_des.cli.main import main
 from hybrid_des.errors import ScenarioError
 from hybrid_des.planning.wiring import fabric_of

@@ -6,10 +6,9 @@ import pytest
 from support.scenarios import scenario
 
 from hybrid_des.analysis.critical_path.graph import graph_of
-from hybrid_des.analysis.critical_path.paths import count_paths, critical_path
+from hybrid_des.analysis.critical_path.paths import Names, count_paths, critical_path
 from hybrid_des.analysis.critical_path.paths import idle_pieces as named_pieces
 from hybrid_des.analysis.critical_path.slack import Slack
-from hybrid_des.analysis.critical_path.tables import Names
 from hybrid_des.analysis.idle import CAUSES, idle_pieces, reasons_of
 from hybrid_des.engine.causes import Causes
 from hybrid_des.gradients import DONE, Bucket, ReplicaGroup

@@ -12,17 +12,17 @@ from typing import Any
 import yaml
 
 from hybrid_des import load, simulate
-from hybrid_des.analysis.cost_table import costs
+from hybrid_des.analysis.costs import costs
 from hybrid_des.analysis.counterfactual.what_if import Variant, link_kind, variant_of
 from hybrid_des.analysis.explanation import Explanation, explain
 from hybrid_des.analysis.metrics import summary
+from hybrid_des.cli.commands.costs import render_stages
 from hybrid_des.cli.commands.search import _listed
 from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.plan_search import explore, plans_in, settings_of
 from hybrid_des.plan_search.best_plan import scenario_file
 from hybrid_des.plan_search.space import kept_in
-from hybrid_des.report.cost_report import render_stages
 from hybrid_des.report.explained import advice
 from hybrid_des.scenario import Scenario, misnamed, read_scenario
 from hybrid_des.simulation.memory import worst_peak

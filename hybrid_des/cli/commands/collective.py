@@ -21,7 +21,7 @@ from hybrid_des.cli.output import say, status_line
 from hybrid_des.errors import Refusal, ScenarioError, UsageError, one_line
 
 if TYPE_CHECKING:
-    from hybrid_des.analysis.collective_table import Bench, BenchRow
+    from hybrid_des.analysis.costs import Bench, BenchRow
     from hybrid_des.scenario import Scenario
     from hybrid_des.scenario.strict_yaml import KeyPath
 
@@ -111,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the tables, and write them with --out."""
     from hybrid_des import collectives
-    from hybrid_des.analysis.collective_table import ALL, Bench
+    from hybrid_des.analysis.costs import ALL, Bench
 
     if args.name not in (collectives.AUTO, ALL):
         collectives.find(args.name)
@@ -164,7 +164,7 @@ def _about(bench: Bench, args: argparse.Namespace) -> str:
 def _scenario(args: argparse.Namespace) -> Scenario:
     """Validate the options as a scenario, whose messages name the options."""
     from hybrid_des import collectives
-    from hybrid_des.analysis.collective_table import ALL
+    from hybrid_des.analysis.costs import ALL
     from hybrid_des.scenario import read_scenario, scenario_of
     from hybrid_des.scenario.composition import override
     from hybrid_des.scenario.strict_yaml import Document
@@ -195,7 +195,7 @@ def _scenario(args: argparse.Namespace) -> Scenario:
 
 def _behind_a_switch(args: argparse.Namespace) -> dict[str, Any]:
     """The scenario that the options of wiring describe."""
-    from hybrid_des.analysis.collective_table import PORT, behind_a_switch
+    from hybrid_des.analysis.costs import PORT, behind_a_switch
 
     ranks = 8 if args.ranks is None else args.ranks
     per_node = 1 if args.gpus_per_node is None else args.gpus_per_node
@@ -208,7 +208,7 @@ def _flag(option: str) -> str:
 
 
 def _sizes(smallest: str, largest: str, factor: int) -> list[int]:
-    from hybrid_des.analysis.collective_table import MOST_BYTES
+    from hybrid_des.analysis.costs import MOST_BYTES
     from hybrid_des.units import parse_quantity
 
     try:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybrid_des.cli.arguments import add_common, add_quiet_json, distinct, one_document
-from hybrid_des.cli.budget import within
 from hybrid_des.cli.output import say, show_result, status_line, terminal_width
+from hybrid_des.cli.running import within
 from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:

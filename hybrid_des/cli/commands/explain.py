@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hybrid_des.cli.arguments import add_common, add_quiet_json, count, one_scenario
-from hybrid_des.cli.budget import within
 from hybrid_des.cli.output import say, show_result, status_line, terminal_width
+from hybrid_des.cli.running import within
 
 if TYPE_CHECKING:
     from hybrid_des.scenario import Scenario

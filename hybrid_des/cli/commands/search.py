@@ -20,8 +20,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from hybrid_des.cli.arguments import add_budget, add_common, as_path, count, processes
 from hybrid_des.cli.commands.flags import launch_text
 from hybrid_des.cli.commands.verify import verify
-from hybrid_des.cli.dask_cluster import workers
 from hybrid_des.cli.output import say, show, write_file
+from hybrid_des.cli.running import workers
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.frameworks import megatron, torchtitan
 from hybrid_des.pipeline.order_csv import write_order

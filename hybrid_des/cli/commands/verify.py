@@ -11,8 +11,8 @@ import argparse
 import json
 
 from hybrid_des.cli.arguments import add_budget, add_common
-from hybrid_des.cli.budget import OutOfTimeError, within
 from hybrid_des.cli.output import show
+from hybrid_des.cli.running import OutOfTimeError, within
 from hybrid_des.errors import PlanError, SimulationError, UsageError
 from hybrid_des.numerics.training import CheckedTraining
 from hybrid_des.pipeline.plan import Plan

@@ -1,4 +1,4 @@
-"""`trace.json.gz`: Chrome trace events; open it at https://ui.perfetto.dev.
+"""`trace.json.gz`: Chrome trace events, as Perfetto and PyTorch's profiler read them; open it at https://ui.perfetto.dev.
 
     process of each GPU      thread "compute": one slice per op; "waits": idle time by cause; "gradient reduction" and
                              "parameter gathers": buckets and layers; counters for activations in flight and memory
@@ -12,14 +12,18 @@ GPUs precede links by `process_sort_index`; versions of Perfetto that ignore it 
 name, in which numbers are therefore padded to equal length. Events are streamed in constant memory.
 """
 
+from __future__ import annotations
+
+import gzip
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hybrid_des.analysis.idle import CAUSES, idle_pieces
 from hybrid_des.analysis.metrics import Findings
@@ -28,10 +32,133 @@ from hybrid_des.analysis.times import link_rates, phase_name, phases_of
 from hybrid_des.engine.recorder import CHUNK
 from hybrid_des.network.purpose import PURPOSES
 from hybrid_des.report.content import cause_name
-from hybrid_des.report.files import chrome, output
-from hybrid_des.report.files.chrome import Event, Row, Rows, slice_of, track_of
+from hybrid_des.report.files import output
 from hybrid_des.report.plots.curves import natural
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Columns, ProgramTable, Timeline
+
+# Tracks of slices made of the rows of tables, for all traces: they differ in what they call things and in their unit of
+# time, µs with three decimals, from whole ns (`NANOSECOND`), or whole µs (`MICROSECOND`). An event is a line of JSON:
+# written as text, a million take 60 % of the time that `json` takes for as many dicts.
+
+
+NANOSECOND, MICROSECOND = 10**3, 10**6  # picoseconds
+EVENTS_AT_ONCE = 5_000
+NOTHING = np.empty(0, dtype=np.int64)
+
+Event = str
+Row = Mapping[str, Any]
+
+# names that chrome://tracing gives colours to (catapult, color_scheme.html); Perfetto colours by a name without digits
+COLOURS = {
+    "F": "rail_response", "B": "rail_idle", "W": "rail_load", "FB": "thread_state_uninterruptible",
+    "optimizer": "black", "reduction": "rail_animation", "gather": "good", "wait": "grey",
+}  # fmt: skip
+CNAMES = {category: f'"cname":"{colour}",' for category, colour in COLOURS.items()}
+
+
+def write_trace(path: Path, about: Mapping[str, Any], events: Iterable[Event]) -> None:
+    """Write a compressed trace in constant memory, reproducible byte for byte.
+
+    Args:
+        path: the file.
+        about: what the file says besides its events, each key on a line of its own.
+        events: at least one event.
+    """
+    whole = json.dumps({**about, "traceEvents": []}, indent=0)
+    before, after = whole[: -len("]\n}")], whole[-len("]\n}") :]
+    left = iter(events)
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=5, mtime=0) as file,
+    ):
+        file.write(before.encode())
+        separator = "\n"
+        while block := list(islice(left, EVENTS_AT_ONCE)):
+            file.write((separator + ",\n".join(block)).encode())
+            separator = ",\n"
+        file.write(f"\n{after}\n".encode())
+
+
+class Rows:
+    """The rows of a table of periods, by rank or another column, in the order of their slices.
+
+    Columns `ts`, `dur` and `until`, in µs, stand for `start` and `end`; `asked`, where a table has it, is in µs too.
+
+    Attributes:
+        rows_of: rank → its rows.
+    """
+
+    def __init__(self, table: Columns, unit: int = NANOSECOND, by: str = "rank") -> None:
+        start, end = whole(table["start"], unit), whole(table["end"], unit)
+        times = {"ts": start, "dur": end - start, "until": end}
+        if "asked" in table:
+            times["asked"] = whole(table["asked"], unit)
+        facts = {name: column for name, column in table.items() if name not in ("start", "end", by)}
+        self._columns = {**facts, **{name: in_microseconds(column, unit) for name, column in times.items()}}
+        self.rows_of = dict(groups(np.lexsort((end, start, table[by])), table[by]))
+
+    def overlap(self, number: int) -> bool:
+        """Whether some rows of a rank last at the same time."""
+        begin, until = (self._columns[name][self.rows_of[number]] for name in ("ts", "until"))
+        return bool(np.any(np.maximum.accumulate(until)[:-1] > begin[1:]))
+
+    def of(self, number: int) -> Iterator[Row]:
+        """The rows of a rank, as mappings."""
+        mine = self.rows_of.get(number, NOTHING)
+        columns = {name: column[mine].tolist() for name, column in self._columns.items()}
+        return (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+
+
+def track_of(pid: int, tid: int) -> str:
+    """A thread of a process, as the part of an event."""
+    return f'"pid":{pid},"tid":{tid}'
+
+
+def slice_of(track: str, row: Row, name: str, category: str, args: str) -> Event:
+    """A slice from a row's `ts` for its `dur`; `args` is the inside of a JSON object."""
+    colour = CNAMES.get(category, "")
+    return (
+        f'{{"ph":"X",{track},"ts":{row["ts"]},"dur":{row["dur"]},'
+        f'"name":"{name}","cat":"{category}",{colour}"args":{{{args}}}}}'
+    )
+
+
+def about_process(pid: int, name: str, place: int) -> Iterator[Event]:
+    """The name of a process, and its place in their order."""
+    return about_track(f'"pid":{pid}', process_name=name, process_sort_index=place)
+
+
+def about_thread(pid: int, tid: int, name: str) -> Iterator[Event]:
+    """The name of a thread; threads are shown in the order of their numbers."""
+    return about_track(track_of(pid, tid), thread_name=name, thread_sort_index=tid)
+
+
+def about_track(track: str, **facts: str | int) -> Iterator[Event]:
+    """Facts about a process or a thread, such as `process_name` and `thread_sort_index`."""
+    for name, value in facts.items():
+        yield f'{{"ph":"M",{track},"name":"{name}","args":{{"{name.partition("_")[2]}":{json.dumps(value)}}}}}'
+
+
+def groups(order: Column, key: Column) -> Iterator[tuple[int, Column]]:
+    """Split an order sorted by a key into one group per value of the key."""
+    if len(order):
+        values = key[order]
+        for piece in np.split(order, np.flatnonzero(np.diff(values)) + 1):
+            yield int(key[piece[0]]), piece
+
+
+def whole(picoseconds: Column, unit: int = NANOSECOND) -> Column:
+    """Round to whole units, so that adjacent periods stay adjacent."""
+    return (picoseconds + unit // 2) // unit
+
+
+def in_microseconds(units: Column, unit: int = NANOSECOND) -> NDArray[Any]:
+    """Whole units as µs: floats of ns, or the same whole numbers."""
+    return units if unit == MICROSECOND else units / (MICROSECOND // unit)
+
+
+# `trace.json.gz`.
+
 
 MESSAGE_FACTS = ("channel", "step", "microbatch", "stage", "bytes", "bucket", "part", "parts")
 PLACE = ("microbatch", "chunk", "stage")
@@ -42,7 +169,7 @@ def trace_json(findings: Findings, folder: Path) -> list[str]:
     """Write the trace; for a long run, without messages and with a note."""
     scenario, timeline = findings.run.scenario, findings.run.timeline
     other = {"scenario": scenario.name, "version": scenario.version}
-    chrome.write_trace(folder / "trace.json.gz", {"displayTimeUnit": "ns", "otherData": other}, events(timeline))
+    write_trace(folder / "trace.json.gz", {"displayTimeUnit": "ns", "otherData": other}, events(timeline))
     long = timeline.stream
     return [f"trace.json.gz and report.html leave out {len(long):,} rows of messages"] if long is not None else []
 
@@ -61,7 +188,7 @@ def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[Event]:
     """
     replica, pipeline_rank, programs = timeline.pipeline, timeline.pipeline_rank, timeline.programs
     beside, held = _beside(timeline), timeline.memory
-    memory = dict(chrome.groups(np.lexsort((held["time"], held["rank"])), held["rank"]))
+    memory = dict(groups(np.lexsort((held["time"], held["rank"])), held["rank"]))
     ops = _ops(timeline)
     arrows = Arrows(programs, replicas=int(replica.max()) + 1)
     thread_of = {rank: next(threads) for rank in ops.rows_of}
@@ -70,8 +197,8 @@ def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[Event]:
         pid, copy, place = rank + 1, int(replica[rank]), int(pipeline_rank[rank])
         title = f"GPU {rank:0{digits}}: replica {copy}, pipeline rank {place}"
         title += f" ({timeline.alike} identical GPUs)" if timeline.alike > 1 else ""
-        yield from chrome.about_process(pid, title, copy * programs.pipeline + place)
-        yield from chrome.about_thread(pid, tid, COMPUTE)
+        yield from about_process(pid, title, copy * programs.pipeline + place)
+        yield from about_thread(pid, tid, COMPUTE)
         track = track_of(pid, tid)
         for row in ops.of(rank):
             yield _op_slice(track, row, programs, many_chunks=programs.visits[place] > 1)
@@ -79,7 +206,7 @@ def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[Event]:
         for thread, (rows, describe) in beside.items():
             if rank in rows.rows_of:
                 tid = next(threads)
-                yield from chrome.about_thread(pid, tid, thread)
+                yield from about_thread(pid, tid, thread)
                 track = track_of(pid, tid)
                 yield from (slice_of(track, row, *describe(row)) for row in rows.of(rank))
         if rank in memory:
@@ -93,10 +220,10 @@ def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[Event]:
 
 def _ops(timeline: Timeline) -> Rows:
     rows = timeline.op_rows()
-    middle = (chrome.whole(rows["start"]) + chrome.whole(rows["end"])) // 2
+    middle = (whole(rows["start"]) + whole(rows["end"])) // 2
     names = ("rank", "pipeline", "step", "op", "kind", "label", *PLACE, "start", "end")
     facts = {**rows, "pipeline": timeline.pipeline[rows["rank"]]}
-    return Rows({**{name: facts[name] for name in names}, "middle": chrome.in_microseconds(middle)})
+    return Rows({**{name: facts[name] for name in names}, "middle": in_microseconds(middle)})
 
 
 def _op_slice(track: str, row: Row, programs: ProgramTable, many_chunks: bool) -> Event:
@@ -153,7 +280,7 @@ def _counter(
     name, _, unit = title.removesuffix(")").rpartition(" (")
     before = f'{{"ph":"C","pid":{pid},"name":{json.dumps(name)},"args":{{{json.dumps(unit)}:'
     previous = None
-    for time, value in zip(chrome.in_microseconds(times).tolist(), values, strict=True):
+    for time, value in zip(in_microseconds(times).tolist(), values, strict=True):
         if value != previous:
             yield f'{before}{shown(value)}}},"ts":{time}}}'
         previous = value
@@ -161,7 +288,7 @@ def _counter(
 
 def _memory_counters(pid: int, rows: Columns, visits: int) -> Iterator[Event]:
     """Chunks in flight and bytes held by a GPU: the last change per nanosecond."""
-    time = chrome.whole(rows["time"])
+    time = whole(rows["time"])
     final = np.append(np.diff(time) > 0, True)
     held, in_flight = (rows[name][final].tolist() for name in ("bytes", "activations"))
     parts = CHUNK * visits
@@ -186,10 +313,10 @@ def _links(timeline: Timeline, threads: Iterator[int]) -> Iterator[Event]:
     ends = [(c.kind, f'"from":{c.sender},"to":{c.receiver},"hop":{c.hop},') for c in channels]
     ids = count(1)
     for home, pid in pid_of.items():
-        yield from chrome.about_process(pid, f"links of {home}", ranks + pid)
+        yield from about_process(pid, f"links of {home}", ranks + pid)
     for place in sent.rows_of:
         pid, tid = pid_of[_home(names[place])], next(threads)
-        yield from chrome.about_thread(pid, tid, names[place])
+        yield from about_thread(pid, tid, names[place])
         yield from _message_slices(track_of(pid, tid), sent, place, ends, ids)
     yield from _link_counters(timeline, pid_of)
 
@@ -231,7 +358,7 @@ def _link_counters(timeline: Timeline, pid_of: dict[str, int]) -> Iterator[Event
         return
     for name, rates in zip(use.links, use.rate, strict=True):
         values = [f"{rate / 1e9:.4g}" for rate in (*rates.tolist(), 0.0)]
-        yield from _counter(pid_of[_home(name)], f"use of {name} (GB/s)", chrome.whole(use.edges), values)
+        yield from _counter(pid_of[_home(name)], f"use of {name} (GB/s)", whole(use.edges), values)
 
 
 def _home(link: str) -> str:

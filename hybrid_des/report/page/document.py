@@ -15,8 +15,7 @@ import numpy as np
 
 from hybrid_des.analysis.counterfactual.ladder import Curve, curves
 from hybrid_des.analysis.critical_path.graph import Graph, graph_of
-from hybrid_des.analysis.critical_path.paths import critical_path, idle_pieces
-from hybrid_des.analysis.critical_path.tables import released_by
+from hybrid_des.analysis.critical_path.paths import critical_path, idle_pieces, released_by
 from hybrid_des.analysis.idle import REASONS, Reasons, reasons_of
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.errors import one_line
