@@ -81,12 +81,12 @@ class ClusterSpec:
     @cached_property
     def node_of(self) -> Sequence[int]:
         """The node of each GPU."""
-        return ByGpu(self.gpus, self._node)
+        return ByGpu(self.gpus, self.nodes[0].gpus.__rfloordiv__ if self.isomorphic else self._node)
 
     @cached_property
     def places(self) -> Sequence[tuple[int, int]]:
         """(node, index in the node) of each GPU."""
-        return ByGpu(self.gpus, self._place)
+        return ByGpu(self.gpus, self.nodes[0].gpus.__rdivmod__ if self.isomorphic else self._place)
 
     def first_gpu(self, node: int) -> int:
         """The first GPU of a node."""
@@ -100,8 +100,6 @@ class ClusterSpec:
         return [0, *accumulate(node.gpus for node in self.nodes[:-1])]
 
     def _node(self, gpu: int) -> int:
-        if self.isomorphic:
-            return gpu // self.nodes[0].gpus
         return bisect_right(self._starts, gpu) - 1
 
     def _place(self, gpu: int) -> tuple[int, int]:

@@ -102,7 +102,7 @@ class Transport:
         self._fabric = fabric or links.fabric
         self._trace = trace
         self._receipts = receipts
-        self._priority = priority
+        self._priority = None if priority is None else cache(priority)
         self._flows: dict[tuple[int, int, str, int, int, int], tuple[Flow, Mailbox]] = {}
         self._rendezvous: dict[tuple[str, int, int, int], Rendezvous] = {}
         self._opened: list[tuple[Purpose, Flow]] = []
