@@ -235,14 +235,14 @@ class LineageHead(Head):
 class LineageFlow(FifoFlow):
     """A flow over such links that, like the receiver, belong to the sender's own image."""
 
-    __slots__ = ("_sender",)
+    __slots__ = ("_frame", "_sender")
 
     env: LineageEnvironment
 
-    def __init__(self, sender: int, base: FifoFlow) -> None:
+    def __init__(self, sender: int, base: FifoFlow, frame: Element = ()) -> None:
         super().__init__(base.env, base.hops, base.put, base.rows)
         self.pace = base.pace
-        self._sender = sender
+        self._sender, self._frame = sender, frame
         self.on_head = (self.env.follow, LineageFlow.arrive)
         for hop in base.hops:
             hop.link.join(sender)  # type: ignore[attr-defined]
@@ -251,7 +251,7 @@ class LineageFlow(FifoFlow):
         """Hand a message to the first link; the sender continues immediately."""
         link: Any = self.link
         if link.shared:
-            link.meet(self._sender, ())
+            link.meet(self._sender, self._frame)
         else:
             env = self.env
             link.last = (env.now, env.events, env.lineage)
@@ -281,7 +281,7 @@ class LineageFlow(FifoFlow):
 class TurnedFlow(LineageFlow):
     """A flow to an image other than the sender's own."""
 
-    __slots__ = ("_fold", "_moved", "_route", "_steps")
+    __slots__ = ("_fold", "_moved", "_steps")
 
     def __init__(self, fold: Fold, sender: int, route: Sequence[Element], base: FifoFlow) -> None:
         """Trace a flow.
@@ -292,10 +292,9 @@ class TurnedFlow(LineageFlow):
             route: for each link and, last, the receiver, the element that maps its representative to it.
             base: the untraced flow.
         """
-        super().__init__(sender, base)
+        super().__init__(sender, base, route[0])
         self.put = self._landing(base.put)
         self._fold = fold
-        self._route = route
         turns = zip([fold.identity, *route], route, strict=False)
         self._steps = [fold.combined(before, fold.inverse(after)) for before, after in turns]
         self._moved: list[dict[int, int]] = [{} for _ in self._steps]
@@ -305,12 +304,7 @@ class TurnedFlow(LineageFlow):
         env = self.env
         before = env.lineage, env.born
         self._enter(0)
-        link: Any = self.link
-        if link.shared:
-            link.meet(self._sender, self._route[0])
-        else:
-            link.last = (env.now, env.events, env.lineage)
-        FifoFlow.send(self, message, tag)
+        super().send(message, tag)
         env.lineage, env.born = before
 
     def _forward(self, hop: int, at: int, slowest: int, message: Message, tag: int) -> None:
@@ -343,12 +337,6 @@ class TurnedFlow(LineageFlow):
             if one not in moved:
                 moved[one] = self._fold.move_root(one, step)
         env.lineage, env.born = (here, moved[root]), (born, moved[parent])
-
-
-def with_lineage(fold: Fold, sender: int, route: Sequence[Element], base: FifoFlow) -> LineageFlow:
-    """Trace a flow; see `TurnedFlow`."""
-    same = all(element == fold.identity for element in route)
-    return LineageFlow(sender, base) if same else TurnedFlow(fold, sender, route, base)
 
 
 class FoldedRendezvous(Rendezvous):
@@ -436,8 +424,10 @@ class LineageTransport(FoldedTransport):
         if not isinstance(flow, FifoFlow):
             return flow
         _, turned = self._fold.home(channel.receiver)
-        legs = self._courses.of(channel.sender, channel.receiver)
-        return with_lineage(self._fold, channel.sender, [*(leg.turned for leg in legs), turned], flow)
+        route = [*(leg.turned for leg in self._courses.of(channel.sender, channel.receiver)), turned]
+        if all(element == self._fold.identity for element in route):
+            return LineageFlow(channel.sender, flow)
+        return TurnedFlow(self._fold, channel.sender, route, flow)
 
 
 class LineageFifo(Fifo):

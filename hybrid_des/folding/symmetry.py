@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import product
 from math import prod
+from operator import and_
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -89,16 +90,9 @@ class Fold:
         ranges = [range(0, keeps.get(axis, sizes[axis]) * strides[axis], strides[axis]) for axis in self.layout.order]
         return [sum(offsets) for offsets in product(*reversed(ranges))]
 
-    def simulated(self, rank: int) -> bool:
-        """Whether a rank is simulated."""
-        return all(rank // stride % size < turn.keep for stride, size, turn in self._places)
-
-    def simulated_of(self, ranks: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these ranks are simulated."""
-        found = np.ones(len(ranks), dtype=np.bool_)
-        for stride, size, turn in self._places:
-            found &= ranks // stride % size < turn.keep
-        return found
+    def simulated(self, rank: Ranks) -> Any:
+        """Whether a rank is simulated, or which ranks of an array are."""
+        return reduce(and_, (rank // stride % size < turn.keep for stride, size, turn in self._places), True)
 
     def home(self, rank: int) -> tuple[int, Element]:
         """The representative of a rank, and the element that maps the representative to it."""

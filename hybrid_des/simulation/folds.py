@@ -194,7 +194,7 @@ def _unlike(scenario: Scenario, rank: int, other: int) -> str:
 def _simulated(fold: Fold, group: ReplicaGroup) -> bool:
     """Whether some ranks of a group are simulated."""
     ranks = group.ranks
-    return any(map(fold.simulated, (ranks[0], ranks[-1]))) or bool(fold.simulated_of(array_of(ranks)).any())
+    return any(map(fold.simulated, (ranks[0], ranks[-1]))) or bool(fold.simulated(array_of(ranks)).any())
 
 
 def _check_exchanges(fold: Fold, axis: str, groups: Groups) -> None:
