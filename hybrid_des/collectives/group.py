@@ -162,7 +162,7 @@ class Group:
 
     def handoff(self) -> Handoff:
         """A queue between two phases of a collective on this GPU; it uses no link."""
-        return self._transport.handoff()
+        return self._transport.make(Handoff)
 
     def meet(self, message: Message, delay: int) -> Arrival:
         """Rendezvous of all members, plus `delay` picoseconds; the event's value is the list of their messages."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from hybrid_des.engine.clock import Arrival, Here
 from hybrid_des.engine.lineage import Lineage, LineageArrival, LineageEnvironment
-from hybrid_des.network.mailbox import Handoff, Mailbox, Message, Rendezvous, ReplayedGroup, TaggedMailbox
+from hybrid_des.network.mailbox import Handoff, Mailbox, Message, ReplayedGroup, TaggedMailbox
 
 Put = tuple[int, Message, int, Lineage]  # when a message arrives, and since when and by which event that is known
 
@@ -114,61 +114,37 @@ class LineageTaggedMailbox(TaggedMailbox):
         return arrival
 
 
-class Round:
-    """A point at which the simulated members of a group wait for each other; each continues in its own event.
-
-    Unfolded, one event wakes all members in order of arrival.
-    """
-
-    def __init__(self, env: LineageEnvironment, size: int) -> None:
-        self._env = env
-        self._size = size
-        self._here: list[tuple[LineageArrival, Lineage]] = []
-
-    def join(self, delay: int, value: Any = None) -> Arrival:
-        """Arrive; the event happens `delay` picoseconds after the last member's arrival."""
-        arrival = LineageArrival(self._env)
-        self._here.append((arrival, self._env.born))
-        if len(self._here) == self._size:
-            for waiting, (chain, root) in self._here:
-                with self._env.births((None if chain is None else hash((self._env.now, chain)), root)):
-                    waiting.happen(self._env.now + delay, value)
-            self._here = []
-        return arrival
-
-    @property
-    def empty(self) -> bool:
-        """Whether no member is waiting."""
-        return not self._here
-
-
-class LineageRendezvous(Rendezvous):
-    """A rendezvous of the simulated members of a group."""
-
-    def __init__(self, env: LineageEnvironment, size: int) -> None:
-        super().__init__(env, size)
-        self._round = Round(env, size)
-
-    def arrive(self, place: int, message: Message, delay: int) -> Arrival:
-        """Arrive with a message; the event's value has those of all members, which are alike."""
-        return self._round.join(delay, [message] * self._size)
-
-
 # Points at which the simulated ranks of a folded run wait for each other; each continues in its own event.
 
 
 class LineageMeeting(ReplayedGroup):
-    """A meeting of the simulated members of a group, in a folded run."""
+    """A meeting of the simulated members of a group, in a folded run.
+
+    Unfolded, one event wakes all members in order of arrival.
+    """
 
     _env: LineageEnvironment
 
     def __init__(self, env: LineageEnvironment, size: int) -> None:
         super().__init__(env, size)
-        self._round = Round(env, size)
+        self._here: list[tuple[LineageArrival, Lineage]] = []
 
-    def join(self, duration: int) -> Arrival:
+    def join(self, duration: int, value: Any = None) -> Arrival:
         """Arrive; the event happens `duration` picoseconds after the last member's arrival."""
-        event = self._round.join(duration)
-        if self._round.empty:
+        env, arrival = self._env, LineageArrival(self._env)
+        self._here.append((arrival, env.born))
+        if len(self._here) == self._size:
+            for waiting, (chain, root) in self._here:
+                with env.births((None if chain is None else hash((env.now, chain)), root)):
+                    waiting.happen(env.now + duration, value)
+            self._here = []
             self._tell(duration)
-        return event
+        return arrival
+
+
+class LineageRendezvous(LineageMeeting):
+    """A rendezvous of the simulated members of a group."""
+
+    def arrive(self, place: int, message: Message, delay: int) -> Arrival:
+        """Arrive with a message; the event's value has those of all members, which are alike."""
+        return self.join(delay, [message] * self._size)

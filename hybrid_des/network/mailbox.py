@@ -107,25 +107,6 @@ class TaggedMailbox:
         return sum(isinstance(held, tuple) for held in self._held.values())
 
 
-class Rendezvous:
-    """A point at which the members of a group wait for each other and exchange messages."""
-
-    def __init__(self, env: Environment, size: int) -> None:
-        self._env = env
-        self._size = size
-        self._brought: dict[int, Message] = {}
-        self._over = Arrival(env)
-
-    def arrive(self, place: int, message: Message, delay: int) -> Arrival:
-        """Arrive with a message; the event, `delay` picoseconds after the last arrival, has all in member order."""
-        self._brought[place] = message
-        over = self._over
-        if len(self._brought) == self._size:
-            over.happen(self._env.now + delay, [self._brought[member] for member in range(self._size)])
-            self._brought, self._over = {}, Arrival(self._env)
-        return over
-
-
 class Handoff(Mailbox):
     """A queue between two phases of a collective on one GPU; it uses no link."""
 
@@ -136,7 +117,8 @@ class Handoff(Mailbox):
         self.put(work, 0, self._env.now)
 
 
-# Meetings, at which the members of a group begin a replayed collective together, or all GPUs end a training step.
+# Meetings, at which the members of a group begin a replayed collective together, exchange messages without a link, or
+# all GPUs end a training step.
 
 
 class ReplayedGroup:
@@ -152,12 +134,12 @@ class ReplayedGroup:
         self._over = Arrival(env)
         self.told: list[Callable[[int, int], object]] = []
 
-    def join(self, duration: int) -> Arrival:
-        """Arrive; the event happens `duration` picoseconds after the last member's arrival."""
+    def join(self, duration: int, value: Any = None) -> Arrival:
+        """Arrive; the event, `duration` picoseconds after the last member's arrival, has the value that it brings."""
         over, now = self._over, self._env.now
         self._missing -= 1
         if not self._missing:
-            over.happen(now + duration, None)
+            over.happen(now + duration, value)
             self._missing, self._over = self._size, Arrival(self._env)
             self._tell(duration)
         return over
@@ -165,6 +147,23 @@ class ReplayedGroup:
     def _tell(self, duration: int) -> None:
         for tell in self.told:
             tell(self._env.now, self._env.now + duration)
+
+
+class Rendezvous(ReplayedGroup):
+    """A point at which the members of a group wait for each other and exchange messages."""
+
+    def __init__(self, env: Environment, size: int) -> None:
+        super().__init__(env, size)
+        self._brought: dict[int, Message] = {}
+
+    def arrive(self, place: int, message: Message, delay: int) -> Arrival:
+        """Arrive with a message; the event, `delay` picoseconds after the last arrival, has all in member order."""
+        brought = self._brought
+        brought[place] = message
+        if len(brought) == self._size:
+            self._brought = {}
+            return self.join(delay, [brought[member] for member in range(self._size)])
+        return self.join(delay)
 
 
 # The properties that the recorded messages of one flow on one link share.

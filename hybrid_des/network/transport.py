@@ -15,7 +15,7 @@ from hybrid_des.errors import SimulationError, UsageError
 from hybrid_des.network import sharing
 from hybrid_des.network.fabric import Bandwidth, Fabric
 from hybrid_des.network.link import Hop, Link
-from hybrid_des.network.mailbox import Channel, Handoff, Mailbox, Message, Rendezvous, ReplayedGroup, TaggedMailbox
+from hybrid_des.network.mailbox import Channel, Handoff, Mailbox, Message, Rendezvous, TaggedMailbox
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT, PURPOSES, Purpose
 from hybrid_des.network.rate import Rate, rate_of
 from hybrid_des.network.sharing import Flow, Put, Schedules, Sharing
@@ -165,14 +165,6 @@ class Transport:
                 totals[name] = totals.get(name, 0) + flow.bytes
         return totals
 
-    def handoff(self) -> Handoff:
-        """A new queue between two processes of a GPU."""
-        return self.make(Handoff)
-
-    def meeting(self, size: int) -> ReplayedGroup:
-        """A meeting of the members of a group."""
-        return self.make(ReplayedGroup, size)
-
     def begin(self, rank: int) -> None:
         """Attribute the processes started next to a rank; that matters where ranks stand for others."""
 
@@ -270,7 +262,7 @@ class Endpoint:
 
     def handoff(self) -> Handoff:
         """A queue between two streams of this GPU."""
-        return self._transport.handoff()
+        return self._transport.make(Handoff)
 
 
 # A transport that tells a trace which message or handoff each process waited for, so that a run can be explained.

@@ -152,7 +152,7 @@ class Communicators:
         for part, of_part in enumerate(groups):
             for ranks in of_part:
                 members = [rank for rank in ranks if rank in wanted]
-                meeting = self._transport.meeting(len(members))
+                meeting = self._transport.make(ReplayedGroup, len(members))
                 lost = self._lost(ranks)
                 for rank in members:
                     found.setdefault(rank, [None] * len(groups))[part] = meeting
@@ -167,7 +167,7 @@ class Communicators:
         for group in self._parts.given:
             members = [rank for rank in group.processes.ranks if rank in wanted]
             if group.replayed:
-                meeting = self._transport.meeting(len(members))
+                meeting = self._transport.make(ReplayedGroup, len(members))
                 for rank in members:
                     yield rank, group.key, Replayed([meeting])
                 continue

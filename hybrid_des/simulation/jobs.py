@@ -12,6 +12,7 @@ from hybrid_des.engine.recorder import MESSAGE_COLUMNS, LongRows, Recorder, Rows
 from hybrid_des.folding.folded_transport import folded_transport
 from hybrid_des.folding.symmetry import Fold
 from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.mailbox import ReplayedGroup
 from hybrid_des.network.purpose import REDUCTION
 from hybrid_des.network.transport import Endpoint, Links, TracedTransport, Transport, known
 from hybrid_des.planning.planner import Parts
@@ -170,7 +171,7 @@ def _gpus(
     """
     layout, programs = scenario.parallel.layout, Programs(scenario, parts, retime)
     ranks: Sequence[int] = fold.ranks if fold else range(layout.ranks)
-    barrier = Barrier(transport.meeting(len(ranks)))
+    barrier = Barrier(transport.make(ReplayedGroup, len(ranks)))
     made_by = Communicators(transport, parts)
     communicators = made_by.of(ranks)
     made = list(zip(ranks, scenario.cluster.nodes_of(ranks), strict=True))
