@@ -24,7 +24,7 @@ import numpy as np
 from hybrid_des.analysis.critical_path.messages import service_alone
 from hybrid_des.analysis.times import StepTimes, step_times, total
 from hybrid_des.engine.recorder import BEFORE, INSIDE, OPTIMIZER
-from hybrid_des.network.purpose import ACTIVATION, PARAMETERS, PURPOSES, REDUCTION
+from hybrid_des.network.mailbox import ACTIVATION, PARAMETERS, PURPOSES, REDUCTION
 from hybrid_des.simulation.run import Run
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Columns, ProgramTable, Timeline
 

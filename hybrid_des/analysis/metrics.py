@@ -21,7 +21,7 @@ from hybrid_des.analysis.times import StepTimes, step_times, total
 from hybrid_des.folding.symmetry import expanded
 from hybrid_des.models import Attention, Model
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.purpose import ACTIVATION, OF_LAYERS, PARAMETERS, PURPOSES, REDUCTION
+from hybrid_des.network.mailbox import ACTIVATION, OF_LAYERS, PARAMETERS, PURPOSES, REDUCTION
 from hybrid_des.network.rate import idle_time
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.memory import memory_parts, worst_peak

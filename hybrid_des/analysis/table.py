@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS
-from hybrid_des.network.mailbox import Channel
-from hybrid_des.network.purpose import PURPOSES
+from hybrid_des.network.mailbox import PURPOSES, Channel
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Columns, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from hybrid_des import collectives
 from hybrid_des.engine.recorder import OPTIMIZER, STEP_SHIFT
-from hybrid_des.network.purpose import PURPOSES, Purpose
+from hybrid_des.network.mailbox import PURPOSES, Purpose
 from hybrid_des.timeline import NONE, Column, Columns, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 

@@ -11,8 +11,7 @@ import simpy
 
 from hybrid_des.engine.clock import Arrival
 from hybrid_des.network.fabric import by_node
-from hybrid_des.network.mailbox import Channel, Handoff, Mailbox, Message, Pace
-from hybrid_des.network.purpose import REDUCTION, Purpose
+from hybrid_des.network.mailbox import REDUCTION, Channel, Handoff, Mailbox, Message, Pace, Purpose
 from hybrid_des.network.sharing import Flow
 from hybrid_des.network.transport import Transport, step_label
 

@@ -15,8 +15,18 @@ from hybrid_des.errors import SimulationError, UsageError
 from hybrid_des.network import sharing
 from hybrid_des.network.fabric import Bandwidth, Fabric
 from hybrid_des.network.link import Hop, Link
-from hybrid_des.network.mailbox import Channel, Handoff, Mailbox, Message, Rendezvous, TaggedMailbox
-from hybrid_des.network.purpose import ACTIVATION, GRADIENT, PURPOSES, Purpose
+from hybrid_des.network.mailbox import (
+    ACTIVATION,
+    GRADIENT,
+    PURPOSES,
+    Channel,
+    Handoff,
+    Mailbox,
+    Message,
+    Purpose,
+    Rendezvous,
+    TaggedMailbox,
+)
 from hybrid_des.network.rate import Rate, rate_of
 from hybrid_des.network.sharing import Flow, Put, Schedules, Sharing
 

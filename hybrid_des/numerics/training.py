@@ -27,8 +27,7 @@ from hybrid_des.numerics.layers import (
     loss_and_gradient,
 )
 from hybrid_des.numerics.outer import OuterSettings, OuterStep
-from hybrid_des.pipeline.op import TARGET, Op
-from hybrid_des.pipeline.plan import Plan
+from hybrid_des.pipeline.plan import TARGET, Op, Plan
 
 
 class Training:

@@ -6,7 +6,6 @@ The names that a user-defined schedule needs:
     from hybrid_des.pipeline.schedules import schedule
 """
 
-from hybrid_des.pipeline.op import Op, loop, two_way, wave
-from hybrid_des.pipeline.plan import Plan, PlanRequest
+from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop, two_way, wave
 
 __all__ = ["Op", "Plan", "PlanRequest", "loop", "two_way", "wave"]

@@ -24,7 +24,7 @@ from typing import Any
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.engine.recorder import OPTIMIZER
-from hybrid_des.network.purpose import REDUCTION
+from hybrid_des.network.mailbox import REDUCTION
 from hybrid_des.plan_search.least_times import CheapestTimes, is_perturbed
 from hybrid_des.planning.fsdp import LAYERS
 from hybrid_des.planning.planner import Parts

@@ -19,7 +19,7 @@ from hybrid_des.network.rate import idle_time
 from hybrid_des.network.symmetry import channels
 from hybrid_des.options import Options
 from hybrid_des.pipeline import Plan, PlanRequest, schedules
-from hybrid_des.pipeline.op import Kind
+from hybrid_des.pipeline.plan import Kind
 from hybrid_des.scenario import Scenario
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 from hybrid_des.workload.costs import Costs, RankCosts

@@ -18,7 +18,7 @@ from fractions import Fraction
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybrid_des.network.purpose import OF_LAYERS, PURPOSES
+from hybrid_des.network.mailbox import OF_LAYERS, PURPOSES
 from hybrid_des.planning.program import (
     Compute,
     ComputeSpeed,
@@ -30,7 +30,7 @@ from hybrid_des.units import split_evenly
 from hybrid_des.workload.costs import LayerCollective, StageCosts
 
 if TYPE_CHECKING:
-    from hybrid_des.pipeline.op import Kind
+    from hybrid_des.pipeline.plan import Kind
 
 AXIS = "expert"
 PURPOSE = PURPOSES.index(OF_LAYERS[AXIS])

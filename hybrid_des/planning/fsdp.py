@@ -17,10 +17,9 @@ from hybrid_des.collectives.benchmark import Outcome
 from hybrid_des.engine.recorder import BEFORE, INSIDE
 from hybrid_des.folding.times import SIXTEEN_BITS, CollectiveTimes
 from hybrid_des.gradients import parts_of_stage
-from hybrid_des.network.purpose import PARAMETERS, REDUCTION, Purpose
+from hybrid_des.network.mailbox import PARAMETERS, REDUCTION, Purpose
 from hybrid_des.network.symmetry import Groups, channels
-from hybrid_des.pipeline.op import Action
-from hybrid_des.pipeline.plan import Plan
+from hybrid_des.pipeline.plan import Action, Plan
 from hybrid_des.planning.program import (
     LAYER,
     Collective,

@@ -37,9 +37,8 @@ from hybrid_des.interchange.profiles.graph import (
     repeated,
 )
 from hybrid_des.interchange.profiles.recognition import CHAKRA, WHAT, recognized
-from hybrid_des.network.mailbox import Message
-from hybrid_des.network.purpose import ACTIVATION, EXPERT, PARAMETERS, REDUCTION, Purpose, purpose_named
-from hybrid_des.pipeline.op import Op
+from hybrid_des.network.mailbox import ACTIVATION, EXPERT, PARAMETERS, REDUCTION, Message, Purpose, purpose_named
+from hybrid_des.pipeline.plan import Op
 from hybrid_des.planning.program import (
     ASIDE,
     COMPUTE,

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybrid_des.engine.recorder import AFTER, BEFORE, CHUNK, INSIDE, OPTIMIZER, pipeline_tag
 from hybrid_des.gradients import Bucket
-from hybrid_des.network.mailbox import Message
-from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, PURPOSES, REDUCTION, Purpose, purpose_named
-from hybrid_des.pipeline.op import Action, Op, Place, carried
-from hybrid_des.pipeline.plan import Plan
+from hybrid_des.network.mailbox import OF_LAYERS, PARAMETERS, PURPOSES, REDUCTION, Message, Purpose, purpose_named
+from hybrid_des.pipeline.plan import Action, Op, Place, Plan, carried
 from hybrid_des.planning.expert_streams import ExpertStreams, at_points
 from hybrid_des.planning.fsdp import Fsdp, LayerPass
 from hybrid_des.planning.program import (
@@ -49,7 +47,7 @@ from hybrid_des.planning.program import (
 from hybrid_des.workload.costs import Costs, LayerCollective, StageCosts
 
 if TYPE_CHECKING:
-    from hybrid_des.pipeline.op import Kind
+    from hybrid_des.pipeline.plan import Kind
 
 
 # What an action does between its begin and its end: computation, and collectives as messages (`layer_traffic`).

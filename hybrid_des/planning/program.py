@@ -24,9 +24,8 @@ import numpy as np
 
 from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.errors import Refusal
-from hybrid_des.network.mailbox import Message
-from hybrid_des.network.purpose import PURPOSES, Purpose
-from hybrid_des.pipeline.op import Action, Op
+from hybrid_des.network.mailbox import PURPOSES, Message, Purpose
+from hybrid_des.pipeline.plan import Action, Op
 from hybrid_des.timeline import NONE, OP_KINDS, Columns, ProgramTable
 
 # The compute speed of a GPU, relative to the times of the workload.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hybrid_des.analysis.table import ops_of, reductions_of
 from hybrid_des.analysis.times import step_times
-from hybrid_des.network.purpose import REDUCTION
+from hybrid_des.network.mailbox import REDUCTION
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Columns, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from hybrid_des.analysis.idle import DEPENDENCY, STEADY, slower_replica_share, waiting
 from hybrid_des.analysis.metrics import AXES, Findings, peak_of
 from hybrid_des.hardware import factors
-from hybrid_des.network.purpose import ACTIVATION, REDUCTION
+from hybrid_des.network.mailbox import ACTIVATION, REDUCTION
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.sections.perturbations import Jitter, Slow
 from hybrid_des.simulation.memory import MemoryPeak, memory_parts, misfit, what_would_fit, worst_peak

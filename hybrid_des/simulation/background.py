@@ -13,8 +13,7 @@ from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Process
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.mailbox import Channel, Message
-from hybrid_des.network.purpose import BACKGROUND
+from hybrid_des.network.mailbox import BACKGROUND, Channel, Message
 from hybrid_des.network.transport import Links, Transport
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.perturbations import Background

@@ -18,8 +18,7 @@ from hybrid_des.collectives.communicator import Barrier, Communicator, OnStream,
 from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.folding.times import SIXTEEN_BITS, elements_of
 from hybrid_des.gradients import ReplicaGroup
-from hybrid_des.network.mailbox import ReplayedGroup
-from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, REDUCTION
+from hybrid_des.network.mailbox import OF_LAYERS, PARAMETERS, REDUCTION, ReplayedGroup
 from hybrid_des.network.symmetry import orders
 from hybrid_des.network.transport import Transport
 from hybrid_des.numerics.training import Worker

@@ -12,7 +12,7 @@ from hybrid_des.engine.recorder import STEP_SHIFT, Recorder
 from hybrid_des.network.mailbox import Handoff, Message
 from hybrid_des.network.transport import Endpoint
 from hybrid_des.numerics.training import Worker
-from hybrid_des.pipeline.op import Action, Op
+from hybrid_des.pipeline.plan import Action, Op
 from hybrid_des.planning.program import (
     COMPUTE,
     GRADIENT,

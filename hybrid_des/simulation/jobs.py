@@ -12,8 +12,7 @@ from hybrid_des.engine.recorder import MESSAGE_COLUMNS, LongRows, Recorder, Rows
 from hybrid_des.folding.folded_transport import folded_transport
 from hybrid_des.folding.symmetry import Fold
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.mailbox import ReplayedGroup
-from hybrid_des.network.purpose import REDUCTION
+from hybrid_des.network.mailbox import REDUCTION, ReplayedGroup
 from hybrid_des.network.transport import Endpoint, Links, TracedTransport, Transport, known
 from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program import BARRIER

@@ -22,7 +22,7 @@ from hybrid_des.errors import UsageError
 from hybrid_des.jitter import Draws, Sample, stream
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.link import LinkSchedule
-from hybrid_des.pipeline.op import Op
+from hybrid_des.pipeline.plan import Op
 from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program import Call, Compute, ComputeSpeed, GivenPrograms, Program
 from hybrid_des.scenario import Scenario

@@ -10,7 +10,7 @@ from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid_des.collectives.all_to_all import TokenExchange
-from hybrid_des.pipeline.op import Kind, Place
+from hybrid_des.pipeline.plan import Kind, Place
 from hybrid_des.scenario import Cluster, Parallel, Scenario, Schedule, Workload
 from hybrid_des.scenario.sections.experts import ExpertTraffic
 from hybrid_des.scenario.sections.training import Efficiency, ModelChoice, Offload, Overlap

@@ -35,8 +35,7 @@ from numpy.typing import NDArray
 
 from hybrid_des.errors import UsageError, installing
 from hybrid_des.layout import Layout
-from hybrid_des.pipeline.op import Op
-from hybrid_des.pipeline.plan import Plan
+from hybrid_des.pipeline.plan import Op, Plan
 from hybrid_des.reading import open_file
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 

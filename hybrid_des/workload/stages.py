@@ -6,8 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from hybrid_des.folding.times import CollectiveTimes
-from hybrid_des.pipeline.op import Action, Kind, Path, Place
-from hybrid_des.pipeline.plan import Plan
+from hybrid_des.pipeline.plan import Action, Kind, Path, Place, Plan
 from hybrid_des.scenario import Workload
 from hybrid_des.units import PICOSECONDS_PER_SECOND, split_evenly, to_picoseconds
 from hybrid_des.workload.costs import MOMENTS, WEIGHTS, CostBasis, Costs, RankCosts, Sharding, StageCosts

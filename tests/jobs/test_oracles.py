@@ -12,8 +12,8 @@ from support.scenarios import scenario
 
 from hybrid_des.gradients import DONE, Bucket, ReplicaGroup
 from hybrid_des.network.fabric import placed
-from hybrid_des.network.purpose import PURPOSES, REDUCTION
-from hybrid_des.pipeline.op import Op
+from hybrid_des.network.mailbox import PURPOSES, REDUCTION
+from hybrid_des.pipeline.plan import Op
 from hybrid_des.planning.planner import parts_of_programs
 from hybrid_des.planning.program import (
     BARRIER,

@@ -14,7 +14,7 @@ from support.scenarios import scenario
 from hybrid_des.analysis.counterfactual.what_if import traced_run
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.errors import ScenarioError
-from hybrid_des.network.purpose import REDUCTION
+from hybrid_des.network.mailbox import REDUCTION
 from hybrid_des.scenario import load
 from hybrid_des.scenario.sections.cluster import Priorities
 from hybrid_des.simulation.run import run

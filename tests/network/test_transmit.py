@@ -17,8 +17,7 @@ from hybrid_des.network import link as link_module
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import ClusterSpec, Fabric, LinkSpec, NodeSpec, PortSpec, Route
 from hybrid_des.network.link import Link
-from hybrid_des.network.mailbox import Channel, Message
-from hybrid_des.network.purpose import ACTIVATION, REDUCTION
+from hybrid_des.network.mailbox import ACTIVATION, REDUCTION, Channel, Message
 from hybrid_des.network.rate import rate_of
 from hybrid_des.network.transport import Links, Transport
 

@@ -12,8 +12,7 @@ from hybrid_des.engine.recorder import Recorder
 from hybrid_des.engine.timetable import Interval, PiecewiseRate
 from hybrid_des.network.fabric import Fabric, LinkSpec, Route
 from hybrid_des.network.link import LinkSchedule
-from hybrid_des.network.mailbox import Channel, Message
-from hybrid_des.network.purpose import REDUCTION
+from hybrid_des.network.mailbox import REDUCTION, Channel, Message
 from hybrid_des.network.transport import Links, Transport
 
 S = 10**12

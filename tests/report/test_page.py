@@ -17,7 +17,7 @@ from support.results import RESULTS, result_of, simulated
 
 from hybrid_des.analysis.idle import CAUSES, account, reasons_of
 from hybrid_des.analysis.times import step_times
-from hybrid_des.network.purpose import PURPOSES
+from hybrid_des.network.mailbox import PURPOSES
 from hybrid_des.report.bars import ACTIVITIES
 from hybrid_des.report.page import drawn as page_tables
 from hybrid_des.report.page.document import Shown, page_of

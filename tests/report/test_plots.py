@@ -14,8 +14,7 @@ from support.handmade import uniform
 from support.scenarios import scenario
 
 from hybrid_des.analysis.times import link_rates
-from hybrid_des.network.mailbox import Channel
-from hybrid_des.network.purpose import ACTIVATION, GRADIENT, REDUCTION
+from hybrid_des.network.mailbox import ACTIVATION, GRADIENT, REDUCTION, Channel
 from hybrid_des.pipeline import PlanRequest, schedules
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report import plots

@@ -12,9 +12,8 @@ from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.idle import CAUSES, idle_pieces, reasons_of
 from hybrid_des.engine.causes import Causes
 from hybrid_des.gradients import DONE, Bucket, ReplicaGroup
-from hybrid_des.network.mailbox import Message
-from hybrid_des.network.purpose import ACTIVATION, REDUCTION
-from hybrid_des.pipeline.op import Op
+from hybrid_des.network.mailbox import ACTIVATION, REDUCTION, Message
+from hybrid_des.pipeline.plan import Op
 from hybrid_des.planning.planner import parts_of_programs
 from hybrid_des.planning.program import (
     BARRIER,

@@ -13,8 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from hybrid_des.engine.recorder import CHUNK, MESSAGE_COLUMNS, OPTIMIZER, STEP_SHIFT, Recorder, Rows, pipeline_tag
-from hybrid_des.network.mailbox import Channel
-from hybrid_des.network.purpose import ACTIVATION, GRADIENT, REDUCTION
+from hybrid_des.network.mailbox import ACTIVATION, GRADIENT, REDUCTION, Channel
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.lowering import Lowering
 from hybrid_des.planning.program import ComputeSpeed, table_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.network.fabric import Fabric, LinkSpec, Route
-from hybrid_des.network.mailbox import Channel, Message
-from hybrid_des.network.purpose import ACTIVATION, REDUCTION
+from hybrid_des.network.mailbox import ACTIVATION, REDUCTION, Channel, Message
 from hybrid_des.network.transport import Links, Transport
 
 GB = 10**9

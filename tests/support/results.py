@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from hybrid_des.network.mailbox import Channel
-from hybrid_des.network.purpose import REDUCTION
+from hybrid_des.network.mailbox import REDUCTION, Channel
 from hybrid_des.pipeline import Op, Plan, PlanRequest, loop, schedules
 from hybrid_des.result import Result, simulate
 from support import handmade

@@ -32,7 +32,7 @@ from hybrid_des.analysis.critical_path.messages import Messages, service_alone
 from hybrid_des.analysis.critical_path.slack import Slack, change_of
 from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.pipeline.op import Action
+from hybrid_des.pipeline.plan import Action
 from hybrid_des.planning.program import Call, Program, Send
 from hybrid_des.scenario import LABELS, Scenario
 from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES

@@ -19,7 +19,7 @@ from hybrid_des.analysis.critical_path.messages import PROGRAM
 from hybrid_des.analysis.critical_path.slack import Slack, Span
 from hybrid_des.analysis.idle import CAUSES, LATENCY, OTHERS, QUEUEING, REASONS, TRANSFER, group_of
 from hybrid_des.analysis.idle import idle_pieces as waits_of
-from hybrid_des.network.purpose import ACTIVATION, GRADIENT
+from hybrid_des.network.mailbox import ACTIVATION, GRADIENT
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Columns, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND as SECOND
 

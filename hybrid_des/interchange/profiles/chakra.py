@@ -33,7 +33,7 @@ from hybrid_des.interchange.profiles.graph import (
     in_order,
 )
 from hybrid_des.interchange.profiles.recognition import GZIP, natural
-from hybrid_des.network.purpose import PURPOSES
+from hybrid_des.network.mailbox import PURPOSES
 from hybrid_des.reading import open_file
 
 VERSION = b"0.0.4"

@@ -19,7 +19,7 @@ from hybrid_des.gradients import ReplicaGroup
 from hybrid_des.interchange.profiles.chakra import write_chakra
 from hybrid_des.interchange.profiles.graph import COLLECTIVE, COMPUTATION, RECEIVE, SEND, Node, RankTrace, nodes_of
 from hybrid_des.layout import Layout
-from hybrid_des.network.purpose import PARAMETERS, REDUCTION
+from hybrid_des.network.mailbox import PARAMETERS, REDUCTION
 from hybrid_des.planning.fsdp import LAYERS
 from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.planning.program import (

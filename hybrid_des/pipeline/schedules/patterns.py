@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from hybrid_des.pipeline import Op, Plan, wave
-from hybrid_des.pipeline.op import KINDS, Action, Kind
+from hybrid_des.pipeline.plan import KINDS, Action, Kind
 
 # A grid of time slots.
 #

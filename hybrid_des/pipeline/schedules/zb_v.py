@@ -18,7 +18,7 @@ search if m < 2p−1, and at most 1.2 % more if m ≥ 2p. It is kept because it 
 """
 
 from hybrid_des.pipeline import Plan, PlanRequest, wave
-from hybrid_des.pipeline.op import Action
+from hybrid_des.pipeline.plan import Action
 from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.patterns import Writer
 

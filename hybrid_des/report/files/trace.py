@@ -30,7 +30,7 @@ from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.table import COMPUTE
 from hybrid_des.analysis.times import link_rates, phase_name, phases_of
 from hybrid_des.engine.recorder import CHUNK
-from hybrid_des.network.purpose import PURPOSES
+from hybrid_des.network.mailbox import PURPOSES
 from hybrid_des.report.content import cause_name
 from hybrid_des.report.files import output
 from hybrid_des.report.plots.curves import natural

@@ -19,7 +19,7 @@ from hybrid_des.analysis.critical_path.paths import critical_path, idle_pieces, 
 from hybrid_des.analysis.idle import REASONS, Reasons, reasons_of
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.errors import one_line
-from hybrid_des.network.purpose import ACTIVATION, PURPOSES
+from hybrid_des.network.mailbox import ACTIVATION, PURPOSES
 from hybrid_des.report.content import Fact, cause_name, content_of
 from hybrid_des.report.explained import render_comparison, render_explanation
 from hybrid_des.report.page.drawn import TIMES, Tables, tables_of

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hybrid_des.analysis.idle import Reasons
-from hybrid_des.network.purpose import PARAMETERS, REDUCTION
+from hybrid_des.network.mailbox import PARAMETERS, REDUCTION
 from hybrid_des.report.bars import ACTIVITIES
 from hybrid_des.report.plots.curves import natural
 from hybrid_des.report.plots.style import shade

@@ -15,7 +15,7 @@ from hybrid_des.analysis.counterfactual.ladder import curves
 from hybrid_des.analysis.explanation import Explanation
 from hybrid_des.analysis.times import LinkUse, link_rates
 from hybrid_des.errors import UsageError, unknown
-from hybrid_des.network.purpose import PURPOSES
+from hybrid_des.network.mailbox import PURPOSES
 from hybrid_des.report.plots.figure import Look, Size, Window, canvas, chosen, narrow, points, seconds_of
 from hybrid_des.report.plots.style import (
     LINES,

@@ -15,7 +15,7 @@ from hybrid_des import hardware as catalogue
 from hybrid_des.errors import UsageError
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import ClusterSpec, NodeSpec
-from hybrid_des.network.purpose import Purpose
+from hybrid_des.network.mailbox import Purpose
 from hybrid_des.network.rate import LinkFigures
 from hybrid_des.options import (
     MOST,
