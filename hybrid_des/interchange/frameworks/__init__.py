@@ -5,14 +5,14 @@ read_megatron("--num-layers 32 …")      # an Imported: a scenario's values, as
 read_hugging_face(json_text)            # the same for a model's config.json
 torchtitan(scenario)                    # a Launch
 
-launch_line     what a launch line is; the flags of a shell script         launch_line
-rules           one setting as flags, in both directions                   rules
+launch_line     flags of a line or a shell script; a setting as flags, in both directions
+scenario_file   the values of a scenario by path; its text
 """
 
 from hybrid_des.interchange.frameworks.hugging_face import read_hugging_face
 from hybrid_des.interchange.frameworks.launch_line import Launch
 from hybrid_des.interchange.frameworks.megatron import megatron, read_megatron
-from hybrid_des.interchange.frameworks.rules import Imported
+from hybrid_des.interchange.frameworks.scenario_file import Imported
 from hybrid_des.interchange.frameworks.torchtitan import torchtitan
 
 __all__ = ["Imported", "Launch", "megatron", "read_hugging_face", "read_megatron", "torchtitan"]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hybrid_des.errors import UsageError
-from hybrid_des.interchange.frameworks.rules import Imported, published_model
+from hybrid_des.interchange.frameworks.scenario_file import Imported, published_model
 from hybrid_des.options import describe
 
 _SIZES = {  # ours → theirs, the first that is there

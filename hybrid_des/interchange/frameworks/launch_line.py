@@ -1,17 +1,21 @@
-"""A launch line: environment, program, flags; written as shell, and read from a line or a script.
+"""A launch line: environment, program, flags; written as shell, read from a line or a script, and rules for both.
 
 A script is not run: every `--flag` in it counts, those of branches that are not taken too. Variables have the value of
 their last assignment before the flag, or the default in `${NAME:-default}`; `$((a * b))` is calculated.
+
+A rule is one setting as flags, in both directions: it writes the flags of a scenario's values, which are a mapping from
+paths such as "parallel.tensor" to plain values, and reads values from the flags of a launch line. Flags that state the
+framework's own default are not written; where they are missing, that default is read.
 """
 
 import ast
 import operator
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
+from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line, unknown
 
 WIDTH = 100  # columns of a written line
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
@@ -43,6 +47,12 @@ class Launch(NamedTuple):
             else:
                 lines.append(f"    {flag}")
         return " \\\n".join(lines)
+
+
+def torchrun(ranks: int, per_node: int) -> str:
+    """What starts a program on each of so many GPUs, on nodes that it fills."""
+    used = min(per_node, ranks)
+    return f"torchrun --nnodes {-(-ranks // used)} --nproc-per-node {used}"
 
 
 def flags_in(text: str, name: str) -> dict[str, list[str]]:
@@ -187,3 +197,60 @@ class Given:
         """The flags that nothing has read, with their first words."""
         rest = {flag: words for flag, words in self._flags.items() if flag not in self._read}
         return [one_line(" ".join([flag, *words[:1]]), LONGEST_SHOWN) for flag, words in rest.items()]
+
+
+Values = Mapping[str, Any]
+
+
+class Rule(NamedTuple):
+    """How a setting is written as flags, and how it is read from them."""
+
+    write: Callable[[Values], Iterable[str]]
+    read: Callable[[Given], Values]
+
+    def when(self, holds: Callable[[Values], bool]) -> "Rule":
+        """The same, written only where something holds."""
+        return Rule(lambda values: self.write(values) if holds(values) else (), self.read)
+
+
+def number(flag: str, path: str, default: int | None = None) -> Rule:
+    """A whole number after a flag."""
+
+    def write(values: Values) -> Iterable[str]:
+        value = values.get(path)
+        return () if value is None or value == default else (f"{flag} {value}",)
+
+    def read(given: Given) -> Values:
+        value = given.number(flag)
+        return {path: default if value is None else value}
+
+    return Rule(write, read)
+
+
+def word(flag: str, path: str, words: Mapping[str, Any], default: Any) -> Rule:
+    """A word after a flag; of several with one meaning, the first is written."""
+
+    def write(values: Values) -> Iterable[str]:
+        value = values.get(path)
+        found = next((text for text, meaning in words.items() if meaning == value), None)
+        return () if found is None or value == default else (f"{flag} {found}",)
+
+    def read(given: Given) -> Values:
+        text = given.text(flag)
+        if text is not None and text not in words:
+            raise given.error(flag, unknown(text, words))
+        return {path: default if text is None else words[text]}
+
+    return Rule(write, read)
+
+
+def switch(flag: str, path: str, on: Any, off: Any) -> Rule:
+    """A flag without a value."""
+
+    def write(values: Values) -> Iterable[str]:
+        return (flag,) if values.get(path) == on else ()
+
+    def read(given: Given) -> Values:
+        return {path: on if flag in given else off}
+
+    return Rule(write, read)

@@ -16,18 +16,23 @@ from typing import Any
 
 from hybrid_des.collectives import codecs
 from hybrid_des.errors import Refusal
-from hybrid_des.interchange.frameworks.launch_line import Given, Launch, flags_in
-from hybrid_des.interchange.frameworks.megatron_model import MODEL
-from hybrid_des.interchange.frameworks.rules import (
-    Imported,
+from hybrid_des.interchange.frameworks.launch_line import (
+    Given,
+    Launch,
     Rule,
     Values,
-    by_path,
+    flags_in,
     number,
-    published_model,
     switch,
-    values_of,
+    torchrun,
     word,
+)
+from hybrid_des.interchange.frameworks.megatron_model import MODEL
+from hybrid_des.interchange.frameworks.scenario_file import (
+    Imported,
+    by_path,
+    published_model,
+    values_of,
 )
 from hybrid_des.models.layer import MODULES
 from hybrid_des.models.stage_layout import layout_of, stages_in
@@ -58,10 +63,6 @@ def _order(values: Values) -> tuple[str, ...]:
     if "context" in order and order.index("context") == order.index("tensor") + 1:
         return tuple(axis for axis in order if axis != "context")
     return order
-
-
-def _read_order(given: Given) -> Values:
-    return {"parallel.order": [*DATA_LAST] if "--use-tp-pp-dp-mapping" in given else None}
 
 
 def _write_schedule(values: Values) -> Iterable[str]:
@@ -156,20 +157,7 @@ def _stages_of_layout(given: Given) -> tuple[str, ...] | None:
         raise given.error(_LAYOUT, str(refusal)) from None
 
 
-def _read_batch(given: Given) -> Values:
-    return {
-        "batch": given.number("--global-batch-size"),
-        "schedule.microbatch_size": given.number("--micro-batch-size"),
-    }
-
-
-def _write_batch(values: Values) -> Iterable[str]:
-    return (f"--micro-batch-size {values['schedule.microbatch_size']}", f"--global-batch-size {values['batch']}")
-
-
 _METHODS = {"p2p": "ring", "a2a": "all-to-all", "allgather": "all-gather"}
-_METHOD = word("--cp-comm-type", "parallel.context_method", _METHODS, None)
-_SEQUENCE = switch("--sequence-parallel", "parallel.sequence", on=True, off=False)
 _DISPATCHERS = {"flex": "per-node", "alltoall": "all-to-all", "allgather": "all-to-all"}
 _DISPATCHER = word("--moe-token-dispatcher-type", "experts.dispatcher", _DISPATCHERS, None)
 _STREAMS = switch("--overlap-moe-expert-parallel-comm", "experts.streams", on=True, off=None)
@@ -205,14 +193,19 @@ LAYOUT = (
     number("--tensor-model-parallel-size", "parallel.tensor", 0),
     number("--pipeline-model-parallel-size", "parallel.pipeline", 0),
     number("--context-parallel-size", "parallel.context", 1),
-    Rule(lambda values: _METHOD.write(values) if values["parallel.context"] > 1 else (), _METHOD.read),
+    word("--cp-comm-type", "parallel.context_method", _METHODS, None).when(
+        lambda values: values["parallel.context"] > 1
+    ),
     number("--expert-model-parallel-size", "parallel.expert", 1),
     Rule(_write_dispatch, _read_dispatch),
-    Rule(lambda values: _SEQUENCE.write(values) if values["parallel.tensor"] > 1 else (), _SEQUENCE.read),
-    Rule(_write_order, _read_order),
+    switch("--sequence-parallel", "parallel.sequence", on=True, off=False).when(
+        lambda values: values["parallel.tensor"] > 1
+    ),
+    Rule(_write_order, switch("--use-tp-pp-dp-mapping", "parallel.order", [*DATA_LAST], None).read),
     Rule(_write_schedule, _read_schedule),
     Rule(_write_stages, _read_stages),
-    Rule(_write_batch, _read_batch),
+    number("--micro-batch-size", "schedule.microbatch_size"),
+    number("--global-batch-size", "batch"),
 )
 
 _PRECISIONS = {
@@ -387,10 +380,10 @@ def megatron(scenario: Scenario) -> Launch:
     has_sizes = "model.layers" in values
     rules = RULES if has_sizes else (*LAYOUT, *TRAINING)
     fsdp = scenario.fsdp
-    ranks, per_node = scenario.parallel.ranks, min(scenario.cluster.gpus_per_node, scenario.parallel.ranks)
     divides = scenario.parallel.tensor > 1 or scenario.parallel.context > 1
     environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "8" if fsdp else "1"} if fsdp or divides else {}
-    program = f"torchrun --nnodes {-(-ranks // per_node)} --nproc-per-node {per_node} pretrain_gpt.py"
+    ranks, per_node = scenario.parallel.ranks, scenario.cluster.gpus_per_node
+    program = f"{torchrun(ranks, per_node)} pretrain_gpt.py"
     flags = [flag for rule in rules for flag in rule.write(values)]
     return Launch(environment, program, (*flags, *_RUN), tuple(_unsaid(scenario, values)))
 

@@ -7,8 +7,7 @@ padded there to a multiple of 128 per tensor rank (--make-vocab-size-divisible-b
 import ast
 from collections.abc import Iterable, Iterator
 
-from hybrid_des.interchange.frameworks.launch_line import Given
-from hybrid_des.interchange.frameworks.rules import Rule, Values, number, switch, word
+from hybrid_des.interchange.frameworks.launch_line import Given, Rule, Values, number, switch, word
 
 
 def _write_groups(values: Values) -> Iterable[str]:

@@ -8,8 +8,8 @@ configuration has them.
 
 from collections.abc import Iterator
 
-from hybrid_des.interchange.frameworks.launch_line import Launch
-from hybrid_des.interchange.frameworks.rules import Values, published_model, values_of
+from hybrid_des.interchange.frameworks.launch_line import Launch, Values, torchrun
+from hybrid_des.interchange.frameworks.scenario_file import published_model, values_of
 from hybrid_des.models.kinds.transformer import Transformer
 from hybrid_des.scenario import Scenario
 
@@ -34,10 +34,9 @@ def torchtitan(scenario: Scenario) -> Launch:
     """The line that starts this scenario's training."""
     values = values_of(scenario)
     module, configuration = REGISTERED.get(_published(scenario), ("YOURS", "YOURS"))
-    ranks, per_node = scenario.parallel.ranks, min(scenario.cluster.gpus_per_node, scenario.parallel.ranks)
-    start = f"torchrun --nnodes {-(-ranks // per_node)} --nproc-per-node {per_node} -m torchtitan.train"
+    ranks, per_node = scenario.parallel.ranks, scenario.cluster.gpus_per_node
     flags = (f"--module {module}", f"--config {configuration}", *_flags(scenario, values), "--training.steps 20")
-    return Launch({}, start, flags, tuple(_unsaid(scenario, values)))
+    return Launch({}, f"{torchrun(ranks, per_node)} -m torchtitan.train", flags, tuple(_unsaid(scenario, values)))
 
 
 def _published(scenario: Scenario) -> str:

@@ -21,6 +21,7 @@ from hybrid_des.errors import UsageError, unknown
 from hybrid_des.hardware import names as gpu_names
 from hybrid_des.hardware import part
 from hybrid_des.interchange.profiles.kineto import KinetoTrace, Product
+from hybrid_des.interchange.profiles.kineto_collectives import transfer_of
 from hybrid_des.interchange.profiles.kineto_ranks import KinetoRanks
 from hybrid_des.interchange.profiles.recognition import KINETO, WHAT, recognized
 
@@ -155,8 +156,7 @@ def _collectives(job: KinetoRanks, source: str, notes: list[str]) -> dict[str, N
         expected = members[0].communication.group_size or ranks
         if key[2] in NAMES and size and ranks == expected:
             whole = size * ranks if key[2] == "all-gather" else size
-            transfer = max(m.end for m in members) - max(m.start for m in members)
-            times.setdefault((key[2], ranks), {}).setdefault(whole, []).append(max(1, transfer) * 1000)
+            times.setdefault((key[2], ranks), {}).setdefault(whole, []).append(max(1, transfer_of(members)) * 1000)
     if not times:
         alone = len(job.traces) == 1
         notes.append(

@@ -161,10 +161,8 @@ def own_kineto(profile: Profile, job: KinetoRanks) -> TraceProfile | None:
 def _own_trace(job: KinetoRanks, place: int) -> RankTrace:
     """The ops of a rank; its collectives and messages show as gaps."""
     one = job.traces[place]
-    communicates = {each.kernel for each in one.communications}
-    mine = [event for event in np.flatnonzero(one.step == job.chosen).tolist() if event not in communicates]
     spans = []
-    for event in mine:
+    for event in job.computing(one).tolist():
         name = one.names[int(one.name[event])]
         facts = one.facts.get(event)
         known = {} if facts is None else {"op_kind": KERNELS.get(name, "F"), **facts}
@@ -184,7 +182,6 @@ def _profile(
     chunks = {"chunks": run.sizes.chunk} if run.sizes.chunk > 1 else {}
     workload = {"durations": "durations.csv", "timing": "auto", **({"activation": size} if size else {})}
     return TraceProfile(
-        profile.files[0].resolve().parent.name if len(profile.files) > 1 else profile.files[0].name.partition(".")[0],
         profile,
         traces,
         len(traces),
@@ -192,7 +189,7 @@ def _profile(
         unknown=[UNKNOWN],
         facts={"step": step, "pipeline": run.sizes.stage, "replicas": run.sizes.replica, "chunks": run.sizes.chunk,
                "microbatches": run.sizes.microbatch},
-        tables={"durations.csv": _durations(run), **({"collectives.csv": collectives} if len(collectives) else {})},
+        tables={"durations.csv": _durations(run), "collectives.csv": collectives},
         schedule=run.schedule,
         further={"parallel": layout.parallel, "schedule": {"microbatches": run.sizes.microbatch, **chunks},
                  "workload": workload},

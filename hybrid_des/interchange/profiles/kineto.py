@@ -46,7 +46,6 @@ BYTES = {
     "signed char": 1, "c10::half": 2, "c10::bfloat16": 2, "c10::float8_e4m3fn": 1, "c10::float8_e5m2": 1,
 }  # fmt: skip
 OPERATOR, PREFIX = "record_param_comms", "nccl:"
-CUT = 30  # ranks after which PyTorch cuts a list, with "..."
 MEMBERS = re.compile(r"\d+")
 
 
@@ -216,6 +215,18 @@ class KinetoTrace:
     facts: dict[int, Mapping[str, int]] = field(default_factory=dict)
     products: list[Product] = field(default_factory=list)
     device: str = ""
+
+    @cached_property
+    def communicates(self) -> NDArray[np.bool_]:
+        """Whether each of the device's events communicates."""
+        found = np.zeros(len(self.start), dtype=bool)
+        found[[one.kernel for one in self.communications]] = True
+        return found
+
+    @property
+    def numbers(self) -> set[int]:
+        """The numbers of the steps that have events."""
+        return {*np.unique(self.step[self.step != NONE]).tolist()}
 
     @property
     def end(self) -> Numbers:

@@ -9,7 +9,7 @@ data moves. Transfer is the latest end less the latest start, a rank's wait the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -175,8 +175,3 @@ def _connected(differences: Sequence[Mapping[tuple[int, int], int]], ranks: int)
                     offset[rank] += moved
                     part[rank] = first
     return offset
-
-
-def spreads(found: Iterable[Sequence[Member]]) -> Iterator[int]:
-    """By how much the ends of each collective differ."""
-    return (max(m.end for m in members) - min(m.end for m in members) for members in found)

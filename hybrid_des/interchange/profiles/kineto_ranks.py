@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -37,7 +37,6 @@ from hybrid_des.interchange.profiles.kineto_collectives import (
     Key,
     clock_offsets,
     collectives_of,
-    spreads,
     transfer_of,
 )
 from hybrid_des.interchange.profiles.kineto_reader import read_kineto
@@ -92,7 +91,9 @@ class KinetoRanks:
                 raise UsageError(f"{after.path}: a second trace of rank {after.rank}, beside {other}")
         found = cls(traces, max(len(traces), *map(_world, traces)))
         if not found.steps:
-            first, second = _apart(traces)
+            pairs = ((one, two) for turn, two in enumerate(traces) for one in traces[:turn])
+            apart = (pair for pair in pairs if pair[0].numbers.isdisjoint(pair[1].numbers))
+            first, second = next(apart, (traces[0], traces[-1]))
             raise UsageError(f"{second.path}: {_steps(second)}; {first.path.name} has {_steps(first)}: of one run?")
         found._set_clocks()
         if found.spans[found.chosen] > LONGEST_S:
@@ -104,10 +105,7 @@ class KinetoRanks:
     @cached_property
     def steps(self) -> list[int]:
         """Numbers of the steps that all traces have; 0 if they name none."""
-        common = set(np.unique(self.traces[0].step[self.traces[0].step != NONE]).tolist())
-        for one in self.traces[1:]:
-            common &= set(np.unique(one.step).tolist())
-        return sorted(common)
+        return sorted(set.intersection(*(one.numbers for one in self.traces)))
 
     @cached_property
     def spans(self) -> dict[int, float]:
@@ -162,7 +160,7 @@ class KinetoRanks:
         together = self.gathered or self.matched
         if not together:
             return {}
-        found = list(spreads(together.values()))
+        found = [max(m.end for m in members) - min(m.end for m in members) for members in together.values()]
         usual = median(map(transfer_of, together.values()))
         apart = any(self.corrections) or median(found) > max(usual, 1)
         return {"spread_s": max(found) / SECOND, "apart": bool(apart),
@@ -203,18 +201,22 @@ class KinetoRanks:
         bounds = [self.bounds(rank, self.steps[0]) for rank, one in enumerate(self.parts) if one == part]
         return min(start for start, _ in bounds), max(end for _, end in bounds)
 
-    @cached_property
-    def communication(self) -> tuple[float, float]:
+    def computing(self, one: KinetoTrace) -> Numbers:
+        """The events of a trace in the chosen step that do not communicate."""
+        return np.flatnonzero((one.step == self.chosen) & ~one.communicates)
+
+    @property
+    def communication(self) -> dict[str, float]:
         """Seconds of the chosen step in which a rank communicates, and does nothing else meanwhile, on average."""
-        all_of, exposed = 0, 0
+        if not any(one.communications for one in self.traces):
+            return {}
+        sent = exposed = 0
         for one in self.traces:
-            mine = np.flatnonzero(one.step == self.chosen)
-            talks = np.zeros(len(one.start), dtype=bool)
-            talks[[each.kernel for each in one.communications]] = True
-            sent, rest = _union(one, mine[talks[mine]]), _union(one, mine[~talks[mine]])
-            either = _union(one, mine)
-            all_of, exposed = all_of + sent, exposed + either - rest
-        return all_of / len(self.traces) / SECOND, exposed / len(self.traces) / SECOND
+            mine = one.step == self.chosen
+            sent += _union(one, np.flatnonzero(mine & one.communicates))
+            exposed += _union(one, np.flatnonzero(mine)) - _union(one, self.computing(one))
+        count = len(self.traces)
+        return {"communication_s": sent / count / SECOND, "exposed_communication_s": exposed / count / SECOND}
 
     @property
     def by_rank(self) -> list[dict[str, float]]:
@@ -233,12 +235,10 @@ class KinetoRanks:
                 wait[member.rank] += latest.start - member.start
         found = []
         for place, one in enumerate(self.traces):
-            talks = {each.kernel for each in one.communications}
-            mine = [event for event in np.flatnonzero(one.step == self.chosen).tolist() if event not in talks]
-            busy = _union(one, np.array(mine, dtype=np.int64))
             found.append({
-                "rank": one.rank, "compute_s": busy / SECOND, "wait_s": wait[place] / SECOND,
-                "held_up_s": held[place] / SECOND, "last": last[place], "collectives": len(known),
+                "rank": one.rank, "compute_s": _union(one, self.computing(one)) / SECOND,
+                "wait_s": wait[place] / SECOND, "held_up_s": held[place] / SECOND, "last": last[place],
+                "collectives": len(known),
             })  # fmt: skip
         return found
 
@@ -247,11 +247,9 @@ class KinetoRanks:
         """Shares of the time of kernels that compute, by what bounds them as their names tell."""
         times = {PRODUCTS: 0, ATTENTION: 0, MEMORY: 0, "unknown": 0}
         for one in self.traces:
-            talks = {each.kernel for each in one.communications}
             works = [work_of(name) or "unknown" for name in one.names]
-            for event in np.flatnonzero(one.step == self.chosen).tolist():
-                if event not in talks:
-                    times[works[int(one.name[event])]] += int(one.duration[event])
+            for event in self.computing(one).tolist():
+                times[works[int(one.name[event])]] += int(one.duration[event])
         whole = sum(times.values())
         return {work: time / whole for work, time in times.items()} if whole else {}
 
@@ -297,7 +295,6 @@ class KinetoRanks:
     def _rank_trace(self, place: int, zero: int) -> RankTrace:
         one, groups = self.traces[place], dict[str, tuple[int, ...]]()
         mine = np.flatnonzero(one.step == self.chosen).tolist()
-        joined = self._joined(one, mine)
         edges = edges_of(one, mine)
         number = {event: turn for turn, event in enumerate(mine)}
         streams = streams_of(one)
@@ -314,7 +311,8 @@ class KinetoRanks:
                 self._collective(span, one, part[event], groups)
             spans.append(span)
         end = max(span.end for span in spans)
-        return rank_trace(str(one.path), _together(spans) if joined else spans, zero * NANOSECOND, end, groups)
+        spans = _together(spans) if len(spans) > MOST_NODES else spans
+        return rank_trace(str(one.path), spans, zero * NANOSECOND, end, groups)
 
     @cached_property
     def _part(self) -> list[dict[int, Key]]:
@@ -363,10 +361,6 @@ class KinetoRanks:
             if not self.complete(key):
                 span.place = {**span.place, "given": True}
 
-    @staticmethod
-    def _joined(one: KinetoTrace, mine: Sequence[int]) -> bool:
-        return len(mine) > MOST_NODES
-
 
 def _together(spans: Sequence[Span]) -> list[Span]:
     """Runs of computation of a stream, without edges, as one span each: a trace of a million kernels stays small."""
@@ -393,9 +387,8 @@ def _behind(progress: Callable[[int, int], None], before: int, whole: int) -> Ca
 
 def _world(trace: KinetoTrace) -> int:
     """The number of ranks of the job, at least."""
-    sizes = (max(one.group_size, *one.members, 0) for one in trace.communications)
-    listed = max((max(one.members) + 1 for one in trace.communications if one.members), default=0)
-    return max(trace.world, trace.rank + 1 if trace.world else 1, listed, *sizes, 1)
+    sizes = (max([one.group_size, *(member + 1 for member in one.members)]) for one in trace.communications)
+    return max([trace.world, trace.rank + 1 if trace.world else 1, *sizes])
 
 
 def _union(trace: KinetoTrace, events: Numbers) -> int:
@@ -410,9 +403,9 @@ def _union(trace: KinetoTrace, events: Numbers) -> int:
 def streams_of(trace: KinetoTrace) -> Mapping[int, str]:
     """Stream → its name: the one that computes most is that of the ops."""
     busy: dict[int, int] = {}
-    communicates = {one.kernel for one in trace.communications}
-    for event, (stream, took) in enumerate(zip(trace.stream.tolist(), trace.duration.tolist(), strict=True)):
-        busy[stream] = busy.get(stream, 0) + (0 if event in communicates else took)
+    computed = np.where(trace.communicates, 0, trace.duration)
+    for stream, took in zip(trace.stream.tolist(), computed.tolist(), strict=True):
+        busy[stream] = busy.get(stream, 0) + took
     most = max(busy, key=lambda stream: (busy[stream], -stream))
     return {stream: COMPUTE if stream == most else f"stream {stream}" for stream in busy}
 
@@ -464,16 +457,6 @@ def _place(trace: KinetoTrace, event: int) -> dict[str, Any]:
     kind = next((kind for kind, words in KINDS if words.search(trace.op[event])), None)
     known = {} if kind is None else {"op_kind": kind, "named": True}
     return {**known, "kernel": int(trace.name[event])}
-
-
-def _apart(traces: Sequence[KinetoTrace]) -> Iterator[KinetoTrace]:
-    """Two traces without a common step; the same one twice if there is none."""
-    steps = [set(np.unique(one.step[one.step != NONE]).tolist()) for one in traces]
-    for second in range(1, len(traces)):
-        for first in range(second):
-            if not steps[first] & steps[second]:
-                return iter((traces[first], traces[second]))
-    return iter((traces[0], traces[-1]))
 
 
 def _steps(trace: KinetoTrace) -> str:

@@ -38,6 +38,13 @@ class Profile(NamedTuple):
     files: tuple[Path, ...]
     ignored: tuple[Path, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """What a scenario made of it is called: as its folder or, of one file, as the file."""
+        first = self.files[0]
+        named = first.resolve().parent.name if len(self.files) > 1 else first.name.partition(".")[0]
+        return named or "imported"
+
 
 def recognized(target: str | Path | Sequence[str | Path]) -> Profile:
     """The profile in files, folders, archives (tar, zip), or the files that match patterns.
@@ -151,19 +158,8 @@ def _is_json(head: bytes) -> bool:
 
 
 def _has(head: bytes, *words: bytes) -> bool:
-    return any(b'"' + word + b'"' in head for word in words)
-
-
-def _is_kineto(head: bytes, path: Path) -> bool:
-    return _is_json(head) and _has(head, b"traceEvents", b"schemaVersion", b"deviceProperties", b"ph")
-
-
-def _is_dump(head: bytes, path: Path) -> bool:
-    return _is_json(head) and _has(head, b"fwd_start", b"fwd_end", b"bwd_start")
-
-
-def _is_config(head: bytes, path: Path) -> bool:
-    return _is_json(head) and _has(head, b"pp_size")
+    """Whether it is JSON in which one of these words stands."""
+    return _is_json(head) and any(b'"' + word + b'"' in head for word in words)
 
 
 def _is_chakra(head: bytes, path: Path) -> bool:
@@ -180,9 +176,9 @@ def _is_table(head: bytes, path: Path) -> bool:
 
 
 _MARKS: dict[str, Callable[[bytes, Path], bool]] = {
-    DUMP: _is_dump,
-    CONFIG: _is_config,
+    DUMP: lambda head, path: _has(head, b"fwd_start", b"fwd_end", b"bwd_start"),
+    CONFIG: lambda head, path: _has(head, b"pp_size"),
     CHAKRA: _is_chakra,
-    KINETO: _is_kineto,
+    KINETO: lambda head, path: _has(head, b"traceEvents", b"schemaVersion", b"deviceProperties", b"ph"),
     TABLE: _is_table,
 }

@@ -51,19 +51,17 @@ class TraceProfile:
     """Execution traces, with what else their profile says.
 
     Attributes:
-        name: of the scenario.
         traces: one per rank, or one that stands for all.
         ranks: number of ranks, if it is known.
         measured: seconds of the measured step, if it is known.
         linked: percentage of the device's work whose op is known.
         machine: a scenario whose cluster carries the messages; None: links take no time.
         gpu: the GPU, if the catalogue has it: on another one, durations are scaled.
-        unknown, clocks, facts, tables: see `Imported`; tables are further files.
+        unknown, clocks, facts, tables: see `Imported`; tables are further files, but for empty ones.
         schedule: name of the schedule that the ops follow, if they are those of a pipeline.
         further: sections of the scenario, besides; with `parallel`, every rank has its trace.
     """
 
-    name: str
     profile: Profile
     traces: Sequence[RankTrace]
     ranks: int
@@ -90,7 +88,7 @@ class TraceProfile:
         parallel = {"data": self.ranks} if count == 1 else {"pipeline": count}
         free = {"gpus_per_node": self.ranks, "nvlink": {"bandwidth": "inf", "latency": 0}}
         found: dict[str, Any] = {
-            "name": self.name,
+            "name": self.profile.name,
             "description": f"Imported from {WHAT[self.profile.format]}: {self.profile.files[0].name}",
             "cluster": free,
             "parallel": parallel,
@@ -116,7 +114,7 @@ class TraceProfile:
         return Imported(
             profile=self.profile,
             values=self.values,
-            files={**written, **self.tables},
+            files={**written, **{name: table for name, table in self.tables.items() if len(table)}},
             measured=None if self.measured is None else [self.measured],
             simulated=[simulated.duration / PICOSECONDS_PER_SECOND],
             linked=self.linked,
@@ -252,7 +250,6 @@ def chakra_profile(profile: Profile, machine: Scenario | None) -> TraceProfile:
         UsageError: a file is cut or is no such trace, or its nodes miss others or form a cycle.
     """
     traces = read_chakra(profile.files)
-    name = profile.files[0].resolve().parent.name if len(traces) > 1 else profile.files[0].name.partition(".")[0]
     groups = {ranks for trace in traces for ranks in trace.groups.values()}
     ranks = len(traces)
     if ranks == 1 and len(groups) == 1:
@@ -260,15 +257,13 @@ def chakra_profile(profile: Profile, machine: Scenario | None) -> TraceProfile:
     device = [node for trace in traces for node in trace.nodes if node.kind != COMPUTATION or node.stream == COMPUTE]
     hosted = any(node.stream.startswith("host") for trace in traces for node in trace.nodes)
     linked = sum(bool(node.needs) for node in device) / max(len(device), 1) if hosted else 1.0
-    return TraceProfile(name or "imported", profile, traces, ranks, linked=100 * linked, machine=machine)
+    return TraceProfile(profile, traces, ranks, linked=100 * linked, machine=machine)
 
 
 def kineto_profile(profile: Profile, job: KinetoRanks, machine: Scenario | None) -> TraceProfile:
     """Traces of PyTorch's profiler, one per rank."""
     traces = job.rank_traces()
-    collectives = job.table()
     return TraceProfile(
-        job.traces[0].path.name.partition(".")[0] if len(traces) == 1 else profile.files[0].resolve().parent.name,
         profile,
         traces,
         len(traces) if len(traces) > 1 else job.world,
@@ -279,9 +274,9 @@ def kineto_profile(profile: Profile, job: KinetoRanks, machine: Scenario | None)
         unknown=_unknown_of(job),
         clocks=job.clocks,
         facts={"step": job.chosen, "steps": job.steps, "world_size": job.world,
-               "measured_steps_s": [job.spans[step] for step in job.steps], **_communication(job),
+               "measured_steps_s": [job.spans[step] for step in job.steps], **job.communication,
                "kernels": job.kernels, "by_rank": job.by_rank},
-        tables={"durations.csv": job.durations(), **({"collectives.csv": collectives} if len(collectives) else {})},
+        tables={"durations.csv": job.durations(), "collectives.csv": job.table()},
     )  # fmt: skip
 
 
@@ -331,11 +326,3 @@ def _unknown_of(job: KinetoRanks) -> list[str]:
         found.append("a common clock: collectives end at different times on different ranks; ends were aligned")
     found.append("the host: a kernel that was launched late starts as late whatever comes before it")
     return found
-
-
-def _communication(job: KinetoRanks) -> dict[str, Any]:
-    """How long ranks communicate in the chosen step, and how long they do nothing else meanwhile."""
-    if not any(one.communications for one in job.traces):
-        return {}
-    whole, exposed = job.communication
-    return {"communication_s": whole, "exposed_communication_s": exposed}
