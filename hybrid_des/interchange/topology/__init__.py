@@ -2,17 +2,15 @@
 
 read_topology(text, "topo.xml")     # a Block: the cluster's values with comments, and what is unknown
 
-nccl_xml    NCCL_TOPO_DUMP_FILE of NCCL and RCCL                    nccl_xml
-matrix      nvidia-smi topo -m                                      matrix
-networks    SLURM's topology.conf and topology.yaml, ibnetdiscover  networks
+machines    NCCL_TOPO_DUMP_FILE of NCCL and RCCL, nvidia-smi topo -m
+networks    SLURM's topology.conf and topology.yaml, ibnetdiscover
 """
 
 import re
 
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.topology.block import UNKNOWN, Block
-from hybrid_des.interchange.topology.matrix import read_matrix
-from hybrid_des.interchange.topology.nccl_xml import read_nccl_xml
+from hybrid_des.interchange.topology.machines import read_matrix, read_nccl_xml
 from hybrid_des.interchange.topology.networks import read_ibnetdiscover, read_slurm, read_slurm_yaml
 
 __all__ = ["UNKNOWN", "Block", "read_topology"]

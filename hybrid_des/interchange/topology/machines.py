@@ -1,4 +1,4 @@
-"""XML of NCCL_TOPO_DUMP_FILE: one machine as NCCL or RCCL saw it.
+"""The topology of one machine: XML of NCCL_TOPO_DUMP_FILE as NCCL or RCCL saw it, and `nvidia-smi topo -m`.
 
     <cpu numaid>  <pci busid device link_speed link_width>  <gpu dev sm>  <nvlink target count tclass>   RCCL: <xgmi>
                   <pci …>  <nic>  <net name speed>          (NVIDIA/nccl, src/graph/xml.h; ROCm/rccl the same)
@@ -6,12 +6,19 @@
 An NVLink whose target has class 0x068000 goes to an NVSwitch; others go to a GPU. Speeds of <net> are in Mb/s.
 Adapters below the same PCIe switch as a GPU are those of the GPUs; others (storage) are left out, unless there are no
 such.
+
+            GPU0  GPU1  NIC0  CPU Affinity …        NV#   # NVLinks          PIX, PXB  below one PCIe switch
+    GPU0     X    NV12  PXB   0-15                  PHB, NODE, SYS           over the host
+    …
+    NIC Legend:  NIC0: mlx5_0
+
+With switches every pair shows all links of a GPU; without, those of the pair, at most 18 in all.
 """
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
@@ -30,6 +37,7 @@ DEVICES = {
     "0x2335": "h200", "0x2329": "h20", "0x2901": "b200", "0x2941": "gb200", "0x3182": "b300", "0x31c2": "gb300",
     "0x74a1": "mi300x", "0x74a5": "mi325x", "0x75a3": "mi355x",
 }  # fmt: skip
+Wire = dict[str, Any]
 _GPU_CLASSES, _NIC_CLASSES = ("0x0302", "0x0380", "0x1200"), ("0x0207", "0x0200")
 
 
@@ -149,8 +157,9 @@ def _links(block: Block, gpus: Sequence[_Port], name: str) -> None:
         unequal = f"; GPUs have {', '.join(map(str, counts))} links" if len(counts) > 1 else ""
         block.add("nvlink.bandwidth", f"{total:g} GB/s", f"{counts[0]} links to NVSwitches × {each:g} GB/s{unequal}")
     elif pairs:
-        both = {(min(pair), max(pair)) for pair in pairs}
-        _mesh(block, {pair: max(pairs[pair], pairs[pair[::-1]]) for pair in both}, each, gpus)
+        both = sorted({(min(pair), max(pair)) for pair in pairs})
+        counts_of = {pair: max(pairs[pair], pairs[pair[::-1]]) for pair in both}
+        _mesh(block, counts_of, each, "links", _over_host(block, both, gpus))
     else:
         block.ask(
             "nvlink.bandwidth",
@@ -165,30 +174,35 @@ def _link_bandwidth(gpu: ElementTree.Element) -> float:
     return NVLINK.get(gpu.get("sm", "")[:-1], 25)
 
 
-def _mesh(block: Block, pairs: Mapping[tuple[int, int], int], each: float, gpus: Sequence[_Port]) -> None:
-    """GPUs that are linked to each other directly."""
+def _mesh(
+    block: Block, pairs: Mapping[tuple[int, int], int], each: float, what: str, further: Sequence[Wire] = ()
+) -> None:
+    """Add GPUs that are linked to each other directly: pairs of them, with the number of their links."""
     block.add("topology", "links", "GPUs are linked to each other, without a switch")
-    wires = [
-        {"between": [f"gpu{one}", f"gpu{other}"], "bandwidth": f"{count * each:g} GB/s", "latency": "1.5 us"}
-        for (one, other), count in sorted(pairs.items())
-    ]
+    wires = [_wire((f"gpu{one}", f"gpu{other}"), f"{count * each:g} GB/s") for (one, other), count in pairs.items()]
+    comment = f"{what} × {each:g} GB/s each way; the latency is that of NVLink in hybrid-des's catalogue"
+    block.add("links", [*wires, *further], comment)
+
+
+def _wire(ends: tuple[str, str], bandwidth: str) -> Wire:
+    return {"between": [*ends], "bandwidth": bandwidth, "latency": "1.5 us"}
+
+
+def _over_host(block: Block, pairs: Iterable[tuple[int, int]], gpus: Sequence[_Port]) -> list[Wire]:
+    """Links of the GPUs to their host, if only that connects groups of them."""
     reached, waiting = {0}, [0]
     while waiting:
         place = waiting.pop()
         near = {other for pair in pairs if place in pair for other in pair} - reached
         reached |= near
         waiting += near
-    if len(reached) < len(gpus):  # groups that only the host connects
-        ports = [_pcie(gpu.pci) for gpu in gpus]
-        wires += [
-            {"between": [f"gpu{place}", "host"], "bandwidth": port or UNKNOWN, "latency": "1.5 us"}
-            for place, port in enumerate(ports)
-        ]
-        block.notes.append("only the host connects groups of GPUs; links between its sockets are not in the dump")
-        if None in ports:
-            block.asked["links"] = "bandwidth of each GPU's PCIe port"
-    comment = f"links × {each:g} GB/s each way; the latency is that of NVLink in hybrid-des's catalogue"
-    block.add("links", wires, comment)
+    if len(reached) == len(gpus):
+        return []
+    ports = [_pcie(gpu.pci) for gpu in gpus]
+    block.notes.append("only the host connects groups of GPUs; links between its sockets are not in the dump")
+    if None in ports:
+        block.asked["links"] = "bandwidth of each GPU's PCIe port"
+    return [_wire((f"gpu{place}", "host"), port or UNKNOWN) for place, port in enumerate(ports)]
 
 
 def _adapters(block: Block, gpus: Sequence[_Port], nets: Sequence[_Port], hosts: int) -> None:
@@ -236,3 +250,83 @@ def _pci_only(block: Block, system: ElementTree.Element, name: str) -> Block:
     else:
         block.ask("infiniband.nics_per_node", "their number")
     return block
+
+
+MOST_LINKS = 18  # of a GPU: NVIDIA H100 and B200 datasheets
+EACH = 25  # GB/s of an NVLink and direction: versions 2 … 4; 50 in version 5
+NEAR = ("PIX", "PXB", "PHB", "NODE", "SYS")  # from near to far: nvidia-smi topo -m, its legend
+_ESCAPE = re.compile(r"\x1b\[[\d;]*m")
+
+
+def read_matrix(text: str, name: str) -> Block:
+    """The cluster of one machine.
+
+    Raises:
+        UsageError: rows and columns do not fit.
+    """
+    rows = _rows(_ESCAPE.sub("", text), name)
+    gpus = [device for device in rows if device.startswith("GPU")]
+    nics = [device for device in next(iter(rows.values())) if not device.startswith("GPU")]
+    names = dict(re.findall(r"^\s*(NIC\d+)\s*:\s*(\S+)", text, flags=re.MULTILINE))
+    block = Block(f"From {one_line(name)}: nvidia-smi topo -m of one machine.")
+    block.gpu(None, "")
+    block.add("nodes", 1, "one machine was listed")
+    block.add("gpus_per_node", len(gpus))
+    links = {(one, other): _link_count(rows[one].get(other, "")) for one in gpus for other in gpus if one != other}
+    totals = {one: sum(count for pair, count in links.items() if pair[0] == one) for one in gpus}
+    if not any(links.values()):
+        block.ask("nvlink.bandwidth", "no NVLink: the bandwidth of each GPU's PCIe port, or topology: pcie")
+    elif len(gpus) == 2 or max(totals.values()) > MOST_LINKS:
+        count = min(filter(None, links.values()))
+        comment = f"NV{count} × {EACH} GB/s; × 50 with NVLink 5 (Blackwell)"
+        block.add("nvlink.bandwidth", f"{count * EACH} GB/s", comment)
+    else:
+        pairs = {(int(one[3:]), int(other[3:])): count for (one, other), count in links.items()}
+        _mesh(block, {pair: count for pair, count in pairs.items() if count and pair[0] < pair[1]}, EACH, "NV#")
+    _listed_adapters(block, rows, gpus, nics, names)
+    return block
+
+
+def _rows(text: str, name: str) -> dict[str, dict[str, str]]:
+    """The relations of every device in the matrix to the devices of its columns."""
+    lines = text.splitlines()
+    start = next(number for number, line in enumerate(lines) if re.match(r"\s*GPU0\s", f"{line} "))
+    header = [word for word in lines[start].split() if re.fullmatch(r"(GPU|NIC)\d+|mlx\w*|hfi\w*|bnxt\w*", word)]
+    rows: dict[str, dict[str, str]] = {}
+    for line in lines[start + 1 :]:
+        device, *cells = line.split() or [""]
+        if device not in header:
+            if rows:
+                break
+            continue
+        if len(cells) < len(header):
+            raise UsageError(f"{name}: row {device}: {len(cells)} cells for {len(header)} devices; is the dump cut?")
+        rows[device] = dict(zip(header, cells, strict=False))
+    if missing := [device for device in header if device.startswith("GPU") and device not in rows]:
+        raise UsageError(f"{name}: row {missing[0]} is missing; is the dump cut?")
+    return rows
+
+
+def _link_count(cell: str) -> int:
+    match = re.fullmatch(r"NV(\d+)", cell)
+    return int(match[1]) if match else 0
+
+
+def _listed_adapters(
+    block: Block, rows: Mapping[str, Mapping[str, str]], gpus: list[str], nics: list[str], names: Mapping[str, str]
+) -> None:
+    if not nics:
+        block.ask("infiniband.bandwidth", "no adapter is listed: bandwidth of each")
+        block.ask("infiniband.nics_per_node", "their number")
+        return
+    below = [nic for nic in nics if any(rows[gpu].get(nic) in ("PIX", "PXB") for gpu in gpus)]
+    used = below or nics
+    block.ask("infiniband.bandwidth", "of each adapter: nvidia-smi does not say it; ibstat does")
+    block.add("infiniband.nics_per_node", len(used), ", ".join(names.get(nic, nic) for nic in used))
+    if left := [names.get(nic, nic) for nic in nics if nic not in used]:
+        block.notes.append(f"left out, below no PCIe switch of a GPU: {', '.join(left)}")
+    for gpu in gpus:
+        distance = {nic: NEAR.index(cell) for nic in used if (cell := rows[gpu].get(nic, "")) in NEAR}
+        nearest = [nic for nic, far in distance.items() if far == min(distance.values())]
+        word = f" ({NEAR[min(distance.values())]})" if distance else ""
+        block.notes.append(f"{gpu}: {', '.join(names.get(nic, nic) for nic in nearest) or 'no adapter'}{word}")
