@@ -82,7 +82,7 @@ class Fsdp:
         times: how long collectives take.
         gradients: their codec and channels.
         once: whether layers are gathered once per step, before their first forward, instead of before every use.
-        ahead, beside: whether the parameter stream runs the gathers (`ahead`) and the scatters (`beside`).
+        ahead, overlapped: whether the parameter stream runs the gathers (`ahead`) and the scatters (`overlapped`).
     """
 
     plan: Plan
@@ -91,7 +91,7 @@ class Fsdp:
     gradients: Gradients
     once: bool
     ahead: bool
-    beside: bool
+    overlapped: bool
 
     @cached_property
     def groups(self) -> Sequence[Groups]:
@@ -144,16 +144,16 @@ class Fsdp:
             before, place = (body, INSIDE) if body else (needs, BEFORE)
             waits = [Wait(gathered(one.stage), waiting_for(PARAMETERS, place)) for _ in one.gathers()]
             before += waits if self.ahead else one.gathers(place)
-            if self.ahead or self.beside:
+            if self.ahead or self.overlapped:
                 body += [Record(LAYER), Compute(one.duration), Record(LAYER)]
             else:
                 body.append(Compute(one.duration))
-            body += () if self.beside else one.scatters(INSIDE)
+            body += () if self.overlapped else one.scatters(INSIDE)
         return needs, body
 
     def stream(self, passes: Iterable[LayerPass]) -> Iterator[Instruction]:
         """The parameter stream during these layers; it proceeds when a layer begins and when it ends."""
-        if not (self.ahead or self.beside):
+        if not (self.ahead or self.overlapped):
             return
         before: LayerPass | None = None
         for one in (*passes, None):
@@ -163,7 +163,7 @@ class Fsdp:
                 yield from (part for gather in one.gathers() for part in (gather, Record(gathered(one.stage))))
             if before:
                 yield Wait(LAYER)
-                yield from before.scatters() if self.beside else ()
+                yield from before.scatters() if self.overlapped else ()
             before = one
 
     def replayed(self, passes: Iterable[LayerPass]) -> Mapping[str, int]:

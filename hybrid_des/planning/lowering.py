@@ -90,7 +90,7 @@ class _Timed(NamedTuple):
 
     took: int
     collective: LayerCollective | None = None
-    beside: int = 0
+    overlapped: int = 0
     stage: int = 0
 
 
@@ -122,23 +122,26 @@ def body_of(
             else:
                 meanwhile.append(Record(filled(point.stage), point.at - now))
         found += meanwhile
-        found += [Compute(end - now)] if one.collective is None else _exchange(one.collective, one.beside, one.stage)
+        if one.collective is None:
+            found.append(Compute(end - now))
+        else:
+            found += _exchange(one.collective, one.overlapped, one.stage)
         now = end
     return (*found, *(point.instruction for point in reversed(pending)))
 
 
-def _exchange(collective: LayerCollective, beside: int, stage: int) -> Iterator[Instruction]:
+def _exchange(collective: LayerCollective, overlapped: int, stage: int) -> Iterator[Instruction]:
     yield Start((collective.axis, stage, 0), collective)
-    if beside:
-        yield Compute(beside, whole=None)
+    if overlapped:
+        yield Compute(overlapped, whole=None)
     yield Join(PURPOSES.index(OF_LAYERS[collective.axis]))
 
 
 def _alone(parts: Sequence[Part], duration: int, pace: ComputeSpeed, axes: Collection[str]) -> Iterator[_Timed]:
     """Computation and collectives in turn, with the time that each takes on idle links."""
     pieces = [piece for part in parts for piece in _pieces(*part, axes)]
-    besides = {one: pace.duration(one.beside) for one in {piece.collective for piece in pieces} if one}
-    takes = {one: max(one.launch + one.alone, beside + one.taken) for one, beside in besides.items()}
+    overlaps = {one: pace.duration(one.overlapped) for one in {piece.collective for piece in pieces} if one}
+    takes = {one: max(one.launch + one.alone, overlapped + one.taken) for one, overlapped in overlaps.items()}
     # a fused pair may have less to compute than it hides; then its collectives take longer than when they are replayed
     computes = max(0, duration - sum(takes[piece.collective] for piece in pieces if piece.collective))
     whole = sum((piece.share for piece in pieces), Fraction(0)) or Fraction(1)
@@ -150,7 +153,7 @@ def _alone(parts: Sequence[Part], duration: int, pace: ComputeSpeed, axes: Colle
             yield _Timed(until - done)
         done = until
         if (one := piece.collective) is not None:
-            yield _Timed(takes[one], one, besides[one], piece.stage)
+            yield _Timed(takes[one], one, overlaps[one], piece.stage)
     yield _Timed(computes - done)
 
 
@@ -200,7 +203,7 @@ class Lowering:
     @property
     def concurrent(self) -> bool:
         """Whether collectives are under way while ops compute."""
-        layered = self.fsdp is not None and (self.fsdp.ahead or self.fsdp.beside)
+        layered = self.fsdp is not None and (self.fsdp.ahead or self.fsdp.overlapped)
         return layered or self.ahead or (self.overlap and bool(self.buckets)) or self.streams is not None
 
     @property

@@ -40,11 +40,11 @@ class Parts:
     Attributes:
         times: how long collectives take alone on the wiring.
         plan: the schedule as data, to export or plan again; empty if the programs came from elsewhere.
-        training: the small model that is actually trained, if the scenario has one.
-        workers: with training, the arithmetic of each rank.
         reductions: the gradient reductions.
         programs: makes the programs of ranks.
         traffic: how collectives of layers are simulated.
+        training: the small model that is actually trained, if the scenario has one.
+        workers: with training, the arithmetic of each rank.
         durations: of every op, if given from outside.
         meeting: part → the groups of ranks that share layers and begin collectives together; None if none do.
         channels: the most rings that reduce the same gradients at once; None if nothing is reduced around rings.
@@ -57,11 +57,11 @@ class Parts:
     times: CollectiveTimes
     plan: Plan
     costs: Costs
-    training: Training | None
-    workers: Mapping[int, Worker]
     reductions: Reductions
     programs: Lowering | GivenPrograms
     traffic: TensorTraffic
+    training: Training | None = None
+    workers: Mapping[int, Worker] = field(default_factory=dict)
     durations: Durations | None = None
     meeting: Sequence[Groups] | None = None
     channels: int | None = None
@@ -98,68 +98,59 @@ def parts_of(
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     if scenario.traced and (plan is None or not plan.programs):
         return parts_of_traces(scenario, GivenTraces.of(scenario), fabric)
-    layout, numerics = scenario.parallel.layout, scenario.numerics
     fabric = fabric or fabric_of(scenario)
     times = times or times_of(scenario, fabric)
     ranks = ranks or costs_per_rank(CostBasis.of(scenario), times, durations)
-    durations = ranks.durations
-    plan = plan or build_plan(scenario.schedule, layout, ranks, fabric)
+    plan = plan or build_plan(scenario.schedule, scenario.parallel.layout, ranks, fabric)
     plan.check()
-    if training is None and numerics is not None:
+    if training is None and (numerics := scenario.numerics) is not None:
         training = Training(numerics.settings, plan, scenario.parallel.data, scenario.seed, _outer(scenario))
-    workers = training.workers_of(layout) if training else {}
     counted = training and scenario.workload and "parameters" not in scenario.workload.model_fields_set
     costs = costs_of(ranks, plan, training.parameters if training and counted else None)
-    if durations is not None:
-        durations = _timed(scenario, plan, durations)
-    groups = _reduced(scenario, plan, costs)
-    reductions = Reductions(scenario.gradients, groups, times, sharded=scenario.sharding != "none")
-    fsdp = _layered(scenario, plan, costs, times) if scenario.fsdp else None
-    traffic = tensor_traffic(scenario, plan, costs, fabric, groups)
-    lowering = _lowering(scenario, plan, costs, reductions, fsdp, traffic)
+    given = None if ranks.durations is None else _timed(scenario, plan, ranks.durations)
+    workers = training.workers_of(scenario.parallel.layout) if training else {}
+    return replace(_lowered(scenario, plan, costs, times), training=training, workers=workers, durations=given)
+
+
+def _lowered(scenario: Scenario, plan: Plan, costs: Costs, times: CollectiveTimes) -> Parts:
+    """The parts that follow from a plan and its costs."""
+    gradients, fsdp, groups = scenario.gradients, None, list[ReplicaGroup]()
+    if scenario.fsdp:  # layer by layer: gradients or weights are sharded within a step
+        once, ahead = scenario.sharding == "zero-2", scenario.overlap.parameters
+        fsdp = Fsdp(plan, costs, times, gradients, once, ahead, overlapped=gradients.overlap if once else ahead)
+    else:
+        empty, layout = scenario.numerics is not None, scenario.parallel.layout
+        whole = replica_groups(plan, layout, costs.parts, gradients, keep_empty=empty, tensors=costs.tensors)
+        groups = in_groups(whole, layout, scenario.outer_groups)
+    sharded = scenario.sharding != "none"
+    reductions = Reductions(gradients, groups, times, sharded=sharded)
+    traffic = tensor_traffic(scenario, plan, costs, times.fabric, groups)
+    axes = frozenset(traffic.messages)
+    lowering = Lowering(
+        plan,
+        costs,
+        reductions.buckets,
+        gradients.overlap,
+        blocking=scenario.schedule.p2p == "blocking",
+        sharded=sharded,
+        ahead=scenario.overlap.parameters,
+        fsdp=fsdp,
+        axes=axes,
+        barrier=scenario.barrier,
+        streams=ExpertStreams(scenario.experts.delay_weight, axes) if traffic.streams else None,
+    )
     return Parts(
-        fabric,
+        times.fabric,
         times,
         plan,
         costs,
-        training,
-        workers,
         reductions,
         lowering,
         traffic,
-        durations,
         meeting=fsdp.groups if fsdp else None,
         channels=fsdp.channels if fsdp else _channels(reductions),
         slowdown=_slowdown(scenario),
         replayed={**{f"bytes_{axis}": size for axis, size in traffic.replayed_bytes.items()}, **lowering.replayed(0)},
-    )
-
-
-def _reduced(scenario: Scenario, plan: Plan, costs: Costs) -> list[ReplicaGroup]:
-    """The groups that reduce gradients once per step; none where single layers are sharded."""
-    if scenario.fsdp:
-        return []
-    layout, empty = scenario.parallel.layout, scenario.numerics is not None
-    groups = replica_groups(plan, layout, costs.parts, scenario.gradients, keep_empty=empty, tensors=costs.tensors)
-    return in_groups(groups, layout, scenario.outer_groups)
-
-
-def _lowering(
-    scenario: Scenario, plan: Plan, costs: Costs, reductions: Reductions, fsdp: Fsdp | None, traffic: TensorTraffic
-) -> Lowering:
-    streams = ExpertStreams(scenario.experts.delay_weight, frozenset(traffic.messages)) if traffic.streams else None
-    return Lowering(
-        plan,
-        costs,
-        reductions.buckets,
-        scenario.gradients.overlap,
-        blocking=scenario.schedule.p2p == "blocking",
-        sharded=scenario.sharding != "none",
-        ahead=scenario.overlap.parameters,
-        fsdp=fsdp,
-        axes=frozenset(traffic.messages),
-        barrier=scenario.barrier,
-        streams=streams,
     )
 
 
@@ -215,13 +206,12 @@ def parts_of_programs(
         groups: the groups of their collectives, each with its buckets.
         fabric: a wiring instead of the topology's.
     """
-    fabric = fabric or fabric_of(scenario)
-    times = times_of(scenario, fabric)
+    times = times_of(scenario, fabric or fabric_of(scenario))
     reductions = Reductions(scenario.gradients, groups, times)
     nothing = (0,) * len(programs)
     plan, costs, given = Plan((), (), ()), Costs({}, (), nothing, nothing, (), ()), GivenPrograms(programs)
     channels = _channels(reductions)
-    return Parts(fabric, times, plan, costs, None, {}, reductions, given, TensorTraffic(), channels=channels)
+    return Parts(times.fabric, times, plan, costs, reductions, given, TensorTraffic(), channels=channels)
 
 
 def _slowdown(scenario: Scenario) -> Slowdown | None:
@@ -236,13 +226,6 @@ def _slowdown(scenario: Scenario) -> Slowdown | None:
 def _channels(reductions: Reductions) -> int | None:
     """The most rings that reduce the same gradients at once."""
     return max((len(processes.channels) for processes, _ in reductions.processes), default=0) or None
-
-
-def _layered(scenario: Scenario, plan: Plan, costs: Costs, times: CollectiveTimes) -> Fsdp:
-    """Lowering layer by layer, for gradients or weights that are sharded within a step."""
-    once, ahead = scenario.sharding == "zero-2", scenario.overlap.parameters
-    beside = scenario.gradients.overlap if once else ahead
-    return Fsdp(plan, costs, times, scenario.gradients, once, ahead, beside)
 
 
 def plan_of(scenario: Source, fabric: Fabric | None = None) -> Plan:

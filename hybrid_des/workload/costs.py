@@ -56,7 +56,7 @@ class LayerCollective(NamedTuple):
         repeats: number of times, one after the other.
         launch: picoseconds to start it.
         alone: picoseconds that its messages take, alone on the wiring.
-        beside: picoseconds of the op's computation that may go on at the same time.
+        overlapped: picoseconds of the op's computation that may go on at the same time.
         messages, sent: number of messages, and bytes, that a group sends.
         even: whether its members complete it at the same time.
         how: of an exchange with experts once per node: how tokens are routed.
@@ -69,7 +69,7 @@ class LayerCollective(NamedTuple):
     repeats: int
     launch: int
     alone: int
-    beside: int
+    overlapped: int
     messages: int
     sent: int
     even: bool
@@ -79,7 +79,7 @@ class LayerCollective(NamedTuple):
     @property
     def exposed(self) -> int:
         """Picoseconds that an op waits for it, each time."""
-        return max(0, self.launch + self.alone - self.beside)
+        return max(0, self.launch + self.alone - self.overlapped)
 
     @property
     def waits(self) -> int:
@@ -273,7 +273,7 @@ def feasible(layers: Sequence[StageCosts]) -> tuple[StageCosts, ...]:
     kinds: tuple[Kind, Kind] = ("F", "I")
     for way, kind in enumerate(kinds):
         computes = sum(layer.time(kind) - layer.waits(kind) for layer in layers)
-        hidden = sum(one.repeats * one.beside for layer in layers for one in layer.collectives[way])
+        hidden = sum(one.repeats * one.overlapped for layer in layers for one in layer.collectives[way])
         shares.append(Fraction(min(computes, hidden), hidden) if hidden else Fraction(1))
     return tuple(layers) if shares == [1, 1] else tuple(_hiding(layer, *shares) for layer in layers)
 
@@ -281,7 +281,7 @@ def feasible(layers: Sequence[StageCosts]) -> tuple[StageCosts, ...]:
 def _hiding(layer: StageCosts, *shares: Fraction) -> StageCosts:
     """A layer with these shares of its hidden collective time still hidden, in forward and backward."""
     ways = [
-        tuple(one._replace(beside=int(one.beside * share)) for one in way)
+        tuple(one._replace(overlapped=int(one.overlapped * share)) for one in way)
         for way, share in zip(layer.collectives, shares, strict=True)
     ]
     more = [

@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache, partial
-from typing import Any
 
 import numpy as np
 
@@ -71,48 +70,18 @@ def model_costs(basis: CostBasis, times: CollectiveTimes | None) -> RankCosts:
     Raises:
         Refusal: the model cannot be divided over these numbers of ranks or stages.
     """
-    costing = _Costing(basis, times)
-    model, ranks = costing.model, basis.parallel.pipeline
-    received = (0, *(layer.output for layer in model.layers))
-    alike = [replace(layer, name="") for layer in layers_of(basis)]  # blocks are equal: costs are computed once
-    tied = [costing.tied(layer) for layer in alike]
-    of = cache(costing.of)
-    apart = tuple(map(of, alike, received, [0] * len(alike)))
-    once = tuple(map(of, alike, received, [-sum(tied[1:]), *tied[1:]]))
-    kept = apart  # the costs of blocks that are not recomputed
-    if basis.recompute_layers is not None:
-        kept = tuple(map(cache(_Costing(keeping(basis), times).of), alike, received, [0] * len(alike)))
-    again = len(model.layers) if basis.recompute_layers is None else basis.recompute_layers
-    took = [layer.forward + layer.backward for layer in apart]
-
-    known: dict[tuple[int, ...], StageCosts] = {}
-
-    @cache
-    def stages(count: int, ends_meet: bool) -> list[StageCosts]:
-        try:
-            held = cut(model.layers, count, basis.parallel.stages, took)
-        except Refusal as refusal:
-            raise Refusal(f"parallel.stages: {refusal}") from None
-        found = []
-        layers = once if ends_meet else apart
-        for places in held:
-            blocks = [place for place in places if model.layers[place].is_block]
-            whole = set(blocks[again:])
-            costs = [(kept if place in whole else layers)[place] for place in places]
-            same = tuple(map(id, costs))
-            if same not in known:
-                known[same] = sum_of(costs)
-            found.append(known[same])
-        return found
-
+    costing, ranks = _Costing(basis, times), basis.parallel.pipeline
+    model = _Stages(basis, times, costing)
+    stages = cache(model.of)
     # with chunks, the plan will say which stages a rank holds; no such schedule plans with times
-    whole = [sum_of(apart)] * ranks if basis.chunked else stages(ranks, ranks == 1)
-    sums = ("forward", "backward", "weight", "message")
-    columns: dict[str, Any] = {name: tuple(getattr(one, name) for one in whole) for name in sums}
+    whole = [sum_of(model.layers)] * ranks if basis.chunked else stages(ranks, ranks == 1)
     nothing = (0,) * ranks
     return RankCosts(
-        **columns,
+        forward=tuple(one.forward for one in whole),
+        backward=tuple(one.backward for one in whole),
+        weight=tuple(one.weight for one in whole),
         optimizer=(to_picoseconds(costing.efficiency.step_overhead),) * ranks,
+        message=tuple(one.message for one in whole),
         parameters=nothing,
         per_parameter=(Fraction(0),) * ranks,
         kept=nothing,
@@ -120,6 +89,47 @@ def model_costs(basis: CostBasis, times: CollectiveTimes | None) -> RankCosts:
         gathered=costing.gathered,
         stages=stages,
     )
+
+
+class _Stages:
+    """The stages of a model; equal ones are one object.
+
+    Attributes:
+        layers: the costs of each layer, if the first and the last are on different ranks.
+    """
+
+    def __init__(self, basis: CostBasis, times: CollectiveTimes | None, costing: _Costing) -> None:
+        self._model, self._rule, count = costing.model, basis.parallel.stages, len(costing.model.layers)
+        alike = [replace(layer, name="") for layer in layers_of(basis)]  # blocks are equal: costs are computed once
+        received = (0, *(layer.output for layer in self._model.layers))
+        tied = [costing.tied(layer) for layer in alike]
+        of, apart = cache(costing.of), [0] * count
+        self.layers = tuple(map(of, alike, received, apart))
+        self._ends_meet = tuple(map(of, alike, received, [-sum(tied[1:]), *tied[1:]]))
+        self._again, self._kept = count, self.layers  # blocks of a stage that are recomputed; costs of the others
+        if basis.recompute_layers is not None:
+            self._again = basis.recompute_layers
+            self._kept = tuple(map(cache(_Costing(keeping(basis), times).of), alike, received, apart))
+        self._known: dict[tuple[int, ...], StageCosts] = {}
+
+    def of(self, count: int, ends_meet: bool) -> list[StageCosts]:
+        """So many stages; `ends_meet`: whether the first and the last are on the same ranks."""
+        took = [layer.forward + layer.backward for layer in self.layers]
+        try:
+            held = cut(self._model.layers, count, self._rule, took)
+        except Refusal as refusal:
+            raise Refusal(f"parallel.stages: {refusal}") from None
+        found = []
+        for places in held:
+            blocks = [place for place in places if self._model.layers[place].is_block]
+            whole = set(blocks[self._again :])
+            layers = self._ends_meet if ends_meet else self.layers
+            costs = [(self._kept if place in whole else layers)[place] for place in places]
+            same = tuple(map(id, costs))
+            if same not in self._known:
+                self._known[same] = sum_of(costs)
+            found.append(self._known[same])
+        return found
 
 
 def keeping(basis: CostBasis) -> CostBasis:
@@ -279,10 +289,10 @@ class _Costing:
             if how is not None:
                 waited = self._basis.cuda_graphs != "full"  # the host, for the number of tokens
                 launch = to_picoseconds(self.efficiency.exchange_overhead) if waited else 0
-        beside = round(behind * PICOSECONDS_PER_SECOND)
-        beside += round(max(0, launch + found.duration - beside) * self._hidden[axis])
+        overlapped = round(behind * PICOSECONDS_PER_SECOND)
+        overlapped += round(max(0, launch + found.duration - overlapped) * self._hidden[axis])
         sent, lost = (found.messages, found.bytes, found.even, how), self._lost(axis, groups, moving)
-        return LayerCollective(axis, ALGORITHMS[does], size, repeats, launch, found.duration, beside, *sent, lost)
+        return LayerCollective(axis, ALGORITHMS[does], size, repeats, launch, found.duration, overlapped, *sent, lost)
 
     def _lost(self, axis: str, groups: Groups, moving: Fraction) -> Fraction:
         """The share of its speed that computation beside a collective loses."""
