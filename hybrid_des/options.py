@@ -240,6 +240,17 @@ def choice(*names: str, beside: str = "") -> Reads:
     return Reads(read, {"enum": list(names)})
 
 
+def word_or_count(*names: str, beside: str) -> Reads:
+    """One of some words, or a number from 1, which messages call as `beside` says."""
+    word, count = choice(*names, beside=beside), whole(1, MOST)
+
+    def read(value: Any) -> int | str:
+        found: int | str = (word if isinstance(value, str | bool) else count).read(value)
+        return found
+
+    return Reads(read, {"anyOf": [word.schema, count.schema]})
+
+
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"expected true or false, found {describe(value)}")

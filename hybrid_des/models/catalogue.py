@@ -59,7 +59,7 @@ def expanded(values: Values) -> dict[str, Any]:
     kind = filled.get("kind", DEFAULT)
     if own.get("kind", kind) != kind:
         raise UsageError(f'kind: {base} is of kind "{kind}", not {describe(own["kind"])}')
-    return _merged(filled, own)
+    return merged(filled, own)
 
 
 def model(values: str | Values) -> Model:
@@ -79,10 +79,14 @@ def _entry(name: str) -> dict[str, Any]:
     return _models()[name]
 
 
-def _merged(below: Values, above: Values) -> dict[str, Any]:
-    """Both mappings merged; values of the second take precedence."""
-    merged = {**below, **above}
+def merged(below: Values, above: Values) -> dict[str, Any]:
+    """Both mappings merged key by key; values of the second take precedence, and None removes a key."""
+    found = dict(below)
     for key, value in above.items():
-        if isinstance(value, Mapping) and isinstance(below.get(key), Mapping):
-            merged[key] = _merged(below[key], value)
-    return {key: value for key, value in merged.items() if value is not None}
+        if isinstance(value, Mapping) and isinstance(found.get(key), Mapping):
+            found[key] = merged(found[key], value)
+        elif value is None:
+            found.pop(key, None)
+        else:
+            found[key] = value
+    return found

@@ -304,9 +304,7 @@ class Layer(Part):
 
 def layer_of(name: str, parts: Iterable[Part], output: int, place: Place = "block", **of_experts: Any) -> Layer:
     """A layer made of parts; `of_experts` are its further attributes."""
-    whole = sum(parts, Part())
-    amounts = (whole.operations, whole.parameters, whole.kept, whole.transient, whole.tensors, whole.modules)
-    return Layer(*amounts, name=name, output=output, place=place, **of_experts)
+    return Layer(**vars(sum(parts, Part())), name=name, output=output, place=place, **of_experts)
 
 
 def linear(

@@ -367,12 +367,9 @@ def _chunks_fit(scenario: Scenario) -> Iterator[Problem]:
         yield misfit(f"{kind} has {fixed} per rank, not {chunks}", "schedule.chunks", "schedule.kind")
 
 
-def _errors_exist(scenario: Scenario) -> Iterator[Problem]:
+def _workload_fits(scenario: Scenario) -> Iterator[Problem]:
     if scenario.gradients.error_feedback and scenario.numerics is None:
         yield misfit("needs real gradients; add a numerics: section", "gradients.error_feedback", "numerics")
-
-
-def _workload_fits(scenario: Scenario) -> Iterator[Problem]:
     if scenario.workload is not None:
         yield from misfits_of_workload(scenario.workload, scenario.parallel.pipeline)
 
@@ -391,18 +388,17 @@ def _perturbations_fit(scenario: Scenario) -> Iterator[Problem]:
     if scenario.workload is not None:
         yield from misfits_of_durations(scenario.workload, scenario.recompute)
     yield from misfits_of_jitter(scenario.jitter, ranks)
+    if scenario.faults is not None:
+        yield from misfits_of_faults(scenario.faults, scenario.cluster, scenario.parallel)
 
 
-def _priorities_are_read(scenario: Scenario) -> Iterator[Problem]:
-    """Priorities need a model of sharing that reads them."""
+def _links_are_shared(scenario: Scenario) -> Iterator[Problem]:
+    """Priorities need a model of sharing that reads them, and traffic of others two ends."""
     cluster = scenario.cluster
     if cluster.sharing not in WITHOUT_PRIORITIES and cluster.priorities.model_fields_set:
         message = f"needs sharing: {' or '.join(WITHOUT_PRIORITIES)}; {cluster.sharing} has no priorities"
         yield misfit(message, "cluster.priorities", "cluster.sharing")
-
-
-def _background_fits(scenario: Scenario) -> Iterator[Problem]:
-    yield from misfits_of_background(scenario.background, scenario.cluster)
+    yield from misfits_of_background(scenario.background, cluster)
 
 
 def _outer_fits(scenario: Scenario) -> Iterator[Problem]:
@@ -411,13 +407,8 @@ def _outer_fits(scenario: Scenario) -> Iterator[Problem]:
     yield from problems or misfits_of_outer(scenario)
 
 
-def _faults_fit(scenario: Scenario) -> Iterator[Problem]:
-    if scenario.faults is not None:
-        yield from misfits_of_faults(scenario.faults, scenario.cluster, scenario.parallel)
-
-
 _CHECKS = (
     _ranks_fit, _fold_fits, _costs_are_given_once, _batch_fits, _model_divides, _sharding_fits, _options_are_read,
-    _wiring_exists, excesses, _schedule_is_one, _trace_fits, _chunks_fit, _errors_exist, _workload_fits,
-    _layers_fit, _perturbations_fit, _faults_fit, _priorities_are_read, _background_fits, _outer_fits,
+    _wiring_exists, excesses, _schedule_is_one, _trace_fits, _chunks_fit, _workload_fits, _layers_fit,
+    _perturbations_fit, _links_are_shared, _outer_fits,
 )  # fmt: skip

@@ -25,6 +25,7 @@ from typing import Annotated, Any
 from pydantic import ValidationError
 
 from hybrid_des.errors import ScenarioError
+from hybrid_des.models.catalogue import merged
 from hybrid_des.network.fabric import ClusterSpec
 from hybrid_des.options import Section, Time, choice, describe, whole
 from hybrid_des.scenario.composition import with_base
@@ -233,7 +234,7 @@ def _document_of_job(document: Document, name: str, entry: Mapping[str, Any]) ->
     more = {key: value for key, value in entry.items() if key not in (*JobKeys.model_fields, "scenario")}
     for key in more:
         places = {place: text for place, text in places.items() if place[:1] != (key,)} if key not in inner else places
-    _merge(inner, more)
+    inner = merged(inner, more)
     for place, text in document.places.items():
         if place[:2] == at and len(place) > 2 and place[2] in more:
             places[place[2:]] = text
@@ -277,17 +278,6 @@ def _inner(document: Document, name: str, given: Any) -> tuple[dict[str, Any], d
     except ScenarioError as error:
         raise ScenarioError([document.problem(at, error.problems[0])]) from None
     return inner.value, inner.places
-
-
-def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> None:
-    """Replace values key by key, as a file does with those of its base; null removes a key."""
-    for key, value in above.items():
-        if isinstance(value, dict) and isinstance(below.get(key), dict):
-            _merge(below[key], value)
-        elif value is None:
-            below.pop(key, None)
-        else:
-            below[key] = copy.deepcopy(value)
 
 
 def _disagreements(document: Document, read: Sequence[Read]) -> Iterator[str]:

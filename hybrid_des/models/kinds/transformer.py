@@ -218,16 +218,17 @@ def _logits(options: Transformer) -> Layer:
     """The last norm, one number per known token, and the loss on 4-byte elements."""
     h, vocab = options.hidden, options.vocab
     own = Parameters(tied=vocab * h) if options.tied else Parameters(tensor=vocab * h)
-    logits = Part(
-        (Gemm("logits", vocab, h, "columns"), Elementwise("loss", 10 * vocab, 10 * vocab, "tensor")),
-        own,
-        Kept(sequence=ELEMENT * h),
-        transient=8 * vocab,  # logits and their gradient
-    )
+    logits = _loss(vocab, h) + Part(parameters=own)
     parts = [logits] if options.post_norm else [norm("norm", h, options.norm_parameters), logits]
     if options.pooler:
         parts.append(linear("pooler", h, h, "none", bias=options.bias, rows=Fraction(1, options.sequence)))
     return layer_of("logits", parts, 0, "last")
+
+
+def _loss(vocab: int, h: int) -> Part:
+    """Logits and loss, without the matrix."""
+    products = (Gemm("logits", vocab, h, "columns"), Elementwise("loss", 10 * vocab, 10 * vocab, "tensor"))
+    return Part(products, kept=Kept(sequence=ELEMENT * h), transient=8 * vocab)  # logits and their gradient
 
 
 def _block(options: Transformer, experts: Experts | None) -> Layer:
@@ -261,14 +262,9 @@ def _prediction(options: Transformer) -> Layer:
     joined = [norm(f"{name} norm", h, options.norm_parameters) for name in ("output", "embedding")]
     joined.append(linear("joining", 2 * h, h, "columns") + Part(kept=Kept(sequence=2 * ELEMENT * h)))
     joined.append(Part(parameters=Parameters(tied=vocab * h)))
-    logits = Part(
-        (Gemm("logits", vocab, h, "columns"), Elementwise("loss", 10 * vocab, 10 * vocab, "tensor")),
-        kept=Kept(sequence=ELEMENT * h),
-        transient=8 * vocab,
-    )
     own = Part(block.operations, block.parameters, block.kept, block.transient, block.tensors, block.modules)
     sent = {"dispatched": block.dispatched, "balance": block.balance, "routing": block.routing}
-    parts = [*joined, own, norm("norm", h, options.norm_parameters), logits]
+    parts = [*joined, own, norm("norm", h, options.norm_parameters), _loss(vocab, h)]
     return layer_of("prediction", parts, ELEMENT * h, "last", predicts=True, **sent)
 
 

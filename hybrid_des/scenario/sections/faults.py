@@ -28,6 +28,7 @@ from hybrid_des.options import (
     read_positive,
     read_quantity,
     whole,
+    word_or_count,
 )
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.scenario.sections.cluster import Cluster
@@ -65,12 +66,6 @@ def _shape(value: Any) -> Fraction:
     return number
 
 
-def _domain(value: Any) -> int | str:
-    if isinstance(value, str | bool):
-        return str(choice(LEAF, NO_NODE, ONE_NODE, beside="a number of nodes").read(value))
-    return int(whole(1, MOST).read(value))
-
-
 def _effect(value: Any) -> Any:
     """Read an effect; `stop`, the default, becomes None."""
     if value == "stop":
@@ -84,7 +79,7 @@ EVERY_SCHEMA = {
     "anyOf": [*quantity_schema("span")["anyOf"], {"enum": [OPTIMAL, NEVER]}, {"type": "string", "pattern": "steps?$"}],
     "examples": ["30 min", "200 steps", OPTIMAL],
 }
-DOMAIN_SCHEMA = {"anyOf": [{"enum": [LEAF, NO_NODE, ONE_NODE]}, {"type": "integer", "minimum": 1, "maximum": MOST}]}
+Domain = Annotated[int | str, word_or_count(LEAF, NO_NODE, ONE_NODE, beside="a number of nodes")]
 
 
 class Weibull(Section):
@@ -124,7 +119,7 @@ class FailureClass(Section):
     """Instead of `mtbf`: lives that are not exponential."""
     times: tuple[Span, ...] | None = None
     """Instead of `mtbf`: the times of the failures."""
-    domain: Annotated[int | str, Reads(_domain, DOMAIN_SCHEMA)] | None = None
+    domain: Domain | None = None
     """What is down until it is repaired: node, none, leaf (the nodes below one leaf switch), or a number of nodes.
 
     Default node; of a switch under topology leaf-spine leaf; of a job none."""

@@ -51,6 +51,7 @@ from hybrid_des.options import (
     read_text,
     required_keys,
     whole,
+    word_or_count,
 )
 from hybrid_des.pipeline import schedules
 from hybrid_des.registry import Entry
@@ -175,14 +176,7 @@ def _shares(value: Any) -> Fraction | tuple[Fraction, ...]:
     return numbers
 
 
-def _fold(value: Any) -> int | str:
-    if isinstance(value, str | bool):
-        return str(choice("auto", "off", beside="a number of replicas").read(value))
-    return int(whole(1, MOST).read(value))
-
-
-_FOLD = {"anyOf": [{"enum": ["auto", "off"]}, {"type": "integer", "minimum": 1, "maximum": MOST}]}
-Fold = Annotated[int | str, Reads(_fold, _FOLD)]
+Fold = Annotated[int | str, word_or_count("auto", "off", beside="a number of replicas")]
 _COUNTS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 _STAGES = {"anyOf": [{"enum": [*RULES]}, {"type": "string", "pattern": "^E"}, _COUNTS]}
 Stages = Annotated[str | tuple[int, ...], Reads(_stages, _STAGES)]
