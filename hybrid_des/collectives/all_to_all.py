@@ -20,7 +20,7 @@ from hybrid_des.collectives.buffer import Buffer, message_of
 from hybrid_des.collectives.codecs import Codec
 from hybrid_des.collectives.group import Group, Routine, seats
 from hybrid_des.errors import Refusal
-from hybrid_des.models.routing import Routing
+from hybrid_des.models.layer import Routing
 from hybrid_des.network.mailbox import Message
 from hybrid_des.options import Count, Options
 from hybrid_des.units import split_evenly
@@ -62,7 +62,7 @@ def _rounds(nodes: tuple[int, ...]) -> Sequence[tuple[Sequence[int], Sequence[in
 #
 # Segments pipeline through both phases, so that an exchange takes as long as the longer phase, and not the sum. Every
 # rank sends Σ P(node) · S bytes to other nodes, S: all of its tokens once, P: the probability that a token has an
-# expert there (`models.routing`); and over NVLink, for the tokens of each node, Σ P(rank) · S to the other ranks of its
+# expert there (`models.layer`); and over NVLink, for the tokens of each node, Σ P(rank) · S to the other ranks of its
 # own. Source: deepseek-ai/DeepEP, README; DeepSeek-AI, arXiv 2412.19437, section 3.2.2.
 
 

@@ -1,4 +1,4 @@
-"""Layers: operations, parameters, activations and messages, from which times, bytes and memory are computed.
+"""Layers: operations, parameters, activations, messages and routing, from which times, bytes and memory are computed.
 
 All amounts are per token on a rank that holds the whole layer; `split` and the field names say what parallelism
 divides. A rank has m = sequence · micro-batch / context tokens; t is tensor, e expert, x = t expert-tensor parallelism:
@@ -12,24 +12,127 @@ divides. A rank has m = sequence · micro-batch / context tokens; t is tensor, e
 
 Uneven divisions are padded (n/t rounds up). Elements have 2 bytes, as in bf16. An image network without tokens
 counts a whole image as one.
+
+A token chooses `active` different experts of `count`, all sets of them equally likely. With groups, it first chooses
+`top_groups` of `groups` equal groups of neighbouring experts, and then its experts among theirs (DeepSeek-AI, arXiv
+2412.19437, section 2.1.2: 4 of 8 groups, so that a token visits at most four nodes).
+
+    experts that a rank or node holds, s of E     P(hit) = 1 − C(E−s, k) / C(E, k)
+    with groups, M = E·top/groups                 the mean of 1 − C(M−c, k) / C(M, k) over the c of them chosen
+
+Experts whose loads differ are drawn with weights: a set is as likely as the product of its members' weights, so that
+equal weights give the above.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
 from fractions import Fraction
-from itertools import accumulate, pairwise
+from functools import lru_cache
+from itertools import combinations
+from math import comb
 from typing import Any, Literal, NamedTuple
 
-from hybrid_des.errors import Refusal, UsageError, unknown
-from hybrid_des.models.routing import Routing
+import numpy as np
+from numpy.typing import NDArray
+
+from hybrid_des.errors import Refusal
 
 Split = Literal["none", "sequence", "tensor"]
 GemmSplit = Literal["none", "sequence", "columns", "rows"]
 Place = Literal["first", "block", "last"]
 
 ELEMENT = 2  # bytes
+
+Held = tuple[int, ...]  # experts
+
+
+@dataclass(frozen=True)
+class Routing:
+    """How a token's experts are chosen.
+
+    Attributes:
+        count: experts.
+        active: experts per token.
+        groups, top_groups: groups of neighbouring experts, and those that a token may use.
+        loads: tokens of each expert relative to the mean; none: all equal.
+    """
+
+    count: int
+    active: int
+    groups: int = 1
+    top_groups: int = 1
+    loads: tuple[float, ...] = ()
+
+    def hit(self, held: Held) -> Fraction:
+        """The probability that a token has at least one of these experts; exact where loads are equal."""
+        return Fraction(_weighted_hit(self, held)) if self.loads else _hit(self, held)
+
+    def held(self, place: int, ranks: int) -> Held:
+        """The experts of one of so many ranks, which hold equal numbers of neighbouring ones."""
+        each = self.count // ranks
+        return tuple(range(place * each, (place + 1) * each))
+
+    def busiest(self, ranks: int) -> Fraction:
+        """Tokens of the busiest of so many ranks, all copies counted, relative to the mean."""
+        if not self.loads:
+            return Fraction(1)
+        each = self.count // ranks
+        return Fraction(max(sum(self.loads[rank * each : (rank + 1) * each]) for rank in range(ranks)) / each)
+
+
+@lru_cache(maxsize=4096)
+def _hit(routing: Routing, held: Held) -> Fraction:
+    size, chosen, k = routing.count // routing.groups, routing.top_groups, routing.active
+    among = chosen * size
+    held_in = [_overlap(held, range(group * size, (group + 1) * size)) for group in range(routing.groups)]
+    found: Counter[tuple[int, int]] = Counter({(0, 0): 1})  # (groups chosen, experts held among theirs) → ways
+    for here in held_in:
+        more = Counter({(number + 1, total + here): ways for (number, total), ways in found.items()})
+        found.update({key: ways for key, ways in more.items() if key[0] <= chosen})
+    missed = sum(ways * comb(among - total, k) for (number, total), ways in found.items() if number == chosen)
+    return 1 - Fraction(missed, comb(routing.groups, chosen) * comb(among, k))
+
+
+def _overlap(held: Held, among: range) -> int:
+    return sum(expert in among for expert in held)
+
+
+@lru_cache(maxsize=4096)
+def _weighted_hit(routing: Routing, held: Held) -> float:
+    """The mean over the choices of groups of 1 − e(weights of the others) / e(all weights), e as in `_polynomial`."""
+    size, k = routing.count // routing.groups, routing.active
+    places = [range(group * size, (group + 1) * size) for group in range(routing.groups)]
+    whole = [_polynomial(routing, place, ()) for place in places]
+    others = [
+        _polynomial(routing, place, held) if _overlap(held, place) else of
+        for place, of in zip(places, whole, strict=True)
+    ]
+    missed = [
+        _product([others[group] for group in chosen], k)[k] / _product([whole[group] for group in chosen], k)[k]
+        for chosen in combinations(range(routing.groups), routing.top_groups)
+    ]
+    return 1 - float(np.mean(missed))
+
+
+@lru_cache(maxsize=4096)
+def _polynomial(routing: Routing, among: range, without: Held) -> NDArray[np.float64]:
+    """The elementary symmetric polynomials of the weights among these experts, of degree 0 to `active`."""
+    found = np.zeros(routing.active + 1)
+    found[0] = 1.0
+    for expert in among:
+        if expert not in without:
+            found[1:] += routing.loads[expert] * found[:-1]
+    return found
+
+
+def _product(factors: Sequence[NDArray[np.float64]], degree: int) -> NDArray[np.float64]:
+    whole = factors[0]
+    for factor in factors[1:]:
+        whole = np.convolve(whole, factor)[: degree + 1]
+    return whole
 
 
 @dataclass(frozen=True)
@@ -363,111 +466,3 @@ class Model:
             for size in sorted(sizes):
                 if size % ranks:
                     raise Refusal(f"{size} {what} cannot be divided over {ranks} ranks")
-
-
-# Cutting the layers of a model into pipeline stages, each a contiguous range.
-#
-#     cut(layers, 4, "even")                     blocks divide equally
-#     cut(layers, 4, "ends-1")                   one block fewer on the first and on the last stage than on the others
-#     cut(layers, 4, "balanced", costs)          the slowest stage takes as little as possible
-#     cut(layers, 4, [7, 9, 9, 7])               blocks per stage
-#
-# Layers placed "first" (embedding) belong to the first stage, those placed "last" (logits) to the last.
-
-
-RULES = ("even", "ends-1", "balanced")
-
-Cost = int | float | Fraction
-_Division = tuple[Cost, Cost, tuple[int, ...]]  # slowest stage, sum of squares, ends of stages
-
-
-def cut(
-    layers: Sequence[Layer], stages: int, rule: str | Sequence[int], costs: Sequence[Cost] | None = None
-) -> list[range]:
-    """The layers of every stage, as ranges of places in `layers`.
-
-    Args:
-        layers: in order of the forward.
-        stages: number of stages, chunks included.
-        rule: one of `RULES`, or the number of blocks of every stage.
-        costs: one per layer, at least 0; needed by "balanced".
-
-    Raises:
-        UsageError: the rule is unknown.
-        Refusal: the rule cannot cut these layers; one line that says why.
-    """
-    blocks = [place for place, layer in enumerate(layers) if layer.place == "block"]
-    if stages > len(layers) or not blocks:
-        raise Refusal(f"{len(blocks)} layers are too few for {stages} stages")
-    counts = _counts_of(rule, layers, stages, costs) if isinstance(rule, str) else list(rule)
-    if len(counts) != stages:
-        raise Refusal(f"{len(counts)} numbers of layers for {stages} stages; expected one for each")
-    if min(counts) < 0 or sum(counts) != len(blocks):
-        raise Refusal(f"{' + '.join(map(str, counts))} layers, but the model has {len(blocks)}")
-    starts = [*blocks, blocks[-1] + 1]
-    ends = [starts[done] for done in accumulate(counts[:-1])]
-    ranges = [range(*both) for both in pairwise((0, *ends, len(layers)))]
-    for stage, held in enumerate(ranges):
-        if not held:
-            raise Refusal(f"stage {stage} of {stages} would have no layer")
-    return ranges
-
-
-def _counts_of(rule: str, layers: Sequence[Layer], stages: int, costs: Sequence[Cost] | None) -> list[int]:
-    """Blocks per stage."""
-    blocks = sum(layer.place == "block" for layer in layers)
-    if rule == "even":
-        if blocks % stages:
-            raise Refusal(f"{blocks} layers cannot be divided evenly into {stages} stages")
-        return [blocks // stages] * stages
-    if rule == "ends-1":
-        if (blocks + 2) % stages:
-            raise Refusal(f"{blocks} layers and one fewer at each end cannot be divided into {stages} stages")
-        counts = [(blocks + 2) // stages] * stages
-        counts[0] -= 1
-        counts[-1] -= 1
-        return counts
-    if rule == "balanced":
-        if costs is None or len(costs) != len(layers):
-            raise UsageError(f"balanced stages need the costs of {len(layers)} layers")
-        if blocks < stages:
-            raise Refusal(f"{blocks} layers are too few for {stages} balanced stages")
-        return balanced(_block_costs(layers, costs), stages)
-    raise UsageError(f"stages: {unknown(rule, RULES)}, or a list of layers per stage")
-
-
-def _block_costs(layers: Sequence[Layer], costs: Sequence[Cost]) -> list[Cost]:
-    """Costs of blocks; the first includes the layers before it, the last those after it."""
-    found: list[Cost] = []
-    before: Cost = 0
-    for layer, cost in zip(layers, costs, strict=True):
-        if layer.place == "first":
-            before += cost
-        elif layer.place == "last":
-            found[-1] += cost
-        else:
-            found.append(cost + before)
-            before = 0
-    return found
-
-
-def balanced(costs: Sequence[Cost], stages: int) -> list[int]:
-    """Number of `costs` per stage, at least one, such that the largest sum of a stage is minimal.
-
-    Exact for integers and fractions; among equals, stages with similar sums are preferred. Dynamic programming over the
-    number of stages and the end of the last one, O(stages · n²).
-    """
-    sums = list(accumulate(costs, initial=0))
-    best: dict[int, _Division] = {end: (sums[end], sums[end] ** 2, (0, end)) for end in range(1, len(sums))}
-    for used in range(1, stages):
-        best = {
-            end: min(_with_stage(best[start], sums[end] - sums[start], end) for start in range(used, end))
-            for end in range(used + 1, len(sums))
-        }
-    ends = best[len(costs)][2]
-    return [end - start for start, end in pairwise(ends)]
-
-
-def _with_stage(division: _Division, cost: Cost, end: int) -> _Division:
-    slowest, squares, ends = division
-    return max(slowest, cost), squares + cost**2, (*ends, end)

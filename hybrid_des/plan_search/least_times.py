@@ -13,7 +13,7 @@ from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.collectives.measured import Measured
 from hybrid_des.errors import Refusal
 from hybrid_des.folding.times import SIXTEEN_BITS, elements_of
-from hybrid_des.models.layer import cut
+from hybrid_des.models.stages import cut
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.rate import idle_time
 from hybrid_des.network.symmetry import channels

@@ -30,7 +30,7 @@ from hybrid_des.collectives.benchmark import NOTHING
 from hybrid_des.errors import Refusal
 from hybrid_des.folding.times import ALGORITHMS, CollectiveTimes
 from hybrid_des.models import Elementwise, Layer
-from hybrid_des.models.layer import cut
+from hybrid_des.models.stages import cut
 from hybrid_des.network.symmetry import Groups, distinct
 from hybrid_des.scenario import Cluster
 from hybrid_des.scenario.sections.training import Efficiency

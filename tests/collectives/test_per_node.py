@@ -12,7 +12,7 @@ from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs import find as codec
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.errors import Refusal
-from hybrid_des.models.routing import Routing
+from hybrid_des.models.layer import Routing
 from hybrid_des.network.fabric import ClusterSpec, NodeSpec, PortSpec
 from hybrid_des.network.topologies.nodes import nodes
 

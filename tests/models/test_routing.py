@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrid_des.models.routing import Routing
+from hybrid_des.models.layer import Routing
 
 
 @st.composite

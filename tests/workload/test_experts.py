@@ -7,7 +7,7 @@ from support.paths import SCENARIOS
 
 from hybrid_des import load
 from hybrid_des.errors import ScenarioError
-from hybrid_des.models.routing import Routing
+from hybrid_des.models.layer import Routing
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.simulation.run import run
 from hybrid_des.workload.costs import CostBasis

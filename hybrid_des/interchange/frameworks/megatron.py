@@ -35,7 +35,7 @@ from hybrid_des.interchange.frameworks.scenario_file import (
     values_of,
 )
 from hybrid_des.models.layer import MODULES
-from hybrid_des.models.stage_layout import layout_of, stages_in
+from hybrid_des.models.stages import layout_of, stages_in
 from hybrid_des.scenario import Scenario
 
 DATA_FIRST, DATA_LAST = ("tensor", "data", "pipeline"), ("tensor", "pipeline", "data")  # orders that it has

@@ -46,10 +46,7 @@ COLLECTIVES = {
     0: "all-reduce", 1: "reduce", 2: "all-gather", 3: "gather", 4: "scatter", 5: "broadcast", 6: "all-to-all",
     7: "reduce-scatter", 8: "reduce-scatter", 9: "barrier",
 }  # fmt: skip
-NUMBERS = {
-    "all-reduce": 0, "reduce": 1, "all-gather": 2, "gather": 3, "scatter": 4, "broadcast": 5, "all-to-all": 6,
-    EXCHANGE: 6, "reduce-scatter": 7, "barrier": 9,
-}  # fmt: skip
+NUMBERS = {does: number for number, does in reversed(COLLECTIVES.items())} | {EXCHANGE: 6}
 WORDS = {  # in names of kernels, where a trace does not give the type
     "AllReduce": "all-reduce", "AllGather": "all-gather", "ReduceScatter": "reduce-scatter", "Broadcast": "broadcast",
     "AllToAll": "all-to-all", "SendRecv": "all-to-all",
@@ -174,7 +171,7 @@ def _node(one: Mapping[str, Any], groups: dict[str, tuple[int, ...]]) -> Node:
     node = Node(one["id"], name, kind, duration, tuple(one["needs"]), start=int(known.get("start_picos", -1)))
     node.place = {key: known[key] for key in OWN if key in known and _is_own(key, known[key])}
     if kind == COMPUTATION:
-        node.stream = str(known.get("stream", _stream(known, host)))
+        node.stream = str(known.get("stream", f"host {known.get('tid', 0)}" if host else COMPUTE))
         return node
     node.stream, node.size = str(known.get("stream", "")), max(0, int(known.get("comm_size") or 0))
     if kind == COLLECTIVE:
@@ -191,13 +188,6 @@ def _is_own(key: str, value: Any) -> bool:
     if key in WORDED:
         return value in WORDED[key]
     return isinstance(value, int) and 0 <= value < (MOST if key in NUMBERED else 2)
-
-
-def _stream(known: Mapping[str, Any], host: bool) -> str:
-    """The host's threads, and the device's streams but the first, are streams of their own."""
-    if host:
-        return f"host {known.get('tid', 0)}"
-    return COMPUTE
 
 
 def _does(known: Mapping[str, Any], name: str) -> str:

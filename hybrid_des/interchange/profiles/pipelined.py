@@ -16,7 +16,7 @@ import numpy as np
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.interchange.profiles.imported import Imported, Unusual
-from hybrid_des.interchange.profiles.op_table import OpTable, ops_of
+from hybrid_des.interchange.profiles.op_table import DURATIONS, OpTable, ops_of
 from hybrid_des.interchange.profiles.recognition import WHAT, Profile
 from hybrid_des.pipeline.order_csv import write_order
 from hybrid_des.planning.planner import parts_of
@@ -139,8 +139,7 @@ class PipelineProfile:
 
     @property
     def _durations(self) -> pd.DataFrame:
-        names = ["step", "replica", "stage", "chunk", "kind", "microbatch", "seconds", "start_s"]
-        return self.table[[name for name in names if name in self.table]]
+        return self.table[[name for name in DURATIONS if name in self.table]]
 
     @cached_property
     def unusual(self) -> list[Unusual]:

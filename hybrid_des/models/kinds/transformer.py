@@ -38,11 +38,11 @@ from hybrid_des.models.layer import (
     Module,
     Parameters,
     Part,
+    Routing,
     layer_of,
     linear,
     weights,
 )
-from hybrid_des.models.routing import Routing
 from hybrid_des.options import MOST, Count, Factor, Flag, Options, Section, choice, whole
 
 OrNone = Annotated[int, whole(0, MOST)]

@@ -26,8 +26,8 @@ from hybrid_des import jitter
 from hybrid_des.collectives import algorithms, all_reduce_names, codecs
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.models import catalogue, kinds
-from hybrid_des.models.layer import MODULES, RULES
-from hybrid_des.models.stage_layout import stages_in
+from hybrid_des.models.layer import MODULES
+from hybrid_des.models.stages import RULES, stages_in
 from hybrid_des.network import topologies
 from hybrid_des.numerics import datasets
 from hybrid_des.options import (
