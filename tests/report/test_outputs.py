@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from support import handmade
 from support.plans import plan_of
 from support.results import result_of
@@ -66,6 +67,13 @@ def test_a_second_run_removes_files_that_it_does_not_write(folder):
     written = result_of(record="none").write(folder)
     assert {path.name for path in written.paths} == {"order.csv", "summary.json"}
     assert {path.name for path in folder.iterdir()} == {"order.csv", "summary.json", "notes.csv", "gantt.pdf"}
+
+
+def test_a_file_named_like_a_picture_without_ending_stays(tmp_path):
+    (tmp_path / "fabric").write_text("the user's own")
+    drawn = outputs.write_files(tmp_path, {"fabric": Figure(), "gone.html": None})
+    assert sorted(path.name for path in drawn.paths) == ["fabric.png", "fabric.svg"]
+    assert (tmp_path / "fabric").read_text() == "the user's own"
 
 
 def test_a_folder_of_a_files_name_is_not_removed(tmp_path):

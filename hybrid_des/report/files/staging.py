@@ -188,7 +188,8 @@ def write_files(folder: str | Path, contents: Mapping[str, Any], replaces: Itera
             if content is not None:
                 write_content(staging / name, content)
 
-    return write_whole(folder, fill, replaces=[*contents, *replaces])
+    gone = (name for name, content in contents.items() if content is None)
+    return write_whole(folder, fill, replaces=[*gone, *replaces])
 
 
 def write_content(path: Path, content: Any) -> None:
