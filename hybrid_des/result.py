@@ -8,7 +8,6 @@ result.write("out/a100_8x")
 
 from __future__ import annotations
 
-import html
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -21,7 +20,8 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import plan_of
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report.files import Written, write
-from hybrid_des.report.terminal import render
+from hybrid_des.report.plots import curves, style
+from hybrid_des.report.terminal import as_html, render
 from hybrid_des.scenario import Source, load
 from hybrid_des.simulation.memory import what_would_fit
 from hybrid_des.simulation.run import Show, Watch, run
@@ -95,21 +95,15 @@ class Result(Findings):
 
     def gantt(self, ax: Axes | None = None, **shown: Unpack[Shown]) -> Axes:
         """Draw the ops of each rank over time, on the given axes or on a new figure; options as in `plots.gantt`."""
-        from hybrid_des.report import plots
-
-        return plots.gantt(self.run, ax, **shown)
+        return style.gantt(self.run, ax, **shown)
 
     def link_use(self, ax: Axes | None = None, **shown: Unpack[Shown]) -> Axes:
         """Draw the use of the busiest links over time; options as in `plots.link_use`."""
-        from hybrid_des.report import plots
-
-        return plots.link_use(self.run, ax, **shown)
+        return curves.link_use(self.run, ax, **shown)
 
     def memory_curve(self, ax: Axes | None = None, **shown: Unpack[Shown]) -> Axes:
         """Draw the memory of the GPUs of a replica over time; options as in `plots.memory_curve`."""
-        from hybrid_des.report import plots
-
-        return plots.memory_curve(self.run, ax, **shown)
+        return curves.memory_curve(self.run, ax, **shown)
 
     def report(self, color: bool = False, width: int = 100) -> str:
         """Return the report of the command line as text."""
@@ -153,5 +147,4 @@ class Result(Findings):
 
     def _repr_html_(self) -> str:
         """The report, for notebooks."""
-        text = html.escape(self.report())
-        return f'<pre style="line-height:1.15;white-space:pre;overflow-x:auto">{text}</pre>'
+        return as_html(self.report())

@@ -32,6 +32,7 @@ from hybrid_des.analysis.critical_path.paths import (
     Names,
     Piece,
     activities,
+    by_reason,
     class_rows,
     collective_rows,
     count_paths,
@@ -40,6 +41,7 @@ from hybrid_des.analysis.critical_path.paths import (
     idle_table,
     near_rows,
     path_rows,
+    time_by_part,
 )
 from hybrid_des.analysis.critical_path.slack import Slack, Span, class_weights, spans
 from hybrid_des.analysis.idle import BARRIER, EXPOSED, OTHERS, REASONS, REPLICA
@@ -198,18 +200,12 @@ class Explanation:
     @cached_property
     def on_path(self) -> dict[str, int]:
         """The parts of the critical path, in picoseconds that sum to the run."""
-        parts = ("compute", "transfer", "latency", "queue")
-        sums = {part: sum(getattr(piece, part) for piece in self.path) for part in parts}
-        return {"compute": sums["compute"], "transfer": sums["transfer"], "latency": sums["latency"],
-                "queueing": sums["queue"]}  # fmt: skip
+        return {name: time for name, time in time_by_part(self.path).items() if name != OTHERS}
 
     @cached_property
     def reasons(self) -> dict[str, int]:
         """Idle picoseconds of all ranks by reason."""
-        sums = Counter[str]()
-        for one in self.idle:
-            sums[one.reason] += one.end - one.start
-        return {reason: sums[reason] for reason in REASONS}
+        return by_reason(self.idle)
 
     @property
     def whole(self) -> int:

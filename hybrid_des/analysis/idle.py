@@ -298,16 +298,17 @@ def _exposed(rows: Columns, waits: Columns) -> int:
     for rank in np.unique(waits["rank"]):
         start, end = (np.sort(waits[name][waits["rank"] == rank]) for name in ("start", "end"))
         mine = rows["rank"] == rank
-        exposed += total(_within(start, end, rows["end"][mine]) - _within(start, end, rows["start"][mine]))
+        exposed += total(passed(start, end, rows["end"][mine]) - passed(start, end, rows["start"][mine]))
     return exposed
 
 
-def _within(start: Column, end: Column, until: Column) -> Column:
-    """How much of the disjoint periods from `start` to `end` has passed at each time."""
+def passed(start: Column, end: Column, until: Column) -> Column:
+    """How much of the disjoint periods from `start` to `end`, in order of time, has passed at each time."""
+    if not len(start):
+        return np.zeros_like(until)
     begun = np.searchsorted(start, until, side="right")
-    passed = np.append(0, np.cumsum(end - start))[begun]
     unfinished: Column = np.where(begun > 0, np.maximum(end[begun - 1] - until, 0), 0)
-    return passed - unfinished
+    return np.append(0, np.cumsum(end - start))[begun] - unfinished
 
 
 # The idle time of a run in finer parts than the summary's causes, from its rows alone.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ import numpy as np
 
 from hybrid_des.analysis.experience import experience, facts
 from hybrid_des.analysis.idle import EXPOSED, account, hidden_gathers, hidden_messages, hidden_reduction, inside_waits
-from hybrid_des.analysis.table import empty_table, frames, table
+from hybrid_des.analysis.table import empty_table, table
 from hybrid_des.analysis.times import StepTimes, step_times, total
 from hybrid_des.folding.symmetry import expanded
 from hybrid_des.models import Attention, Model
@@ -57,10 +57,6 @@ class Findings:
         if not all_replicas or run.fold is None or run.fabric is None or run.scenario.record == "none":
             return self.timeline
         return table(expanded(run.timeline, run.fold, run.fabric))
-
-    def table_pieces(self, exact: bool = False) -> Iterator[pd.DataFrame]:
-        """The timeline in pieces that each fit into memory; `exact` adds picoseconds."""
-        yield from frames(self.run.timeline, exact)
 
     @cached_property
     def timeline(self) -> pd.DataFrame:
@@ -275,10 +271,7 @@ def _throughput(what: str, rate: float, gpus: int) -> dict[str, float]:
 def _inside_ops(run: Run) -> dict[str, dict[str, float]]:
     """Seconds per step and rank of the collectives that ops wait for, mean over ranks: as replayed, or as recorded."""
     exposed, hidden = Counter[str](), Counter[str]()
-    ops = run.timeline.programs.ops
-    forwards = np.isin(ops["kind"], FORWARDS)
-    places = zip(ops["rank"][forwards].tolist(), ops["chunk"][forwards].tolist(), strict=True)
-    for place, times in Counter(places).items():
+    for place, times in _forwards(run).items():
         for traffic in run.costs.stages[place].traffic:
             exposed[traffic.axis] += times * traffic.exposed
             hidden[traffic.axis] += times * traffic.hidden
@@ -298,15 +291,19 @@ def _inside_ops(run: Run) -> dict[str, dict[str, float]]:
     }
 
 
+def _forwards(run: Run) -> Counter[tuple[int, int]]:
+    """How many forwards there are of each chunk of each pipeline rank."""
+    ops = run.timeline.programs.ops
+    mine = np.isin(ops["kind"], FORWARDS)
+    return Counter(zip(ops["rank"][mine].tolist(), ops["chunk"][mine].tolist(), strict=True))
+
+
 def _imbalance(run: Run) -> dict[str, float]:
     """Seconds per step and rank that unequally wanted experts cost, mean over ranks; nothing where all are equal."""
     experts = run.scenario.experts
     if not (experts.loads or experts.concentration):
         return {}
-    ops = run.timeline.programs.ops
-    forwards = np.isin(ops["kind"], FORWARDS)
-    places = zip(ops["rank"][forwards].tolist(), ops["chunk"][forwards].tolist(), strict=True)
-    whole = sum(times * run.costs.stages[place].imbalance for place, times in Counter(places).items())
+    whole = sum(times * run.costs.stages[place].imbalance for place, times in _forwards(run).items())
     return {"expert_imbalance_s": whole / (run.timeline.programs.pipeline * PICOSECONDS_PER_SECOND)}
 
 
@@ -317,14 +314,10 @@ def _tensor_traffic(run: Run) -> dict[str, Any]:
     if not used:
         return {}
     return {
-        **{f"bytes_{axis}": _per_step(getattr(run, f"bytes_{axis}"), steps) for axis in used},
+        **{f"bytes_{axis}": _plain(Fraction(getattr(run, f"bytes_{axis}"), steps)) for axis in used},
         "tensor_traffic": {axis: "messages" if axis in traffic.messages else "replay" for axis in used},
         "tensor_traffic_delay_s": run.tensor_delay / PICOSECONDS_PER_SECOND,
     }
-
-
-def _per_step(amount: int, steps: int) -> float | int:
-    return amount // steps if amount % steps == 0 else amount / steps
 
 
 def _hidden_messages(run: Run, times: StepTimes) -> float:

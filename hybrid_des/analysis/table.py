@@ -43,10 +43,10 @@ def table(timeline: Timeline, exact: bool = False) -> pd.DataFrame:
     return _frame(_rows(timeline, names, timeline.op_rows(), timeline.all_messages()), names, EXACT if exact else ())
 
 
-def frames(timeline: Timeline, exact: bool = False) -> Iterator[pd.DataFrame]:
+def frames(timeline: Timeline) -> Iterator[pd.DataFrame]:
     """Make the table in pieces, so that a long one is never in memory as a whole."""
     names = RowNames.of(timeline)
-    return (_frame(piece, names, EXACT if exact else ()) for piece in pieces(timeline, names))
+    return (_frame(piece, names) for piece in pieces(timeline, names))
 
 
 def pieces(timeline: Timeline, names: RowNames) -> Iterator[Columns]:

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -79,10 +79,7 @@ def run(args: argparse.Namespace) -> int:
     except UnfinishedError as unfinished:
         _show_unfinished(args, unfinished.facts)
         raise
-    if args.json:
-        print(json.dumps(result.summary, indent=2, allow_nan=False))
-    elif not args.quiet:
-        _report(result)
+    _output(args, result.summary, lambda: _report(result))
     if not args.quiet:
         if args.json and result.summary["out_of_memory"]:  # the report shows it
             say(f"warning: {args.file}: out of memory; see peak_memory_bytes")
@@ -108,10 +105,7 @@ def _jobs(args: argparse.Namespace, document: Document) -> int:
         with status_line(args.quiet):
             found = simulate_jobs(jobs, remedies=True)
         written = {} if args.out is None else found.write(args.out)
-    if args.json:
-        print(json.dumps(found.summary, indent=2, allow_nan=False))
-    elif not args.quiet:
-        show(found.report(terminal_width()))
+    _output(args, found.summary, lambda: show(found.report(terminal_width())))
     if not args.quiet:
         for folder, files in written.items():
             say_written(folder, files)
@@ -160,10 +154,7 @@ def _show_unfinished(args: argparse.Namespace, facts: dict[str, Any]) -> None:
 
     if args.out is not None:
         write_unfinished(facts, args.out)
-    if args.json:
-        print(json.dumps(facts, indent=2, allow_nan=False))
-    elif not args.quiet:
-        print(unfinished_report(facts))
+    _output(args, facts, lambda: print(unfinished_report(facts)))
 
 
 def _warn(args: argparse.Namespace, document: Document) -> None:
@@ -210,10 +201,15 @@ def _sweep(args: argparse.Namespace, document: Document) -> int:
 def _print_rows(args: argparse.Namespace, rows: Sequence[Row], cases: Sweep) -> None:
     from hybrid_des import sweep
 
+    _output(args, rows, lambda: print(sweep.render(rows, cases)))
+
+
+def _output(args: argparse.Namespace, value: Any, report: Callable[[], None]) -> None:
+    """Print what was found as JSON with --json, else the report on it, unless --quiet."""
     if args.json:
-        print(json.dumps(rows, indent=2, allow_nan=False))
+        print(json.dumps(value, indent=2, allow_nan=False))
     elif not args.quiet:
-        print(sweep.render(rows, cases))
+        report()
 
 
 def _report(result: Result) -> None:

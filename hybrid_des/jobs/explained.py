@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from hybrid_des.analysis.critical_path.graph import graph_of
-from hybrid_des.analysis.critical_path.paths import critical_path, idle_pieces
-from hybrid_des.analysis.idle import OTHERS, REASONS
+from hybrid_des.analysis.critical_path.paths import by_reason, critical_path, idle_pieces, time_by_part
+from hybrid_des.analysis.idle import OTHERS
 from hybrid_des.engine.causes import Causes
 from hybrid_des.jobs.neighbours import Grouping, JobRun, Neighbours, alone_runs, together
 from hybrid_des.jobs.variants import Build, TriedJobs, asked, proposed, steps_of, why_none
@@ -22,7 +21,6 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 SHOWN = 0.0005  # of the step; smaller parts have no figures
 MOST_WAITS = 3
-PARTS = {"compute": "compute", "transfer": "transfer", "latency": "latency", "queue": "queueing", "others": OTHERS}
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class ExplainedJobs:
     def _of(self, one: ExplainedJob, width: int) -> list[str]:
         facts = one.to_mapping()
         step, alone = facts["step_time_s"], facts["alone_step_time_s"]
-        others = facts["critical_path_s"][PARTS["others"]]
+        others = facts["critical_path_s"][OTHERS]
         title = f"{one.run.job.name}: step {format_seconds(step)}, alone {format_seconds(alone)}"
         verdict = f"{others / step:.1%} of the step waits for {OTHERS}" if step else ""
         if not others:
@@ -134,10 +132,4 @@ def explain_jobs(source: Source | Jobs, changes: Sequence[str] = (), build: Buil
 
 def _explained(found: Neighbours, one: JobRun) -> ExplainedJob:
     graph = graph_of(one.together, found.rows.beside(one.job.name))
-    path, idle = Counter[str](), Counter[str]()
-    for piece in critical_path(graph):
-        for part, name in PARTS.items():
-            path[name] += getattr(piece, part)
-    for gap in idle_pieces(graph):
-        idle[gap.reason] += gap.end - gap.start
-    return ExplainedJob(one, {name: path[name] for name in PARTS.values()}, {name: idle[name] for name in REASONS})
+    return ExplainedJob(one, time_by_part(critical_path(graph)), by_reason(idle_pieces(graph)))

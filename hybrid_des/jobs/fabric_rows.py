@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hybrid_des.analysis.critical_path.messages import service_alone
+from hybrid_des.analysis.idle import passed
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.mailbox import Channel
 from hybrid_des.timeline import Column, Columns
@@ -194,8 +195,7 @@ class _Periods:
 
     def __init__(self, start: Column, end: Column) -> None:
         order = np.argsort(start, kind="stable")
-        self._start, self._end = start[order], end[order]
-        self._before = np.append(0, np.cumsum(self._end - self._start))
+        self._each = start[order], end[order]
 
     @classmethod
     def merged(cls, start: Column, end: Column) -> _Periods:
@@ -207,15 +207,7 @@ class _Periods:
 
     def between(self, start: Column, end: Column) -> Column:
         """How much of the time from each start to each end they cover."""
-        return self._until(end) - self._until(start)
-
-    def _until(self, time: Column) -> Column:
-        begun = np.searchsorted(self._start, time, side="right")
-        if not len(self._start):
-            return np.zeros(len(time), dtype=np.int64)
-        unfinished = np.where(begun > 0, np.maximum(self._end[begun - 1] - time, 0), 0)
-        covered: Column = self._before[begun] - unfinished
-        return covered
+        return passed(*self._each, end) - passed(*self._each, start)
 
 
 def owned(name: str, channels: Sequence[Channel], rows: Mapping[str, Column] | None, start: int = 0) -> Owned:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from hybrid_des.report.files import Written, write_files
 from hybrid_des.report.page.document import Shown, page_of
 from hybrid_des.report.plots.curves import natural
 from hybrid_des.report.plots.style import LINES, legend_above, new_figure, plain, scale_of, verbatim
-from hybrid_des.report.terminal import text_table
+from hybrid_des.report.terminal import as_html, text_table
 from hybrid_des.scenario.jobs import Jobs, load_jobs
 from hybrid_des.scenario.loading import Source
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_seconds
@@ -274,7 +273,7 @@ class JobsResult(Neighbours):
 
     def _repr_html_(self) -> str:
         """The report, for notebooks."""
-        return f'<pre style="line-height:1.15;white-space:pre;overflow-x:auto">{html.escape(self.report())}</pre>'
+        return as_html(self.report())
 
 
 def simulate_jobs(source: Source | Jobs, overrides: Sequence[str] = (), *, remedies: bool = False) -> JobsResult:

@@ -12,18 +12,10 @@ unless a style says otherwise; SVG and PDF files hold text as text.
 
 from hybrid_des.plan_search.best_plan import draw as search
 from hybrid_des.renewal.plot import history, over_intervals, over_spares
-from hybrid_des.report.plots import (
-    draw,
-    fabric_map,
-    gantt,
-    lines,
-    link_use,
-    memory_curve,
-    save,
-    save_as,
-    size_of,
-    what_if_curves,
-)
+from hybrid_des.report.plots.curves import lines, link_use, memory_curve, what_if_curves
+from hybrid_des.report.plots.fabric_map import fabric_map
+from hybrid_des.report.plots.figure import save_as
+from hybrid_des.report.plots.style import draw, gantt, save, size_of
 from hybrid_des.sweep.results import draw as sweep
 
 __all__ = [

@@ -7,7 +7,6 @@ weeks.summary["goodput"], weeks.failures.groupby("class").size()
 
 from __future__ import annotations
 
-import html
 import statistics
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from hybrid_des.renewal.process import Campaign, Replication, job_of, replicate,
 from hybrid_des.renewal.states import State, Step, Steps, described
 from hybrid_des.renewal.summary import KEPT, confidence, share, summary, warnings_of
 from hybrid_des.renewal.work import LOST, USEFUL, unknown_causes
+from hybrid_des.report.terminal import as_html
 from hybrid_des.scenario import Scenario, Source, load
 from hybrid_des.scenario.sections.faults import Faults
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds, to_seconds
@@ -188,7 +188,7 @@ class Goodput:
 
     def _repr_html_(self) -> str:
         """The report, for notebooks."""
-        return f'<pre style="line-height:1.15;white-space:pre;overflow-x:auto">{html.escape(self.report())}</pre>'
+        return as_html(self.report())
 
 
 def over_intervals(weeks: Goodput, seconds: Sequence[float] | None = None, pool: Pool = HERE) -> pd.DataFrame | None:

@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.analysis.table import write_csv
 from hybrid_des.pool import Pool
 from hybrid_des.renewal import goodput
 from hybrid_des.renewal.failures import faults_of
 from hybrid_des.renewal.goodput import HERE, LONG, Goodput
-from hybrid_des.report.files import Written, write_whole
+from hybrid_des.report.files import Written, write_files
 from hybrid_des.report.plots import style
 from hybrid_des.report.plots.style import LINES, plain
 from hybrid_des.units import to_seconds
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 DOWN = {"detection": LINES[5], "repair": LINES[3], "swap": LINES[4], "restart": LINES[1], "flap": LINES[7]}
 STEP, FAILED = LINES[0], "black"
-CURVES = ("intervals.csv", "spares.csv")
 
 
 def history(weeks: Goodput, ax: Axes | None = None, replication: int = 0) -> Axes:
@@ -115,18 +113,10 @@ def write(weeks: Goodput, folder: str | Path, pool: Pool = HERE) -> Written:
     Raises:
         UsageError: the folder cannot be written.
     """
-
-    def fill(staging: Path) -> None:
-        text = json.dumps(weeks.summary, indent=2, allow_nan=False)
-        (staging / "goodput.json").write_text(text + "\n", encoding="utf-8")
-        curves = goodput.over_intervals(weeks, pool=pool), goodput.over_spares(weeks, pool=pool)
-        tables = {
-            "replications.csv": weeks.replications, "failures.csv": weeks.failures, "history.csv": weeks.history,
-            **dict(zip(CURVES, curves, strict=True)),
-        }  # fmt: skip
-        for name, table in tables.items():
-            if table is not None:
-                write_csv(table, staging / name)
-        style.save(picture(weeks, *curves), staging, "goodput")
-
-    return write_whole(folder, fill, replaces=CURVES)
+    intervals, spares = goodput.over_intervals(weeks, pool=pool), goodput.over_spares(weeks, pool=pool)
+    contents = {
+        "goodput.json": json.dumps(weeks.summary, indent=2, allow_nan=False) + "\n",
+        "replications.csv": weeks.replications, "failures.csv": weeks.failures, "history.csv": weeks.history,
+        "intervals.csv": intervals, "spares.csv": spares, "goodput": picture(weeks, intervals, spares),
+    }  # fmt: skip
+    return write_files(folder, contents)

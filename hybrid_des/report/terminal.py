@@ -3,6 +3,7 @@
 A line is a list of (text, style) parts; styles apply only with colour, for which rich is imported.
 """
 
+import html
 import io
 import re
 import textwrap
@@ -67,6 +68,11 @@ def _paint(lines: Sequence[Line], width: int) -> str:
     for line in lines:
         console.print(Text.assemble(*line), soft_wrap=True)
     return file.getvalue().rstrip("\n")
+
+
+def as_html(text: str) -> str:
+    """A report, for notebooks."""
+    return f'<pre style="line-height:1.15;white-space:pre;overflow-x:auto">{html.escape(text)}</pre>'
 
 
 def unfinished_report(facts: Mapping[str, Any]) -> str:

@@ -264,7 +264,7 @@ def draw(
     """
     import pandas as pd
 
-    from hybrid_des.report import plots
+    from hybrid_des.report.plots.curves import lines
     from hybrid_des.report.plots.figure import Look, points
 
     records = _records(rows) if isinstance(rows, pd.DataFrame) else rows
@@ -281,7 +281,7 @@ def draw(
             "fits": [not row.get("out_of_memory") for row in shown],
         }
     )
-    ax = plots.lines(frame, "x", "y", "hue" if picture.hue else None, ax, fits="fits", colours=colours, size=size)
+    ax = lines(frame, "x", "y", "hue" if picture.hue else None, ax, fits="fits", colours=colours, size=size)
     _set_axes(ax, picture, places, {_key(row[picture.x]): row[picture.x] for row in shown})
     legend = ax.get_legend()
     if picture.hue and legend is not None:

@@ -13,11 +13,11 @@ from support import handmade
 from support.handmade import uniform
 from support.scenarios import scenario
 
+from hybrid_des import plots
 from hybrid_des.analysis.times import link_rates
 from hybrid_des.network.mailbox import ACTIVATION, GRADIENT, REDUCTION, Channel
 from hybrid_des.pipeline import PlanRequest, schedules
 from hybrid_des.planning.wiring import fabric_of
-from hybrid_des.report import plots
 from hybrid_des.report.bars import ACTIVITIES
 from hybrid_des.report.plots import style
 from hybrid_des.report.plots.curves import times_and_bandwidths

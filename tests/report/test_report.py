@@ -14,9 +14,8 @@ from support.handmade import uniform
 from support.scenarios import shared_nics, values
 from support.tables import from_table
 
-from hybrid_des import load, simulate
+from hybrid_des import load, plots, simulate
 from hybrid_des.pipeline import PlanRequest, schedules
-from hybrid_des.report import plots
 from hybrid_des.report.terminal import render
 from hybrid_des.result import Result
 

@@ -6,7 +6,8 @@ which count as one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from heapq import heappop, heappush
 from operator import add
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 State = tuple[int, tuple[int, ...]]
 MOST_EDGES = 400_000
+NAMED = {"compute": "compute", "transfer": "transfer", "latency": LATENCY, "queue": QUEUEING, "others": OTHERS}
 ROOT = -2  # no activity, before all others
 
 
@@ -95,6 +97,11 @@ def chains_of(graph: Graph) -> Chains:
 def critical_path(graph: Graph) -> list[Piece]:
     """The pieces of the critical path that is shown, from 0 to the end of the run."""
     return chains_of(graph).chain(graph.end, -1)
+
+
+def time_by_part(path: Sequence[Piece]) -> dict[str, int]:
+    """The parts of a path, in picoseconds that sum to it."""
+    return {name: sum(getattr(piece, part) for piece in path) for part, name in NAMED.items()}
 
 
 def count_paths(slack: Slack) -> int | None:
@@ -211,6 +218,14 @@ def idle_pieces(graph: Graph) -> list[Idle]:
         for named, begin, until, activity in _clipped(chain, start, end, REASONS[reason], queue_last):
             found.append(Idle(rank, step, begin, until, CAUSES[cause], named, activity))
     return found
+
+
+def by_reason(idle: Iterable[Idle]) -> dict[str, int]:
+    """Idle picoseconds of all ranks by reason."""
+    sums = Counter[str]()
+    for one in idle:
+        sums[one.reason] += one.end - one.start
+    return {reason: sums[reason] for reason in REASONS}
 
 
 def _clipped(

@@ -55,11 +55,16 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         contents = {"comparison": draw_comparison(found), "comparison.html": comparison_page(found)}
         write_files(args.out, contents)
+    return _judged(args, found.regression, f"{found.b.name}: the step grows")
+
+
+def _judged(args: argparse.Namespace, regression: float, what: str) -> int:
+    """The exit code for a growth of the step, which is said if it is too much."""
     limit = args.max_regression
-    if limit is not None and found.regression > limit:
-        say(f"{found.b.name}: the step grows by {found.regression:.2%}, more than {limit:.2%}")
-        return TOO_SLOW
-    return 0
+    if limit is None or regression <= limit:
+        return 0
+    say(f"{what} by {regression:.2%}, more than {limit:.2%}")
+    return TOO_SLOW
 
 
 def _jobs(args: argparse.Namespace) -> int:
@@ -82,11 +87,7 @@ def _jobs(args: argparse.Namespace) -> int:
     heads = ["job", "step in A", "in B", "change", "slowdown in A", "in B"]
     title = f"A: {names[0]}\nB: {names[1]}"
     show_result(args, found.to_mapping, lambda: f"{title}\n\n{text_table(heads, found.rows())}")
-    limit = args.max_regression
-    if limit is not None and found.regression > limit:
-        say(f"{names[1]}: a job's step grows by {found.regression:.2%}, more than {limit:.2%}")
-        return TOO_SLOW
-    return 0
+    return _judged(args, found.regression, f"{names[1]}: a job's step grows")
 
 
 def has_jobs_in(name: str, overrides: Sequence[str]) -> bool:

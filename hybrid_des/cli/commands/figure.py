@@ -87,13 +87,13 @@ def _drawn(args: argparse.Namespace, options: dict[str, Any]) -> Axes:
             raise UsageError(f"{args.file}: no plot to draw; expected plot: {{x: …, y: …}} beside the sweep")
         return draw(sweep_rows(sweep.only(sweep.picture.where)), sweep.picture, **options)
     from hybrid_des.analysis.explanation import explain
-    from hybrid_des.report import plots
+    from hybrid_des.report.plots import curves, style
     from hybrid_des.simulation.run import run as simulate
 
     scenario = one_scenario("figure", args.file, args.set)
     if args.kind == "curves":
-        return plots.what_if_curves(explain(scenario), **options)
-    picture: Any = {"gantt": plots.gantt, "links": plots.link_use, "memory": plots.memory_curve}[args.kind]
+        return curves.what_if_curves(explain(scenario), **options)
+    picture: Any = {"gantt": style.gantt, "links": curves.link_use, "memory": curves.memory_curve}[args.kind]
     ax: Axes = picture(simulate(scenario), **options)
     return ax
 

@@ -8,11 +8,10 @@ against the interval between checkpoints and against the number of spares.
 from __future__ import annotations
 
 import argparse
-import json
 from contextlib import nullcontext
 
 from hybrid_des.cli.arguments import add_common, processes
-from hybrid_des.cli.output import progress_bar, say, show
+from hybrid_des.cli.output import progress_bar, say, say_written, show_result
 from hybrid_des.errors import UsageError
 from hybrid_des.pool import cores, open_pool
 from hybrid_des.renewal.failures import sources_of
@@ -52,9 +51,9 @@ def run(args: argparse.Namespace) -> int:
         written = None if args.out is None else write(weeks, args.out, pool)
     for warning in weeks.warnings:
         say(f"warning: {warning}")
-    show(json.dumps(weeks.summary, indent=2, allow_nan=False) if args.json else weeks.report())
+    show_result(args, lambda: weeks.summary, weeks.report)
     if written is not None:
-        say(f"wrote {len(written.paths)} files to {args.out}")
+        say_written(args.out, written)
     return 0
 
 

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from hybrid_des.stragglers.replaying import Replayed
 
 MOST_ROWS = 8  # of classes
+NAMES = {
+    "worker": "stage {stage} of replica {replica}",
+    "stage": "stage {stage}",
+    "replica": "replica {replica}",
+    "kind": "",
+}
 ABOVE = "more than 100%: the other ops are faster than the mean, and so would be the step"
 BELOW = "negative: faster than the mean; at the mean the step would be longer"
 
@@ -164,11 +170,8 @@ def verdict(replayed: Replayed) -> str:
         return f"no straggler: differences between ops cost less than {SLOW - 1:.0%}"
     if one is None:
         return f"no single stage or replica explains {MOST:.0%} of the loss"
-    name = {
-        "worker": "stage {stage} of replica {replica}",
-        "stage": "stage {stage}, in all replicas",
-        "replica": "replica {replica}, all of its stages",
-    }[one["what"]].format(**one)
+    more = {"worker": "", "stage": ", in all replicas", "replica": ", all of its stages"}[one["what"]]
+    name = NAMES[one["what"]].format(**one) + more
     share = "all" if one["removed"] >= 1 else f"{one['removed']:.0%}"
     return f"{name}: slowdown {one['slowdown']:.3f} by itself, {share} of the loss"
 
@@ -176,14 +179,9 @@ def verdict(replayed: Replayed) -> str:
 def _table(replayed: Replayed) -> str:
     table = replayed.classes.sort_values(["what", "slowdown"], ascending=[True, False], kind="stable")
     rows, removed = [], []
-    for what in ("worker", "stage", "replica", "kind"):
+    for what in NAMES:
         for one in table[table.what == what].head(MOST_ROWS).to_dict("records"):
-            name = {
-                "worker": f"stage {one['stage']} of replica {one['replica']}",
-                "stage": f"stage {one['stage']}",
-                "replica": f"replica {one['replica']}",
-                "kind": "forwards" if one["kind"] == "F" else "backwards",
-            }[what]
+            name = NAMES[what].format_map(one) or ("forwards" if one["kind"] == "F" else "backwards")
             removed.append(round(one["removed"], 3) + 0.0)  # never -0.0%
             rows.append([name, f"{one['slowdown']:.3f}", f"{removed[-1]:.1%}"])
     notes = [text for text, true in ((ABOVE, max(removed) > 1), (BELOW, min(removed) < 0)) if true]

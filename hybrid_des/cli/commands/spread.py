@@ -19,17 +19,15 @@ from typing import Any
 
 import pandas as pd
 
-from hybrid_des.analysis.table import write_csv
 from hybrid_des.cli.arguments import add_common, count, distinct, processes
-from hybrid_des.cli.output import progress_bar, say, show
+from hybrid_des.cli.output import progress_bar, say_written, show_result
 from hybrid_des.errors import UsageError
 from hybrid_des.jobs.variants import spread_jobs
-from hybrid_des.report.files import write_files, write_whole
+from hybrid_des.report.files import write_files
 from hybrid_des.report.files.staging import reserved
-from hybrid_des.report.plots.style import save
 from hybrid_des.report.terminal import text_table
 from hybrid_des.scenario import Scenario, load, read_scenario
-from hybrid_des.scenario.jobs import has_jobs, load_jobs
+from hybrid_des.scenario.jobs import Jobs, has_jobs, load_jobs
 from hybrid_des.seeds.spread import as_mapping, as_simulated, histogram, spread, without_jitter
 from hybrid_des.units import format_seconds
 
@@ -66,10 +64,8 @@ def run(args: argparse.Namespace) -> int:
         figures = _figures(tables, scenarios) if args.ties is None else _ties(tables, scenarios)
     if args.out is not None:
         _write(args.out, tables, figures)
-    if args.json:
-        show(json.dumps(figures, indent=2, allow_nan=False))
-    else:
-        show(_report(figures) if args.ties is None else "\n\n".join(map(_ties_report, figures["ties"])))
+    report = _report if args.ties is None else _ties_reports
+    show_result(args, lambda: figures, lambda: report(figures))
     return 0
 
 
@@ -84,18 +80,18 @@ def _jobs(args: argparse.Namespace) -> int:
     figures: dict[str, Any] = {"name": jobs.name, "runs": len(table)}
     figures |= {column: as_mapping(table[column]) for column in columns}
     if args.out is not None:
-        written = write_files(args.out, {"spread.csv": table, "spread.json": figures})
-        say(f"wrote {len(written.paths)} files to {args.out}")
-    if args.json:
-        show(json.dumps(figures, indent=2, allow_nan=False))
-        return 0
+        say_written(args.out, write_files(args.out, {"spread.csv": table, "spread.json": figures}))
+    show_result(args, lambda: figures, lambda: _jobs_report(jobs, figures))
+    return 0
+
+
+def _jobs_report(jobs: Jobs, figures: Mapping[str, Any]) -> str:
     rows = []
     for one in jobs.jobs:
         for key, write in (("step_time_s", _signed), ("slowdown", "{:.3f}×".format)):
             found = figures[f"jobs.{one.name}.{key}"]
             rows.append([one.name, key.removesuffix("_time_s"), *(write(found[name]) for name in WORDS)])
-    show(f"{jobs.name}: {len(table)} runs\n{text_table(['job', '', *WORDS.values()], rows, '  ')}")
-    return 0
+    return f"{jobs.name}: {figures['runs']} runs\n{text_table(['job', '', *WORDS.values()], rows, '  ')}"
 
 
 def _tables(args: argparse.Namespace, scenarios: Mapping[str, Scenario]) -> dict[str, pd.DataFrame]:
@@ -125,6 +121,10 @@ def _ties(tables: Mapping[str, pd.DataFrame], scenarios: Mapping[str, Scenario])
         simulated = as_simulated(scenarios[name])
         found.append({"name": name, "orders": len(table), "as_simulated_s": simulated, "step_times": steps})
     return {"ties": found}
+
+
+def _ties_reports(figures: Mapping[str, Any]) -> str:
+    return "\n\n".join(map(_ties_report, figures["ties"]))
 
 
 def _ties_report(found: Mapping[str, Any]) -> str:
@@ -186,12 +186,9 @@ def _signed(seconds: float) -> str:
 
 
 def _write(folder: Path, tables: Mapping[str, pd.DataFrame], figures: Mapping[str, Any]) -> None:
-    def fill(staging: Path) -> None:
-        write_csv(pd.concat([table.assign(name=name) for name, table in tables.items()]), staging / "spread.csv")
-        text = json.dumps(figures, indent=2, allow_nan=False)
-        (staging / "spread.json").write_text(text + "\n", encoding="utf-8")
-        if "runs" in figures:
-            usual = {one["name"]: one["without_jitter_s"] for one in figures["runs"]}
-            save(histogram({name: table.step_time_s for name, table in tables.items()}, usual), staging, "spread")
-
-    say(f"wrote {len(write_whole(folder, fill).paths)} files to {folder}")
+    rows = pd.concat([table.assign(name=name) for name, table in tables.items()])
+    contents = {"spread.csv": rows, "spread.json": json.dumps(figures, indent=2, allow_nan=False) + "\n"}
+    if "runs" in figures:
+        usual = {one["name"]: one["without_jitter_s"] for one in figures["runs"]}
+        contents["spread"] = histogram({name: table.step_time_s for name, table in tables.items()}, usual)
+    say_written(folder, write_files(folder, contents))

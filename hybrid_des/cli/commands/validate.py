@@ -9,7 +9,6 @@ numbers from the rows of --where and shows the errors of the others.
 """
 
 import argparse
-import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +23,7 @@ import yaml
 from hybrid_des.analysis.experience import TABLE, Likeness, Recorded, known, written
 from hybrid_des.analysis.table import write_csv
 from hybrid_des.cli.arguments import add_common, processes
-from hybrid_des.cli.output import progress_bar, say, show, write_file
+from hybrid_des.cli.output import progress_bar, say, show_result, write_file
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.pool import cores, open_pool
 from hybrid_des.report.files import write_whole
@@ -99,10 +98,7 @@ def run(args: argparse.Namespace) -> int:
         _write(args.out, sweep, found)
     if args.record:
         _note(args, sweep, found)
-    if args.json:
-        print(json.dumps(_summary(found), indent=2, allow_nan=False))
-    else:
-        show(_report(found))
+    show_result(args, lambda: _summary(found), lambda: _report(found))
     if args.fit:
         _say_what_it_did(found)
     if len(found.failed) == len(found.predictions):

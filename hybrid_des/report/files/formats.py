@@ -8,11 +8,12 @@ import importlib.util
 from pathlib import Path
 
 from hybrid_des.analysis.metrics import Findings
-from hybrid_des.analysis.table import arrow_tables, write_csv
+from hybrid_des.analysis.table import arrow_tables, frames, write_csv
 from hybrid_des.errors import installing
 from hybrid_des.pipeline.order_csv import crossed_messages, write_order
 from hybrid_des.report.files import output
 from hybrid_des.report.files.staging import write_content
+from hybrid_des.report.plots import style
 
 ROW_GROUP = 2**15  # rows, at least: a file's directory grows with the number of its groups
 
@@ -30,7 +31,7 @@ def timeline_csv(findings: Findings, folder: Path) -> list[str]:
     if long is not None and importlib.util.find_spec("pyarrow"):
         return []
     with (folder / "timeline.csv").open("w", encoding="utf-8", newline="") as file:
-        for number, piece in enumerate(findings.table_pieces()):
+        for number, piece in enumerate(frames(findings.run.timeline)):
             write_csv(piece, file, header=not number)
     if long is None:
         return []
@@ -66,9 +67,7 @@ def order_csv(findings: Findings, folder: Path) -> list[str]:
 @output("gantt.png", "gantt.svg")
 def gantt(findings: Findings, folder: Path) -> None:
     """Write the schedule as a picture, as PNG and SVG."""
-    from hybrid_des.report import plots
-
-    write_content(folder / "gantt", plots.draw(findings.run, plots.gantt))
+    write_content(folder / "gantt", style.draw(findings.run, style.gantt))
 
 
 @output("report.html")

@@ -6,12 +6,3 @@
 `gantt`, `link_use` and `memory_curve` take `steps`, `ranks` and a `window` of time; they, `lines` and `what_if_curves`
 take `colours`, `labels` and a `size` (`figure.py`). `paper.mplstyle` and `notebook.mplstyle` are styles for matplotlib.
 """
-
-from hybrid_des.report.plots.curves import lines, link_use, memory_curve, what_if_curves
-from hybrid_des.report.plots.fabric_map import fabric_map
-from hybrid_des.report.plots.figure import save_as
-from hybrid_des.report.plots.style import draw, gantt, save, size_of
-
-__all__ = [
-    "draw", "fabric_map", "gantt", "lines", "link_use", "memory_curve", "save", "save_as", "size_of", "what_if_curves",
-]  # fmt: skip

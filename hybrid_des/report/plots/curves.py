@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from hybrid_des.analysis.explanation import Explanation
 from hybrid_des.analysis.times import LinkUse, link_rates
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.network.mailbox import PURPOSES
-from hybrid_des.report.plots.figure import Look, Size, Window, canvas, chosen, narrow, points, seconds_of
+from hybrid_des.report.plots.figure import Look, Shown, Style, View, chosen, narrow, points, seconds_of
 from hybrid_des.report.plots.style import (
     LINES,
     MARKERS,
@@ -55,13 +55,7 @@ def link_use(
     run: Run,
     ax: Axes | None = None,
     links: Sequence[str] | None = None,
-    *,
-    steps: Iterable[int] | int | None = None,
-    ranks: Iterable[int] | None = None,
-    window: Window | None = None,
-    colours: Mapping[str, str] | None = None,
-    labels: Mapping[str, str] | None = None,
-    size: Size | None = None,
+    **shown: Unpack[Shown],
 ) -> Axes:
     """Draw link use over time, one lane per link, stacked by the purpose of messages.
 
@@ -82,30 +76,30 @@ def link_use(
     Raises:
         UsageError: there is no such rank, step, link, colour or text, or the window or size is wrong.
     """
-    look, (begin, end) = Look(colours, labels), _shown(run, steps, window)
-    passed = _passed(run, ranks)
+    view = View(**shown)
+    begin, end = _between(run, view)
+    passed = _passed(run, view.ranks)
     sent = {channel.purpose for channel in run.timeline.channels}
     named = {purpose.label: purpose.colour for purpose in PURPOSES if purpose.usual or purpose in sent}
-    named = {label: look.colour(label, colour) for label, colour in named.items()}
+    named = {label: view.colour(label, colour) for label, colour in named.items()}
     fine = ceil(WINDOWS * run.timeline.duration / PICOSECONDS_PER_SECOND / (end - begin)) if end > begin else WINDOWS
     uses = [link_rates(run.timeline, min(fine, FINEST), [p for p in PURPOSES if p.label == label]) for label in named]
     known = [_within(use, begin, end) for use in uses if use is not None]
-    with canvas(ax, size, lambda width: 4.0 * max(width / 10, 0.6)) as ax:
+    with view.canvas(ax, lambda width: 4.0 * max(width / 10, 0.6)) as ax:
         if known:
-            shown = _lanes(known, links, passed)
-            _draw_lanes(ax, run, known, shown, (begin, end), named.values())
+            _draw_lanes(ax, run, known, _lanes(known, links, passed), (begin, end), named.values())
             legend_above(ax, named)
         ax.tick_params(axis="y", length=0)
         ax.spines["left"].set_visible(False)
         ax.set_xlabel(f"time ({scale_of(end - begin)[1]})")
-        return look.dress(plain(ax))
+        return view.dress(plain(ax))
 
 
-def _shown(run: Run, steps: Iterable[int] | int | None, window: Window | None) -> tuple[float, float]:
+def _between(run: Run, view: View) -> tuple[float, float]:
     """The begin and end of what is drawn, in seconds: a window, the steps, or the whole run."""
     rows = run.timeline.steps
-    wanted = chosen("steps", steps, rows["step"].tolist())
-    if (between := seconds_of(window)) is not None:
+    wanted = chosen("steps", view.steps, rows["step"].tolist())
+    if (between := seconds_of(view.window)) is not None:
         return between
     if wanted is None:
         return 0.0, run.timeline.duration / PICOSECONDS_PER_SECOND
@@ -188,13 +182,7 @@ def memory_curve(
     run: Run,
     ax: Axes | None = None,
     replica: int = 0,
-    *,
-    steps: Iterable[int] | int | None = None,
-    ranks: Iterable[int] | None = None,
-    window: Window | None = None,
-    colours: Mapping[str, str] | None = None,
-    labels: Mapping[str, str] | None = None,
-    size: Size | None = None,
+    **shown: Unpack[Shown],
 ) -> Axes:
     """Draw the memory use of each GPU of a replica over time; dashed lines are GPU memory sizes close to it.
 
@@ -212,14 +200,15 @@ def memory_curve(
     Raises:
         UsageError: there is no such rank, step, colour or text, or the window or size is wrong.
     """
-    look, (begin, end) = Look(colours, labels), _shown(run, steps, window)
+    view = View(**shown)
+    begin, end = _between(run, view)
     layout, stages = run.timeline.layout, range(run.timeline.programs.pipeline)
-    wanted = chosen("ranks", ranks, run.timeline.steps["rank"].tolist())
+    wanted = chosen("ranks", view.ranks, run.timeline.steps["rank"].tolist())
     many = len(stages) if wanted is None else len(wanted)
     drawn = {
         layout.rank(data=replica, pipeline=place): f"pipeline rank {place}" for place in stages
     } if wanted is None else {rank: f"rank {rank}" for rank in wanted}  # fmt: skip
-    with canvas(ax, size, lambda width: max(0.4 * width, 2.0)) as ax:
+    with view.canvas(ax, lambda width: max(0.4 * width, 2.0)) as ax:
         scale, unit = scale_of(end - begin)
         highest: dict[GpuKind, float] = {}
         for place, (rank, name) in enumerate(drawn.items()):
@@ -229,7 +218,7 @@ def memory_curve(
             (gpu,) = run.scenario.cluster.gpus_of([rank])
             highest[gpu] = max(highest.get(gpu, 0.0), float(held.max(initial=0.0)))
             label = name if many <= LABELLED or place in (0, many - 1) else None
-            colour = look.colour(name, _along(place, many))
+            colour = view.colour(name, _along(place, many))
             ax.step(time, held, where="post", color=colour, label=label, linewidth=1.3)
         _draw_limits(ax, highest)
         ax.set_xlim(begin / scale, end / scale or 1)
@@ -237,7 +226,7 @@ def memory_curve(
         ax.set_xlabel(f"time ({unit})")
         ax.set_ylabel("memory held (GB)")
         _legend_beside(ax)
-        return look.dress(plain(ax))
+        return view.dress(plain(ax))
 
 
 def _draw_limits(ax: Axes, highest: Mapping[GpuKind, float]) -> None:
@@ -270,9 +259,7 @@ def lines(
     ax: Axes | None = None,
     *,
     fits: str | None = None,
-    colours: Mapping[str, str] | None = None,
-    labels: Mapping[str, str] | None = None,
-    size: Size | None = None,
+    **style: Unpack[Style],
 ) -> Axes:
     """Draw one column of a sweep against another, one line per value of a third.
 
@@ -293,8 +280,8 @@ def lines(
     Raises:
         UsageError: there is no such line or text, or the size is wrong.
     """
-    look = Look(colours, labels)
-    with canvas(ax, size, lambda width: 0.64 * width) as ax:
+    look = Look(**style)
+    with look.canvas(ax, lambda width: 0.64 * width) as ax:
         _draw_curves(ax, table.dropna(subset=[y]), (x, y, hue), fits, look)
         return look.dress(plain(ax))
 
@@ -340,14 +327,7 @@ def _alike(curve: pd.Series[float], other: pd.Series[float], curves: Sequence[pd
     return len(apart) > 0 and bool((apart <= NEARLY * span).mean() >= 0.5)
 
 
-def what_if_curves(
-    found: Explanation,
-    ax: Axes | None = None,
-    *,
-    colours: Mapping[str, str] | None = None,
-    labels: Mapping[str, str] | None = None,
-    size: Size | None = None,
-) -> Axes:
+def what_if_curves(found: Explanation, ax: Axes | None = None, **style: Unpack[Style]) -> Axes:
     """Draw the step, simulated, with less time in one class of ops or links, one line per class that helps the most.
 
     Args:
@@ -360,14 +340,14 @@ def what_if_curves(
     Raises:
         UsageError: there is no such line or text, or the size is wrong.
     """
-    look = Look(colours, labels)
-    with canvas(ax, size, lambda width: 0.64 * width) as ax:
+    look = Look(**style)
+    with look.canvas(ax, lambda width: 0.64 * width) as ax:
         scale, unit = scale_of(found.seconds(found.duration))
         for i, curve in enumerate(curves(found.run, found.gains)):
             saved, ends = zip(*curve.points, strict=True)
             name, steps = verbatim(curve.name), [found.seconds(end) / scale for end in ends]
-            style = {"color": look.colour(name, LINES[i % len(LINES)]), "marker": MARKERS[i % len(MARKERS)]}
-            ax.plot([100 * share for share in saved], steps, label=name, **style)
+            line = {"color": look.colour(name, LINES[i % len(LINES)]), "marker": MARKERS[i % len(MARKERS)]}
+            ax.plot([100 * share for share in saved], steps, label=name, **line)
         ax.set_xlabel("less time in the class (%)")
         ax.set_ylabel(f"step ({unit})")
         ax.grid(axis="y", color="0.9")

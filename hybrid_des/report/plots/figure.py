@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hybrid_des.errors import UsageError, one_line, unknown
 from hybrid_des.units import parse_quantity
@@ -41,45 +41,20 @@ Window = tuple[float | str, float | str]
 """The begin and end of a stretch of time: seconds, or texts such as "120 ms"."""
 
 
-class Shown(TypedDict, total=False):
-    """What a picture of a run shows, and how: the options of `gantt`, `link_use` and `memory_curve`."""
+class Style(TypedDict, total=False):
+    """How a picture looks: the options of `Look`."""
 
-    steps: Iterable[int] | int | None
-    ranks: Iterable[int] | None
-    window: Window | None
     colours: Mapping[str, str] | None
     labels: Mapping[str, str] | None
     size: Size | None
 
 
-@contextmanager
-def canvas(ax: Axes | None, size: Size | None, height: Callable[[float], float]) -> Iterator[Axes]:
-    """The given axes, or those of a new pyplot figure in the style of its size.
+class Shown(Style, total=False):
+    """What a picture of a run shows, and how: the options of `gantt`, `link_use` and `memory_curve`."""
 
-    Args:
-        ax: axes to draw on.
-        size: that of a new figure; by default `figure.figsize` if it is set, else a column.
-        height: maps a width to the height of a figure, if only the width is given.
-
-    Raises:
-        UsageError: the size is wrong, or axes are given too.
-    """
-    if ax is not None:
-        if size is not None:
-            raise UsageError("size: the given axes have a size; expected one or the other")
-        yield ax
-        return
-    import matplotlib as mpl
-    import matplotlib.pyplot as plt
-
-    style, inches = _style_and_size(size, height)
-    with plt.style.context(style):
-        figure = plt.figure(figsize=inches, layout="constrained", FigureClass=vector_figure())
-        ax = figure.add_subplot()
-        # ticks that are made later would take their size from what is set then
-        ax.tick_params(axis="x", labelsize=mpl.rcParams["xtick.labelsize"])
-        ax.tick_params(axis="y", labelsize=mpl.rcParams["ytick.labelsize"])
-        yield ax
+    steps: Iterable[int] | int | None
+    ranks: Iterable[int] | None
+    window: Window | None
 
 
 def _style_and_size(size: Size | None, height: Callable[[float], float]) -> tuple[list[Path], tuple[float, float]]:
@@ -147,23 +122,57 @@ def narrow(ax: Axes) -> bool:
 
 
 class Look:
-    """Other colours and labels of a picture than its usual ones.
+    """Other colours and labels of a picture than its usual ones, and its size.
 
     Args:
         colours: colours by the names in the legend, such as {"forward": "black"}.
         labels: texts by those that are usually drawn, such as {"rank 0": "GPU 0"}; `title`, `x` and `y` are those of
             the axes. An empty text is left out.
+        size: that of a new figure; by default `figure.figsize` if it is set, else a column.
     """
 
-    def __init__(self, colours: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        colours: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        size: Size | None = None,
+    ) -> None:
         from matplotlib.colors import is_color_like
 
-        self._colours, self._labels = dict(colours or {}), dict(labels or {})
+        self._colours, self._labels, self._size = dict(colours or {}), dict(labels or {}), size
         self._asked = set[str]()
         for name, colour in self._colours.items():
             if not is_color_like(colour):
                 expected = 'expected one such as "black" or "#0072B2"'
                 raise UsageError(f"colours: {one_line(name)}: {one_line(str(colour))} is no colour; {expected}")
+
+    @contextmanager
+    def canvas(self, ax: Axes | None, height: Callable[[float], float]) -> Iterator[Axes]:
+        """The given axes, or those of a new pyplot figure in the style of its size.
+
+        Args:
+            ax: axes to draw on.
+            height: maps a width to the height of a figure, if only the width is given.
+
+        Raises:
+            UsageError: the size is wrong, or axes are given too.
+        """
+        if ax is not None:
+            if self._size is not None:
+                raise UsageError("size: the given axes have a size; expected one or the other")
+            yield ax
+            return
+        import matplotlib as mpl
+        import matplotlib.pyplot as plt
+
+        style, inches = _style_and_size(self._size, height)
+        with plt.style.context(style):
+            figure = plt.figure(figsize=inches, layout="constrained", FigureClass=vector_figure())
+            ax = figure.add_subplot()
+            # ticks that are made later would take their size from what is set then
+            ax.tick_params(axis="x", labelsize=mpl.rcParams["xtick.labelsize"])
+            ax.tick_params(axis="y", labelsize=mpl.rcParams["ytick.labelsize"])
+            yield ax
 
     def colour(self, name: str, usual: Any) -> Any:
         """The colour of what has this name in the legend."""
@@ -205,6 +214,20 @@ class Look:
         if self._labels.keys() & set(names):
             axis.set_ticks(axis.get_majorticklocs(), [self._labels.get(name, name) for name in names])
         return set(names)
+
+
+class View(Look):
+    """What a picture of a run shows, some of its steps, ranks and time, and how."""
+
+    def __init__(
+        self,
+        steps: Iterable[int] | int | None = None,
+        ranks: Iterable[int] | None = None,
+        window: Window | None = None,
+        **style: Unpack[Style],
+    ) -> None:
+        super().__init__(**style)
+        self.steps, self.ranks, self.window = steps, ranks, window
 
 
 def seconds_of(window: Window | None) -> tuple[float, float] | None:

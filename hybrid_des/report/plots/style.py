@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil, floor, log10
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,8 @@ from hybrid_des.errors import one_line
 from hybrid_des.report.bars import ACTIVITIES, Bars, bars_of
 from hybrid_des.report.plots.figure import (
     Look,
-    Size,
-    Window,
-    canvas,
+    Shown,
+    View,
     chosen,
     narrow,
     points,
@@ -186,13 +185,7 @@ def size_of(ranks: int, width: float = WIDEST) -> tuple[float, float]:
 def gantt(
     source: Run | pd.DataFrame,
     ax: Axes | None = None,
-    *,
-    steps: Iterable[int] | int | None = None,
-    ranks: Iterable[int] | None = None,
-    window: Window | None = None,
-    colours: Mapping[str, str] | None = None,
-    labels: Mapping[str, str] | None = None,
-    size: Size | None = None,
+    **shown: Unpack[Shown],
 ) -> Axes:
     """Draw the ops of each rank over time; numbers are micro-batches, two of a fused pair, lighter shades later chunks.
 
@@ -212,32 +205,29 @@ def gantt(
     Raises:
         UsageError: there is no such rank, step, colour or text, or the window or size is wrong.
     """
-    run, look = None if hasattr(source, "columns") else source, Look(colours, labels)
-    every = 1 if run is None or ranks is not None else replicas_apart(run)
+    run, view = None if hasattr(source, "columns") else source, View(**shown)
+    every = 1 if run is None or view.ranks is not None else replicas_apart(run)
     bars = bars_of(cast("pd.DataFrame", source) if run is None else run.timeline, every)
-    between = seconds_of(window)
-    bars = _selected(bars, chosen("steps", steps, bars.step.tolist()), chosen("ranks", ranks, bars.ranks))
+    between = seconds_of(view.window)
+    steps, ranks = chosen("steps", view.steps, bars.step.tolist()), chosen("ranks", view.ranks, bars.ranks)
+    bars = bars if ranks is None else bars.of_ranks(ranks)
+    bars = bars if steps is None else bars.of_steps(steps)
     whole = between is None and steps is None
-    with canvas(ax, size, lambda width: size_of(len(bars.ranks), width)[1]) as ax:
+    with view.canvas(ax, lambda width: size_of(len(bars.ranks), width)[1]) as ax:
         note: list[str] = []
         if whole:
             bars, note = _visible_steps(bars, points_across(ax))
         elif between is not None:
             bars = bars.within(*between)
-        _draw(ax, bars, between or (0.0 if whole else bars.first, bars.last), note, look)
+        _draw(ax, bars, between or (0.0 if whole else bars.first, bars.last), note, view)
         if run is not None:
             ax.set_title(title_of(run), loc="left", fontsize=points(1), pad=20)  # above the legend
-        return look.dress(ax)
+        return view.dress(ax)
 
 
 def points_across(ax: Axes) -> float:
     """The width of axes in points."""
     return ax.get_window_extent().width * 72 / float(ax.figure.dpi)
-
-
-def _selected(bars: Bars, steps: Collection[int] | None, ranks: Collection[int] | None) -> Bars:
-    bars = bars if ranks is None else bars.of_ranks(ranks)
-    return bars if steps is None else bars.of_steps(steps)
 
 
 def _draw(ax: Axes, bars: Bars, shown: tuple[float, float], note: Sequence[str], look: Look) -> None:
