@@ -200,7 +200,7 @@ class Explanation:
     @cached_property
     def on_path(self) -> dict[str, int]:
         """The parts of the critical path, in picoseconds that sum to the run."""
-        return {name: time for name, time in time_by_part(self.path).items() if name != OTHERS}
+        return {name: time for name, time in time_by_part(self.path).items() if time or name != OTHERS}
 
     @cached_property
     def reasons(self) -> dict[str, int]:

@@ -12,7 +12,7 @@ from hybrid_des.analysis.comparison.compare import Comparison
 from hybrid_des.analysis.counterfactual.what_if import Tried
 from hybrid_des.analysis.critical_path.paths import near_rows
 from hybrid_des.analysis.explanation import TWICE, Explanation, Ties
-from hybrid_des.analysis.idle import REPLICA
+from hybrid_des.analysis.idle import OTHERS, REPLICA
 from hybrid_des.report.content import ALARM, CANNOT_RUN, alarm_of, cause_name, count
 from hybrid_des.report.plots.style import gantt, new_figure, size_of, verbatim
 from hybrid_des.report.terminal import NARROWEST, fitting, folded, labelled
@@ -96,8 +96,8 @@ def _parts(found: Explanation, room: int) -> str:
         if piece.compute:
             busy[found.names.rank(piece.activity)] += piece.compute
     most = sorted(busy.items(), key=lambda one: (-one[1], one[0]))
-    words = {"transfer": "on links", "queueing": "in queues", "latency": "latency"}
-    texts = [f"{_time(found, parts[part])} {word}" for part, word in words.items() if parts[part]]
+    words = {"transfer": "on links", "queueing": "in queues", OTHERS: "behind other jobs", "latency": "latency"}
+    texts = [f"{_time(found, parts[part])} {word}" for part, word in words.items() if parts.get(part)]
     number = found.paths
     many = "very many" if number is None else rounded_count(number)
     tail = "".join(f"   {text}" for text in [*texts, "one path" if number == 1 else f"{many} paths"])

@@ -34,6 +34,14 @@ def test_the_path_adds_up_to_the_step(explained, name):
     assert all(a["end_s"] == b["start_s"] for a, b in pairwise(found["path"]))
 
 
+def test_the_path_beside_background_traffic_adds_up_to_the_step():
+    beside = explain(load(SCENARIOS / "jobs/beside_background.yaml", ["cluster.sharing=fifo"]))
+    found = beside.to_mapping()
+    assert found["critical_path_s"]["another job's message"] > 0
+    assert sum(found["critical_path_s"].values()) == pytest.approx(found["step_time_s"], rel=1e-12)
+    assert "behind other jobs" in render_explanation(beside, 200)
+
+
 @pytest.mark.parametrize("name", WHAT_IFS)
 def test_what_ifs_are_as_worked_by_hand(explained, name):
     rows = {
