@@ -26,7 +26,6 @@ from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.jobs import Jobs, PlacedJob
 from hybrid_des.scenario.sections.perturbations import Background
 from hybrid_des.simulation import jobs as simulated
-from hybrid_des.simulation.background import Traffic
 from hybrid_des.simulation.run import CONCURRENT, Run, run, run_jobs
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
@@ -335,7 +334,7 @@ def together(
         if len(group) == 1 and not traces.keys() & set(group):
             continue
         links = simulated.links_of(members[0].scenario, groups.fabric)
-        beside = Traffic([flows[name] for name in group if name in flows], jobs.cluster, links, groups.fabric)
+        beside = simulated.Traffic([flows[name] for name in group if name in flows], jobs.cluster, links, groups.fabric)
         numbered = {number: traces[one.name] for number, one in enumerate(members) if one.name in traces}
         starts = [one.start for one in members]
         scenarios = [one.scenario for one in members]

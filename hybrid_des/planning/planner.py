@@ -27,9 +27,8 @@ from hybrid_des.planning.wiring import fabric_of, times_of
 from hybrid_des.reading import read_text
 from hybrid_des.scenario import Scenario, Schedule, Source, load
 from hybrid_des.scenario.sections.outer import Outer
-from hybrid_des.workload.costs import CostBasis, Costs, RankCosts
+from hybrid_des.workload.costs import CostBasis, Costs, RankCosts, Slowdown
 from hybrid_des.workload.durations import Durations
-from hybrid_des.workload.slowdown import Slowdown
 from hybrid_des.workload.stages import costs_of, costs_per_rank
 
 

@@ -376,11 +376,11 @@ def waiting_for(purpose: Purpose, place: int) -> Cause:
 
 def block_of(stages: Sequence[int], *instructions: Instruction, label: str = "") -> Block:
     """A block whose computation knows its place in the whole."""
-    whole = sum(one.own or 0 for one in instructions)
-    before, placed = 0, list[Instruction]()
-    for one in instructions:
-        placed.append(one if one.own is None else Compute(one.own, before, whole))
-        before += one.own or 0
+    own = [one.own for one in instructions]
+    whole, before, placed = sum(filter(None, own)), 0, list[Instruction]()
+    for one, duration in zip(instructions, own, strict=True):
+        placed.append(one if duration is None else Compute(duration, before, whole))
+        before += duration or 0
     return Block(tuple(stages), tuple(placed), label)
 
 

@@ -28,8 +28,7 @@ from hybrid_des.planning.given import GivenCollective, GivenGroup
 from hybrid_des.planning.planner import Parts
 from hybrid_des.simulation.computation import Computation
 from hybrid_des.units import split_evenly
-from hybrid_des.workload.costs import LayerCollective
-from hybrid_des.workload.slowdown import NONE_LOST
+from hybrid_des.workload.costs import NONE_LOST, LayerCollective
 
 Participant = Communicator | OnStream | Replayed | Barrier
 Made = Iterator[tuple[int, program.Group, Participant]]  # rank, key in its program, communicator

@@ -8,7 +8,7 @@ One inner step of one group is simulated exactly; the groups share no link withi
 all-reduce of the groups' changes over all replicas, is simulated by messages on the whole wiring, fragment by fragment.
 Then H inner steps are run with it: an exchange begins when its step ends and the one before is over, and the step by
 which it is due waits for it. Where they overlap and use the same links, steps and exchange are simulated together
-(`overlapped_exchange`), if an exchange is due before the next begins and the steps are not too many events.
+(`overlapped`), if an exchange is due before the next begins and the steps are not too many events.
 
 After Douillard et al., DiLoCo (arXiv 2311.08105), Streaming DiLoCo (arXiv 2501.18512); costs as in appendix A of
 arXiv 2503.09799.
@@ -17,28 +17,44 @@ arXiv 2503.09799.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import cycle, islice
+from functools import cached_property, partial
+from itertools import chain, cycle, islice
 from typing import Any, NamedTuple
 
+from hybrid_des import collectives
 from hybrid_des.collectives import codecs
-from hybrid_des.collectives.benchmark import NOTHING, Outcome
+from hybrid_des.collectives.benchmark import NOTHING, Outcome, begun
+from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment, Process
+from hybrid_des.engine.recorder import Recorder
+from hybrid_des.errors import DeadlockError
 from hybrid_des.folding.times import Concurrent
 from hybrid_des.gradients import replica_groups
 from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.symmetry import between_all
+from hybrid_des.network.symmetry import links_of as links_on
+from hybrid_des.network.transport import Transport
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.planning.planner import parts_of
+from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.planning.wiring import fabric_of, times_of
 from hybrid_des.scenario import Scenario, scenario_from, to_mapping
 from hybrid_des.scenario.sections.outer import Outer, ranks_of_group
-from hybrid_des.simulation.overlapped_exchange import MOST_EVENTS, Beside, beside, links_of_exchange
+from hybrid_des.simulation.jobs import links_of, started
+from hybrid_des.timeline import Column
 from hybrid_des.units import PICOSECONDS_PER_SECOND, split_evenly
 
+MOST_EVENTS = 2_000_000  # of the steps that are simulated with an exchange
 PERIODS = 3  # simulated; the last one counts, which the first exchanges do not distort
+
+
+class Overlapped(NamedTuple):
+    """Inner steps and an exchange that begin at the same time: their durations in picoseconds."""
+
+    steps: Sequence[int]
+    exchange: int
 
 
 @dataclass(frozen=True)
@@ -51,7 +67,7 @@ class Period:
         outer: the options of the exchange.
         steps: durations of inner steps, repeated in this order, in picoseconds.
         exchanges: for each fragment, how long it takes alone and what is sent.
-        beside: for each fragment, the exchange with the steps that it overlaps; empty if these were not simulated.
+        overlapped: for each fragment, the exchange with the steps that it overlaps; empty if these were not simulated.
         assumed: whether they share links nevertheless, and are assumed not to disturb each other.
     """
 
@@ -61,7 +77,7 @@ class Period:
     outer: Outer
     steps: Sequence[int]
     exchanges: Sequence[Outcome]
-    beside: Sequence[Beside] = ()
+    overlapped: Sequence[Overlapped] = ()
     assumed: bool = False
 
     @cached_property
@@ -96,8 +112,8 @@ class Period:
             for fragment, exchange in enumerate(self.exchanges):
                 if number % self.every == (fragment + 1) * self.every // len(self.exchanges) % self.every:
                     before, lasts = due[-1][1] if due else None, exchange.duration
-                    if self.beside:
-                        slowed, lasts = iter(self.beside[fragment].steps), self.beside[fragment].exchange
+                    if self.overlapped:
+                        slowed, lasts = iter(self.overlapped[fragment].steps), self.overlapped[fragment].exchange
                     due.append((number + self.outer.overlap, env.process(_exchange(env, lasts, before))))
             while due and due[0][0] <= number:
                 _, exchanging = due.popleft()
@@ -120,9 +136,9 @@ class Period:
             "fragments": len(self.exchanges),
             "overlap_steps": self.outer.overlap,
             "exchange_s": total / PICOSECONDS_PER_SECOND,
-            "slowed_s": sum(sum(one.steps) - self._alone(len(one.steps)) for one in self.beside)
+            "slowed_s": sum(sum(one.steps) - self._alone(len(one.steps)) for one in self.overlapped)
             / PICOSECONDS_PER_SECOND,
-            "contention": "assumed none" if self.assumed else "simulated" if self.beside else "none",
+            "contention": "assumed none" if self.assumed else "simulated" if self.overlapped else "none",
             "exposed_s": (self.lasts - self.computing) / PICOSECONDS_PER_SECOND,
             "period_s": self.lasts / PICOSECONDS_PER_SECOND,
             "mean_step_s": self.step / PICOSECONDS_PER_SECOND,
@@ -192,28 +208,79 @@ def period_of(scenario: Scenario, inner: Inner) -> Period:
     asked = [Concurrent([group.ranks for group in groups], elements, codec) for elements in zip(*sizes, strict=True)]
     found = [times.of(outer.algorithm, one) if any(one.elements) else NOTHING for one in asked]
     period = Period(scenario.outer_groups, scenario.parallel.ranks, gradients.every, outer, inner.steps, found)
-    if not outer.overlap or not links_of_exchange(times.fabric, outer.algorithm, asked[0].groups) & {*inner.links}:
+    flows = chain.from_iterable(between_all(outer.algorithm, ranks) for ranks in asked[0].groups)
+    if not outer.overlap or not links_on(times.fabric, flows) & {*inner.links}:
         return period
-    if (done := _beside(scenario, inner, period, asked, times.fabric)) is None:
+    if (done := _all_overlapped(scenario, inner, period, asked, times.fabric)) is None:
         return replace(period, assumed=True)
-    return replace(period, beside=done)
+    return replace(period, overlapped=done)
 
 
-def _beside(
+def _all_overlapped(
     scenario: Scenario, inner: Inner, period: Period, asked: Sequence[Concurrent], fabric: Fabric
-) -> list[Beside] | None:
+) -> list[Overlapped] | None:
     """The exchange of each fragment with the steps that it overlaps; None if these cannot be simulated together."""
     every, fragments, overlap = period.every, len(asked), period.outer.overlap
     between = min((part + 1) * every // fragments - part * every // fragments for part in range(fragments))
     likely = [min(-(-one.duration // max(min(inner.steps), 1)) + 1, overlap) for one in period.exchanges]
     if scenario.numerics or overlap > between or inner.events * max(likely) > MOST_EVENTS:
         return None
-    whole, made = parts_of(scenario, fabric=fabric), dict[tuple[int, ...], Beside]()
+    whole, made = parts_of(scenario, fabric=fabric), dict[tuple[int, ...], Overlapped]()
     for one, count in zip(asked, likely, strict=True):  # evenly split fragments have at most two sizes
         key, steps = tuple(one.elements), count
         while key not in made:
-            found = beside(scenario, whole, period.outer.algorithm, one, steps)
+            found = overlapped(scenario, whole, period.outer.algorithm, one, steps)
             if found.exchange <= sum(found.steps) or steps == overlap:
                 made[key] = found
             steps = min(2 * steps, overlap)
     return [made[tuple(one.elements)] for one in asked]
+
+
+# An exchange beside inner steps, on the links that both use: all ranks of all groups take the steps that it overlaps,
+# while it is under way on the same links; what is left of it after them has the links to itself. Steps and exchanges
+# repeat exactly if an exchange is due before the next begins.
+
+
+def overlapped(scenario: Scenario, whole: Parts, algorithm: str, asked: Concurrent, steps: int) -> Overlapped:
+    """Simulate inner steps of all groups with one exchange.
+
+    Args:
+        scenario: the scenario, with all groups and without numerics.
+        whole: its parts.
+        algorithm: the all-reduce of the exchange.
+        asked: its groups and sizes.
+        steps: number of steps.
+
+    Raises:
+        DeadlockError: the steps or the exchange deadlock.
+    """
+    quiet = scenario.model_copy(update={"steps": steps, "record": "compute"})
+    links = links_of(quiet, whole.fabric)
+    job, ended = started(quiet, whole, links), list[int]()
+
+    def over(_: Any) -> None:
+        ended.append(links.env.now)
+
+    network = Transport(links, Recorder(), whole.fabric)
+    groups = [
+        whole.times.process_group(algorithm, ranks, asked.options, stage=number)
+        for number, ranks in enumerate(asked.groups)
+    ]
+    members = [(group, place) for group in groups for place in range(len(group.ranks))]
+    processes = begun(network, collectives.configured(algorithm, asked.options), members, partial(_buffer, asked))
+    for process in processes:
+        process.callbacks.append(over)
+    links.env.run()
+    if any(one.is_alive for one in (*processes, *(each for gpu in job.gpus for each in gpu.processes))):
+        raise DeadlockError("deadlock: inner steps and an exchange between groups of replicas wait for each other")
+    return Overlapped(durations_of(job.recorder.steps.table(), steps), max(ended, default=0))
+
+
+def durations_of(rows: Mapping[str, Column], steps: int) -> list[int]:
+    """Picoseconds of each step, from the rows of steps of all ranks."""
+    ends = [int(rows["end"][rows["step"] == step].max()) for step in range(steps)]
+    return [end - before for before, end in zip([0, *ends], ends, strict=False)]
+
+
+def _buffer(asked: Concurrent, number: int, _: int) -> Buffer:
+    return Buffer(asked.elements[number], asked.codec)

@@ -32,11 +32,10 @@ from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.planning.program import table_of
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.background import Traffic
 from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
-from hybrid_des.simulation.jobs import Job, Repetition, started
+from hybrid_des.simulation.jobs import Job, Repetition, Traffic, started
 from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
-from hybrid_des.simulation.outer import Inner, Period, alike, inner_of, period_of
+from hybrid_des.simulation.outer import Inner, Period, alike, durations_of, inner_of, period_of
 from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.timeline import Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_seconds
@@ -326,9 +325,7 @@ def _of_groups(scenario: Scenario, **how: Any) -> Run:
 
 
 def _period(scenario: Scenario, inner: Run) -> Period:
-    rows = inner.timeline.steps
-    ends = [int(rows["end"][rows["step"] == step].max()) for step in range(inner.scenario.steps)]
-    steps = [end - before for before, end in zip([0, *ends], ends, strict=False)]
+    steps = durations_of(inner.timeline.steps, inner.scenario.steps)
     ranks, all_ranks = len(inner.fold.ranks) if inner.fold else inner.timeline.layout.ranks, scenario.parallel.ranks
     events = inner.events * all_ranks // (ranks * len(steps))
     links = {channel.link for channel in inner.timeline.channels}

@@ -37,10 +37,12 @@ from hybrid_des.scenario.sections.training import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 from hybrid_des.workload.costs import (
     MOMENTS,
+    NONE_LOST,
     CostBasis,
     LayerCollective,
     RankCosts,
     Sharding,
+    Slowdown,
     StageCosts,
     sum_of,
     traffic_of,
@@ -56,7 +58,6 @@ from hybrid_des.workload.layer_costs import (
     tensor_sizes,
     tied_parameters,
 )
-from hybrid_des.workload.slowdown import NONE_LOST, Slowdown
 
 UPDATE = 40  # bytes moved per updated parameter
 ADDITION = 6  # bytes per weight: two 16-bit gradients are read, their sum is written

@@ -133,7 +133,7 @@ def test_what_an_exchange_cannot_disturb_is_not_simulated_with_it():
     late = run(stages_across_nodes(overlap=4, fragments=3)).outer
     assert late.facts()["contention"] == "assumed none" and late.lasts >= 10 * 82 * S // 1000
     parts = run(stages_across_nodes(overlap=3, fragments=3)).outer
-    assert len(parts.beside) == 3 and late.lasts - 820 * S // 1000 < parts.facts()["slowed_s"] * S
+    assert len(parts.overlapped) == 3 and late.lasts - 820 * S // 1000 < parts.facts()["slowed_s"] * S
 
 
 def test_fragments_send_the_same_bytes():
