@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import scenarios
 from support.paths import GOLDEN, SHARED
+from support.tables import from_table
 
 from hybrid_des.calibration import (
     Measurement,
@@ -186,19 +187,7 @@ def test_a_table_for_other_ranks_is_refused(write):
         run(scenario_from(values(table=file)))
 
 
-@pytest.mark.parametrize(("cluster", "gradients", "said"), [
-    ({"nvlink": {"table": "nowhere.csv"}}, {}, "cluster.nvlink.table: nowhere.csv: No such file"),
-    ({"nvlink": {"table": "GOOD", "latency": 0}}, {}, "cluster.nvlink: a table replaces"),
-    ({}, {"table": "nowhere.csv"}, "gradients.table: nowhere.csv: No such file"),
-    ({}, {"table": "GOOD", "algorithm": "ring"}, "gradients.table: is not read by ring; read by measured"),
-    ({}, {"algorithm": "measured"}, "gradients.table: is required by measured"),
-    ({}, {"table": 5}, "gradients.table: expected the path of a CSV file, found 5"),
-    ({}, {"table": "FLAT"}, "2000 bytes must take longer than 1000"),
-    ({}, {"table": "/dev/zero"}, "gradients.table: /dev/zero: a device, not a file"),
-    ({}, {"table": "a\0b"}, "gradients.table: a\ufffdb: embedded null"),
-    ({}, {"table": "LINK"}, "link.csv holds times of message, expected those of all_reduce"),
-    ({"nvlink": {"table": "WHOLE"}}, {}, "whole.csv holds times of all_reduce, expected those of message"),
-])  # fmt: skip
+@from_table
 def test_a_problem_with_a_table_is_told_with_its_place(write, cluster, gradients, said):
     files = {"GOOD": str(write(write_table(TABLE, "mine"), "good.csv")),
              "FLAT": str(write("bytes,time_us\n1000,5\n2000,5\n", "flat.csv")),

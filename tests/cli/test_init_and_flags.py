@@ -2,7 +2,7 @@
 
 import json
 
-import pytest
+from support.tables import from_table
 
 from hybrid_des.scenario import load
 
@@ -50,16 +50,7 @@ def test_a_configuration_is_named_after_its_folder(run, tmp_path):
     assert (code, load(tmp_path / "tiny.yaml").model.options.layers) == (0, 4)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((), "expected the NAME of a shipped scenario, --from FILE or --from-megatron LINE"),
-        (("--from-megatron", "nowhere.sh"), "nowhere.sh: no such file, nor flags"),
-        (("--from", "nowhere.json"), "nowhere.json: No such file"),
-        (("--from", "a", "--from-megatron", "--x 1"), "expected one of the two"),
-        (("a100_8x", "--set", "steps=2"), "expected the NAME of a shipped scenario"),
-    ],
-)
+@from_table
 def test_what_cannot_be_started_from_is_refused(run, arguments, said):
     code, _, err = run("init", *arguments)
     assert (code, len(err)) == (2, 1)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import scenarios
 from support.paths import SCENARIOS, SHARED
+from support.tables import from_table
 
 from hybrid_des import load, simulate
 from hybrid_des.errors import Refusal, ScenarioError, UsageError
@@ -235,16 +236,7 @@ def traced(**sections):
     return {"cluster": LINKS, "workload": {"trace": "t"}, **sections}
 
 
-@pytest.mark.parametrize(
-    ("sections", "said"),
-    [
-        ({"parallel": {"pipeline": 2}, "schedule": {"kind": "gpipe", "microbatches": 2}}, "schedule.kind: orders ops"),
-        ({"sharding": "zero-1"}, "sharding: does not apply to what `workload.trace` has recorded; expected none"),
-        ({"jitter": {"distribution": "lognormal", "sigma": 1}}, "jitter: does not apply to what `workload.trace`"),
-        ({"workload": {"forward": 1, "backward": 1, "transfers": "recorded"}}, "is read with `workload.trace` only"),
-        ({"workload": {"forward": 1, "backward": 1, "timing": "auto"}}, "is read with `workload.durations` only"),
-    ],
-)  # fmt: skip
+@from_table
 def test_values_that_a_trace_replaces_are_refused(sections, said):
     with pytest.raises(ScenarioError) as refused:
         scenario_from(traced(**sections))

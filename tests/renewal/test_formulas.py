@@ -35,14 +35,7 @@ def test_daly_gives_up_where_a_checkpoint_takes_too_long():
     assert daly(200, 100) == daly(300, 100) == 100
 
 
-@pytest.mark.parametrize(
-    ("sizes", "mean", "goodput", "mean_if_safe", "goodput_if_safe"),
-    [
-        ((1800, 60, 300), 2086.944272, 0.862505, 2086.153880, 0.862832),
-        ((3600, 120, 600), 4694.727091, 0.766818, 4687.744965, 0.767960),
-        ((1800, 0, 0), 1958.692459, 0.918980, 1958.692459, 0.918980),
-    ],
-)
+@from_table
 def test_expected_segments_and_goodput(sizes, mean, goodput, mean_if_safe, goodput_if_safe):
     tau, cost, restart = sizes
     assert segment_time(tau + cost, restart, 10800) == pytest.approx(mean, abs=5e-7)

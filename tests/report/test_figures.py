@@ -11,6 +11,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from support.paths import GOLDEN
+from support.tables import from_table
 
 from hybrid_des import explain, load, plots, simulate
 from hybrid_des.errors import UsageError
@@ -204,20 +205,7 @@ def test_curves_of_what_ifs_go_through_worked_steps():
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("less time in the class (%)", "step (s)")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"ranks": [8]}, "ranks: no 8; expected 0 to 7"),
-        ({"steps": [3]}, "steps: no 3; expected 0 to 2"),
-        ({"window": ("2 s", "1 s")}, "window: .*expected a begin and a later end"),
-        ({"window": ("2 potatoes", 3)}, 'window: unknown unit "potatoes"'),
-        ({"size": "colunm"}, 'size: unknown "colunm"; did you mean "column"?'),
-        ({"size": 0.1}, "size: 0.1: expected 0.5 to 100 inches"),
-        ({"colours": {"forwrd": "red"}}, 'colours: unknown "forwrd"; did you mean "forward"?'),
-        ({"colours": {"forward": "octarine"}}, "colours: forward: octarine is no colour"),
-        ({"labels": {"rank 9": "x"}}, 'labels: unknown "rank 9"'),
-    ],
-)
+@from_table
 def test_a_wrong_option_is_told(ran, options, message):
     with pytest.raises(UsageError, match=message):
         plots.gantt(ran, **options)
@@ -282,18 +270,7 @@ def test_the_command_passes_its_options_on(run, scenarios, tmp_path):
     assert told["x"] == {"label": "time (ms)", "ends": [0.0, pytest.approx(100)]}
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["gantt"], "figure: no file to write to; expected --out FILE.pdf, .svg or .png"),
-        (["gantt", "--out", "a.doc"], 'a.doc: unknown format "doc"; '),
-        (["curves", "--ranks", "0", "--out", "a.svg"], "--ranks: only gantt, links, memory have them, not curves"),
-        (["sweep", "--out", "a.svg"], "sweep: expected a list of axes"),
-        (["gantt", "--ranks", "3-1", "--out", "a.svg"], "expected numbers such as 0,2,4-6"),
-        (["gantt", "--label", "x", "--out", "a.svg"], '--label: expected NAME=VALUE, found "x"'),
-        (["gantt", "--size", "1.2.3", "--out", "a.svg"], "--size 1.2.3: expected inches such as 3.5 or 3.5,2"),
-    ],
-)
+@from_table
 def test_a_wrong_figure_command_is_told(words, message, run, scenarios, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, _, err = run("figure", words[0], scenarios / "a100_8x.yaml", *words[1:])

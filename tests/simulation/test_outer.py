@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import pytest
 from support.scenarios import merged, scenario
+from support.tables import from_table
 
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.collectives.benchmark import Outcome
@@ -193,21 +194,7 @@ def test_weeks_are_made_of_steps_with_their_exchanges():
     assert period.lasts > period.computing
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"cluster": {"wan": None}}, "cluster.sites: need a `wan` between them"),
-        ({"cluster": {"sites": []}}, "cluster.wan: is the link between sites"),
-        ({"cluster": {"sites": [{"nodes": "0-3"}, {"nodes": "5-7"}]}}, "cluster.sites: node 4 is in no site"),
-        ({"cluster": {"sites": [{"nodes": "0-4"}, {"nodes": "4-7"}]}}, "cluster.sites: node 4 is in two sites"),
-        ({"cluster": {"sites": [{"nodes": "0-4"}, {"nodes": "5-7"}]}}, "gradients.every: replicas 4 … 7 are at sites"),
-        ({"gradients": {"outer": {"groups": 3}}}, "gradients.outer.groups: 8 replicas cannot be divided into 3"),
-        ({"gradients": {"every": 1}}, "gradients.outer: is read with `every` above 1 only"),
-        ({"gradients": {"outer": {"overlap": 10}}}, "gradients.outer.overlap: an exchange must arrive before the next"),
-        ({"gradients": {"outer": {"fragments": 11}}}, "gradients.outer.fragments: 11 fragments in 10 steps"),
-        ({"gradients": {"outer": {"groups": 1}}}, "gradients.every: one group of replicas exchanges with nobody"),
-    ],
-)
+@from_table
 def test_what_does_not_fit_is_said_in_one_line(changes, message):
     with pytest.raises(ScenarioError) as refused:
         seldom(**{**changes, "cluster": merged(TWO, changes.get("cluster", {}))})

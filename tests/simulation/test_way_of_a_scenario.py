@@ -4,7 +4,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from support.paths import PACKAGE, SCENARIOS
 from support.tables import from_table
 
@@ -93,17 +92,7 @@ class Entries(Trip):
             self._stays.pop()
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("a100_8x", []),
-        ("a100_8x", ["schedule.kind=zb-auto", "on_oom=error"]),
-        ("prototype_12gpu_training", ["steps=1"]),
-        ("llama3.1-8b_8", ["record=none"]),
-        ("a100_8x", ["sharding=zero-3", "gradients.bucket=none"]),
-        ("a100_8x", ["fold=1"]),
-    ],
-)
+@from_table
 def test_planning_is_asked_to_plan_to_lower_and_to_describe(name, change):
     scenario = load(SCENARIOS / f"{name}.yaml", change)
     with Trip(scenario) as trip:

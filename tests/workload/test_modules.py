@@ -1,6 +1,7 @@
 """Recomputation by module, and modules that predict a further token."""
 
 import pytest
+from support.tables import from_table
 
 from hybrid_des import load
 from hybrid_des.errors import ScenarioError
@@ -73,14 +74,7 @@ def test_the_attention_core_as_a_module_is_selective():
     assert named == level
 
 
-@pytest.mark.parametrize(
-    ("recompute", "message"),
-    [
-        (["mlp", "mlp"], "expected names of modules, each once"),
-        (["mla_up"], 'unknown "mla_up"; did you mean "mla_up_proj"?'),
-        (["moe_act"], "this model has no moe_act; expected some of"),
-    ],
-)
+@from_table
 def test_unknown_modules_are_told(recompute, message):
     with pytest.raises(ScenarioError) as caught:
         scenario(recompute, model={"experts": None})
