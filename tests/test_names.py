@@ -4,6 +4,7 @@ import ast
 from functools import cache
 
 from support.paths import TESTS
+from support.statements import statements
 
 FILES = {file.relative_to(TESTS).as_posix(): file for file in sorted(TESTS.rglob("*.py"))}
 PROCESSES = {"subprocess", "multiprocessing"}
@@ -18,7 +19,7 @@ def contents():
 
 def _read(tree):
     packages, tests = set(), set()
-    for node in ast.walk(tree):
+    for node in statements(tree.body):
         if isinstance(node, ast.Import):
             packages |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

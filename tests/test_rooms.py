@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import simpy
 from support.paths import PACKAGE, ROOT
+from support.statements import statements
 
 # from the ground up; a room imports only from rows above its own
 FLOORS = (
@@ -48,6 +49,7 @@ def modules():
 
 
 NAMES = dict(modules())
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @cache
@@ -64,20 +66,24 @@ def floor_of(module):
     raise AssertionError(f"{module} has no floor: put it into FLOORS, where it belongs")
 
 
+@cache
 def imported(name, *, top_only=False, typing=False):
     """Modules of the package that a module imports; those for type checking where asked."""
-    pending = list(tree(name).body)
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test) and not typing:
-            pending += node.orelse
-        elif isinstance(node, ast.ImportFrom):
+    found = []
+
+    def enter(node):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            assert not node.orelse, f"{name}: an alternative to imports for types"
+            return typing
+        return not (top_only and isinstance(node, FUNCTIONS))
+
+    for node in statements(tree(name).body, enter):
+        if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name}: import by full name"
-            yield from _from(node)
+            found += _from(node)
         elif isinstance(node, ast.Import):
-            yield from (_module(alias.name) for alias in node.names if _ours(alias.name))
-        elif not (top_only and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
-            pending += ast.iter_child_nodes(node)
+            found += (_module(alias.name) for alias in node.names if _ours(alias.name))
+    return found
 
 
 def _ours(name):
@@ -160,14 +166,10 @@ def test_at_most_nine_files_stand_beside_the_folders():
     assert len(list(PACKAGE.glob("*.py"))) <= 9
 
 
-def nodes(*kinds):
-    """Every node of some kinds, with its module."""
-    return [(name, node) for name in NAMES for node in ast.walk(tree(name)) if isinstance(node, kinds)]
-
-
 def test_no_function_takes_more_than_six_positional_parameters():
     long = set()
-    for name, node in nodes(ast.FunctionDef, ast.AsyncFunctionDef):
+    functions = [(name, one) for name in NAMES for one in statements(tree(name).body) if isinstance(one, FUNCTIONS)]
+    for name, node in functions:
         positional = [a.arg for a in node.args.posonlyargs + node.args.args if a.arg not in ("self", "cls")]
         if len(positional) > 6:
             long.add(f"{name}.{node.name}: {len(positional)}")
@@ -184,14 +186,13 @@ def test_simpy_insides_are_known_to_the_engine_only():
     }
     assert {"_queue", "_eid", "_ok", "_value"} <= private
     found = set()
-    for name, node in nodes(ast.Attribute, ast.ImportFrom):
-        if name.split(".")[0] == "engine":
-            continue
+    elsewhere = [(name, one) for name in NAMES if house(name) != "engine" for one in ast.walk(tree(name))]
+    for name, node in elsewhere:
         if isinstance(node, ast.Attribute):
             own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
             if node.attr in private and not own:
                 found.add(f"{name}: {ast.unparse(node)}")
-        elif (node.module or "").startswith("simpy"):
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("simpy"):
             found |= {f"{name}: {alias.name}" for alias in node.names if alias.name.startswith("_")}
     assert not found
 
