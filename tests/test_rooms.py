@@ -49,6 +49,7 @@ def modules():
 
 
 NAMES = dict(modules())
+KERNEL = re.compile(r"\b(_now|_queue|_eid|_ok|_value|_defused|_active_proc|NORMAL|URGENT|PENDING)\b")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -177,7 +178,7 @@ def test_no_function_takes_more_than_six_positional_parameters():
 
 
 def test_simpy_insides_are_known_to_the_engine_only():
-    """Private attributes of SimPy's objects, and private names imported from it."""
+    """Private attributes of SimPy's objects, private names imported from it, and those of its kernel as text."""
     private = {
         node.attr
         for file in Path(simpy.__file__).parent.rglob("*.py")
@@ -185,6 +186,9 @@ def test_simpy_insides_are_known_to_the_engine_only():
         if isinstance(node, ast.Attribute) and re.match(r"_[a-z]", node.attr)
     }
     assert {"_queue", "_eid", "_ok", "_value"} <= private
+    texts = {name: set(KERNEL.findall(file.read_text(encoding="utf-8"))) for name, file in NAMES.items()}
+    assert {"_ok", "_value", "NORMAL"} <= set().union(*(texts[name] for name in NAMES if house(name) == "engine"))
+    assert {name: found for name, found in texts.items() if found and house(name) != "engine"} == {}
     found = set()
     elsewhere = [(name, one) for name in NAMES if house(name) != "engine" for one in ast.walk(tree(name))]
     for name, node in elsewhere:

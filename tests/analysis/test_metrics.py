@@ -6,26 +6,24 @@ import json
 import math
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from support import handmade, scenarios
 from support.campaigns import TIMES
 from support.handmade import uniform
+from support.plans import plan_of
 from support.scenarios import shared_nics
 
 from hybrid_des.analysis import metrics
 from hybrid_des.analysis.idle import USUAL, account, slower_replica_share
 from hybrid_des.analysis.table import table as table_of
-from hybrid_des.analysis.times import step_times
-from hybrid_des.pipeline import PlanRequest, schedules
+from hybrid_des.analysis.times import step_times, total
 from hybrid_des.simulation.run import run as simulated
 
 MS = 10**9
-
-
-def plan_of(kind, pipeline, microbatches):
-    return schedules.make_plan(kind, PlanRequest(pipeline, microbatches))
 
 
 def accounts(run):
@@ -216,3 +214,11 @@ def test_the_exposed_share_does_not_move_with_the_bucket(channels, more):
         assert summary["idle_s"]["end_of_step"] < 1e-4
     for one, other in zip(exposed[1:], steps[1:], strict=True):
         assert one - exposed[0] == pytest.approx(other - steps[0], abs=1e-6)  # no more than the step itself grows
+
+
+TIMES_OF_ROWS = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(arrays(np.int64, st.tuples(st.integers(0, 3), st.integers(1, 4)), elements=TIMES_OF_ROWS))
+def test_a_total_never_wraps(times):
+    assert total(times) == sum(times.ravel().tolist())

@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 from support import handmade
 from support.handmade import uniform
+from support.plans import plan_of
 
 from hybrid_des.analysis.table import COLUMNS, ops_of, reductions_of
-from hybrid_des.pipeline import Op, Plan, PlanRequest, loop, schedules
+from hybrid_des.pipeline import Op, Plan, loop
 from hybrid_des.result import Result
 
 MS = 10**9
@@ -19,10 +20,6 @@ MS = 10**9
 
 def table_of(run):
     return Result(run).timeline
-
-
-def plan_of(kind, pipeline, microbatches):
-    return schedules.make_plan(kind, PlanRequest(pipeline, microbatches))
 
 
 def fused_pair():

@@ -2,13 +2,13 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 from support import scenarios
 from support.paths import SHARED
 from support.profiles import event_dumps
-from support.scenarios import FREE, merged
 
 from hybrid_des import load, simulate
 from hybrid_des.errors import UsageError
@@ -22,13 +22,8 @@ MEMORY = {
     PRIMUS: [104.3, 95.6, 88.1, 80.3, 73.1, 65.9, 58.1, 52.2],
     CHUNKED: [130.6, 122.3, 115.4, 108.5, 101.0, 93.1, 85.2, 78.4],
 }
+instant = partial(scenarios.instant, steps=3)
 measured = pytest.mark.skipif(not PRIMUS.exists(), reason="the dumps are not part of the project")
-
-
-def instant(kind="1f1b", p=4, m=8, d=1, **sections):
-    """F = 1 s, B = 2 s over links that take no time, in three steps."""
-    base = {"cluster": {"nvlink": FREE}, "workload": {"forward": "1 s", "backward": "2 s"}, "steps": 3}
-    return scenarios.scenario(kind, p, m, d, **merged(base, sections))
 
 
 def imported(source, folder):

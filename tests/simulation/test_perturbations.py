@@ -2,11 +2,12 @@
 
 import math
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
 from support import scenarios
-from support.scenarios import FREE, merged, plain
+from support.scenarios import merged, plain
 
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import UsageError
@@ -14,12 +15,7 @@ from hybrid_des.scenario import Scenario, scenario_from
 from hybrid_des.simulation.run import run
 
 S = 10**12
-
-
-def instant(p=4, m=8, d=1, **sections) -> Scenario:
-    """1F1B with F = 1 s, B = 2 s over links that take no time."""
-    base = {"cluster": {"nvlink": FREE}, "workload": {"forward": "1 s", "backward": "2 s"}}
-    return scenarios.scenario("1f1b", p, m, d, **merged(base, sections))
+instant = partial(scenarios.instant, "1f1b")
 
 
 def step(scenario: Scenario) -> float:

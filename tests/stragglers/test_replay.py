@@ -7,9 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
-from support import scenarios
 from support.paths import SHARED
-from support.scenarios import FREE, merged
+from support.scenarios import instant
 from support.tables import from_table
 
 from hybrid_des import simulate
@@ -23,12 +22,6 @@ S = 10**12
 TRACE = SHARED / "profiles" / "trace-AR.parquet"
 ORACLE = SHARED / "oracles" / "e8.yaml"
 JITTER = {"distribution": "lognormal", "sigma": 0.3}
-
-
-def instant(kind="1f1b", p=4, m=8, d=1, **sections):
-    """F = 1 s, B = 2 s over links that take no time."""
-    base = {"cluster": {"nvlink": FREE}, "workload": {"forward": "1 s", "backward": "2 s"}}
-    return scenarios.scenario(kind, p, m, d, **merged(base, sections))
 
 
 def timeline(scenario, folder, name="timeline.csv"):

@@ -53,6 +53,12 @@ def scenario(*sizes: Any, **sections: Any) -> Scenario:
     return scenario_from(values(*sizes, **sections))
 
 
+def instant(kind: str = "1f1b", p: int = 4, m: int = 8, d: int = 1, **sections: Any) -> Scenario:
+    """F = 1 s, B = 2 s over links that take no time."""
+    base = {"cluster": {"nvlink": FREE}, "workload": {"forward": "1 s", "backward": "2 s"}}
+    return scenario(kind, p, m, d, **merged(base, sections))
+
+
 def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """Two mappings as one: where both hold a mapping, merged again; else the second's."""
     result = dict(first)
