@@ -18,6 +18,7 @@ from hybrid_des.layout import Layout
 from hybrid_des.models import Attention, Elementwise, Gemm, Kernel
 from hybrid_des.models.layer import Operation
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.lowering import planned_peaks
 from hybrid_des.planning.planner import build_plan
 from hybrid_des.planning.wiring import fabric_of, times_of
 from hybrid_des.scenario import Scenario, Source, document_of, load, scenario_of
@@ -29,7 +30,6 @@ from hybrid_des.scenario.sizes import (
     reduction_messages,
     reduction_pairs,
 )
-from hybrid_des.simulation.memory import planned_peaks
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, parse_quantity
 from hybrid_des.workload.costs import CostBasis, RankCosts, StageCosts
 from hybrid_des.workload.layer_costs import Exchange

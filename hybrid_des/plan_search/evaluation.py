@@ -24,13 +24,13 @@ from hybrid_des.folding.times import CollectiveTimes
 from hybrid_des.plan_search.bound import bound_of, walks_of
 from hybrid_des.plan_search.least_times import check_stages, first_bound
 from hybrid_des.plan_search.terms import Settings
+from hybrid_des.planning.lowering import planned_peaks
 from hybrid_des.planning.planner import Parts, build_plan, parts_of
 from hybrid_des.planning.program import Block, Program
 from hybrid_des.planning.wiring import times_on, wired
 from hybrid_des.renewal.states import Steps
 from hybrid_des.renewal.summary import goodput_columns
 from hybrid_des.scenario import LABELS, Cluster, Parallel, Scenario, scenario_of
-from hybrid_des.simulation.memory import planned_peaks
 from hybrid_des.simulation.run import few_collections, run
 from hybrid_des.sweep.axes import Case
 from hybrid_des.sweep.runner import Row, with_case

@@ -169,7 +169,6 @@ def _pieces(stage: int, cost: StageCosts, kind: Kind, axes: Collection[str]) -> 
 
 
 Gather = tuple[Fraction, int, int]  # fraction of the forward before it, part, bucket
-NO_ACTIVATIONS = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -414,6 +413,21 @@ class Lowering:
 
     def _tag(self, sender: Place) -> int:
         return pipeline_tag(0, self.plan.stage_of[sender], 0)
+
+
+def planned_peaks(plan: Plan, costs: Costs) -> list[int]:
+    """Peak bytes of each pipeline rank."""
+    lowering = Lowering(plan, costs, {}, overlap=False, blocking=False)
+    peaks = []
+    for rank in range(plan.pipeline):
+        now = most = costs.resident[rank]
+        for call in lowering.lower(rank, ComputeSpeed()).ops.values():
+            holds, frees = call.block.held
+            now += holds
+            most = max(most, now)
+            now -= frees
+        peaks.append(most)
+    return peaks
 
 
 def message_size(costs: Costs, rank: int, op: Op, target: Place) -> int:

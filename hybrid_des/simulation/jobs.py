@@ -1,6 +1,6 @@
 """Jobs: the GPUs of a scenario, with their programs started on the links of a fabric, and background traffic beside."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from random import Random
@@ -17,7 +17,7 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.mailbox import BACKGROUND, REDUCTION, Channel, Message, ReplayedGroup
 from hybrid_des.network.transport import Endpoint, Links, TracedTransport, Transport, known
 from hybrid_des.planning.planner import Parts
-from hybrid_des.planning.program import BARRIER
+from hybrid_des.planning.program import BARRIER, Program
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.perturbations import Background
@@ -55,15 +55,22 @@ class Job(NamedTuple):
     @property
     def slowed(self) -> int:
         """Picoseconds by which computation took longer beside collectives, replayed ones of layers included."""
-        parts, layout = self.parts, self.scenario.parallel.layout
-        replayed = [0] * layout.sizes["pipeline"]
-        apart = {*parts.traffic.messages, *parts.traffic.streams}
-        for rank, actions in enumerate(parts.plan.programs):
-            for op in (op for action in actions for op in action if op.kind == "F"):
-                traffic = parts.costs.stages[rank, op.chunk].traffic
-                replayed[rank] += sum(one.slowed for one in traffic if one.axis not in apart)
-        of_layers = sum(replayed[layout.coordinate(gpu.rank, "pipeline")] for gpu in self.gpus)
+        apart = {*self.parts.traffic.messages, *self.parts.traffic.streams}
+        replayed = dict.fromkeys(self.programs, 0)
+        for place, program in self.programs.items():
+            for op in (op for call in program.rows for op in call.ops if op.kind == "F"):
+                traffic = self.parts.costs.stages[place, op.chunk].traffic
+                replayed[place] += sum(one.slowed for one in traffic if one.axis not in apart)
+        of_layers = sum(replayed[self._place(gpu)] for gpu in self.gpus)
         return self.scenario.steps * of_layers + sum(gpu.computation.slowed for gpu in self.gpus if gpu.computation)
+
+    @property
+    def programs(self) -> Mapping[int, Program]:
+        """Pipeline rank → what it runs, or one of them, where several do."""
+        return {self._place(gpu): gpu.program for gpu in self.gpus}
+
+    def _place(self, gpu: Gpu) -> int:
+        return self.scenario.parallel.layout.coordinate(gpu.rank, "pipeline")
 
 
 class Repetition:

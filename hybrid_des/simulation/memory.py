@@ -11,9 +11,8 @@ from hybrid_des.engine.recorder import Rows
 from hybrid_des.errors import HybridDesError, ScenarioError
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.planning.lowering import Lowering
+from hybrid_des.planning.lowering import planned_peaks
 from hybrid_des.planning.planner import build_plan, parts_of, plan_of
-from hybrid_des.planning.program import ComputeSpeed
 from hybrid_des.planning.wiring import times_of
 from hybrid_des.scenario import Scenario, scenario_from, scenario_of, to_mapping
 from hybrid_des.scenario.composition import put
@@ -145,21 +144,6 @@ class Remedy(NamedTuple):
     def change(self) -> str:
         """The keys that change, with their new values."""
         return ", ".join(f"{path}: {value}" for path, value in self.changes.items())
-
-
-def planned_peaks(plan: Plan, costs: Costs) -> list[int]:
-    """Peak bytes of each pipeline rank."""
-    lowering = Lowering(plan, costs, {}, overlap=False, blocking=False)
-    peaks = []
-    for rank in range(plan.pipeline):
-        now = most = costs.resident[rank]
-        for call in lowering.lower(rank, ComputeSpeed()).ops.values():
-            holds, frees = call.block.held
-            now += holds
-            most = max(most, now)
-            now -= frees
-        peaks.append(most)
-    return peaks
 
 
 def remedies(scenario: Scenario, plan: Plan, fabric: Fabric) -> Iterator[Remedy]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from math import inf
+from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -430,9 +431,7 @@ def _run_of(folded: Folded[Job], duration: int, began: float, trace: Causes | No
     transport.check_empty()
     layout, training = scenario.parallel.layout, parts.training
     carried = Counter(transport.carried()) + Counter(others) if parts.traffic.disturbed else None
-    places = [layout.coordinate(gpu.rank, "pipeline") for gpu in gpus]
-    programs = dict(zip(places, (gpu.program for gpu in gpus), strict=True))
-    table = table_of([programs[place] for place in sorted(programs)])
+    table = table_of([program for _, program in sorted(folded.outcome.programs.items(), key=itemgetter(0))])
     return Run(
         scenario,
         parts.plan,

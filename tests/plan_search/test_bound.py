@@ -19,9 +19,9 @@ from hybrid_des.pipeline import PlanRequest, schedules
 from hybrid_des.plan_search import bound
 from hybrid_des.plan_search.bound import least_step
 from hybrid_des.plan_search.least_times import CheapestTimes, _stages_per_rank, first_bound
+from hybrid_des.planning.lowering import planned_peaks
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario import scenario_from
-from hybrid_des.simulation.memory import planned_peaks
 from hybrid_des.simulation.run import run
 from hybrid_des.workload.costs import CostBasis
 from hybrid_des.workload.stages import costs_per_rank
