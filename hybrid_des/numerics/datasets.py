@@ -1,4 +1,4 @@
-"""Data sets: each a function from a random generator to samples.
+"""Data sets, each a function from a random generator to samples, and the order of samples in training.
 
     @dataset("mine", features=2, classes=2, held_out=512)
     def mine(generator):
@@ -7,18 +7,23 @@
 Classes are balanced, so that an untrained model has chance accuracy; samples are in random order.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from hybrid_des.errors import UsageError, installing
 from hybrid_des.registry import Registry
 
+Array = NDArray[Any]  # of the settings' dtype
 Drawn = tuple[NDArray[Any], NDArray[np.int64]]  # inputs (n, features), labels (n)
 DataSet = Callable[[np.random.Generator], Drawn]
 
+DATA, ORDER, WEIGHTS = range(3)  # uses of a seed, each with a separate random stream
 _REGISTRY: Registry[DataSet] = Registry("data set", "hybrid_des.numerics.datasets")
 
 names = _REGISTRY.names
@@ -28,6 +33,44 @@ find = _REGISTRY.__getitem__
 def dataset(name: str, *, features: int, classes: int, held_out: int) -> Callable[[DataSet], DataSet]:
     """Register a data set: features per sample, classes, and number of held-out samples at the end."""
     return _REGISTRY(name, features=features, classes=classes, held_out=held_out)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Inputs (count, features) and the class of each (count)."""
+
+    inputs: Array
+    labels: NDArray[np.int64]
+
+    def __getitem__(self, which: slice | NDArray[np.int64]) -> Samples:
+        return Samples(self.inputs[which], self.labels[which])
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+class Data:
+    """Training and held-out samples of a data set.
+
+    Training reads a fixed stream: one random permutation of the training samples after another. Step k of a run with
+    global batch G takes samples kG … (k+1)G−1 of it, whatever the layout and schedule.
+    """
+
+    def __init__(self, task: str, seed: int, dtype: DTypeLike) -> None:
+        entry = find(task)
+        inputs, labels = entry.build(np.random.default_rng([DATA, seed]))
+        samples, cut = Samples(inputs.astype(dtype), labels), len(labels) - entry.facts["held_out"]
+        self.training, self.held_out = samples[:cut], samples[cut:]
+        self._seed = seed
+        self._order: NDArray[np.int64] = np.empty(0, np.int64)
+
+    def stream(self, start: int, stop: int) -> Samples:
+        """Samples `start` … `stop`−1 of the stream."""
+        count = len(self.training)
+        while self._order.size < stop:
+            generator = np.random.default_rng([ORDER, self._seed, self._order.size // count])
+            self._order = np.concatenate([self._order, generator.permutation(count)])
+        return self.training[self._order[start:stop]]
 
 
 # The 1797 handwritten digits of 8 × 8 pixels that scikit-learn ships (UCI optical recognition, its test set).

@@ -20,7 +20,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from hybrid_des.numerics.layers import Array, StageLayers
+from hybrid_des.numerics.datasets import Array
+from hybrid_des.numerics.layers import StageLayers
 
 
 class Learner(Protocol):

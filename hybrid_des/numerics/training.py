@@ -14,17 +14,20 @@ import numpy as np
 
 from hybrid_des.errors import NumericsError
 from hybrid_des.layout import Layout
-from hybrid_des.numerics.data import Data, Passed, Samples, accuracy, forward_and_backward, loss_and_gradients
+from hybrid_des.numerics.datasets import Array, Data, Samples
 from hybrid_des.numerics.layers import (
     OPTIMIZERS,
-    Array,
     Kept,
     Optimizer,
+    Passed,
     StageLayers,
     TrainingSettings,
+    accuracy,
+    forward_and_backward,
     initial_weights,
     layers_of_stages,
     loss_and_gradient,
+    loss_and_gradients,
 )
 from hybrid_des.numerics.outer import OuterSettings, OuterStep
 from hybrid_des.pipeline.plan import TARGET, Op, Plan

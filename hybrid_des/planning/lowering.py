@@ -200,6 +200,11 @@ class Lowering:
     streams: ExpertStreams | None = None
 
     @property
+    def each(self) -> bool:
+        """Whether every rank has a program of its own: those of a pipeline rank share theirs."""
+        return False
+
+    @property
     def concurrent(self) -> bool:
         """Whether collectives are under way while ops compute."""
         layered = self.fsdp is not None and (self.fsdp.ahead or self.fsdp.overlapped)

@@ -24,7 +24,7 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.link import LinkSchedule
 from hybrid_des.pipeline.plan import Op
 from hybrid_des.planning.planner import Parts
-from hybrid_des.planning.program import Call, Compute, ComputeSpeed, GivenPrograms, Program
+from hybrid_des.planning.program import Call, Compute, ComputeSpeed, Program
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.sections.perturbations import Slow
 from hybrid_des.units import to_picoseconds
@@ -206,7 +206,7 @@ class Programs:
 
     def _own(self, rank: int, place: int) -> int:
         """The number of a rank's program: that of its pipeline rank, unless each rank has its own."""
-        return rank if isinstance(self._source, GivenPrograms) and self._source.each else place
+        return rank if self._source.each else place
 
     def _speed(self, rank: int) -> Fraction:
         """The permanent factor of a rank's speed."""

@@ -5,14 +5,16 @@ import pytest
 
 from hybrid_des.errors import UsageError
 from hybrid_des.numerics import datasets
-from hybrid_des.numerics.data import Data, accuracy, loss_and_gradients
+from hybrid_des.numerics.datasets import Data
 from hybrid_des.numerics.layers import (
     OPTIMIZERS,
     StageLayers,
+    accuracy,
     all_layers,
     initial_weights,
     layers_of_stages,
     loss_and_gradient,
+    loss_and_gradients,
 )
 from hybrid_des.scenario import Numerics
 

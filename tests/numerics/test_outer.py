@@ -6,8 +6,8 @@ from support import scenarios
 
 from hybrid_des.collectives import codecs
 from hybrid_des.errors import ScenarioError
-from hybrid_des.numerics.data import Data, loss_and_gradients
-from hybrid_des.numerics.layers import all_layers, initial_weights
+from hybrid_des.numerics.datasets import Data
+from hybrid_des.numerics.layers import all_layers, initial_weights, loss_and_gradients
 from hybrid_des.simulation.run import run
 
 

@@ -12,8 +12,8 @@ from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.errors import NumericsError
-from hybrid_des.numerics.data import Data, accuracy, loss_and_gradients
-from hybrid_des.numerics.layers import StageLayers, all_layers, initial_weights
+from hybrid_des.numerics.datasets import Data
+from hybrid_des.numerics.layers import StageLayers, accuracy, all_layers, initial_weights, loss_and_gradients
 from hybrid_des.pipeline import Op, Plan, schedules
 from hybrid_des.planning.planner import plan_of
 from hybrid_des.planning.wiring import fabric_of
