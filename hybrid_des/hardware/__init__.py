@@ -27,7 +27,7 @@ from hybrid_des.units import Dimension, parse_quantity
 DEFAULT = "a100-80gb"
 LINKS = ("nvlink", "infiniband", "pcie", "host")
 DIMENSIONS: Mapping[str, Dimension] = {
-    "memory": "size", "host_memory": "size", "peak": "compute", "peak_fp8": "compute", "peak_fp4": "compute",
+    "memory": "size", "peak": "compute", "peak_fp8": "compute", "peak_fp4": "compute",
     "bandwidth": "bandwidth", "latency": "time",
 }  # fmt: skip
 
@@ -51,7 +51,6 @@ class GpuPart:
         gpus_per_node: in an NVLink domain, which is a node here.
         topology: how the GPUs of a node are wired.
         host: the link to host memory; by default that of PCIe.
-        host_memory: bytes of host memory per GPU, where it is part of the module.
     """
 
     name: str
@@ -69,7 +68,6 @@ class GpuPart:
     gpus_per_node: int = 8
     topology: str = "nodes"
     host: LinkPart | None = None
-    host_memory: Fraction | None = None
 
 
 @cache

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from hybrid_des.errors import LONGEST_LINE
 from hybrid_des.scenario import Scenario
+from hybrid_des.scenario.composition import value_at
 from hybrid_des.scenario.export import flow_text, to_mapping
 from hybrid_des.scenario.sections.values import PluginSection
 from hybrid_des.scenario.strict_yaml import Document
@@ -96,8 +97,8 @@ def controls_of(scenario: Scenario, document: Document) -> list[Control]:
         schema = _schema(scenario, path)
         if schema is None or (scenario.model is None and path in MODELLED):
             continue
-        value = _at(document.value, path)
-        value = _at(values, path) if value is None else value
+        value = value_at(document.value, path)
+        value = value_at(values, path) if value is None else value
         if value is not None and not isinstance(value, dict):
             found.append(_control(group, path, label, value, schema))
     short = [one for one in found if len(one.value) <= LONGEST_LINE]  # without lists such as all links of a fabric
@@ -110,12 +111,6 @@ def _options(scenario: Scenario) -> Iterator[tuple[str, str, str]]:
         options = getattr(scenario, section).options
         for key in type(options).model_fields if options is not None else ():
             yield group, f"{section}.{key}", key.replace("_", " ")
-
-
-def _at(values: Any, path: str) -> Any:
-    for key in path.split("."):
-        values = values.get(key) if isinstance(values, Mapping) else None
-    return values
 
 
 def _schema(scenario: Scenario, path: str) -> Mapping[str, Any] | None:

@@ -24,6 +24,7 @@ from hybrid_des.errors import ScenarioError
 from hybrid_des.pipeline import schedules
 from hybrid_des.plan_search.terms import VARIED, Settings
 from hybrid_des.scenario import Scenario
+from hybrid_des.scenario.composition import value_at
 from hybrid_des.sweep.axes import MOST_CASES, Case, is_key
 
 SIZES = (1, 2, 4, 8)  # samples of a micro-batch
@@ -65,8 +66,8 @@ def kept_in(settings: Settings) -> Case:
         named.update(LAYOUT)
     if named & {"schedule.kind", "schedule.file"}:
         named.update(("schedule.kind", "schedule.chunks"))
-    stated = {path: _stated(settings.document.value, path) for path in VARIED}
-    if _stated(settings.document.value, "schedule.microbatches") is not None and settings.written.model is not None:
+    stated = {path: value_at(settings.document.value, path) for path in VARIED}
+    if value_at(settings.document.value, "schedule.microbatches") is not None and settings.written.model is not None:
         stated["schedule.microbatch_size"] = settings.written.schedule.microbatch_size
     return {path: value for path, value in stated.items() if value is not None and path not in named}
 
@@ -74,13 +75,6 @@ def kept_in(settings: Settings) -> Case:
 def _meant(name: str) -> Sequence[str]:
     """The keys that the name of an axis stands for."""
     return LAYOUT if name == "parallel" else (name,)
-
-
-def _stated(values: Any, path: str) -> Any:
-    """The value of a key in a file; None if it has none."""
-    for key in path.split("."):
-        values = values.get(key) if isinstance(values, Mapping) else None
-    return values
 
 
 def values_of(plans: Iterable[Case]) -> dict[str, list[Any]]:

@@ -5,7 +5,7 @@ Also the scenarios shipped with the package: found by name, and copied with the 
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from hybrid_des.errors import ScenarioError, UsageError, one_line, unknown
 from hybrid_des.options import NamesFile, describe, mark_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.problem import sections_at
-from hybrid_des.scenario.strict_yaml import MAX_DEPTH, SURROGATE, Document, KeyPath, dotted, parse, read
+from hybrid_des.scenario.strict_yaml import MAX_DEPTH, SURROGATE, Document, KeyPath, dotted, parse_value, read
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _INSTALLED, _CHECKOUT = _PACKAGE / "shipped", _PACKAGE.parent / "scenarios"
@@ -167,10 +167,7 @@ def _apply(document: Document, text: str) -> None:
         raise ScenarioError([f"{label}: expected a path and a value, such as parallel.pipeline=8"])
     if SURROGATE.search(name):
         raise ScenarioError([f"{label}: an unpaired surrogate is not a valid character"])
-    try:
-        parsed = parse(value, label).value
-    except ScenarioError as error:
-        raise ScenarioError([problem.replace(f"{label}:1: ", f"{label}: ", 1) for problem in error.problems]) from None
+    parsed = parse_value(value, label)
     removes = parsed is None and value.strip() and _is_key(keys)  # no text at all is a forgotten value
     path = put(document.value, keys, OMITTED if removes else parsed, label)
     document.forget(path)
@@ -221,6 +218,22 @@ def put(values: dict[str, Any], keys: Sequence[str], value: Any, label: str) -> 
         else:
             at[step] = None if value is OMITTED else value
     return path
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by path as a scenario file has them, without those that are None."""
+    mapping: dict[str, Any] = {}
+    for path, value in values.items():
+        if value is not None:
+            put(mapping, path.split("."), value, path)
+    return mapping
+
+
+def value_at(values: Any, path: str) -> Any:
+    """The value at a path of nested mappings; None if they have none."""
+    for key in path.split("."):
+        values = values.get(key) if isinstance(values, Mapping) else None
+    return values
 
 
 def shipped_folder() -> Path:

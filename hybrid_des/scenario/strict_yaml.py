@@ -112,6 +112,18 @@ def parse(text: str, source: str) -> Document:
     return Document(value, source, loader.places)
 
 
+def parse_value(text: str, place: str) -> Any:
+    """The plain value of a text that stands in one line, such as an override; `place` is its place in problems.
+
+    Raises:
+        ScenarioError: it is not strict YAML; one line per problem.
+    """
+    try:
+        return parse(text, place).value
+    except ScenarioError as error:
+        raise ScenarioError([problem.replace(f"{place}:1: ", f"{place}: ", 1) for problem in error.problems]) from None
+
+
 class _Loader(yaml.SafeLoader):
     """Converts YAML nodes to plain values, rejecting input that could overflow the stack or mislead."""
 

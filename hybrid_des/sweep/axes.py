@@ -17,7 +17,7 @@ from hybrid_des.options import describe
 from hybrid_des.reading import LARGEST, open_file
 from hybrid_des.scenario import Source, document_of, misnamed
 from hybrid_des.scenario.jobs import has_jobs, misnamed_in
-from hybrid_des.scenario.strict_yaml import Document, KeyPath, parse
+from hybrid_des.scenario.strict_yaml import Document, KeyPath, parse_value
 
 # Cases of a sweep from a CSV file: a line per case, a column per key of the scenario.
 #
@@ -78,14 +78,7 @@ def _wrong_columns(columns: list[str]) -> list[tuple[int, str]]:
 
 def _case(columns: list[str], cells: list[str], place: str) -> dict[str, Any]:
     filled = ((column, cell.strip()) for column, cell in zip(columns, cells, strict=True) if cell.strip())
-    return {column: cell if column in _TEXTS else _value_of(cell, f"{place}: {column}") for column, cell in filled}
-
-
-def _value_of(cell: str, place: str) -> Any:
-    try:
-        return parse(cell, place).value
-    except ScenarioError as error:
-        raise ScenarioError([problem.replace(f"{place}:1: ", f"{place}: ", 1) for problem in error.problems]) from None
+    return {column: cell if column in _TEXTS else parse_value(cell, f"{place}: {column}") for column, cell in filled}
 
 
 def plain(value: Any) -> Any:

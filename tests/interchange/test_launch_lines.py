@@ -10,9 +10,9 @@ from support.tables import from_table
 
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.interchange.frameworks import megatron, read_hugging_face, read_megatron, torchtitan
-from hybrid_des.interchange.frameworks.scenario_file import nested
 from hybrid_des.models.stages import layout_of, stages_in
 from hybrid_des.scenario import fewest, load, scenario_from, to_mapping
+from hybrid_des.scenario.composition import nested
 
 LLAMA = (
     "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --group-query-attention --num-query-groups 8 "

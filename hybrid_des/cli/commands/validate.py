@@ -29,7 +29,7 @@ from hybrid_des.pool import cores, open_pool
 from hybrid_des.report.files import write_whole
 from hybrid_des.report.terminal import text_table
 from hybrid_des.scenario import read_scenario, scenario_of
-from hybrid_des.scenario.composition import put
+from hybrid_des.scenario.composition import nested
 from hybrid_des.scenario.strict_yaml import Document, KeyPath
 from hybrid_des.sweep import Sweep, sweep_of, sweep_rows, table
 from hybrid_des.sweep.axes import plain
@@ -262,10 +262,7 @@ def _shown(figure: str, of: Mapping[str, float]) -> str:
 
 
 def _yaml(numbers: Mapping[str, float]) -> str:
-    tree: dict[str, Any] = {}
-    for path, number in numbers.items():
-        put(tree, path.split("."), number, f"--fit {path}")
-    return yaml.safe_dump(tree, sort_keys=False)
+    return yaml.safe_dump(nested(numbers), sort_keys=False)
 
 
 def _write(folder: Path, sweep: Sweep, found: Validation) -> None:

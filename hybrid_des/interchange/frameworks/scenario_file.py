@@ -16,7 +16,7 @@ from hybrid_des.models.kinds import DEFAULT
 from hybrid_des.models.kinds.transformer import Transformer
 from hybrid_des.options import Section
 from hybrid_des.scenario import Scenario, fewest, scenario_of
-from hybrid_des.scenario.composition import override, put
+from hybrid_des.scenario.composition import nested, override
 from hybrid_des.scenario.sizes import megatron_bucket
 from hybrid_des.scenario.strict_yaml import Document
 
@@ -78,15 +78,6 @@ def values_of(scenario: Scenario) -> dict[str, Any]:
         for name, value in scenario.model.options:
             values[f"model.{name}"] = dict(value) if isinstance(value, Section) else value
     return values
-
-
-def nested(values: Values) -> dict[str, Any]:
-    """Values by path as a scenario file has them, without those that are None."""
-    mapping: dict[str, Any] = {}
-    for path, value in values.items():
-        if value is not None:
-            put(mapping, path.split("."), value, path)
-    return mapping
 
 
 def published_model(sizes: Mapping[str, Any]) -> str | dict[str, Any]:

@@ -64,13 +64,11 @@ class RankTrace:
     Attributes:
         source: where they come from, for messages.
         groups: the ranks of each process group that has a name.
-        dropped: how many references to nodes of other files were dropped.
     """
 
     source: str
     nodes: Sequence[Node]
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    dropped: int = 0
 
 
 def repeated(ranks: Sequence[int], count: int) -> list[Sequence[int]]:

@@ -161,8 +161,6 @@ class TraceProfile:
             found.append("times of collectives: those without one take no time")
         if len(self.traces) == 1:
             found.append("the other ranks: this one stands for all; --set parallel.data says how many there are")
-        if dropped := sum(trace.dropped for trace in self.traces):
-            found.append(f"{dropped} dependencies that refer to nodes the traces do not have")
         return found
 
     def _shown(self) -> tuple[Findings, Findings]:

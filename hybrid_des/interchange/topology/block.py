@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hybrid_des import hardware as catalogue
+from hybrid_des.scenario.composition import nested
 
 UNKNOWN = "UNKNOWN"
 LONGEST = 96  # columns of a value and its comment
@@ -51,14 +52,7 @@ class Block:
     @property
     def mapping(self) -> dict[str, Any]:
         """The values as a scenario file has them."""
-        found: dict[str, Any] = {}
-        for path, value in self.values.items():
-            *above, key = path.split(".")
-            section = found
-            for name in above:
-                section = section.setdefault(name, {})
-            section[key] = value
-        return found
+        return nested(self.values)
 
     @property
     def text(self) -> str:
