@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, pairwise
 from math import ceil
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from hybrid_des.engine.recorder import AFTER, BEFORE, CHUNK, INSIDE, OPTIMIZER, pipeline_tag
 from hybrid_des.gradients import Bucket
@@ -198,11 +198,7 @@ class Lowering:
     axes: frozenset[str] = frozenset()
     barrier: bool = False
     streams: ExpertStreams | None = None
-
-    @property
-    def each(self) -> bool:
-        """Whether every rank has a program of its own: those of a pipeline rank share theirs."""
-        return False
+    each: ClassVar = False  # whether every rank has a program of its own; those of a pipeline rank share theirs
 
     @property
     def concurrent(self) -> bool:

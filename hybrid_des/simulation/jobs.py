@@ -17,7 +17,7 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.mailbox import BACKGROUND, REDUCTION, Channel, Message, ReplayedGroup
 from hybrid_des.network.transport import Endpoint, Links, TracedTransport, Transport, known
 from hybrid_des.planning.planner import Parts
-from hybrid_des.planning.program import BARRIER, Program
+from hybrid_des.planning.program import BARRIER, COMPUTE, Program
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.perturbations import Background
@@ -58,7 +58,7 @@ class Job(NamedTuple):
         apart = {*self.parts.traffic.messages, *self.parts.traffic.streams}
         replayed = dict.fromkeys(self.programs, 0)
         for place, program in self.programs.items():
-            for op in (op for call in program.rows for op in call.ops if op.kind == "F"):
+            for op in (op for call in program.streams[COMPUTE] for op in call.ops if op.kind == "F"):
                 traffic = self.parts.costs.stages[place, op.chunk].traffic
                 replayed[place] += sum(one.slowed for one in traffic if one.axis not in apart)
         of_layers = sum(replayed[self._place(gpu)] for gpu in self.gpus)
