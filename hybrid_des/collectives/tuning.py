@@ -172,6 +172,7 @@ def wiring_of(fabric: Fabric, ranks: Sequence[int], channels: int) -> Wiring:
     if together is not None and (each := links_between(fabric, together)[1]):  # every channel has links of its own
         whole = each / fabric.reached[0] * generation.nvlink * channels
     rates = [None if wire is None else wire * OF_NIC, None if whole is None else whole / channels]
+    in_switch = None if whole is None else whole * generation.nvls * Fraction(NVLS_CHANNELS - 1, NVLS_CHANNELS)
     inside = "net" if per_node == 1 else "pci" if pci else "node"
     return Wiring(
         len(ranks),
@@ -181,12 +182,8 @@ def wiring_of(fabric: Fabric, ranks: Sequence[int], channels: int) -> Wiring:
         min((rate for rate in rates if rate is not None), default=None),
         inside,
         generation,
-        _in_switch(whole, generation) if switched and not pci else None,
+        in_switch if switched and not pci else None,
     )
-
-
-def _in_switch(whole: Fraction | None, generation: Generation) -> Fraction | None:
-    return None if whole is None else whole * generation.nvls * Fraction(NVLS_CHANNELS - 1, NVLS_CHANNELS)
 
 
 def _port(fabric: Fabric, members: Sequence[int]) -> Fraction | None:

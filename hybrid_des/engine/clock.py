@@ -307,8 +307,8 @@ def receive_at(env: Environment, at: int, value: Any) -> Arrival | Here:
     return arrival
 
 
-def succeed_at(env: Environment, event: Event, at: int, value: Any = None) -> None:
-    """Do what `event.succeed(value)` does, at a time not in the past."""
+def succeed_at(env: Environment, event: Event, at: int) -> None:
+    """Do what `event.succeed()` does, at a time not in the past."""
     event._ok = True
-    event._value = value
+    event._value = None
     env.agenda[at << MOMENT | USUAL].append(event)

@@ -234,12 +234,6 @@ def array_of(ranks: Sequence[int]) -> RankArray:
     return np.fromiter(ranks, dtype=np.int64, count=len(ranks))
 
 
-def first_equal(values: RankArray) -> RankArray:
-    """For each value, the index of the first one equal to it."""
-    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
-    return first[inverse.ravel()]
-
-
 def check_nodes(fold: Fold, nodes: RankArray, element: Element) -> None:
     """Check that an image of ranks on one node is on one node; otherwise their routes are rarely alike.
 
@@ -247,7 +241,8 @@ def check_nodes(fold: Fold, nodes: RankArray, element: Element) -> None:
         FoldRefusal: they are not; names the first.
     """
     ranks = np.arange(len(nodes))
-    first = first_equal(nodes)  # of each rank's node
+    _, firsts, number = np.unique(nodes, return_index=True, return_inverse=True)
+    first = firsts[number.ravel()]  # rank of each rank's node
     images = fold.move(ranks, element)
     for rank in np.flatnonzero(nodes[images] != nodes[images[first]])[:1].tolist():
         here, there = int(first[rank]), int(images[first[rank]])

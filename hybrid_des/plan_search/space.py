@@ -16,7 +16,7 @@ axis of the schedule's kind varies its chunks.
 Nothing is left out silently: a plan that is listed is simulated, or has a reason why not.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -34,8 +34,6 @@ PLAIN = "1f1b"  # without a pipeline, all orders are the same
 SHARDING = ("none", "zero-1", "zero-2", "zero-3")
 RANKS = ("parallel.pipeline", "parallel.data", "parallel.tensor", "parallel.context")
 LAYOUT = (*RANKS, "parallel.expert")
-
-Completion = Callable[[Scenario, Mapping[str, Any]], Iterable[Mapping[str, Any]]]
 
 
 def plans_in(settings: Settings) -> list[Case]:

@@ -8,7 +8,6 @@ from support.paths import ROOT
 
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in PAGES}
-README = TEXTS["README.md"]
 
 
 def fences(text: str) -> list[tuple[str, str]]:

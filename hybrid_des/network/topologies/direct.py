@@ -12,8 +12,7 @@ from itertools import pairwise, permutations
 
 from hybrid_des.errors import Refusal
 from hybrid_des.network.fabric import ClusterSpec, Fabric, LinkSpec, PortSpec, Route
-from hybrid_des.network.topologies import topology
-from hybrid_des.network.topologies.ports import blocks_of, links_of, nics, through_nics
+from hybrid_des.network.topologies import blocks_of, links_of, nics, through_nics, topology
 
 
 @topology("direct", summary="a link between each two GPUs of a node, a non-blocking network between NICs")

@@ -15,8 +15,16 @@ from typing import Annotated, Literal
 
 from hybrid_des.errors import Refusal
 from hybrid_des.network.fabric import Bandwidth, Blocks, ClusterSpec, Fabric, LinkSpec, Route
-from hybrid_des.network.topologies import OptionRefusal, topology
-from hybrid_des.network.topologies.ports import OfNode, blocks_of, both_ways, links_of, nics, through_nics
+from hybrid_des.network.topologies import (
+    OfNode,
+    OptionRefusal,
+    blocks_of,
+    both_ways,
+    links_of,
+    nics,
+    through_nics,
+    topology,
+)
 from hybrid_des.options import Count, Factor, Options, choice
 
 KNOWN_ROUTES = 2**14  # that are kept: the same few thousand are asked for again and again

@@ -23,8 +23,7 @@ from pydantic import Field
 
 from hybrid_des.network.fabric import ClusterSpec, Fabric, LinkSpec, Route
 from hybrid_des.network.rate import LinkFigures
-from hybrid_des.network.topologies import topology
-from hybrid_des.network.topologies.ports import blocks_of, both_ways, links_of, nics
+from hybrid_des.network.topologies import blocks_of, both_ways, links_of, nics, topology
 from hybrid_des.options import Count, Options
 
 
