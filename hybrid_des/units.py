@@ -1,12 +1,16 @@
 """Quantities with units, parsed exactly: "25 GB/s" is the fraction 25·10⁹; times round to whole picoseconds.
 
 kB, MB, GB are powers of ten; KiB, MiB, GiB powers of two; `b` is a bit and `B` a byte.
-Plain numbers are SI base units: s, B, B/s, FLOP/s.
+Plain numbers are SI base units: s, B, B/s, FLOP/s. Whole numbers are split, and items grouped, here too.
 """
 
 import re
+from collections.abc import Callable, Hashable, Iterable
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, TypeVar
+
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 
 PICOSECONDS_PER_SECOND = 10**12
 
@@ -98,6 +102,14 @@ def to_seconds(picoseconds: int | Fraction) -> float:
 def split_evenly(total: int, parts: int) -> list[int]:
     """Split an integer into `parts` integers that differ by at most one."""
     return [total * (i + 1) // parts - total * i // parts for i in range(parts)]
+
+
+def grouped_by(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Items by a key; keys, and the items of each, in the order in which they appear."""
+    found: dict[Key, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 def format_number(number: float) -> str:

@@ -22,7 +22,7 @@ from hybrid_des.folding.times import CollectiveTimes, Concurrent
 from hybrid_des.layout import SHORT, Layout
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Gradients
-from hybrid_des.units import split_evenly
+from hybrid_des.units import grouped_by, split_evenly
 
 # Buckets: how a stage's gradients are split for reduction, and when each bucket is ready.
 #
@@ -177,12 +177,10 @@ def in_groups(groups: Sequence[ReplicaGroup], layout: Layout, count: int) -> lis
     replica, each = layout.along("data"), layout.sizes["data"] // count
     found = []
     for group in groups:
-        members: dict[int, list[int]] = {}
-        for place, rank in enumerate(group.ranks):
-            members.setdefault(int(replica[rank]) // each, []).append(place)
-        for places in members.values():
-            if len(places) > 1:
-                ranks, chunks = (tuple(of[place] for place in places) for of in (group.ranks, group.chunks))
+        held = zip(group.ranks, group.chunks, strict=True)
+        for members in grouped_by(held, lambda one: int(replica[one[0]]) // each).values():
+            if len(members) > 1:
+                ranks, chunks = zip(*members, strict=True)
                 found.append(replace(group, ranks=ranks, chunks=chunks))
     return found
 

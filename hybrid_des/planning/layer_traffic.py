@@ -25,7 +25,7 @@ from hybrid_des.network.symmetry import (
     reached_together,
 )
 from hybrid_des.planning.wiring import fabric_of
-from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.units import PICOSECONDS_PER_SECOND, grouped_by
 
 if TYPE_CHECKING:
     from hybrid_des.gradients import ReplicaGroup
@@ -123,10 +123,7 @@ def _of_pipeline(plan: Plan, layout: Layout) -> Iterator[Connection]:
 
 def _of_exchange(fabric: Fabric, axis: str, ranks: Sequence[int]) -> Iterator[Connection]:
     """The flows of exchanges once per node: within nodes, and between ranks at the same place of theirs."""
-    on: dict[int, list[int]] = {}
-    for rank in ranks:
-        on.setdefault(fabric.node_of[rank], []).append(rank)
-    nodes = list(on.values())
+    nodes = list(grouped_by(ranks, fabric.node_of.__getitem__).values())
     if len(set(map(len, nodes))) > 1:
         yield from _of_group(fabric, axis, ranks, ring=False)
         return

@@ -18,7 +18,7 @@ from hybrid_des.analysis.table import ops_of, reductions_of
 from hybrid_des.analysis.times import step_times
 from hybrid_des.network.mailbox import REDUCTION
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Columns, Timeline
-from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds, grouped_by
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -305,9 +305,7 @@ def _lines(blocks: Sequence[Column], names: Sequence[str], times: Sequence[int],
 def _times(cells: Column, replicas: Sequence[int]) -> list[int]:
     """How many replicas each line stands for; 0 if an earlier replica has the same lines."""
     of = np.array(replicas)
-    same: dict[bytes, list[int]] = {}
-    for replica in dict.fromkeys(replicas):
-        same.setdefault(cells[of == replica].tobytes(), []).append(replica)
+    same = grouped_by(dict.fromkeys(replicas), lambda replica: cells[of == replica].tobytes())
     times = {first: 1 + len(others) for first, *others in same.values()}
     return [times.get(replica, 0) for replica in replicas]
 

@@ -27,7 +27,7 @@ from hybrid_des.report.plots.style import LINES, legend, new_figure, plain
 from hybrid_des.scenario import Scenario, scenario_from
 from hybrid_des.simulation.run import Run, run
 from hybrid_des.stragglers.measured import MeasuredRun, read_trace
-from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.units import PICOSECONDS_PER_SECOND, grouped_by
 from hybrid_des.workload.durations import Times
 
 if TYPE_CHECKING:
@@ -70,12 +70,9 @@ class Ideals:
     @cached_property
     def ideal(self) -> Mapping[str, Times]:
         """All ops of a kind at the mean of those in the plan."""
-        places: dict[str, list[tuple[int, int, int]]] = {}
-        for rank, op in self.plan.ops():
-            places.setdefault(op.kind, []).append((rank, op.chunk, op.microbatch))
         found = dict(self.times)
-        for name, at in places.items():
-            ranks, chunks, microbatches = np.array(at).T
+        for name, ops in grouped_by(self.plan.ops(), lambda one: one[1].kind).items():
+            ranks, chunks, microbatches = np.array([(rank, op.chunk, op.microbatch) for rank, op in ops]).T
             mean = found[name][:, :, ranks, chunks, microbatches].mean()
             found[name] = np.full_like(found[name], round(float(mean)))
         return found

@@ -22,6 +22,7 @@ from hybrid_des.options import describe
 from hybrid_des.report.plots.style import LINES, MARKERS, legend, log_ticks, new_figure
 from hybrid_des.report.plots.style import plain as plain_axes
 from hybrid_des.sweep.axes import Case, Sweep, is_key, plain
+from hybrid_des.units import grouped_by
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -127,10 +128,7 @@ def errors_by_figure(predictions: Sequence[Prediction]) -> dict[str, Errors]:
 
 def grouped(predictions: Sequence[Prediction], column: str) -> Mapping[str, list[Prediction]]:
     """Rows by their value of a column; "" for those that have none."""
-    groups: dict[str, list[Prediction]] = {}
-    for prediction in predictions:
-        groups.setdefault(str(prediction.case.get(column, "")), []).append(prediction)
-    return groups
+    return grouped_by(predictions, lambda prediction: str(prediction.case.get(column, "")))
 
 
 # Conditions on rows, such as `split == "fit" and parallel.tensor in (1, 2)`, in Python syntax.

@@ -19,6 +19,7 @@ from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import LABELS, Scenario, given_values, scenario_from
 from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.speeds import DurationOverride
+from hybrid_des.units import grouped_by
 
 Pair = tuple[str, Variant, Variant]  # a class, A with it from B, B with it from A
 FINE = ("cluster", "workload", "efficiency")  # exchanged by rank and kind of link where only times differ
@@ -176,11 +177,8 @@ def _wires(one: Run, other: Run, both: Exchanged) -> Iterator[Pair]:
     a, b = Variant.of(one), Variant.of(other)
     assert a.fabric is not None and b.fabric is not None
     mine, theirs, of_b, back_of_b = a.fabric, fabric_of(both.there), b.fabric, fabric_of(both.back)
-    kinds: dict[str, list[str]] = {}
-    for name, link in mine.links.items():
-        if link.bandwidth != theirs.links[name].bandwidth:
-            kinds.setdefault(link_kind(name), []).append(name)
-    for kind, names in kinds.items():
+    differ = (name for name, link in mine.links.items() if link.bandwidth != theirs.links[name].bandwidth)
+    for kind, names in grouped_by(differ, link_kind).items():
         there = replace(a, fabric=_taken(mine, theirs, names))
         yield f"{kind} bandwidth", there, replace(b, fabric=_taken(of_b, back_of_b, names))
     if _latencies(mine) != _latencies(theirs):

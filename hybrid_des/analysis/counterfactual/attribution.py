@@ -28,9 +28,10 @@ from hybrid_des.planning.planner import plan_of
 from hybrid_des.planning.program import Program
 from hybrid_des.planning.wiring import restored
 from hybrid_des.scenario import Scenario
-from hybrid_des.scenario.sections.perturbations import COMPUTING, Slow
+from hybrid_des.scenario.sections.perturbations import COMPUTING
 from hybrid_des.simulation.run import Run
 from hybrid_des.timeline import Column
+from hybrid_des.units import grouped_by
 
 MOST = 0.5  # of the loss, for a class to be named …
 NEARLY = 0.9  # … and of what a larger class explains, for the smaller one to be named instead
@@ -172,9 +173,7 @@ def _varies(scenario: Scenario) -> bool:
 
 def _stated(base: Run, work: Column) -> Iterator[Straggler]:
     """What `slow` names, with all of its entries, each simulated without: the most slowed first."""
-    entries: dict[tuple[str, int | str], list[Slow]] = {}
-    for one in base.scenario.slow:
-        entries.setdefault(one.target, []).append(one)
+    entries = grouped_by(base.scenario.slow, lambda one: one.target)
     if not entries:
         return
     plan: Plan | None = base.plan
@@ -200,9 +199,7 @@ def _measured(base: Run, at: Variant, work: Column) -> Iterator[Straggler]:
 
     speeds = [node.speed for node in spec.nodes_of(range(layout.ranks))]
     most = max(set(speeds), key=speeds.count)
-    nodes: dict[int, list[int]] = {}
-    for rank in [rank for rank, speed in enumerate(speeds) if speed != most]:
-        nodes.setdefault(spec.node_of(rank), []).append(rank)
+    nodes = grouped_by((rank for rank, speed in enumerate(speeds) if speed != most), spec.node_of)
     for node, ranks in sorted(nodes.items(), key=lambda item: -slow(item[1]))[:MOST_GROUPS]:
         part = Part("rank", f"node {node}", frozenset(ranks))
         usual = part.scaled(at, speeds[ranks[0]] / most).simulated().duration

@@ -33,6 +33,7 @@ from hybrid_des.simulation.jobs import UNCONTENDED
 from hybrid_des.simulation.run import Run, run
 from hybrid_des.simulation.speeds import DurationOverride, Programs
 from hybrid_des.timeline import OP_KINDS
+from hybrid_des.units import grouped_by
 
 Build = Callable[[Sequence[str]], Scenario]  # overrides → scenario
 Factors = Mapping[str, Fraction | None]  # link → factor of its bandwidth; None: infinite
@@ -189,11 +190,8 @@ def kinds_in(at: Variant) -> Iterator[Part]:
 def links_in(at: Variant) -> Iterator[Part]:
     """The kinds of links whose bandwidth is a number."""
     assert at.fabric is not None
-    groups: dict[str, list[str]] = {}
-    for name, link in at.fabric.links.items():
-        if type(link.bandwidth) is Fraction:
-            groups.setdefault(link_kind(name), []).append(name)
-    return (Part("link", kind, names) for kind, names in groups.items())
+    names = (name for name, link in at.fabric.links.items() if type(link.bandwidth) is Fraction)
+    return (Part("link", kind, each) for kind, each in grouped_by(names, link_kind).items())
 
 
 def link_kind(name: str) -> str:

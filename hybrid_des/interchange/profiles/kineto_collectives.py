@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from hybrid_des.interchange.profiles.graph import EXCHANGE
 from hybrid_des.interchange.profiles.kineto import Communication, KinetoTrace
+from hybrid_des.units import grouped_by
 
 TOGETHER = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")  # no member ends before all have begun
 ALL_TO_ALL = re.compile(r"all_?to_?all", re.IGNORECASE)
@@ -123,11 +124,8 @@ def _pair(rank: int, one: Communication, present: Mapping[int, int]) -> str | No
 
 def _apart(found: Collectives, ranks: int) -> Collectives:
     """The same, where ranks that were not in one collective are told apart."""
-    kinds: dict[tuple[int, str, str], list[Key]] = {}
-    for key in found:
-        if key.group == UNNAMED or (key.does == EXCHANGE and not key.group.startswith(ALONE)):
-            kinds.setdefault((key.step, key.group, key.does), []).append(key)
-    for keys in kinds.values():
+    alike = [key for key in found if key.group == UNNAMED or (key.does == EXCHANGE and not key.group.startswith(ALONE))]
+    for keys in grouped_by(alike, lambda key: (key.step, key.group, key.does)).values():
         whole = [key for key in keys if len(found[key]) == (2 if key.does == EXCHANGE else ranks)]
         together = [key for key in whole if _overlap(found[key])]
         if len(whole) < len(keys) or len(together) < SHARED * len(keys):

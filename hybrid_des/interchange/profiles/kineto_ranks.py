@@ -40,6 +40,7 @@ from hybrid_des.interchange.profiles.kineto_collectives import (
     transfer_of,
 )
 from hybrid_des.interchange.profiles.kineto_reader import read_kineto
+from hybrid_des.units import grouped_by
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -412,9 +413,7 @@ def streams_of(trace: KinetoTrace) -> Mapping[int, str]:
 
 def edges_of(trace: KinetoTrace, events: Sequence[int]) -> dict[int, list[int]]:
     """Event → the events of other streams that it waits for: as recorded, else inferred."""
-    of_stream: dict[int, list[int]] = {}
-    for event in events:
-        of_stream.setdefault(int(trace.stream[event]), []).append(event)
+    of_stream = grouped_by(events, lambda event: int(trace.stream[event]))
     if trace.recorded_waits:
         return _recorded_edges(trace, of_stream)
     found: dict[int, list[int]] = {}

@@ -39,7 +39,7 @@ from hybrid_des.planning.planner import parts_of_traces
 from hybrid_des.scenario import Scenario, scenario_from
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.simulation.run import Run, run
-from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.units import PICOSECONDS_PER_SECOND, grouped_by
 
 BUCKETS = ("bucket", "bucket_rule", "overlap", "pad")  # of gradients: traces have their own
 OF_MACHINE = ("cluster", "gradients")
@@ -136,10 +136,8 @@ class TraceProfile:
         """Computation that took longer than twice the median of its name on its rank, the longest first."""
         found = []
         for rank, trace in enumerate(self.distinct):
-            times: dict[Any, list[int]] = {}
-            for node in _computation(trace):
-                times.setdefault(_kind(node), []).append(node.duration)
-            usual = {kind: median(all_of) for kind, all_of in times.items()}
+            alike = grouped_by(_computation(trace), _kind)
+            usual = {kind: median(node.duration for node in nodes) for kind, nodes in alike.items()}
             found += [
                 _unusual(node, rank, self.facts.get("step", 0), usual[_kind(node)])
                 for node in _computation(trace)

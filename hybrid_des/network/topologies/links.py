@@ -22,7 +22,7 @@ from hybrid_des.errors import UsageError
 from hybrid_des.network.fabric import Bandwidth, ClusterSpec, Fabric, LinkSpec, Route
 from hybrid_des.network.topologies import OptionRefusal, topology
 from hybrid_des.options import Flag, LinkBandwidth, Options, Reads, Section, Time, describe
-from hybrid_des.units import to_picoseconds
+from hybrid_des.units import grouped_by, to_picoseconds
 
 _GPU = re.compile(r"gpu(\d+)")
 
@@ -129,10 +129,7 @@ def _ways(wires: Sequence[Wire]) -> list[Way]:
 
 
 def _by_source(ways: Sequence[Way]) -> dict[str, list[Way]]:
-    leaving: dict[str, list[Way]] = {}
-    for way in ways:
-        leaving.setdefault(way.source, []).append(way)
-    return leaving
+    return grouped_by(ways, lambda way: way.source)
 
 
 def _shortest(start: str, leaving: Mapping[str, Sequence[Way]]) -> dict[str, Way]:

@@ -21,6 +21,7 @@ from hybrid_des.report.bars import ACTIVITIES
 from hybrid_des.report.plots.curves import natural
 from hybrid_des.report.plots.style import shade
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Timeline
+from hybrid_des.units import grouped_by
 
 MOST_BARS = 100_000  # on a page; ops and collectives are always drawn
 MOST_MEMORY = 60_000  # changes of memory
@@ -118,10 +119,8 @@ def _pipelines(timeline: Timeline, reasons: Reasons) -> list[list[int]]:
         for number, (first, last) in enumerate(pairwise(ends.tolist())):
             mine = np.column_stack([column[order[first:last]] for column in facts])
             digests.setdefault(number, []).append(sha256(mine.tobytes()).digest())
-    groups: dict[tuple[bytes, ...], list[int]] = {}
-    for number in np.unique(pipeline[timeline.steps["rank"]]).tolist():
-        groups.setdefault(tuple(digests[number]), []).append(number)
-    return list(groups.values())
+    numbers = np.unique(pipeline[timeline.steps["rank"]]).tolist()
+    return list(grouped_by(numbers, lambda number: tuple(digests[number])).values())
 
 
 def _rank_lanes(timeline: Timeline, group: Sequence[int]) -> Iterator[dict[str, Any]]:
@@ -223,10 +222,7 @@ def _rows_of_links(timeline: Timeline, rows: Mapping[str, Column]) -> dict[str, 
 def _alike_links(rows_of: Mapping[str, Column], rows: Mapping[str, Column], path: Column) -> list[list[str]]:
     """Groups of links with the same messages at the same times."""
     facts = np.column_stack([*(rows[name] for name in ("step", "microbatch", "stage", "start", "end", "bytes")), path])
-    alike: dict[bytes, list[str]] = {}
-    for name, mine in rows_of.items():
-        alike.setdefault(facts[mine].tobytes(), []).append(name)
-    return list(alike.values())
+    return list(grouped_by(rows_of, lambda name: facts[rows_of[name]].tobytes()).values())
 
 
 def _side_by_side(start: Column, end: Column) -> Column:
