@@ -22,7 +22,7 @@ FLOORS = (
     {"simulation"},
     {"analysis", "renewal", "pool"},
     {"report", "jobs"},
-    {"result", "sweep", "stragglers", "jobs.report", "jobs.explained"},
+    {"result", "sweep", "stragglers", "jobs.report"},
     {
         "live",
         "validation",

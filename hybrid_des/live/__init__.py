@@ -1,9 +1,9 @@
 """Pages that follow every change: `hybrid-des live`, and all schedules side by side.
 
     controls.py     what can be changed in a scenario, with its value, its range and its choices
-    frames.py       the answer to one request of a page: the scenario with its changes, simulated
+    frames.py       the answer to one request of a page, the scenario with its changes, and its process
     schedules.py    every schedule on free links, as data for a page, and that page as one file
-    server.py       the pages on this machine (Tornado), and the process that simulates for each of them
+    server.py       the pages on this machine (Tornado)
 
 Pages draw with `report/page/timeline.js`, as `report.html` does.
 """

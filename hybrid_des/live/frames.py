@@ -1,12 +1,18 @@
-"""The answer to one request of a page: a scenario with the page's changes, simulated and ready to be drawn."""
+"""The answer to one request of a page: a scenario with its changes, simulated, ready to be drawn; its process."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import multiprocessing
 import shlex
+import signal
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +22,7 @@ from hybrid_des.analysis.metrics import AXES
 from hybrid_des.errors import HybridDesError, UsageError, one_line
 from hybrid_des.live.controls import controls_of
 from hybrid_des.live.schedules import Sizes, schedule_runs
+from hybrid_des.registry import import_file
 from hybrid_des.report.bars import ACTIVITIES
 from hybrid_des.report.content import Fact, cause_name, content_of
 from hybrid_des.report.page.document import IDLE, Shown, run_data
@@ -25,7 +32,7 @@ from hybrid_des.scenario.composition import anchor, anchor_overrides, files_in, 
 from hybrid_des.scenario.export import yaml_text
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.run import Headway
-from hybrid_des.units import format_bytes
+from hybrid_des.units import format_bytes, format_seconds
 
 FAST = 1  # level of zlib's compression
 MESSAGE = "pipeline message: "  # begins the names of parts of the wait for one
@@ -233,3 +240,118 @@ def _schedules(desk: Desk, request: Request, newer: Callable[[], bool]) -> dict[
 _ANSWERS: Mapping[str, Callable[[Desk, Request, Callable[[], bool]], dict[str, Any]]] = {
     "frame": _frame, "yaml": _yaml, "schedules": _schedules,
 }  # fmt: skip
+
+
+# The process that simulates for one page: the newest request is answered, and no request may take too long.
+
+
+GRACE_S = 5.0  # beyond the budget of a simulation: for planning, and for the rows that are drawn
+WARM_UP = 0  # the number of a request that no page has sent
+START = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+
+
+class Worker:
+    """A process that answers the requests of one page; it is replaced if it takes too long or is killed.
+
+    Args:
+        desk: what the page starts from.
+
+    Attributes:
+        answered: called with every answer as JSON, in the thread of the event loop.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self.answered: Callable[[str], None] = lambda text: None
+        self._loop = asyncio.get_running_loop()
+        self._newest = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._start()
+
+    def _start(self) -> None:
+        if START == "forkserver":  # every process after the first one starts with all modules imported
+            multiprocessing.set_forkserver_preload([__name__])
+        context: Any = multiprocessing.get_context(START)
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=work, args=(self._desk, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
+        threading.Thread(target=self._read, args=(self._connection,), daemon=True).start()
+
+    def ask(self, request: Request) -> None:
+        """Send a request; it replaces older ones of its kind that wait or are being simulated."""
+        self._newest = request.number
+        with contextlib.suppress(OSError):  # killed: `_lost` follows
+            self._connection.send(request)
+        if self._timer is None:
+            self._wait()
+
+    def warm_up(self) -> None:
+        """Simulate the first scenario, before there is a page that asks for it."""
+        self.ask(Request(number=WARM_UP, file=self._desk.file.name))
+
+    def stop(self) -> None:
+        """End the process."""
+        self._cancel()
+        self._process.kill()
+        self._process.join()
+        self._connection.close()
+
+    def _read(self, connection: Connection) -> None:
+        """Pass answers on to the event loop, in a thread of its own."""
+        with contextlib.suppress(EOFError, OSError, RuntimeError):  # the process or the event loop has ended
+            while True:
+                number, text = connection.recv()
+                self._loop.call_soon_threadsafe(self._arrived, connection, number, text)
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._lost, connection)
+
+    def _wait(self) -> None:
+        if self._desk.budget_s < inf:
+            self._timer = self._loop.call_later(self._desk.budget_s + GRACE_S, self._late)
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arrived(self, connection: Connection, number: int, text: str) -> None:
+        if connection is not self._connection or connection.closed:
+            return
+        self._cancel()
+        if number < self._newest:
+            self._wait()
+        if number != WARM_UP:
+            self.answered(text)
+
+    def _late(self) -> None:
+        self._replace(f"not complete: the budget of {format_seconds(self._desk.budget_s)} is spent")
+
+    def _lost(self, connection: Connection) -> None:
+        if connection is self._connection and not connection.closed:
+            self._replace("the process that simulates has ended: it was killed, or has met a defect (see the terminal)")
+
+    def _replace(self, problem: str) -> None:
+        self.stop()
+        self.answered(json.dumps({"number": self._newest, "problems": [problem]}))
+        self._start()
+
+
+def work(desk: Desk, connection: Connection) -> None:
+    """Answer requests until the connection is closed: of each kind the newest, the kind that waits longest first."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the server, which ends this process
+    for file in desk.imports:
+        import_file(file)
+    waiting: dict[str, Request] = {}
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while True:
+            while connection.poll() or not waiting:
+                request: Request = connection.recv()
+                waiting[request.want] = request
+            request = next(iter(waiting.values()))
+            try:
+                found = answer(desk, request, connection.poll)
+            except NewerRequest:
+                continue
+            del waiting[request.want]
+            connection.send((request.number, json.dumps(found, allow_nan=False)))

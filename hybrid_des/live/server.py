@@ -22,9 +22,8 @@ from tornado.web import Application, HTTPError, RequestHandler
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from hybrid_des.errors import UsageError
-from hybrid_des.live.frames import Desk, Request
+from hybrid_des.live.frames import Desk, Request, Worker
 from hybrid_des.live.schedules import FOLDER, Sizes, schedules_page
-from hybrid_des.live.worker import Worker
 from hybrid_des.report.page.document import fill
 
 HOST = "127.0.0.1"

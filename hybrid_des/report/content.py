@@ -124,6 +124,7 @@ def _model(scenario: Scenario) -> list[str]:
         return []
     model, parallel, schedule = scenario.model.network, scenario.parallel, scenario.schedule
     tokens = f" of {model.tokens:,} tokens" if model.sample == "sequence" else ""
+    away = ("optimizer state", scenario.offload.optimizer), ("activations", scenario.offload.activations)
     facts = [
         f"{scenario.model.base or scenario.model.kind}: {_large(model.parameters)} parameters",
         f"{count(schedule.microbatch_size, model.sample)}{tokens} per micro-batch",
@@ -132,15 +133,10 @@ def _model(scenario: Scenario) -> list[str]:
         _experts(scenario),
         scenario.sharding if scenario.sharding != "none" else "",
         f"{recomputed(scenario)} recomputation" if scenario.recompute != "none" else "",
-        *(f"{float(share):.0%} of {what} on hosts" for what, share in _away(scenario) if share),
+        *(f"{float(share):.0%} of {what} on hosts" for what, share in away if share),
         {"none": "", "layers": "CUDA graphs of layers", "full": "a CUDA graph of the step"}[scenario.cuda_graphs],
     ]
     return ["; ".join([", ".join(facts[:2]), ", ".join(filter(None, facts[2:]))])]
-
-
-def _away(scenario: Scenario) -> tuple[tuple[str, Fraction], ...]:
-    """What is held by hosts, and its share."""
-    return ("optimizer state", scenario.offload.optimizer), ("activations", scenario.offload.activations)
 
 
 def _experts(scenario: Scenario) -> str:

@@ -11,7 +11,7 @@ from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.paths import critical_path
 from hybrid_des.analysis.idle import OTHERS
 from hybrid_des.cli.main import main
-from hybrid_des.jobs.explained import explain_jobs
+from hybrid_des.jobs.report import explain_jobs
 from hybrid_des.scenario import load
 from hybrid_des.scenario.jobs import load_jobs
 from hybrid_des.simulation.run import run

@@ -13,8 +13,7 @@ from hybrid_des.analysis import table
 from hybrid_des.engine import clock, recorder
 from hybrid_des.errors import installing
 from hybrid_des.report.bars import bars_of
-from hybrid_des.report.files import formats
-from hybrid_des.report.files.formats import timeline_csv, timeline_parquet
+from hybrid_des.report.files import formats, timeline_csv, timeline_parquet
 from hybrid_des.result import simulate
 from hybrid_des.scenario import load
 

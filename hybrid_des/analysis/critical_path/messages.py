@@ -116,12 +116,6 @@ class Messages:
         return sizes
 
     @cached_property
-    def path_latency(self) -> Column:
-        """The latency of each message's route."""
-        total: Column = self.latency.sum(axis=1)
-        return total
-
-    @cached_property
     def arrival(self) -> Column:
         """When each message is delivered."""
         assert self.timeline.messages is not None
@@ -198,7 +192,8 @@ class Messages:
 
     def _shared(self, having: Column, at: Column) -> Iterator[Columns]:
         """Edges from all links together to the receiver."""
-        parts = {"latency": self.path_latency[having], "queue": self.lost[having], "link": self.slow_link[having, -1]}
+        latency = self.latency[having].sum(axis=1)  # of the route
+        parts = {"latency": latency, "queue": self.lost[having], "link": self.slow_link[having, -1]}
         yield self._edge(having, at + 1, at + 2, transfer=self.took[having] - self.lost[having], **parts)
 
     def _turns(self, first: Column) -> Columns:

@@ -13,15 +13,20 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from hybrid_des.analysis.comparison.compare import Side, compare, side_of_folder, side_of_scenario
 from hybrid_des.cli.arguments import add_common, add_quiet_json, distinct, one_document
 from hybrid_des.cli.output import say, show_result, status_line, terminal_width
 from hybrid_des.cli.running import within
 from hybrid_des.errors import UsageError
-
-if TYPE_CHECKING:
-    from hybrid_des.analysis.comparison.compare import Side
+from hybrid_des.jobs.neighbours import neighbours_of
+from hybrid_des.jobs.variants import ComparedJobs
+from hybrid_des.report.explained import draw_comparison, render_comparison
+from hybrid_des.report.files import write_files
+from hybrid_des.report.page.document import comparison_page
+from hybrid_des.report.terminal import text_table
+from hybrid_des.scenario import read_scenario, scenario_of
+from hybrid_des.scenario.jobs import has_jobs, load_jobs
 
 TOO_SLOW = 1
 
@@ -41,11 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare, and say whether B is too slow."""
-    from hybrid_des.analysis.comparison.compare import compare
-    from hybrid_des.report.explained import draw_comparison, render_comparison
-    from hybrid_des.report.files import write_files
-    from hybrid_des.report.page.document import comparison_page
-
     width = terminal_width()
     if has_jobs_in(args.a, args.set):
         return _jobs(args)
@@ -69,11 +69,6 @@ def _judged(args: argparse.Namespace, regression: float, what: str) -> int:
 
 def _jobs(args: argparse.Namespace) -> int:
     """Compare two files with several jobs, job by job."""
-    from hybrid_des.jobs.neighbours import neighbours_of
-    from hybrid_des.jobs.variants import ComparedJobs
-    from hybrid_des.report.terminal import text_table
-    from hybrid_des.scenario.jobs import load_jobs
-
     if args.b is None and not args.changes:
         raise UsageError("compare: expected B, or --with and values of A to change, such as jobs.gpt.start=1s")
     if args.out is not None:
@@ -92,9 +87,6 @@ def _jobs(args: argparse.Namespace) -> int:
 
 def has_jobs_in(name: str, overrides: Sequence[str]) -> bool:
     """Whether a file holds several jobs; a folder of results does not."""
-    from hybrid_des.scenario import read_scenario
-    from hybrid_des.scenario.jobs import has_jobs
-
     return not Path(name).is_dir() and has_jobs(read_scenario(name, overrides))
 
 
@@ -111,9 +103,6 @@ def _sides(args: argparse.Namespace) -> tuple[Side, Side]:
 
 def _side(name: str, overrides: Sequence[str]) -> Side:
     """A folder is read, a scenario simulated; overrides change scenarios."""
-    from hybrid_des.analysis.comparison.compare import side_of_folder, side_of_scenario
-    from hybrid_des.scenario import scenario_of
-
     if Path(name).is_dir():
         return side_of_folder(Path(name))
     document = one_document("compare", name, overrides)

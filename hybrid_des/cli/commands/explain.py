@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from hybrid_des.analysis.explanation import explain
 from hybrid_des.cli.arguments import add_common, add_quiet_json, count, one_scenario
 from hybrid_des.cli.output import say, show_result, status_line, terminal_width
 from hybrid_des.cli.running import within
-
-if TYPE_CHECKING:
-    from hybrid_des.scenario import Scenario
-    from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.jobs.report import explain_jobs, write
+from hybrid_des.report.explained import advice, render_explanation, verdict
+from hybrid_des.report.files import write_files
+from hybrid_des.report.page.document import explanation_page
+from hybrid_des.scenario import Scenario, load, read_scenario
+from hybrid_des.scenario.jobs import Jobs, has_jobs, jobs_of
+from hybrid_des.scenario.strict_yaml import Document
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,13 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Explain a scenario."""
-    from hybrid_des.analysis.explanation import explain
-    from hybrid_des.report.explained import advice, render_explanation, verdict
-    from hybrid_des.report.files import write_files
-    from hybrid_des.report.page.document import explanation_page
-    from hybrid_des.scenario import load, read_scenario
-    from hybrid_des.scenario.jobs import has_jobs
-
     if has_jobs(document := read_scenario(args.file, args.set)):
         return _jobs(args, document)
 
@@ -64,11 +60,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _jobs(args: argparse.Namespace, document: Document) -> int:
     """Explain each of several jobs on one cluster."""
-    from hybrid_des.jobs.explained import explain_jobs
-    from hybrid_des.jobs.report import write
-    from hybrid_des.report.files import write_files
-    from hybrid_des.scenario import read_scenario
-    from hybrid_des.scenario.jobs import Jobs, jobs_of
 
     def build(overrides: Sequence[str]) -> Jobs:
         return jobs_of(read_scenario(args.file, [*args.set, *overrides]))

@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hybrid_des.analysis.counterfactual.attribution import MOST
 from hybrid_des.cli.arguments import add_out, as_path
 from hybrid_des.cli.output import say_written, show_result, status_line
 from hybrid_des.errors import UsageError
+from hybrid_des.interchange.profiles.importing import import_profile
+from hybrid_des.interchange.profiles.op_table import has_ops
+from hybrid_des.report.files import write_files
 from hybrid_des.report.terminal import text_table
-
-if TYPE_CHECKING:
-    from hybrid_des.stragglers.replaying import Replayed
+from hybrid_des.stragglers.replaying import SLOW, Replayed, heat_map, replay
+from hybrid_des.units import format_seconds
 
 MOST_ROWS = 8  # of classes
 NAMES = {
@@ -43,10 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replay, print the comparison and the verdict, and write files."""
-    from hybrid_des.interchange.profiles.op_table import has_ops
-    from hybrid_des.report.files import write_files
-    from hybrid_des.stragglers.replaying import heat_map, replay
-
     if not has_ops(args.file):
         return _imported(args)
     with status_line(args.json):
@@ -64,8 +63,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _imported(args: argparse.Namespace) -> int:
     """Replay traces as `import` does."""
-    from hybrid_des.interchange.profiles.importing import import_profile
-
     if args.schedule is not None:
         raise UsageError(f"{args.file}: --schedule: traces are done as recorded; it is for tables of durations")
     with status_line(args.json):
@@ -79,9 +76,6 @@ def _imported(args: argparse.Namespace) -> int:
 
 def _ranks(figures: dict[str, Any]) -> list[str]:
     """For whom others waited: a sentence and a table; nothing for traces that do not say."""
-    from hybrid_des.stragglers.replaying import SLOW
-    from hybrid_des.units import format_seconds
-
     rows, step = figures.get("by_rank") or [], figures["measured_step_time_s"]
     if not step:
         return []
@@ -135,8 +129,6 @@ def _plain(one: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _report(replayed: Replayed, figures: dict[str, Any]) -> str:
-    from hybrid_des.units import format_seconds
-
     trace = replayed.trace
     named = trace.schedule or "no known schedule: its own order"
     origin = "assumed, as the table has no starts" if trace.assumed else "by the order of starts"
@@ -162,9 +154,6 @@ def _report(replayed: Replayed, figures: dict[str, Any]) -> str:
 
 def verdict(replayed: Replayed) -> str:
     """Who was slow, in a sentence."""
-    from hybrid_des.analysis.counterfactual.attribution import MOST
-    from hybrid_des.stragglers.replaying import SLOW
-
     one = replayed.culprit()
     if replayed.what_if.slowdown < SLOW:
         return f"no straggler: differences between ops cost less than {SLOW - 1:.0%}"

@@ -7,6 +7,7 @@ import argparse
 
 from hybrid_des.cli.output import show_result
 from hybrid_des.report.terminal import text_table
+from hybrid_des.scenario.composition import shipped, shipped_description
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,8 +17,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
-    from hybrid_des.scenario.composition import shipped, shipped_description
-
     rows = [
         {"name": name, "description": shipped_description(file), "file": str(file)} for name, file in shipped().items()
     ]

@@ -14,16 +14,19 @@ import argparse
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hybrid_des.cli.arguments import add_common, whole
 from hybrid_des.cli.output import say, show_result
 from hybrid_des.errors import UsageError, one_line
+from hybrid_des.interchange.topology import read_topology
+from hybrid_des.network import topologies
+from hybrid_des.network.fabric import Fabric
+from hybrid_des.planning.wiring import fabric_of
+from hybrid_des.reading import read_text
 from hybrid_des.report.terminal import text_table
-
-if TYPE_CHECKING:
-    from hybrid_des.network.fabric import Fabric
-    from hybrid_des.scenario import Scenario
+from hybrid_des.scenario import Scenario, load
+from hybrid_des.units import format_bandwidth, format_seconds, to_seconds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,8 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the links, and draw them with --out."""
-    from hybrid_des.network import topologies
-
     if args.dump is not None:
         return _imported(args)
     if args.file is None:
@@ -51,9 +52,6 @@ def run(args: argparse.Namespace) -> int:
         heads = ("name", "description", "options")
         show_result(args, lambda: [dict(zip(heads, row, strict=True)) for row in rows], lambda: text_table(heads, rows))
         return 0
-
-    from hybrid_des.planning.wiring import fabric_of
-    from hybrid_des.scenario import load
 
     scenario = load(args.file, args.set)
     fabric = fabric_of(scenario)
@@ -70,9 +68,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _imported(args: argparse.Namespace) -> int:
     """Print the cluster of a dump, and ask for what is unknown."""
-    from hybrid_des.interchange.topology import read_topology
-    from hybrid_des.reading import read_text
-
     if args.file is not None or args.route or args.out or args.set:
         raise UsageError("topology: --from stands alone; put its output into a scenario for --route and --out")
     block = read_topology(read_text(args.dump, "the dump of a topology"), args.dump)
@@ -85,8 +80,6 @@ def _imported(args: argparse.Namespace) -> int:
 
 def _text(scenario: Scenario, fabric: Fabric, ends: Sequence[int] | None) -> str:
     """Links by kind, and the routes between two ranks."""
-    from hybrid_des.network import topologies
-
     name = scenario.cluster.topology
     title = one_line(f"{scenario.name}: {name}: {topologies.find(name).facts['summary']}")
     counts = ((fabric.gpus, "GPU"), (max(fabric.node_of) + 1, "node"), (len(fabric.links), "link"))
@@ -98,8 +91,6 @@ def _text(scenario: Scenario, fabric: Fabric, ends: Sequence[int] | None) -> str
 
 def _data(name: str, fabric: Fabric, ends: Sequence[int] | None) -> dict[str, Any]:
     """Links and routes as plain values: bytes per second (null: infinite) and seconds."""
-    from hybrid_des.units import to_seconds
-
     links = [
         {"link": link.name, "bandwidth_bytes_per_s": None if link.bandwidth is None else float(link.bandwidth),
          "from": link.source, "to": link.target}
@@ -125,15 +116,11 @@ def _check(ends: Sequence[int], fabric: Fabric) -> None:
 
 def _kinds(fabric: Fabric) -> list[tuple[str, str, str]]:
     """Links of one kind and bandwidth: pattern of their names, count, bytes per second."""
-    from hybrid_des.units import format_bandwidth
-
     counts = Counter((re.sub(r"\d+", "*", link.name), link.bandwidth) for link in fabric.links.values())
     return [(pattern, str(count), format_bandwidth(bandwidth)) for (pattern, bandwidth), count in counts.items()]
 
 
 def _route(fabric: Fabric, sender: int, receiver: int) -> str:
-    from hybrid_des.units import format_bandwidth, format_seconds, to_seconds
-
     route = fabric.route(sender, receiver)
     bandwidths = [fabric.links[name].bandwidth for name in route.links]
     slowest = min((bandwidth for bandwidth in bandwidths if bandwidth is not None), default=None)

@@ -149,7 +149,8 @@ def _draw_lanes(
     scale = scale_of(between[1] - between[0])[0]
     edges = uses[0].edges / PICOSECONDS_PER_SECOND / scale
     largest = max((float(tops[-1, place[name]].max()) for name in shown), default=0.0) or 1.0
-    limits, colours = _bandwidths(run), list(colours)
+    wiring, colours = run.fabric.links if run.fabric is not None else {}, list(colours)
+    limits = {name: float(link.bandwidth) for name, link in wiring.items() if link.bandwidth}  # known and finite
     for base, name in enumerate(reversed(shown)):
         _draw_lane(ax, edges, base, 0.9 * tops[:, place[name]] / limits.get(name, largest), colours)
     names = [f"{verbatim(name)}  {limits[name] / 1e9:.4g} GB/s" if name in limits else verbatim(name) for name in shown]
@@ -158,12 +159,6 @@ def _draw_lanes(
     ax.set_xlim(between[0] / scale, between[1] / scale)
     whole = "the link's bandwidth" if set(shown) <= limits.keys() else f"{largest / 1e9:.4g} GB/s, or its bandwidth"
     ax.set_title(f"links: a full lane is {whole}", loc="left", fontsize=points(1))
-
-
-def _bandwidths(run: Run) -> dict[str, float]:
-    """Bytes per second of the links whose bandwidth is known and finite."""
-    links = run.fabric.links if run.fabric is not None else {}
-    return {name: float(link.bandwidth) for name, link in links.items() if link.bandwidth}
 
 
 def _draw_lane(ax: Axes, edges: Heights, base: int, tops: Heights, colours: Iterable[str]) -> None:
