@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hybrid_des import plots
-    from hybrid_des.analysis.comparison.compare import Comparison, compare
+    from hybrid_des.analysis.compare import Comparison, compare
     from hybrid_des.analysis.costs import collective, costs
     from hybrid_des.analysis.explanation import Explanation, explain
     from hybrid_des.interchange.frameworks.megatron import megatron
@@ -42,8 +42,8 @@ _HOME = {
     "load": "hybrid_des.scenario",
     "Scenario": "hybrid_des.scenario",
     "collective": "hybrid_des.analysis.costs",
-    "Comparison": "hybrid_des.analysis.comparison.compare",
-    "compare": "hybrid_des.analysis.comparison.compare",
+    "Comparison": "hybrid_des.analysis.compare",
+    "compare": "hybrid_des.analysis.compare",
     "costs": "hybrid_des.analysis.costs",
     "draw_comparison": "hybrid_des.report.explained",
     "Explanation": "hybrid_des.analysis.explanation",

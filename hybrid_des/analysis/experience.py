@@ -145,9 +145,8 @@ def of_runs(like: Likeness, runs: Sequence[Recorded]) -> Experience:
     for one in alike:
         errors[id(one)] = abs(log(one.ratio)) / (1 - min(one.fitted, sizes[one.corpus] - 1) / sizes[one.corpus])
     nearest = sorted(shown, key=lambda one: like.distance(one.like))[:NEAREST]
-    rank = next((_rank(group) for group in (nearest, shown, alike) if _rank(group) <= len(group)), None)
     group = next((group for group in (nearest, shown, alike) if _rank(group) <= len(group)), ())
-    reach = None if rank is None else sorted(errors[id(one)] for one in group)[rank - 1]
+    reach = sorted(errors[id(one)] for one in group)[_rank(group) - 1] if group else None
     shared = like if shown is same else like._replace(sharded=False)
     off = tuple(sorted(exp(errors[id(one)]) - 1 for one in nearest))
     return Experience(shared.words, off, reach, len(group), max(shown, key=lambda one: one.date))

@@ -61,6 +61,11 @@ def add_out(parser: argparse.ArgumentParser, description: str, metavar: str = "D
     parser.add_argument(name, metavar=metavar, type=as_path, help=description)
 
 
+def add_jobs(parser: argparse.ArgumentParser, how_many: str) -> None:
+    """Add `--jobs N`, the number of local worker processes."""
+    parser.add_argument("--jobs", metavar="N", type=processes, help=f"local worker processes{how_many}")
+
+
 def add_budget(parser: argparse.ArgumentParser, description: str) -> None:
     """Add `--budget TIME`, in seconds; without it there is no limit."""
     parser.add_argument("--budget", metavar="TIME", type=_seconds, default=inf, help=description)

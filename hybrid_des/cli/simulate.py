@@ -11,7 +11,7 @@ from contextlib import ExitStack, nullcontext
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.cli.arguments import add_budget, add_common, add_out, processes
+from hybrid_des.cli.arguments import add_budget, add_common, add_jobs, add_out
 from hybrid_des.cli.output import progress_bar, say, say_written, show, status_line, terminal_width
 from hybrid_des.errors import UsageError
 
@@ -45,9 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_out(parser, "also write a Chakra execution trace per rank, for ASTRA-sim, to this folder", name="--chakra")
     parser.add_argument("--json", action="store_true", help="print only the summary, as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="print no report and no messages")
-    parser.add_argument(
-        "--jobs", metavar="N", type=processes, help="local worker processes for a sweep (default: by its size)"
-    )
+    add_jobs(parser, " for a sweep (default: by its size)")
     add_budget(parser, "stop a single run after this time, such as 60s, and report what is known; exit code 3")
     parser.add_argument("--dask", metavar="ADDRESS", help="run a sweep on a Dask cluster, such as tcp://10.0.0.1:8786")
     parser.add_argument("--version", action=ShowVersion, nargs=0, help="show the program's version number and exit")

@@ -8,7 +8,7 @@ from itertools import groupby
 from math import log10
 from typing import TYPE_CHECKING
 
-from hybrid_des.analysis.comparison.compare import Comparison
+from hybrid_des.analysis.compare import Comparison
 from hybrid_des.analysis.counterfactual.what_if import Tried
 from hybrid_des.analysis.critical_path.paths import near_rows
 from hybrid_des.analysis.explanation import TWICE, Explanation, Ties

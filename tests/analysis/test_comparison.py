@@ -13,7 +13,7 @@ import yaml
 from support.paths import TESTS
 from system.fuzzing.valid import scenario
 
-from hybrid_des.analysis.comparison.effects import bounds, effects
+from hybrid_des.analysis.compare import bounds, effects
 from hybrid_des.analysis.counterfactual.what_if import Variant, builder_of, traced_run, variant_of
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.errors import HybridDesError, Refusal

@@ -8,7 +8,7 @@ from support import spaces
 from support.scenarios import scenario as given
 
 from hybrid_des import load, simulate
-from hybrid_des.analysis.comparison.compare import compare, side_of_scenario
+from hybrid_des.analysis.compare import compare, side_of_scenario
 from hybrid_des.analysis.explanation import explain
 from hybrid_des.errors import OutOfMemoryError
 from hybrid_des.planning.lowering import planned_peaks

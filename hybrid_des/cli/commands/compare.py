@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hybrid_des.analysis.comparison.compare import Side, compare, side_of_folder, side_of_scenario
+from hybrid_des.analysis.compare import Side, compare, side_of_folder, side_of_scenario
 from hybrid_des.cli.arguments import add_common, add_quiet_json, distinct, one_document
 from hybrid_des.cli.output import say, show_result, status_line, terminal_width
 from hybrid_des.cli.running import within

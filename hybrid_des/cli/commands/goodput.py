@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from contextlib import nullcontext
 
-from hybrid_des.cli.arguments import add_common, processes
+from hybrid_des.cli.arguments import add_common, add_jobs
 from hybrid_des.cli.output import progress_bar, say, say_written, show_result
 from hybrid_des.errors import UsageError
 from hybrid_des.pool import cores, open_pool
@@ -30,9 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="SCENARIO", help="a scenario with faults:")
     add_common(parser, out="also write summary, tables and pictures to this folder")
     parser.add_argument("--json", action="store_true", help="print only the summary, as one JSON object")
-    parser.add_argument(
-        "--jobs", metavar="N", type=processes, help="local worker processes (default: by the number of failures)"
-    )
+    add_jobs(parser, " (default: by the number of failures)")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from hybrid_des.cli.arguments import add_budget, add_common, as_path, count, processes
+from hybrid_des.cli.arguments import add_budget, add_common, add_jobs, as_path, count
 from hybrid_des.cli.commands.flags import launch_text
 from hybrid_des.cli.commands.verify import verify
 from hybrid_des.cli.output import say, show, write_file
@@ -49,8 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="only count the plans and list what varies")
     parser.add_argument("--json", action="store_true", help="print only the outcome, as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="print no progress and no report of the best plan")
-    jobs = "local worker processes, at most one per plan (default: one per core)"
-    parser.add_argument("--jobs", metavar="N", type=processes, help=jobs)
+    add_jobs(parser, ", at most one per plan (default: one per core)")
     parser.add_argument("--dask", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://10.0.0.1:8786")
     add_budget(parser, "stop after this time, such as 60s")
     parser.add_argument("--resume", action="store_true", help="resume an earlier search from its --out folder")

@@ -19,7 +19,7 @@ from typing import Any
 
 import pandas as pd
 
-from hybrid_des.cli.arguments import add_common, count, distinct, processes
+from hybrid_des.cli.arguments import add_common, add_jobs, count, distinct
 from hybrid_des.cli.output import progress_bar, say_written, show_result
 from hybrid_des.errors import UsageError
 from hybrid_des.jobs.variants import spread_jobs
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     number = parser.add_mutually_exclusive_group()
     number.add_argument("--runs", metavar="N", type=count, default=200, help="number of seeds (default: 200)")
     number.add_argument("--ties", metavar="N", type=count, help="instead, N orders of simultaneous arrivals at links")
-    parser.add_argument("--jobs", metavar="N", type=processes, help="local worker processes (default: by their length)")
+    add_jobs(parser, " (default: by their length)")
     add_common(parser, out="also write spread.csv, spread.json and spread.png to this folder")
     parser.add_argument("--json", action="store_true", help="print only the figures, as one JSON object")
 

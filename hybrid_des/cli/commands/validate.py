@@ -22,7 +22,7 @@ import yaml
 
 from hybrid_des.analysis.experience import TABLE, Likeness, Recorded, known, written
 from hybrid_des.analysis.table import write_csv
-from hybrid_des.cli.arguments import add_common, processes
+from hybrid_des.cli.arguments import add_common, add_jobs
 from hybrid_des.cli.output import progress_bar, say, show_result, write_file
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.pool import cores, open_pool
@@ -86,8 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by", metavar="COLUMN", action="append", default=[], help="errors for each value of a column")
     add_common(parser, out="also write the table, a picture and the fitted numbers to this folder")
     parser.add_argument("--json", action="store_true", help="print only the errors, as one JSON object")
-    jobs = "local worker processes, at most one per row (default: one per core)"
-    parser.add_argument("--jobs", metavar="N", type=processes, help=jobs)
+    add_jobs(parser, ", at most one per row (default: one per core)")
 
 
 def run(args: argparse.Namespace) -> int:

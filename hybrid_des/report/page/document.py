@@ -31,7 +31,7 @@ from hybrid_des.units import format_seconds
 if TYPE_CHECKING:
     import pandas as pd
 
-    from hybrid_des.analysis.comparison.compare import Comparison
+    from hybrid_des.analysis.compare import Comparison
     from hybrid_des.analysis.explanation import Explanation
 
 

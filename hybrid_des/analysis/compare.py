@@ -7,29 +7,47 @@ identity.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybrid_des.analysis.comparison.effects import Effect, bounds, effects
-from hybrid_des.analysis.counterfactual.what_if import traced_run
+from hybrid_des.analysis.counterfactual.ladder import first_order, only_times_differ
+from hybrid_des.analysis.counterfactual.what_if import Variant, link_kind, name_of_place, traced_run
+from hybrid_des.analysis.critical_path.graph import graph_of
+from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.explanation import Ties, ties_of
 from hybrid_des.analysis.metrics import summary
-from hybrid_des.analysis.table import COLUMNS, COMPUTE, EXACT, read_cell, table
-from hybrid_des.errors import UsageError
-from hybrid_des.scenario import Scenario, Source, given_values, load
+from hybrid_des.analysis.table import (
+    COLUMNS,
+    COMPUTE,
+    EXACT,
+    changes,
+    first_difference,
+    matched,
+    read_cell,
+    table,
+    unmatched,
+)
+from hybrid_des.errors import HybridDesError, ScenarioError, UsageError
+from hybrid_des.network.fabric import Fabric, Route
+from hybrid_des.planning.program import Call, Program
+from hybrid_des.planning.wiring import fabric_of
+from hybrid_des.scenario import LABELS, Scenario, Source, given_values, load, scenario_from
 from hybrid_des.simulation.run import Run
-from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
+from hybrid_des.simulation.speeds import DurationOverride
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds, grouped_by
 
 if TYPE_CHECKING:
     import pandas as pd
 
+
 DIGITS = 12  # decimal places of seconds: picoseconds
 SUMMARY, CSV, PARQUET = "summary.json", "timeline.csv", "timeline.parquet"
 NEEDED = ("name", "ranks", "step_time_s", "busy_s", "idle_s")
-KEY = ["step", "rank", "lane", "kind", "microbatch", "chunk", "stage", "peer", "hop"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -275,83 +293,186 @@ def _exact(folder: Path) -> pd.DataFrame | None:
         return None
 
 
-def matched(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
-    """Match the rows of two timelines by step, rank, kind, micro-batch, chunk and stage.
+# The effect of each changed class on the step: exchanged alone, in both runs; the rest is their interaction.
 
-    Messages are also matched by peer, link and hop; those that agree in all of these, such as those of a collective, in
-    order of start. Rows of one side only are kept. Columns `took_a`, `took_b`, `start_a`, `start_b` are picoseconds,
-    missing if a side has no such row; `_merge` says which sides have it.
+
+Pair = tuple[str, Variant, Variant]  # a class, A with it from B, B with it from A
+FINE = ("cluster", "workload", "efficiency")  # exchanged by rank and kind of link where only times differ
+NO_VALUE = object()
+COUNTED = {"seed", "steps"}  # how often and with which random numbers a step is repeated
+
+
+class Effect(NamedTuple):
+    """A class that differs: how much it alone changes A, and how much reverting it would change B, in picoseconds.
+
+    Both are changes of the run's end from A to B: T(A with it from B) − T(A), and T(B) − T(B with it from A).
     """
-    return _keyed(one).merge(_keyed(other), how="outer", on=[*KEY, "repeat"], suffixes=("_a", "_b"), indicator=True)
+
+    name: str
+    in_a: int
+    in_b: int
 
 
-def _keyed(rows: pd.DataFrame) -> pd.DataFrame:
-    keyed = rows[KEY].copy()
-    for name in ("microbatch", "chunk", "stage", "peer", "hop"):
-        keyed[name] = keyed[name].astype("Int64").fillna(-1).astype("int64")
-    keyed["took"] = rows["end_ps"] - rows["start_ps"]
-    keyed["start"] = rows["start_ps"]
-    keyed = keyed.sort_values("start", kind="stable")
-    keyed["repeat"] = keyed.groupby(KEY, sort=False).cumcount()
-    return keyed
+class Exchanged(NamedTuple):
+    """Both runs with the same sections from each other's values, where that is possible."""
+
+    there: Scenario
+    back: Scenario
 
 
-def changes(pairs: pd.DataFrame, by: Sequence[str], lane: str) -> list[dict[str, Any]]:
-    """Changes of the durations of rows, summed by some columns, the largest change first.
+def effects(
+    one: Run,
+    other: Run,
+    given: Mapping[str, Any] | None = None,
+    of_other: Mapping[str, Any] | None = None,
+) -> list[Effect]:
+    """Each changed class alone: sections of the scenario; durations by pipeline rank, kinds of links, latencies.
+
+    A section is taken from the other's values as `--set` takes it: what follows from it is derived again. Sections
+    that change durations, bandwidths and latencies only are exchanged by rank and kind of link instead. Classes that
+    cannot be exchanged alone are left out.
 
     Args:
-        pairs: the result of `matched`.
-        by: columns to group by.
-        lane: "compute" for ops, "links" for messages.
+        one: the run A.
+        other: the run B.
+        given: the values that A's scenario was made from; default: the fewest that make it.
+        of_other: the same of B's.
     """
-    both = pairs[pairs["_merge"] == "both"]
-    mine = both[(both["lane"] == COMPUTE) == (lane == COMPUTE)]
-    mine = mine.assign(change=(mine["took_b"] - mine["took_a"]).astype("int64"))
-    mine = mine[mine["change"] != 0]
-    if not len(mine):
-        return []
-    sums = mine.groupby(list(by))["change"].agg(["sum", "count"]).reset_index()
-    sums = sums.iloc[sums["sum"].abs().sort_values(ascending=False, kind="stable").index]
+    mine = given_values(one.scenario) if given is None else given
+    theirs = given_values(other.scenario) if of_other is None else of_other
+    changed = {key: both for key in _keys(mine, theirs) if (both := _exchanged(one, other, mine, theirs, key))}
+    same = one.timeline.programs.is_like(other.timeline.programs)
+    fine = [key for key, both in changed.items() if key in FINE and same and _retimes(one, other, both)]
+    pairs = [(key, Variant(both.there), Variant(both.back)) for key, both in changed.items() if key not in fine]
+    if fine and (both := _exchanged(one, other, mine, theirs, *fine)):
+        pairs += [*_durations(one, other, both), *_wires(one, other, both)]
+    ends = one.timeline.duration, other.timeline.duration
+    found = []
+    for name, there, back in pairs:
+        with suppress(HybridDesError):
+            found.append(Effect(name, there.simulated().duration - ends[0], ends[1] - back.simulated().duration))
+    return sorted(found, key=lambda effect: -abs(effect.in_a))
+
+
+def _keys(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """The sections whose values differ, as they were given."""
     return [
-        {**{name: row[name] for name in by}, "rows": row["count"],
-         "change_s": row["sum"] / PICOSECONDS_PER_SECOND}
-        for row in sums.to_dict("records")
-    ]  # fmt: skip
+        key
+        for key in Scenario.model_fields
+        if key not in LABELS | COUNTED and mine.get(key, NO_VALUE) != theirs.get(key, NO_VALUE)
+    ]
 
 
-def unmatched(pairs: pd.DataFrame) -> dict[str, int]:
-    """Numbers of ops and messages that only one side has."""
-    compute = pairs["lane"] == COMPUTE
-    return {
-        f"{what}_only_in_{side}": int(((pairs["_merge"] == word) & chosen).sum())
-        for what, chosen in (("ops", compute), ("messages", ~compute))
-        for side, word in (("a", "left_only"), ("b", "right_only"))
-    }
-
-
-def first_difference(pairs: pd.DataFrame) -> dict[str, Any] | None:
-    """The first row, in A's time, where a rank or link does something else in B; None if the orders are the same."""
-    both = pairs[pairs["_merge"] == "both"].copy()
-    ops = both["lane"] == COMPUTE
-    both["place"] = both["lane"].where(~ops, "rank " + both["rank"].astype(str))
-    for side in "ab":
-        both = both.sort_values(f"start_{side}", kind="stable")
-        both[f"turn_{side}"] = both.groupby("place").cumcount()
-    other = both[both["turn_a"] != both["turn_b"]]
-    other = other[other.groupby("place")["took_a"].transform("max") > 0]
-    if not len(other):
+def _exchanged(
+    one: Run, other: Run, mine: Mapping[str, Any], theirs: Mapping[str, Any], *keys: str
+) -> Exchanged | None:
+    """Both scenarios with the other's sections; None if one is impossible, or is the same with them."""
+    try:
+        both = Exchanged(_with(mine, theirs, keys), _with(theirs, mine, keys))
+    except ScenarioError:
         return None
-    first = other.sort_values(["start_a", "place"], kind="stable").iloc[0]
-    instead = both[(both["place"] == first["place"]) & (both["turn_b"] == first["turn_a"])].iloc[0]
-    return {
-        "place": str(first["place"]),
-        "at_s": int(first["start_a"]) / PICOSECONDS_PER_SECOND,
-        "in_a": _name(first),
-        "in_b": _name(instead),
-    }
+    return None if both.there == one.scenario and both.back == other.scenario else both
 
 
-def _name(row: pd.Series[Any]) -> str:
-    number = "" if row["microbatch"] < 0 else str(int(row["microbatch"]))
-    ends = f" {int(row['rank'])}>{int(row['peer'])}" if row["peer"] >= 0 else f"@{int(row['rank'])}"
-    return f"{row['kind']}{number}{ends}"
+def _with(values: Mapping[str, Any], others: Mapping[str, Any], keys: Sequence[str]) -> Scenario:
+    kept = {key: value for key, value in values.items() if key not in keys}
+    return scenario_from(kept | {key: others[key] for key in keys if key in others})
+
+
+def _retimes(one: Run, other: Run, both: Exchanged) -> bool:
+    """Whether an exchange changes durations, bandwidths and latencies only, on the same wires."""
+    for run, changed in ((one, both.there), (other, both.back)):
+        wires = None if run.fabric is None else run.fabric.links.keys()
+        options = run.scenario.cluster.options == changed.cluster.options
+        if not only_times_differ(run.scenario, changed) or not options or wires != fabric_of(changed).links.keys():
+            return False
+    return True
+
+
+def _durations(one: Run, other: Run, both: Exchanged) -> Iterator[Pair]:
+    """Ranks whose ops take different times: by node if these are fewer than pipeline ranks, or a single rank.
+
+    The links are each run's own, since collectives inside ops are as quick as their links.
+    """
+    a, b = Variant.of(one), Variant.of(other)
+    mine, theirs = (_never_slow(side).programs() for side in (a, replace(a, scenario=both.there)))
+    mine_of_b, theirs_of_b = (_never_slow(side).programs() for side in (b, replace(b, scenario=both.back)))
+    layout, cluster = a.scenario.parallel.layout, a.scenario.cluster
+    places: dict[str, set[int]] = {}
+    nodes: dict[str, set[int]] = {}
+    for rank in (rank for rank in range(layout.ranks) if _times(mine[rank]) != _times(theirs[rank])):
+        places.setdefault(name_of_place(a, layout.coordinate(rank, "pipeline")), set()).add(rank)
+        nodes.setdefault(f"node {cluster.node_of(rank)}", set()).add(rank)
+    groups = nodes if len(nodes) < len(places) else places
+    if len(groups) == 1 and len(only := next(iter(groups.values()))) == 1:
+        groups = {f"rank {next(iter(only))}": only}
+    for name, ranks in groups.items():
+        there = a.with_retime(_those_of(theirs, mine, ranks))
+        yield name, there, b.with_retime(_those_of(theirs_of_b, mine_of_b, ranks))
+
+
+def bounds(one: Run, other: Run) -> tuple[int, int] | None:
+    """Lower and upper bound of the change of the run's end if the order of everything is the same, in picoseconds.
+
+    The lower bound is the change along A's critical paths, the upper bound that along B's. None if the runs have
+    different ops or messages.
+    """
+    low = first_order(one, Slack.of(graph_of(one)), Variant.of(other))
+    high = first_order(other, Slack.of(graph_of(other)), Variant.of(one))
+    if low is None or high is None:
+        return None
+    return low - one.timeline.duration, other.timeline.duration - high
+
+
+def _times(program: Program) -> list[int]:
+    return [call.duration for call in program.ops.values()]
+
+
+def _never_slow(side: Variant) -> Variant:
+    """A side without its `slow` entries, which are a section of their own."""
+    return replace(side, scenario=side.scenario.model_copy(update={"slow": ()}))
+
+
+def _those_of(programs: list[Program], instead_of: list[Program], ranks: AbstractSet[int]) -> DurationOverride:
+    """The durations that some ranks have in other programs, instead of those in their own."""
+
+    def retime(rank: int, call: Call, took: int) -> int:
+        if rank not in ranks:
+            return took
+        was, now = (
+            here.duration if (here := side[rank].ops.get(call.number)) else 0 for side in (instead_of, programs)
+        )
+        return now if took == was else took if was == now else round(took * now / was)
+
+    return retime
+
+
+def _wires(one: Run, other: Run, both: Exchanged) -> Iterator[Pair]:
+    """Kinds of links that differ, then all latencies."""
+    a, b = Variant.of(one), Variant.of(other)
+    assert a.fabric is not None and b.fabric is not None
+    mine, theirs, of_b, back_of_b = a.fabric, fabric_of(both.there), b.fabric, fabric_of(both.back)
+    differ = (name for name, link in mine.links.items() if link.bandwidth != theirs.links[name].bandwidth)
+    for kind, names in grouped_by(differ, link_kind).items():
+        there = replace(a, fabric=_taken(mine, theirs, names))
+        yield f"{kind} bandwidth", there, replace(b, fabric=_taken(of_b, back_of_b, names))
+    if _latencies(mine) != _latencies(theirs):
+        there = replace(a, fabric=_delayed(mine, theirs))
+        yield "latencies", there, replace(b, fabric=_delayed(of_b, back_of_b))
+
+
+def _taken(fabric: Fabric, other: Fabric, names: list[str]) -> Fabric:
+    return replace(fabric, links={**fabric.links, **{name: other.links[name] for name in names}})
+
+
+def _latencies(fabric: Fabric) -> list[int]:
+    """The latencies between the first GPU and every other."""
+    return [fabric.route(0, other).latency for other in range(1, fabric.gpus)]
+
+
+def _delayed(fabric: Fabric, other: Fabric) -> Fabric:
+    def route(sender: int, receiver: int) -> Route:
+        mine, theirs = fabric.route(sender, receiver), other.route(sender, receiver)
+        return Route(mine.links, theirs.latencies if len(theirs.latencies) == len(mine.links) else mine.latencies)
+
+    return replace(fabric, route=route)

@@ -1,1 +1,0 @@
-"""Two runs side by side: what changed, and what each change did to the step."""
