@@ -400,7 +400,7 @@ def _durations(one: Run, other: Run, both: Exchanged) -> Iterator[Pair]:
     layout, cluster = a.scenario.parallel.layout, a.scenario.cluster
     places: dict[str, set[int]] = {}
     nodes: dict[str, set[int]] = {}
-    for rank in (rank for rank in range(layout.ranks) if _times(mine[rank]) != _times(theirs[rank])):
+    for rank in (rank for rank in range(layout.ranks) if mine[rank].durations != theirs[rank].durations):
         places.setdefault(name_of_place(a, layout.coordinate(rank, "pipeline")), set()).add(rank)
         nodes.setdefault(f"node {cluster.node_of(rank)}", set()).add(rank)
     groups = nodes if len(nodes) < len(places) else places
@@ -422,10 +422,6 @@ def bounds(one: Run, other: Run) -> tuple[int, int] | None:
     if low is None or high is None:
         return None
     return low - one.timeline.duration, other.timeline.duration - high
-
-
-def _times(program: Program) -> list[int]:
-    return [call.duration for call in program.ops.values()]
 
 
 def _never_slow(side: Variant) -> Variant:

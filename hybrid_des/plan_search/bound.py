@@ -36,7 +36,6 @@ from hybrid_des.planning.program import (
     ComputeSpeed,
     Confirm,
     Join,
-    Program,
     Receive,
     Record,
     Send,
@@ -123,13 +122,8 @@ def bound_of(scenario: Scenario, walks: Sequence[IdleWalk]) -> int:
     if is_perturbed(scenario):
         return 0
     if scenario.steps > 1 and not scenario.barrier:  # ranks may run ahead: only computation bounds them
-        return max(busy(program) for walk in walks for program in walk.programs)
+        return max(sum(program.durations) for walk in walks for program in walk.programs)
     return max(walk.end() for walk in walks)
-
-
-def busy(program: Program) -> int:
-    """Picoseconds of computation in a program."""
-    return sum(call.duration for call in program.ops.values())
 
 
 class GroupClock:

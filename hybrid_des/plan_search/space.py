@@ -25,13 +25,13 @@ from hybrid_des.pipeline import schedules
 from hybrid_des.plan_search.terms import VARIED, Settings
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.composition import value_at
+from hybrid_des.scenario.definition import SHARDING
 from hybrid_des.sweep.axes import MOST_CASES, Case, is_key
 
 SIZES = (1, 2, 4, 8)  # samples of a micro-batch
 CHUNKS = (2, 4, 8)
 BUCKETS = ("none", "128 MiB")
 PLAIN = "1f1b"  # without a pipeline, all orders are the same
-SHARDING = ("none", "zero-1", "zero-2", "zero-3")
 RANKS = ("parallel.pipeline", "parallel.data", "parallel.tensor", "parallel.context")
 LAYOUT = (*RANKS, "parallel.expert")
 

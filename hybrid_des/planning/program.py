@@ -258,6 +258,12 @@ class Call:
         return "+".join(f"{s}{op.kind}{op.microbatch}" for s, op in zip(self.block.stages, self.ops, strict=True))
 
     @property
+    def kind(self) -> str:
+        """The kind of its ops, as named in the timeline."""
+        kinds = [op.kind for op in self.ops]
+        return "optimizer" if not kinds else "FB" if len(kinds) == 2 else "B" if kinds == ["I"] else str(kinds[0])
+
+    @property
     def duration(self) -> int:
         """Picoseconds of its ops' own computation."""
         return sum(self.block.durations)
@@ -278,6 +284,11 @@ class Program:
     def ops(self) -> Mapping[int, Call]:
         """Number → the call with that op row: the plan's actions, in order, and `OPTIMIZER` if it takes time."""
         return {call.number: call for call in self.streams.get(COMPUTE, ()) if call.number != ASIDE}
+
+    @property
+    def durations(self) -> list[int]:
+        """Picoseconds of each of its ops, the optimizer's step among them."""
+        return [call.duration for call in self.ops.values()]
 
     @cached_property
     def rows(self) -> Sequence[Call]:
@@ -437,10 +448,9 @@ def _ops(programs: Sequence[Program], labels: list[str]) -> Columns:
         block, ops = call.block, call.ops
         if block not in known:
             place = min(range(len(ops)), key=lambda place: ops[place].kind != "F")
-            kind = "FB" if len(ops) > 1 else "B" if ops[0].kind == "I" else ops[0].kind
             labels += {block.label} - {"", *labels}
             label = labels.index(block.label) if block.label else NONE
-            known[block] = place, OP_KINDS.index(kind), block.stages[place], label
+            known[block] = place, OP_KINDS.index(call.kind), block.stages[place], label
         place, number, stage, label = known[block]
         second = ops[1 - place].microbatch if len(ops) > 1 else NONE
         found.append((rank, number, ops[place].microbatch, ops[place].chunk, stage, second, label))

@@ -57,8 +57,7 @@ MODELLED = {  # keys that are read with `model` only, and their defaults
     "parallel.context_method": "ring", "parallel.stages": "even", "parallel.expert_tensor": None,
     "experts": ExpertTraffic(), "offload": Offload(), "cuda_graphs": "none",
 }  # fmt: skip
-
-
+SHARDING = ("none", "zero-1", "zero-2", "zero-3")  # each divides what the one before does, and more
 LABEL = object()  # marks sections that describe a run or say what is kept of it, and change nothing that it simulates
 
 
@@ -89,7 +88,7 @@ class Scenario(Section):
     """What the backward recomputes instead of keeping it: nothing, the attention core, whole layers, or modules."""
     recompute_layers: Count | None = None
     """With `recompute: full`: how many layers of every stage it applies to, the first ones. Default: all."""
-    sharding: Annotated[str, choice("none", "zero-1", "zero-2", "zero-3")] = "none"
+    sharding: Annotated[str, choice(*SHARDING)] = "none"
     """What replicas divide: the optimizer's state (zero-1), also gradients (zero-2), also weights (zero-3)."""
     overlap: Overlap = Field(default_factory=Overlap)
     experts: ExpertTraffic = Field(default_factory=ExpertTraffic)

@@ -16,6 +16,7 @@ from hybrid_des.planning.planner import build_plan, parts_of, plan_of
 from hybrid_des.planning.wiring import times_of
 from hybrid_des.scenario import Scenario, scenario_from, scenario_of, to_mapping
 from hybrid_des.scenario.composition import put
+from hybrid_des.scenario.definition import SHARDING
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.units import format_bytes
 from hybrid_des.workload.costs import CostBasis, Costs
@@ -129,7 +130,6 @@ def misfit(parts: Mapping[str, int], memory: int) -> str:
 
 
 RECOMPUTE = ("none", "selective", "full")
-SHARDING = ("none", "zero-1", "zero-2", "zero-3")
 LAYERED = SHARDING[2:]  # without a pipeline, gradients are scattered layer by layer instead of in buckets
 
 

@@ -122,7 +122,7 @@ def stragglers(base: Run) -> Stragglers | None:
     """Who was slow; None if nothing is stated to be, and all ranks take the same times."""
     at = Variant.of(base)
     programs = at.programs()
-    computes = any(map(_work, programs))
+    computes = any(any(one.durations) for one in programs)
     if not base.scenario.slow and not (computes and (_varies(base.scenario) or _uneven(programs))):
         return None
     end, work = base.timeline.duration, work_of_ranks(base)
@@ -145,7 +145,7 @@ def at_the_mean_of(base: Run, variant: Variant) -> Variant:
     traffic = "replay" if scenario.tensor_traffic == "auto" else scenario.tensor_traffic  # as in a run that varies
     calm = scenario.model_copy(update={"slow": kept, "jitter": (), "tensor_traffic": traffic})
     steady = replace(variant, scenario=calm)
-    usual = sum(map(_work, steady.programs())) * scenario.steps
+    usual = sum(sum(one.durations) for one in steady.programs()) * scenario.steps
     factor = Fraction(sum(work_of_ranks(base).tolist()), usual) if usual else Fraction(1)
     return steady.with_retime(at_the_mean(steady)).with_retime(lambda rank, call, took: round(took * factor))
 
@@ -160,10 +160,6 @@ def work_of_ranks(base: Run) -> Column:
     np.subtract.at(work, waits["rank"][inside], (waits["end"] - waits["start"])[inside])
     np.subtract.at(work, timeline.exchanges["rank"], timeline.exchanges["end"] - timeline.exchanges["free"])
     return work
-
-
-def _work(program: Program) -> int:
-    return sum(call.duration for call in program.ops.values())
 
 
 def _varies(scenario: Scenario) -> bool:

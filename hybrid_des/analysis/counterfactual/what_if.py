@@ -169,7 +169,7 @@ class Part(NamedTuple):
         assert factor is not None
 
         def retime(rank: int, call: Call, took: int) -> int:
-            return round(took * factor) if (rank if self.sort == "rank" else kind_of(call)) in self.members else took
+            return round(took * factor) if (rank if self.sort == "rank" else call.kind) in self.members else took
 
         return at.with_retime(retime)
 
@@ -183,7 +183,7 @@ def part_at(at: Variant, place: int) -> Part:
 
 def kinds_in(at: Variant) -> Iterator[Part]:
     """The kinds of ops on the first rank."""
-    kinds = {kind_of(call) for program in at.programs()[:1] for call in program.ops.values()}
+    kinds = {call.kind for program in at.programs()[:1] for call in program.ops.values()}
     return (Part("kind", kind, (kind,)) for kind in OP_KINDS if kind in kinds)
 
 
@@ -199,12 +199,6 @@ def link_kind(name: str) -> str:
     plain = re.sub(r"\d+", "", name)
     plain = re.sub(r"[-/](in|out|up|down)$", "", plain)
     return plain.rpartition("/")[2] or plain
-
-
-def kind_of(call: Call) -> str:
-    """The kind of a call's ops, as named in the timeline."""
-    kinds = [op.kind for op in call.ops]
-    return "optimizer" if not kinds else "FB" if len(kinds) == 2 else "B" if kinds == ["I"] else str(kinds[0])
 
 
 def at_the_mean(variant: Variant, ranks: Collection[int] | None = None) -> DurationOverride:
