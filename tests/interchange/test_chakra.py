@@ -56,6 +56,13 @@ def test_traces_written_and_read_back_take_as_long(name, changes, tmp_path):
     assert found.figures["simulated_step_time_s"] == expected / 10**12
 
 
+def test_collectives_of_a_trace_are_not_written_again(tmp_path):
+    job = {"parallel": {"data": 4}, "cluster": LINKS}
+    write_traces(load({**job, "workload": {"forward": 1, "backward": 2, "parameters": 1e6}}), tmp_path / "traces")
+    with pytest.raises(Refusal, match="are not written again"):
+        write_traces(load({**job, "workload": {"trace": str(tmp_path / "traces")}}), tmp_path / "again")
+
+
 def four_stages():
     """The pipeline of TRACES.md: F 1 ms, B 2 ms, 1 MiB, 1 GiB/s, 1 µs."""
     links = {"nvlink": {"bandwidth": "1 GiB/s", "latency": "1 us"}}

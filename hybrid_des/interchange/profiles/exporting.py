@@ -19,8 +19,9 @@ from hybrid_des.gradients import ReplicaGroup
 from hybrid_des.interchange.profiles.chakra import write_chakra
 from hybrid_des.interchange.profiles.graph import COLLECTIVE, COMPUTATION, RECEIVE, SEND, Node, RankTrace, nodes_of
 from hybrid_des.layout import Layout
-from hybrid_des.network.mailbox import PARAMETERS, REDUCTION
+from hybrid_des.network.mailbox import PARAMETERS
 from hybrid_des.planning.fsdp import LAYERS
+from hybrid_des.planning.given import GIVEN
 from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.planning.program import (
     BARRIER,
@@ -45,6 +46,7 @@ from hybrid_des.simulation.speeds import Programs
 
 GROUPS = "comm_groups.json"  # ASTRA-sim's --comm-group-configuration
 INSIDE = "collectives of layers inside ops are messages; --set tensor_traffic=replay makes them durations"
+TRACED = "collectives of `workload.trace` are not written again; they are in its files"
 SLOWED = "computation slowed down by collectives has no duration of its own; --set efficiency.slowed=0"
 VARIES = "durations vary from step to step or during a step (slow, jitter, workload.durations)"
 
@@ -258,8 +260,8 @@ class _Exported:
     def _collective(self, at: _Stream, one: Collective) -> None:
         if one.group == BARRIER:
             return
-        if one.group != LAYERS and one.group[0] not in (REDUCTION.name, PARAMETERS.name):
-            self._inside(at, one)
+        if one.group[0] == GIVEN:
+            raise Refusal(TRACED)
         made = self._groups.of_layers if one.group == LAYERS else self._groups.reduced
         for does, ranks, facts in made(self._rank, one):
             group = self._groups.number(ranks)
