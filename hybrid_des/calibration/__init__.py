@@ -340,17 +340,14 @@ def _notes(log: NcclLog) -> list[str]:
         notes.append(f"one group of columns; times are {place}")
     if log.empty:
         notes.append(f"{log.empty} rows of 0 bytes left out")
-    if again := [row for before, row in pairwise(sorted(log.rows, key=_by_size)) if row.size == before.size]:
+    by_size = sorted(log.rows, key=lambda row: (row.size, row.line))
+    if again := [row for before, row in pairwise(by_size) if row.size == before.size]:
         such = f"{again[0].size} B in line {again[0].line}"
         notes.append(f"{len(again)} rows repeat a size, such as {such}; the mean time is taken")
     if coarse := [row for row in log.rows if "e" in row.time.text]:
         few = f"{coarse[0].time.text} in line {coarse[0].line}"
         notes.append(f"{len(coarse)} times are printed with two digits, such as {few}; taken as printed")
     return notes
-
-
-def _by_size(row: Row) -> tuple[int, int]:
-    return row.size, row.line
 
 
 def _test(log: NcclLog, collective: str | None) -> str:

@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from hybrid_des.errors import ScenarioError
 from hybrid_des.pipeline import schedules
 from hybrid_des.plan_search.terms import VARIED, Settings
 from hybrid_des.scenario import Scenario
@@ -49,11 +48,11 @@ def plans_in(settings: Settings) -> list[Case]:
         for plan in _completed(written, {**kept, **given}):
             found.setdefault(repr(plan), plan)
             if len(found) > MOST_CASES:
-                raise ScenarioError([document.problem(("search",), f"more than {MOST_CASES} plans")])
+                raise document.error(("search",), f"more than {MOST_CASES} plans")
     if not found:
         gpus = written.cluster.gpus
         message = f"an empty space: no plan uses all {gpus} GPUs and has the values of `axes` and of the file"
-        raise ScenarioError([document.problem(("search", "axes"), message)])
+        raise document.error(("search", "axes"), message)
     return list(found.values())
 
 

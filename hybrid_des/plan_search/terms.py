@@ -198,7 +198,7 @@ def settings_of(document: Document, imports: Sequence[str] = ()) -> Settings:
     if problems:
         raise ScenarioError(problems)
     if lacking := settings.objective.lacking(settings.written):
-        raise ScenarioError([document.problem(("search", "objective"), f"{block.objective} {lacking}")])
+        raise document.error(("search", "objective"), f"{block.objective} {lacking}")
     return settings
 
 

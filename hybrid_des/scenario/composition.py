@@ -54,19 +54,19 @@ def over_base(document: Document, folder: Path, users: tuple[str, ...] = ()) -> 
     if name in (None, "none"):
         return document
     if not isinstance(name, str):
-        raise ScenarioError([document.problem(("base",), f"expected the path of a file, found {describe(name)}")])
+        raise document.error(("base",), f"expected the path of a file, found {describe(name)}")
     if "\0" in name:
-        raise ScenarioError([document.problem(("base",), "a path cannot contain a null character")])
+        raise document.error(("base",), "a path cannot contain a null character")
     other = folder / name
     if os.path.realpath(other) in users:
-        raise ScenarioError([document.problem(("base",), f"{describe(name)} is based on this file itself")])
+        raise document.error(("base",), f"{describe(name)} is based on this file itself")
     if len(users) > MOST_BASES:
-        raise ScenarioError([document.problem(("base",), f"more than {MOST_BASES} files, one based on the other")])
+        raise document.error(("base",), f"more than {MOST_BASES} files, one based on the other")
     try:
         base = with_base(other, users)
     except ScenarioError as error:
         if len(users) <= 1 and (not os.access(other, os.R_OK) or other.is_dir()):
-            raise ScenarioError([document.problem(("base",), f"{error.problems[0]}")]) from None
+            raise document.error(("base",), f"{error.problems[0]}") from None
         raise
     for key in _OWN:
         base.value.pop(key, None)

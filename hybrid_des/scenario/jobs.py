@@ -243,9 +243,7 @@ def _document_of_job(document: Document, name: str, entry: Mapping[str, Any]) ->
     for key in ("sweep", "plot", "search", "description"):
         inner.pop(key, None)
     if inner.pop("jobs", None) is not None:
-        raise ScenarioError(
-            [document.problem((*at, "scenario"), "holds jobs itself; expected the scenario of one job")]
-        )
+        raise document.error((*at, "scenario"), "holds jobs itself; expected the scenario of one job")
     values = document.value
     inner |= {"cluster": copy.deepcopy(values["cluster"]), "name": name}
     inner.setdefault("seed", values.get("seed", 0))
@@ -266,17 +264,13 @@ def _inner(document: Document, name: str, given: Any) -> tuple[dict[str, Any], d
         places = {place[3:]: text for place, text in document.places.items() if place[:3] == at}
         return copy.deepcopy(given), places
     if not isinstance(given, str) or "\0" in given:
-        raise ScenarioError(
-            [document.problem(at, f"expected the path of a file, or a scenario, found {describe(given)}")]
-        )
+        raise document.error(at, f"expected the path of a file, or a scenario, found {describe(given)}")
     if os.path.realpath(given) == os.path.realpath(document.source):
-        raise ScenarioError(
-            [document.problem(at, f"{describe(given)} is this file itself; expected the scenario of one job")]
-        )
+        raise document.error(at, f"{describe(given)} is this file itself; expected the scenario of one job")
     try:
         inner = with_base(Path(given))
     except ScenarioError as error:
-        raise ScenarioError([document.problem(at, error.problems[0])]) from None
+        raise document.error(at, error.problems[0]) from None
     return inner.value, inner.places
 
 

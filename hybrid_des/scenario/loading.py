@@ -115,7 +115,7 @@ def scenario_of(document: Document) -> Scenario:
     many = [key for key in ("sweep", "plot") if values.pop(key, None) not in (None, "none")]
     problems = [Problem((key,), "expands to several scenarios; run it with hybrid_des.sweep") for key in many]
     if values.pop("jobs", None) not in (None, "none"):
-        raise ScenarioError([document.problem(("jobs",), SEVERAL)])
+        raise document.error(("jobs",), SEVERAL)
     try:
         scenario = Scenario.model_validate(values)
     except ValidationError as error:

@@ -307,7 +307,7 @@ def _fill_cluster(cluster: dict[str, Any], scenario: Mapping[str, Any]) -> None:
     gpu = cluster.setdefault("gpu", catalogue.DEFAULT)
     part = _part(gpu)
     cluster.setdefault("gpus_per_node", part.gpus_per_node)
-    if part.topology != NODES and not cluster.keys() & {"topology", *_keys_of_topologies()}:
+    if part.topology != NODES and not cluster.keys() & {"topology", *Cluster.plugins.readers()}:
         cluster["topology"] = part.topology
     keys = Cluster.keys_given(cluster)
     links = _links_of_gpu(gpu, cluster["gpus_per_node"])
@@ -341,10 +341,6 @@ def _part(gpu: Any) -> catalogue.GpuPart:
     """A GPU of the catalogue; the default for a user-defined one."""
     known = isinstance(gpu, str) and gpu in catalogue.names()
     return catalogue.part(gpu if known else catalogue.DEFAULT)
-
-
-def _keys_of_topologies() -> Iterable[str]:
-    return Cluster.plugins.readers()
 
 
 def _links_of_gpu(gpu: Any, per_node: Any) -> dict[str, Any]:

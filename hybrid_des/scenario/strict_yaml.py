@@ -58,6 +58,10 @@ class Document:
         """One line: place, path, what is wrong."""
         return ": ".join(part for part in (self.place(path), dotted(path), message) if part)
 
+    def error(self, path: KeyPath, message: str) -> ScenarioError:
+        """An error with this as its only problem."""
+        return ScenarioError([self.problem(path, message)])
+
 
 def read(path: str | Path) -> Document:
     """Read a file.

@@ -14,7 +14,7 @@ from support.tables import from_table
 
 from hybrid_des import load, simulate
 from hybrid_des.errors import Refusal, ScenarioError, UsageError
-from hybrid_des.interchange.profiles import wire
+from hybrid_des.interchange.profiles import chakra
 from hybrid_des.interchange.profiles.chakra import LONGEST, read_chakra, write_chakra
 from hybrid_des.interchange.profiles.exporting import write_traces
 from hybrid_des.interchange.profiles.graph import COLLECTIVE, COMPUTATION, RECEIVE, SEND, Node, RankTrace
@@ -88,9 +88,9 @@ def test_attributes_have_the_types_of_published_traces(tmp_path):
     """Chakra's feeder reads fields by type: `int64_val` is 9, `int32_val` 7; another one would count as 0."""
     write_traces(four_stages(), tmp_path)
     types = {}
-    for message in [*wire.sized((tmp_path / "chakra.1.et").read_bytes())][1:]:
-        for attribute in (value for number, value in wire.fields(message) if number == 10):
-            (_, name), (field, _) = wire.fields(attribute)
+    for message in [*chakra.sized((tmp_path / "chakra.1.et").read_bytes())][1:]:
+        for attribute in (value for number, value in chakra.fields_of(message) if number == 10):
+            (_, name), (field, _) = chakra.fields_of(attribute)
             types.setdefault(name.decode(), set()).add(field)
     expected = {"comm_size": {9}, "comm_src": {7}, "comm_dst": {7}, "comm_tag": {7}, "is_cpu_op": {27}}
     assert {name: types[name] for name in expected} == expected
@@ -227,8 +227,8 @@ def test_nodes_survive_being_written(name, duration, size, place, peer):
 
 @given(st.integers(0, 2**64 - 1), st.binary(max_size=20))
 def test_fields_on_the_wire_are_read_as_written(number, text):
-    written = wire.write_field(1, number) + wire.write_field(15, text)
-    assert [*wire.fields(written)] == [(1, number), (15, text)]
+    written = chakra.write_field(1, number) + chakra.write_field(15, text)
+    assert [*chakra.fields_of(written)] == [(1, number), (15, text)]
 
 
 def test_other_files_are_told_from_traces(tmp_path):
@@ -255,8 +255,8 @@ def test_values_that_a_trace_replaces_are_refused(sections, said):
     ("name", "field", "value"), [("op", 14, b"\n\x02\x01\x02"), ("stage", 29, b"first"), ("gap", 3, b"")]
 )
 def test_attributes_of_other_meaning_are_left_alone(name, field, value, tmp_path):
-    attribute = wire.write_field(10, wire.write_field(1, name.encode()) + wire.write_field(field, value))
+    attribute = chakra.write_field(10, chakra.write_field(1, name.encode()) + chakra.write_field(field, value))
     facts = [(1, 1), (2, b"gemm"), (3, 4), (7, 5)]
-    node = b"".join(wire.write_field(*one) for one in facts) + attribute
-    (tmp_path / "a.et").write_bytes(wire.write_sized(wire.write_field(1, b"0.0.4")) + wire.write_sized(node))
+    node = b"".join(chakra.write_field(*one) for one in facts) + attribute
+    (tmp_path / "a.et").write_bytes(chakra.write_sized(chakra.write_field(1, b"0.0.4")) + chakra.write_sized(node))
     assert import_profile(tmp_path / "a.et").simulated == [5e-6]

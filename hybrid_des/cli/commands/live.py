@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hybrid_des.cli.arguments import add_budget, add_common, whole
 from hybrid_des.cli.output import say, show
-from hybrid_des.errors import ScenarioError, UsageError, installing
+from hybrid_des.errors import UsageError, installing
 
 DEFAULT = "a100_8x"
 BUDGET_S = 30.0
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     file = Path(args.file) if args.file is not None else shipped()[DEFAULT]
     document = read_scenario(file, args.set)  # its mistakes are seen here, those of changes on the page
     if has_jobs(document):
-        raise ScenarioError([document.problem(("jobs",), SEVERAL)])
+        raise document.error(("jobs",), SEVERAL)
 
     def ready(address: str) -> None:
         if args.json:

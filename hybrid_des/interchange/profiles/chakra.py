@@ -6,7 +6,8 @@
 Attributes are those that ASTRA-sim reads: `is_cpu_op`, `comm_type`, `comm_size`, `comm_src`, `comm_dst`, `comm_tag`,
 `pg_name`. Ours besides: `duration_picos` (durations are whole µs), `start_picos`, `stream`, `involved_ranks`, and what
 an op is. Of dependencies, only data edges are read: control edges make cycles in traces of PyTorch.
-Schema: mlcommons/chakra, schema/protobuf/et_def.proto.
+Schema: mlcommons/chakra, schema/protobuf/et_def.proto. Of the wire format of protocol buffers (protobuf.dev,
+"Encoding"), only varints and sized fields occur in nodes; fixed numbers are skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from hybrid_des.errors import UsageError
-from hybrid_des.interchange.profiles import wire
 from hybrid_des.interchange.profiles.graph import (
     COLLECTIVE,
     COMPUTATION,
@@ -36,6 +36,9 @@ from hybrid_des.interchange.profiles.recognition import GZIP, natural
 from hybrid_des.network.mailbox import PURPOSES
 from hybrid_des.reading import open_file
 
+VARINT, FIXED64, SIZED, FIXED32 = 0, 1, 2, 5
+MOST_BITS = 64
+SHORT = [bytes([value]) for value in range(128)]  # numbers of one byte
 VERSION = b"0.0.4"
 MICROSECOND = 10**6  # picoseconds
 LONGEST = 10**18  # picoseconds
@@ -106,11 +109,11 @@ def _read(path: Path) -> RankTrace:
 
 
 def _of_messages(content: bytes) -> Iterator[dict[str, Any]]:
-    messages = wire.sized(content)
+    messages = sized(content)
     next(messages, None)  # the metadata
     for message in messages:
         found: dict[str, Any] = {"id": 0, "name": "", "type": 0, "needs": [], "duration": 0, "attributes": {}}
-        for number, value in wire.fields(message):
+        for number, value in fields_of(message):
             if number == 1 and isinstance(value, int):
                 found["id"] = value
             elif number == 2 and isinstance(value, bytes):
@@ -118,7 +121,7 @@ def _of_messages(content: bytes) -> Iterator[dict[str, Any]]:
             elif number == 3:
                 found["type"] = value
             elif number == 5:
-                found["needs"] += wire.numbers(value)
+                found["needs"] += numbers_of(value)
             elif number == 7 and isinstance(value, int):
                 found["duration"] = value * MICROSECOND
             elif number == 10 and isinstance(value, bytes):
@@ -130,16 +133,16 @@ def _of_messages(content: bytes) -> Iterator[dict[str, Any]]:
 def _attribute(message: bytes) -> tuple[str, Any]:
     name = ""
     what: Any = None
-    for number, value in wire.fields(message):
+    for number, value in fields_of(message):
         if number == 1 and isinstance(value, bytes):
             name = value.decode("utf-8", "replace")
         elif number in _LISTS and isinstance(value, bytes):
-            what = [one for _, part in wire.fields(value) for one in wire.numbers(part)]
+            what = [one for _, part in fields_of(value) for one in numbers_of(part)]
         elif number in (29, 31) and isinstance(value, bytes):
             what = value.decode("utf-8", "replace")
         elif isinstance(value, int):
             negative = -(value & 1) if number in _ZIGZAG else 0
-            what = (value >> 1) ^ negative if number in _ZIGZAG else wire.signed(value) if number in _SIGNED else value
+            what = (value >> 1) ^ negative if number in _ZIGZAG else signed(value) if number in _SIGNED else value
     return name, what
 
 
@@ -212,15 +215,15 @@ def _group(known: Mapping[str, Any], groups: dict[str, tuple[int, ...]]) -> str:
 
 def write_chakra(trace: RankTrace) -> bytes:
     """The trace of a rank as a `.et` file."""
-    written = [wire.write_sized(wire.write_field(1, VERSION))]
-    written += [wire.write_sized(_message(node, trace.groups)) for node in trace.nodes]
+    written = [write_sized(write_field(1, VERSION))]
+    written += [write_sized(_message(node, trace.groups)) for node in trace.nodes]
     return b"".join(written)
 
 
 def _message(node: Node, groups: Mapping[str, tuple[int, ...]]) -> bytes:
     fields: list[tuple[int, int | bytes]] = [(1, node.id), (2, node.name.encode()), (3, TYPES[node.kind])]
     if node.needs:
-        fields.append((5, b"".join(map(wire.write_varint, node.needs))))
+        fields.append((5, b"".join(map(write_varint, node.needs))))
     fields.append((7, round(node.duration / MICROSECOND)))
     facts: dict[str, Any] = {"is_cpu_op": False, "duration_picos": node.duration}
     if node.start >= 0:
@@ -236,18 +239,106 @@ def _message(node: Node, groups: Mapping[str, tuple[int, ...]]) -> bytes:
             facts["does"] = EXCHANGE
     if node.kind == COLLECTIVE and (members := groups.get(node.group, ())):
         facts |= {"pg_name": node.group, "involved_ranks": members}
-    values = [wire.write_field(10, _encoded(name, value)) for name, value in {**facts, **node.place}.items()]
-    return b"".join([*(wire.write_field(*one) for one in fields), *values])
+    values = [write_field(10, _encoded(name, value)) for name, value in {**facts, **node.place}.items()]
+    return b"".join([*(write_field(*one) for one in fields), *values])
 
 
 @lru_cache(maxsize=1 << 14, typed=True)  # kinds and sizes recur
 def _encoded(name: str, value: bool | int | str | tuple[int, ...]) -> bytes:
     """An attribute: its name, and its value by type."""
-    named = wire.write_field(1, name.encode())
+    named = write_field(1, name.encode())
     if isinstance(value, bool):
-        return named + wire.write_field(BOOL, int(value))
+        return named + write_field(BOOL, int(value))
     if isinstance(value, int):
-        return named + wire.write_field(FIELDS.get(name, UINT64), value)
+        return named + write_field(FIELDS.get(name, UINT64), value)
     if isinstance(value, str):
-        return named + wire.write_field(TEXT, value.encode())
-    return named + wire.write_field(UINT64_LIST, wire.write_field(1, b"".join(map(wire.write_varint, value))))
+        return named + write_field(TEXT, value.encode())
+    return named + write_field(UINT64_LIST, write_field(1, b"".join(map(write_varint, value))))
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number at a place, and the place after it."""
+    found = shift = 0
+    while True:
+        if at >= len(data) or shift >= MOST_BITS + 7:
+            raise ValueError(f"a number is cut at byte {at}")
+        byte = data[at]
+        found |= (byte & 127) << shift
+        at += 1
+        if byte < 128:
+            return found, at
+        shift += 7
+
+
+def sized(data: bytes) -> Iterator[bytes]:
+    """The messages of a file, each preceded by its size."""
+    at = 0
+    while at < len(data):
+        size, at = varint(data, at)
+        if at + size > len(data):
+            raise ValueError(f"a message of {size} bytes is cut after {len(data) - at}")
+        yield data[at : at + size]
+        at += size
+
+
+def fields_of(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The number and the value of every field of a message: a number, or bytes."""
+    at = 0
+    while at < len(data):
+        key, at = varint(data, at)
+        kind = key & 7
+        if kind == VARINT:
+            value, at = varint(data, at)
+            yield key >> 3, value
+            continue
+        if kind == SIZED:
+            size, at = varint(data, at)
+        elif kind in (FIXED64, FIXED32):
+            size = 8 if kind == FIXED64 else 4
+        else:
+            raise ValueError(f"a field of type {kind} at byte {at}")
+        if at + size > len(data):
+            raise ValueError(f"a field of {size} bytes is cut after {len(data) - at}")
+        yield key >> 3, data[at : at + size]
+        at += size
+
+
+def numbers_of(value: int | bytes) -> Iterator[int]:
+    """The numbers of a repeated field, packed or not."""
+    if isinstance(value, int):
+        yield value
+        return
+    at = 0
+    while at < len(value):
+        one, at = varint(value, at)
+        yield one
+
+
+def signed(value: int) -> int:
+    """A number that was written as a 64-bit one with a sign."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def write_varint(value: int) -> bytes:
+    """A number of at most 64 bits."""
+    if 0 <= value < 128:
+        return SHORT[value]
+    value &= (1 << MOST_BITS) - 1
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def write_field(number: int, value: int | bytes) -> bytes:
+    """A field with a number, or with bytes."""
+    if isinstance(value, int):
+        return write_varint(number << 3 | VARINT) + write_varint(value)
+    return write_varint(number << 3 | SIZED) + write_varint(len(value)) + value
+
+
+def write_sized(message: bytes) -> bytes:
+    """A message of a file."""
+    return write_varint(len(message)) + message

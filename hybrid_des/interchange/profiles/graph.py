@@ -196,14 +196,10 @@ def rank_trace(
         nodes.append(node)
         done.append(ready + duration if span.met is None else max(ready + duration, span.met))
         ends[span.stream], busy[span.stream] = done[-1], max(span.end, begin)
-    last = _latest(ends.items())
+    last = max(ends.items(), key=lambda one: one[1], default=None)
     if COMPUTE in ends and end > ends[COMPUTE] and (last is None or end > last[1] or last[0] == COMPUTE):
         nodes.append(_gap(len(nodes), COMPUTE, end - ends[COMPUTE], ()))
     return RankTrace(source, nodes, groups or {})
-
-
-def _latest(ends: Iterable[tuple[str, int]]) -> tuple[str, int] | None:
-    return max(ends, key=lambda one: one[1], default=None)
 
 
 def _gap(number: int, stream: str, duration: int, needs: tuple[int, ...]) -> Node:

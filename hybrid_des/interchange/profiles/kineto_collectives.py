@@ -147,7 +147,8 @@ def clock_offsets(found: Collectives, ranks: int) -> list[int]:
         pairs = together if key.does in TOGETHER else messages if key.does == EXCHANGE else {}
         for one in members[1:]:
             pairs.setdefault((members[0].rank, one.rank), []).append(members[0].end - one.end)
-    offsets = _connected([{pair: int(median(each)) for pair, each in by.items()} for by in (together, messages)], ranks)
+    differences = [{pair: int(median(each)) for pair, each in by.items()} for by in (together, messages)]
+    offsets, _ = connected(differences, ranks)
     transfers = [
         max(m.end + offsets[m.rank] for m in members) - max(m.start + offsets[m.rank] for m in members)
         for key, members in found.items()
@@ -157,8 +158,8 @@ def clock_offsets(found: Collectives, ranks: int) -> list[int]:
     return offsets if max(map(abs, offsets)) > max(usual, 1) else [0] * ranks
 
 
-def _connected(differences: Sequence[Mapping[tuple[int, int], int]], ranks: int) -> list[int]:
-    """The offset of each rank to the first that it is connected with; earlier differences count before later ones."""
+def connected(differences: Sequence[Mapping[tuple[int, int], int]], ranks: int) -> tuple[list[int], list[int]]:
+    """The offset of each rank to the first that it is connected with, and that one; earlier differences count more."""
     offset, part = [0] * ranks, list(range(ranks))
     for by_pair in differences:
         for (one, other), difference in by_pair.items():
@@ -172,4 +173,4 @@ def _connected(differences: Sequence[Mapping[tuple[int, int], int]], ranks: int)
                 if part[rank] == second:
                     offset[rank] += moved
                     part[rank] = first
-    return offset
+    return offset, part

@@ -37,6 +37,7 @@ from hybrid_des.interchange.profiles.kineto_collectives import (
     Key,
     clock_offsets,
     collectives_of,
+    connected,
     transfer_of,
 )
 from hybrid_des.interchange.profiles.kineto_reader import read_kineto
@@ -191,12 +192,8 @@ class KinetoRanks:
     @cached_property
     def parts(self) -> list[int]:
         """Of each rank, the first one that it shares a collective or a message with, over others between."""
-        part = list(range(len(self.traces)))
-        for members in self.matched.values():
-            first, *rest = sorted({part[member.rank] for member in members})
-            if rest:
-                part = [first if one in rest else one for one in part]
-        return part
+        shared = {(members[0].rank, one.rank): 0 for members in self.matched.values() for one in members[1:]}
+        return connected([shared], len(self.traces))[1]
 
     def _part_bounds(self, part: int) -> tuple[int, int]:
         bounds = [self.bounds(rank, self.steps[0]) for rank, one in enumerate(self.parts) if one == part]

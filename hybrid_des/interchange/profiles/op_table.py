@@ -237,14 +237,11 @@ def _config(folder: Path) -> Mapping[str, Any]:
     if not path.is_file():
         return {}
     config = read_json(path)
-    wrong = [key for key in ("pp_size", "vp_size", "num_mbs") if not _is_count(config.get(key, 1))]
-    if wrong:
-        raise UsageError(f"{path}: {wrong[0]}: expected a positive whole number, found {config[wrong[0]]}")
+    for key in ("pp_size", "vp_size", "num_mbs"):
+        value = config.get(key, 1)
+        if type(value) is not int or not 0 < value < 2**20:
+            raise UsageError(f"{path}: {key}: expected a positive whole number, found {value}")
     return config
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**20
 
 
 def read_json(path: Path) -> dict[str, Any]:

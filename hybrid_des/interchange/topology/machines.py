@@ -59,7 +59,8 @@ def read_nccl_xml(text: str, name: str) -> Block:
     """
     system = _parsed(text, name)
     gpus, nets = _found(system, "gpu"), _found(system, "net")
-    block = Block(f"From {one_line(name)}: the topology that {_library(system)} saw.")
+    library = "NCCL" if next(system.iter("xgmi"), None) is None else "RCCL"
+    block = Block(f"From {one_line(name)}: the topology that {library} saw.")
     if not gpus:
         return _pci_only(block, system, name)
     hosts = {cpu.get("host_hash") for cpu in system.iter("cpu")}
@@ -74,10 +75,6 @@ def read_nccl_xml(text: str, name: str) -> Block:
     _links(block, gpus, name)
     _adapters(block, gpus, nets, len(hosts))
     return block
-
-
-def _library(system: ElementTree.Element) -> str:
-    return "RCCL" if next(system.iter("xgmi"), None) is not None else "NCCL"
 
 
 def _parsed(text: str, name: str) -> ElementTree.Element:

@@ -221,7 +221,8 @@ def _link_misfit(one: Slow, known: Mapping[str, LinkSpec]) -> str:
         return ""
     names = [link for link in one.links if link in known]
     if not names:
-        others = {link.rpartition("/")[0] for link in known if _of_nic(link)} if kind == "nic" else set(known)
+        nics = {link.rpartition("/")[0] for link in known if re.fullmatch(r"node\d+/nic\d+/(in|out)", link)}
+        others = nics if kind == "nic" else set(known)
         message = unknown(str(name), others)
         few = ", ".join(list(known)[:3]) if kind == "link" else "none; this topology has none"
         near = "did you mean" in message or (kind == "nic" and others)
@@ -229,11 +230,6 @@ def _link_misfit(one: Slow, known: Mapping[str, LinkSpec]) -> str:
     if not one.latency and all(known[name].bandwidth is None for name in names):
         return "has an infinite bandwidth, which cannot be changed"
     return ""
-
-
-def _of_nic(link: str) -> bool:
-    """Whether a link is one of the two of a NIC, such as node0/nic0/out."""
-    return re.fullmatch(r"node\d+/nic\d+/(in|out)", link) is not None
 
 
 def misfits_of_jitter(jitter: Sequence[Jitter], ranks: int) -> Iterator[Problem]:
