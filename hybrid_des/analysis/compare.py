@@ -398,17 +398,15 @@ def _durations(one: Run, other: Run, both: Exchanged) -> Iterator[Pair]:
     mine, theirs = (_never_slow(side).programs() for side in (a, replace(a, scenario=both.there)))
     mine_of_b, theirs_of_b = (_never_slow(side).programs() for side in (b, replace(b, scenario=both.back)))
     layout, cluster = a.scenario.parallel.layout, a.scenario.cluster
-    places: dict[str, set[int]] = {}
-    nodes: dict[str, set[int]] = {}
-    for rank in (rank for rank in range(layout.ranks) if mine[rank].durations != theirs[rank].durations):
-        places.setdefault(name_of_place(a, layout.coordinate(rank, "pipeline")), set()).add(rank)
-        nodes.setdefault(f"node {cluster.node_of(rank)}", set()).add(rank)
+    differ = [rank for rank in range(layout.ranks) if mine[rank].durations != theirs[rank].durations]
+    places = grouped_by(differ, lambda rank: name_of_place(a, layout.coordinate(rank, "pipeline")))
+    nodes = grouped_by(differ, lambda rank: f"node {cluster.node_of(rank)}")
     groups = nodes if len(nodes) < len(places) else places
-    if len(groups) == 1 and len(only := next(iter(groups.values()))) == 1:
-        groups = {f"rank {next(iter(only))}": only}
+    if len(differ) == 1:
+        groups = {f"rank {differ[0]}": differ}
     for name, ranks in groups.items():
-        there = a.with_retime(_those_of(theirs, mine, ranks))
-        yield name, there, b.with_retime(_those_of(theirs_of_b, mine_of_b, ranks))
+        there = a.with_retime(_those_of(theirs, mine, {*ranks}))
+        yield name, there, b.with_retime(_those_of(theirs_of_b, mine_of_b, {*ranks}))
 
 
 def bounds(one: Run, other: Run) -> tuple[int, int] | None:

@@ -112,12 +112,10 @@ def in_orders(
 
 def _has_ties(base: Run) -> bool:
     """Whether messages of two senders reach a link at the same time and one has to wait."""
-    rows, channels = base.timeline.all_messages(), base.timeline.channels
+    rows = base.timeline.all_messages()
     if rows is None or not len(rows["channel"]):
         return False
-    numbers: dict[str, int] = {}
-    link = np.array([numbers.setdefault(one.link, len(numbers)) for one in channels])[rows["channel"]]
-    sender = np.array([one.sender for one in channels])[rows["channel"]]
+    link, sender = (base.timeline.of_channel[name][rows["channel"]] for name in ("link", "sender"))
     taken = rows["end"] > rows["start"]
     order = np.lexsort((rows["asked"][taken], link[taken]))
     link, asked, sender = (column[taken][order] for column in (link, rows["asked"], sender))

@@ -191,19 +191,6 @@ def account(timeline: Timeline, times: StepTimes) -> dict[str, int]:
     return {"busy": busy, **{cause: time for cause, time in idle.items() if time or cause in USUAL}}
 
 
-def hidden_messages(programs: ProgramTable, times: StepTimes, flight: Column) -> int:
-    """Picoseconds, over all ranks and steps, for which pipeline messages travel while their receiver computes.
-
-    Args:
-        programs: the ops, and the messages between them.
-        times: the times of these ops.
-        flight: for each of these messages, how long it takes on idle links; those that share links take longer, which
-            counts only where the receiver waits.
-    """
-    consumer, producer = programs.messages["consumer"], programs.messages["producer"]
-    return total(np.clip(times.asked[..., consumer] - times.end[..., producer], 0, flight))
-
-
 def hidden_reduction(timeline: Timeline, times: StepTimes) -> int:
     """Picoseconds, over all ranks and steps, of gradient reduction overlapped with remaining compute."""
     rows = timeline.reductions

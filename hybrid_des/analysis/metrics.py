@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hybrid_des.analysis.experience import experience, facts
-from hybrid_des.analysis.idle import EXPOSED, account, hidden_gathers, hidden_messages, hidden_reduction, inside_waits
+from hybrid_des.analysis.idle import EXPOSED, account, hidden_gathers, hidden_reduction, inside_waits
 from hybrid_des.analysis.table import empty_table, table
 from hybrid_des.analysis.times import StepTimes, step_times, total
 from hybrid_des.folding.symmetry import expanded
@@ -325,7 +325,9 @@ def _hidden_messages(run: Run, times: StepTimes) -> float:
     if run.fabric is None:
         return 0.0
     replicas, steps, pipeline = times.begin.shape
-    hidden = hidden_messages(run.timeline.programs, times, _flights(run, run.fabric))
+    sent = run.timeline.programs.messages
+    travel = times.asked[..., sent["consumer"]] - times.end[..., sent["producer"]]
+    hidden = total(np.clip(travel, 0, _flights(run, run.fabric)))  # longer on shared links, if the receiver waits
     ranks: int = replicas * steps * pipeline
     return hidden / (ranks * PICOSECONDS_PER_SECOND)
 

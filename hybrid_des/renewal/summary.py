@@ -35,7 +35,7 @@ def summary(steps: Steps, job: Campaign, outcomes: Sequence[Replication]) -> dic
         "replications": n,
         "goodput": statistics.fmean(goodputs),
         "goodput_ci95": confidence(goodputs),
-        "goodput_percentiles": percentiles(goodputs),
+        "goodput_percentiles": {f"p{share}": float(np.percentile(goodputs, share)) for share in PERCENTILES},
         "ettr": statistics.fmean(ettrs),
         "ettr_ci95": confidence(ettrs),
         "useful_s": useful,
@@ -65,11 +65,6 @@ def _ledger(job: Campaign, outcomes: Sequence[Replication]) -> tuple[float, dict
     means = {cause: sum(one.ledger[cause] for one in outcomes) / n / PICOSECONDS_PER_SECOND for cause in LOST}
     lost = {cause: round(seconds / digit) * digit for cause, seconds in means.items()}
     return horizon - math.fsum(lost.values()), lost
-
-
-def percentiles(values: Sequence[float]) -> dict[str, float]:
-    """Percentiles by their names, interpolated linearly."""
-    return {f"p{p}": float(value) for p, value in zip(PERCENTILES, np.percentile(values, PERCENTILES), strict=True)}
 
 
 def confidence(values: Sequence[float]) -> list[float] | None:

@@ -81,7 +81,7 @@ def content_of(findings: Findings) -> Content:
             _setup(scenario, facts),
             *_model(scenario),
             *_notes(scenario, facts),
-            *filter(None, [_perturbations(scenario, _end(run))]),
+            *filter(None, [_perturbations(scenario, run.timeline.duration / PICOSECONDS_PER_SECOND)]),
         ],
         [*_headline(facts), *_model_headline(scenario, facts)],
         shares_of(facts, run),
@@ -98,10 +98,6 @@ def alarm_of(run: Run) -> str:
 
 def _peak(run: Run) -> MemoryPeak:
     return worst_peak(run.ranks, run.peak_memory, run.scenario.cluster.gpus_of(run.ranks))
-
-
-def _end(run: Run) -> float:
-    return run.timeline.duration / PICOSECONDS_PER_SECOND
 
 
 def _setup(scenario: Scenario, facts: Mapping[str, Any]) -> str:

@@ -162,11 +162,6 @@ class Messages:
         """The global rank that receives each message."""
         return self.timeline.of_channel["receiver"][self._column("channel")[:, 0]]
 
-    @property
-    def point_ranks(self) -> Column:
-        """The sender of each point's message."""
-        return np.repeat(self.sender, np.diff(self.base))
-
     def edges(self, sends: Columns, points: int) -> Iterator[Columns]:
         """All edges that end at points of messages, which are numbered after `points` of processes."""
         first = points + self.base

@@ -307,7 +307,7 @@ class Names:
         """The name of an activity."""
         if activity == NONE:
             return "collective"
-        step = f"step {self.step(activity)}: " if self._many else ""
+        step = f"step {self._steps[activity]}: " if self._many else ""
         if self.is_op(activity):
             *what, chunk = (fact[activity] for fact in self._facts)
             return f"{step}{self._programs.name(*what)}{f'.{chunk}' if chunk > 0 else ''}@{self.rank(activity)}"
@@ -327,10 +327,6 @@ class Names:
     def rank(self, activity: int) -> int:
         """The rank that computes an op or sends a message."""
         return self._ranks[activity]
-
-    def step(self, activity: int) -> int:
-        """The training step of an activity."""
-        return self._steps[activity]
 
     def facts(self, activity: int) -> dict[str, Any]:
         """Name, kind and rank of an activity, as columns."""

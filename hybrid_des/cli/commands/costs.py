@@ -110,6 +110,7 @@ def formulas(scenario: Scenario) -> dict[str, str]:
 
 def _given(scenario: Scenario) -> dict[str, str]:
     assert scenario.workload is not None
+    given = "activation" in scenario.workload.memory.model_fields_set
     each = (
         "the whole model, divided over ranks and chunks"
         if scenario.workload.per == "model"
@@ -122,15 +123,9 @@ def _given(scenario: Scenario) -> dict[str, str]:
         "message": "workload.activation, to the next stage; its gradient is as large",
         "params": "workload.parameters",
         "state": "parameters × workload.memory.per_parameter",
-        "kept": _activations(scenario),
+        "kept": f"workload.memory.activation of a micro-batch{'' if given else ': not given'}",
         "peak": "of the rank: state, and the activations kept for the micro-batches in flight in the plan",
     }
-
-
-def _activations(scenario: Scenario) -> str:
-    assert scenario.workload is not None
-    given = "activation" in scenario.workload.memory.model_fields_set
-    return f"workload.memory.activation of a micro-batch{'' if given else ': not given'}"
 
 
 def _modelled(scenario: Scenario) -> dict[str, str]:
