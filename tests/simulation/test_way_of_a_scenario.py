@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 from support.paths import PACKAGE, SCENARIOS
@@ -35,7 +36,7 @@ class Trip:
         sys.setprofile(None)
 
     def _event(self, frame, event, _):
-        if event == "call" and (room := room_of(frame.f_code)) and self._carried(frame):
+        if event == "call" and (room := room_of(frame.f_code.co_filename)) and self._carried(frame):
             if self._here() != room:
                 self.moves.append(room)
                 self.descents[room] += 1
@@ -54,9 +55,10 @@ class Trip:
         return any(name != "self" and frame.f_locals.get(name) is self._traveller for name in names)
 
 
-def room_of(code):
-    """The folder of the package that a function is in; None outside the package."""
-    file = Path(code.co_filename)
+@cache
+def room_of(name):
+    """The folder of the package that a file is in; None outside the package."""
+    file = Path(name)
     return file.relative_to(PACKAGE).parts[0] if file.is_relative_to(PACKAGE) else None
 
 
@@ -83,7 +85,7 @@ class Entries(Trip):
         self.functions = set()
 
     def _event(self, frame, event, _):
-        if event == "call" and (room := room_of(frame.f_code)):
+        if event == "call" and (room := room_of(frame.f_code.co_filename)):
             handed_out = "<locals>" in frame.f_code.co_qualname
             if room == self._room != self._here() and not handed_out:
                 self.functions.add(frame.f_code.co_qualname)
