@@ -57,7 +57,7 @@ def costs(scenario: Source, layers: bool = False) -> pd.DataFrame:
             backward is in `input_gradient_s`. The row `total` is the sum of the layer.
 
     Raises:
-        UsageError: `layers` is set, and the scenario has no model.
+        UsageError: `layers` is set, and the scenario has no model; or it has an execution trace instead of a schedule.
         Refusal: the model or the schedule does not support these sizes.
 
     Example:
@@ -74,6 +74,8 @@ def costs(scenario: Source, layers: bool = False) -> pd.DataFrame:
     scenario = load(scenario)
     if layers and scenario.model is None:
         raise UsageError("a workload gives no layers; --layers needs a scenario with a model")
+    if scenario.traced:
+        raise UsageError(f"{scenario.name}: an execution trace gives no costs of stages; expected a schedule")
     fabric = fabric_of(scenario)
     ranks = costs_per_rank(CostBasis.of(scenario), times_of(scenario, fabric))
     plan = build_plan(scenario.schedule, scenario.parallel.layout, ranks, fabric)

@@ -350,10 +350,13 @@ def _trace_fits(scenario: Scenario) -> Iterator[Problem]:
     idle = {
         "numerics": scenario.numerics is not None, "sharding": scenario.sharding != "none",
         "jitter": bool(scenario.jitter), "recompute": scenario.recompute != "none",
+        "gradients.every": scenario.gradients.every > 1,
     }  # fmt: skip
     for path, given in idle.items():
         if given:
-            yield misfit("does not apply to what `workload.trace` has recorded; expected none", path, "workload.trace")
+            usual = 1 if path == "gradients.every" else "none"
+            message = f"does not apply to what `workload.trace` has recorded; expected {usual}"
+            yield misfit(message, path, "workload.trace")
 
 
 def _chunks_fit(scenario: Scenario) -> Iterator[Problem]:

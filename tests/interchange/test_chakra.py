@@ -12,7 +12,7 @@ from support import scenarios
 from support.paths import SCENARIOS, SHARED
 from support.tables import from_table
 
-from hybrid_des import load, simulate
+from hybrid_des import costs, load, simulate, verify
 from hybrid_des.errors import Refusal, ScenarioError, UsageError
 from hybrid_des.interchange.profiles import chakra
 from hybrid_des.interchange.profiles.chakra import LONGEST, read_chakra, write_chakra
@@ -61,6 +61,15 @@ def test_collectives_of_a_trace_are_not_written_again(tmp_path):
     write_traces(load({**job, "workload": {"forward": 1, "backward": 2, "parameters": 1e6}}), tmp_path / "traces")
     with pytest.raises(Refusal, match="are not written again"):
         write_traces(load({**job, "workload": {"trace": str(tmp_path / "traces")}}), tmp_path / "again")
+
+
+def test_what_needs_a_schedule_says_so(tmp_path):
+    write_traces(load({"cluster": LINKS, "workload": {"forward": 1, "backward": 2}, "schedule": {}}), tmp_path)
+    traced = {"parallel": {"data": 4}, "cluster": LINKS, "workload": {"trace": str(tmp_path)}}
+    with pytest.raises(UsageError, match="no costs of stages; expected a schedule"):
+        costs(traced)
+    with pytest.raises(UsageError, match="verify trains in the order of a schedule"):
+        verify(traced)
 
 
 def four_stages():

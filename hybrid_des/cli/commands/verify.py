@@ -57,7 +57,8 @@ def verify(scenario: Source, plan: Plan | None = None) -> str:
         plan: a user-defined order, instead of the schedule's.
 
     Raises:
-        UsageError: something other than replicas and stages divides the model, or the training is too large.
+        UsageError: something other than replicas and stages divides the model, the training is too large, or there is
+            no schedule.
         PlanError: the order of ops is impossible.
         NumericsError: the result of an op or a reduction differs from serial training; the message names it.
         SimulationError: the simulation deadlocks.
@@ -68,6 +69,8 @@ def verify(scenario: Source, plan: Plan | None = None) -> str:
         raise UsageError(
             f"{scenario.name}: verify trains a small model, which {', '.join(paths)} cannot divide: {remedy}"
         )
+    if scenario.traced and plan is None:
+        raise UsageError(f"{scenario.name}: verify trains in the order of a schedule, which an execution trace lacks")
     fabric = fabric_of(scenario)
     plan = plan or plan_of(scenario, fabric)
     plan.check()
