@@ -13,8 +13,7 @@ import importlib.util
 import inspect
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from importlib.machinery import SourceFileLoader
@@ -124,16 +123,6 @@ class Registry(Generic[T]):
         """All names, sorted."""
         self._import_siblings()
         return sorted(self._entries)
-
-    @contextmanager
-    def scratch(self) -> Iterator[None]:
-        """Restore the registered names on exit."""
-        self._import_siblings()
-        before = dict(self._entries)
-        try:
-            yield
-        finally:
-            self._entries = before
 
     def _import_siblings(self) -> None:
         if self._complete:

@@ -315,18 +315,16 @@ def _placed(document: Document, shared: Shared, read: Sequence[Read], problems: 
         else:
             gpus = _given(keys, spec)
             lacking = f"{count} ranks need one GPU each; these are {len(gpus)}"
-        beyond = [gpu for gpu in gpus if gpu >= spec.gpus or gpu < 0]
-        if beyond:
+        wrong = ""
+        if any(gpu >= spec.gpus or gpu < 0 for gpu in gpus):
             unit = f"{len(spec.nodes)} nodes" if key == "nodes" else f"{spec.gpus} GPUs"
-            problems.append(document.problem(at, f"the cluster has {unit}, numbered from 0"))
-            continue
-        if len(gpus) < count:
-            problems.append(document.problem(at, lacking))
-            continue
-        if taken := [gpu for gpu in gpus if gpu in owner]:
-            node = spec.node_of[taken[0]]
-            message = f"GPU {taken[0]} on node {node} is also given to {owner[taken[0]]}"
-            problems.append(document.problem(at, message))
+            wrong = f"the cluster has {unit}, numbered from 0"
+        elif len(gpus) < count:
+            wrong = lacking
+        elif taken := [gpu for gpu in gpus if gpu in owner]:
+            wrong = f"GPU {taken[0]} on node {spec.node_of[taken[0]]} is also given to {owner[taken[0]]}"
+        if wrong:
+            problems.append(document.problem(at, wrong))
             continue
         owner |= dict.fromkeys(gpus, name)
         found[name] = gpus

@@ -18,6 +18,7 @@ import numpy as np
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.profiles.graph import COMPUTE, RankTrace, Span, rank_trace
 from hybrid_des.interchange.profiles.imported import Imported
+from hybrid_des.interchange.profiles.kineto import KinetoTrace
 from hybrid_des.interchange.profiles.kineto_ranks import NANOSECOND, KinetoRanks
 from hybrid_des.interchange.profiles.op_table import DURATIONS, KERNELS, OwnLayout, layout_of, ops_of, own_rows
 from hybrid_des.interchange.profiles.pipelined import PipelineProfile
@@ -151,16 +152,15 @@ def own_kineto(profile: Profile, job: KinetoRanks) -> TraceProfile | None:
         run = measured_run(table.assign(row=table.index), str(profile.files[0].parent))
     except UsageError:  # fused pairs: no durations of single ops
         return None
-    traces = [_own_trace(job, place) for place in range(len(job.traces))]
     starts, ends = zip(*(job.bounds(place, job.chosen) for place in range(len(job.traces))), strict=True)
-    collectives = job.table()
-    measured = (max(ends) - min(starts)) / 10**9
-    return _profile(profile, traces, layout, run, measured=measured, step=job.chosen, collectives=collectives)
+    zero, end = min(starts), max(ends)
+    traces = [_own_trace(job, one, zero, end) for one in job.traces]
+    measured = (end - zero) / 10**9
+    return _profile(profile, traces, layout, run, measured=measured, step=job.chosen, collectives=job.table())
 
 
-def _own_trace(job: KinetoRanks, place: int) -> RankTrace:
+def _own_trace(job: KinetoRanks, one: KinetoTrace, zero: int, end: int) -> RankTrace:
     """The ops of a rank; its collectives and messages show as gaps."""
-    one = job.traces[place]
     spans = []
     for event in job.computing(one).tolist():
         name = one.names[int(one.name[event])]
@@ -168,8 +168,6 @@ def _own_trace(job: KinetoRanks, place: int) -> RankTrace:
         known = {} if facts is None else {"op_kind": KERNELS.get(name, "F"), **facts}
         start = int(one.start[event]) * NANOSECOND
         spans.append(Span(name, COMPUTE, start, start + int(one.duration[event]) * NANOSECOND, place=known))
-    zero = min(job.bounds(rank, job.chosen)[0] for rank in range(len(job.traces)))
-    end = max(job.bounds(rank, job.chosen)[1] for rank in range(len(job.traces)))
     return rank_trace(str(one.path), spans, zero * NANOSECOND, end * NANOSECOND)
 
 

@@ -134,6 +134,11 @@ class KinetoRanks:
         return ordered[(len(ordered) - 1) // 2]
 
     @cached_property
+    def zero(self) -> int:
+        """When the chosen step begins, on the clock of the first rank."""
+        return min(self.bounds(place, self.chosen)[0] for place in range(len(self.traces)))
+
+    @cached_property
     def collectives(self) -> Collectives:
         """The collectives and messages of all steps, with those of their members that have a trace."""
         return collectives_of(self.traces, self.offsets)
@@ -274,23 +279,21 @@ class KinetoRanks:
         import pandas as pd
 
         tables = []
-        zero = min(self.bounds(place, self.chosen)[0] for place in range(len(self.traces)))
         for place, one in enumerate(self.traces):
             mine = np.flatnonzero(one.step == self.chosen)
             tables.append(pd.DataFrame({
                 "rank": one.rank, "stream": one.stream[mine], "op": [one.op[event] for event in mine.tolist()],
                 "name": [one.names[number] for number in one.name[mine].tolist()],
-                "start_s": (one.start[mine] + self.offsets[place] - zero) / SECOND,
+                "start_s": (one.start[mine] + self.offsets[place] - self.zero) / SECOND,
                 "seconds": one.duration[mine] / SECOND,
             }))  # fmt: skip
         return pd.concat(tables, ignore_index=True)
 
     def rank_traces(self) -> list[RankTrace]:
         """The chosen step of every rank as an execution trace."""
-        zero = min(self.bounds(place, self.chosen)[0] for place in range(len(self.traces)))
-        return [self._rank_trace(place, zero) for place in range(len(self.traces))]
+        return [self._rank_trace(place) for place in range(len(self.traces))]
 
-    def _rank_trace(self, place: int, zero: int) -> RankTrace:
+    def _rank_trace(self, place: int) -> RankTrace:
         one, groups = self.traces[place], dict[str, tuple[int, ...]]()
         mine = np.flatnonzero(one.step == self.chosen).tolist()
         edges = edges_of(one, mine)
@@ -310,7 +313,7 @@ class KinetoRanks:
             spans.append(span)
         end = max(span.end for span in spans)
         spans = _together(spans) if len(spans) > MOST_NODES else spans
-        return rank_trace(str(one.path), spans, zero * NANOSECOND, end, groups)
+        return rank_trace(str(one.path), spans, self.zero * NANOSECOND, end, groups)
 
     @cached_property
     def _part(self) -> list[dict[int, Key]]:

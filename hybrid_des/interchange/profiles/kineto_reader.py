@@ -182,8 +182,7 @@ class _Reader:
         elif category == SYNC:
             self._take_sync(event)
         elif category == ON_DEVICE and (step := STEP.fullmatch(str(event.get("name", "")))) is not None:
-            start = self._time(event, number)
-            end = start + self._time(event, number, "dur")
+            start, end = self._interval(number, event)
             before = self._trace.on_device_steps.get(int(step[1]), (start, end))
             self._trace.on_device_steps[int(step[1])] = min(start, before[0]), max(end, before[1])
 
@@ -195,18 +194,18 @@ class _Reader:
             raise UsageError(f"{self._trace.path}: event {number} ({what}): {key}: {value} µs; expected at least 0")
         return round(value * 1000)
 
+    def _interval(self, number: int, event: Mapping[str, Any]) -> tuple[int, int]:
+        """When an event starts and ends."""
+        start = self._time(event, number)
+        return start, start + self._time(event, number, "dur")
+
     def _take_kernel(self, number: int, event: Mapping[str, Any]) -> None:
         args = event.get("args") or {}
         name = str(event.get("name", ""))
         stream = self._stream(args.get("stream", event.get("tid")), args.get("device", event.get("pid")))
         kind = self._numbers.setdefault((name, str(args.get("grid", args.get("bytes")))), len(self._numbers))
-        values = (
-            self._time(event, number), self._time(event, number, "dur"), stream,
-            int(args.get("correlation", NONE)), kind,
-        )  # fmt: skip
-        kernel = len(self._device[0])
-        for column, value in zip(self._device, values, strict=True):
-            column.append(value)
+        kernel, (start, end) = len(self._device[0]), self._interval(number, event)
+        _append(self._device, start, end - start, stream, int(args.get("correlation", NONE)), kind)
         if event["cat"] not in KERNELS:
             return
         if communication(kernel, name, args) is not None:
@@ -223,9 +222,7 @@ class _Reader:
     def _take_launch(self, number: int, event: Mapping[str, Any]) -> None:
         correlation = (event.get("args") or {}).get("correlation")
         if correlation is not None:
-            values = int(correlation), self._time(event, number), _thread(event)
-            for column, value in zip(self._launches, values, strict=True):
-                column.append(value)
+            _append(self._launches, int(correlation), self._time(event, number), _thread(event))
 
     def _take_sync(self, event: Mapping[str, Any]) -> None:
         args = event.get("args") or {}
@@ -240,21 +237,18 @@ class _Reader:
         if STEP.fullmatch(name) is not None:  # an annotation before PyTorch 1.12
             self._take_annotation(number, event)
         elif name.startswith(BACKWARD):
-            start = self._time(event, number)
-            self._backwards.append((start, start + self._time(event, number, "dur"), _thread(event)))
+            self._backwards.append((*self._interval(number, event), _thread(event)))
         elif name in PRODUCTS or name == OPERATOR:
             args = event.get("args") or {}
             shapes, types, external = (args.get(key) for key in ("Input Dims", "Input type", "External id"))
-            start = self._time(event, number)
-            end = start + self._time(event, number, "dur")
+            start, end = self._interval(number, event)
             if name == OPERATOR and isinstance(external, int):
                 self._operators[external] = start, end, args
             elif isinstance(shapes, list) and isinstance(types, list):
                 self._trace.products.append(Product(name, shapes, types, _thread(event), start, end))
 
     def _take_annotation(self, number: int, event: Mapping[str, Any]) -> None:
-        start, thread, name = self._time(event, number), _thread(event), str(event.get("name", ""))
-        end = start + self._time(event, number, "dur")
+        (start, end), thread, name = self._interval(number, event), _thread(event), str(event.get("name", ""))
         if (step := STEP.fullmatch(name)) is not None:
             self._trace.steps[int(step[1])] = start, end
             self._trace.main = thread
@@ -363,6 +357,11 @@ def _inside(intervals: Sequence[tuple[int, int]], time: int) -> bool:
     """Whether a time is in one of some sorted intervals."""
     place = bisect_right(intervals, (time, LARGEST)) - 1
     return place >= 0 and time <= intervals[place][1]
+
+
+def _append(columns: Sequence[array[int]], *values: int) -> None:
+    for column, value in zip(columns, values, strict=True):
+        column.append(value)
 
 
 def _thread(event: Mapping[str, Any]) -> int:
