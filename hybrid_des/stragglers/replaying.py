@@ -1,8 +1,9 @@
-"""Replay of a measured run: simulated with its own durations, compared with measured steps, and asked who was slow.
+"""Measured runs, op by op: what was run; its replay, compared with measured steps; and who was slow.
 
-The law is that of `analysis.counterfactual.attribution`. The ideal time of an op is the mean of its kind over replicas,
-stages, micro-batches and steps; S_C = T(only C as measured)/T_ideal of a class C. T is the mean over steps of first to
-last compute. Messages take no time: only computation is replayed.
+Layout and micro-batches of a run follow from its rows, its schedule from their order. A replay simulates it with its
+own durations. The law is that of `analysis.counterfactual.attribution`. The ideal time of an op is the mean of its kind
+over replicas, stages, micro-batches and steps; S_C = T(only C as measured)/T_ideal of a class C. T is the mean over
+steps of first to last compute. Messages take no time: only computation is replayed.
 
 Without messages, a step is the longest path through its plan, in each replica by itself. It is computed here for all
 steps and replicas at once, and equals the result of the simulation (`tests/stragglers`).
@@ -21,22 +22,145 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid_des.analysis.counterfactual.attribution import Loss, culprit
-from hybrid_des.pipeline.plan import Plan
+from hybrid_des.errors import PlanError, Refusal, UsageError
+from hybrid_des.interchange.profiles.op_table import read_ops
+from hybrid_des.options import required_keys
+from hybrid_des.pipeline import Op, Plan, PlanRequest, loop, schedules
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.report.plots.style import LINES, legend, new_figure, plain
 from hybrid_des.scenario import Scenario, scenario_from
 from hybrid_des.simulation.run import Run, run
-from hybrid_des.stragglers.measured import MeasuredRun, read_trace
 from hybrid_des.units import PICOSECONDS_PER_SECOND, grouped_by
-from hybrid_des.workload.durations import Times
+from hybrid_des.workload.durations import Durations, Sizes, Times, durations_of, sizes_of
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
 
+USUAL = ("1f1b", "interleaved-1f1b", "gpipe")  # tried first; without starts of ops, the first or second is assumed
+SEARCHES = ("zb-auto",)  # schedules that are found by a search, not recognized
 SLOW = 1.1  # S from which the straggler study considers a job slow
 Lengths = NDArray[np.int64]  # picoseconds by step and replica
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """A measured run.
+
+    Attributes:
+        sizes: replicas, pipeline ranks, chunks and micro-batches.
+        durations: duration of every op.
+        plan: the order of ops.
+        schedule: its name; None if no schedule has this order.
+        assumed: whether the schedule is a guess, as the trace has no starts of ops.
+        measured: seconds from first to last compute of each step, by its number; None without starts.
+    """
+
+    sizes: Sizes
+    durations: Durations
+    plan: Plan
+    schedule: str | None
+    assumed: bool
+    measured: pd.Series[float] | None
+
+
+def read_trace(path: Path, schedule: str | None = None) -> MeasuredRun:
+    """Read a measured run; `schedule` names its schedule, which is otherwise inferred from its order.
+
+    Raises:
+        UsageError: the file is not a table of durations, has gaps, or has an order that cannot be run.
+    """
+    ops = read_ops(path)
+    return measured_run(ops.rows, ops.source, schedule)
+
+
+def measured_run(table: pd.DataFrame, source: str, schedule: str | None = None) -> MeasuredRun:
+    """The measured run in a table of `read_table`, with the errors of `read_trace`."""
+    if "stage" not in table:
+        raise UsageError(f"{source}: no column stage; replica and stage say what runs where")
+    sizes = sizes_of(table, source)
+    durations = durations_of(table, sizes, source)
+    name, plan = _order(table, sizes, source, schedule)
+    durations.check(plan, sizes.replica, len(durations.steps))
+    assumed = schedule is None and "start_s" not in table
+    return MeasuredRun(sizes, durations, plan, name, assumed, _measured(table))
+
+
+def _measured(table: pd.DataFrame) -> pd.Series[float] | None:
+    if "start_s" not in table:
+        return None
+    starts = table.start_s.astype("float64")
+    bounds = table.assign(start=starts, end=starts + table.seconds).groupby("step").agg({"start": "min", "end": "max"})
+    return bounds.end - bounds.start
+
+
+def _order(table: pd.DataFrame, sizes: Sizes, source: str, schedule: str | None) -> tuple[str | None, Plan]:
+    """The name and the plan of the order of ops."""
+    if schedule is not None:
+        return schedule, _plan(schedule, sizes, table)
+    if "start_s" not in table:
+        name = USUAL[0] if sizes.chunk == 1 else USUAL[1]
+        return name, _plan(name, sizes, table)
+    programs = _programs(table, sizes)
+    for name in [*USUAL, *(name for name in schedules.names() if name not in (*USUAL, *SEARCHES))]:
+        try:
+            plan = _plan(name, sizes, table)
+        except Refusal:
+            continue
+        if _separate(plan) == programs:
+            return name, plan
+    plan = Plan.of(programs, [loop(sizes.stage, sizes.chunk)], [0] * sizes.microbatch)
+    try:
+        plan.check()
+    except PlanError as error:
+        raise UsageError(f"{source}: its order cannot be run: {str(error).splitlines()[0]}") from None
+    return None, plan
+
+
+def _programs(table: pd.DataFrame, sizes: Sizes) -> list[list[Op]]:
+    """The ops of each pipeline rank in the order of their starts, in the first step of the first replica."""
+    first = table[(table.step == table.step.min()) & (table.replica == 0)].sort_values("start_s", kind="stable")
+    ops = first[["kind", "microbatch", "chunk"]]
+    return [
+        [Op(*op) for op in ops[first.stage == stage].itertuples(index=False, name=None)] for stage in range(sizes.stage)
+    ]
+
+
+def _plan(name: str, sizes: Sizes, table: pd.DataFrame) -> Plan:
+    """The plan of a schedule with its default options and the mean durations of the table, which has no fused pairs.
+
+    Raises:
+        Refusal: it does not support these sizes, or needs options.
+        UsageError: there is no such schedule.
+    """
+    entry = schedules.find(name)
+    if required_keys(entry.options):
+        raise Refusal(f"{name} needs options")
+    if (entry.facts["chunks"] or (sizes.chunk if entry.facts["many_chunks"] else 1)) != sizes.chunk:
+        raise Refusal(f"{name} has another number of chunks")
+    means = table.groupby("kind").seconds.mean() * PICOSECONDS_PER_SECOND * sizes.chunk
+    forward, backward = (round(float(means.get(kind, 0))) for kind in "FB")
+    weight = round(float(means.get("W", backward // 2)))
+    inputs = round(float(means.get("I", backward - backward // 2)))
+    request = PlanRequest(
+        pipeline=sizes.stage,
+        microbatches=sizes.microbatch,
+        chunks=sizes.chunk,
+        forward=(forward,) * sizes.stage,
+        input=(inputs,) * sizes.stage,
+        weight=(weight,) * sizes.stage,
+    )
+    plan = entry.build(request, *entry.arguments())
+    return Plan.of(_separate(plan), plan.paths, plan.path_of)
+
+
+def _separate(plan: Plan) -> list[list[Op]]:
+    """The ops of each pipeline rank in order, those of fused pairs one after the other."""
+    return [[op for action in program for op in action] for program in plan.programs]
+
+
+# The replay.
 
 
 def lengths(plan: Plan, times: Mapping[str, Times]) -> Lengths:
@@ -145,6 +269,12 @@ class Replayed:
     trace: MeasuredRun
     run: Run
 
+    @classmethod
+    def of(cls, trace: MeasuredRun, name: str) -> Replayed:
+        """Simulate a measured run with its own durations."""
+        scenario = scenario_of_trace(trace, name)
+        return cls(trace, run(scenario, parts=parts_of(scenario, trace.plan, durations=trace.durations)))
+
     def __repr__(self) -> str:
         sizes, steps = self.trace.sizes, len(self.trace.durations.steps)
         shape = f"{steps} steps of {sizes.stage} stages × {sizes.replica} replicas"
@@ -232,9 +362,7 @@ def replay(path: str | Path, schedule: str | None = None) -> Replayed:
             replica  stage  slowdown
         12        1      2      1.23
     """
-    trace = read_trace(Path(path), schedule)
-    scenario = scenario_of_trace(trace, Path(path).stem)
-    return Replayed(trace, run(scenario, parts=parts_of(scenario, trace.plan, durations=trace.durations)))
+    return Replayed.of(read_trace(Path(path), schedule), Path(path).stem)
 
 
 def scenario_of_trace(trace: MeasuredRun, name: str) -> Scenario:

@@ -25,7 +25,7 @@ from hybrid_des.interchange.profiles.pipelined import PipelineProfile
 from hybrid_des.interchange.profiles.recognition import CHAKRA, DUMP, TABLE, Profile, head_of, recognized
 from hybrid_des.interchange.profiles.traced import TraceProfile, chakra_profile, kineto_profile
 from hybrid_des.scenario import Scenario
-from hybrid_des.stragglers.measured import MeasuredRun, measured_run
+from hybrid_des.stragglers.replaying import MeasuredRun, measured_run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:

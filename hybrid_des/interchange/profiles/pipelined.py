@@ -19,10 +19,8 @@ from hybrid_des.interchange.profiles.imported import Imported, Unusual
 from hybrid_des.interchange.profiles.op_table import DURATIONS, OpTable, ops_of
 from hybrid_des.interchange.profiles.recognition import WHAT, Profile
 from hybrid_des.pipeline.order_csv import write_order
-from hybrid_des.planning.planner import parts_of
-from hybrid_des.simulation.run import Run, run
-from hybrid_des.stragglers.measured import MeasuredRun, measured_run
-from hybrid_des.stragglers.replaying import Replayed, scenario_of_trace
+from hybrid_des.simulation.run import Run
+from hybrid_des.stragglers.replaying import MeasuredRun, Replayed, measured_run
 from hybrid_des.timeline import OP_KINDS, Column, Columns
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 from hybrid_des.workload.durations import MISSING, Times, durations_of
@@ -104,10 +102,7 @@ class PipelineProfile:
     @cached_property
     def replayed(self) -> Replayed:
         """The simulation with the recorded durations."""
-        scenario = scenario_of_trace(self.trace, self.ops.name)
-        return Replayed(
-            self.trace, run(scenario, parts=parts_of(scenario, self.trace.plan, durations=self.trace.durations))
-        )
+        return Replayed.of(self.trace, self.ops.name)
 
     def imported(self) -> Imported:
         """What the import found, and the files to write."""
@@ -200,8 +195,7 @@ class PipelineProfile:
             steps=trace.durations.steps[place : place + 1],
             times={kind: times[place : place + 1] for kind, times in trace.durations.times.items()},
         )
-        scenario = self.replayed.run.scenario.model_copy(update={"steps": 1, "name": self.ops.name})
-        simulated = run(scenario, parts=parts_of(scenario, trace.plan, durations=one))
+        simulated = Replayed.of(replace(trace, durations=one), self.ops.name).run
         rows = self.table[self.table.step == trace.durations.steps[place]]
         return Findings(as_measured(simulated, rows) if "start_s" in rows else simulated), Findings(simulated)
 
