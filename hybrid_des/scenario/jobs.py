@@ -25,7 +25,7 @@ from typing import Annotated, Any
 from pydantic import ValidationError
 
 from hybrid_des.errors import ScenarioError
-from hybrid_des.models.catalogue import merged
+from hybrid_des.models import merged
 from hybrid_des.network.fabric import ClusterSpec
 from hybrid_des.options import Section, Time, choice, describe, whole
 from hybrid_des.scenario.composition import with_base

@@ -5,8 +5,7 @@ from fractions import Fraction
 import pytest
 from support.scenarios import scenario as given
 
-from hybrid_des import load, simulate
-from hybrid_des.models import catalogue
+from hybrid_des import load, models, simulate
 from hybrid_des.planning.planner import parts_of
 
 GPT = {"base": "gpt3-175b", "layers": 8, "attention": "plain"}
@@ -58,8 +57,8 @@ def test_throughput_counts_tokens_or_images():
 
 
 def test_look_ups_and_other_samples_change_no_flop():
-    model = catalogue.model({**GPT, "vocab": 1024})
-    assert model.flop == catalogue.model({**GPT, "vocab": 1024, "token_types": 2}).flop
+    model = models.model({**GPT, "vocab": 1024})
+    assert model.flop == models.model({**GPT, "vocab": 1024, "token_types": 2}).flop
 
 
 @pytest.mark.parametrize("share", [0, Fraction(1, 2), 1])

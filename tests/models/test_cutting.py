@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from support.tables import from_table
 
 from hybrid_des.errors import Refusal, UsageError
-from hybrid_des.models import Layer
-from hybrid_des.models.catalogue import model
+from hybrid_des.models import Layer, model
 from hybrid_des.models.stages import balanced, cut
 
 LAYERS = model({"base": "llama3.1-405b", "layers": 16}).layers  # embedding, 16 blocks, logits

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from support.tables import from_table
 
 from hybrid_des.errors import UsageError
-from hybrid_des.models import Gemm
-from hybrid_des.models.catalogue import model
+from hybrid_des.models import Gemm, model
 from hybrid_des.models.kinds import ModelRefusal, make_model
 
 

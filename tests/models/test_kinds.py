@@ -3,7 +3,7 @@
 import pytest
 
 from hybrid_des.errors import UsageError
-from hybrid_des.models import Kernel, catalogue, kinds
+from hybrid_des.models import Kernel, kinds, model
 from hybrid_des.models.kinds import make_model
 from hybrid_des.registry import import_file
 
@@ -89,7 +89,7 @@ def test_a_users_file_adds_a_kind(tmp_path, scratch):
     file = tmp_path / "square.py"
     file.write_text(MINE)
     import_file(file)
-    own = catalogue.model({"kind": "square-of-a-test", "width": 10})
+    own = model({"kind": "square-of-a-test", "width": 10})
     assert (own.parameters, own.flop, len(own.layers)) == (200, 400, 2)
 
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from support.tables import from_table
 
 from hybrid_des.errors import Refusal
-from hybrid_des.models import Attention, Elementwise, Gemm
-from hybrid_des.models.catalogue import model
+from hybrid_des.models import Attention, Elementwise, Gemm, model
 from hybrid_des.models.kinds import ModelRefusal, make_model
 
 GPT = {"mlp": "gelu", "norm": "layer", "bias": True, "positions": "learned", "tied": True}

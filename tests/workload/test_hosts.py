@@ -4,7 +4,7 @@ import pytest
 
 from hybrid_des import costs, simulate
 from hybrid_des.errors import ScenarioError
-from hybrid_des.models.catalogue import model
+from hybrid_des.models import model
 from hybrid_des.scenario import scenario_from
 
 SMALL = {

@@ -11,7 +11,7 @@ import yaml
 from hybrid_des import hardware as catalogue
 from hybrid_des.collectives import codecs
 from hybrid_des.interchange.frameworks.launch_line import Values
-from hybrid_des.models.catalogue import expanded, names
+from hybrid_des.models import expanded, names
 from hybrid_des.models.kinds import DEFAULT
 from hybrid_des.models.kinds.transformer import Transformer
 from hybrid_des.options import Section

@@ -13,10 +13,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from hybrid_des import collectives, hardware
+from hybrid_des import collectives, hardware, models
 from hybrid_des.errors import unknown
 from hybrid_des.layout import Layout
-from hybrid_des.models import Model, catalogue, kinds
+from hybrid_des.models import Model, kinds
 from hybrid_des.numerics.layers import TrainingSettings
 from hybrid_des.options import (
     MOST,
@@ -328,9 +328,9 @@ class Efficiency(Section):
 def expanded(value: Any) -> Any:
     """A model by name, or on a `base`, with all of its sizes; other values unchanged."""
     values = {"base": value} if isinstance(value, str) and value != "none" else value
-    if not isinstance(values, Mapping) or values.get("base") not in catalogue.names():
+    if not isinstance(values, Mapping) or values.get("base") not in models.names():
         return values
-    return {**catalogue.expanded(values), "base": values["base"]}
+    return {**models.expanded(values), "base": values["base"]}
 
 
 def _named_or_own(value: Any) -> Any:

@@ -22,10 +22,10 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from hybrid_des import jitter
+from hybrid_des import jitter, models
 from hybrid_des.collectives import algorithms, all_reduce_names, codecs
 from hybrid_des.errors import Refusal, UsageError
-from hybrid_des.models import catalogue, kinds
+from hybrid_des.models import kinds
 from hybrid_des.models.layer import MODULES
 from hybrid_des.models.stages import RULES, stages_in
 from hybrid_des.network import topologies
@@ -188,7 +188,7 @@ AlgorithmName = Annotated[str, _one_of(algorithms), _offer(algorithms)]
 AllReduceName = Annotated[str, _one_of(all_reduce_names), _offer(all_reduce_names)]
 CodecName = Annotated[str, _one_of(codecs.names), _offer(codecs.names)]
 ModelKindName = Annotated[str, _one_of(kinds.names), _offer(kinds.names)]
-PublishedName = Annotated[str, _one_of(catalogue.names), _offer(catalogue.names)]
+PublishedName = Annotated[str, _one_of(models.names), _offer(models.names)]
 DistributionName = Annotated[str, _one_of(jitter.names), _offer(jitter.names)]
 TaskName = Annotated[str, _one_of(datasets.names), _offer(datasets.names)]
 BucketSize = Annotated[
