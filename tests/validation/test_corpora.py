@@ -12,7 +12,7 @@ from support.paths import NOTEBOOKS, PACKAGE, ROOT, SCENARIOS, SHARED, TESTS
 from hybrid_des.scenario import read_scenario, scenario_of
 from hybrid_des.sweep import load_sweep
 from hybrid_des.sweep.runner import with_case
-from hybrid_des.validation.corpus import check_corpus
+from hybrid_des.validation import check_corpus
 
 FOLDER = SCENARIOS / "validation"
 CORPORA = sorted(FOLDER.glob("*.yaml"))

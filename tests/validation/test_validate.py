@@ -11,8 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from support.tables import from_table
 
 from hybrid_des.errors import UsageError
-from hybrid_des.validation.corpus import Prediction, condition, errors_of, picture
-from hybrid_des.validation.fitting import fitted
+from hybrid_des.validation import Prediction, condition, errors_of, fitted, picture
 
 CORPUS = "schedule: {kind: 1f1b, microbatches: 4}\nworkload: {forward: 1 s, backward: 2 s}\nsweep: {file: rows.csv}\n"
 ROWS = """\

@@ -35,16 +35,18 @@ from hybrid_des.sweep import Sweep, sweep_of, sweep_rows, table
 from hybrid_des.sweep.axes import plain
 from hybrid_des.sweep.runner import with_case
 from hybrid_des.units import format_bytes, format_seconds
-from hybrid_des.validation.corpus import (
+from hybrid_des.validation import (
     Prediction,
     check_corpus,
     condition,
     errors_by_figure,
+    fitted,
     grouped,
     picture,
     predict,
+    starts,
+    with_numbers,
 )
-from hybrid_des.validation.fitting import fitted, starts, with_numbers
 
 HEADS = ("", "n", "mean", "median", "90 %", "worst", "bias")
 PACKAGE = TABLE.parents[1]
