@@ -36,6 +36,14 @@ def _fold_however_small(monkeypatch):
     monkeypatch.setattr(sizes, "FOLDED_FROM", 2)
 
 
+def folded(values):
+    """A run that folds, and is the unfolded one."""
+    run = run_of(values, "auto")
+    assert run.run.fold is not None
+    assert not differences(run, run_of(values, "off"))
+    return run
+
+
 @pytest.mark.parametrize("campaign", range(CAMPAIGNS))
 def test_folded_runs_equal_unfolded_ones(campaign):
     reached = Counter()
@@ -52,27 +60,18 @@ def test_folded_runs_equal_unfolded_ones(campaign):
 
 @pytest.mark.parametrize(("seed", "axes"), LAYERED)
 def test_folded_tensor_and_context_ranks_equal_unfolded_ones(seed, axes):
-    values = model_values(Random(seed))
-    run = run_of(values, "auto")
+    run = folded(model_values(Random(seed)))
     assert {turn.axis for turn in run.run.fold.turns} >= set(axes)
-    assert not differences(run, run_of(values, "off"))
 
 
 def test_folded_fair_flows_drain_in_any_order():
     """A seed at which flows of slightly different ends drain in one picosecond, in another order when folded."""
-    both = both_of(scenario_values(Random(20487)))
-    assert both is not None
-    run, whole = both
-    assert run.run.fold is not None
-    assert not differences(run, whole)
+    folded(scenario_values(Random(20487)))
 
 
 @pytest.mark.parametrize("seed", SPANNING)
 def test_folded_fair_runs_with_spanning_tensor_ranks_equal_unfolded(seed):
-    values = spanning_values(Random(seed))
-    run = run_of(values, "auto")
-    assert run.run.fold is not None
-    assert not differences(run, run_of(values, "off"))
+    folded(spanning_values(Random(seed)))
 
 
 def model(**sections):
@@ -88,18 +87,14 @@ def model(**sections):
 
 @pytest.mark.parametrize(("adapters", "kept"), [(8, 1), (1, 8)])
 def test_tensor_ranks_fold_where_each_has_an_adapter(adapters, kept):
-    values = model(cluster={"infiniband": {"nics_per_node": adapters}})
-    run = run_of(values, "auto")
+    run = folded(model(cluster={"infiniband": {"nics_per_node": adapters}}))
     assert (run.run.fold.kept("tensor"), run.run.fold.kept("data")) == (kept, 1)
-    assert not differences(run, run_of(values, "off"))
 
 
 def test_tensor_ranks_fold_where_replicas_do_not():
-    values = model() | {"gradients": {"algorithm": "double-binary-tree"}}
-    run = run_of(values, "auto")
+    run = folded(model() | {"gradients": {"algorithm": "double-binary-tree"}})
     assert (run.run.fold.kept("tensor"), run.run.fold.kept("data")) == (1, 2)
     assert run.run.unfolded == "ranks 0 and 8: the members of double-binary-tree do not all do the same"
-    assert not differences(run, run_of(values, "off"))
 
 
 def mixed(**sections):
@@ -119,10 +114,8 @@ def mixed(**sections):
     [("ring", 8), ("hierarchical", 4), ("halving-doubling", 1), ("recursive-doubling", 1)],  # a node has eight
 )
 def test_the_fewest_replicas_are_simulated(algorithm, replicas, sharing):
-    values = mixed(cluster={"sharing": sharing}, gradients={"algorithm": algorithm}, steps=2)
-    run = run_of(values, "auto")
+    run = folded(mixed(cluster={"sharing": sharing}, gradients={"algorithm": algorithm}, steps=2))
     assert run.summary["ranks_simulated"] == 2 * replicas
-    assert not differences(run, run_of(values, "off"))
 
 
 @pytest.mark.parametrize("level", ["zero-1", "zero-2", "zero-3"])
@@ -132,19 +125,15 @@ def test_sharded_optimizers_fold(level, pipeline):
     if pipeline == 1:
         del values["gradients"]["bucket"]
     values["gradients"]["overlap"] = level == "zero-2"
-    run = run_of(values, "auto")
+    run = folded(values)
     assert run.summary["ranks_simulated"] == (1 if pipeline == 1 and level != "zero-1" else 8 * pipeline)
-    assert not differences(run, run_of(values, "off"))
 
 
 @pytest.mark.parametrize("sharing", ["fifo", "fair"])
 def test_measured_all_reduces_fold_to_one_replica_a_node(tmp_path, sharing):
     (tmp_path / "t.csv").write_text("bytes,time_us\n1000,50\n10000000,900\n", encoding="utf-8")
     measured = {"algorithm": "measured", "table": str(tmp_path / "t.csv")}
-    values = mixed(gradients=measured, cluster={"sharing": sharing})
-    run = run_of(values, "auto")
-    assert run.run.fold is not None
-    assert not differences(run, run_of(values, "off"))
+    folded(mixed(gradients=measured, cluster={"sharing": sharing}))
 
 
 def test_padded_buckets_fold_where_others_do_not():
@@ -190,6 +179,5 @@ def test_expert_ranks_fold_where_all_do_the_same(algorithm, exchange, replicas, 
         "gradients": {"algorithm": algorithm, "pad": True, "codec": "bf16", "overlap": True},
         "tensor_traffic": exchange,
     }
-    run = run_of(values, "auto")
+    run = folded(values)
     assert run.summary["ranks_simulated"] == 2 * replicas
-    assert not differences(run, run_of(values, "off"))
