@@ -105,3 +105,27 @@ def run(capsys):
         return code, output.out, output.err.splitlines()
 
     return run
+
+
+@pytest.fixture
+def ran(run):
+    """Run a command that succeeds: stdout, lines of stderr."""
+
+    def ran(*arguments):
+        code, out, err = run(*arguments)
+        assert code == 0, err
+        return out, err
+
+    return ran
+
+
+@pytest.fixture
+def refused(run):
+    """Run a command that is refused in one line, which it gives."""
+
+    def refused(*arguments):
+        code, out, err = run(*arguments)
+        assert (code, out, len(err)) == (2, "", 1), err
+        return err[0]
+
+    return refused

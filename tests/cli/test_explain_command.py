@@ -129,10 +129,9 @@ def test_the_cost_of_the_network_is_said_in_words(run):
 
 
 @pytest.mark.parametrize("name", ["a100_8x", "contention_slower", "slow_gpu_h100_2x8"])
-def test_an_explanation_fits_on_a_screen(run, name, monkeypatch):
+def test_an_explanation_fits_on_a_screen(ran, name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
-    code, out, _ = run("explain", SCENARIOS / f"{name}.yaml")
-    assert code == 0
+    out, _ = ran("explain", SCENARIOS / f"{name}.yaml")
     assert 11 <= len(out.splitlines()) <= 17 + out.count("\nTies ")
     assert all(len(line) <= 100 for line in out.splitlines())
 

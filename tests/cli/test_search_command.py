@@ -29,9 +29,8 @@ def file(write):
     return write(SMALL, "small.yaml")
 
 
-def test_the_outcome_is_the_best_plan_with_its_proof(run, file):
-    code, out, err = run("search", file, "--jobs", 1)
-    assert code == 0
+def test_the_outcome_is_the_best_plan_with_its_proof(ran, file):
+    out, err = ran("search", file, "--jobs", 1)
     assert err[0] == "9 plans of 4 GPUs, by"
     assert "optimal: " in out
     assert "0 unknown" in out
@@ -45,11 +44,10 @@ def test_a_list_runs_nothing(run, file, monkeypatch):
     assert "  schedule.kind: gpipe, 1f1b, zb-h1" in out.splitlines()
 
 
-def test_what_is_written_is_the_best_plan(run, file, tmp_path):
+def test_what_is_written_is_the_best_plan(ran, file, tmp_path):
     target, order = tmp_path / "best.yaml", tmp_path / "order.csv"
     words = ("--write", target, "--order", order, "--out", tmp_path / "out", "--verify")
-    code, out, err = run("search", file, "--json", "--jobs", 1, *words)
-    assert code == 0
+    out, err = ran("search", file, "--json", "--jobs", 1, *words)
     best = json.loads(out)["best"][0]
     scenario = load(target)
     assert scenario.parallel.pipeline == best["values"]["parallel.pipeline"]
@@ -60,7 +58,7 @@ def test_what_is_written_is_the_best_plan(run, file, tmp_path):
     assert names == {"best.yaml", "search.csv", "search.png", "search.svg", "best"}
     summary = json.loads((tmp_path / "out/best/summary.json").read_text())
     assert summary["step_time_s"] == best["step_time_s"]
-    code, out, _ = run(target, "--json")
+    out, _ = ran(target, "--json")
     assert json.loads(out)["step_time_s"] == best["step_time_s"]
 
 
@@ -71,7 +69,7 @@ def test_a_search_without_a_plan_says_why(run, file, change, said):
     assert said in err[0]
 
 
-def test_an_interrupt_prints_what_was_found_and_can_be_resumed(run, file, tmp_path, monkeypatch):
+def test_an_interrupt_prints_what_was_found_and_can_be_resumed(run, ran, file, tmp_path, monkeypatch):
     from hybrid_des.plan_search import branch
 
     honest, seen = branch.evaluate, []
@@ -89,8 +87,7 @@ def test_an_interrupt_prints_what_was_found_and_can_be_resumed(run, file, tmp_pa
     assert (code, err[-1]) == (130, "interrupted")
     assert "stopped (interrupted), a gap of" in out
     assert (tmp_path / "search.csv").exists()
-    code, out, _ = run(*words, "--resume")
-    assert code == 0
+    out, _ = ran(*words, "--resume")
     assert "optimal: " in out
     assert len(seen) == len(set(seen)) + 1  # only the interrupted one ran again
 

@@ -293,7 +293,7 @@ def profiled(folder):
     return folder
 
 
-def test_efficiencies_and_tables_follow_from_a_profile(run, tmp_path):
+def test_efficiencies_and_tables_follow_from_a_profile(run, ran, tmp_path):
     code, out, err = run("calibrate", "--from-profile", profiled(tmp_path / "t"), "--json")
     found = json.loads(out)
     assert (code, err, found["gpu"]) == (0, [], "a100-80gb")
@@ -301,17 +301,13 @@ def test_efficiencies_and_tables_follow_from_a_profile(run, tmp_path):
     assert found["efficiency"]["attention"]["share"] == pytest.approx(0.25, rel=2e-3)
     assert found["efficiency"]["gemm"]["error"] < 0.01
     assert [(row["bytes"], row["time_us"]) for row in found["table"]] == [(10**6, 250), (4 * 10**6, 1000)]
-    code, out, err = run("calibrate", "--from-profile", tmp_path / "t", "--link", "--out", tmp_path / "link.csv")
-    assert code == 0
+    out, err = ran("calibrate", "--from-profile", tmp_path / "t", "--link", "--out", tmp_path / "link.csv")
     assert "gemm: 0.500" in out
     assert "500000," in (tmp_path / "link.csv").read_text()
 
 
-def test_what_cannot_be_calibrated_is_said(run, tmp_path):
-    code, out, err = run("calibrate", "--from-profile", two_ranks(tmp_path / "t") / "rank0.json.gz")
-    assert (code, out, len(err)) == (2, "", 1)
-    assert "nothing to calibrate: no efficiency: the GPU (not named) is unknown; name it by --gpu" in err[0]
-    assert "one rank's kernels hold the wait for the others" in err[0]
-    code, out, err = run("calibrate", "--from-profile", tmp_path / "t", "--gpu", "h1000")
-    assert (code, out, len(err)) == (2, "", 1)
-    assert 'unknown GPU "h1000"' in err[0]
+def test_what_cannot_be_calibrated_is_said(refused, tmp_path):
+    line = refused("calibrate", "--from-profile", two_ranks(tmp_path / "t") / "rank0.json.gz")
+    assert "nothing to calibrate: no efficiency: the GPU (not named) is unknown; name it by --gpu" in line
+    assert "one rank's kernels hold the wait for the others" in line
+    assert 'unknown GPU "h1000"' in refused("calibrate", "--from-profile", tmp_path / "t", "--gpu", "h1000")

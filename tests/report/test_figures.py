@@ -271,9 +271,7 @@ def test_the_command_passes_its_options_on(run, scenarios, tmp_path):
 
 
 @from_table
-def test_a_wrong_figure_command_is_told(words, message, run, scenarios, tmp_path, monkeypatch):
+def test_a_wrong_figure_command_is_told(words, message, refused, scenarios, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, _, err = run("figure", words[0], scenarios / "a100_8x.yaml", *words[1:])
-    assert (code, len(err)) == (2, 1)
-    assert message in err[0]
+    assert message in refused("figure", words[0], scenarios / "a100_8x.yaml", *words[1:])
     assert list(tmp_path.iterdir()) == []
