@@ -1,7 +1,5 @@
 """How a command runs: no longer than its budget, on this machine or on a Dask cluster."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import signal

@@ -3,8 +3,6 @@
 Ranges, choices and descriptions are those of the JSON Schema, so that options of plug-ins have controls too.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Every schedule on free links, side by side: as data for a page, and the page as one file for lectures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Failures: what fails at which rate, and random histories of when it does."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Iterator, Sequence

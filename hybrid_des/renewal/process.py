@@ -7,8 +7,6 @@ Places are nodes: those of the job, then the spares. A failed node leaves its pl
 repaired: to its own place if that is still empty, else to an empty place of the job, else to the spares.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace

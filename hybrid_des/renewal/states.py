@@ -5,8 +5,6 @@ missing, and which of them has a slow part, makes no difference to the step. Wit
 the scenario's `steps`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction

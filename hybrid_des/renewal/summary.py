@@ -1,7 +1,5 @@
 """Means, percentiles and confidence intervals over the replications of a job, and results of the closed forms."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import Counter

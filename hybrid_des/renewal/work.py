@@ -12,13 +12,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from hybrid_des.renewal.states import Step
-
-if TYPE_CHECKING:
-    from hybrid_des.scenario import Scenario
-
+from hybrid_des.scenario import Scenario
 
 # The ledger of wall time: useful steps, and lost time by cause; whole picoseconds that sum to the wall time.
 

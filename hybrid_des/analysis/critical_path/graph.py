@@ -10,8 +10,6 @@ forwarded by the formula of `network.sharing.fifo`; under `fair`, a message is o
 gave it, of which `queue` is the time lost to other messages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -11,8 +11,6 @@ Before its first link, a message of a paced flow has been as slow as its sender.
 Under `fair` a message occupies all links of its route together: it has one A, S and D.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property

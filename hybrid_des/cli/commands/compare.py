@@ -6,8 +6,6 @@ where only times differ, each rank's durations, each kind of link and the latenc
 code is 1 if B's step is longer than A's by more than that.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Sequence

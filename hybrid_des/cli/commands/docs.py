@@ -3,8 +3,6 @@
 `hybrid-des docs reference gradients` prints what the reference says of `gradients`.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 from pathlib import Path

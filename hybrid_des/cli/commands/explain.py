@@ -7,8 +7,6 @@ links.bandwidth=inf, links.latency=0x or link.node0/nic0/out.bandwidth=2x; comma
 jobs, it is jobs.NAME.KEY, or jobs.NAME=none to leave one out.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ steps, in many replications. Time that the scenario does not state is printed as
 against the interval between checkpoints and against the number of spares.
 """
 
-from __future__ import annotations
-
 import argparse
 from contextlib import nullcontext
 

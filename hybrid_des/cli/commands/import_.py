@@ -6,8 +6,6 @@ Chakra execution traces (one per rank). DIR gets scenario.yaml, which runs, the 
 figures, import.txt, and timelines.html, with a measured step and its simulation on one time axis.
 """
 
-from __future__ import annotations
-
 import argparse
 
 from hybrid_des.cli.arguments import add_out

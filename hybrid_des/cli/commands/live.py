@@ -5,8 +5,6 @@ pinned runs are compared. The page is served to this machine only, reads scenari
 save the changed scenario as YAML or copy the command that simulates it. Ctrl-C ends it.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

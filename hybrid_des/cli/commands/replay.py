@@ -8,8 +8,6 @@ Slowdowns are those of "Understanding Stragglers in Large Model Training Using W
 over one in which all ops of a kind take their mean, and the same with only some ops as measured.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from typing import Any

@@ -6,8 +6,6 @@ of runs with the same seed tell them apart. With --ties N, the order varies in w
 at the same time, instead of the seed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections import Counter

@@ -8,8 +8,6 @@ With --from: the `cluster:` block of a machine or network, from a dump of NCCL o
 `nvidia-smi topo -m`, SLURM's topology.conf or topology.yaml, or ibnetdiscover. What the dump does not say is UNKNOWN.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections import Counter

@@ -5,8 +5,6 @@ collective. Every op's result, every reduced gradient and the activation memory 
 Prints `pass`, or `fail` with the first wrong op, and exits with 0 or 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 

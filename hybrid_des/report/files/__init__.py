@@ -9,8 +9,6 @@ a run that is killed between them leaves a mixture of its own files and those of
 earlier run that are not rewritten are removed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import importlib.util

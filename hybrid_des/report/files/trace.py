@@ -12,8 +12,6 @@ GPUs precede links by `process_sort_index`; versions of Perfetto that ignore it 
 name, in which numbers are therefore padded to equal length. Events are streamed in constant memory.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

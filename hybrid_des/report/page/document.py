@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hybrid_des.analysis.compare import Comparison
 from hybrid_des.analysis.counterfactual.ladder import Curve, curves
 from hybrid_des.analysis.critical_path.graph import Graph, graph_of
 from hybrid_des.analysis.critical_path.paths import critical_path, idle_pieces, released_by
+from hybrid_des.analysis.explanation import Explanation
 from hybrid_des.analysis.idle import REASONS, Reasons, reasons_of
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.errors import one_line
@@ -30,9 +32,6 @@ from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from hybrid_des.analysis.compare import Comparison
-    from hybrid_des.analysis.explanation import Explanation
 
 
 FOLDER = Path(__file__).parent

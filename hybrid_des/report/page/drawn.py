@@ -4,8 +4,6 @@ Pipelines whose ops, waits and memory are the same to the picosecond are drawn o
 same messages at the same times. If a page cannot hold all messages, those of the busiest links are drawn.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
