@@ -1,6 +1,6 @@
 """Times of a run as arrays: of its ops and steps, of the use of its links, and of the phases of its collectives."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -181,11 +181,11 @@ def phases_of(timeline: Timeline) -> Columns:
     first = order[hop[order] == 0]
     bucket[first] = _buckets(timeline, rows["asked"][first], rows["channel"][first], rows["tag"][first])
     _number(flow[first], bucket[first], first, part, parts)
-    later = order[hop[order] > 0]
-    for other, begin, end in _groups(flow[later] * (int(hop.max()) + 1) + hop[later]):
-        on_first = first[np.searchsorted(flow[first], other // (int(hop.max()) + 1)) :][: end - begin]
+    hops = int(hop.max()) + 1
+    for other, later in groups(order[hop[order] > 0], flow * hops + hop):
+        on_first = first[np.searchsorted(flow[first], other // hops) :][: len(later)]
         for column in found.values():
-            column[later[begin:end]] = column[on_first]
+            column[later] = column[on_first]
     return found
 
 
@@ -206,12 +206,10 @@ def _buckets(timeline: Timeline, asked: Column, channel: Column, tag: Column) ->
     stages = max(int(rows["stage"].max()), int(stage.max(initial=0))) + 1
     keys = (rows["rank"] * steps + rows["step"]) * stages + rows["stage"]
     wanted = (sender * steps + step) * stages + stage
-    order, messages = np.lexsort((rows["bucket"], rows["start"], keys)), np.argsort(wanted, kind="stable")
     found = np.full(len(asked), NONE, dtype=np.int64)
-    places = {key: (begin, end) for key, begin, end in _groups(wanted[messages])}
-    for key, begin, end in _groups(keys[order]):
-        low, high = places.get(key, (0, 0))
-        here, mine = messages[low:high], order[begin:end]
+    messages = dict(groups(np.argsort(wanted, kind="stable"), wanted))
+    for key, mine in groups(np.lexsort((rows["bucket"], rows["start"], keys)), keys):
+        here = messages.get(key, mine[:0])
         at = np.searchsorted(rows["start"][mine], asked[here], side="right") - 1
         inside = (at >= 0) & (asked[here] <= rows["end"][mine][at])
         found[here[inside]] = rows["bucket"][mine][at[inside]]
@@ -227,9 +225,9 @@ def _number(flow: Column, bucket: Column, rows: Column, part: Column, parts: Col
             parts[rows[mine]] = len(mine)
 
 
-def _groups(keys: Column) -> list[tuple[int, int, int]]:
-    """The runs of equal values of a sorted column: value, begin, end."""
-    if not len(keys):
-        return []
-    begins = np.append(0, np.flatnonzero(np.diff(keys)) + 1)
-    return list(zip(keys[begins].tolist(), begins.tolist(), [*begins[1:].tolist(), len(keys)], strict=True))
+def groups(order: Column, key: Column) -> Iterator[tuple[int, Column]]:
+    """Split an order sorted by a key into one group per value of the key."""
+    if len(order):
+        values = key[order]
+        for piece in np.split(order, np.flatnonzero(np.diff(values)) + 1):
+            yield int(key[piece[0]]), piece

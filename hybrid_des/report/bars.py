@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid_des.analysis.table import ops_of, reductions_of
-from hybrid_des.analysis.times import step_times
+from hybrid_des.analysis.times import groups, step_times
 from hybrid_des.network.mailbox import REDUCTION
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Columns, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds, grouped_by
@@ -197,10 +197,8 @@ def _reductions(timeline: Timeline, mine: NDArray[np.bool_] | None) -> Columns:
 
 def _merge(rank: Column, start: Column, end: Column, gap: int) -> tuple[Column, Column, Column]:
     """Merge periods of a rank that overlap or are less than `gap` apart."""
-    order = np.lexsort((start, rank))
-    pieces = np.split(order, np.flatnonzero(np.diff(rank[order])) + 1) if len(order) else []
     merged: list[tuple[Column, Column, Column]] = []
-    for piece in pieces:
+    for _, piece in groups(np.lexsort((start, rank)), rank):
         until = np.maximum.accumulate(end[piece])
         first = np.append(True, start[piece][1:] > until[:-1] + gap)
         final = np.append(first[1:], True)

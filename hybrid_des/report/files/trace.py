@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from hybrid_des.analysis.idle import CAUSES, idle_pieces
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.table import COMPUTE
-from hybrid_des.analysis.times import link_rates, phase_name, phases_of
+from hybrid_des.analysis.times import groups, link_rates, phase_name, phases_of
 from hybrid_des.engine.recorder import CHUNK
 from hybrid_des.network.mailbox import PURPOSES
 from hybrid_des.report.content import cause_name
@@ -135,14 +135,6 @@ def about_track(track: str, **facts: str | int) -> Iterator[Event]:
     """Facts about a process or a thread, such as `process_name` and `thread_sort_index`."""
     for name, value in facts.items():
         yield f'{{"ph":"M",{track},"name":"{name}","args":{{"{name.partition("_")[2]}":{json.dumps(value)}}}}}'
-
-
-def groups(order: Column, key: Column) -> Iterator[tuple[int, Column]]:
-    """Split an order sorted by a key into one group per value of the key."""
-    if len(order):
-        values = key[order]
-        for piece in np.split(order, np.flatnonzero(np.diff(values)) + 1):
-            yield int(key[piece[0]]), piece
 
 
 def whole(picoseconds: Column, unit: int = NANOSECOND) -> Column:
