@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import ChainMap, Counter
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -272,14 +272,6 @@ def _blocks_of_job(fabric: Fabric, gpus: Sequence[int]) -> Blocks | None:
         return None
     number: dict[int | None, int] = {first // size: new for new, first in enumerate(firsts)}
     return Blocks(size, lambda link: number.get(whole.of(link)))
-
-
-def shared_links(fabric: Fabric, *jobs: Sequence[int]) -> set[str]:
-    """The links on routes within more than one of these sets of GPUs; jobs that share none run as if alone."""
-    found = Counter[str]()
-    for gpus in jobs:
-        found.update({link for ends in permutations(gpus, 2) for link in fabric.route(*ends).links})
-    return {link for link, count in found.items() if count > 1}
 
 
 # Sites: data centers whose nodes are wired as ever, with one link from each site to each other.

@@ -353,7 +353,7 @@ def run_jobs(
     """Simulate scenarios together on the links of one fabric, each on its own GPUs (`Scenario.placed`).
 
     All of their ranks are simulated. Collectives that a scenario replays, and an algorithm that it leaves to `auto`,
-    are those of the job alone: exact if no link is on the routes of several jobs (`network.fabric.shared_links`).
+    are those of the job alone: exact if no link is on the routes of several jobs.
 
     Args:
         scenarios: the jobs.

@@ -9,7 +9,7 @@ from support import jobs, recounted_links, scenarios
 from support.campaigns import TIMES
 
 from hybrid_des.errors import UsageError
-from hybrid_des.network.fabric import placed, shared_links
+from hybrid_des.network.fabric import placed
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.simulation.jobs import links_of
 from hybrid_des.simulation.run import run, run_jobs
@@ -18,7 +18,7 @@ from hybrid_des.simulation.run import run, run_jobs
 @pytest.mark.parametrize("number", range(12 * TIMES))
 def test_jobs_on_nodes_of_their_own_run_as_if_alone(number):
     pair = jobs.on_own_nodes(Random(number))
-    assert not shared_links(jobs.fabric_of_jobs(pair), *(one.cluster.placement for one in pair))
+    assert not jobs.shared_links(jobs.fabric_of_jobs(pair), *(one.cluster.placement for one in pair))
     alone, together = [run(one) for one in pair], jobs.together(pair)
     assert [jobs.differences(*both) for both in zip(alone, together, strict=True)] == [[], []]
     assert jobs.bytes_per_link(*together) == jobs.bytes_per_link(*alone)
@@ -55,7 +55,7 @@ def test_two_equal_jobs_take_twice_as_long_on_one_adapter(sharing):
     reduced = alone.duration - 3 * 10**12
     assert reduced == 2 * 10**12
     assert max(first.duration, second.duration) == 3 * 10**12 + 2 * reduced
-    assert shared_links(jobs.fabric_of_jobs(pair), [0, 2], [1, 3]) == {
+    assert jobs.shared_links(jobs.fabric_of_jobs(pair), [0, 2], [1, 3]) == {
         "node0/nic0/out", "node0/nic0/in", "node1/nic0/out", "node1/nic0/in",
     }  # fmt: skip
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from itertools import permutations
 from random import Random
 from typing import Any
 
@@ -100,6 +102,14 @@ def fabric_of_jobs(jobs: tuple[Scenario, ...]) -> Fabric:
     """The fabric that they share."""
     cluster = jobs[0].cluster
     return fabric_of(jobs[0].placed(range(cluster.gpus)))
+
+
+def shared_links(fabric: Fabric, *placements: Sequence[int]) -> set[str]:
+    """The links on routes within more than one of these sets of GPUs; jobs that share none run as if alone."""
+    found = Counter[str]()
+    for gpus in placements:
+        found.update({link for ends in permutations(gpus, 2) for link in fabric.route(*ends).links})
+    return {link for link, count in found.items() if count > 1}
 
 
 def together(jobs: tuple[Scenario, ...]) -> list[Run]:
