@@ -34,7 +34,7 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, parse_quantit
 from hybrid_des.workload.costs import CostBasis, RankCosts, StageCosts
 from hybrid_des.workload.layer_costs import Exchange
 from hybrid_des.workload.modelled import keeping, layer_parts
-from hybrid_des.workload.stages import costs_of, costs_per_rank
+from hybrid_des.workload.stages import costs_of, costs_per_rank, model_stages
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,8 +124,7 @@ def _collectives(cost: StageCosts, axes: Sequence[str]) -> dict[str, float]:
 
 def _layer_rows(scenario: Scenario, ranks: RankCosts, plan: Plan) -> Iterator[dict[str, Any]]:
     assert scenario.model is not None
-    assert ranks.stages is not None
-    of_stages = [each.layers for each in ranks.stages(plan.stages, plan.ends_meet)]
+    of_stages = [each.layers for each in model_stages(ranks, plan)]
     costs = [(stage, cost) for stage, layers in enumerate(of_stages) for cost in layers]
     basis = CostBasis.of(scenario)
     layers = zip(scenario.model.network.layers, layer_parts(basis), layer_parts(keeping(basis)), costs, strict=True)

@@ -52,10 +52,10 @@ from hybrid_des.scenario.sections.values import Fold, Recompute
 from hybrid_des.scenario.sizes import excesses, fill
 
 MODELLED = {  # keys that are read with `model` only, and their defaults
-    "precision": "bf16", "overlap.tensor": 0, "overlap.experts": 0, "efficiency": None, "batch": None,
-    "tensor_traffic": "auto", "schedule.microbatch_size": 1, "parallel.sequence": False,
-    "parallel.context_method": "ring", "parallel.stages": "even", "parallel.expert_tensor": None,
-    "experts": ExpertTraffic(), "offload": Offload(), "cuda_graphs": "none",
+    "precision": "bf16", "overlap.tensor": 0, "overlap.experts": 0, "overlap.weight_gradients": False,
+    "efficiency": None, "batch": None, "tensor_traffic": "auto", "schedule.microbatch_size": 1,
+    "parallel.sequence": False, "parallel.context_method": "ring", "parallel.stages": "even",
+    "parallel.expert_tensor": None, "experts": ExpertTraffic(), "offload": Offload(), "cuda_graphs": "none",
 }  # fmt: skip
 SHARDING = ("none", "zero-1", "zero-2", "zero-3")  # each divides what the one before does, and more
 LABEL = object()  # marks sections that describe a run or say what is kept of it, and change nothing that it simulates

@@ -61,6 +61,7 @@ class LayerCollective(NamedTuple):
         even: whether its members complete it at the same time.
         how: of an exchange with experts once per node: how tokens are routed.
         lost: share of its speed that computation beside it loses.
+        weights: of `overlapped`, picoseconds of products for gradients of weights, which a split backward does later.
     """
 
     axis: str
@@ -75,6 +76,7 @@ class LayerCollective(NamedTuple):
     even: bool
     how: TokenExchange | None = None
     lost: Fraction = Fraction(0)
+    weights: int = 0
 
     @property
     def exposed(self) -> int:
@@ -273,7 +275,7 @@ def feasible(layers: Sequence[StageCosts]) -> tuple[StageCosts, ...]:
     kinds: tuple[Kind, Kind] = ("F", "I")
     for way, kind in enumerate(kinds):
         computes = sum(layer.time(kind) - layer.waits(kind) for layer in layers)
-        hidden = sum(one.repeats * one.overlapped for layer in layers for one in layer.collectives[way])
+        hidden = sum(one.repeats * (one.overlapped - one.weights) for layer in layers for one in layer.collectives[way])
         shares.append(Fraction(min(computes, hidden), hidden) if hidden else Fraction(1))
     return tuple(layers) if shares == [1, 1] else tuple(_hiding(layer, *shares) for layer in layers)
 
@@ -281,9 +283,29 @@ def feasible(layers: Sequence[StageCosts]) -> tuple[StageCosts, ...]:
 def _hiding(layer: StageCosts, *shares: Fraction) -> StageCosts:
     """A layer with these shares of its hidden collective time still hidden, in forward and backward."""
     ways = [
-        tuple(one._replace(overlapped=int(one.overlapped * share)) for one in way)
+        tuple(one._replace(overlapped=int((one.overlapped - one.weights) * share) + one.weights) for one in way)
         for way, share in zip(layer.collectives, shares, strict=True)
     ]
+    return _with_collectives(layer, *ways)
+
+
+def split(stage: StageCosts) -> StageCosts:
+    """A stage whose backwards are split: no collective waits beside products for gradients of weights, done later."""
+    if not any(one.weights for layer in stage.layers for one in layer.collectives[1]):
+        return stage
+    return sum_of([_with_collectives(layer, layer.collectives[0], _alone(layer)) for layer in stage.layers])
+
+
+def _alone(layer: StageCosts) -> Sequence[LayerCollective]:
+    """The collectives of a layer's split backward; what goes on beside those of tensor ranks is carried by engines."""
+    return [
+        one._replace(overlapped=one.overlapped - one.weights, weights=0, lost=Fraction(0)) if one.weights else one
+        for one in layer.collectives[1]
+    ]
+
+
+def _with_collectives(layer: StageCosts, *ways: Sequence[LayerCollective]) -> StageCosts:
+    """A layer with other collectives in its forward and backward."""
     more = [
         sum(one.repeats * one.waits for one in now) - sum(one.repeats * one.waits for one in before)
         for now, before in zip(ways, layer.collectives, strict=True)
@@ -293,7 +315,7 @@ def _hiding(layer: StageCosts, *shares: Fraction) -> StageCosts:
         forward=layer.forward + more[0],
         backward=layer.backward + more[1],
         traffic=traffic_of(*ways),
-        collectives=(ways[0], ways[1]),
+        collectives=(tuple(ways[0]), tuple(ways[1])),
     )
 
 
@@ -429,8 +451,8 @@ class CostBasis(NamedTuple):
 # at worst (arXiv 2507.03114); products at 56 % of their speed beside an all-gather on NVLinks, element-wise
 # operations at 40 % (NVIDIA/nccl issue 1428, 24 blocks of threads); 20 of 132 multiprocessors, 15 %, for traffic over
 # adapters (DeepSeek-V3, arXiv 2412.19437, section 3.2). Copy engines carry messages between stages, transfers to and
-# from the host, and collectives of tensor ranks that overlap products (NVIDIA/TransformerEngine, `use_ce` of
-# `initialize_ub`).
+# from the host, and the share of tensor ranks' collectives that overlaps products (NVIDIA/TransformerEngine, `use_ce`
+# of `initialize_ub`); not their sums beside products for gradients of weights, which NCCL carries.
 
 
 NETWORK, MEMORY = Fraction(15, 25), Fraction(19, 25)  # of `slowed`

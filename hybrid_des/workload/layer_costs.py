@@ -163,6 +163,7 @@ class Exchange(NamedTuple):
         size: bytes of a member's buffer.
         repeats: number of times, one after the other.
         behind: seconds of concurrent computation, each time.
+        weights: of these, seconds of products for the gradients of weights, which a split backward computes later.
         steps: of a ring whose steps are started one by one, between two members each; 0: it is started once.
         how: of an exchange once per node: how tokens are routed.
     """
@@ -174,6 +175,10 @@ class Exchange(NamedTuple):
     behind: float = 0.0
     steps: int = 0
     how: TokenExchange | None = None
+    weights: float = 0.0
+
+
+Parts = Sequence[tuple[Operation, Times]]
 
 
 @dataclass(frozen=True)
@@ -212,8 +217,8 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     """The costs of a layer on each of the ranks that share it; `received` are bytes per token of the layer before."""
     parts = tuple((operation, _times(operation, layer, basis, device)) for operation in layer.operations)
     times = Times(*(sum(column) for column in zip(*(took for _, took in parts), strict=True)))
-    core = Times(*(sum(c) for c in zip(*(took for one, took in parts if isinstance(one, Attention)), strict=True)))
-    forward, backward = (tuple(_traffic(layer, basis, core, received, which)) for which in (0, 1))
+    forward, backward = (tuple(_traffic(layer, basis, parts, received, which)) for which in (0, 1))
+    core = _core(parts)
     recompute = basis.recompute if layer.is_block else "none"
     full = recompute == "full"
     modules = [one for one in layer.modules if one.name in recompute] if isinstance(recompute, tuple) else []
@@ -289,26 +294,52 @@ def _attention(attention: Attention, basis: CostBasis, device: Device) -> Times:
     return Times(products + passes.forward, 2 * products + passes.input)
 
 
-def _traffic(layer: Layer, basis: CostBasis, core: Times, received: int, backward: int) -> Iterator[Exchange]:
+def _core(parts: Parts) -> Times:
+    """The times of attention."""
+    return Times(*(sum(c) for c in zip(*(took for one, took in parts if isinstance(one, Attention)), strict=True)))
+
+
+def _traffic(layer: Layer, basis: CostBasis, parts: Parts, received: int, backward: int) -> Iterator[Exchange]:
     """The collectives of one pass over a layer."""
     if basis.parallel.tensor > 1 and layer.parameters.tensor + layer.parameters.tied:
-        yield from _tensor_traffic(layer, basis, received, backward)
+        beside = _weight_products(parts) if backward and basis.overlap.weight_gradients else []
+        yield from _tensor_traffic(layer, basis, received, backward, beside)
     attention = [one for one in layer.operations if isinstance(one, Attention)]
     if basis.parallel.context > 1 and attention:
-        yield from _context_traffic(attention[0], basis, core[backward], backward)
+        yield from _context_traffic(attention[0], basis, _core(parts)[backward], backward)
     if basis.parallel.expert > 1 and layer.dispatched:
         yield from _token_traffic(layer, basis, backward)
 
 
-def _tensor_traffic(layer: Layer, basis: CostBasis, received: int, backward: int) -> Iterator[Exchange]:
-    """Partial outputs are summed, and with sequence parallelism inputs gathered: twice per block."""
+def _weight_products(parts: Parts) -> list[float]:
+    """Seconds of the products for gradients of weights by columns, of each half of a block, or of logits."""
+    halves = [0.0]
+    for one, took in parts:
+        if isinstance(one, Gemm) and not one.expert:
+            if one.split == "columns":
+                halves[-1] += took.weight
+            elif one.split == "rows":
+                halves.append(0.0)
+    return [half for half in halves if half]
+
+
+def _tensor_traffic(
+    layer: Layer, basis: CostBasis, received: int, backward: int, beside: Sequence[float]
+) -> Iterator[Exchange]:
+    """Partial outputs are summed, and with sequence parallelism inputs gathered: twice per block.
+
+    `beside` has the seconds of products that go on during each sum of a backward.
+    """
     size = basis.tokens * (layer.output or received)
     ends = {"block": (0, 0), "first": (1 - backward, backward), "last": (backward, 1 - backward)}[layer.place]
     inside = (1 if _only_experts(layer, basis) else 2) if layer.is_block else 0  # around attention, and around the MLP
     sums, gathers = (inside + of_end for of_end in ends)
     if not basis.parallel.sequence:
         gathers = 0
-    for does, count in (("all-gather", gathers), ("reduce-scatter" if basis.parallel.sequence else "all-reduce", sums)):
+    summing = "reduce-scatter" if basis.parallel.sequence else "all-reduce"
+    for product in beside[:sums]:
+        yield Exchange("tensor", summing, size, behind=product, weights=product)
+    for does, count in (("all-gather", gathers), (summing, sums - len(beside[:sums]))):
         if count:
             yield Exchange("tensor", does, size, count)
 
@@ -356,9 +387,7 @@ def _context_traffic(attention: Attention, basis: CostBasis, core: float, backwa
         yield Exchange("context", "all-to-all", whole)
 
 
-def _again(
-    parts: Sequence[tuple[Operation, Times]], modules: Sequence[Module], basis: CostBasis, device: Device
-) -> float:
+def _again(parts: Parts, modules: Sequence[Module], basis: CostBasis, device: Device) -> float:
     """Seconds of the forward of modules."""
     names = {name for one in modules for name in one.operations}
     passes = sum(one.bytes for one in modules) * basis.tokens / basis.regular

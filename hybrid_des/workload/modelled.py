@@ -44,6 +44,7 @@ from hybrid_des.workload.costs import (
     Sharding,
     Slowdown,
     StageCosts,
+    split,
     sum_of,
     traffic_of,
 )
@@ -79,7 +80,7 @@ def model_costs(basis: CostBasis, times: CollectiveTimes | None) -> RankCosts:
     nothing = (0,) * ranks
     return RankCosts(
         forward=tuple(one.forward for one in whole),
-        backward=tuple(one.backward for one in whole),
+        backward=tuple(split(one).backward for one in whole),  # for plans that split it
         weight=tuple(one.weight for one in whole),
         optimizer=(to_picoseconds(costing.efficiency.step_overhead),) * ranks,
         message=tuple(one.message for one in whole),
@@ -279,7 +280,7 @@ class _Costing:
 
     def _measured(self, exchange: Exchange, moving: Fraction) -> LayerCollective:
         """A collective in the slowest of the groups along its axis, with the time to start it."""
-        axis, does, size, repeats, behind, steps, how = exchange
+        axis, does, size, repeats, behind, steps, how, weights = exchange
         groups = self._groups(axis)
         launch, found = 0, NOTHING
         if self._times is not None:
@@ -292,12 +293,16 @@ class _Costing:
                 launch = to_picoseconds(self.efficiency.exchange_overhead) if waited else 0
         overlapped = round(behind * PICOSECONDS_PER_SECOND)
         overlapped += round(max(0, launch + found.duration - overlapped) * self._hidden[axis])
-        sent, lost = (found.messages, found.bytes, found.even, how), self._lost(axis, groups, moving)
-        return LayerCollective(axis, ALGORITHMS[does], size, repeats, launch, found.duration, overlapped, *sent, lost)
+        sent = found.messages, found.bytes, found.even, how
+        lost = self._lost(axis, groups, Fraction(0) if weights else moving, engines=axis == "tensor" and not weights)
+        beside = round(weights * PICOSECONDS_PER_SECOND)
+        return LayerCollective(
+            axis, ALGORITHMS[does], size, repeats, launch, found.duration, overlapped, *sent, lost, beside
+        )
 
-    def _lost(self, axis: str, groups: Groups, moving: Fraction) -> Fraction:
-        """The share of its speed that computation beside a collective loses."""
-        if axis == "tensor" or self._times is None:  # carried by copy engines
+    def _lost(self, axis: str, groups: Groups, moving: Fraction, *, engines: bool) -> Fraction:
+        """The share of its speed that computation beside a collective loses; none if copy engines carry it."""
+        if engines or self._times is None:
             return NONE_LOST
         taken, of = self._basis.experts.multiprocessors, self._device.multiprocessors
         if axis == "expert" and taken is not None:

@@ -9,7 +9,7 @@ from hybrid_des.folding.times import CollectiveTimes
 from hybrid_des.pipeline.plan import Action, Kind, Path, Place, Plan
 from hybrid_des.scenario import Workload
 from hybrid_des.units import PICOSECONDS_PER_SECOND, split_evenly, to_picoseconds
-from hybrid_des.workload.costs import MOMENTS, WEIGHTS, CostBasis, Costs, RankCosts, Sharding, StageCosts
+from hybrid_des.workload.costs import MOMENTS, WEIGHTS, CostBasis, Costs, RankCosts, Sharding, StageCosts, split
 from hybrid_des.workload.durations import Durations, Shares, read_durations
 from hybrid_des.workload.modelled import model_costs
 
@@ -26,7 +26,7 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
     """
     held: dict[Place, StageCosts] = {}
     if ranks.stages is not None:
-        stages = ranks.stages(plan.stages, plan.ends_meet)
+        stages = model_stages(ranks, plan)
         held = {place: stages[stage] for place, stage in plan.stage_of.items()}
     else:
         for path in plan.paths:
@@ -49,6 +49,13 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
     experts = tuple(stage.experts for stage in stages)
     tensors = tuple(stage.tensors for stage in stages) if trained is None else ()
     return Costs(held, parameters, tuple(resident), tuple(optimizer), experts, tuple(transient), tensors)
+
+
+def model_stages(ranks: RankCosts, plan: Plan) -> Sequence[StageCosts]:
+    """The costs of a model's stages; one that splits any backward hides nothing behind gradients of weights."""
+    assert ranks.stages is not None
+    stages, later = ranks.stages(plan.stages, plan.ends_meet), {stage for stage, _ in plan.split}
+    return [split(stage) if number in later else stage for number, stage in enumerate(stages)]
 
 
 def _gathered(stages: Sequence[StageCosts], pipeline: int) -> int:

@@ -52,7 +52,10 @@ def layouts(draw, topologies=("nodes", "leaf-spine", "rails")):
         "recompute": draw(st.sampled_from(["none", "selective", "full"])),
         "sharding": draw(st.sampled_from(["none", "zero-1"])),
         "gradients": {"overlap": draw(st.booleans())},
-        "overlap": {"tensor": draw(st.sampled_from([0, 0.9])), "experts": draw(st.sampled_from([0, 0.5]))},
+        "overlap": {
+            "tensor": draw(st.sampled_from([0, 0.9])), "experts": draw(st.sampled_from([0, 0.5])),
+            "weight_gradients": draw(st.booleans()),
+        },
         "steps": draw(st.sampled_from([1, 2])),
     }  # fmt: skip
 

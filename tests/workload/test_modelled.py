@@ -1,5 +1,6 @@
 """Costs from a model: equal to the same costs given outright, and to published formulas."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -50,6 +51,33 @@ def test_a_model_runs_as_its_costs_given_outright(kind):
     })  # fmt: skip
     ours, theirs = (simulate(each).timeline for each in (modelled, given))
     assert ours.equals(theirs)
+
+
+@pytest.mark.parametrize("bandwidth", ["2 GB/s", "20 TB/s"])
+@pytest.mark.parametrize("sequence", [False, True])
+def test_gradients_of_inputs_are_summed_beside_those_of_weights(sequence, bandwidth):
+    def backward(kind="1f1b", *, beside, **efficiency):
+        found = scenario(
+            cluster={"nvlink": {"bandwidth": bandwidth, "latency": 0}}, parallel={"tensor": 4, "sequence": sequence},
+            schedule={"kind": kind, "microbatches": 2},
+            overlap={"weight_gradients": beside},
+            efficiency={**REACHED, "collective_overhead": 0, "slowed": 0, **efficiency},
+        )  # fmt: skip
+        return stages_of(found)[0][0]
+
+    waiting, beside = backward(beside=False), backward(beside=True)
+    block = waiting.layers[1].collectives[1][-1]
+    products = [2 * 512 * 1024 * n / 4 / (0.8 * 312e12) for n in (3 * 1024, 4096)]  # of queries, keys, values; up
+    hidden = [beside.layers[1].collectives[1][which].overlapped / 10**12 for which in (0, 1)]
+    assert all(0.5 < ideal / found < 1 for ideal, found in zip(products, hidden, strict=True))  # shapes are not ideal
+    took = (block.launch + block.alone) / 10**12
+    of_logits = beside.layers[-1].collectives[1][0].overlapped / 10**12
+    gained = 8 * sum(min(took, one) for one in hidden) + min(took, of_logits)
+    assert (waiting.backward - beside.backward) / 10**12 == pytest.approx(gained, rel=1e-4)
+    slowed = backward(beside=True, slowed=0.25)  # a sum that takes longer than its product anyway ends no later
+    assert beside.backward + (bandwidth == "20 TB/s") <= slowed.backward < waiting.backward
+    split = [replace(backward("zb-h1", beside=each), layers=()) for each in (False, True)]
+    assert split[0] == split[1]
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])

@@ -266,6 +266,10 @@ class Overlap(Section):
     """Share of the tensor ranks' collectives that is hidden behind products."""
     experts: Share = ZERO
     """Share of the exchange of tokens with experts that is hidden."""
+    weight_gradients: Flag = False
+    """Whether tensor ranks sum the gradients of a layer's inputs during the products for those of its weights.
+
+    As by Megatron-LM (`--no-async-tensor-model-parallel-allreduce` switches it off). Not where backwards are split."""
     parameters: Flag = False
     """Whether sharded parameters are gathered during computation. Default with zero-3: true."""
 
