@@ -115,6 +115,7 @@ def _note(args: argparse.Namespace, sweep: Sweep, found: Validation) -> None:
     corpus, document = str(sweep.document.value["name"]), sweep.document
     fitted = sum(map(partial(_is_fitted, document), document.places))
     day, commit = date.today().isoformat(), _commit()
+    known.cache_clear()  # another process may have noted a corpus meanwhile
     runs = [one for one in known() if one.corpus != corpus]
     for one in found.predictions:
         if (ratio := one.ratio("step_time_s")) is not None:
