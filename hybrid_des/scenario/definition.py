@@ -56,6 +56,7 @@ MODELLED = {  # keys that are read with `model` only, and their defaults
     "efficiency": None, "batch": None, "tensor_traffic": "auto", "schedule.microbatch_size": 1,
     "parallel.sequence": False, "parallel.context_method": "ring", "parallel.stages": "even",
     "parallel.expert_tensor": None, "experts": ExpertTraffic(), "offload": Offload(), "cuda_graphs": "none",
+    "gradients.fused": None,
 }  # fmt: skip
 SHARDING = ("none", "zero-1", "zero-2", "zero-3")  # each divides what the one before does, and more
 LABEL = object()  # marks sections that describe a run or say what is kept of it, and change nothing that it simulates

@@ -386,6 +386,7 @@ class CostBasis(NamedTuple):
 
     Attributes:
         codec: of gradients, whose size in memory it determines.
+        fused: whether products add to sums of gradients themselves; None: unless these have 16 bits.
         ordering: with a workload: the schedule, since durations may be given for every op.
         microbatch_size: with a model: samples.
         accumulates: whether gradients of several micro-batches are summed.
@@ -407,6 +408,7 @@ class CostBasis(NamedTuple):
     recompute_layers: int | None
     sharding: str
     codec: str
+    fused: bool | None
     ordering: Schedule | None
     microbatch_size: int
     accumulates: bool
@@ -421,6 +423,7 @@ class CostBasis(NamedTuple):
             **{name: getattr(scenario, name) for name in cls._fields if name in type(scenario).model_fields},
             ordering=None if scenario.workload is None else schedule,
             codec=scenario.gradients.codec,
+            fused=scenario.gradients.fused,
             microbatch_size=schedule.microbatch_size,
             accumulates=schedule.microbatches > 1,
             chunked=schedule.chunks > 1,

@@ -61,8 +61,14 @@ from hybrid_des.workload.layer_costs import (
 )
 
 UPDATE = 40  # bytes moved per updated parameter
-ADDITION = 6  # bytes per weight: two 16-bit gradients are read, their sum is written
-ACCUMULATION = 8  # bytes per weight: a 32-bit sum is read and written
+SUMS = {
+    # whether sums of gradients have 16 bits, whether they are fused → bytes per weight that the product writes and
+    # reads, and those moved after it: the gradient and a sum are read, the sum is written; or a fused sum of 16 bits is
+    # read at the end of each tile, when nothing else runs on its multiprocessor. One of 32 bits counts as the product's
+    # traffic, as when the efficiencies were fitted.
+    (True, None): (2, 6), (True, False): (2, 6), (True, True): (2, 2),
+    (False, None): (8, 0), (False, False): (2, 10), (False, True): (8, 0),
+}  # fmt: skip
 OVERHEAD_OF_MEMBERS = 0.2  # of a collective's overhead, for each member but the first
 
 
@@ -333,7 +339,7 @@ def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
     peak, memory = float(gpu.peak or 0), float(gpu.bandwidth or 0)
     # otherwise each micro-batch's gradients are scattered immediately
     whole = basis.sharding in ("none", "zero-1") or basis.parallel.pipeline > 1
-    many, halves = whole and basis.accumulates, basis.codec == "fp16"
+    accumulating, adding = SUMS[basis.codec == "fp16", basis.fused] if whole and basis.accumulates else (ELEMENT, 0)
     return Device(
         flops=gpu.peak_in(basis.precision) * float(efficiency.gemm),
         flops16=peak * float(efficiency.gemm_16bit or efficiency.gemm),
@@ -343,6 +349,6 @@ def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
         memory=memory * float(efficiency.memory),
         multiprocessors=gpu.multiprocessors or 1,
         operand=OPERANDS.get(basis.precision),
-        accumulating=ACCUMULATION if many and not halves else ELEMENT,
-        adding=ADDITION if many and halves else 0,
+        accumulating=accumulating,
+        adding=adding,
     )

@@ -93,7 +93,8 @@ WRONG = {
     "experts.delay_weight: is read with `experts.streams` only": ({"delay_weight": True}, {}),
     "overlap.experts: follows from `experts.streams`": (FREE, {"overlap": {"experts": 0.5}}),
     "experts.delay_weight: computes gradients of weights later": (
-        {**FREE, "delay_weight": True}, {"overlap": {"weight_gradients": True}},
+        {**FREE, "delay_weight": True},
+        {"overlap": {"weight_gradients": True}},
     ),
     "recompute: repeats exchanges": (FREE, {"recompute": "full"}),
     "sharding: communicates layer by layer": (FREE, {"sharding": "zero-3"}),

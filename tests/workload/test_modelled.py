@@ -80,6 +80,21 @@ def test_gradients_of_inputs_are_summed_beside_those_of_weights(sequence, bandwi
     assert split[0] == split[1]
 
 
+@pytest.mark.parametrize(("codec", "bytes_apart"), [("fp16", 6 - 2), ("fp32", 10 - 6)])
+def test_a_sum_of_gradients_of_its_own_is_another_pass_over_memory(codec, bytes_apart):
+    """Bytes per weight: 16-bit sums take 6, fused 2; sums of 32 bits 10, or fused 6 more of a product's own bytes."""
+    times = {}
+    for fused in (True, False, None):
+        gpu = {"memory": "80 GB", "peak": "1e9 TFLOP/s", "bandwidth": "1 TB/s", "multiprocessors": 108}  # memory binds
+        gradients = {"codec": codec} if fused is None else {"codec": codec, "fused": fused}
+        given = scenario(cluster={"gpu": gpu}, gradients=gradients, efficiency=REACHED)
+        (stage,), _ = stages_of(given)
+        times[fused] = stage.layers[1].weight
+    assert times[None] == times[codec == "fp32"]
+    weights = 12 * 1024**2
+    assert times[False] - times[True] == pytest.approx(weights * bytes_apart / (0.8 * 10**12) * 10**12, rel=1e-4)
+
+
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize("sequence", [False, True])
 @pytest.mark.parametrize("tensor", [1, 2, 4])

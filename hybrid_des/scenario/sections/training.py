@@ -229,6 +229,10 @@ class Gradients(PluginSection):
     """Steps between two exchanges of groups of replicas (`outer`); 1: all replicas are reduced in every step."""
     outer: Outer | None = None
     """The exchange, with `every`."""
+    fused: Flag | None = None
+    """Whether products for gradients of weights add to the sum over micro-batches themselves.
+
+    As with Megatron-LM's gradient accumulation fusion. Default: unless the codec is fp16."""
     error_feedback: Flag = False
     """With numerics: whether the error of a lossy codec is kept and sent in the next step."""
 
