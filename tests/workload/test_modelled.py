@@ -55,7 +55,7 @@ def test_a_model_runs_as_its_costs_given_outright(kind):
 
 @pytest.mark.parametrize("bandwidth", ["2 GB/s", "20 TB/s"])
 @pytest.mark.parametrize("sequence", [False, True])
-def test_gradients_of_inputs_are_summed_beside_those_of_weights(sequence, bandwidth):
+def test_gradients_of_inputs_are_summed_during_weight_products(sequence, bandwidth):
     def backward(kind="1f1b", *, beside, **efficiency):
         found = scenario(
             cluster={"nvlink": {"bandwidth": bandwidth, "latency": 0}}, parallel={"tensor": 4, "sequence": sequence},
@@ -81,7 +81,7 @@ def test_gradients_of_inputs_are_summed_beside_those_of_weights(sequence, bandwi
 
 
 @pytest.mark.parametrize(("codec", "bytes_apart"), [("fp16", 6 - 2), ("fp32", 10 - 6)])
-def test_a_sum_of_gradients_of_its_own_is_another_pass_over_memory(codec, bytes_apart):
+def test_sums_of_gradients_may_be_another_pass_over_memory(codec, bytes_apart):
     """Bytes per weight: 16-bit sums take 6, fused 2; sums of 32 bits 10, or fused 6 more of a product's own bytes."""
     times = {}
     for fused in (True, False, None):
