@@ -21,7 +21,7 @@ MOST_FITTED = {
     "megatron_bridge": 1, "primus_schedules": 2,
     "b200_dense": 2, "fsdp_a100_40gb": 4, "fsdp_a100_80gb": 4, "fsdp_h100": 4,
 }  # fmt: skip
-FACTS = ("parameters",)  # of `overlap`: what is done, not how well
+FACTS = ("parameters", "weight_gradients")  # of `overlap`: what is done, not how well
 
 
 @pytest.fixture(scope="module")
