@@ -71,7 +71,6 @@ ALGORITHMS = {  # what a collective of a trace is simulated as; a broadcast move
 }  # fmt: skip
 GATHERS = ("all-gather", "gather", EXCHANGE)  # each member's input is a part of what moves
 PURPOSE_OF = {"all-gather": PARAMETERS, "broadcast": PARAMETERS, "gather": PARAMETERS, "all-to-all": EXPERT}
-TABLE_OF = {PARAMETERS: "gathers"}
 
 
 class GivenCollective(NamedTuple):
@@ -383,8 +382,10 @@ class _Lowered:
             last.body += [*self._needs(node, stream, last), slot]  # a further piece of an op
             last.recorded = last.recorded[0], _end(node)
         else:
-            named = "" if "op_kind" in node.place and not node.place.get("named") else node.name
-            made = _Item(named, body=[slot], row=stream == COMPUTE, op=_op(node), stage=_stage(node), number=number)
+            place = node.place
+            made = _Item("" if "op_kind" in place and not place.get("named") else node.name, body=[slot])
+            made.row, made.number, made.stage = stream == COMPUTE, number, int(place.get("stage", 0))
+            made.op = Op(place.get("op_kind", "F"), int(place.get("microbatch", 0)), int(place.get("chunk", 0)))
             made.recorded = node.start, _end(node)
             self._append(stream, made, node)
         self._place(node, stream, slot)
@@ -404,9 +405,8 @@ class _Lowered:
     def _collective(self, node: Node) -> None:
         key, call = self._traces.call_of(node)
         stream = node.stream or f"{node.does} {node.group}".strip()
-        purpose = PURPOSE_OF.get(node.does, REDUCTION)
-        cause = waiting_for(purpose, BEFORE) if stream == COMPUTE else None
-        row = Row(TABLE_OF.get(purpose, "reductions"), 0, len(self._items.get(stream, ())))
+        table = "gathers" if PURPOSE_OF.get(node.does) == PARAMETERS else "reductions"
+        row, cause = Row(table, 0, len(self._items.get(stream, ()))), _cause(node) if stream == COMPUTE else None
         does = (call.duration,) if key.replayed else call
         slot: Slot = [Collective(self._keys[key], does, row, cause)] if self._traces.several(key.group) else []
         self._append(stream, _Item(node.name, body=[slot]), node)
@@ -468,6 +468,7 @@ class _Lowered:
 
 
 def _cause(node: Node) -> Cause | None:
+    """Why another node waits for this one, if that is shown."""
     return waiting_for(PURPOSE_OF.get(node.does, REDUCTION), BEFORE) if node.kind == COLLECTIVE else None
 
 
@@ -477,12 +478,3 @@ def _purpose(node: Node) -> Purpose:
 
 def _end(node: Node) -> int:
     return node.start + node.duration if node.start >= 0 else -1
-
-
-def _op(node: Node) -> Op:
-    kind = node.place.get("op_kind", "F")
-    return Op(kind, int(node.place.get("microbatch", 0)), int(node.place.get("chunk", 0)))
-
-
-def _stage(node: Node) -> int:
-    return int(node.place.get("stage", 0))

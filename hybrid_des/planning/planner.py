@@ -169,10 +169,7 @@ def _timed(scenario: Scenario, plan: Plan, durations: Durations) -> Durations:
 def parts_of_traces(scenario: Scenario, traces: GivenTraces, fabric: Fabric | None = None) -> Parts:
     """The parts of a scenario whose programs are execution traces."""
     parts = parts_of_programs(scenario, traces.programs, fabric=fabric)
-    given = GivenPrograms(traces.programs, scenario.parallel.pipeline)
-    nothing = (0,) * scenario.parallel.pipeline
-    costs = replace(parts.costs, resident=nothing, optimizer=nothing)
-    return replace(parts, programs=given, costs=costs, given=traces.groups(parts.times))
+    return replace(parts, given=traces.groups(parts.times))
 
 
 def _outer(scenario: Scenario) -> OuterSettings | None:
@@ -197,7 +194,7 @@ def _outer(scenario: Scenario) -> OuterSettings | None:
 def parts_of_programs(
     scenario: Scenario, programs: Sequence[Program], groups: Sequence[ReplicaGroup] = (), fabric: Fabric | None = None
 ) -> Parts:
-    """The parts of a simulation of programs that came from elsewhere, one per pipeline rank; nothing is planned.
+    """The parts of a simulation of programs that came from elsewhere, one per pipeline rank, or per rank.
 
     Args:
         scenario: the machine, the layout, the sharing of links, steps, and what is recorded.
@@ -207,9 +204,9 @@ def parts_of_programs(
     """
     times = times_of(scenario, fabric or fabric_of(scenario))
     reductions = Reductions(scenario.gradients, groups, times)
-    nothing = (0,) * len(programs)
-    plan, costs, given = Plan((), (), ()), Costs({}, (), nothing, nothing, (), ()), GivenPrograms(programs)
-    channels = _channels(reductions)
+    nothing = (0,) * scenario.parallel.pipeline
+    plan, costs, channels = Plan((), (), ()), Costs({}, (), nothing, nothing, (), ()), _channels(reductions)
+    given = GivenPrograms(programs, scenario.parallel.pipeline)
     return Parts(times.fabric, times, plan, costs, reductions, given, TensorTraffic(), channels=channels)
 
 

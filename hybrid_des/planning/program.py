@@ -316,16 +316,16 @@ class GivenPrograms:
 
     Attributes:
         programs: one per pipeline rank; or one per rank.
-        pipeline: number of pipeline ranks, where there is one per rank.
+        pipeline: number of pipeline ranks.
     """
 
     programs: Sequence[Program]
-    pipeline: int | None = None
+    pipeline: int
 
     @property
     def each(self) -> bool:
         """Whether every rank has a program of its own."""
-        return self.pipeline is not None and len(self.programs) > self.pipeline
+        return len(self.programs) > self.pipeline
 
     @property
     def blocking(self) -> bool:
