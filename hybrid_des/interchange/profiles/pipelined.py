@@ -6,7 +6,7 @@ micro-batches or replicas it takes medians instead. Messages take no time unless
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -122,7 +122,7 @@ class PipelineProfile:
             linked=100.0,
             schedule=self.trace.schedule or ("assumed" if self.trace.assumed else "its own order"),
             unusual=self.unusual,
-            unknown=self.unknown,
+            unknown=[*self.unknown],
             clocks=self.clocks,
             facts={
                 "replicas": self.trace.sizes.replica, "pipeline": self.trace.sizes.stage,
@@ -152,20 +152,17 @@ class PipelineProfile:
         ]  # fmt: skip
 
     @property
-    def unknown(self) -> list[str]:
+    def unknown(self) -> Iterator[str]:
         """What the profile does not say."""
-        found = ["transfers of messages and their sizes: links take no time until cluster and activation are given"]
+        yield "transfers of messages and their sizes: links take no time until cluster and activation are given"
         if "start_s" not in self.table:
-            found.append("the measured step and the order of ops: the table has no starts")
-        found.append(
-            "the GPU, and what bounds its kernels: ops take as long on another cluster.gpu, which is for memory only"
-        )
-        found.append("the optimizer and the reduction of gradients: only forwards and backwards were recorded")
+            yield "the measured step and the order of ops: the table has no starts"
+        yield "the GPU, and what bounds its kernels: ops take as long on another cluster.gpu, which is for memory only"
+        yield "the optimizer and the reduction of gradients: only forwards and backwards were recorded"
         if self.trace.schedule is None:
-            found.append("the schedule: none of those known has this order; order.csv holds it")
+            yield "the schedule: none of those known has this order; order.csv holds it"
         if (apart := self.clocks) and apart["apart"]:
-            found.append(f"a common clock: an op began {apart['spread_s']:.3g} s before the op it needs had ended")
-        return found
+            yield f"a common clock: an op began {apart['spread_s']:.3g} s before the op it needs had ended"
 
     @cached_property
     def clocks(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ known are messages on the links of a machine, if one is given (`--machine`); els
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -146,20 +146,18 @@ class TraceProfile:
         return sorted(found, key=lambda one: -one.seconds)
 
     @property
-    def _lacking(self) -> list[str]:
+    def _lacking(self) -> Iterator[str]:
         """What these traces do not say."""
-        found = []
         nodes = [node for trace in self.traces for node in trace.nodes]
         moving = [node for node in nodes if node.kind in (COLLECTIVE, SEND)]
         if self.machine is None and moving:
-            found.append("links: collectives take the recorded time, messages none; --machine SCENARIO gives a cluster")
+            yield "links: collectives take the recorded time, messages none; --machine SCENARIO gives a cluster"
         if lacking := sum(not node.size for node in moving):
-            found.append(f"sizes of {lacking} of {len(moving)} messages and collectives")
+            yield f"sizes of {lacking} of {len(moving)} messages and collectives"
         if self.machine is None and any(not node.duration for node in moving if node.kind == COLLECTIVE):
-            found.append("times of collectives: those without one take no time")
+            yield "times of collectives: those without one take no time"
         if len(self.traces) == 1:
-            found.append("the other ranks: this one stands for all; --set parallel.data says how many there are")
-        return found
+            yield "the other ranks: this one stands for all; --set parallel.data says how many there are"
 
     def _shown(self) -> tuple[Findings, Findings]:
         """The recorded and the simulated run; the simulated one twice if nothing is recorded."""
@@ -267,7 +265,7 @@ def kineto_profile(profile: Profile, job: KinetoRanks, machine: Scenario | None)
         linked=sum(one.linked * len(one.start) for one in job.traces) / sum(len(one.start) for one in job.traces),
         machine=machine,
         gpu=gpu_of(job.traces[0], None),
-        unknown=_unknown_of(job),
+        unknown=[*_unknown_of(job)],
         clocks=job.clocks,
         facts={"step": job.chosen, "steps": job.steps, "world_size": job.world,
                "measured_steps_s": [job.spans[step] for step in job.steps], **job.communication,
@@ -276,49 +274,41 @@ def kineto_profile(profile: Profile, job: KinetoRanks, machine: Scenario | None)
     )  # fmt: skip
 
 
-def _unknown_of(job: KinetoRanks) -> list[str]:
+def _unknown_of(job: KinetoRanks) -> Iterator[str]:
     """What the traces do not say."""
     several = len(job.traces) > 1
-    found = []
     if 1 < len(job.traces) < job.world:
-        found.append(
-            f"{job.world - len(job.traces)} of {job.world} ranks: collectives wait for those with a trace only"
-        )
+        yield f"{job.world - len(job.traces)} of {job.world} ranks: collectives wait for those with a trace only"
     mine = [key for key in job.collectives if key.does != EXCHANGE]
     alone = sum(len(job.collectives[key]) == 1 for key in mine)
     part = sum(len(job.collectives[key]) > 1 and not job.complete(key) for key in mine)
     if alone and not several:
-        found.append(f"transfers of {alone} collectives: one rank's kernels hold the wait for the others too")
+        yield f"transfers of {alone} collectives: one rank's kernels hold the wait for the others too"
     elif alone:
-        found.append(
-            f"transfers of {alone} collectives of which one rank alone has a trace: they take the recorded time"
-        )
+        yield f"transfers of {alone} collectives of which one rank alone has a trace: they take the recorded time"
     if part:
-        found.append(f"transfers of {part} collectives: they hold the wait for ranks without a trace")
+        yield f"transfers of {part} collectives: they hold the wait for ranks without a trace"
     if kept := sum(not several and job.group_of(key) is None for key in mine):
-        found.append(f"the ranks of {kept} collectives: they take the recorded time, whatever parallel.data is")
+        yield f"the ranks of {kept} collectives: they take the recorded time, whatever parallel.data is"
     if sends := sum(key.does == EXCHANGE and len(job.collectives[key]) == 1 for key in job.collectives):
-        found.append(f"the other ends of {sends} pipeline messages: they take the recorded time")
+        yield f"the other ends of {sends} pipeline messages: they take the recorded time"
     if not any(one.recorded_waits for one in job.traces):
-        found.append(
-            "edges between streams: the profiler recorded no waits; they are inferred from starts within 60 µs"
-        )
+        yield "edges between streams: the profiler recorded no waits; they are inferred from starts within 60 µs"
     if not all(one.steps for one in job.traces):
-        found.append("where a step begins: there is no ProfilerStep, so the whole trace is one")
+        yield "where a step begins: there is no ProfilerStep, so the whole trace is one"
     elif any(one.on_device for one in job.traces):
-        found.append("when kernels were launched: they belong to the step in which they ran")
+        yield "when kernels were launched: they belong to the step in which they ran"
     if not any(any(one.op) for one in job.traces):
-        found.append("which op launched a kernel: there are no annotations, and no links from forwards to backwards")
+        yield "which op launched a kernel: there are no annotations, and no links from forwards to backwards"
     if gpu_of(job.traces[0], None) is None:
         device = job.traces[0].device or "not named"
-        found.append(f"the GPU ({device}): the catalogue lacks it, so kernels take as long on another cluster.gpu")
+        yield f"the GPU ({device}): the catalogue lacks it, so kernels take as long on another cluster.gpu"
     if len(set(job.parts)) > 1 and not any(one.facts for one in job.traces):
         first, other = (job.traces[place].rank for place in sorted(set(job.parts))[:2])
-        found.append(
+        yield (
             f"a common clock of ranks {first} and {other}: they share no collective; steps are where their clocks say"
             + (", or begin together if those have no time in common" if any(job.corrections) else "")
         )
     if job.clocks.get("apart"):
-        found.append("a common clock: collectives end at different times on different ranks; ends were aligned")
-    found.append("the host: a kernel that was launched late starts as late whatever comes before it")
-    return found
+        yield "a common clock: collectives end at different times on different ranks; ends were aligned"
+    yield "the host: a kernel that was launched late starts as late whatever comes before it"
