@@ -92,8 +92,15 @@ def random_model(rng: Random) -> dict[str, Any]:
         schedule={"kind": kind, "microbatches": 2 * max(p, 2), **chunks},
         recompute=rng.choice(("none", "selective", "full")),
         sharding=sharding,
-        overlap={} if sharding == "none" else {"parameters": ahead or (overlap and sharding == "zero-3")},
-        gradients={"overlap": overlap, "codec": rng.choice(("fp32", "bf16"))},
+        overlap={
+            "weight_gradients": rng.random() < 0.5,
+            **({} if sharding == "none" else {"parameters": ahead or (overlap and sharding == "zero-3")}),
+        },
+        gradients={
+            "overlap": overlap,
+            "codec": rng.choice(("fp32", "bf16", "fp16")),
+            "fused": rng.random() < 0.5,
+        },
         steps=rng.choice((1, 1, 2)),
         barrier=rng.random() < 0.8,
         tensor_traffic=rng.choice(("replay", "messages", "auto") if once or p > 1 else ("replay", "auto")),
