@@ -27,8 +27,7 @@ from hybrid_des.plan_search.branch import (
     Candidate,
     Standing,
 )
-from hybrid_des.plan_search.evaluation import evaluate, scenario_in
-from hybrid_des.plan_search.search_log import search_log
+from hybrid_des.plan_search.evaluation import evaluate, scenario_in, search_log
 from hybrid_des.plan_search.space import plans_in
 from hybrid_des.plan_search.terms import Settings, settings_of
 from hybrid_des.planning.planner import parts_of

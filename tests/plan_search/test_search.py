@@ -22,8 +22,7 @@ from hybrid_des.pipeline import schedules
 from hybrid_des.plan_search import SearchResult, branch, explore, plans_in, search, settings_of
 from hybrid_des.plan_search.best_plan import draw
 from hybrid_des.plan_search.branch import EXCLUDED, IMPOSSIBLE, MISFIT, SAME, SIMULATED, UNKNOWN
-from hybrid_des.plan_search.evaluation import evaluate, scenario_in
-from hybrid_des.plan_search.search_log import LOG
+from hybrid_des.plan_search.evaluation import LOG, evaluate, scenario_in
 from hybrid_des.plan_search.space import factors, values_of
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.run import BudgetSpentError

@@ -27,7 +27,7 @@ from hybrid_des.interchange.frameworks import megatron, torchtitan
 from hybrid_des.pipeline.order_csv import write_order
 from hybrid_des.plan_search.best_plan import SearchResult, explore, scenario_file, tune, write
 from hybrid_des.plan_search.branch import IMPOSSIBLE, Candidate, Standing
-from hybrid_des.plan_search.search_log import LOG
+from hybrid_des.plan_search.evaluation import LOG
 from hybrid_des.plan_search.space import LAYOUT, kept_in, plans_in, values_of
 from hybrid_des.plan_search.terms import Settings, settings_of
 from hybrid_des.planning.planner import plan_of
