@@ -236,14 +236,11 @@ class KinetoRanks:
             last[latest.rank] += 1
             for member in self.collectives[key]:
                 wait[member.rank] += latest.start - member.start
-        found = []
-        for place, one in enumerate(self.traces):
-            found.append({
-                "rank": one.rank, "compute_s": _union(one, self.computing(one)) / SECOND,
-                "wait_s": wait[place] / SECOND, "held_up_s": held[place] / SECOND, "last": last[place],
-                "collectives": len(known),
-            })  # fmt: skip
-        return found
+        return [
+            {"rank": one.rank, "compute_s": _union(one, self.computing(one)) / SECOND, "wait_s": wait[place] / SECOND,
+             "held_up_s": held[place] / SECOND, "last": last[place], "collectives": len(known)}
+            for place, one in enumerate(self.traces)
+        ]  # fmt: skip
 
     @cached_property
     def kernels(self) -> dict[str, float]:

@@ -156,17 +156,15 @@ def own_rows(job: KinetoRanks) -> tuple[OwnLayout, pd.DataFrame] | None:
     return layout, table.assign(row=table.index)
 
 
-def _rows(one: KinetoTrace, step: int, layout: OwnLayout) -> list[tuple[Any, ...]]:
+def _rows(one: KinetoTrace, step: int, layout: OwnLayout) -> Iterator[tuple[Any, ...]]:
     place = layout.replica[one.rank], layout.stage[one.rank]
     split = any(one.names[int(one.name[event])] == "weight_gradient" for event in one.facts)
-    found = []
     for event, facts in one.facts.items():
         name = one.names[int(one.name[event])]
         if int(one.step[event]) == step and name in KERNELS:
             kind = "I" if split and KERNELS[name] == "B" else KERNELS[name]
             seconds = one.duration[event] / 10**9
-            found.append((step, *place, facts["chunk"], kind, facts["microbatch"], seconds, one.start[event] / 10**9))
-    return found
+            yield step, *place, facts["chunk"], kind, facts["microbatch"], seconds, one.start[event] / 10**9
 
 
 def layout_of(replica: Mapping[int, int], stage: Mapping[int, int]) -> OwnLayout | None:

@@ -57,11 +57,8 @@ def ranks_of_group(scenario: Any, group: int) -> Sequence[int]:
     parallel = scenario.parallel
     each = parallel.data // scenario.outer_groups
     inner, layout = parallel.model_copy(update={"data": each}).layout, parallel.layout
-    ranks = []
-    for rank in range(inner.ranks):
-        here = inner.coordinates(rank)
-        ranks.append(layout.rank(**{**here, "data": here["data"] + group * each}))
-    return ranks
+    places = map(inner.coordinates, range(inner.ranks))
+    return [layout.rank(**{**here, "data": here["data"] + group * each}) for here in places]
 
 
 def misfits_of_sites(cluster: Cluster) -> Iterator[Problem]:
