@@ -1,7 +1,5 @@
 """The summary, on runs written down by hand in whole picoseconds."""
 
-from __future__ import annotations
-
 import json
 import math
 from fractions import Fraction

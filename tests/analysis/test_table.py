@@ -1,7 +1,5 @@
 """The timeline as a table, of runs written down by hand in whole picoseconds."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`--budget`: a run that is not complete says so everywhere, and nothing looks like its result."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

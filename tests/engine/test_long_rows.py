@@ -1,7 +1,5 @@
 """Rows of a long run are in a file, and come back as they were."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from random import Random
 

@@ -1,7 +1,5 @@
 """Files of a folded run show the replicas that were simulated, and for how many each stands."""
 
-from __future__ import annotations
-
 from hybrid_des.analysis.idle import reasons_of
 from hybrid_des.report.files.kineto import write_kineto
 from hybrid_des.report.page.drawn import tables_of

@@ -1,7 +1,5 @@
 """What a page is answered: the scenario with its changes as `simulate` sees it, its controls, and refusals."""
 
-from __future__ import annotations
-
 import json
 import shlex
 

@@ -1,7 +1,5 @@
 """The page of all schedules: every one is on it, at the times that its own command prints."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """What a run costs, counted: SimPy events per message, bytes per recorded row; tests/benchmarks measures times."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 

@@ -1,7 +1,5 @@
 """Max-min fair sharing, checked against hand-worked cases and a brute-force fluid model in exact fractions."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Pages with causes: what explain and compare found stands on them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from support.scenarios import shared_nics

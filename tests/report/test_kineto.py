@@ -1,7 +1,5 @@
 """The traces for Holistic Trace Analysis hold what the timeline says, in the form that it reads."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

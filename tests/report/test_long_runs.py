@@ -1,7 +1,5 @@
 """Runs whose messages are too many for memory: their files are those of runs that keep all rows."""
 
-from __future__ import annotations
-
 import importlib.util
 
 import pandas as pd

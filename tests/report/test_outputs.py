@@ -1,7 +1,5 @@
 """Files: written whole or not at all, and the same bytes each time."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

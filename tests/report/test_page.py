@@ -1,7 +1,5 @@
 """The page holds what the timeline says, once for what is alike, and nothing that reaches out."""
 
-from __future__ import annotations
-
 import base64
 import html
 import json

@@ -1,7 +1,5 @@
 """Pictures show what the rows say, leave pyplot's state alone, and stay small however many ranks there are."""
 
-from __future__ import annotations
-
 import matplotlib as mpl
 import numpy as np
 import pandas as pd

@@ -1,7 +1,5 @@
 """The report on the terminal."""
 
-from __future__ import annotations
-
 import re
 
 import matplotlib as mpl

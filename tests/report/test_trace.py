@@ -1,7 +1,5 @@
 """The trace: what Perfetto takes without loss, and what of a run it shows."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import tempfile

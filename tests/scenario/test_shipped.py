@@ -1,7 +1,5 @@
 """Scenarios that come with the package: all of them, by name, and complete."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re

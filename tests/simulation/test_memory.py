@@ -1,7 +1,5 @@
 """What a rank holds is what the papers count, and out of memory is told of the GPU that it happens to."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 

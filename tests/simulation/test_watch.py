@@ -1,7 +1,5 @@
 """Runs that are watched: how far they are, and what is known when their budget is spent."""
 
-from __future__ import annotations
-
 import pytest
 from support.scenarios import scenario
 

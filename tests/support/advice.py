@@ -1,7 +1,5 @@
 """Random scenario files, and the advice that commands print about them, each piece followed as a user follows it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from fractions import Fraction

@@ -3,8 +3,6 @@
 `apt-get install chromium` is enough.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import itertools

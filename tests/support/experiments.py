@@ -1,7 +1,5 @@
 """The published experiments: a row of the reference table, and the case of a sweep that stands for it."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 from collections.abc import Sequence

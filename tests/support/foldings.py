@@ -1,7 +1,5 @@
 """Random scenarios whose replicas may do the same, and what a folded run and an unfolded one of them differ in."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from random import Random

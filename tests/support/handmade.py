@@ -4,8 +4,6 @@ Steps have a barrier, messages travel `delay` on a link of their own, a reductio
 last op (one message on one link), then the optimizer.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace

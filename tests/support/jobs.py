@@ -1,7 +1,5 @@
 """Two random jobs on one fabric, and what tables of a run hold."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from itertools import permutations

@@ -1,7 +1,5 @@
 """Random scenarios of models whose tensor and context ranks may do the same."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The server of `hybrid-des live`, and connections as its pages have them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

@@ -1,7 +1,5 @@
 """A Dask cluster on this machine, for as long as a context lasts."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Messages sent by hand over a fabric, without GPUs: when does each one arrive?"""
 
-from __future__ import annotations
-
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.network.fabric import Fabric, LinkSpec, Route

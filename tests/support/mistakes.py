@@ -1,7 +1,5 @@
 """Files of mistakes: what is wrong, and what is said about it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

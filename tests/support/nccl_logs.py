@@ -1,7 +1,5 @@
 """The output of nccl-tests, line by line."""
 
-from __future__ import annotations
-
 STARTING = "# nccl-tests version 2.18.0 nccl-headers=22907 nccl-library=22907\n# Collective test starting: {}\n"
 SETTINGS = (
     "# nThread 1 nGpus {} minBytes 1048576 maxBytes 4194304 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1\n"

@@ -3,8 +3,6 @@
 `--show NOTEBOOK` prints what a notebook's cells write instead, and saves nothing.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -4,8 +4,6 @@ An op waits for the step before it in its rank's program and for its inputs; an 
 `delay` after its producer's end. Everything is whole picoseconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

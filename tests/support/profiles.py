@@ -1,7 +1,5 @@
 """Profiles written from simulated runs, in the formats of other programs."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

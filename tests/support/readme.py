@@ -1,7 +1,5 @@
 """What the README and the documentation show: their fenced texts, and the files of a user among them."""
 
-from __future__ import annotations
-
 import re
 
 from support.paths import ROOT

@@ -1,7 +1,5 @@
 """The services of links counted again from the rows of several jobs, by code that shares nothing with the package."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Registries that forget what a test registers."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Results to write out: by hand, each with something odd about it, and simulated."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from hybrid_des.network.mailbox import REDUCTION, Channel

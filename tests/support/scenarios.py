@@ -1,7 +1,5 @@
 """The one builder of scenarios: a small valid one, with sections merged over it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Scenarios of four replicas whose optimizer, gradients or weights are sharded over links of 1 GB/s."""
 
-from __future__ import annotations
-
 from hybrid_des import load
 from support import scenarios
 

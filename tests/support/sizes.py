@@ -1,7 +1,5 @@
 """Sizes for which each registered schedule exists, told once more, apart from the schedules' own refusals."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Random small spaces of plans, and random scenarios with a model, for searches."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small sweeps, one of them over a user-defined schedule, and rows that compare."""
 
-from __future__ import annotations
-
 BASE = "schedule: {kind: 1f1b, microbatches: 4}\nworkload: {per: rank, forward: 10 ms, backward: 20 ms}\n"
 AXES = """sweep:
   - {parallel.pipeline: [1, 2, 4], schedule.microbatches: [2, 4, 3]}

@@ -1,7 +1,5 @@
 """Rows of parametrized tests that stand beside them, in `tables.yaml`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path

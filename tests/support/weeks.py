@@ -1,7 +1,5 @@
 """Small jobs with failures: one GPU per node, a step of a chosen length; and what theory expects of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any

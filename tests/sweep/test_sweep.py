@@ -1,7 +1,5 @@
 """Sweeps: axes, cases, failed cases, where they run, and the journal of one that runs."""
 
-from __future__ import annotations
-
 import csv
 import json
 from concurrent.futures import Executor, Future

@@ -1,7 +1,5 @@
 """What a sweep shows: its table in a file and on the terminal, and its picture."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

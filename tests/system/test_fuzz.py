@@ -4,8 +4,6 @@ Hypothesis draws what the generators ask for, minimises what fails, and tells fa
 campaign keeps them in `fuzz_cases`.
 """
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 import io

@@ -1,7 +1,5 @@
 """The gallery of scenarios and the report are what their scripts write."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

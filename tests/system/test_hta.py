@@ -6,8 +6,6 @@
 It needs an older pandas than this project, so that it cannot stand beside it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

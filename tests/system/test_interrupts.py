@@ -1,7 +1,5 @@
 """Ctrl-C, SIGTERM and kills: finished rows are kept, nothing else is left, and nothing goes on running."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import json

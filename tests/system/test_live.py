@@ -1,7 +1,5 @@
 """`hybrid-des live` as its pages use it: by the server's protocol, and in a headless browser."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -1,7 +1,5 @@
 """Every notebook runs, and shows what was committed."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

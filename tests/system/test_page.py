@@ -4,8 +4,6 @@
 uses it as a person would and leaves what it found in the document, which the browser prints.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import re

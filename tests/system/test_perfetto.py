@@ -1,7 +1,5 @@
 """Perfetto's own trace processor takes a trace without loss."""
 
-from __future__ import annotations
-
 import pytest
 from support import perfetto
 from support.results import RESULTS, pipeline_messages

@@ -1,7 +1,5 @@
 """Sweeps on other processes: executors, local workers and a Dask cluster give the table of this process."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import contextlib
 import json

@@ -3,8 +3,6 @@
 The scenarios are those of `valid.py`, which gives every figure; defaults that come from a catalogue are not known here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Random calls of the command line."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What is wrong with the outcome of a call; complaints about the same fault read alike."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

@@ -4,8 +4,6 @@ A user-defined schedule notes every case that starts and the process that runs i
 cases, and what was finished by then is known.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import os

@@ -1,7 +1,5 @@
 """What cases are made of: `materials.yaml`, shipped files cut to size, and the keys of the schema."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

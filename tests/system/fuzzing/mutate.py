@@ -1,7 +1,5 @@
 """Random changes to texts and to nested values; each takes a text and a source of randomness."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from random import Random

@@ -5,8 +5,6 @@ early as the rank and its inputs allow and as long as the scenario says; message
 (`fifo`) or within the bandwidth (`fair`); and every figure of the summary computed again (`totals.py`).
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re

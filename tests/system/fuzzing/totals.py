@@ -1,7 +1,5 @@
 """The figures of a summary, computed from the rows of a timeline."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Checks of the messages in a timeline: routes, links, and rings."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from fractions import Fraction

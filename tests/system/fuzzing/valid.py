@@ -1,7 +1,5 @@
 """Random valid scenarios, small enough to run in milliseconds, with every figure that a recount needs given."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Routes and bandwidths of every topology, written from its description without the package."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from fractions import Fraction
 from itertools import pairwise

@@ -4,8 +4,6 @@ Output is taken from the file descriptors, as a shell would. A case that exceeds
 that no handler expects, so that the traceback says where it was. A worker that hangs, dies or grows old is replaced.
 """
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os
