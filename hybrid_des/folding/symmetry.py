@@ -241,8 +241,9 @@ def check_nodes(fold: Fold, nodes: RankArray, element: Element) -> None:
         FoldRefusal: they are not; names the first.
     """
     ranks = np.arange(len(nodes))
-    _, firsts, number = np.unique(nodes, return_index=True, return_inverse=True)
-    first = firsts[number.ravel()]  # rank of each rank's node
+    firsts = np.empty(nodes.max() + 1, np.int64)
+    firsts[nodes[::-1]] = ranks[::-1]  # of equal places, the last value stays
+    first = firsts[nodes]  # rank of each rank's node
     images = fold.move(ranks, element)
     for rank in np.flatnonzero(nodes[images] != nodes[images[first]])[:1].tolist():
         here, there = int(first[rank]), int(images[first[rank]])

@@ -123,10 +123,10 @@ def _first(replicas: Replicas, keep: int) -> Fold | None:
         try:
             check(fold, replicas)
         except FoldRefusal as refusal:
-            refusals.append(refusal)
+            refusals.append(str(refusal))  # not itself: its frames hold an array entry per rank
         else:
             return fold
-    raise refusals[0]
+    raise FoldRefusal(refusals[0])
 
 
 def check(fold: Fold, replicas: Replicas) -> None:
