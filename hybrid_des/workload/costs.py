@@ -61,7 +61,7 @@ class LayerCollective(NamedTuple):
         even: whether its members complete it at the same time.
         how: of an exchange with experts once per node: how tokens are routed.
         lost: share of its speed that computation beside it loses.
-        weights: of `overlapped`, picoseconds of products for gradients of weights, which a split backward does later.
+        weights: of `overlapped`, picoseconds of weight gradients, which a split backward computes later.
     """
 
     axis: str
@@ -153,7 +153,8 @@ class RankCosts:
     """Costs of one micro-batch per pipeline rank, before they are split into stages.
 
     Attributes:
-        forward, backward, weight, optimizer: picoseconds, one entry per pipeline rank; as in `StageCosts`.
+        forward, backward, weight, optimizer: picoseconds, one entry per pipeline rank; as in `StageCosts`. Of a model,
+            `backward` is that of split backwards, for schedules that plan with times.
         message: bytes of the activation sent to the next stage.
         parameters: number of parameters per rank of one copy of the model.
         per_parameter: bytes per parameter.
@@ -290,14 +291,14 @@ def _hiding(layer: StageCosts, *shares: Fraction) -> StageCosts:
 
 
 def split(stage: StageCosts) -> StageCosts:
-    """A stage whose backwards are split: no collective waits beside products for gradients of weights, done later."""
+    """A stage whose backwards are split: no weight gradients, computed later, overlap its collectives."""
     if not any(one.weights for layer in stage.layers for one in layer.collectives[1]):
         return stage
     return sum_of([_with_collectives(layer, layer.collectives[0], _alone(layer)) for layer in stage.layers])
 
 
 def _alone(layer: StageCosts) -> Sequence[LayerCollective]:
-    """The collectives of a layer's split backward; what goes on beside those of tensor ranks is carried by engines."""
+    """The collectives of a layer's split backward, where those of tensor ranks overlap by copy engines only."""
     return [
         one._replace(overlapped=one.overlapped - one.weights, weights=0, lost=Fraction(0)) if one.weights else one
         for one in layer.collectives[1]
@@ -386,7 +387,7 @@ class CostBasis(NamedTuple):
 
     Attributes:
         codec: of gradients, whose size in memory it determines.
-        fused: whether products add to sums of gradients themselves; None: unless these have 16 bits.
+        fused: whether gradients are accumulated inside products; None: unless in 16 bits.
         ordering: with a workload: the schedule, since durations may be given for every op.
         microbatch_size: with a model: samples.
         accumulates: whether gradients of several micro-batches are summed.
@@ -455,7 +456,7 @@ class CostBasis(NamedTuple):
 # operations at 40 % (NVIDIA/nccl issue 1428, 24 blocks of threads); 20 of 132 multiprocessors, 15 %, for traffic over
 # adapters (DeepSeek-V3, arXiv 2412.19437, section 3.2). Copy engines carry messages between stages, transfers to and
 # from the host, and the share of tensor ranks' collectives that overlaps products (NVIDIA/TransformerEngine, `use_ce`
-# of `initialize_ub`); not their sums beside products for gradients of weights, which NCCL carries.
+# of `initialize_ub`); not reductions that overlap weight gradients, which NCCL carries.
 
 
 NETWORK, MEMORY = Fraction(15, 25), Fraction(19, 25)  # of `slowed`

@@ -163,7 +163,7 @@ class Exchange(NamedTuple):
         size: bytes of a member's buffer.
         repeats: number of times, one after the other.
         behind: seconds of concurrent computation, each time.
-        weights: of these, seconds of products for the gradients of weights, which a split backward computes later.
+        weights: of these, seconds of weight gradients, which a split backward computes later.
         steps: of a ring whose steps are started one by one, between two members each; 0: it is started once.
         how: of an exchange once per node: how tokens are routed.
     """
@@ -312,7 +312,7 @@ def _traffic(layer: Layer, basis: CostBasis, parts: Parts, received: int, backwa
 
 
 def _weight_products(parts: Parts) -> list[float]:
-    """Seconds of the products for gradients of weights by columns, of each half of a block, or of logits."""
+    """Seconds of the weight gradients of products by columns, per half of a block, or of the logits."""
     halves = [0.0]
     for one, took in parts:
         if isinstance(one, Gemm) and not one.expert:
@@ -328,7 +328,7 @@ def _tensor_traffic(
 ) -> Iterator[Exchange]:
     """Partial outputs are summed, and with sequence parallelism inputs gathered: twice per block.
 
-    `beside` has the seconds of products that go on during each sum of a backward.
+    `beside` has the seconds of weight gradients that overlap each reduction of a backward.
     """
     size = basis.tokens * (layer.output or received)
     ends = {"block": (0, 0), "first": (1 - backward, backward), "last": (backward, 1 - backward)}[layer.place]

@@ -52,7 +52,7 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
 
 
 def model_stages(ranks: RankCosts, plan: Plan) -> Sequence[StageCosts]:
-    """The costs of a model's stages; one that splits any backward hides nothing behind gradients of weights."""
+    """The costs of a model's stages; in one that splits any backward, weight gradients overlap no collective."""
     assert ranks.stages is not None
     stages, later = ranks.stages(plan.stages, plan.ends_meet), {stage for stage, _ in plan.split}
     return [split(stage) if number in later else stage for number, stage in enumerate(stages)]

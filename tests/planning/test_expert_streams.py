@@ -92,7 +92,7 @@ def test_no_step_is_shorter_than_its_bound(kind, mode):
 WRONG = {
     "experts.delay_weight: is read with `experts.streams` only": ({"delay_weight": True}, {}),
     "overlap.experts: follows from `experts.streams`": (FREE, {"overlap": {"experts": 0.5}}),
-    "experts.delay_weight: computes gradients of weights later": (
+    "experts.delay_weight: computes weight gradients later": (
         {**FREE, "delay_weight": True},
         {"overlap": {"weight_gradients": True}},
     ),

@@ -144,7 +144,7 @@ def _modelled(scenario: Scenario) -> dict[str, str]:
         "again": f"what recompute: {recomputed(scenario)} repeats of the forward before the backward, without traffic",
         "tensor": f"a forward and a backward wait for collectives of {parallel.tensor} tensor ranks, each simulated "
         f"once, alone on the wiring; {float(scenario.overlap.tensor):.0%} is hidden"
-        + ("; gradients of inputs are summed beside weight" if scenario.overlap.weight_gradients else ""),
+        + ("; input gradients are reduced beside weight" if scenario.overlap.weight_gradients else ""),
         "context": f"the same of {parallel.context} context ranks, {parallel.context_method}; a ring beside attention",
         "expert": f"the same of {parallel.expert} ranks with experts: tokens there and back; "
         f"{float(scenario.overlap.experts):.0%} is hidden",

@@ -66,7 +66,7 @@ def misfits_of_streams(
     if overlap.experts:
         yield misfit("follows from `experts.streams`; give only one of the two", "overlap.experts", "experts.streams")
     if overlap.weight_gradients and experts.delay_weight:
-        message = "computes gradients of weights later, so that no sums overlap them; give only one of the two"
+        message = "computes weight gradients later, so that they overlap no reduction; give only one of the two"
         yield misfit(message, "experts.delay_weight", "overlap.weight_gradients")
     if recompute == "full":
         yield misfit("repeats exchanges, which streams do not; expected none or selective", "recompute")

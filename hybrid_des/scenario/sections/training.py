@@ -230,7 +230,7 @@ class Gradients(PluginSection):
     outer: Outer | None = None
     """The exchange, with `every`."""
     fused: Flag | None = None
-    """Whether products for gradients of weights add to the sum over micro-batches themselves.
+    """Whether weight gradients are accumulated over micro-batches inside the products that compute them.
 
     As with Megatron-LM's gradient accumulation fusion. Default: unless the codec is fp16."""
     error_feedback: Flag = False
@@ -271,9 +271,9 @@ class Overlap(Section):
     experts: Share = ZERO
     """Share of the exchange of tokens with experts that is hidden."""
     weight_gradients: Flag = False
-    """Whether tensor ranks sum the gradients of a layer's inputs during the products for those of its weights.
+    """Whether tensor ranks reduce a layer's input gradients while they compute its weight gradients.
 
-    As by Megatron-LM (`--no-async-tensor-model-parallel-allreduce` switches it off). Not where backwards are split."""
+    As in Megatron-LM (`--no-async-tensor-model-parallel-allreduce` disables it). Not where backwards are split."""
     parameters: Flag = False
     """Whether sharded parameters are gathered during computation. Default with zero-3: true."""
 
