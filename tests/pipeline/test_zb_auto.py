@@ -68,6 +68,14 @@ def test_the_search_is_no_worse_than_handmade_orders(case):
     assert searched[2 * p].span <= timing_of(plan_of("zb-h2", p, m), costs, delay).span
 
 
+@pytest.mark.parametrize("limit", [8, 12, 16])
+def test_each_rank_may_be_a_forward_ahead_of_the_next(limit):
+    """Section 3.1 of the paper: one forward fewer may be in flight on every further rank; the ends are lighter here."""
+    costs = tuple([2 * time, *[3 * time] * 6, 2 * time] for time in (6, 6, 4))
+    plan = plan_of("zb-auto", 8, 24, 1, costs, 1, max_activations=Fraction(limit))
+    assert all(most <= limit - rank for rank, most in enumerate(oracle.peaks(plan, [0] * 8)))
+
+
 @settings(max_examples=20 * TIMES)
 @given(pipelines(), st.sampled_from(["zb-h1", "zb-h2", "zb-auto"]))
 def test_the_clock_of_the_search_is_the_oracles(case, kind):

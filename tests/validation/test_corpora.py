@@ -131,6 +131,15 @@ def test_short_pipelines_of_zero_bubble_are_predicted(run):
     assert found["peak_memory_bytes"]["worst_error_percent"] < 5
 
 
+def test_zero_bubble_with_p_and_2p_activations_is_predicted(run):
+    """Ranks start the next step when they have finished theirs."""
+    where = "schedule.microbatches == 24 and schedule.max_activations in ('p', '2p')"
+    found = json.loads(run("validate", FOLDER / "zero_bubble.yaml", "--where", where, "--json", "--jobs", "1")[1])
+    assert (found["failed"], found["step_time_s"]["n"]) == ([], 2)
+    assert found["step_time_s"]["worst_error_percent"] < 7
+    assert found["peak_memory_bytes"]["mean_error_percent"] < 3
+
+
 def test_dense_rows_of_megatron_bridge_are_predicted(run, rows_of):
     """The quick ones: those of 405 billion parameters take ten seconds each."""
     corpus = FOLDER / "megatron_bridge.yaml"

@@ -11,7 +11,8 @@ with the shortest span, otherwise the one with the shortest time.
 
 Greedily, a free rank runs an input gradient if one is ready, else a forward if one is ready and memory allows, else its
 oldest weight gradient, unless the next op is ready soon. The number of forwards before the first input gradient and the
-meaning of `soon` are varied. For the limit, as for the reported peaks, a micro-batch counts 1 until its I is done, then
+meaning of `soon` are varied; with a limit of at least p, every rank keeps at least one forward more in flight than the
+next rank may, as in the paper (section 3.1), which leaves later ranks memory for weight gradients. For the limit, as for the reported peaks, a micro-batch counts 1 until its I is done, then
 the request's weight share until its W is done. The paper's tables give (cost − mT)/cost, where cost is the longest
 span; on its Table 5 this search is within 0.002 of the published ZB-2p and equals ZB-1p. Work is bounded: up to 48
 orders, fewer for large plans, each linear in the ops.
@@ -21,7 +22,7 @@ Micro-batches stay in order on every rank, so the candidates of a rank are its n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heappop, heappush
@@ -91,15 +92,19 @@ def zero_bubble_automatic(request: PlanRequest, options: ZbAuto) -> Plan:
 
 def _candidates(costs: OpTimes, microbatches: int, limit: ActivationLimit) -> Iterator[Programs]:
     """Orders within the limit: the handcrafted ones, then greedy ones."""
-    p = len(costs.length["F"])
+    p, most = len(costs.length["F"]), limit.most // limit.whole
     for factor in (1, 2):  # ZB-H1, ZB-H2
         programs = handcrafted(p, microbatches, factor)
         if limit.allows(programs):
             yield programs
-    choices = ((warmup, soon) for soon in SOON for warmup in WARMUP)
-    for warmup, soon in islice(choices, max(FEWEST_WALKS, STEPS // (3 * p * microbatches))):
-        warmups = [microbatches if warmup is None else -(-warmup * (p - rank) // 8) for rank in range(p)]
-        yield Walk(costs, microbatches, limit, warmups, soon).programs
+    ahead = [most - rank if most >= p else microbatches for rank in range(p)]
+    warmups = dict.fromkeys(
+        tuple(most if eighths is None else min(most, -(-eighths * (p - rank) // 8)) for rank, most in enumerate(ahead))
+        for eighths in WARMUP
+    )
+    choices = ((forwards, soon) for soon in SOON for forwards in warmups)
+    for forwards, soon in islice(choices, max(FEWEST_WALKS, STEPS // (3 * p * microbatches))):
+        yield Walk(costs, microbatches, limit, forwards, soon).programs
 
 
 @dataclass(frozen=True)
@@ -209,7 +214,7 @@ class Walk:
     """A greedy list scheduler: a rank decides what to run when it becomes free; `programs` holds each rank's order."""
 
     def __init__(
-        self, costs: OpTimes, microbatches: int, limit: ActivationLimit, warmups: list[int], soon: int
+        self, costs: OpTimes, microbatches: int, limit: ActivationLimit, warmups: Sequence[int], soon: int
     ) -> None:
         """Schedule all ops.
 
