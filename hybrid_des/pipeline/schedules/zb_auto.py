@@ -12,10 +12,10 @@ with the shortest span, otherwise the one with the shortest time.
 Greedily, a free rank runs an input gradient if one is ready, else a forward if one is ready and memory allows, else its
 oldest weight gradient, unless the next op is ready soon. The number of forwards before the first input gradient and the
 meaning of `soon` are varied; with a limit of at least p, every rank keeps at least one forward more in flight than the
-next rank may, as in the paper (section 3.1), which leaves later ranks memory for weight gradients. For the limit, as for the reported peaks, a micro-batch counts 1 until its I is done, then
-the request's weight share until its W is done. The paper's tables give (cost − mT)/cost, where cost is the longest
-span; on its Table 5 this search is within 0.002 of the published ZB-2p and equals ZB-1p. Work is bounded: up to 48
-orders, fewer for large plans, each linear in the ops.
+next rank may, as in the paper (section 3.1), which leaves later ranks memory for weight gradients. For the limit, as
+for the reported peaks, a micro-batch counts 1 until its I is done, then the request's weight share until its W is done.
+The paper's tables give (cost − mT)/cost, where cost is the longest span; on its Table 5 this search is within 0.002 of
+the published ZB-2p and equals ZB-1p. Work is bounded: up to 48 orders, fewer for large plans, each linear in the ops.
 
 Micro-batches stay in order on every rank, so the candidates of a rank are its next F, its next I and its oldest W.
 """
