@@ -11,11 +11,11 @@ with the shortest span, otherwise the one with the shortest time.
 
 Greedily, a free rank runs an input gradient if one is ready, else a forward if one is ready and memory allows, else its
 oldest weight gradient, unless the next op is ready soon. The number of forwards before the first input gradient and the
-meaning of `soon` are varied; with a limit of at least p, every rank keeps at least one forward more in flight than the
-next rank may, as in the paper (section 3.1), which leaves later ranks memory for weight gradients. For the limit, as
-for the reported peaks, a micro-batch counts 1 until its I is done, then the request's weight share until its W is done.
-The paper's tables give (cost − mT)/cost, where cost is the longest span; on its Table 5 this search is within 0.002 of
-the published ZB-2p and equals ZB-1p. Work is bounded: up to 48 orders, fewer for large plans, each linear in the ops.
+meaning of `soon` are varied; with a limit of at least p, a rank may have one forward fewer in flight than the rank
+before it, as in the paper (section 3.1). For the limit, as for the reported peaks, a micro-batch counts 1 until its I
+is done, then the request's weight share until its W is done. The paper's tables give (cost − mT)/cost, where cost is
+the longest span; on its Table 5 this search is within 0.002 of the published ZB-2p and equals ZB-1p. Work is bounded:
+up to 48 orders, fewer for large plans, each linear in the ops.
 
 Micro-batches stay in order on every rank, so the candidates of a rank are its next F, its next I and its oldest W.
 """
@@ -92,14 +92,14 @@ def zero_bubble_automatic(request: PlanRequest, options: ZbAuto) -> Plan:
 
 def _candidates(costs: OpTimes, microbatches: int, limit: ActivationLimit) -> Iterator[Programs]:
     """Orders within the limit: the handcrafted ones, then greedy ones."""
-    p, most = len(costs.length["F"]), limit.most // limit.whole
+    p, fit = len(costs.length["F"]), limit.most // limit.whole
     for factor in (1, 2):  # ZB-H1, ZB-H2
         programs = handcrafted(p, microbatches, factor)
         if limit.allows(programs):
             yield programs
-    ahead = [most - rank if most >= p else microbatches for rank in range(p)]
+    most = [fit - rank if fit >= p else microbatches for rank in range(p)]
     warmups = dict.fromkeys(
-        tuple(most if eighths is None else min(most, -(-eighths * (p - rank) // 8)) for rank, most in enumerate(ahead))
+        tuple(most[r] if eighths is None else min(most[r], -(-eighths * (p - r) // 8)) for r in range(p))
         for eighths in WARMUP
     )
     choices = ((forwards, soon) for soon in SOON for forwards in warmups)
