@@ -11,11 +11,12 @@ with the shortest span, otherwise the one with the shortest time.
 
 Greedily, a free rank runs an input gradient if one is ready, else a forward if one is ready and memory allows, else its
 oldest weight gradient, unless the next op is ready soon. The number of forwards before the first input gradient and the
-meaning of `soon` are varied; with a limit of at least p, a rank may have one forward fewer in flight than the rank
-before it, as in the paper (section 3.1). For the limit, as for the reported peaks, a micro-batch counts 1 until its I
-is done, then the request's weight share until its W is done. The paper's tables give (cost − mT)/cost, where cost is
-the longest span; on its Table 5 this search is within 0.002 of the published ZB-2p and equals ZB-1p. Work is bounded:
-up to 48 orders, fewer for large plans, each linear in the ops.
+meaning of `soon` are varied. With a limit of at least p, a rank may have one forward fewer in flight than the rank
+before it, as in the paper (section 3.1), unless the best order without this rule is more than 1 % shorter: with slow
+sends it can be. For the limit, as for the reported peaks, a micro-batch counts 1 until its I is done, then the
+request's weight share until its W is done. The paper's tables give (cost − mT)/cost, where cost is the longest span; on
+its Table 5 this search is within 0.002 of the published ZB-2p and equals ZB-1p. Work is bounded: up to 98 orders, fewer
+for large plans, each linear in the ops.
 
 Micro-batches stay in order on every rank, so the candidates of a rank are its next F, its next I and its oldest W.
 """
@@ -26,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heappop, heappush
-from itertools import islice
+from itertools import chain, islice, product
 from math import lcm
 from typing import Annotated
 
@@ -38,6 +39,7 @@ from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.zb_h1 import handcrafted
 
 Programs = list[list[Op]]
+Warmup = tuple[int, ...]  # forwards of each rank before its first input gradient
 
 WARMUP = (16, 8, 12, 14, 15, None)  # forwards on rank r, in eighths of p−r; None: no limit
 SOON = (2, 0, 4, 1, 3, 5, 6, 8)  # gaps shorter than this many eighths of W are left idle
@@ -78,33 +80,38 @@ def zero_bubble_automatic(request: PlanRequest, options: ZbAuto) -> Plan:
     p, m, limit = request.pipeline, request.microbatches, _limit(request, options)
     if limit < 1:
         raise Refusal(f"zb-auto needs memory for one micro-batch: max_activations must be at least 1, not {limit}")
-    costs = OpTimes.of(request)
-    by_span = limit >= 2 * p - 1
-    best: Programs = []
-    shortest: tuple[int, int] | None = None
-    for programs in _candidates(costs, m, ActivationLimit.of(request, limit)):
-        span, time = evaluate(costs, programs)
-        score = (span, time) if by_span else (time, span)
-        if shortest is None or score < shortest:
-            best, shortest = programs, score
+    costs, memory = OpTimes.of(request), ActivationLimit.of(request, limit)
+    first = int(limit < 2 * p - 1)  # what is to be short: 0 the span, 1 the time
+
+    def length(programs: Programs) -> tuple[int, int]:
+        both = evaluate(costs, programs)
+        return both[first], both[1 - first]
+
+    handmade = (handcrafted(p, m, factor) for factor in (1, 2))  # ZB-H1, ZB-H2
+    fewer_ahead, others = _warmups(p, m, limit)
+    best = min(chain(filter(memory.allows, handmade), _walks(costs, m, memory, fewer_ahead)), key=length)
+    if others:
+        other = min(_walks(costs, m, memory, others), key=length)
+        if length(other)[0] * 101 < length(best)[0] * 100:
+            best = other
     return Plan.of(best, [loop(p, 1)], [0] * m)
 
 
-def _candidates(costs: OpTimes, microbatches: int, limit: ActivationLimit) -> Iterator[Programs]:
-    """Orders within the limit: the handcrafted ones, then greedy ones."""
-    p, fit = len(costs.length["F"]), limit.most // limit.whole
-    for factor in (1, 2):  # ZB-H1, ZB-H2
-        programs = handcrafted(p, microbatches, factor)
-        if limit.allows(programs):
-            yield programs
-    most = [fit - rank if fit >= p else microbatches for rank in range(p)]
-    warmups = dict.fromkeys(
-        tuple(most[r] if eighths is None else min(most[r], -(-eighths * (p - r) // 8)) for r in range(p))
-        for eighths in WARMUP
-    )
-    choices = ((forwards, soon) for soon in SOON for forwards in warmups)
-    for forwards, soon in islice(choices, max(FEWEST_WALKS, STEPS // (3 * p * microbatches))):
-        yield Walk(costs, microbatches, limit, forwards, soon).programs
+def _warmups(p: int, m: int, limit: Fraction) -> tuple[list[Warmup], list[Warmup]]:
+    """Numbers of forwards before the first input gradient: with one fewer on each further rank, and any others."""
+    wanted = [tuple(m if eighths is None else -(-eighths * (p - r) // 8) for r in range(p)) for eighths in WARMUP]
+    if limit < p:
+        return wanted, []
+    most = [int(limit) - rank for rank in range(p)]
+    fewer_ahead = dict.fromkeys(tuple(map(min, forwards, most)) for forwards in wanted)
+    return list(fewer_ahead), [forwards for forwards in wanted if forwards not in fewer_ahead]
+
+
+def _walks(costs: OpTimes, m: int, limit: ActivationLimit, warmups: Sequence[Warmup]) -> Iterator[Programs]:
+    """Greedy orders, as many as the ops allow."""
+    choices = product(SOON, warmups)
+    for soon, forwards in islice(choices, max(FEWEST_WALKS, STEPS // (3 * m * len(costs.length["F"])))):
+        yield Walk(costs, m, limit, forwards, soon).programs
 
 
 @dataclass(frozen=True)
@@ -213,9 +220,7 @@ def evaluate(costs: OpTimes, programs: Programs) -> tuple[int, int]:
 class Walk:
     """A greedy list scheduler: a rank decides what to run when it becomes free; `programs` holds each rank's order."""
 
-    def __init__(
-        self, costs: OpTimes, microbatches: int, limit: ActivationLimit, warmups: Sequence[int], soon: int
-    ) -> None:
+    def __init__(self, costs: OpTimes, microbatches: int, limit: ActivationLimit, warmups: Warmup, soon: int) -> None:
         """Schedule all ops.
 
         Args:
