@@ -76,6 +76,13 @@ def test_each_rank_may_be_a_forward_ahead_of_the_next(limit):
     assert all(most <= limit - rank for rank, most in enumerate(oracle.peaks(plan, [0] * 8)))
 
 
+def test_slow_sends_are_worth_more_forwards_ahead():
+    """F = I = W = the delay: 39 instead of 41 of them."""
+    plan = plan_of("zb-auto", 4, 8, 1, (UNIT, UNIT, UNIT), UNIT, max_activations=Fraction(4))
+    assert timing_of(plan, (UNIT, UNIT, UNIT), UNIT).time == 39 * UNIT
+    assert oracle.peaks(plan, [0] * 4)[1] == 4
+
+
 @settings(max_examples=20 * TIMES)
 @given(pipelines(), st.sampled_from(["zb-h1", "zb-h2", "zb-auto"]))
 def test_the_clock_of_the_search_is_the_oracles(case, kind):
