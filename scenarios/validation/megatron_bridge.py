@@ -9,11 +9,9 @@ of GB200 and GB300 are NVLink domains, of which recipes use 64 GPUs. Gradients a
 gathered beside computation, as the library's performance recipes do.
 """
 
-import csv
-import sys
 from ast import literal_eval
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+
+from conversion import Raw, Row, main
 
 MODELS = {
     "LLAMA3_8B": "llama3-8b", "LLAMA3_70B": "llama3-70b", "LLAMA3.1_405B": "llama3.1-405b",
@@ -36,7 +34,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def converted(raw: Mapping[str, str]) -> dict[str, object]:
+def converted(raw: Raw) -> Row:
     """One row as keys of a scenario."""
     sizes = ("gpus", "gbs", "mbs", "sequence", "tensor", "pipeline", "context", "chunks")
     number = {key: int(raw[key]) for key in sizes}
@@ -97,16 +95,16 @@ def _stages(model: str, stages: int) -> str:
     return str([each] * (stages - 1) + [61 - each * (stages - 1)])
 
 
-def _flag(raw: Mapping[str, str], column: str) -> str:
+def _flag(raw: Raw, column: str) -> str:
     return "true" if raw[column] == "True" else ""
 
 
-def _dispatcher(raw: Mapping[str, str]) -> str:
+def _dispatcher(raw: Raw) -> str:
     """HybridEP and DeepEP send once per node; without a backend, the library's all-to-all does."""
     return "per-node" if raw["moe_flex_dispatcher_backend"] else "all-to-all"
 
 
-def _recompute(raw: Mapping[str, str]) -> str:
+def _recompute(raw: Raw) -> str:
     """What the recipe recomputes: modules, or so many whole layers."""
     if raw["recompute_granularity"] == "selective" and raw["recompute_modules"]:
         modules = literal_eval(raw["recompute_modules"])
@@ -114,13 +112,5 @@ def _recompute(raw: Mapping[str, str]) -> str:
     return "full" if raw["recompute_granularity"] == "full" else "none"
 
 
-def rows(file: Path) -> Iterator[dict[str, object]]:
-    """All rows of a raw file."""
-    with file.open(encoding="utf-8", newline="") as lines:
-        yield from map(converted, csv.DictReader(lines))
-
-
 if __name__ == "__main__":
-    out = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
-    out.writeheader()
-    out.writerows(rows(Path(sys.argv[1])))
+    main(__doc__, COLUMNS, converted)

@@ -9,10 +9,7 @@ micro-batches are not stated. 235.7 TFLOP/s at 10,057 tokens/s are 23.44 GFLOP p
 9.1 %, is that of 32 micro-batches, (32 + 7)/(32 + 3.5). Rows of Qwen3 state less, and are left out.
 """
 
-import csv
-import sys
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from conversion import Raw, Row, main
 
 KINDS = {
     "1f1b": "1f1b", "interleaved-1f1b": "interleaved-1f1b", "zbb": "zb-h1", "zbv": "zb-v", "v-half": "v-half",
@@ -25,8 +22,10 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def converted(raw: Mapping[str, str]) -> dict[str, object]:
-    """One row as keys of a scenario."""
+def converted(raw: Raw) -> Row | None:
+    """One row as keys of a scenario; none but those of Llama 2 7B."""
+    if raw["model"] != "llama2-7b":
+        return None
     ranks = int(raw["pp"])
     tokens = MICROBATCHES * SEQUENCE
     kind = KINDS[raw["schedule"]]
@@ -40,13 +39,5 @@ def converted(raw: Mapping[str, str]) -> dict[str, object]:
     }
 
 
-def rows(file: Path) -> Iterator[dict[str, object]]:
-    """The rows of Llama 2 7B."""
-    with file.open(encoding="utf-8", newline="") as lines:
-        yield from (converted(raw) for raw in csv.DictReader(lines) if raw["model"] == "llama2-7b")
-
-
 if __name__ == "__main__":
-    out = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
-    out.writeheader()
-    out.writerows(rows(Path(sys.argv[1])))
+    main(__doc__, COLUMNS, converted)

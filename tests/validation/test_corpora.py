@@ -4,6 +4,8 @@ import csv
 import json
 import re
 import runpy
+import sys
+from contextlib import redirect_stdout
 
 import pytest
 import yaml
@@ -41,11 +43,11 @@ def rows_of(tmp_path_factory):
 
 def converted(converter, raw, folder):
     """Rows that the script beside a corpus makes of raw ones."""
-    script, rows = runpy.run_path(str(converter)), folder / "rows.csv"
-    with rows.open("w", newline="", encoding="utf-8") as out:
-        writer = csv.DictWriter(out, script["COLUMNS"])
-        writer.writeheader()
-        writer.writerows(script["rows"](raw))
+    rows = folder / "rows.csv"
+    with rows.open("w", encoding="utf-8") as out, pytest.MonkeyPatch.context() as patch, redirect_stdout(out):
+        patch.syspath_prepend(FOLDER)
+        patch.setattr(sys, "argv", [str(converter), str(raw)])
+        runpy.run_path(str(converter), run_name="__main__")
     return rows
 
 
@@ -162,7 +164,8 @@ def test_six_schedules_of_primus_have_their_memory(run, rows_of, tmp_path):
     assert predicted == sorted(predicted)
 
 
-def test_raw_rows_become_keys_of_scenarios():
+def test_raw_rows_become_keys_of_scenarios(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
     script = runpy.run_path(str(FOLDER / "megatron_bridge.py"))
     raw = {
         "model": "LLAMA3_70B", "gpu": "gb200", "gpus": "128", "precision": "fp8mx", "gbs": "256", "mbs": "1",
@@ -175,3 +178,21 @@ def test_raw_rows_become_keys_of_scenarios():
     assert (row["cluster.nodes"], row["cluster.gpus_per_node"], row["parallel.data"]) == (2, 64, 16)
     assert (row["precision"], row["recompute"], row["sharding"]) == ("mxfp8", "[mlp]", "zero-1")
     assert (row["parallel.stages"], row["cuda_graphs"]) == ("even", "layers")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, "raw.csv: No such file or directory"),
+        ("model,pp\nllama2-7b,8\n", "raw.csv:2: unknown value or missing column 'schedule'"),
+        ("model,pp,vpp,schedule,tokens_s_device,max_memory_gb\nllama2-7b,8,1,zbv,fast,1\n", "raw.csv:2: could not"),
+    ],
+)
+def test_raw_rows_that_cannot_be_read_are_one_line(monkeypatch, capsys, tmp_path, text, expected):
+    if text is not None:
+        (tmp_path / "raw.csv").write_text(text)
+    monkeypatch.syspath_prepend(FOLDER)
+    monkeypatch.setattr(sys, "argv", ["primus_schedules.py", str(tmp_path / "raw.csv")])
+    with pytest.raises(SystemExit, match="2"):
+        runpy.run_path(str(FOLDER / "primus_schedules.py"), run_name="__main__")
+    assert expected in capsys.readouterr().err
