@@ -39,9 +39,12 @@ def plans_in(settings: Settings) -> list[Case]:
     """Every plan of the space, each once; a value None leaves the key out.
 
     Raises:
-        ScenarioError: there is none, or there are too many.
+        ScenarioError: there is none, or there are too many, or execution traces leave nothing to plan.
     """
     document, written, kept = settings.document, settings.written, kept_in(settings)
+    if written.workload is not None and written.workload.trace is not None and written.workload.durations is None:
+        message = "is one plan, done as recorded; expected `workload.durations` too, or `sweep` to vary the machine"
+        raise document.error(("workload", "trace"), message)
     found: dict[str, Case] = {}
     for combination in product(*settings.axes):
         given = {path: value for part in combination for path, value in part.items() if is_key(path)}

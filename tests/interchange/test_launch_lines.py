@@ -92,6 +92,8 @@ def written(draw):
     gradients = {"codec": draw(st.sampled_from(["fp32", "bf16"])), "overlap": overlap, "pad": sharding == "zero-1"}
     if overlap and sharding != "zero-2":
         gradients |= {"bucket_rule": "megatron"} | draw(st.sampled_from([{}, {"bucket": 4 * 10**6}]))
+    if sharding in ("none", "zero-1"):
+        gradients |= draw(st.sampled_from([{}, {"fused": False}]))
     hidden = {"tensor": draw(st.sampled_from([0, 0.7])) if tensor > 1 else 0}
     if sharding == "zero-1":
         hidden["parameters"] = draw(st.booleans())

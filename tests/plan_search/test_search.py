@@ -17,13 +17,15 @@ from support import spaces
 from support.campaigns import TIMES
 
 from hybrid_des import pool, simulate
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import ScenarioError, UsageError
+from hybrid_des.interchange.profiles.exporting import write_traces
 from hybrid_des.pipeline import schedules
 from hybrid_des.plan_search import SearchResult, branch, explore, plans_in, search, settings_of
 from hybrid_des.plan_search.best_plan import draw
 from hybrid_des.plan_search.branch import EXCLUDED, IMPOSSIBLE, MISFIT, SAME, SIMULATED, UNKNOWN
 from hybrid_des.plan_search.evaluation import LOG, evaluate, scenario_in
 from hybrid_des.plan_search.space import factors, values_of
+from hybrid_des.scenario import scenario_from
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.run import BudgetSpentError
 
@@ -229,6 +231,13 @@ def test_a_rule_of_buckets_stays_where_no_bucket_is_stated():
     settings = spaces.settings(spaces.of_model(8, sharding="none", gradients=gradients, schedule=schedule))
     sizes = {scenario_in(settings, plan).gradients.bucket for plan in plans_in(settings)}
     assert sizes == {25 * 2**20, 128 * 2**20}
+
+
+def test_execution_traces_leave_nothing_to_plan(tmp_path):
+    write_traces(scenario_from({"workload": {"forward": "1 ms", "backward": "2 ms"}}), tmp_path)
+    settings = spaces.settings({"workload": {"trace": str(tmp_path)}})
+    with pytest.raises(ScenarioError, match=r"workload\.trace: is one plan, done as recorded"):
+        plans_in(settings)
 
 
 def test_numbers_of_one_rank_keep_their_pipeline():

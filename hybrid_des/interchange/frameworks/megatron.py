@@ -270,7 +270,10 @@ def _write_sharding(values: Values) -> Iterable[str]:
         "zero-2": (_FSDP, "--use-distributed-optimizer"),
         "zero-3": (f"--use-torch-fsdp2 {_FUSION} --ckpt-format torch_dist",),
     }
-    return () if _mixed(values) else flags.get(values["sharding"], ())
+    if _mixed(values):
+        return ()
+    separately = values["gradients.fused"] is False and values["sharding"] in ("none", "zero-1")
+    return (*flags.get(values["sharding"], ()), *((_FUSION,) if separately else ()))
 
 
 def _mixed(values: Values) -> bool:
@@ -279,7 +282,8 @@ def _mixed(values: Values) -> bool:
 
 
 def _read_sharding(given: Given) -> Values:
-    given.words(_FUSION), given.words(_META)
+    separately = _FUSION in given
+    given.words(_META)
     optimizer, strategy = "--use-distributed-optimizer" in given, given.text("--data-parallel-sharding-strategy")
     found = "zero-1" if optimizer else "none"
     if "--use-megatron-fsdp" in given:
@@ -287,7 +291,9 @@ def _read_sharding(given: Given) -> Values:
             raise given.error("--data-parallel-sharding-strategy", f"expected one of {', '.join(_STRATEGIES)}")
         found = _STRATEGIES[strategy or "no_shard"]
     found = "zero-3" if "--use-torch-fsdp2" in given else found
-    return {"sharding": found, "gradients.pad": True if found == "zero-1" else None}  # as its optimizer does
+    pad = True if found == "zero-1" else None  # as its optimizer does
+    fused = False if separately and found in ("none", "zero-1") else None  # the others assert it
+    return {"sharding": found, "gradients.pad": pad, "gradients.fused": fused}
 
 
 def _write_overlap(values: Values) -> Iterable[str]:

@@ -70,6 +70,7 @@ def values_of(scenario: Scenario) -> dict[str, Any]:
         "gradients.codec": gradients.codec,
         "gradients.overlap": gradients.overlap,
         "gradients.bucket": size,
+        "gradients.fused": gradients.fused,
         "offload.optimizer": scenario.offload.optimizer,
         "cuda_graphs": scenario.cuda_graphs,
     }
