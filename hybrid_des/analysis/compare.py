@@ -438,7 +438,7 @@ def _those_of(programs: list[Program], instead_of: list[Program], ranks: Abstrac
         )
         return now if took == was else took if was == now else round(took * now / was)
 
-    return retime
+    return DurationOverride(retime, lambda rank: rank in ranks and (id(programs[rank]), id(instead_of[rank])))
 
 
 def _wires(one: Run, other: Run, both: Exchanged) -> Iterator[Pair]:

@@ -51,7 +51,7 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import Scenario, Source, load
-from hybrid_des.simulation.run import Run, run
+from hybrid_des.simulation.run import Run, few_collections, run
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 if TYPE_CHECKING:
@@ -341,6 +341,7 @@ def _outcome(one: Tried) -> dict[str, Any]:
     return {"step_time_s": one.duration / PICOSECONDS_PER_SECOND / one.steps, "microbatches": one.microbatches}
 
 
+@few_collections()
 def explain(
     scenario: Source,
     what_if: Sequence[str] = (),

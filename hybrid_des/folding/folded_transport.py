@@ -421,7 +421,7 @@ class LineageTransport(FoldedTransport):
 
     def _flow(self, channel: Channel, put: Put) -> Flow:
         flow = super()._flow(channel, put)
-        if not isinstance(flow, FifoFlow):
+        if not isinstance(flow, FifoFlow) or not isinstance(flow.link, LineageLink):
             return flow
         _, turned = self._fold.home(channel.receiver)
         route = [*(leg.turned for leg in self._courses.of(channel.sender, channel.receiver)), turned]
@@ -450,6 +450,6 @@ def folded_transport(
 
     Under `fair` nothing does, unless ranks meet: messages that meet share a link, whichever came first.
     """
-    if sharing == "fair" and not ordered:
+    if sharing in ("fair", "uncontended") and not ordered:
         return FoldedTransport(Links(Environment(), fabric, sharing), recorder, fold, receipts)
     return LineageTransport(LineageLinks(LineageEnvironment(fold), fabric, sharing), recorder, fold, receipts)

@@ -25,6 +25,7 @@ from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program import GivenPrograms
 from hybrid_des.scenario import Scenario, sizes
 from hybrid_des.scenario.sizes import too_large
+from hybrid_des.simulation.speeds import DurationOverride
 
 MOST_TRIES = 4  # folds that are simulated and turn out not to be exact
 Outcome = TypeVar("Outcome")
@@ -33,10 +34,16 @@ INNER = ("tensor", "context")  # axes of ranks that share layers
 
 @dataclass(frozen=True)
 class Replicas:
-    """The replicas of a scenario, whose behaviour a fold must preserve."""
+    """The replicas of a scenario, whose behaviour a fold must preserve.
+
+    Attributes:
+        scenario, parts: what is simulated.
+        retime: other durations of ops.
+    """
 
     scenario: Scenario
     parts: Parts
+    retime: DurationOverride | None = None
 
     @property
     def differ(self) -> str:
@@ -49,7 +56,7 @@ class Replicas:
             return "programs that are given may depend on their rank"
         if self.scenario.jitter:
             return "with `jitter` every rank has its own durations"
-        if (sharing := self.scenario.cluster.service) not in ("fifo", "fair"):
+        if (sharing := self.scenario.cluster.service) not in ("fifo", "fair", "uncontended"):
             return f"the order of waiting under `sharing: {sharing}` is not known"
         if self.scenario.background:
             return "`background` shares links with some replicas only"
@@ -137,6 +144,7 @@ def check(fold: Fold, replicas: Replicas) -> None:
     """
     nodes = _nodes(replicas.scenario, fold.layout.ranks)
     _check_placement(fold, replicas.scenario, nodes)
+    _check_durations(fold, replicas)
     reductions = replicas.parts.reductions
     by_first = {(group.stage, group.part, group.ranks[0]): processes for processes, group in reductions.processes}
     for processes, group in reductions.processes:
@@ -175,6 +183,16 @@ def _check_placement(fold: Fold, scenario: Scenario, nodes: RankArray) -> None:
         images = fold.move(ranks, element)
         for rank in np.flatnonzero((kinds[images] != kinds) | (on_node[images] != on_node))[:1].tolist():
             raise FoldRefusal(_unlike(scenario, rank, int(images[rank])))
+
+
+def _check_durations(fold: Fold, replicas: Replicas) -> None:
+    """A rank must take the same times as its representative, if the durations of ops are changed."""
+    if replicas.retime is None:
+        return
+    alike = [replicas.retime.alike(rank) for rank in range(fold.layout.ranks)]
+    for rank, key in enumerate(alike):
+        if key != alike[fold.home(rank)[0]]:
+            raise FoldRefusal(f"ops of rank {rank} take other times than those of rank {fold.home(rank)[0]}")
 
 
 def _kinds(scenario: Scenario) -> RankArray:

@@ -306,9 +306,8 @@ def run(
             others.update(traffic.carried() if traffic else {})
             return job
 
-        replicas = Replicas(scenario, parts)
-        # a run that is explained, changed rank by rank, or whose replicas start in any order
-        whole = trace is not None or retime is not None or order is not None
+        replicas = Replicas(scenario, parts, retime)
+        whole = trace is not None or order is not None  # a run that is explained, or whose replicas start in any order
         folded = simulated_once(replicas, simulate, whole=whole)
     job = folded.outcome
     _check_memory(job)

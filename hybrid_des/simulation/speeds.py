@@ -139,7 +139,24 @@ class VaryingSpeed:
         return self._tables[key]
 
 
-DurationOverride = Callable[[int, Call, int], int]  # other durations, which no scenario key can express, by global rank
+@dataclass(frozen=True)
+class DurationOverride:
+    """Other durations of ops, which no scenario key can express.
+
+    Attributes:
+        duration: (global rank, call, one of its durations) → picoseconds.
+        alike: global rank → a key that is equal for ranks whose durations are changed in the same way.
+    """
+
+    duration: Callable[[int, Call, int], int]
+    alike: Callable[[int], object]
+
+    def after(self, before: DurationOverride) -> DurationOverride:
+        """This change on top of another one."""
+        return DurationOverride(
+            lambda rank, call, took: self.duration(rank, call, before.duration(rank, call, took)),
+            lambda rank: (before.alike(rank), self.alike(rank)),
+        )
 
 
 def schedules_of(slow: Sequence[Slow], fabric: Fabric) -> dict[str, LinkSchedule]:
@@ -202,7 +219,7 @@ class Programs:
         if key not in self._known:
             self._known[key] = self._source.lower(place, usual)
         program = self._known[key]
-        return program if self._retime is None else program.lasting(partial(self._retime, rank)), varying
+        return program if self._retime is None else program.lasting(partial(self._retime.duration, rank)), varying
 
     def _own(self, rank: int, place: int) -> int:
         """The number of a rank's program: that of its pipeline rank, unless each rank has its own."""

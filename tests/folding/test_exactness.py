@@ -1,6 +1,7 @@
 """Folded runs are unfolded ones: every key of the summary, and every row of the timeline."""
 
 from collections import Counter
+from fractions import Fraction
 from random import Random
 
 import pytest
@@ -8,6 +9,8 @@ from support.campaigns import TIMES
 from support.foldings import both_of, differences, run_of, scenario_values
 from support.layered_foldings import model_values, spanning_values
 
+from hybrid_des.analysis.counterfactual.attribution import work_of_ranks
+from hybrid_des.analysis.counterfactual.what_if import Part, Variant, at_the_mean, kinds_in, part_at
 from hybrid_des.scenario import sizes
 
 SPANNING = (12, 15, 16, 19, 28)  # seeds that fold, of several wirings and schedules
@@ -181,3 +184,35 @@ def test_expert_ranks_fold_where_all_do_the_same(algorithm, exchange, replicas, 
     }
     run = folded(values)
     assert run.summary["ranks_simulated"] == 2 * replicas
+
+
+def what_ifs(at):
+    """Changes that are the same for all replicas."""
+    place = part_at(at, 0)
+    yield place.scaled(at, Fraction(3, 4))
+    yield from (kind.scaled(at, Fraction(9, 10)) for kind in kinds_in(at))
+    yield at.with_retime(at_the_mean(at, place.members)).with_retime(at_the_mean(at))
+    yield at.without_queueing()
+    yield at.without_queueing().with_all_links(None).with_latency(Fraction(0))
+
+
+def test_folded_what_ifs_equal_unfolded_ones():
+    reached = 0
+    for seed in range(2 * EACH * TIMES):
+        both = both_of(scenario_values(Random(seed)))
+        if both is None or both[0].run.fold is None:
+            continue
+        for one, other in zip(*(what_ifs(Variant.of(result.run)) for result in both), strict=True):
+            run, whole = one.simulated(), other.simulated()
+            assert whole.fold is None
+            assert run.duration == whole.duration, f"seed {seed}"
+            assert work_of_ranks(run).tolist() == work_of_ranks(whole).tolist()
+            reached += run.fold is not None
+    assert reached >= 10
+
+
+def test_a_rank_that_is_quicker_by_itself_is_not_folded():
+    at = Variant.of(folded(mixed()).run)
+    quicker = Part("rank", "rank 1", {1}).scaled(at, Fraction(1, 2)).simulated()
+    assert quicker.fold is None
+    assert quicker.unfolded == "ops of rank 9 take other times than those of rank 1"

@@ -30,6 +30,7 @@ from hybrid_des.planning.wiring import restored
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.sections.perturbations import COMPUTING
 from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.timeline import Column
 from hybrid_des.units import grouped_by
 
@@ -147,7 +148,8 @@ def at_the_mean_of(base: Run, variant: Variant) -> Variant:
     steady = replace(variant, scenario=calm)
     usual = sum(sum(one.durations) for one in steady.programs()) * scenario.steps
     factor = Fraction(sum(work_of_ranks(base).tolist()), usual) if usual else Fraction(1)
-    return steady.with_retime(at_the_mean(steady)).with_retime(lambda rank, call, took: round(took * factor))
+    slower = DurationOverride(lambda rank, call, took: round(took * factor), lambda rank: True)
+    return steady.with_retime(at_the_mean(steady)).with_retime(slower)
 
 
 def work_of_ranks(base: Run) -> Column:
@@ -159,7 +161,7 @@ def work_of_ranks(base: Run) -> Column:
     np.add.at(work, timeline.ops["rank"], timeline.ops["end"] - timeline.ops["start"])
     np.subtract.at(work, waits["rank"][inside], (waits["end"] - waits["start"])[inside])
     np.subtract.at(work, timeline.exchanges["rank"], timeline.exchanges["end"] - timeline.exchanges["free"])
-    return work
+    return work if base.fold is None else work[[base.fold.home(rank)[0] for rank in range(len(work))]]
 
 
 def _varies(scenario: Scenario) -> bool:

@@ -341,20 +341,20 @@ def _messages(messages: Messages, fabric: Fabric) -> Messages | None:
     """The messages of a run on other links; None if their routes would differ."""
     if not len(messages.flow):
         return messages
-    flows, first = np.unique(messages.flow, return_index=True)
-    latency = messages.latency.copy()
-    for flow, message in zip(flows.tolist(), first.tolist(), strict=True):
+    _, first, place = np.unique(messages.flow, return_index=True, return_inverse=True)
+    latency = messages.latency[first]
+    for flow, message in enumerate(first.tolist()):
         route = fabric.route(int(messages.sender[message]), int(messages.receiver[message]))
         used = [messages.links[link] for link in messages.link[message].tolist() if link >= 0]
         if list(route.links) != used:
             return None
-        latency[messages.flow == flow, : len(used)] = route.latencies
+        latency[flow, : len(used)] = route.latencies
     there = messages.rows >= 0
     size = np.broadcast_to(messages.sizes[:, None], there.shape)
     own = np.zeros_like(messages.own)
     own[there] = service_alone(fabric, messages.links, messages.link[there], size[there])
     slower = own.max(axis=1) / np.maximum(messages.slowest[:, -1], 1)
-    return replace(messages, own=own, latency=latency, took=np.rint(messages.took * slower).astype(np.int64))
+    return replace(messages, own=own, latency=latency[place], took=np.rint(messages.took * slower).astype(np.int64))
 
 
 def _same_messages(before: list[Program], after: list[Program]) -> bool:
@@ -381,13 +381,23 @@ def _durations(base: Run, before: list[Program], after: list[Program], variant: 
     pieces = tables["pieces"]
     lags = tables["points"]["lag"][pieces["point"]]
     took: Column = np.bincount(pieces["row"], weights=lags, minlength=len(ops["step"])).astype(np.int64)
-    for row, (rank, index) in enumerate(zip(ops["rank"].tolist(), ops["index"].tolist(), strict=True)):
+    known: dict[tuple[int, int, object, int], int] = {}  # equal ranks share programs
+
+    def more(rank: int, index: int) -> int:
         now = after[rank].ops.get(index)
-        took[row] += (_retimed(now, rank, variant) if now else 0) - before[rank].ops[index].duration
+        return (_retimed(now, rank, variant) if now else 0) - before[rank].ops[index].duration
+
+    alike = (lambda rank: None) if variant.retime is None else variant.retime.alike
+    keys = [(id(before[rank]), id(after[rank]), alike(rank)) for rank in range(len(before))]
+    for row, (rank, index) in enumerate(zip(ops["rank"].tolist(), ops["index"].tolist(), strict=True)):
+        key = *keys[rank], index
+        if key not in known:
+            known[key] = more(rank, index)
+        took[row] += known[key]
     return took
 
 
 def _retimed(call: Call, rank: int, variant: Variant) -> int:
     if variant.retime is None:
         return call.duration
-    return sum(variant.retime(rank, call, took) for took in call.block.durations)
+    return sum(variant.retime.duration(rank, call, took) for took in call.block.durations)

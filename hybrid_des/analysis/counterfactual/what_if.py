@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -108,10 +108,7 @@ class Variant:
 
     def with_retime(self, retime: DurationOverride) -> Variant:
         """Change the durations of ops, on top of earlier changes."""
-        before = self.retime
-        if before is None:
-            return replace(self, retime=retime)
-        return replace(self, retime=lambda rank, call, took: retime(rank, call, before(rank, call, took)))
+        return replace(self, retime=retime if self.retime is None else retime.after(self.retime))
 
 
 def untrained(scenario: Scenario, plan: Plan | None, fabric: Fabric | None) -> Parts | None:
@@ -171,7 +168,7 @@ class Part(NamedTuple):
         def retime(rank: int, call: Call, took: int) -> int:
             return round(took * factor) if (rank if self.sort == "rank" else call.kind) in self.members else took
 
-        return at.with_retime(retime)
+        return at.with_retime(DurationOverride(retime, lambda rank: self.sort == "rank" and rank in self.members))
 
 
 def part_at(at: Variant, place: int) -> Part:
@@ -208,19 +205,24 @@ def at_the_mean(variant: Variant, ranks: Collection[int] | None = None) -> Durat
     """
     sums: dict[tuple[str, ...], int] = defaultdict(int)
     counts: dict[tuple[str, ...], int] = defaultdict(int)
-    for program in variant.programs():
+    programs = variant.programs()
+    times = Counter(map(id, programs))  # equal ranks share a program
+    for program in {id(one): one for one in programs}.values():
         for call in program.ops.values():
-            sums[kinds_of(call)] += call.duration
-            counts[kinds_of(call)] += 1
-    means = {kind: Fraction(total, counts[kind]) for kind, total in sums.items()}
+            sums[kinds_of(call)] += call.duration * times[id(program)]
+            counts[kinds_of(call)] += times[id(program)]
+
+    @cache
+    def mean(kinds: tuple[str, ...], whole: int, took: int) -> int:
+        return round(took * Fraction(sums[kinds], counts[kinds]) / whole)
 
     def retime(rank: int, call: Call, took: int) -> int:
         whole = call.duration
         if not whole or (ranks is not None and rank not in ranks):
             return took
-        return round(took * means[kinds_of(call)] / whole)
+        return mean(kinds_of(call), whole, took)
 
-    return retime
+    return DurationOverride(retime, lambda rank: ranks is None or rank in ranks)
 
 
 def kinds_of(call: Call) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from hybrid_des.analysis.critical_path.slack import Slack, Span
 from hybrid_des.analysis.idle import CAUSES, LATENCY, OTHERS, QUEUEING, REASONS, TRANSFER, group_of
 from hybrid_des.analysis.idle import idle_pieces as waits_of
 from hybrid_des.network.mailbox import ACTIVATION, GRADIENT
+from hybrid_des.simulation.run import few_collections
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Columns, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND as SECOND
 
@@ -204,6 +205,7 @@ class Idle(NamedTuple):
     activity: int
 
 
+@few_collections()
 def idle_pieces(graph: Graph) -> list[Idle]:
     """All idle time of a run: the pieces that its rows tell, each in the parts of its chain of causes."""
     waits, chains, queue_last = waits_of(graph.timeline), chains_of(graph), not graph.messages.fair
