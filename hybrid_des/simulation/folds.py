@@ -39,11 +39,13 @@ class Replicas:
     Attributes:
         scenario, parts: what is simulated.
         retime: other durations of ops.
+        fold_from: the number of ranks from which `fold: auto` folds.
     """
 
     scenario: Scenario
     parts: Parts
     retime: DurationOverride | None = None
+    fold_from: int = sizes.FOLDED_FROM
 
     @property
     def differ(self) -> str:
@@ -73,7 +75,7 @@ def folds_of(replicas: Replicas, reasons: list[str]) -> Iterator[Fold]:
         FoldRefusal: the scenario asks for a fold that is not exact.
     """
     asked, parallel = replicas.scenario.fold, replicas.scenario.parallel
-    if asked == "off" or (asked == "auto" and parallel.ranks < sizes.FOLDED_FROM):
+    if asked == "off" or (asked == "auto" and parallel.ranks < replicas.fold_from):
         return
     kept = [asked] if isinstance(asked, int) else [k for k in range(1, parallel.data) if parallel.data % k == 0]
     tried = 0

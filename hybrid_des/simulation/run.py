@@ -32,7 +32,7 @@ from hybrid_des.planning.layer_traffic import TensorTraffic
 from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.planning.program import table_of
 from hybrid_des.planning.wiring import fabric_of
-from hybrid_des.scenario import Scenario
+from hybrid_des.scenario import Scenario, sizes
 from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
 from hybrid_des.simulation.jobs import Job, Repetition, Traffic, started
 from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
@@ -265,6 +265,7 @@ def run(
     scratch: Path | None = None,
     watch: Watch | None = None,
     order: int | None = None,
+    fold_from: int | None = None,
 ) -> Run:
     """Simulate a scenario.
 
@@ -280,6 +281,7 @@ def run(
         scratch: folder for rows that do not fit into memory; default: the system's folder for temporary files.
         watch: shows the progress of the run, and ends it when its budget is spent.
         order: number of a random order in which GPUs start, which decides ties at links; default: by rank.
+        fold_from: the number of ranks from which `fold: auto` folds; default: more than a run shows.
 
     Raises:
         PlanError: the plan is incomplete.
@@ -306,7 +308,7 @@ def run(
             others.update(traffic.carried() if traffic else {})
             return job
 
-        replicas = Replicas(scenario, parts, retime)
+        replicas = Replicas(scenario, parts, retime, fold_from or sizes.FOLDED_FROM)
         whole = trace is not None or order is not None  # a run that is explained, or whose replicas start in any order
         folded = simulated_once(replicas, simulate, whole=whole)
     job = folded.outcome
@@ -487,7 +489,7 @@ def _check_memory(job: Job) -> None:
     layout, ranks = scenario.parallel.layout, [gpu.rank for gpu in gpus]
     peak = worst_peak(ranks, [gpu.memory.peak_bytes for gpu in gpus], scenario.cluster.gpus_of(ranks))
     if not peak.fits:
-        sizes = f"holds {format_bytes(peak.held)}; its GPU ({peak.gpu.name}) has {format_bytes(peak.gpu.memory)}"
+        what = f"holds {format_bytes(peak.held)}; its GPU ({peak.gpu.name}) has {format_bytes(peak.gpu.memory)}"
         held = memory_parts(job.parts.costs, layout.coordinate(peak.rank, "pipeline"), peak.held)
         why = f"does not fit: {misfit(held, peak.gpu.memory)}"
-        raise OutOfMemoryError(f"out of memory: rank {peak.rank} {sizes}; {why}")
+        raise OutOfMemoryError(f"out of memory: rank {peak.rank} {what}; {why}")

@@ -8,9 +8,10 @@ from support.scenarios import values
 from system.fuzzing.valid import scenario
 
 from hybrid_des.analysis.counterfactual.ladder import ladder
-from hybrid_des.analysis.counterfactual.what_if import traced_run
+from hybrid_des.analysis.counterfactual.what_if import Variant, traced_run
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario import load
+from hybrid_des.simulation.run import run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 SLOWNESS = (
@@ -30,6 +31,15 @@ UNEVEN["workload"] = {"forward": "0 s", "backward": ["1 s", "1 s", "2 s"]}
 
 def rungs(given):
     return {rung.name: rung.duration for rung in ladder(traced_run(load(given)))}
+
+
+def test_changed_runs_fold_however_small_and_runs_that_are_shown_do_not():
+    times = {"forward": "1 ms", "backward": "2 ms", "parameters": 960_000}
+    base = run(load({"cluster": {"nodes": 2}, "parallel": {"data": 16}, "workload": times}))
+    again = Variant.of(base).simulated()
+    assert base.fold is None
+    assert again.fold is not None
+    assert again.duration == base.duration
 
 
 @pytest.mark.parametrize("slowness", SLOWNESS, ids=["steady", "jitter", "slow"])

@@ -67,7 +67,8 @@ class Variant:
     def simulated(self) -> Run:
         """Simulate it, recording rows of ops only."""
         quiet = self.scenario.model_copy(update={"record": "compute", "on_oom": "warn"})
-        return run(quiet, self.plan, self.fabric, retime=self.retime, parts=untrained(quiet, self.plan, self.fabric))
+        parts = untrained(quiet, self.plan, self.fabric)
+        return run(quiet, self.plan, self.fabric, retime=self.retime, parts=parts, fold_from=2)  # nothing is shown
 
     def parts(self) -> Parts:
         """Plan it without simulating it."""
