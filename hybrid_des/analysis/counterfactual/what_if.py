@@ -66,7 +66,8 @@ class Variant:
 
     def simulated(self) -> Run:
         """Simulate it, recording rows of ops only."""
-        quiet = self.scenario.model_copy(update={"record": "compute", "on_oom": "warn"})
+        fold = "off" if self.scenario.fold == "off" else "auto"  # a change may tell replicas apart
+        quiet = self.scenario.model_copy(update={"record": "compute", "on_oom": "warn", "fold": fold})
         parts = untrained(quiet, self.plan, self.fabric)
         return run(quiet, self.plan, self.fabric, retime=self.retime, parts=parts, fold_from=2)  # nothing is shown
 
