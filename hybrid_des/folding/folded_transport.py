@@ -448,7 +448,8 @@ def folded_transport(
 ) -> FoldedTransport:
     """The network of a folded run; orders are traced if anything depends on them.
 
-    Under `fair` nothing does, unless ranks meet: messages that meet share a link, whichever came first.
+    Nothing does, unless ranks meet, under `fair`, where messages that meet share a link, whichever came first, and
+    under `uncontended`, where none waits.
     """
     if sharing in ("fair", "uncontended") and not ordered:
         return FoldedTransport(Links(Environment(), fabric, sharing), recorder, fold, receipts)

@@ -43,6 +43,7 @@ Warmup = tuple[int, ...]  # forwards of each rank before its first input gradien
 
 WARMUP = (16, 8, 12, 14, 15, None)  # forwards on rank r, in eighths of p−r; None: no limit
 SOON = (2, 0, 4, 1, 3, 5, 6, 8)  # gaps shorter than this many eighths of W are left idle
+WORTH = Fraction(101, 100)  # how much longer an order with fewer forwards ahead may be than one with more
 FEWEST_WALKS, STEPS = 6, 400_000  # the search stops after this many orders or ops, whichever is more
 
 
@@ -81,18 +82,18 @@ def zero_bubble_automatic(request: PlanRequest, options: ZbAuto) -> Plan:
     if limit < 1:
         raise Refusal(f"zb-auto needs memory for one micro-batch: max_activations must be at least 1, not {limit}")
     costs, memory = OpTimes.of(request), ActivationLimit.of(request, limit)
-    first = int(limit < 2 * p - 1)  # what is to be short: 0 the span, 1 the time
+    by_span = limit >= 2 * p - 1
 
-    def length(programs: Programs) -> tuple[int, int]:
-        both = evaluate(costs, programs)
-        return both[first], both[1 - first]
+    def score(programs: Programs) -> tuple[int, int]:
+        span, time = evaluate(costs, programs)
+        return (span, time) if by_span else (time, span)
 
     handmade = (handcrafted(p, m, factor) for factor in (1, 2))  # ZB-H1, ZB-H2
     fewer_ahead, others = _warmups(p, m, limit)
-    best = min(chain(filter(memory.allows, handmade), _walks(costs, m, memory, fewer_ahead)), key=length)
+    best = min(chain(filter(memory.allows, handmade), _walks(costs, m, memory, fewer_ahead)), key=score)
     if others:
-        other = min(_walks(costs, m, memory, others), key=length)
-        if length(other)[0] * 101 < length(best)[0] * 100:
+        other = min(_walks(costs, m, memory, others), key=score)
+        if score(other)[0] * WORTH < score(best)[0]:
             best = other
     return Plan.of(best, [loop(p, 1)], [0] * m)
 
