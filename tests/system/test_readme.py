@@ -14,9 +14,9 @@ from support.paths import ROOT
 from support.readme import FENCES, FILES, TEXTS, fences
 
 LINES = dict.fromkeys(line for language, text in FENCES if language == "sh" for line in text.splitlines())
-INSTALL, *COMMANDS = LINES
+INSTALL, TEST, *COMMANDS = LINES
 EXAMPLES = [text for language, text in FENCES if language == "python"]
-PREFIXES = (["hybrid-des"], [".venv/bin/python", "-m", "hybrid_des"])
+PREFIXES = (["hybrid-des"], [".venv/bin/hybrid-des"], [".venv/bin/python", "-m", "hybrid_des"])
 
 
 @pytest.fixture(scope="module")
@@ -29,15 +29,39 @@ def folder(tmp_path_factory):
     return place
 
 
-def test_five_commands_lead_to_a_scenario_of_ones_own():
-    """CI installs with further tools; all commands after the first are run here."""
-    path = [line for language, text in fences(TEXTS["README.md"]) if language == "sh" for line in text.splitlines()]
-    assert len(path) == 5
-    assert path[0] == INSTALL == "python3 -m venv .venv && . .venv/bin/activate && pip install -q ."
-    assert [command.split()[:2] for command in path[1:4]] == [
-        ["hybrid-des", "first.yaml"], ["hybrid-des", "explain"], ["hybrid-des", "first.yaml"],
+SHOWN = [text for language, text in fences(TEXTS["README.md"]) if language == "sh"]
+CI = (ROOT / ".ci/run").read_text(encoding="utf-8")
+
+
+def test_two_blocks_install_run_and_test():
+    """CI runs both; the commands after them are run here."""
+    install, test = SHOWN[:2]
+    main = ".venv/bin/python -m hybrid_des scenarios/a100_8x.yaml"
+    assert install == f"python3 -m venv .venv && .venv/bin/pip install -q . && {main}\n" == f"{INSTALL}\n"
+    assert test == ".venv/bin/pip install -q -e '.[dev]' && .venv/bin/python -m pytest\n" == f"{TEST}\n"
+    assert (ROOT / "scenarios/a100_8x.yaml").exists()
+
+
+def test_ci_runs_both_blocks_as_the_readme_shows_them():
+    """Its function that takes blocks out of the README is run; what it gives is what CI hands to bash."""
+    function = re.search(r"^readme_block\(\) \{.*?^\}$", CI, flags=re.MULTILINE | re.DOTALL)[0]
+    for number, (name, block) in enumerate(zip(("install", "tests"), SHOWN, strict=False), start=1):
+        command = ["bash", "-euc", f"{function}\nreadme_block {number}"]
+        assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout == block
+        assert f"\n{name}=$(readme_block {number})\n" in CI
+        assert f'\nbash -euo pipefail -c "${name}"\n' in CI
+    assert "-m pip" not in CI
+    assert len(re.findall("-m pytest", CI)) == 1, "on other versions of Python"
+
+
+def test_four_more_commands_lead_to_a_scenario_of_ones_own():
+    path = [line for block in SHOWN[2:] for line in block.splitlines()]
+    assert [command.split()[:3] for command in path] == [
+        [".venv/bin/hybrid-des", "scenarios/first.yaml"],
+        ["hybrid-des", "explain", "scenarios/first.yaml"],
+        ["hybrid-des", "scenarios/first.yaml", "--set"],
+        ["hybrid-des", "init", "mine"],
     ]  # fmt: skip
-    assert path[4].startswith("hybrid-des init mine --from-megatron ")
 
 
 def test_the_readme_takes_two_screens():
@@ -54,7 +78,7 @@ def test_the_first_scenario_is_one_that_ships():
 
 def test_first_screen_shows_what_the_command_prints(folder):
     shown = next(text for language, text in FENCES if language == "text")
-    command = [sys.executable, "-m", "hybrid_des", "first.yaml"]
+    command = [sys.executable, "-m", "hybrid_des", "scenarios/first.yaml"]
     env = {**os.environ, "COLUMNS": "100", "PYTHONUTF8": "1"}
     done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", env=env, timeout=300)
     beginning = shown.removesuffix("…\n")
@@ -96,8 +120,8 @@ def test_files_of_the_same_name_are_the_same():
 def test_contributing_names_what_ci_does():
     ((_, text),) = fences((ROOT / "CONTRIBUTING.md").read_text())
     first, *others = text.splitlines()
-    assert first == "python3 -m venv .venv && .venv/bin/pip install -q -e '.[dev]'"
-    assert set(others) <= set((ROOT / ".ci/run").read_text().splitlines())
+    assert first == f"python3 -m venv .venv && {TEST}"
+    assert set(others) <= set(CI.splitlines())
 
 
 REFERENCE = (ROOT / "scenarios/REFERENCE.md").read_text(encoding="utf-8")
