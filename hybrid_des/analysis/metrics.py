@@ -99,6 +99,7 @@ def summary(run: Run) -> dict[str, Any]:
         "efficiency": float(share),
         "microbatches_per_s": timeline.programs.microbatches * scenario.parallel.data / step_time if step_time else 0,
         **{key: _plain(Fraction(getattr(run, key), steps)) for key in ("messages", *counters, "bytes_scales")},
+        **({"bytes_switched": _plain(Fraction(run.bytes_switched, steps))} if run.bytes_switched else {}),
         **_memory(run),
         **(model_figures(run, times, step_time, seconds, reduced) if scenario.model else {}),
         **({"experience": facts(found, step_time)} if (found := experience(scenario)) else {}),

@@ -356,7 +356,6 @@ class FoldedTransport(Transport):
         super().__init__(links, trace, receipts=receipts)
         self._fold = fold
         self._courses = FoldedRoutes(self._fabric, fold)
-        self._ends: list[tuple[int, int]] = []  # of each opened flow
 
     def flow(self, channel: Channel, lane: int = 0, part: int = 0) -> tuple[Flow, Mailbox]:
         """The flow of a collective's messages between two ranks or representatives, and the mailbox at its end."""
@@ -373,8 +372,8 @@ class FoldedTransport(Transport):
     def carried(self) -> dict[str, int]:
         """Bytes that all ranks sent over each link."""
         between: Counter[tuple[int, int]] = Counter()
-        for ends, (_, flow) in zip(self._ends, self._opened, strict=True):
-            between[ends] += flow.bytes
+        for channel, flow in self._opened:
+            between[channel.sender, channel.receiver] += flow.bytes
         totals: Counter[str] = Counter()
         for (sender, receiver), size in between.items():
             for element in self._fold.elements():
@@ -390,7 +389,6 @@ class FoldedTransport(Transport):
         if len({leg.link for leg in legs}) < len(legs):
             ends = f"from rank {channel.sender} to {channel.receiver}"
             raise FoldRefusal(f"the route {ends} takes a link and one of its images, {legs[-1].name}")
-        self._ends.append((channel.sender, channel.receiver))
         latencies = tuple(leg.latency for leg in legs)
         if channel.pace is not None:
             latencies = channel.pace.latencies(Route(tuple(leg.name for leg in legs), latencies))

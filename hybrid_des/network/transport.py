@@ -115,7 +115,7 @@ class Transport:
         self._priority = None if priority is None else cache(priority)
         self._flows: dict[tuple[int, int, str, int, int, int], tuple[Flow, Mailbox]] = {}
         self._rendezvous: dict[tuple[str, int, int, int], Rendezvous] = {}
-        self._opened: list[tuple[Purpose, Flow]] = []
+        self._opened: list[tuple[Channel, Flow]] = []
         self._pace = cache(rate_of)
         self.inboxes = defaultdict[tuple[int, Purpose], TaggedMailbox](partial(self.make, TaggedMailbox))
         self.outboxes = defaultdict[tuple[int, Purpose], TaggedMailbox](partial(self.make, TaggedMailbox))
@@ -158,12 +158,19 @@ class Transport:
         return self._open(Channel(sender, receiver, purpose, purpose.name), put)
 
     def sent(self) -> dict[str, int]:
-        """Totals sent: messages, payload bytes by the purposes' counters, and bytes of a lossy codec's scales."""
-        totals = {"messages": 0, "bytes_scales": 0, **dict.fromkeys((purpose.counter for purpose in PURPOSES), 0)}
-        for purpose, flow in self._opened:
+        """Totals sent by GPUs and hosts, and the bytes that switches forward.
+
+        The former are messages, payload bytes by the purposes' counters, and bytes of a lossy codec's scales.
+        """
+        totals = dict.fromkeys(("messages", "bytes_scales", "bytes_switched"), 0)
+        totals |= dict.fromkeys((purpose.counter for purpose in PURPOSES), 0)
+        for channel, flow in self._opened:
+            if channel.sender >= self._fabric.gpus:
+                totals["bytes_switched"] += flow.bytes
+                continue
             totals["messages"] += flow.messages
             totals["bytes_scales"] += flow.scales
-            totals[purpose.counter] += flow.bytes - flow.scales
+            totals[channel.purpose.counter] += flow.bytes - flow.scales
         return totals
 
     def carried(self) -> dict[str, int]:
@@ -198,7 +205,7 @@ class Transport:
 
     def _open(self, channel: Channel, put: Put) -> Flow:
         flow = self._flow(channel, put)
-        self._opened.append((channel.purpose, flow))
+        self._opened.append((channel, flow))
         return flow
 
     def _flow(self, channel: Channel, put: Put) -> Flow:

@@ -358,10 +358,18 @@ def _resources(facts: Mapping[str, Any]) -> list[Fact]:
         *_reduction(facts),
         *_slower(facts),
         Fact("sent", sent),
+        *_switched(facts),
         *_outer(facts),
         *_training(facts),
         Fact("real time", time, weight="dim"),
     ]
+
+
+def _switched(facts: Mapping[str, Any]) -> list[Fact]:
+    """What switches with in-network reduction forward: sums of what GPUs sent, which those do not send themselves."""
+    if not facts.get("bytes_switched"):
+        return []
+    return [Fact("  by switches", format_bytes(facts["bytes_switched"]), "sums that they hand to GPUs")]
 
 
 def _slower(facts: Mapping[str, Any]) -> list[Fact]:

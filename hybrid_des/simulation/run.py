@@ -165,7 +165,9 @@ class Run:
     Attributes:
         timeline: the recorded rows, as typed columns.
         messages, bytes_pipeline, bytes_gradients, bytes_scales, bytes_parameters, bytes_tensor, bytes_context,
-            bytes_expert: totals over all steps; replayed collectives of these axes send bytes, but no messages.
+            bytes_expert: totals over all steps that GPUs and hosts send; replayed collectives of these axes send
+            bytes, but no messages.
+        bytes_switched: bytes that switches with in-network reduction forward, over all steps.
         duration: simulated picoseconds over all steps.
         ranks: the simulated global ranks.
         peak_chunks, peak_memory: one entry for each of these: activations, in parts of a chunk (`CHUNK`), and bytes.
@@ -213,6 +215,7 @@ class Run:
     bytes_tensor: int = 0
     bytes_context: int = 0
     bytes_expert: int = 0
+    bytes_switched: int = 0
     traffic: TensorTraffic = field(default_factory=TensorTraffic)
     tensor_delay: int = 0
     fold: Fold | None = None

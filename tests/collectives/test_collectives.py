@@ -227,10 +227,11 @@ def test_servers_need_places_and_say_so():
 
 @pytest.mark.parametrize("n", range(2, 9))
 @pytest.mark.parametrize("pieces", [1, 4])
-def test_in_network_reduction_moves_every_byte_up_and_down_once(n, pieces):
+def test_in_network_reduction_takes_every_byte_from_gpus_once(n, pieces):
     outcome = alone("in-switch", cluster(1, n, in_switch=True), n, options={"pieces": pieces})
     assert outcome.duration == A + S + S // pieces
-    assert outcome.bytes == 2 * n * S
+    assert outcome.bytes == n * S
+    assert outcome.messages == n * pieces
 
 
 def test_in_switch_needs_one_node_whose_switch_adds_up():

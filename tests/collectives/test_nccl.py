@@ -97,10 +97,10 @@ def test_every_choice_sums_exactly(monkeypatch, choice, nodes, gpus):
     assert found.even or choice.algorithm != "ring"
 
 
-def test_a_switch_moves_every_byte_once_and_sums_twice(monkeypatch):
-    """S out and in per GPU, and its own eighth once more each way: 9/8 · 2 · 8 S in all."""
+def test_a_switch_takes_every_byte_once_and_every_sum_once(monkeypatch):
+    """S out per GPU, and its own eighth once more: 9/8 · 8 S in all."""
     found = measure(machine("h100"), "nccl", [range(8)], lambda group, place: Buffer(2**26, FP32))
-    assert found.bytes == 2 * 9 * 2**28
+    assert found.bytes == 9 * 2**28
     rate = Fraction(450 * 206 * 85 * 15, 250 * 100 * 16)  # GB/s: topo.h, nvls.cc
     least = Fraction(2**28 * 9, 8) / rate * 1000
     assert 1 < (found.duration - 41 * US) / least < 1.05
@@ -131,6 +131,19 @@ def test_the_report_says_what_nccl_takes():
     result = simulate(chosen)
     assert result.run.choices == {"ring, Simple": 1}
     assert "nccl all-reduce on 8 channels: ring, Simple" in render(result)
+
+
+@pytest.mark.parametrize("n", [4, 8])
+def test_the_summary_counts_what_gpus_send_to_switches(n):
+    """Around a ring 2 (n − 1) S, to a switch (n + 1) S, of which as much comes back."""
+    values = {"model": "gpt2", "cluster": {"gpu": "h100"}, "batch": 8, "parallel": {"data": n}}
+    switched, around = (simulate(load({**values, "gradients": {"algorithm": name}})) for name in ("nccl", "ring"))
+    size = around.summary["bytes_gradients"] / (2 * (n - 1))
+    assert set(switched.run.choices) == {"nvls, Simple"}
+    assert switched.summary["bytes_gradients"] == switched.summary["bytes_switched"]
+    assert switched.summary["bytes_gradients"] == pytest.approx((n + 1) * size, rel=1e-6)
+    assert "bytes_switched" not in around.summary
+    assert "by switches" in render(switched) and "by switches" not in render(around)
 
 
 def test_folded_replicas_take_the_time_of_all():

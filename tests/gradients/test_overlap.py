@@ -223,7 +223,8 @@ def test_in_switch_adds_up_on_the_machines_whose_switches_do():
     figures = summary(result)
     up_and_down = 5 / 4 * 4e6 / 450e9 * 1e12  # the last of four pieces comes down when all have gone up
     assert result.duration == pytest.approx(6 * MS + 1.5e6 + up_and_down, abs=8)
-    assert figures["bytes_gradients"] == 2 * 8 * 4 * 10**6
+    assert figures["bytes_gradients"] == figures["bytes_switched"] == 8 * 4 * 10**6
+    assert figures["messages"] == 8 * 4
     with pytest.raises(Refusal, match="node 0 has no in-network reduction"):
         reduced("a100-80gb")
 

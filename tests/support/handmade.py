@@ -61,7 +61,7 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
         timeline=Timeline.of(trace, programs_of(plan, size), layout), duration=now, numerics=None, weights=None,
         algorithm="ring", channels=1, choices={}, outer=None, slowed=None,
         messages=totals["messages"], bytes_pipeline=totals["messages"] * size, bytes_gradients=0,
-        bytes_scales=0, events=1, wall_s=0.5, peak_memory=[0] * parallel.ranks,
+        bytes_scales=0, bytes_switched=0, events=1, wall_s=0.5, peak_memory=[0] * parallel.ranks,
         ranks=range(parallel.ranks), fold=None, unfolded="",
         costs=Costs({}, (), (0,) * plan.pipeline, (0,) * plan.pipeline, (), ()), fabric=None,
         peak_activations=[peaks[layout.coordinate(rank, "pipeline")] for rank in range(parallel.ranks)],

@@ -20,8 +20,8 @@ from support.layered_foldings import model_values
 TABLES = ("ops", "steps", "reductions", "memory", "gathers", "waits", "exchanges", "messages")
 TOTALS = (
     "messages", "bytes_pipeline", "bytes_gradients", "bytes_scales", "bytes_parameters", "bytes_tensor",
-    "bytes_context", "bytes_expert", "duration", "ranks", "peak_activations", "peak_memory", "algorithm", "channels",
-    "tensor_delay",
+    "bytes_context", "bytes_expert", "bytes_switched", "duration", "ranks", "peak_activations", "peak_memory",
+    "algorithm", "channels", "tensor_delay",
 )  # fmt: skip
 MOST_RANKS = 16
 WIDTH = 4
