@@ -4,11 +4,18 @@
 by `hybrid-des validate CORPUS --record`, never by hand.
 
 Beside a predicted step stand the errors of the runs most like it: of the same generation of GPUs, precision, and dense
-or with experts; where there are several, also alike in whether layers are sharded; of those, the nearest in size. An
-interval that contains the measured step nine times out of ten is conformal: the ⌈0.9 (n+1)⌉-th smallest of their n
-errors on either side (Vovk et al., Algorithmic Learning in a Random World, 2005). Where k numbers were fitted to a
-corpus of m runs, its errors are divided by 1 − k/m, as if each run had been left out of the fit (the mean leverage is
-k/m: Allen, Technometrics 16, 1974).
+or with experts; where there are several, also alike in whether layers are sharded; of those, the nearest in size.
+
+An interval that contains the measured step nine times out of ten rests on all runs, with weights: the shortest that
+holds 0.9 of the weight of all runs and of one more, whose error may be any (conformal prediction with fixed weights:
+Barber, Candès, Ramdas and Tibshirani, Annals of Statistics 51, 2023; with equal weights it is the ⌈0.9 (n+1)⌉-th
+smallest error of n: Vovk et al., Algorithmic Learning in a Random World, 2005). A weight halves with every unit of
+unlikeness: 1 for each of the four characteristics that differs, ½ for a factor of ten in size. The unit is chosen for
+every prediction so that all weights sum to 19, the fewest runs of which one may lie outside: where many runs are alike
+only they count, where few are, others do too, and the interval is as wide as theirs.
+
+Where k numbers were fitted to a corpus of m runs, its errors are divided by 1 − k/m, as if each run had been left out
+of the fit (the mean leverage is k/m: Allen, Technometrics 16, 1974).
 """
 
 from __future__ import annotations
@@ -18,7 +25,8 @@ import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
-from math import ceil, exp, log, log10
+from itertools import accumulate
+from math import exp, log, log10, sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,11 +34,16 @@ import numpy as np
 
 from hybrid_des.models import Gemm
 from hybrid_des.scenario import Scenario
+from hybrid_des.units import format_seconds
 
 TABLE = Path(__file__).with_name("experience.csv")
 NEAREST = 30  # runs whose errors are shown
 FEW = 5  # fewer runs with the same sharding are not considered by themselves
 COVERED = 0.9
+ROUNDING = 1e-9
+ENOUGH = 19.0  # runs of which 18, ⌈0.9 (19 + 1)⌉, lie inside
+DECADE = 0.5  # how unlike runs are that differ by a factor of ten in size
+NARROWEST, WIDEST = 1e-3, 1e3  # units of unlikeness
 PRECISIONS = {"bf16": "16 bits", "fp16": "16 bits"}
 
 
@@ -76,6 +89,10 @@ class Likeness(NamedTuple):
         """Between the sizes of two runs, in decades."""
         return abs(log10(self.parameters / other.parameters)) + abs(log10(self.gpus / other.gpus))
 
+    def unlike(self, other: Likeness) -> float:
+        """How many of the four characteristics differ, and by how much the size does."""
+        return sum(one != its for one, its in zip(self[:4], other[:4], strict=True)) + DECADE * self.distance(other)
+
 
 class Recorded(NamedTuple):
     """One measured run.
@@ -101,8 +118,8 @@ class Experience(NamedTuple):
     Attributes:
         like: what they have in common with it, in words.
         errors: of the nearest, |predicted / measured − 1| as if left out of fits, in ascending order.
-        reach: the half-width of the interval as a logarithm; None if too few runs are known.
-        runs: the number of runs that the interval rests on.
+        reach: the half-width of the interval as a logarithm; None if fewer than nine runs are known.
+        runs: the number of runs that the interval rests on, the less the more unlike they are.
         latest: the last of them to be recorded; None if there are none.
     """
 
@@ -135,26 +152,39 @@ def experience(scenario: Scenario) -> Experience | None:
 
 
 def of_runs(like: Likeness, runs: Sequence[Recorded]) -> Experience:
-    """The runs most like this one, and their errors."""
+    """The runs most like this one, their errors, and the interval of all."""
+    sizes = Counter(one.corpus for one in runs)
+    errors = {id(one): _left_out(one, sizes[one.corpus]) for one in runs}
+    reach = _reach([(errors[id(one)], like.unlike(one.like)) for one in runs])
     alike = [one for one in runs if one.like[:3] == like[:3]]
     same = [one for one in alike if one.like.sharded == like.sharded]
     shown = same if len(same) >= FEW else alike
     if not shown:
-        return Experience(like.words)
-    errors, sizes = {}, Counter(one.corpus for one in runs)
-    for one in alike:
-        errors[id(one)] = abs(log(one.ratio)) / (1 - min(one.fitted, sizes[one.corpus] - 1) / sizes[one.corpus])
+        return Experience(like.words, reach=reach, runs=len(runs))
     nearest = sorted(shown, key=lambda one: like.distance(one.like))[:NEAREST]
-    group = next((group for group in (nearest, shown, alike) if _rank(group) <= len(group)), ())
-    reach = sorted(errors[id(one)] for one in group)[_rank(group) - 1] if group else None
     shared = like if shown is same else like._replace(sharded=False)
     off = tuple(sorted(exp(errors[id(one)]) - 1 for one in nearest))
-    return Experience(shared.words, off, reach, len(group), max(shown, key=lambda one: one.date))
+    return Experience(shared.words, off, reach, len(runs), max(shown, key=lambda one: one.date))
 
 
-def _rank(group: Sequence[Recorded]) -> int:
-    """Which of the errors, in ascending order, the interval reaches to."""
-    return ceil(COVERED * (len(group) + 1) - 1e-9)
+def _left_out(one: Recorded, of: int) -> float:
+    """The error of a run of a corpus with so many, as a logarithm, as if it had been left out of the fit."""
+    return abs(log(one.ratio)) / (1 - min(one.fitted, of - 1) / of)
+
+
+def _reach(runs: Sequence[tuple[float, float]]) -> float | None:
+    """The error that the interval reaches to, given the error and the unlikeness of every run."""
+    narrow, wide = NARROWEST, WIDEST
+    while wide > narrow * 1.001:
+        unit = sqrt(narrow * wide)
+        if sum(2 ** (-unlike / unit) for _, unlike in runs) < ENOUGH:
+            narrow = unit
+        else:
+            wide = unit
+    weights = sorted((error, 2 ** (-unlike / wide)) for error, unlike in runs)
+    needed = COVERED * (sum(weight for _, weight in weights) + 1)
+    inside = accumulate(weight for _, weight in weights)
+    return next((error for (error, _), sofar in zip(weights, inside, strict=True) if sofar >= needed - ROUNDING), None)
 
 
 def tied(found: Experience | None, step: float, other: float) -> bool:
@@ -165,18 +195,36 @@ def tied(found: Experience | None, step: float, other: float) -> bool:
 def facts(found: Experience, step: float) -> dict[str, Any]:
     """As values of a summary."""
     interval = found.interval(step)
+    rests = {"interval_s": None if interval is None else list(interval), "interval_runs": found.runs}
     if found.latest is None:
-        return {"like": found.like, "runs": 0, "interval_s": None}
+        return {"like": found.like, "runs": 0, **rests, "text": text(found, step)}
     return {
         "like": found.like,
         "runs": len(found.errors),
         "median_error_percent": 100 * found.median,
         "p90_error_percent": 100 * found.most,
-        "interval_s": None if interval is None else list(interval),
-        "interval_runs": found.runs,
+        **rests,
         "recorded": found.latest.date,
         "commit": found.latest.commit,
+        "text": text(found, step),
     }
+
+
+def text(found: Experience, step: float) -> str:
+    """How sure a predicted step is, in words."""
+    count, interval = len(found.errors), found.interval(step)
+    if count >= FEW:
+        median, most = 100 * found.median, 100 * found.most
+        return f"runs like it were predicted within {median:.1f} % (median), {most:.1f} % (90 %)"
+    if not count:
+        said = "nothing like this was measured"
+    else:
+        runs = "the only run" if count == 1 else f"the {count} runs"
+        said = f"{runs} like it {'was' if count == 1 else 'were'} predicted within {100 * found.errors[-1]:.1f} %"
+    if interval is None:
+        return said
+    low, high = map(format_seconds, interval)
+    return f"{said}; {low} to {high} going by other runs (90 %)"
 
 
 # The table.

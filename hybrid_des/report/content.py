@@ -224,24 +224,14 @@ def _time(seconds: Fraction) -> str:
 
 def _headline(facts: Mapping[str, Any]) -> list[Fact]:
     gpus = f"on {count(facts['ranks'], 'GPU')}, {facts['efficiency']:.1%} efficient"
-    rate = format_number(facts["microbatches_per_s"])
+    rate = f"{format_number(facts['microbatches_per_s'])} micro-batches/s"
+    sure = [facts["experience"]["text"]] if "experience" in facts else []
     return [
-        Fact("step time", format_seconds(facts["step_time_s"]), f"{rate} micro-batches/s"),
-        *_measured(facts.get("experience")),
+        Fact("step time", format_seconds(facts["step_time_s"]), "; ".join([rate, *sure])),
         Fact("bubble", f"{facts['bubble_ratio']:.1%}", f"of the pipeline's {format_seconds(facts['pipeline_time_s'])}"),
         *(_communication(facts["communication_s"], facts["step_time_s"]) if "mfu" in facts else _exposed(facts)),
         Fact("speed-up", f"{facts['speedup']:.2f}×", gpus),
     ]
-
-
-def _measured(known: Mapping[str, Any] | None) -> list[Fact]:
-    """How far off the predictions of measured runs like this one were."""
-    if known is None:
-        return []
-    if not known["runs"]:
-        return [Fact("measured runs", "none", f"no measured run is like this: {known['like']}")]
-    errors = f"{known['median_error_percent']:.1f} % (median), {known['p90_error_percent']:.1f} % (90 %)"
-    return [Fact("measured runs", str(known["runs"]), f"like this ({known['like']}) were predicted within {errors}")]
 
 
 def _exposed(facts: Mapping[str, Any]) -> list[Fact]:
