@@ -297,7 +297,10 @@ class Lowering:
         completes = self._completes(rank) if self.overlap else {}
         fresh = self._fresh(rank)
         blocks: dict[tuple[Any, ...], Block] = {}
+        pause = block_of((), Compute(self.costs.between))
         for index, action in enumerate(self.plan.programs[rank]):
+            if index and self.costs.between:
+                yield Call(pause)
             alike: tuple[Any, ...] = ()
             for kind, microbatch, chunk in action:
                 alike += kind, chunk, path_of[microbatch]

@@ -28,7 +28,8 @@ from hybrid_des.reading import read_text
 from hybrid_des.scenario import Scenario, Schedule, Source, load
 from hybrid_des.scenario.sections.outer import Outer
 from hybrid_des.workload.costs import CostBasis, Costs, RankCosts, Slowdown
-from hybrid_des.workload.durations import Durations
+from hybrid_des.workload.durations import Durations, Usual
+from hybrid_des.workload.overhead import Overhead
 from hybrid_des.workload.stages import costs_of, costs_per_rank
 
 
@@ -160,8 +161,9 @@ def _timed(scenario: Scenario, plan: Plan, durations: Durations) -> Durations:
         UsageError: they should be as recorded, and one is missing.
     """
     timing, replicas = scenario.workload.timing if scenario.workload else "recorded", scenario.parallel.data
-    if timing == "median" or (timing == "auto" and not durations.covers(plan, replicas, scenario.steps)):
-        return durations.predicted(plan, replicas, scenario.steps)
+    if timing in ("median", "mean") or (timing == "auto" and not durations.covers(plan, replicas, scenario.steps)):
+        usual = Usual.of(timing, Overhead.of(scenario.workload))
+        return durations.predicted(plan, replicas, scenario.steps, usual)
     durations.check(plan, replicas, scenario.steps)
     return durations
 

@@ -441,7 +441,8 @@ def _limits(scenario: Scenario) -> str:
     elif scenario.schedule.kind == "1f1b":
         sends += ", where plain Megatron-LM 1F1B blocks (schedule.p2p: blocking)"
     reached = scenario.efficiency
-    launched = reached is not None and (reached.launch or reached.layer_overhead)
+    launched = reached is not None and bool(reached.launch or reached.layer_overhead)
+    launched = launched or (scenario.workload is not None and any(time for _, time in scenario.workload.overhead))
     missing = ["other work of the host"] if launched else ["kernel launches", "the host"]
     missing += [] if scenario.jitter else ["jitter"]
     missing += ["compute slowed down by communication"] if reached is None else []

@@ -24,7 +24,7 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.link import LinkSchedule
 from hybrid_des.pipeline.plan import Op
 from hybrid_des.planning.planner import Parts
-from hybrid_des.planning.program import Call, Compute, ComputeSpeed, Program
+from hybrid_des.planning.program import ASIDE, Call, Compute, ComputeSpeed, Program
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.sections.perturbations import Slow
 from hybrid_des.units import to_picoseconds
@@ -79,7 +79,9 @@ class VaryingSpeed:
         return Fraction(self._taken, self._usual) if isinstance(self._taken, int) else self._taken / self._usual
 
     def lasts(self, step: int, call: Call, one: Compute, now: int) -> int:
-        """Duration in picoseconds of computation that begins now."""
+        """Duration in picoseconds of computation that begins now; pauses between ops are the host's."""
+        if call.number == ASIDE:
+            return one.duration
         self._begin(step, call)
         if one.whole is None:
             return self.end(now, Fraction(self.scale) * one.duration) - now

@@ -270,9 +270,11 @@ class Replayed:
     run: Run
 
     @classmethod
-    def of(cls, trace: MeasuredRun, name: str) -> Replayed:
-        """Simulate a measured run with its own durations."""
-        scenario = scenario_of_trace(trace, name)
+    def of(
+        cls, trace: MeasuredRun, name: str, *, between: float | None = None, latency: float | None = None
+    ) -> Replayed:
+        """Simulate a measured run with its own durations, and seconds between ops and from rank to rank, if given."""
+        scenario = scenario_of_trace(trace, name, between or 0, latency or 0)
         return cls(trace, run(scenario, parts=parts_of(scenario, trace.plan, durations=trace.durations)))
 
     def __repr__(self) -> str:
@@ -365,20 +367,22 @@ def replay(path: str | Path, schedule: str | None = None) -> Replayed:
     return Replayed.of(read_trace(Path(path), schedule), Path(path).stem)
 
 
-def scenario_of_trace(trace: MeasuredRun, name: str) -> Scenario:
-    """The scenario of a measured run: its layout and micro-batches, and links that take no time."""
+def scenario_of_trace(trace: MeasuredRun, name: str, between: float = 0, latency: float = 0) -> Scenario:
+    """The scenario of a measured run: its layout and micro-batches, and links that take no time but their latency."""
     sizes = trace.sizes
     return scenario_from(
         {
             "name": name,
-            "cluster": {"gpus_per_node": sizes.replica * sizes.stage, "nvlink": {"bandwidth": "inf", "latency": 0}},
+            "cluster": {
+                "gpus_per_node": sizes.replica * sizes.stage, "nvlink": {"bandwidth": "inf", "latency": latency},
+            },
             "parallel": {"pipeline": sizes.stage, "data": sizes.replica},
             "schedule": {"kind": "1f1b", "microbatches": sizes.microbatch},  # its plan is given
-            "workload": {"forward": 0, "backward": 0},
+            "workload": {"forward": 0, "backward": 0, "overhead": {"between": between}},
             "steps": len(trace.durations.steps),
             "record": "compute",
         }
-    )
+    )  # fmt: skip
 
 
 # The picture of a replay: measured and simulated steps, and the slowdown of every stage of every replica.

@@ -14,6 +14,7 @@ from hybrid_des.pipeline.plan import Kind, Place
 from hybrid_des.scenario import Cluster, Parallel, Scenario, Schedule, Workload
 from hybrid_des.scenario.sections.experts import ExpertTraffic
 from hybrid_des.scenario.sections.training import Efficiency, ModelChoice, Offload, Overlap
+from hybrid_des.workload.overhead import NO_OVERHEAD, Overhead
 
 if TYPE_CHECKING:
     from hybrid_des.workload.durations import Durations
@@ -165,6 +166,7 @@ class RankCosts:
         stages: of a model: number of stages, and whether the first and the last are on the same ranks, which then hold
             what both use once → the costs of each.
         durations: of every op, if they are given; the times above are their means.
+        overhead: host time of each op of a stage, and between ops, which no split makes shorter.
     """
 
     forward: tuple[int, ...]
@@ -180,6 +182,7 @@ class RankCosts:
     gathered: bool = False
     stages: Callable[[int, bool], Sequence[StageCosts]] | None = None
     durations: Durations | None = field(default=None, compare=False)
+    overhead: Overhead = NO_OVERHEAD
 
     @property
     def input(self) -> tuple[int, ...]:
@@ -215,6 +218,7 @@ class StageCosts:
             0, that it holds itself. Gathered for one of them, they stay until the other's part of the same pass.
         inner: of a layer: picoseconds of its experts in `forward`, and in both parts of `backward`.
         imbalance: picoseconds of both that would not be taken if all experts were equally wanted.
+        apart: picoseconds of `weight` that a whole backward does not take.
     """
 
     forward: int
@@ -241,11 +245,12 @@ class StageCosts:
     moving: Fraction = Fraction(0)
     inner: tuple[int, int, int] = (0, 0, 0)
     imbalance: int = 0
+    apart: int = 0
 
     def time(self, kind: Kind) -> int:
         """Picoseconds of an op of this kind."""
         if kind == "I":
-            return max(0, self.backward - self.weight)  # rounding may leave −1
+            return max(0, self.backward - self.weight + self.apart)  # rounding may leave −1
         return {"F": self.forward, "B": self.backward, "W": self.weight}[kind]
 
     def waits(self, kind: Kind) -> int:
@@ -361,6 +366,7 @@ class Costs:
         experts: per stage, of one copy of the model, parameters of experts.
         resident: per pipeline rank, bytes of parameters, gradients and optimizer state, and the largest transients.
         optimizer: per pipeline rank, picoseconds of the optimizer step.
+        between: picoseconds from the end of an op to the start of the next one on its rank.
         transient: per pipeline rank, those bytes of `resident` that exist only while a backward runs.
         tensors: per stage of one copy of the model, as in `StageCosts`; none if the workload does not tell them apart.
     """
@@ -372,6 +378,7 @@ class Costs:
     experts: tuple[int, ...]
     transient: tuple[int, ...]
     tensors: tuple[tuple[tuple[int, int], ...], ...] = ()
+    between: int = 0
 
     @property
     def parts(self) -> list[tuple[int, int]]:

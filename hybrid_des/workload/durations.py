@@ -38,6 +38,7 @@ from hybrid_des.layout import Layout
 from hybrid_des.pipeline.plan import Op, Plan
 from hybrid_des.reading import open_file
 from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.workload.overhead import NO_OVERHEAD, Overhead
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,6 +61,7 @@ KINDS = {kind: kind for kind in "FBIW"} | {"forward-compute": "F", "backward-com
 WORDS = {"F": "forward", "B": "backward", "I": "input part of the backward", "W": "weight part of the backward"}
 NUMBERS = ("step", "rank", "replica", "stage", "chunk", "microbatch")
 MISSING = -1
+FACTOR = 2  # times the median of its kind, above which an op is unusual
 LARGEST_S = 10**6
 NEEDED = ("step", "stage", "kind", "microbatch", "seconds")
 HEAD = 4096  # bytes that tell JSON from a table
@@ -111,11 +113,19 @@ class Durations:
         known = times[times != MISSING].tolist()
         return Fraction(sum(known), len(known) * PICOSECONDS_PER_SECOND) if known else Fraction(0)
 
-    def median(self, kind: str, rank: int, chunk: int) -> Fraction:
-        """Median picoseconds of a kind of op of a chunk, over steps, replicas and micro-batches; 0 if there is none."""
+    @property
+    def split(self) -> bool:
+        """Whether backwards were recorded in parts."""
+        return "I" in self.times
+
+    def usual(self, kind: str, rank: int, chunk: int, usual: Usual) -> Fraction:
+        """Usual picoseconds of a kind of op of a chunk without the host's, over all of them; 0 if there is none."""
         times = self.complete[kind][:, :, rank, chunk]
         known = times[times != MISSING]
-        return Fraction(float(np.median(known))) if len(known) else Fraction(0)
+        if not len(known):
+            return Fraction(0)
+        host = Fraction(usual.overhead.held(kind, split=self.split))
+        return max(Fraction(0), usual.time(known) - host)
 
     def covers(self, plan: Plan, replicas: int, steps: int) -> bool:
         """Whether these are the durations of a plan: of the same ranks and chunks, and of every op."""
@@ -130,24 +140,29 @@ class Durations:
             return False
         return True
 
-    def predicted(self, plan: Plan, replicas: int, steps: int) -> Durations:
-        """Durations of a plan, the same in all steps, replicas and micro-batches: medians of the recorded ones.
+    def predicted(self, plan: Plan, replicas: int, steps: int, usual: Usual) -> Durations:
+        """Durations of a plan, the same in all steps, replicas and micro-batches: the usual ones of those recorded.
 
-        Of as many chunks they are those of each chunk, else `Shares` of them.
+        Of as many chunks they are those of each chunk, else `Shares` of them; each op has the host's time besides.
         """
         shape = steps, replicas, plan.pipeline, max(plan.visits), plan.microbatches
         times = {kind: np.full(shape, MISSING, dtype=np.int64) for kind in "FBIW"}
         alike = self.times["F"].shape[2:4] == (plan.pipeline, max(plan.visits))
-        shares = {kind: Shares.of(self, kind) for kind in "FBW"}
+        shares = {kind: Shares.of(self, kind, usual) for kind in "FBW"}
         for (rank, chunk), stage in plan.stage_of.items():
             forward, whole, weight = (
-                round(self.median(kind, rank, chunk) if alike else shares[kind].of_stage(plan, rank, stage))
+                round(self.usual(kind, rank, chunk, usual) if alike else shares[kind].of_stage(plan, rank, stage))
                 for kind in "FBW"
             )
             found = {"F": forward, "B": whole, "I": max(0, whole - weight), "W": weight}
             for kind, picoseconds in found.items():
-                times[kind][:, :, rank, chunk] = picoseconds
-        return Durations(f"medians of {self.source}", tuple(range(steps)), times)
+                lasting = picoseconds + usual.overhead.held(kind, split=False)
+                for microbatch in range(plan.microbatches) if kind in "IW" else ():
+                    if (stage, microbatch) in plan.split:
+                        times[kind][:, :, rank, chunk, microbatch] = lasting
+                if kind in "FB":
+                    times[kind][:, :, rank, chunk] = lasting
+        return Durations(f"{usual.how}s of {self.source}", tuple(range(steps)), times)
 
     def of(self, replica: int, rank: int) -> Callable[[Op, int], int]:
         """Picoseconds of (op, number of the step) of a pipeline rank of a replica."""
@@ -179,8 +194,30 @@ class Durations:
                 raise UsageError(f"{self.source}: no {WORDS[needed]} of micro-batch {op.microbatch} on {where}")
 
 
+class Usual(NamedTuple):
+    """How long ops usually take: what stands for all of a kind, and the part of it that is the host's.
+
+    Attributes:
+        how: median, or mean without ops of more than `FACTOR` times the median.
+        overhead: host time, which recorded ops hold.
+    """
+
+    how: str
+    overhead: Overhead = NO_OVERHEAD
+
+    @classmethod
+    def of(cls, timing: str, overhead: Overhead) -> Usual:
+        """As `workload.timing` says; `auto` takes means, since those of a step's ops add up to the step."""
+        return cls("median" if timing == "median" else "mean", overhead)
+
+    def time(self, times: Times) -> Fraction:
+        """The usual one of some picoseconds."""
+        middle = float(np.median(times))
+        return Fraction(middle if self.how == "median" else float(times[times <= FACTOR * middle].mean()))
+
+
 class Shares(NamedTuple):
-    """Median picoseconds of a kind of op on each recorded pipeline rank, to be divided over other stages.
+    """Usual picoseconds of a kind of op on each recorded pipeline rank, to be divided over other stages.
 
     What the first and the last rank take longer than those between them, for the embedding and the output layer, stays
     with the first and the last stage (as `workload.ends`).
@@ -195,14 +232,16 @@ class Shares(NamedTuple):
     last: Fraction
 
     @classmethod
-    def of(cls, durations: Durations, kind: str) -> Shares:
-        """Those of recorded durations."""
+    def of(cls, durations: Durations, kind: str, usual: Usual) -> Shares:
+        """Those of recorded durations, without the host's."""
         ranks, chunks = durations.times["F"].shape[2:4]
         none = Fraction(0)
-        whole = [sum((durations.median(kind, rank, chunk) for chunk in range(chunks)), none) for rank in range(ranks)]
+        whole = [
+            sum((durations.usual(kind, rank, chunk, usual) for chunk in range(chunks)), none) for rank in range(ranks)
+        ]
         between = whole[1:-1]
-        usual = sum(between, none) / len(between) if between else max(whole)
-        first, last = (max([none, whole[rank] - usual]) for rank in (0, -1))
+        middle = sum(between, none) / len(between) if between else max(whole)
+        first, last = (max([none, whole[rank] - middle]) for rank in (0, -1))
         return cls((whole[0] - first, *whole[1:-1], whole[-1] - last) if ranks > 1 else tuple(whole), first, last)
 
     def of_stage(self, plan: Plan, rank: int, stage: int) -> Fraction:

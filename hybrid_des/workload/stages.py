@@ -10,8 +10,9 @@ from hybrid_des.pipeline.plan import Action, Kind, Path, Place, Plan
 from hybrid_des.scenario import Workload
 from hybrid_des.units import PICOSECONDS_PER_SECOND, split_evenly, to_picoseconds
 from hybrid_des.workload.costs import MOMENTS, WEIGHTS, CostBasis, Costs, RankCosts, Sharding, StageCosts, split
-from hybrid_des.workload.durations import Durations, Shares, read_durations
+from hybrid_des.workload.durations import Durations, Shares, Usual, read_durations
 from hybrid_des.workload.modelled import model_costs
+from hybrid_des.workload.overhead import NO_OVERHEAD, Overhead
 
 # Costs of stages: those of a pipeline rank, split over the stages that the plan places on it.
 
@@ -48,7 +49,8 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
         transient.append(more)
     experts = tuple(stage.experts for stage in stages)
     tensors = tuple(stage.tensors for stage in stages) if trained is None else ()
-    return Costs(held, parameters, tuple(resident), tuple(optimizer), experts, tuple(transient), tensors)
+    between = ranks.overhead.between
+    return Costs(held, parameters, tuple(resident), tuple(optimizer), experts, tuple(transient), tensors, between)
 
 
 def model_stages(ranks: RankCosts, plan: Plan) -> Sequence[StageCosts]:
@@ -87,7 +89,22 @@ def _along(path: Path, ranks: RankCosts, pipeline: int) -> dict[Place, StageCost
                 transient=again,
                 transients=(again, again),
             )
-    return found
+    return (
+        found
+        if ranks.overhead == NO_OVERHEAD
+        else {place: _with_host(one, ranks.overhead) for place, one in found.items()}
+    )
+
+
+def _with_host(stage: StageCosts, overhead: Overhead) -> StageCosts:
+    """A stage whose ops take the host's time too."""
+    return replace(
+        stage,
+        forward=stage.forward + overhead.forward,
+        backward=stage.backward + overhead.backward,
+        weight=stage.weight + overhead.weight,
+        apart=overhead.weight,
+    )
 
 
 def _transient(program: Sequence[Action], mine: Mapping[int, StageCosts]) -> int:
@@ -145,7 +162,7 @@ def costs_per_rank(basis: CostBasis, times: CollectiveTimes, durations: Duration
         layout = basis.parallel.layout
         durations = read_durations(workload.durations, layout, chunks, schedule.microbatches, own_sizes=own)
     if durations is not None:  # of a rank's forward, backward and weight part, for planning
-        means = {kind: _planned(durations, kind, workload.timing, ranks, schedule.chunks) for kind in "FBW"}
+        means = {kind: _planned(durations, kind, workload, ranks, schedule.chunks) for kind in "FBW"}
         names = {"forward": "F", "backward": "B", "weight": "W"}
         workload = workload.model_copy(update={name: tuple(means[kind]) for name, kind in names.items()})
     sharding = Sharding.of(basis.sharding, basis.parallel.data, pipelined=ranks > 1)
@@ -153,11 +170,13 @@ def costs_per_rank(basis: CostBasis, times: CollectiveTimes, durations: Duration
     return costs if durations is None else replace(costs, durations=durations)
 
 
-def _planned(durations: Durations, kind: str, timing: str, ranks: int, chunks: int) -> list[Fraction]:
-    """Seconds of a kind of op on each pipeline rank: means if they were recorded there, else medians."""
-    if timing == "recorded":
-        return [chunks * durations.mean(kind, rank) for rank in range(ranks)]
-    shares = Shares.of(durations, kind)
+def _planned(durations: Durations, kind: str, workload: Workload, ranks: int, chunks: int) -> list[Fraction]:
+    """Seconds of a kind of op on each pipeline rank, without the host's: as recorded there, or shares of them."""
+    overhead = Overhead.of(workload)
+    if workload.timing == "recorded":
+        host = Fraction(overhead.held(kind, split=durations.split), PICOSECONDS_PER_SECOND)
+        return [chunks * max(Fraction(0), durations.mean(kind, rank) - host) for rank in range(ranks)]
+    shares = Shares.of(durations, kind, Usual.of(workload.timing, overhead))
     return [shares.of_rank(rank, ranks) / PICOSECONDS_PER_SECOND for rank in range(ranks)]
 
 
@@ -195,6 +214,7 @@ def rank_costs(workload: Workload, ranks: int, sharding: Sharding = WHOLE, *, re
         weight_share=tuple(round(share, DIGITS) for share in _each(workload.memory.weight_share, ranks)),
         repeated=repeated,
         gathered=sharding.weights > 1,
+        overhead=Overhead.of(workload),
     )
 
 

@@ -37,8 +37,8 @@ def imported(source, folder):
 @pytest.mark.parametrize(
     ("source", "schedule", "simulated", "step", "mean", "worst"),
     [
-        (PRIMUS, "1f1b", 3.238, 3.271, 1.03, 1.17),
-        (CHUNKED, "interleaved-1f1b", 2.888, 2.917, 0.99, 1.03),
+        (PRIMUS, "1f1b", 3.2736, 3.271, 0.10, 0.15),  # pauses of 0.8 ms between ops, 0.75 ms from rank to rank
+        (CHUNKED, "interleaved-1f1b", 2.9150, 2.917, 0.06, 0.11),
     ],
     ids=["1f1b", "interleaved"],
 )
@@ -55,6 +55,14 @@ def test_runs_of_primus_are_met(source, schedule, simulated, step, mean, worst):
 
 
 @measured
+@pytest.mark.parametrize(("source", "simulated", "mean"), [(PRIMUS, 3.238, 1.03), (CHUNKED, 2.888, 0.99)])
+def test_replays_of_primus_take_ops_alone(source, simulated, mean):
+    steps = replay(source).steps
+    assert steps.simulated_s.mean() == pytest.approx(simulated, abs=5e-4)
+    assert steps.error_percent.abs().mean() == pytest.approx(mean, abs=5e-3)
+
+
+@measured
 def test_the_long_forward_of_primus_is_flagged():
     unusual = import_profile(PRIMUS).figures["unusual"]
     one = next(one for one in unusual if one["rank"] == 0)
@@ -65,16 +73,15 @@ def test_the_long_forward_of_primus_is_flagged():
 @measured
 @pytest.mark.parametrize(
     ("source", "kind", "chunks", "step", "error"),
-    [(CHUNKED, "1f1b", 1, 3.245, 0.65), (PRIMUS, "interleaved-1f1b", 2, 2.873, -4.7)],
+    [(CHUNKED, "1f1b", 1, 3.245, 1.7), (PRIMUS, "interleaved-1f1b", 2, 2.873, -2.3)],
     ids=["1f1b from interleaved", "interleaved from 1f1b"],
 )
-def test_medians_predict_the_other_schedule(source, kind, chunks, step, error, tmp_path):
+def test_means_and_pauses_predict_the_other_schedule(source, kind, chunks, step, error, tmp_path):
     _, file = imported(source, tmp_path)
     changes = [f"schedule.kind={kind}", f"schedule.chunks={chunks}", "steps=1"]
     predicted = simulate(load(file, changes)).summary["step_time_s"]
     found = 100 * (predicted / step - 1)
     assert found == pytest.approx(error, abs=0.1)
-    assert abs(found) <= max(4.7, abs(error))
 
 
 KINDS = [("1f1b", {}), ("gpipe", {}), ("interleaved-1f1b", {"chunks": 2})]

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from rich.color import Color, ColorSystem
 from support import handmade, spaces
 from support.handmade import uniform
-from support.scenarios import shared_nics, values
+from support.scenarios import instant, shared_nics, values
 from support.tables import from_table
 
 from hybrid_des import load, plots, simulate
@@ -71,6 +71,11 @@ def test_equal_replicas_share_a_line_of_the_chart():
 def test_the_report_says_what_is_not_modelled(change, missing):
     text = render(simulate(spaces.of_model(1, batch=1, **change)), width=400)
     assert f"Not modelled: {missing}" in text
+
+
+def test_the_report_knows_of_host_time():
+    text = render(simulate(instant(workload={"overhead": {"between": "1 ms"}})), width=400)
+    assert "Not modelled: other work of the host, jitter, and compute" in text
 
 
 def test_the_report_says_what_background_traffic_does_not_slow():

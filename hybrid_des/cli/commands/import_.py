@@ -20,6 +20,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--machine", metavar="SCENARIO", help="the cluster that carries the messages of an execution trace"
     )
+    parser.add_argument(
+        "--overheads-from",
+        action="append",
+        default=[],
+        metavar="SOURCE",
+        help="a recording of the same pipeline with another number of chunks: tells host time of ops from work",
+    )
     add_out(parser, "write the scenario, its tables, the report and the page to this folder")
     parser.add_argument("--json", action="store_true", help="print only the figures, as one JSON object")
 
@@ -31,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
     with progress_bar(args.json, "reading") as progress:
         machine = None if args.machine is None else load(args.machine)
-        found = import_profile(args.source, progress, machine)
+        found = import_profile(args.source, progress, machine, args.overheads_from)
         written = None if args.out is None else found.write(args.out)
     if written is not None:
         say_written(args.out, written)

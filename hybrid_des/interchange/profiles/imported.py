@@ -17,6 +17,10 @@ from hybrid_des.units import format_seconds
 
 MOST_SHOWN = 6  # unusual ops in the text
 LABEL = 12  # characters of a label
+HOST = {  # keys of the fact `overhead`, in words
+    "forward": "per forward", "backward": "per backward", "weight": "per weight part", "between": "between ops",
+    "latency": "from rank to rank",
+}  # fmt: skip
 TRACES = "chakra.*.et"
 REPLACED = ("collectives.csv", "durations.csv", "order.csv")  # files of an earlier import that this one may lack
 
@@ -189,6 +193,9 @@ class Imported:
             yield "collectives", f"{whole} per rank, {exposed} of it with no computation beside"
         if self.facts.get("kernels"):
             yield "kernels", ", ".join(f"{share:.0%} {work}" for work, share in self.facts["kernels"].items() if share)
+        if known := [said for name, said in HOST.items() if (self.facts.get("overhead") or {}).get(name)]:
+            times = (format_seconds(time) for time in self.facts["overhead"].values() if time)
+            yield "overhead", ", ".join(f"{time} {said}" for time, said in zip(times, known, strict=True))
         if self.facts.get("skipped_steps"):
             yield "left out", f"steps {', '.join(map(str, self.facts['skipped_steps']))}: memory was still growing"
 

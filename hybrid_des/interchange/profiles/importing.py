@@ -35,7 +35,10 @@ Progress = Callable[[int, int], None]  # (bytes read, of so many)
 
 
 def import_profile(
-    target: str | Path | Sequence[str | Path], progress: Progress | None = None, machine: Scenario | None = None
+    target: str | Path | Sequence[str | Path],
+    progress: Progress | None = None,
+    machine: Scenario | None = None,
+    overheads_from: Sequence[str | Path] = (),
 ) -> Imported:
     """Read a profile, make a scenario of it, and simulate it.
 
@@ -44,6 +47,8 @@ def import_profile(
         progress: called while large files are read.
         machine: a scenario whose cluster carries the messages of traces without a pipeline; default: the recorded
             times.
+        overheads_from: recordings of the same pipeline with other numbers of chunks per rank, which tell the host time
+            of ops from work.
 
     Returns:
         Its figures, its report as text, the scenario as values; `write` puts all of it into a folder.
@@ -57,6 +62,8 @@ def import_profile(
         ('1f1b', 0.1)
     """
     profile = recognized(target)
+    if overheads_from:
+        return PipelineProfile.of(profile, [recognized(one) for one in overheads_from]).imported()
     if profile.format == DUMP:
         return PipelineProfile.of(profile).imported()
     if profile.format == TABLE:

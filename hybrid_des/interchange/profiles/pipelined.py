@@ -1,12 +1,13 @@
 """Profiles that say when every forward and backward of a pipeline ran, imported as a scenario with a schedule.
 
 The scenario takes the recorded durations, `timing: auto`: with another schedule, pipeline, number of chunks,
-micro-batches or replicas it takes medians instead. Messages take no time unless links are given.
+micro-batches or replicas it takes means instead. Messages take the latency that starts show, unless links are given;
+so do the pauses between ops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,21 +16,22 @@ import numpy as np
 
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.engine.recorder import OPTIMIZER
+from hybrid_des.errors import UsageError
 from hybrid_des.interchange.profiles.imported import Imported, Unusual
 from hybrid_des.interchange.profiles.op_table import DURATIONS, OpTable, ops_of
+from hybrid_des.interchange.profiles.overheads import Overheads, Recording, overheads_of
 from hybrid_des.interchange.profiles.recognition import WHAT, Profile
 from hybrid_des.pipeline.order_csv import write_order
 from hybrid_des.simulation.run import Run
 from hybrid_des.stragglers.replaying import MeasuredRun, Replayed, measured_run
 from hybrid_des.timeline import OP_KINDS, Column, Columns
 from hybrid_des.units import PICOSECONDS_PER_SECOND
-from hybrid_des.workload.durations import MISSING, Times, durations_of
+from hybrid_des.workload.durations import FACTOR, MISSING, Times, durations_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 GIB = 2**30
-FACTOR = 2  # times the median of its kind, above which an op is unusual
 PLACE = ["replica", "stage", "chunk", "kind"]
 
 
@@ -40,19 +42,26 @@ class PipelineProfile:
     Attributes:
         profile: its format and files.
         ops: what they hold.
+        others: other runs of the same model on the same ranks, which help to tell the host's time from work.
     """
 
     profile: Profile
     ops: OpTable
+    others: Sequence[OpTable] = ()
 
     @classmethod
-    def of(cls, profile: Profile) -> PipelineProfile:
-        """Read its files.
+    def of(cls, profile: Profile, others: Sequence[Profile] = ()) -> PipelineProfile:
+        """Read its files, and those of other runs.
 
         Raises:
-            UsageError: they are broken, or do not say when each op ran.
+            UsageError: they are broken, do not say when each op ran, or other runs have other pipeline ranks.
         """
-        return cls(profile, ops_of(profile))
+        found = cls(profile, ops_of(profile), [ops_of(one) for one in others])
+        for one in found.recordings[1:]:
+            if one.run.sizes.stage != (ranks := found.trace.sizes.stage):
+                source = one.run.durations.source
+                raise UsageError(f"{source}: {one.run.sizes.stage} pipeline ranks; {found.ops.source} has {ranks}")
+        return found
 
     @property
     def table(self) -> pd.DataFrame:
@@ -65,6 +74,17 @@ class PipelineProfile:
         return measured_run(self.table, self.ops.source)
 
     @cached_property
+    def recordings(self) -> Sequence[Recording]:
+        """This run, and the others."""
+        others = (Recording(measured_run(one.rows, one.source), one.rows) for one in self.others)
+        return [Recording(self.trace, self.table), *others]
+
+    @cached_property
+    def overheads(self) -> Overheads:
+        """Host time and latency, as far as the recordings tell."""
+        return overheads_of(self.recordings, one_clock=not self.clocks.get("spread_s"))
+
+    @cached_property
     def values(self) -> dict[str, Any]:
         """The scenario as in a file."""
         trace, sizes = self.trace, self.trace.sizes
@@ -74,13 +94,16 @@ class PipelineProfile:
         else:
             schedule = {"kind": trace.schedule, **schedule, **({"chunks": sizes.chunk} if sizes.chunk > 1 else {})}
         workload: dict[str, Any] = {"durations": "durations.csv", "timing": "auto"}
+        if self.overheads.workload:
+            workload["overhead"] = self.overheads.workload
         if self.in_flight is not None:
             workload["memory"] = {"activation": round(self.in_flight[0] * GIB)}
         return {
             "name": self.ops.name,
             "description": f"Imported from {WHAT[self.profile.format]}: {self.ops.source}",
             "cluster": {
-                "gpus_per_node": sizes.replica * sizes.stage, "nvlink": {"bandwidth": "inf", "latency": 0},
+                "gpus_per_node": sizes.replica * sizes.stage,
+                "nvlink": {"bandwidth": "inf", "latency": self.overheads.latency or 0},
             },
             "parallel": {"pipeline": sizes.stage, "data": sizes.replica},
             "schedule": schedule,
@@ -102,7 +125,10 @@ class PipelineProfile:
     @cached_property
     def replayed(self) -> Replayed:
         """The simulation with the recorded durations."""
-        return Replayed.of(self.trace, self.ops.name)
+        return self._replay(self.trace)
+
+    def _replay(self, trace: MeasuredRun) -> Replayed:
+        return Replayed.of(trace, self.ops.name, between=self.overheads.between, latency=self.overheads.latency)
 
     def imported(self) -> Imported:
         """What the import found, and the files to write."""
@@ -127,7 +153,8 @@ class PipelineProfile:
             facts={
                 "replicas": self.trace.sizes.replica, "pipeline": self.trace.sizes.stage,
                 "chunks": self.trace.sizes.chunk, "microbatches": self.trace.sizes.microbatch,
-                "steps": list(self.trace.durations.steps), "skipped_steps": list(self.ops.skipped), **memory,
+                "steps": list(self.trace.durations.steps), "skipped_steps": list(self.ops.skipped),
+                "overhead": self.overheads._asdict(), **memory,
             },
             shown=self._shown,
         )  # fmt: skip
@@ -154,7 +181,16 @@ class PipelineProfile:
     @property
     def unknown(self) -> Iterator[str]:
         """What the profile does not say."""
-        yield "transfers of messages and their sizes: links take no time until cluster and activation are given"
+        yield (
+            "transfers of messages and their sizes: links take "
+            + ("the latency that starts show" if self.overheads.latency else "no time")
+            + " until cluster and activation are given"
+        )
+        if self.overheads.forward is None:
+            yield (
+                "host time within ops: other numbers of chunks divide it like work; --overheads-from a run with other "
+                "chunks tells it"
+            )
         if "start_s" not in self.table:
             yield "the measured step and the order of ops: the table has no starts"
         yield "the GPU, and what bounds its kernels: ops take as long on another cluster.gpu, which is for memory only"
@@ -192,7 +228,7 @@ class PipelineProfile:
             steps=trace.durations.steps[place : place + 1],
             times={kind: times[place : place + 1] for kind, times in trace.durations.times.items()},
         )
-        simulated = Replayed.of(replace(trace, durations=one), self.ops.name).run
+        simulated = self._replay(replace(trace, durations=one)).run
         rows = self.table[self.table.step == trace.durations.steps[place]]
         return Findings(as_measured(simulated, rows) if "start_s" in rows else simulated), Findings(simulated)
 

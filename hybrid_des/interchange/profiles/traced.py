@@ -32,7 +32,7 @@ from hybrid_des.interchange.profiles.graph import (
 )
 from hybrid_des.interchange.profiles.imported import TRACES, Imported, Unusual
 from hybrid_des.interchange.profiles.kineto_ranks import KinetoRanks
-from hybrid_des.interchange.profiles.pipelined import FACTOR, with_recorded
+from hybrid_des.interchange.profiles.pipelined import with_recorded
 from hybrid_des.interchange.profiles.recognition import WHAT, Profile
 from hybrid_des.planning.given import GivenTraces
 from hybrid_des.planning.planner import parts_of_traces
@@ -40,6 +40,7 @@ from hybrid_des.scenario import Scenario, scenario_from
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.simulation.run import Run, run
 from hybrid_des.units import PICOSECONDS_PER_SECOND, grouped_by
+from hybrid_des.workload.durations import FACTOR
 
 BUCKETS = ("bucket", "bucket_rule", "overlap", "pad")  # of gradients: traces have their own
 OF_MACHINE = ("cluster", "gradients")

@@ -166,6 +166,19 @@ def _known_gpu(value: Any) -> Any:
 RecordedOn = Annotated[str | None, BeforeValidator(_known_gpu)]
 
 
+class HostOverhead(Section):
+    """Time that the host adds to ops, however short they are."""
+
+    forward: Time = ZERO
+    """Added to each forward of a stage."""
+    backward: Time = ZERO
+    """Added to each backward of a stage, or to the input part of a split one."""
+    weight: Time = ZERO
+    """Added to each weight part of a split backward."""
+    between: Time = ZERO
+    """Between the end of an op and the start of the next one on the same rank."""
+
+
 class Workload(Section):
     """Durations of ops and sizes of tensors."""
 
@@ -173,8 +186,12 @@ class Workload(Section):
     """Whether each number is for one pipeline rank's share or for the whole model."""
     durations: File = None
     """Instead of `forward` and `backward`: a CSV or Parquet file with the duration of every op."""
-    timing: Annotated[Literal["recorded", "median", "auto"], choice("recorded", "median", "auto")] = "recorded"
-    """With `durations`: each op as recorded, or the median of its kind on its stage; auto: that if one is missing."""
+    timing: Annotated[Literal["recorded", "median", "mean", "auto"], choice("recorded", "median", "mean", "auto")] = (
+        "recorded"
+    )
+    """With `durations`: each op as recorded, or the median or mean of its kind on its stage; auto: means if one lacks.
+
+    Means leave out ops that took more than twice the median."""
     trace: File = None
     """Instead of a schedule and times: a folder, or a pattern, of Chakra execution traces, one per pipeline rank."""
     transfers: Annotated[Literal["simulated", "recorded"], choice("simulated", "recorded")] = "simulated"
@@ -199,6 +216,8 @@ class Workload(Section):
     """Memory use of a GPU."""
     ends: Ends = Field(default_factory=Ends)
     """Extra time of the first and the last pipeline rank."""
+    overhead: HostOverhead = Field(default_factory=HostOverhead)
+    """Host time per op, and between ops. Recorded `durations` hold that of their ops."""
 
 
 class Gradients(PluginSection):
