@@ -33,6 +33,7 @@ FLOORS = (
         "interchange.profiles.exporting",
         "interchange.profiles.imported",
         "interchange.profiles.importing",
+        "interchange.profiles.overheads",
         "interchange.profiles.pipelined",
         "interchange.profiles.traced",
     },
