@@ -14,7 +14,7 @@ maps a plain value to the checked one, or raises `ValueError` with one sentence.
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -119,8 +119,21 @@ class Reads(GroupedMetadata):
     schema: dict[str, Any]
 
     def __iter__(self) -> Iterator[Any]:
-        yield PlainValidator(self.read)
+        yield PlainValidator(lambda value: self.read(plain(value)))
         yield WithJsonSchema(self.schema)
+
+
+def plain(value: Any) -> Any:
+    """A copy of nested values in which NumPy's scalars and arrays are Python's numbers, strings and lists."""
+    if isinstance(value, Mapping):
+        return {plain(key): plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        items = [plain(one) for one in value]
+        return tuple(items) if isinstance(value, tuple) else items
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):  # without importing NumPy for it
+        found = value.tolist()
+        return plain(found) if isinstance(found, list) else found
+    return value
 
 
 def describe(value: Any) -> str:
@@ -152,7 +165,7 @@ def read_quantity(value: Any, dimension: Dimension) -> Fraction:
     Raises:
         ValueError: it is not a quantity, is negative, or exceeds what can be simulated.
     """
-    if value is None or isinstance(value, dict | list | tuple):
+    if not isinstance(value, str | int | float | Fraction):
         raise ValueError(f"expected {EXAMPLES[dimension]}, found {describe(value)}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"expected {EXAMPLES[dimension]}; inf is allowed for a bandwidth only")

@@ -64,7 +64,7 @@ def parse_quantity(value: str | int | float | Fraction, dimension: Dimension) ->
     if isinstance(value, bool):
         raise ValueError(f"expected {EXAMPLES[dimension]}, not {str(value).lower()}")
     if isinstance(value, float):
-        value = repr(value)  # 0.1 in a file means one tenth, not the nearest binary fraction
+        value = repr(float(value))  # 0.1 in a file means one tenth, not the nearest binary fraction
     number = _parse_text(value, dimension) if isinstance(value, str) else Fraction(value)
     if number < 0:
         raise ValueError(f"{value} is negative; expected {EXAMPLES[dimension]}")

@@ -3,6 +3,7 @@
 import doctest
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 from support.paths import ROOT
@@ -27,6 +28,8 @@ from hybrid_des import (
     verify,
 )
 from hybrid_des.errors import ScenarioError, UsageError
+from hybrid_des.pipeline import PlanRequest
+from hybrid_des.pipeline.schedules import make_plan
 from hybrid_des.scenario import to_mapping
 from hybrid_des.sweep import draw, sweep_rows
 
@@ -63,6 +66,40 @@ def test_what_is_no_scenario_is_told():
     for name in ("simulate", "costs", "explain", "spread", "goodput", "verify"):
         with pytest.raises(UsageError, match="found an object of type list; expected the path of a scenario file, a "):
             TAKE_A_SCENARIO[name]([1])
+
+
+def test_numpy_values_are_those_of_python():
+    values = plain(
+        parallel={"pipeline": 4, "data": 2}, schedule={"kind": "gpipe", "microbatches": 8}, steps=2, seed=3,
+        workload={"forward": [0.5, 0.25, 0.5, 0.5], "backward": 0.05}, jitter=JITTER, gradients={"overlap": False},
+    )  # fmt: skip
+    given = plain(
+        parallel={"pipeline": np.int64(4), "data": np.array(2)}, steps=np.float64(2), seed=np.uint8(3),
+        schedule={"kind": np.str_("gpipe"), "microbatches": np.int32(8)}, gradients={"overlap": np.bool_(False)},
+        workload={"forward": np.array([0.5, 0.25, 0.5, 0.5]), "backward": np.float64(0.05)},
+        jitter={np.str_("distribution"): "lognormal", "sigma": np.float64(0.1)},
+    )  # fmt: skip
+    assert load(given) == load(values)
+    swept = run_sweep({**given, "sweep": [{"schedule.microbatches": np.arange(1, 3)}]})
+    assert swept["schedule.microbatches"].tolist() == [1, 2]
+    assert swept["step_time_s"].notna().all()
+
+
+def test_options_of_plugins_may_be_numpy_values():
+    request = PlanRequest(4, 8, forward=(1,) * 4, input=(1,) * 4, weight=(1,) * 4)
+    given = make_plan("zb-auto", request, {"max_activations": np.float64(4)})
+    assert given == make_plan("zb-auto", request, {"max_activations": 4})
+    sizes = np.array([1024, 4096])
+    table = collective("ring", {**plain(), "cluster": {"gpus_per_node": np.int64(4)}}, sizes=sizes, ranks=np.int64(4))
+    assert table.bytes.tolist() == [1024, 4096]
+    configured = collectives.find("ring").arguments({"channels": np.int64(2)})
+    assert configured == collectives.find("ring").arguments({"channels": 2})
+
+
+@pytest.mark.parametrize("value", [np.datetime64("2020"), 1 + 2j, object()])
+def test_values_that_are_no_numbers_are_refused(value):
+    with pytest.raises(ScenarioError, match="workload.forward: expected a time such as 50 ms, found"):
+        load(plain(workload={"forward": value, "backward": 1}))
 
 
 def test_a_scenario_is_loaded_again_with_changes():

@@ -17,6 +17,7 @@ from hybrid_des.folding.times import CollectiveTimes, Concurrent
 from hybrid_des.layout import Layout
 from hybrid_des.models import Attention, Elementwise, Gemm, Kernel
 from hybrid_des.models.layer import Operation
+from hybrid_des.options import plain
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.lowering import planned_peaks
 from hybrid_des.planning.planner import build_plan
@@ -328,7 +329,7 @@ def collective(
 
     if name not in (collectives.AUTO, ALL):
         collectives.find(name)
-    many = [_bytes(size) for size in sizes]
+    many, ranks = [_bytes(size) for size in plain(sizes)], plain(ranks)
     document = document_of(behind_a_switch(8 if ranks is None else ranks) if scenario is None else scenario)
     algorithm = collectives.AUTO if name == ALL else name
     document.value["gradients"] = {"algorithm": algorithm} if algorithm in collectives.algorithms() else {}

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hybrid_des.errors import ScenarioError, UsageError, one_line
+from hybrid_des.options import plain
 from hybrid_des.scenario.composition import anchor_overrides, over_base, override, with_base
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
@@ -35,7 +36,8 @@ Source = str | Path | Mapping[str, Any] | Scenario
 def load(source: Source, overrides: Sequence[str] = ()) -> Scenario:
     """Read a scenario from a file, or from a mapping with the content of one; a scenario is returned as it is.
 
-    Relative paths in a mapping, such as that of its `base`, are relative to the current folder.
+    Relative paths in a mapping, such as that of its `base`, are relative to the current folder. NumPy's scalars and
+    arrays in it count as numbers and lists.
 
     Args:
         source: the file's path, the mapping, or a scenario to change.
@@ -68,7 +70,7 @@ def document_of(source: Source, overrides: Sequence[str] = ()) -> Document:
     if not isinstance(values, Mapping):
         expected = "the path of a scenario file, a mapping with its content, or a Scenario"
         raise UsageError(f"found an object of type {type(source).__name__}; expected {expected}")
-    document = over_base(Document(copy.deepcopy(dict(values)), "scenario"), Path())
+    document = over_base(Document(plain(values), "scenario"), Path())
     override(document, overrides)
     return document
 
@@ -79,7 +81,7 @@ def scenario_from(mapping: Mapping[str, Any], source: str = "scenario") -> Scena
     Raises:
         ScenarioError: one line per problem, starting with `source`.
     """
-    return scenario_of(Document(copy.deepcopy(dict(mapping)), source))
+    return scenario_of(Document(plain(mapping), source))
 
 
 def read_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Document:
@@ -212,7 +214,7 @@ def fewest(values: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ScenarioError: they make none.
     """
-    mapping = copy.deepcopy(dict(values))
+    mapping: dict[str, Any] = plain(values)
     _leave_out_derived(mapping, mapping, scenario_from(mapping))
     return mapping
 
