@@ -98,7 +98,7 @@ def test_options_of_plugins_may_be_numpy_values():
 
 @pytest.mark.parametrize("value", [np.datetime64("2020"), 1 + 2j, object()])
 def test_values_that_are_no_numbers_are_refused(value):
-    with pytest.raises(ScenarioError, match="workload.forward: expected a time such as 50 ms, found"):
+    with pytest.raises(ScenarioError, match=r"workload\.forward: expected a time such as 50 ms, found"):
         load(plain(workload={"forward": value, "backward": 1}))
 
 

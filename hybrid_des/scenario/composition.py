@@ -153,6 +153,11 @@ def override(document: Document, overrides: Sequence[str]) -> None:
         raise ScenarioError(problems)
 
 
+def overridden(overrides: Sequence[str]) -> list[str]:
+    """The paths that overrides change."""
+    return [part.partition("=")[0].strip() for text in overrides for part in _parts(text)]
+
+
 def _parts(text: str) -> list[str]:
     """The overrides that commas join, as in the advice of `explain`; a quoted value has no others behind it."""
     value = text.partition("=")[2].lstrip()

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.tables import from_table
 
-from hybrid_des.errors import Refusal, UsageError
+from hybrid_des.errors import Refusal, ScenarioError, UsageError
 from hybrid_des.interchange.frameworks import megatron, read_hugging_face, read_megatron, torchtitan
+from hybrid_des.interchange.frameworks.scenario_file import scenario_file, without_stated
 from hybrid_des.models.stages import layout_of, stages_in
 from hybrid_des.scenario import fewest, load, scenario_from, to_mapping
 from hybrid_des.scenario.composition import nested
@@ -240,6 +241,88 @@ def test_sizes_of_no_published_model_are_stated():
 
 def test_a_configuration_of_a_published_model_names_it():
     assert read_hugging_face(json.dumps(GPT2), "config.json").values == {"model": "gpt2"}
+
+
+def test_sizes_that_a_configuration_lacks_are_unknown():
+    lacking = {key: one for key, one in QWEN.items() if key not in ("num_experts_per_tok", "max_position_embeddings")}
+    text, unknown = scenario_file("tiny", read_hugging_face(json.dumps(lacking), "config.json"), ())
+    assert unknown == ["model.sequence", "model.experts.active"]
+    assert "active: UNKNOWN" in text
+
+
+def test_layers_with_other_attention_are_not_understood():
+    kinds = ["sliding_attention", "full_attention", "sliding_attention"]
+    found = read_hugging_face(json.dumps(QWEN | {"layer_types": kinds}), "config.json")
+    assert found.unread == ("sliding_window: 4096", "layer_types: 2 of 3 layers have sliding_attention")
+    plain = read_hugging_face(
+        json.dumps(QWEN | {"layer_types": kinds[1:2], "use_sliding_window": False}), "config.json"
+    )
+    assert plain.unread == ()
+
+
+@pytest.mark.parametrize("variable", ["$SLURM_NNODES", "${SLURM_JOB_NUM_NODES}"])
+@pytest.mark.parametrize("nodes", ["--nodes 32", "--nodes=32", "-N 32"])
+def test_nodes_of_a_batch_script_are_variables(variable, nodes):
+    script = (
+        f"#SBATCH {nodes}\n#SBATCH --ntasks-per-node=8\nsrun torchrun --nnodes {variable} --nproc-per-node 8 {LLAMA}"
+    )
+    found = read_megatron(script, "train.sh")
+    assert (found.values["cluster.nodes"], found.values["parallel.data"]) == (32, 256)
+    assert found.unread == ()
+
+
+def test_a_mistyped_flag_has_a_suggestion():
+    found = read_megatron("--num-layers 4 --hiden-size 64 --new-thing 3", "line")
+    assert found.unread == ("--hiden-size 64; did you mean --hidden-size?", "--new-thing 3")
+
+
+def test_what_is_stated_is_not_assumed():
+    found = read_hugging_face(json.dumps(QWEN), "config.json")
+    kept = without_stated(found, ["model.sequence=128", "cluster.gpu=h100, batch=8"]).assumed
+    assert kept == ("parallel: a model's configuration does not say them",)
+
+
+MEAN = st.sampled_from([None, 0, -1, 1, 3, 10**6, 10**400, "x", "4", True, [], [1], {}, {"a": 1}, 1.5, float("nan")])
+FULL = QWEN | {
+    "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1, "num_nextn_predict_layers": 1,
+    "shared_expert_intermediate_size": 768, "layer_types": ["full_attention"], "topk_method": "noaux_tc",
+}  # fmt: skip
+LATENT_CONFIG = {"kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32}
+LONG = (
+    f"torchrun --nnodes 2 --nproc-per-node 8 {LLAMA} --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 "
+    "--num-layers-per-virtual-pipeline-stage 2 --sequence-parallel --num-experts 8 --moe-router-topk 2 "
+    "--moe-layer-freq ([0]*1+[1]*31) --moe-shared-expert-intermediate-size 14336 --expert-model-parallel-size 2 "
+    "--micro-batch-size 1 --global-batch-size 16 --recompute-granularity full --recompute-method block "
+    "--recompute-num-layers 1 --kv-channels 64"
+)
+
+
+def answered(read, text):
+    """A scenario, or one line that says what is wrong."""
+    try:
+        scenario_file("mutant", read(text, "file"), ["cluster.gpu=gb200"])
+    except UsageError as error:
+        assert "\n" not in str(error)
+    except ScenarioError as error:
+        assert error.problems
+
+
+@given(st.dictionaries(st.sampled_from([*FULL, *LATENT_CONFIG]), MEAN, max_size=3), st.sets(st.sampled_from([*FULL])))
+def test_a_mutated_configuration_never_gives_a_traceback(changed, dropped):
+    kept = {key: one for key, one in FULL.items() if key not in dropped}
+    answered(read_hugging_face, json.dumps(kept | changed))
+
+
+WORDS = LONG.split()
+OTHER = st.sampled_from(
+    ["0", "-1", "1", "2", "3", "16", "1000000", "9" * 15, "9" * 400, "x", "$X", "1.5", "[", "(", *WORDS]
+)
+
+
+@given(st.dictionaries(st.integers(0, len(WORDS) - 1), OTHER | st.none(), max_size=8))
+def test_a_mutated_line_never_gives_a_traceback(changed):
+    words = [changed.get(place, word) for place, word in enumerate(WORDS)]
+    answered(read_megatron, " ".join(word for word in words if word is not None))
 
 
 @from_table

@@ -68,9 +68,10 @@ def _write(args: argparse.Namespace, texts: dict[str, str]) -> list[Path]:
 
 def _import(args: argparse.Namespace) -> int:
     """Write a scenario from elsewhere, and say what it does not hold."""
-    from hybrid_des.interchange.frameworks.scenario_file import scenario_file
+    from hybrid_des.interchange.frameworks.scenario_file import scenario_file, without_stated
 
     name, imported = _read(args)
+    imported = without_stated(imported, args.set)
     text, unknown = scenario_file(name, imported, args.set)
     (file,) = _write(args, {f"{name}.yaml": text})
     if args.json:

@@ -5,11 +5,13 @@ their own default; the table of families has those.
 """
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hybrid_des.errors import UsageError
-from hybrid_des.interchange.frameworks.scenario_file import Imported, published_model
+from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
+from hybrid_des.interchange.frameworks.foreign import foreign
+from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported, published_model
 from hybrid_des.options import describe
 
 _SIZES = {  # ours → theirs, the first that is there
@@ -40,6 +42,7 @@ _BIASED = ("gpt2", "gpt_neox", "opt", "bert", "phi")  # families with biases, la
 _LEARNED = ("gpt2", "opt", "bert")  # with learned positions
 _TIED = ("gpt2", "opt", "bert", "gemma", "gemma2", "gemma3", "gemma3_text")  # with one matrix for both ends
 _ENCODERS = ("bert",)
+FULL = "full_attention"
 _QK_NORM = ("qwen3", "qwen3_moe", "gemma3", "gemma3_text")
 _ALONE: tuple[Any, ...] = (1, None, [], False, "auto", "default")  # values of settings that then change nothing
 _IDLE = (  # settings without effect on the time of a step
@@ -54,7 +57,7 @@ _IDLE = (  # settings without effect on the time of a step
     "gradient_checkpointing", "position_embedding_type", "classifier_dropout", "initial_context_length", "qk_head_dim",
     "id2label", "label2id", "activation_function", "hidden_act", "hidden_activation", "tie_word_embeddings",
     "attention_bias", "mlp_bias", "n_ctx", "use_sliding_window", "max_window_layers", "topk_method", "type_vocab_size",
-    "ep_size", "max_length", "layer_types",
+    "ep_size", "max_length",
 )  # fmt: skip
 
 
@@ -74,9 +77,7 @@ def read_hugging_face(text: str, name: str) -> Imported:
     biased = family in _BIASED
     if sizes["ffn"] is None and biased and sizes["hidden"] is not None:
         sizes["ffn"] = 4 * sizes["hidden"]
-    if lacking := [
-        _SIZES[key][0] for key in ("layers", "hidden", "heads", "ffn", "vocab", "sequence") if not sizes[key]
-    ]:
+    if lacking := [_SIZES[key][0] for key in ("layers", "hidden", "heads", "ffn", "vocab") if not sizes[key]]:
         raise UsageError(f"{name}: {', '.join(lacking)} missing; expected the config.json of a language model")
     model: dict[str, Any] = {key: size for key, size in sizes.items() if size is not None}
     if model.get("kv_heads") == model["heads"]:
@@ -101,6 +102,8 @@ def read_hugging_face(text: str, name: str) -> Imported:
 
 
 def _parsed(text: str, name: str) -> dict[str, Any]:
+    if what := foreign(text, "config.json"):
+        raise UsageError(f"{name}: {what}")
     try:
         values = json.loads(text)
     except ValueError as error:
@@ -135,9 +138,22 @@ class _Config:
 
     def rest(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The settings that were not understood, and those without effect."""
+        attention = [*self._attention()]
         left = [name for name in self.values if name not in self._read]
         idle = tuple(name for name in left if name in _IDLE or self.values[name] in _ALONE)
-        return tuple(f"{name}: {describe(self.values[name])}" for name in left if name not in idle), idle
+        if self.values.get("use_sliding_window") is False:
+            idle += ("sliding_window",) if "sliding_window" in left else ()
+        lines = [f"{name}: {describe(self.values[name])}" for name in left if name not in idle]
+        return (*lines, *attention), idle
+
+    def _attention(self) -> Iterator[str]:
+        """Kinds of attention that some layers have, other than to all tokens before."""
+        listed = self.values.get("layer_types")
+        self._read.add("layer_types")
+        kinds = Counter(map(str, listed if isinstance(listed, list) else []))
+        for kind, count in kinds.items():
+            if kind != FULL:
+                yield f"layer_types: {count} of {kinds.total()} layers have {one_line(kind, LONGEST_SHOWN)}"
 
 
 def _parts(config: _Config, model: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,12 +174,13 @@ def _parts(config: _Config, model: Mapping[str, Any]) -> dict[str, Any]:
         biased = {"router_bias": True} if config.values.get("topk_method") == "noaux_tc" else {}
         if experts["groups"] in (None, 1):
             experts |= dict.fromkeys(("groups", "top_groups"))  # of no meaning there
-        parts["experts"] = {key: size for key, size in experts.items() if size} | biased
+        parts["experts"] = {"active": UNKNOWN, **{key: size for key, size in experts.items() if size}, **biased}
     return parts
 
 
 def _assumed(config: _Config, model: Mapping[str, Any]) -> list[str]:
-    lines = [f"model.sequence: {model['sequence']}: the longest that the model takes; state that of training"]
+    longest = model.get("sequence")
+    lines = [f"model.sequence: {longest}: the longest that the model takes; state that of training"] if longest else []
     if config.values.get("attention_bias") and not model.get("bias"):
         lines.append("model.bias: false: only products of attention have one")
     return [*lines, "cluster, parallel, batch: a model's configuration does not say them"]

@@ -1,7 +1,8 @@
 """A launch line: environment, program, flags; written as shell, read from a line or a script, and rules for both.
 
 A script is not run: every `--flag` in it counts, those of branches that are not taken too. Variables have the value of
-their last assignment before the flag, or the default in `${NAME:-default}`; `$((a * b))` is calculated.
+their last assignment before the flag, or the default in `${NAME:-default}`; `$((a * b))` is calculated. What SLURM sets
+has the values of the `#SBATCH` lines (slurm.schedmd.com/sbatch.html, output environment variables).
 
 A rule is one setting as flags, in both directions: it writes the flags of a scenario's values, which are a mapping from
 paths such as "parallel.tensor" to plain values, and reads values from the flags of a launch line. Flags that state the
@@ -9,6 +10,7 @@ framework's own default are not written; where they are missing, that default is
 """
 
 import ast
+import difflib
 import operator
 import re
 import shlex
@@ -17,6 +19,7 @@ from typing import Any, NamedTuple
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line, unknown
 
+TYPING_ERROR = 0.85  # least similarity of a flag and one that is meant: a letter or two of ten
 WIDTH = 100  # columns of a written line
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{(\w+)(?::?[-=]([^{}]*))?\}|\$(\w+)")
@@ -25,6 +28,11 @@ _ARITHMETIC = re.compile(r"\$\(\((.*?)\)\)")
 _OPERATORS = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+}  # fmt: skip
+_DIRECTIVE = re.compile(r"(?m)^\s*#SBATCH\s+--([\w-]+)(?:=|\s+)(\S+)")
+_SLURM = {  # option of sbatch → variables that have its value
+    "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
+    "gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"), "ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
 }  # fmt: skip
 DEEPEST = 8  # quoted lines within quoted lines
 
@@ -89,8 +97,10 @@ def _words(text: str, name: str) -> Iterator[str]:
         expressions.append(match[1])
         return f"${{__expression{len(expressions) - 1}}}"
 
+    text = re.sub(r"(?m)^(\s*#SBATCH\s+)-N[\s=]*", r"\1--nodes=", text)
     text = re.sub(r"(?m)^\s*#(?!SBATCH).*$|\s#(?!SBATCH) .*$", "", text.replace("\\\r\n", " ").replace("\\\n", " "))
-    yield from _expanded(_ARITHMETIC.sub(keep, text), name, {}, expressions, 0)
+    variables = {one: value for option, value in _DIRECTIVE.findall(text) for one in _SLURM.get(option, ())}
+    yield from _expanded(_ARITHMETIC.sub(keep, text), name, variables, expressions, 0)
 
 
 def _expanded(text: str, name: str, variables: dict[str, str], expressions: list[str], depth: int) -> Iterator[str]:
@@ -180,7 +190,8 @@ class Given:
         Raises:
             UsageError: it is no number from 1.
         """
-        for flag in flags:
+        given = [flag for flag in flags if flag in self]  # reads the others too, which say the same
+        for flag in given[:1]:
             word = self.text(flag)
             if word is not None:
                 if not re.fullmatch(r"[0-9]{1,15}", word) or not int(word):
@@ -197,6 +208,11 @@ class Given:
         """The flags that nothing has read, with their first words."""
         rest = {flag: words for flag, words in self._flags.items() if flag not in self._read}
         return [one_line(" ".join([flag, *words[:1]]), LONGEST_SHOWN) for flag, words in rest.items()]
+
+    def meant(self, flag: str) -> str:
+        """A hint at the flag that may be meant by one that nothing has read; empty if none is similar."""
+        near = difflib.get_close_matches(flag, self._read - self._flags.keys(), n=1, cutoff=TYPING_ERROR)
+        return f"; did you mean {near[0]}?" if near else ""
 
 
 Values = Mapping[str, Any]

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hybrid_des.collectives import codecs
-from hybrid_des.errors import Refusal
+from hybrid_des.errors import Refusal, UsageError
+from hybrid_des.interchange.frameworks.foreign import foreign
 from hybrid_des.interchange.frameworks.launch_line import (
     Given,
     Launch,
@@ -443,6 +444,8 @@ def read_megatron(text: str, name: str) -> Imported:
     Raises:
         UsageError: a flag has a value that is not understood; the message names it.
     """
+    if what := foreign(text, "launch line"):
+        raise UsageError(f"{name}: {what}")
     given = Given(flags_in(text, name), name)
     values: dict[str, Any] = {}
     for rule in RULES:
@@ -454,7 +457,8 @@ def read_megatron(text: str, name: str) -> Imported:
     unread = given.unread
     idle = tuple(flag for flag in unread if _IDLE.fullmatch(flag.split(" ")[0]))
     found = {**by_path(published_model(sizes)), **values}
-    return Imported(found, tuple(assumed), tuple(flag for flag in unread if flag not in idle), idle)
+    wrong = tuple(f"{flag}{given.meant(flag.split(' ')[0])}" for flag in unread if flag not in idle)
+    return Imported(found, tuple(assumed), wrong, idle)
 
 
 def _sizes(given: Given, values: dict[str, Any]) -> Iterator[str]:

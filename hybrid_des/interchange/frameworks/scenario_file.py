@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import yaml
+from pydantic import ValidationError
 
 from hybrid_des import hardware as catalogue
 from hybrid_des.collectives import codecs
@@ -16,7 +17,7 @@ from hybrid_des.models.kinds import DEFAULT
 from hybrid_des.models.kinds.transformer import Transformer
 from hybrid_des.options import Section
 from hybrid_des.scenario import Scenario, fewest, scenario_of
-from hybrid_des.scenario.composition import nested, override
+from hybrid_des.scenario.composition import nested, overridden, override
 from hybrid_des.scenario.sizes import megatron_bucket
 from hybrid_des.scenario.strict_yaml import Document
 
@@ -86,7 +87,10 @@ def published_model(sizes: Mapping[str, Any]) -> str | dict[str, Any]:
     stated = {key: value for key, value in sizes.items() if value is not None}
     if not {"layers", "hidden", "heads", "ffn", "vocab", "sequence"} <= stated.keys():
         return stated
-    asked = Transformer.model_validate(stated)
+    try:
+        asked = Transformer.model_validate(stated)
+    except ValidationError:
+        return stated  # wrong sizes, or unknown ones: whoever reads the scenario says which
     for name in names():
         entry = expanded({"base": name})
         if entry.pop("kind", DEFAULT) != DEFAULT:
@@ -112,6 +116,21 @@ def _with_defaults(asked: Transformer, one: Transformer) -> Transformer:
         if (getattr(asked, key) or default) == (getattr(one, key) or default):
             same[key] = getattr(one, key)
     return asked.model_copy(update=same)
+
+
+def without_stated(imported: Imported, overrides: Sequence[str]) -> Imported:
+    """The same without assumptions about what overrides state."""
+    stated = [f"{path}." for path in overridden(overrides)]
+
+    def left(line: str) -> str:
+        paths, colon, said = line.partition(":")
+        kept = [
+            path for path in paths.split(", ")
+            if not any(one.startswith(f"{path}.") or f"{path}.".startswith(one) for one in stated)
+        ]  # fmt: skip
+        return f"{', '.join(kept)}{colon}{said}" if kept else ""
+
+    return imported._replace(assumed=tuple(filter(None, map(left, imported.assumed))))
 
 
 def scenario_file(name: str, imported: Imported, overrides: Sequence[str]) -> tuple[str, list[str]]:
