@@ -11,10 +11,10 @@ steps and replicas at once, and equals the result of the simulation (`tests/stra
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,14 +102,18 @@ def _order(table: pd.DataFrame, sizes: Sizes, source: str, schedule: str | None)
     if "start_s" not in table:
         name = USUAL[0] if sizes.chunk == 1 else USUAL[1]
         return name, _plan(name, sizes, table)
-    programs = _programs(table, sizes)
+    programs, times, fits = _programs(table, sizes), _times(table), list[tuple[str, Plan]]()
     for name in [*USUAL, *(name for name in schedules.names() if name not in (*USUAL, *SEARCHES))]:
         try:
             plan = _plan(name, sizes, table)
         except Refusal:
             continue
-        if _separate(plan) == programs:
+        if (order := _separate(plan)) == programs:
             return name, plan
+        if not fits and _in_time(order, times):
+            fits.append((name, plan))
+    if fits:  # ops of no length begin at one time, in an order that the table does not say
+        return fits[0]
     plan = Plan.of(programs, [loop(sizes.stage, sizes.chunk)], [0] * sizes.microbatch)
     try:
         plan.check()
@@ -119,12 +123,40 @@ def _order(table: pd.DataFrame, sizes: Sizes, source: str, schedule: str | None)
 
 
 def _programs(table: pd.DataFrame, sizes: Sizes) -> list[list[Op]]:
-    """The ops of each pipeline rank in the order of their starts, in the first step of the first replica."""
-    first = table[(table.step == table.step.min()) & (table.replica == 0)].sort_values("start_s", kind="stable")
+    """The ops of each pipeline rank in the order of their starts, in the first step of the first replica.
+
+    Of ops that begin at one time all but the last have no length; those keep the order of the table.
+    """
+    first = _first(table).sort_values(["start_s", "seconds"], kind="stable")
     ops = first[["kind", "microbatch", "chunk"]]
     return [
         [Op(*op) for op in ops[first.stage == stage].itertuples(index=False, name=None)] for stage in range(sizes.stage)
     ]
+
+
+def _first(table: pd.DataFrame) -> pd.DataFrame:
+    found: pd.DataFrame = table[(table.step == table.step.min()) & (table.replica == 0)]
+    return found
+
+
+def _times(table: pd.DataFrame) -> list[dict[Op, tuple[float, float]]]:
+    """Per pipeline rank, the start and the duration of each op in the first step of the first replica."""
+    found: dict[int, dict[Op, tuple[float, float]]] = {}
+    columns = ["stage", "kind", "microbatch", "chunk", "start_s", "seconds"]
+    for stage, kind, microbatch, chunk, start, seconds in _first(table)[columns].itertuples(index=False, name=None):
+        found.setdefault(stage, {})[Op(kind, microbatch, chunk)] = start, seconds
+    return [found.get(stage, {}) for stage in range(max(found, default=-1) + 1)]
+
+
+def _in_time(order: Sequence[Sequence[Op]], times: Sequence[Mapping[Op, tuple[float, float]]]) -> bool:
+    """Whether ranks did these ops, and none of them before the one that precedes it here."""
+    if [{*ops} for ops in order] != [{*of_rank} for of_rank in times]:
+        return False
+    return all(
+        of_rank[before] <= of_rank[after]
+        for ops, of_rank in zip(order, times, strict=True)
+        for before, after in pairwise(ops)
+    )
 
 
 def _plan(name: str, sizes: Sizes, table: pd.DataFrame) -> Plan:

@@ -178,6 +178,62 @@ def test_our_own_results_come_back_with_equal_steps(name, tmp_path):
         assert found.unknown
 
 
+def table_of(scenario, folder):
+    """The `timeline.csv` of a scenario, and its rows."""
+    timeline = simulate(load(scenario)).timeline
+    timeline.to_csv(folder / "timeline.csv", index=False)
+    return folder / "timeline.csv", timeline
+
+
+UNEVEN = {  # only the first and the last rank have an optimizer's step
+    "parallel": {"pipeline": 3, "data": 2}, "schedule": {"kind": "gpipe", "microbatches": 1},
+    "workload": {"forward": "15 ms", "backward": "11 ms", "optimizer": ["1 ms", 0, "5 ms"]},
+}  # fmt: skip
+
+
+def test_ranks_with_and_without_an_optimizer_are_shown(tmp_path):
+    path, timeline = table_of(UNEVEN, tmp_path)
+    measured, simulated = import_profile(path).shown()
+    ops = timeline[timeline.lane == "compute"].sort_values(["rank", "start_s"])
+    for findings in (measured, simulated):
+        shown = findings.timeline[findings.timeline.lane == "compute"].sort_values(["rank", "start_s"])
+        assert shown.start_s.tolist() == pytest.approx(ops.start_s.tolist())
+
+
+def test_traces_with_fused_pairs_keep_their_step(tmp_path):
+    fused = {"parallel": {"pipeline": 2}, "schedule": {"kind": "dualpipe-v", "microbatches": 4},
+             "workload": {"forward": "7 ms", "backward": "21 ms"}}  # fmt: skip
+    result = simulate(load(fused))
+    write_kineto(result, tmp_path / "hta")
+    found = import_profile(tmp_path / "hta")
+    assert found.simulated == [pytest.approx(result.summary["step_time_s"], abs=1e-6)]
+
+
+@pytest.mark.parametrize(("end", "lacks"), [("1,5,1,2,compute,optimizer,,", "start_s"), ("1,5,1,2,comp", "kind")])
+def test_cut_timelines_are_refused_with_the_row(end, lacks, tmp_path):
+    path, timeline = table_of(UNEVEN, tmp_path)
+    path.write_text(path.read_text() + end)
+    with pytest.raises(UsageError, match=rf"timeline.csv: row {len(timeline) + 2}: {lacks}: expected a value"):
+        import_profile(path)
+
+
+@pytest.mark.parametrize("kind", ["gpipe", "1f1b", "interleaved-1f1b", "zb-h1"])
+@pytest.mark.parametrize("backward", ["0", "5 ms"])
+def test_rows_of_a_timeline_may_be_in_any_order(kind, backward, tmp_path):
+    """Ops of no length begin together: an order in which they can run is taken."""
+    chunks = {"chunks": 2} if kind == "interleaved-1f1b" else {}
+    path, timeline = table_of(
+        {"parallel": {"pipeline": 3}, "schedule": {"kind": kind, "microbatches": 6, **chunks},
+         "workload": {"forward": ["0", "5 ms", "0"], "backward": backward}}, tmp_path,
+    )  # fmt: skip
+    expected = import_profile(path)
+    assert expected.schedule == kind
+    for rows in (timeline[::-1], timeline.sample(frac=1, random_state=1)):
+        rows.to_csv(path, index=False)
+        found = import_profile(path)
+        assert (found.schedule, found.simulated) == (expected.schedule, expected.simulated)
+
+
 def test_our_own_results_take_another_schedule(tmp_path):
     scenario = load(SCENARIOS / "prototype_4gpu.yaml")
     write_kineto(simulate(scenario), tmp_path / "hta")

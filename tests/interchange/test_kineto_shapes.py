@@ -8,7 +8,7 @@ from support.profiles import Kineto
 from hybrid_des import load, simulate
 from hybrid_des.hardware import part
 from hybrid_des.interchange.profiles.importing import import_profile
-from hybrid_des.interchange.profiles.kineto_reader import read_kineto
+from hybrid_des.interchange.profiles.kineto_reader import LARGEST, NAMED, read_kineto
 from hybrid_des.report.files import write_files
 from hybrid_des.scenario import scenario_from
 
@@ -312,3 +312,27 @@ def test_ranks_in_folders_of_their_own_are_found(tmp_path):
     figures = import_profile(tmp_path).figures
     assert (figures["traces"], figures["world_size"]) == (2, 2)
     assert json.dumps(figures)
+
+
+def test_streams_and_threads_with_names_are_numbered_in_order(tmp_path):
+    """Not by their hashes, which differ from process to process: files of an import would differ, too."""
+    trace = Kineto()
+    for place, stream in enumerate(("default", 7, "comm", "default")):
+        trace.kernel("gemm", 10 * place, 5, stream, thread=stream)
+    found = read_kineto(trace.write(tmp_path / "a.json"), 0)
+    named = NAMED + 1
+    assert found.stream.tolist() == [NAMED, 7, named, NAMED]
+    assert found.thread.tolist() == [LARGEST, 7, LARGEST + 1, LARGEST]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_events_of_no_length_need_nothing_that_follows(waits, tmp_path):
+    """Where a message of less than a µs is written with whole µs, it begins and ends when what it holds up begins."""
+    trace = Kineto()
+    trace.kernel("gemm", 0, 10)
+    trace.kernel("gemm", 10, 10)
+    trace.kernel("send", 10, 0, 20)
+    if waits:
+        args = {"stream": 7, "wait_on_stream": 20, "wait_on_cuda_event_record_corr_id": 4, "correlation": 2}
+        trace.events.append({"ph": "X", "cat": "cuda_sync", "name": "wait", "ts": 10, "dur": 0, "args": args})
+    assert exact(import_profile(trace.write(tmp_path / "a.json"))) == pytest.approx(20e-6)

@@ -75,7 +75,12 @@ def import_profile(
 
 
 LANE = "compute"
-NEEDED = {b"rank", b"lane", b"kind", b"start_s", b"end_s", b"replica", b"pipeline_rank", b"step", b"hop", b"peer"}
+NEEDED = {
+    b"rank", b"lane", b"kind", b"start_s", b"end_s", b"replica", b"pipeline_rank", b"step", b"hop", b"peer", b"asked_s",
+    b"bytes", b"microbatch", b"chunk", b"stage",
+}  # fmt: skip
+OF_ROWS = ("step", "rank", "replica", "pipeline_rank", "start_s", "end_s")  # numbers that each row has
+OF_MESSAGES = ("asked_s", "peer", "bytes", "hop")
 OPS = ("F", "B", "W")  # of a timeline, besides fused pairs
 LONGEST_S = 10**6
 UNKNOWN = (
@@ -95,7 +100,7 @@ def own_timeline(profile: Profile) -> TraceProfile | None:
     if path is None or not {*head_of(path).partition(b"\n")[0].strip().split(b",")} >= NEEDED:
         return None
     ops = ops_of(profile).rows  # refuses broken tables
-    rows = pd.read_csv(path, index_col=False)
+    rows = _whole(pd.read_csv(path, index_col=False), path)
     compute = rows[rows.lane == LANE]
     places = compute.drop_duplicates("rank").set_index("rank")
     numbers = [{int(rank): int(at) for rank, at in places[name].items()} for name in ("replica", "pipeline_rank")]  # type: ignore[call-overload]
@@ -109,13 +114,34 @@ def own_timeline(profile: Profile) -> TraceProfile | None:
     step, zero, end = (int(column[place]) for column in (bounds.index, bounds.start.to_numpy(), bounds.end.to_numpy()))
     if len(bounds) == 1:
         end = max(end, zero + round(_step_of_summary(path) * PICOSECONDS_PER_SECOND))
-    mine = times[(times.step == step) & (times.lane == LANE)].sort_values("start", kind="stable")
+    mine = times[(times.step == step) & (times.lane == LANE)].sort_values(["start", "end"], kind="stable")
     parts = {rank: mine[mine["rank"] == rank] for rank in sorted(layout.stage)}
     spans = {rank: [_span(one) for one in part.to_dict("records")] for rank, part in parts.items()}
     traces = [rank_trace(f"rank {rank} of {path}", spans[rank], zero, end) for rank in sorted(spans)]
     messages = times[(times.lane != LANE) & (times.step == step)]
     run, measured = measured_run(ops, str(path)), (end - zero) / PICOSECONDS_PER_SECOND
     return _profile(profile, traces, layout, run, measured=measured, step=step, collectives=_transfers(messages))
+
+
+def _whole(rows: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """The rows of a timeline, with numbers where there must be some.
+
+    Raises:
+        UsageError: a row lacks what every row has, or every message, such as the last one of a cut file.
+    """
+    import pandas as pd
+
+    numbers = {name: pd.to_numeric(rows[name], errors="coerce") for name in (*OF_ROWS, *OF_MESSAGES)}
+    found = rows.assign(**numbers)
+    empty = found[[*OF_ROWS, "lane", "kind"]].isna()
+    empty[[*OF_MESSAGES]] = found[[*OF_MESSAGES]].isna() & (found.lane != LANE).to_numpy()[:, None]
+    if empty.any(axis=None):
+        place = int(empty.any(axis=1).argmax())
+        lacks = next(name for name in rows if name in empty and empty[name].iloc[place])
+        raise UsageError(
+            f"{path}: row {place + 2}: {lacks}: expected a value, found {rows[lacks].iloc[place]}; is it cut?"
+        )
+    return found
 
 
 def _step_of_summary(path: Path) -> float:

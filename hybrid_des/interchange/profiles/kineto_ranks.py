@@ -421,6 +421,7 @@ def edges_of(trace: KinetoTrace, events: Sequence[int]) -> dict[int, list[int]]:
                 continue
             places = np.searchsorted(ends[other], trace.start[mine], side="right") - 1
             for event, place in zip(mine, places.tolist(), strict=True):
+                place = min(place, bisect_left(theirs, event) - 1)  # events of no length may begin together
                 if place >= 0 and trace.start[event] - ends[other][place] <= NEAR:
                     found.setdefault(event, []).append(theirs[place])
     return found
@@ -443,7 +444,7 @@ def _recorded_edges(trace: KinetoTrace, of_stream: Mapping[int, Sequence[int]]) 
         before = bisect_right(launches[other], waited if recorded == NONE else recorded) - 1
         while recorded == NONE and before >= 0 and trace.end[theirs[before]] > trace.start[consumer]:
             before -= 1
-        if before >= 0 and trace.end[theirs[before]] <= trace.start[consumer]:
+        if before >= 0 and trace.end[theirs[before]] <= trace.start[consumer] and theirs[before] < consumer:
             found.setdefault(consumer, []).append(theirs[before])
     return found
 

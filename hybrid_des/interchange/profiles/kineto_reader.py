@@ -58,6 +58,7 @@ SHOWN_EVERY = 1 << 14  # events
 LONGEST_US = 1e10  # of an event: three hours
 LARGEST = 1 << 62
 FURTHER = 1 << 40  # from the streams of one GPU to those of the next
+NAMED = 1 << 39  # from the numbered streams of a GPU to those with names
 
 
 def read_kineto(path: Path, turn: int, progress: Callable[[int, int], None] | None = None) -> KinetoTrace:
@@ -159,6 +160,8 @@ class _Reader:
         self._launches = [array("q") for _ in range(3)]  # correlation, time, thread
         self._sync: list[tuple[int, int, int, int]] = []  # stream, other, correlations of the record and the wait
         self._devices: dict[Any, int] = {}
+        self._streams: dict[str, int] = {}  # those with names, in the order in which the file mentions them
+        self._threads: dict[str, int] = {}  # the same of threads
         self._named: dict[int, tuple[str, Mapping[str, Any]]] = {}  # kernels of communication: name, arguments
         self._operators: dict[int, tuple[int, int, Mapping[str, Any]]] = {}  # of communication, by external number
         self._links: list[tuple[int, int, bool]] = []  # time, thread, whether of a forward
@@ -178,7 +181,7 @@ class _Reader:
         elif category == ANNOTATION and event.get("ph") == "X":
             self._take_annotation(number, event)
         elif category == LINK:
-            self._links.append((self._time(event, number), _thread(event), event.get("ph") == "s"))
+            self._links.append((self._time(event, number), self._thread(event), event.get("ph") == "s"))
         elif category == SYNC:
             self._take_sync(event)
         elif category == ON_DEVICE and (step := STEP.fullmatch(str(event.get("name", "")))) is not None:
@@ -216,13 +219,21 @@ class _Reader:
     def _stream(self, stream: Any, device: Any) -> int:
         """The number of a stream; those of further GPUs of a process are far apart."""
         turn = 0 if device is None else self._devices.setdefault(device, len(self._devices))
-        number = stream if isinstance(stream, int) and abs(stream) < FURTHER else hash(str(stream)) % FURTHER
-        return number + turn * FURTHER
+        if not isinstance(stream, int) or abs(stream) >= NAMED:
+            stream = NAMED + self._streams.setdefault(str(stream), len(self._streams))
+        return int(stream) + turn * FURTHER
+
+    def _thread(self, event: Mapping[str, Any]) -> int:
+        """The number of the thread of an event."""
+        thread = event.get("tid", 0)
+        if not isinstance(thread, int):
+            thread = LARGEST + self._threads.setdefault(str(thread), len(self._threads))
+        return int(thread)
 
     def _take_launch(self, number: int, event: Mapping[str, Any]) -> None:
         correlation = (event.get("args") or {}).get("correlation")
         if correlation is not None:
-            _append(self._launches, int(correlation), self._time(event, number), _thread(event))
+            _append(self._launches, int(correlation), self._time(event, number), self._thread(event))
 
     def _take_sync(self, event: Mapping[str, Any]) -> None:
         args = event.get("args") or {}
@@ -237,7 +248,7 @@ class _Reader:
         if STEP.fullmatch(name) is not None:  # an annotation before PyTorch 1.12
             self._take_annotation(number, event)
         elif name.startswith(BACKWARD):
-            self._backwards.append((*self._interval(number, event), _thread(event)))
+            self._backwards.append((*self._interval(number, event), self._thread(event)))
         elif name in PRODUCTS or name == OPERATOR:
             args = event.get("args") or {}
             shapes, types, external = (args.get(key) for key in ("Input Dims", "Input type", "External id"))
@@ -245,10 +256,10 @@ class _Reader:
             if name == OPERATOR and isinstance(external, int):
                 self._operators[external] = start, end, args
             elif isinstance(shapes, list) and isinstance(types, list):
-                self._trace.products.append(Product(name, shapes, types, _thread(event), start, end))
+                self._trace.products.append(Product(name, shapes, types, self._thread(event), start, end))
 
     def _take_annotation(self, number: int, event: Mapping[str, Any]) -> None:
-        (start, end), thread, name = self._interval(number, event), _thread(event), str(event.get("name", ""))
+        (start, end), thread, name = self._interval(number, event), self._thread(event), str(event.get("name", ""))
         if (step := STEP.fullmatch(name)) is not None:
             self._trace.steps[int(step[1])] = start, end
             self._trace.main = thread
@@ -273,7 +284,7 @@ class _Reader:
         gpu = GPU.search(head) or GPU.search(tail)
         trace.device = gpu[1].decode("utf-8", "replace") if gpu else ""
         columns = [np.array(column, dtype=np.int64) for column in self._device]
-        order = np.lexsort((columns[2], columns[0]))
+        order = np.lexsort((columns[2], columns[1], columns[0]))  # events of no length before those they hold up
         trace.start, trace.duration, trace.stream, trace.correlation, trace.name = (one[order] for one in columns)
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
@@ -362,8 +373,3 @@ def _inside(intervals: Sequence[tuple[int, int]], time: int) -> bool:
 def _append(columns: Sequence[array[int]], *values: int) -> None:
     for column, value in zip(columns, values, strict=True):
         column.append(value)
-
-
-def _thread(event: Mapping[str, Any]) -> int:
-    thread = event.get("tid", 0)
-    return thread if isinstance(thread, int) else hash(str(thread)) >> 8

@@ -228,7 +228,8 @@ def _scale(section: dict[str, Any], share: Fraction) -> None:
 def _as_recorded(simulated: Run, traces: GivenTraces) -> Run:
     """A simulated run with the recorded starts and ends of its ops in place of its own."""
     ops = simulated.timeline.ops
-    place = simulated.timeline.pipeline_rank[ops["rank"]].tolist()
+    each = len(traces.recorded) == simulated.scenario.parallel.ranks  # every rank has a trace of its own
+    place = (ops["rank"] if each else simulated.timeline.pipeline_rank[ops["rank"]]).tolist()
     zero = min(start for rows in traces.recorded for start, _ in rows if start >= 0)
     start, end = ops["start"].copy(), ops["end"].copy()
     for row, (rank, index) in enumerate(zip(place, ops["index"].tolist(), strict=True)):
