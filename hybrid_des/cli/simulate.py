@@ -47,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="print no report and no messages")
     add_jobs(parser, " for a sweep (default: by its size)")
     add_budget(parser, "stop a single run after this time, such as 60s, and report what is known; exit code 3")
+    parser.add_argument("--resume", action="store_true", help="resume an earlier sweep from its --out folder")
     parser.add_argument("--dask", metavar="ADDRESS", help="run a sweep on a Dask cluster, such as tcp://10.0.0.1:8786")
     parser.add_argument("--version", action=ShowVersion, nargs=0, help="show the program's version number and exit")
 
@@ -59,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
 
     document = read_scenario(args.file, args.set)
     swept = document.value.get("sweep") not in (None, "none")
+    if args.resume and not (swept and args.out is not None):
+        raise UsageError(f"{args.file}: --resume needs a file with a sweep, and the --out of the sweep to resume")
     if has_jobs(document) and not swept:
         return _jobs(args, document)
     if swept:
@@ -169,23 +172,27 @@ def _sweep(args: argparse.Namespace, document: Document) -> int:
 
     cases = sweep.sweep_of(document, args.imports)
     _warn(args, document)
-    finished: dict[int, sweep.Row] = {}
-    with nullcontext(lambda row: None) if args.out is None else sweep.journal(args.out) as keep:
+    with sweep.sweep_log(args.out, cases, resume=args.resume) as (known, keep):
+        finished = dict(known)
 
         def note(place: int, row: sweep.Row) -> None:
             finished[place] = row
-            keep(row)
+            keep(place, row)
 
         try:
             jobs = args.jobs or sweep.jobs_for(cases)
             with progress_bar(args.quiet) as progress, workers(args.dask, jobs) as where:
-                rows = sweep.sweep_rows(cases, progress=progress, finished=note, **where)
+                rows = sweep.sweep_rows(cases, progress=progress, finished=note, known=known, **where)
             if args.out is not None:
                 sweep.write(rows, cases, args.out)
         except (KeyboardInterrupt, sweep.WorkersLostError):
             if finished:
                 _print_rows(args, [row for _, row in sorted(finished.items())], cases)
-                place = f"; their rows are in {args.out / sweep.PARTIAL}" if args.out is not None else ""
+                place = (
+                    f"; their rows are in {args.out / sweep.PARTIAL}, --resume simulates the others"
+                    if args.out is not None
+                    else ""
+                )
                 say(f"{len(finished)} of {len(cases)} cases finished{place}")
             raise
     _print_rows(args, rows, cases)
@@ -194,6 +201,13 @@ def _sweep(args: argparse.Namespace, document: Document) -> int:
     if args.json or args.quiet:  # the table shows it
         say(f"{args.file}: every case failed; the first: {rows[0]['error']}")
     return 1
+
+
+def _where(folder: Path | None) -> str:
+    """Where the rows of a sweep that was stopped are."""
+    from hybrid_des import sweep
+
+    return "" if folder is None else f"; their rows are in {folder / sweep.PARTIAL}, --resume simulates the others"
 
 
 def _print_rows(args: argparse.Namespace, rows: Sequence[Row], cases: Sweep) -> None:

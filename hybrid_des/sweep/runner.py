@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import IO, TYPE_CHECKING, Any
 
 from hybrid_des.analysis.table import safe_cell
@@ -137,6 +137,7 @@ def sweep_rows(
     progress: Progress | None = None,
     finished: Callable[[int, Row], None] = lambda place, row: None,
     waiting: Callable[[], None] = lambda: None,
+    known: Mapping[int, Row] = MappingProxyType({}),
 ) -> list[Row]:
     """Simulate every case; returns one row per case, in the order of `Sweep.cases`.
 
@@ -149,6 +150,7 @@ def sweep_rows(
         progress: called with (cases done, cases in total) whenever a case finishes.
         finished: called with the number and the row of every case when it finishes, to save rows before an interrupt.
         waiting: called every second in which workers finish nothing; may raise to end the sweep.
+        known: rows of cases, by their number, that are not simulated again.
 
     A row holds the swept paths and the keys of the summary, or the paths and `error`. A case whose worker is lost runs
     again; if that worker is lost too, the row says so.
@@ -162,20 +164,29 @@ def sweep_rows(
     for path in sweep.imports:
         import_file(path)
     cases = list(sweep.cases())
-    rows: list[Row] = [{}] * len(cases)
+    rows: list[Row] = [known.get(place, {}) for place in range(len(cases))]
+    left = [place for place in range(len(cases)) if place not in known]
+    if not left:
+        return rows
     unchecked = sweep.picture
-    how = {"imports": sweep.imports, "progress": progress, "waiting": waiting}
+    how = {"imports": sweep.imports, "progress": progress and _further(progress, len(known)), "waiting": waiting}
     with contextlib.ExitStack() as stack:
         if pool is None:
-            pool = stack.enter_context(open_pool(min(jobs, len(cases)), executor, slots=len(cases), **how))
-        arriving = stack.enter_context(contextlib.closing(pool.map(_Simulated(sweep.document), cases, _lost)))
-        for place, figures in arriving:
+            pool = stack.enter_context(open_pool(min(jobs, len(left)), executor, slots=len(left), **how))
+        tasks = pool.map(_Simulated(sweep.document), [cases[place] for place in left], _lost)
+        for number, figures in stack.enter_context(contextlib.closing(tasks)):
+            place = left[number]
             row = rows[place] = plain(cases[place]) | figures
             if unchecked is not None and "error" not in row:
                 unchecked.check(columns(row))
                 unchecked = None
             finished(place, row)
     return rows
+
+
+def _further(progress: Progress, begun: int) -> Progress:
+    """A progress that begins at the cases that are known."""
+    return lambda done, total: progress(begun + done, begun + total)
 
 
 def _lost(case: Case, error: BaseException) -> Row:

@@ -144,9 +144,9 @@ def test_a_sweep_without_finished_rows_leaves_nothing_behind(write, tmp_path, jo
 def test_a_stopped_sweep_keeps_its_finished_rows(write, tmp_path, jobs, by, code, word):
     file, mine, out = write(THEN_ENDLESS), write(ENDLESS, "mine.py"), tmp_path / "o"
     arguments = ["--import", mine, "--jobs", jobs, "--out", out, "--quiet"]
-    said = f"2 of 4 cases finished; their rows are in {out / 'sweep.partial.csv'}"
+    said = f"2 of 4 cases finished; their rows are in {out / 'sweep.partial.csv'}, --resume simulates the others"
     assert stopped(file, *arguments, workers=jobs, by=by) == (code, [said, word])
-    assert [path.name for path in out.iterdir()] == ["sweep.partial.csv"]
+    assert sorted(path.name for path in out.iterdir()) == ["sweep.partial.csv", "sweep.partial.jsonl"]
     assert kinds(out / "sweep.partial.csv") == ["1f1b", "gpipe"]
 
 

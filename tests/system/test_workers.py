@@ -151,7 +151,9 @@ def test_a_dead_scheduler_is_one_line_and_rows_are_kept(write, cluster, tmp_path
         end(process)
         _, errors = sweep.communicate(timeout=300)
     assert (sweep.returncode, len(errors.splitlines())) == (1, 2), errors
-    assert errors.startswith(f"1 of 2 cases finished; their rows are in {table}\n--dask {address}: ")
+    assert errors.startswith(
+        f"1 of 2 cases finished; their rows are in {table}, --resume simulates the others\n--dask {address}: "
+    )
     assert table.read_text(encoding="utf-8").count("\n") == 2
 
 
