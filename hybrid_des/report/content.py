@@ -384,9 +384,17 @@ def _outer(facts: Mapping[str, Any]) -> list[Fact]:
     return [
         Fact("groups of replicas", f"{outer['groups']}, each with its own weights; the step above is that of one"),
         Fact("exchange", f"every {outer['every']} steps: {takes}, {waits} of it exposed; {sent}"),
+        *_bound(outer["exchange_bound_s"]),
         *([Fact("beside inner steps", slower)] if slower else []),
         Fact("step with its exchanges", f"{mean}, {used} of it training"),
     ]
+
+
+def _bound(seconds: float) -> list[Fact]:
+    """What no exchange is quicker than, if it crosses links between sites."""
+    if not seconds:
+        return []
+    return [Fact("  at least", format_seconds(seconds), "for its bytes on the links between sites, by any algorithm")]
 
 
 def _imbalance(facts: Mapping[str, Any]) -> list[Fact]:

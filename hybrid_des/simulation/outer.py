@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, cycle, islice
@@ -31,9 +32,11 @@ from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment, Process
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import DeadlockError
-from hybrid_des.folding.times import Concurrent
+from hybrid_des.folding import UnwieldyError
+from hybrid_des.folding.times import CollectiveTimes, Concurrent
 from hybrid_des.gradients import replica_groups
 from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.rate import rate_of
 from hybrid_des.network.symmetry import between_all
 from hybrid_des.network.symmetry import links_of as links_on
 from hybrid_des.network.transport import Transport
@@ -67,6 +70,7 @@ class Period:
         outer: the options of the exchange.
         steps: durations of inner steps, repeated in this order, in picoseconds.
         exchanges: for each fragment, how long it takes alone and what is sent.
+        least: picoseconds that all fragments take at least over the links between sites; 0 if they cross none.
         overlapped: for each fragment, the exchange with the steps that it overlaps; empty if these were not simulated.
         assumed: whether they share links nevertheless, and are assumed not to disturb each other.
     """
@@ -77,6 +81,7 @@ class Period:
     outer: Outer
     steps: Sequence[int]
     exchanges: Sequence[Outcome]
+    least: int = 0
     overlapped: Sequence[Overlapped] = ()
     assumed: bool = False
 
@@ -136,6 +141,7 @@ class Period:
             "fragments": len(self.exchanges),
             "overlap_steps": self.outer.overlap,
             "exchange_s": total / PICOSECONDS_PER_SECOND,
+            "exchange_bound_s": self.least / PICOSECONDS_PER_SECOND,
             "slowed_s": sum(sum(one.steps) - self._alone(len(one.steps)) for one in self.overlapped)
             / PICOSECONDS_PER_SECOND,
             "contention": "assumed none" if self.assumed else "simulated" if self.overlapped else "none",
@@ -206,14 +212,47 @@ def period_of(scenario: Scenario, inner: Inner) -> Period:
     times, codec = times_of(scenario, fabric_of(scenario)), codecs.find(outer.codec).build()
     sizes = [split_evenly(sum(bucket.elements for bucket in group.buckets), outer.fragments) for group in groups]
     asked = [Concurrent([group.ranks for group in groups], elements, codec) for elements in zip(*sizes, strict=True)]
-    found = [times.of(outer.algorithm, one) if any(one.elements) else NOTHING for one in asked]
-    period = Period(scenario.outer_groups, scenario.parallel.ranks, gradients.every, outer, inner.steps, found)
+    outer, found = _exchanges(times, outer, asked)
+    least = sum(_least(scenario, one) for one in asked)
+    period = Period(scenario.outer_groups, scenario.parallel.ranks, gradients.every, outer, inner.steps, found, least)
     flows = chain.from_iterable(between_all(outer.algorithm, ranks) for ranks in asked[0].groups)
     if not outer.overlap or not links_on(times.fabric, flows) & {*inner.links}:
         return period
     if (done := _all_overlapped(scenario, inner, period, asked, times.fabric)) is None:
         return replace(period, assumed=True)
     return replace(period, overlapped=done)
+
+
+def _exchanges(times: CollectiveTimes, outer: Outer, asked: Sequence[Concurrent]) -> tuple[Outer, list[Outcome]]:
+    """The options with the all-reduce that is taken, and the exchange of each fragment by it.
+
+    `auto` is the fastest for the first fragment, which no other exceeds, or a ring if some are too large to try.
+    """
+    name, done = outer.algorithm, dict[tuple[int, ...], Outcome]()
+    if name == collectives.AUTO:
+        name = "ring"
+        if any(asked[0].elements):
+            with suppress(UnwieldyError):
+                name, done[tuple(asked[0].elements)] = times.fastest(asked[0])
+    for one in asked:  # evenly split fragments have at most two sizes
+        if (key := tuple(one.elements)) not in done:
+            done[key] = times.of(name, one) if any(key) else NOTHING
+    return outer.model_copy(update={"algorithm": name}), [done[tuple(one.elements)] for one in asked]
+
+
+def _least(scenario: Scenario, asked: Concurrent) -> int:
+    """Picoseconds that groups at several sites take at least for their all-reduces over the links between these.
+
+    Each site's sums must reach the others, and those of the others this site: a buffer of every group over all links
+    from a site, and one over those to it.
+    """
+    cluster = scenario.cluster
+    sites = {cluster.site_of[cluster.node_of(rank)] for rank in asked.groups[0]}
+    if len(sites) == 1 or cluster.wan is None:
+        return 0
+    size = sum(Buffer(elements, asked.codec).bytes for elements in asked.elements)
+    port = cluster.wan.port
+    return rate_of(port.bandwidth)[size // (len(sites) - 1)] + port.latency if size else 0
 
 
 def _all_overlapped(

@@ -6,11 +6,15 @@ import pytest
 from support.scenarios import merged, scenario
 from support.tables import from_table
 
+from hybrid_des import simulate
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.collectives.benchmark import Outcome
 from hybrid_des.errors import ScenarioError
+from hybrid_des.folding import UnwieldyError
+from hybrid_des.folding.times import CollectiveTimes
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.renewal.goodput import goodput
+from hybrid_des.report.terminal import render
 from hybrid_des.scenario import load
 from hybrid_des.scenario.sections.outer import Outer
 from hybrid_des.simulation.outer import Period, inner_of
@@ -25,11 +29,11 @@ TWO = {"sites": [{"nodes": "0-3"}, {"nodes": [4, 5, 6, 7]}], "wan": {"bandwidth"
 
 
 def seldom(ranks=8, every=10, cluster=TWO, **sections):
-    """A model of 8 MB in 16 bits, one replica per node."""
+    """A model of 8 MB in 16 bits, one replica per node; exchanges go around a ring."""
     base = {
         "cluster": {**NODES, "nodes": ranks, **cluster},
         "workload": {"forward": "1 ms", "backward": "2 ms", "parameters": 4e6},
-        "gradients": {"codec": "bf16", "every": every, "outer": {"codec": "bf16"}},
+        "gradients": {"codec": "bf16", "every": every, "outer": {"codec": "bf16", "algorithm": "ring"}},
     }
     return scenario("gpipe", 1, 1, ranks, **merged(base, sections))
 
@@ -49,6 +53,56 @@ def test_the_cost_model_of_scaling_laws_for_diloco(every, m, latency):
     assert found.outer is not None
     assert found.duration == compute + inner * S
     assert found.outer.lasts == every * (compute + inner * S) + outer * S
+
+
+@pytest.mark.parametrize("sites", [2, 3, 4])
+@pytest.mark.parametrize("each", [1, 2, 3])
+def test_the_default_exchange_is_the_quickest_and_meets_its_bound(sites, each):
+    """S bytes must leave every site, over all of its links: S / ((k − 1) W₁) and a latency, between k sites."""
+    nodes = [{"nodes": [*range(site * each, (site + 1) * each)]} for site in range(sites)]
+    cluster = {"sites": nodes, "wan": {"bandwidth": "100 MB/s", "latency": "1 ms"}}
+
+    def exchange(algorithm, fragments=1):
+        outer = {"algorithm": algorithm, "fragments": fragments}
+        return run(seldom(sites * each, cluster=cluster, gradients={"outer": outer})).outer.facts()
+
+    usual = exchange("auto")
+    named = ["ring", "halving-doubling", "recursive-doubling", "parameter-server", "hierarchical"]
+    if sites * each not in (2, 4, 8):
+        named.remove("recursive-doubling")
+    for other in map(exchange, named):
+        assert usual["exchange_s"] <= other["exchange_s"]
+        assert usual["exchange_bound_s"] == other["exchange_bound_s"] <= other["exchange_s"]
+    assert usual["exchange_bound_s"] == pytest.approx(0.08 / (sites - 1) + 0.001, rel=1e-6)
+    assert usual["algorithm"] != "auto"
+    assert exchange("auto", 2)["exchange_bound_s"] == pytest.approx(0.08 / (sites - 1) + 0.002, rel=1e-6)
+
+
+def test_exchanges_within_a_site_have_no_bound_of_their_own():
+    assert run(seldom(cluster={})).outer.facts()["exchange_bound_s"] == 0
+
+
+def test_exchanges_too_large_to_try_go_around_a_ring(monkeypatch):
+    def refused(*_, **__):
+        raise UnwieldyError("too many")
+
+    monkeypatch.setattr(CollectiveTimes, "fastest", refused)
+    assert run(seldom(gradients={"outer": {"algorithm": "auto"}})).outer.facts()["algorithm"] == "ring"
+
+
+def test_two_sites_exchange_in_the_time_of_their_link():
+    """Llama 3.1 8B, four replicas at each end of 10 Gb/s: 8.03e9 parameters in fp32 take 25.7 s, a ring 7/4 of it."""
+    values = {
+        "model": "llama3.1-8b", "schedule": {"kind": "1f1b", "microbatches": 8}, "gradients": {"every": 100},
+        "cluster": {"gpu": "h100", "nodes": 8, "sites": [{"nodes": "0-3"}, {"nodes": "4-7"}],
+                    "wan": {"bandwidth": "10 Gb/s", "latency": 0}},
+        "parallel": {"pipeline": 8, "data": 8, "order": ["tensor", "pipeline", "data"]},
+    }  # fmt: skip
+    result = simulate(values)
+    facts = result.summary["outer"]
+    assert facts["exchange_bound_s"] == pytest.approx(8.03e9 * 4 / 1.25e9, rel=1e-3)
+    assert facts["exchange_bound_s"] < facts["exchange_s"] < 1.01 * facts["exchange_bound_s"]
+    assert "at least" in render(result) and f"by {facts['algorithm']}" in render(result)
 
 
 def test_data_parallelism_in_the_same_cost_model():

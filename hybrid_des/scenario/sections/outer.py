@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Annotated, Any
 
+from hybrid_des.collectives import AUTO
 from hybrid_des.options import MOST, Count, Number, Reads, Section, whole
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.scenario.sections.cluster import Cluster
-from hybrid_des.scenario.sections.values import AllReduceName, CodecName, share
+from hybrid_des.scenario.sections.values import AlgorithmName, CodecName, share
 
 Share = Annotated[Fraction, share()]
 
@@ -36,8 +37,8 @@ class Outer(Section):
 
     groups: Count | None = None
     """Groups of replicas, each with weights of its own. Default: one per site or, without sites, per replica."""
-    algorithm: AllReduceName = "ring"
-    """The all-reduce over all replicas."""
+    algorithm: AlgorithmName = AUTO
+    """The all-reduce over all replicas; auto: the fastest on this cluster, or a ring where trying all is too large."""
     codec: CodecName = "fp32"
     """How the changes are encoded in messages."""
     fragments: Count = 1

@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from hybrid_des import jitter, models
-from hybrid_des.collectives import algorithms, all_reduce_names, codecs
+from hybrid_des.collectives import algorithms, codecs
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.models import kinds
 from hybrid_des.models.layer import MODULES
@@ -185,7 +185,6 @@ Recompute = Annotated[str | tuple[str, ...], Reads(_recompute, _RECOMPUTE)]
 TopologyName = Annotated[str, _one_of(topologies.names), _offer(topologies.names)]
 ScheduleName = Annotated[str, _one_of(schedules.names), _offer(schedules.names)]
 AlgorithmName = Annotated[str, _one_of(algorithms), _offer(algorithms)]
-AllReduceName = Annotated[str, _one_of(all_reduce_names), _offer(all_reduce_names)]
 CodecName = Annotated[str, _one_of(codecs.names), _offer(codecs.names)]
 ModelKindName = Annotated[str, _one_of(kinds.names), _offer(kinds.names)]
 PublishedName = Annotated[str, _one_of(models.names), _offer(models.names)]
