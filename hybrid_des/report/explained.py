@@ -9,6 +9,7 @@ from math import log10
 from typing import TYPE_CHECKING
 
 from hybrid_des.analysis.compare import Comparison
+from hybrid_des.analysis.counterfactual.attribution import Straggler, Stragglers
 from hybrid_des.analysis.counterfactual.what_if import Tried
 from hybrid_des.analysis.critical_path.paths import near_rows
 from hybrid_des.analysis.explanation import TWICE, Explanation, Ties
@@ -54,7 +55,7 @@ def _blocks(found: Explanation, room: int) -> Iterator[tuple[str, Sequence[str]]
     if network := _network(found):
         yield "Network", [network]
     if slow := _slow(found):
-        yield "Slow", [slow]
+        yield "Slow", slow
     yield "Ladder", [_ladder(found)]
     if ranked := _ranked(found, room):
         yield "Ranking", [ranked]
@@ -180,15 +181,33 @@ def _network(found: Explanation) -> str:
     return f"{parts}{queued}; ranks wait for bytes {_time(found, round(waits))}"
 
 
-def _slow(found: Explanation) -> str:
-    """The cost of what is slow, in words."""
+def _slow(found: Explanation) -> list[str]:
+    """The cost of what is slow: in words of the costliest, and a line for everything else that `slow` names."""
     if found.slow is None or not found.slow.groups:
-        return ""
-    group, least = found.slow.groups[0], found.duration * (1 - SLIGHT)
-    uneven = found.slow.ideal < least
+        return []
+    first = _costliest(found, found.slow)
+    stated = [group for group in found.slow.groups if group.stated]
+    rest = [group for group in stated if not (first.startswith(f"{group.name} ") and group is found.slow.groups[0])]
+    left = len({one.target for one in found.run.scenario.slow}) - len(stated)
+    more = [f"{left} more in `slow`, not simulated without"] if left else []
+    return [*([first] if first else []), *(_stated_cost(found, group) for group in rest), *more]
+
+
+def _stated_cost(found: Explanation, group: Straggler) -> str:
+    """What an entry of `slow` costs, however little."""
+    cost = found.duration - group.least
+    if cost <= 0:
+        return f"{group.name} is slow and costs nothing" + (f": {_time(found, -cost)} longer without" if cost else "")
+    return f"{group.name} is slow and costs {_time(found, cost)}, {_percent(cost / found.duration)} of the step"
+
+
+def _costliest(found: Explanation, slow: Stragglers) -> str:
+    """The cost of the costliest node, rank or link; empty if it is slight."""
+    group, least = slow.groups[0], found.duration * (1 - SLIGHT)
+    uneven = slow.ideal < least
     if not uneven and group.least >= least:
         return ""
-    even = f"all even {_change(found.slow.ideal, found.duration)}"
+    even = f"all even {_change(slow.ideal, found.duration)}"
     waits = found.reasons[REPLICA] / max(found.whole, 1)
     waiting = f"; waiting for a slower replica {_percent(waits)}" if waits > SLIGHT else ""
     if group.least >= least:

@@ -38,7 +38,37 @@ def test_the_slow_rank_where_there_is_one(explained):
     nodes = "cluster.nodes=[{count: 1}, {count: 1, speed: 0.8}]"
     assert explained(GPUS, *FEW, "--set", nodes)["next"].startswith("node 1 as quick as the others (-")
     assert explained(GPUS, *FEW, "--set", "slow=[{gpu: 3, factor: 0.8}]")["next"].startswith("gpu 3 as quick as")
-    assert explained(ORACLES / "e8.yaml")["next"].startswith("less work for rank 2, the same on all (-14.7 %)")
+
+
+def test_uneven_ranks_are_met_with_settings_alone(explained, ran):
+    """The output layer makes the last of eight pipeline ranks slow; no setting moves work where times are given."""
+    first = SCENARIOS / "first.yaml"
+    found = explained(first)
+    cuts = [one for one in found["proposals"] if one["against"] == "uneven ranks"]
+    assert cuts[0]["change"] == "parallel.stages=balanced" and cuts[0]["gain"] > 0.1
+    assert "parallel.stages=balanced (-14.9 %)" in found["next"]
+    for one in cuts:
+        out, _ = ran(first, "--set", one["change"], "--json")
+        assert json.loads(out)["step_time_s"] == one["step_time_s"]
+    given = explained(ORACLES / "e8.yaml")
+    assert given["verdict"].startswith("held up by rank 2")
+    assert all("=" in one["change"] for one in given["proposals"])
+    assert given["next"].startswith("schedule.kind=")
+
+
+def test_every_entry_of_slow_has_its_line_and_cost(explained, ran):
+    """Pipeline rank 7 holds the step up; what is slow costs 1.3 % of it, less than 0.01 %, and nothing."""
+    first = SCENARIOS / "first.yaml"
+    costs = {"nic node0/nic6": 0.05, "link node0/gpu1/nvlink-out": 0.5, "nic node0/nic3": 0.5}
+    entries = [f"{{{name.replace(' ', ': ')}, factor: {factor}}}" for name, factor in costs.items()]
+    more = ("--set", f"slow=[{', '.join(entries)}]")
+    out, _ = ran("explain", first, *more)
+    assert "Slow      pipeline rank 7 computes 1.46× the mean: at the mean" in out
+    groups = {row["name"]: row["cost_s"] for row in explained(first, *more)["stragglers"]["at_the_mean"]}
+    assert groups["nic node0/nic6"] > groups["link node0/gpu1/nvlink-out"] > groups["nic node0/nic3"] == 0
+    for name in costs:
+        (said,) = (line for line in out.splitlines() if line.strip().startswith(f"{name} is slow and costs "))
+        assert said.endswith("nothing" if not groups[name] else " % of the step")
 
 
 def test_a_slow_nic_is_named_and_no_links_are_bought(explained):

@@ -111,7 +111,7 @@ def _costs(scenario: Scenario, base: Run) -> Iterator[tuple[str, str]]:
 def _explained(file: Path, scenario: Scenario, base: Run) -> Iterator[tuple[str, str]]:
     found = explain(scenario, build=lambda overrides: load(file, overrides))
     for one in found.proposals:
-        if one.against in ("network", "bubble"):
+        if one.against in ("network", "bubble", "uneven ranks"):
             changed = run(load(file, [one.change]).model_copy(update={"on_oom": "warn"}))
             assert changed.timeline.duration == one.duration, one
             assert fits(changed) or not fits(base), one

@@ -31,6 +31,7 @@ from hybrid_des.analysis.critical_path.graph import lags_with
 from hybrid_des.analysis.critical_path.messages import Messages, service_alone
 from hybrid_des.analysis.critical_path.slack import Slack, change_of
 from hybrid_des.errors import HybridDesError
+from hybrid_des.models.stages import RULES
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Action
 from hybrid_des.planning.program import Call, Program, Send
@@ -149,7 +150,8 @@ def curves(base: Run, gains: Sequence[Gain]) -> list[Curve]:
 
 # What to try next: changes that reduce the largest costs, each simulated.
 #
-#     slow ranks    the component at the speed of most, or even work
+#     slow ranks    the component at the speed of most
+#     uneven ranks  other cuts of the layers into stages
 #     bubble        schedules with a smaller one that fit into memory; more micro-batches
 #     network       overlap, buckets, the codec, the layout; then faster links, which have to be bought, unless a slow
 #                   link is to blame: its cost is not the network's
@@ -175,7 +177,7 @@ LESS_BUBBLE = {
 def proposals(
     base: Run, rungs: Sequence[Rung], gains: Sequence[Gain], slow: Stragglers | None, build: Build
 ) -> list[Tried]:
-    """Changes that help: first for slow ranks, then for the largest costs, the most helpful first.
+    """Changes that help: first what is slow at the speed of most, then for the largest costs, the most helpful first.
 
     Args:
         base: the run.
@@ -202,28 +204,36 @@ def proposals(
             for gain in gains
             if gain.part.sort == "link" and not broken
         ]
+    if culprit is not None and culprit.usual is None:
+        tried["uneven ranks"] = [_tried("uneven ranks", text, base, build) for text in _evener(base.scenario)]
     if bubble >= least:
         tried["bubble"] = [_tried("bubble", text, base, build) for text in [*_less_bubble(base.scenario)][:most]]
     helping = {
         name: sorted((one for one in ones if one is not None and one.gain > WORTH), key=lambda one: -one.gain)
         for name, ones in tried.items()
     }
-    costliest = "network" if network > bubble else "bubble"  # first unless the other helps more than twice as much
+    costs = {"network": network, "bubble": bubble}
+    if slow is not None and "uneven ranks" in tried:
+        costs["uneven ranks"] = 1 - slow.ideal / end
+    costliest = max(reversed(costs), key=costs.__getitem__)  # first unless another helps more than twice as much
     best = {name: ones[0].gain * (2 if name == costliest else 1) for name, ones in helping.items() if ones}
     return [
-        *_mended(base, slow, culprit),
+        *_mended(base, culprit),
         *(one for name in sorted(best, key=lambda name: -best[name]) for one in helping[name]),
     ]
 
 
-def _mended(base: Run, slow: Stragglers | None, culprit: Straggler | None) -> Iterator[Tried]:
-    """What holds up the run, at the speed of most or with as much work as the others."""
-    if slow is None or culprit is None:
-        return
-    change, end = f"{culprit.name} as quick as the others", culprit.usual
-    if end is None:
-        change, end = f"less work for {culprit.name}, the same on all", slow.ideal
-    yield _proposal("slow ranks", change, base, base.scenario, end)
+def _mended(base: Run, culprit: Straggler | None) -> Iterator[Tried]:
+    """What holds up the run, at the speed of most; nothing where it only has more work than the others."""
+    if culprit is not None and culprit.usual is not None:
+        change = f"{culprit.name} as quick as the others"
+        yield _proposal("slow ranks", change, base, base.scenario, culprit.usual)
+
+
+def _evener(scenario: Scenario) -> Iterator[str]:
+    """Other cuts of the layers into stages; where times per stage are given, no setting moves work."""
+    if scenario.model is not None and scenario.parallel.pipeline > 1:
+        yield from (f"parallel.stages={rule}" for rule in RULES if rule != scenario.parallel.stages)
 
 
 def _less_bubble(scenario: Scenario) -> Iterator[str]:

@@ -141,7 +141,7 @@ class Tried(NamedTuple):
         change: the change, in the syntax of `--what-if` and `--set`, or in words.
         duration, steps, microbatches: of the changed run: picoseconds, steps, micro-batches per replica and step.
         first_order: the end of the run if order and messages stayed; None if they change.
-        against: of a proposal the cost that it reduces: slow ranks, bubble, network or links.
+        against: of a proposal the cost that it reduces: slow ranks, uneven ranks, bubble, network or links.
         gain: of a proposal the saved share of the time per micro-batch.
     """
 
