@@ -105,9 +105,9 @@ def _dispatcher(raw: Raw) -> str:
 
 
 def _recompute(raw: Raw) -> str:
-    """What the recipe recomputes: modules, or so many whole layers."""
-    if raw["recompute_granularity"] == "selective" and raw["recompute_modules"]:
-        modules = literal_eval(raw["recompute_modules"])
+    """What the recipe recomputes: modules, by default the attention core and possibly none, or so many whole layers."""
+    if raw["recompute_granularity"] == "selective":
+        modules = literal_eval(raw["recompute_modules"] or "['core_attn']")
         return f"[{', '.join(modules)}]"
     return "full" if raw["recompute_granularity"] == "full" else "none"
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from support.paths import NOTEBOOKS, PACKAGE, ROOT, SCENARIOS, SHARED, TESTS
 
-from hybrid_des.scenario import read_scenario, scenario_of
+from hybrid_des.scenario import load, read_scenario, scenario_of
 from hybrid_des.sweep import load_sweep
 from hybrid_des.sweep.runner import with_case
 from hybrid_des.validation import check_corpus
@@ -164,20 +164,38 @@ def test_six_schedules_of_primus_have_their_memory(run, rows_of, tmp_path):
     assert predicted == sorted(predicted)
 
 
-def test_raw_rows_become_keys_of_scenarios(monkeypatch):
-    monkeypatch.syspath_prepend(FOLDER)
-    script = runpy.run_path(str(FOLDER / "megatron_bridge.py"))
-    raw = {
+def raw_row(**more):
+    """A published row of Megatron-Bridge, with its recipe."""
+    return {
         "model": "LLAMA3_70B", "gpu": "gb200", "gpus": "128", "precision": "fp8mx", "gbs": "256", "mbs": "1",
         "sequence": "8192", "tensor": "2", "pipeline": "4", "context": "1", "chunks": "5", "expert": "1", "fsdp": "0",
         "step_s": "8.8", "recompute_granularity": "selective", "recompute_modules": "['mlp']", "tp_comm_overlap": "",
         "cuda_graph_impl": "transformer_engine", "moe_flex_dispatcher_backend": "",
-        "overlap_moe_expert_parallel_comm": "", "delay_wgrad_compute": "",
+        "overlap_moe_expert_parallel_comm": "", "delay_wgrad_compute": "", **more,
     }  # fmt: skip
-    row = script["converted"](raw)
+
+
+def test_raw_rows_become_keys_of_scenarios(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    script = runpy.run_path(str(FOLDER / "megatron_bridge.py"))
+    row = script["converted"](raw_row())
     assert (row["cluster.nodes"], row["cluster.gpus_per_node"], row["parallel.data"]) == (2, 64, 16)
     assert (row["precision"], row["recompute"], row["sharding"]) == ("mxfp8", "[mlp]", "zero-1")
     assert (row["parallel.stages"], row["cuda_graphs"]) == ("even", "layers")
+
+
+@pytest.mark.parametrize(
+    ("granularity", "modules", "read"),
+    [("selective", "[]", "none"), ("selective", "", ("core_attn",)), ("selective", "['mlp']", ("mlp",)),
+     ("full", "", "full"), ("", "", "none"), ("", "[]", "none")],
+)  # fmt: skip
+def test_what_a_recipe_recomputes_is_read_as_written(monkeypatch, granularity, modules, read):
+    """Megatron-LM's `recompute_modules`: None is the attention core, an empty list is nothing."""
+    monkeypatch.syspath_prepend(FOLDER)
+    script = runpy.run_path(str(FOLDER / "megatron_bridge.py"))
+    raw = raw_row(recompute_granularity=granularity, recompute_modules=modules, recompute_num_layers="2")
+    written = yaml.safe_load(script["converted"](raw)["recompute"])
+    assert load({"model": "gpt2", "recompute": written}).recompute == read
 
 
 @pytest.mark.parametrize(

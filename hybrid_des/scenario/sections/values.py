@@ -162,9 +162,9 @@ def _laid_out(layout: str) -> tuple[int, ...]:
 
 def _recompute(value: Any) -> str | tuple[str, ...]:
     if isinstance(value, list | tuple):
-        if not value or len(set(map(str, value))) < len(value):
+        if len(set(map(str, value))) < len(value):
             raise ValueError("expected names of modules, each once")
-        return tuple(choice(*MODULES).read(item) for item in value)
+        return tuple(choice(*MODULES).read(item) for item in value) or "none"
     return choice(*LEVELS, beside="a list of modules").read(value)  # type: ignore[no-any-return]
 
 
@@ -180,7 +180,7 @@ Fold = Annotated[int | str, word_or_count("auto", "off", beside="a number of rep
 _COUNTS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 _STAGES = {"anyOf": [{"enum": [*RULES]}, {"type": "string", "pattern": "^E"}, _COUNTS]}
 Stages = Annotated[str | tuple[int, ...], Reads(_stages, _STAGES)]
-_RECOMPUTE = {"anyOf": [{"enum": [*LEVELS]}, {"type": "array", "items": {"enum": [*MODULES]}, "minItems": 1}]}
+_RECOMPUTE = {"anyOf": [{"enum": [*LEVELS]}, {"type": "array", "items": {"enum": [*MODULES]}}]}
 Recompute = Annotated[str | tuple[str, ...], Reads(_recompute, _RECOMPUTE)]
 TopologyName = Annotated[str, _one_of(topologies.names), _offer(topologies.names)]
 ScheduleName = Annotated[str, _one_of(schedules.names), _offer(schedules.names)]
