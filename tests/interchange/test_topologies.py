@@ -74,6 +74,34 @@ def test_adapters_of_storage_are_left_out():
     assert any("storage" in note for note in block.notes)
 
 
+def test_a_port_that_manages_a_node_is_left_out():
+    port = '<pci busid="eth"><nic><net name="eth0" speed="1000" port="0"/></nic></pci>'
+    block = read_topology(nccl(2, SWITCHED).replace("</cpu>", f"{port}</cpu>"), "topo.xml")
+    assert block.asked.keys() == {"infiniband.bandwidth", "infiniband.nics_per_node"}
+    assert "left out, too slow for a network of GPUs: eth0 (1000 Mb/s)" in block.notes
+
+
+def test_all_adapters_of_a_switch_are_near_its_gpus():
+    """Its ports are bridges of one kind below each other; one adapter shares a port with the GPU."""
+    port = 'class="0x060400" vendor="0x1000" device="0xc010"'
+    near, far = (f'<pci busid="n{n}"><nic><net name="mlx{n}" speed="200000"/></nic></pci>' for n in range(2))
+    gpu = '<pci busid="g"><gpu dev="0" sm="80"/></pci>'
+    ports = f'<pci busid="p0" {port}>{near}{gpu}</pci><pci busid="p1" {port}>{far}</pci>'
+    text = f'<system><cpu><pci busid="s" {port}>{ports}</pci></cpu></system>'
+    assert "GPU 0 (g): mlx0, mlx1" in read_topology(text, "topo.xml").notes
+    apart = read_topology(text.replace('"p0" class="0x060400" vendor="0x1000"', '"p0" vendor="0x10b5"'), "topo.xml")
+    assert "GPU 0 (g): mlx0" in apart.notes
+
+
+def test_devices_alone_are_paired_by_their_switches():
+    """A file that a cloud ships, with neither <gpu> nor <net>."""
+    devices = '<pci busid="{n}:gpu" class="0x030200"/><pci busid="{n}:nic" class="0x020700"/>'
+    switches = "".join(f'<pci busid="s{n}" class="0x060400">{devices.format(n=n)}</pci>' for n in range(2))
+    block = read_topology(f"<system><cpu>{switches}</cpu></system>", "ndv5.xml")
+    assert block.notes[1:] == ["GPU 0 (0:gpu): adapter 0 (0:nic)", "GPU 1 (1:gpu): adapter 1 (1:nic)"]
+    assert block.mapping["infiniband"]["nics_per_node"] == 2
+
+
 def matrix(gpus, cell, nics=""):
     """The text of nvidia-smi topo -m with tabs."""
     names = [f"GPU{n}" for n in range(gpus)]
@@ -187,6 +215,9 @@ def test_real_dumps_become_clusters():
     a100 = read["dgx_a100_nccl_topo"].mapping
     assert (a100["gpu"], a100["gpus_per_node"], a100["nvlink"]["bandwidth"]) == ("a100-40gb", 8, "300 GB/s")
     assert a100["infiniband"] == {"bandwidth": "200 Gb/s", "nics_per_node": 8}
+    assert "GPU 1 (0000:0f:00.0): mlx5_0, mlx5_1" in read["dgx_a100_nccl_topo"].notes
+    assert "GPU 3 (0008:00:00.0): adapter 3 (0104:00:00.0)" in read["azure_ndv5_pcie"].notes
+    assert "infiniband.bandwidth" in read["rccl_topo_8p_90a"].asked
     mesh = read["rccl_topo_8p_940"].mapping
     assert len(mesh["links"]) == 28
     assert {wire["bandwidth"] for wire in mesh["links"]} == {"64 GB/s"}

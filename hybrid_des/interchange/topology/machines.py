@@ -5,7 +5,8 @@
 
 An NVLink whose target has class 0x068000 goes to an NVSwitch; others go to a GPU. Speeds of <net> are in Mb/s.
 Adapters below the same PCIe switch as a GPU are those of the GPUs; others (storage) are left out, unless there are no
-such.
+such; ports too slow for a network of GPUs always are. Bridges of one kind below each other are ports of one switch, as
+NCCL takes them to be (ncclTopoFlattenBcmSwitches in src/graph/topo.cc): so all its adapters are equally near.
 
             GPU0  GPU1  NIC0  CPU Affinity …        NV#   # NVLinks          PIX, PXB  below one PCIe switch
     GPU0     X    NV12  PXB   0-15                  PHB, NODE, SYS           over the host
@@ -17,7 +18,8 @@ With switches every pair shows all links of a GPU; without, those of the pair, a
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
@@ -37,6 +39,7 @@ DEVICES = {
     "0x2335": "h200", "0x2329": "h20", "0x2901": "b200", "0x2941": "gb200", "0x3182": "b300", "0x31c2": "gb300",
     "0x74a1": "mi300x", "0x74a5": "mi325x", "0x75a3": "mi355x",
 }  # fmt: skip
+SLOW = 10_000  # Mb/s: below it, Ethernet that manages a node; InfiniBand had 10 Gb/s from its first rate, SDR, on
 Wire = dict[str, Any]
 _GPU_CLASSES, _NIC_CLASSES = ("0x0302", "0x0380", "0x1200"), ("0x0207", "0x0200")
 
@@ -92,23 +95,37 @@ def _parsed(text: str, name: str) -> ElementTree.Element:
 
 def _found(system: ElementTree.Element, tag: str) -> list[_Port]:
     """All elements of a kind, with their places in the tree of PCIe switches."""
-    found: list[_Port] = []
-
-    def visit(element: ElementTree.Element, above: tuple[str, ...], pci: Mapping[str, str]) -> None:
-        if element.tag == "pci":
-            above, pci = (*above, element.get("busid", "")), element.attrib
-        if element.tag == tag:
-            name = element.get("name") or f"GPU {element.get('dev', len(found))}"
-            found.append(_Port(name, above[-1] if above else "", above[:-1], element, pci))
-        for inner in element:
-            visit(inner, above, pci)
-
-    for cpu in system:
-        visit(cpu, (), {})
+    found = [
+        _Port(element.get("name") or f"GPU {element.get('dev', '?')}", bus, above, element, pci)
+        for element, bus, above, pci in _placed(system)
+        if element.tag == tag
+    ]
     numbers = [port.element.get("dev", "") for port in found]
     if all(number.isdecimal() for number in numbers) and len(set(numbers)) == len(numbers):
         found.sort(key=lambda port: int(port.element.get("dev", "")))
     return found
+
+
+_Placed = tuple[ElementTree.Element, str, tuple[str, ...], Mapping[str, str]]
+
+
+def _placed(
+    element: ElementTree.Element,
+    above: tuple[str, ...] = (),
+    bus: str = "",
+    pci: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[_Placed]:
+    """All elements below one, each with its PCIe address, the switches above it, and the attributes of its port."""
+    for inner in element:
+        if inner.tag != "pci":
+            yield inner, bus, above, pci
+            yield from _placed(inner, above, bus, pci)
+            continue
+        kind = (inner.get("vendor"), inner.get("device"))
+        one_switch = bus and None not in kind and kind == (pci.get("vendor"), pci.get("device"))
+        over = above if one_switch or not bus else (*above, bus)
+        yield inner, inner.get("busid", ""), over, inner.attrib
+        yield from _placed(inner, over, bus if one_switch else inner.get("busid", ""), inner.attrib)
 
 
 def _pcie(pci: Mapping[str, str]) -> str | None:
@@ -204,10 +221,13 @@ def _over_host(block: Block, pairs: Iterable[tuple[int, int]], gpus: Sequence[_P
 
 def _adapters(block: Block, gpus: Sequence[_Port], nets: Sequence[_Port], hosts: int) -> None:
     """Network adapters per node, with their bandwidth, and which GPU is near which."""
-    near = [net for net in nets if any({*net.above} & {*gpu.above} for gpu in gpus)]
-    used = near or [*nets]
+    fast = [net for net in nets if not _slow(net)]
+    near = [net for net in fast if any({*net.above} & {*gpu.above} for gpu in gpus)]
+    used = near or fast
+    if slow := [f"{net.name} ({net.element.get('speed')} Mb/s)" for net in nets if _slow(net)]:
+        block.notes.append(f"left out, too slow for a network of GPUs: {', '.join(slow)}")
     if not used:
-        block.ask("infiniband.bandwidth", "no adapter in the dump: bandwidth of each")
+        block.ask("infiniband.bandwidth", "no adapter for a network of GPUs in the dump: bandwidth of each")
         block.ask("infiniband.nics_per_node", "their number")
         return
     speeds = Counter(net.element.get("speed", "") for net in used)
@@ -220,11 +240,21 @@ def _adapters(block: Block, gpus: Sequence[_Port], nets: Sequence[_Port], hosts:
         block.ask("infiniband.bandwidth", "the dump has no speed: bandwidth of each adapter")
     names = ", ".join(net.name for net in used if net.element.get("speed", "") == speed)
     block.add("infiniband.nics_per_node", max(1, count // hosts), names)
-    left = [f"{net.name} ({net.element.get('speed')} Mb/s)" for net in nets if net not in used]
+    left = [f"{net.name} ({net.element.get('speed')} Mb/s)" for net in fast if net not in used]
     if left:
         block.notes.append(f"left out, on no PCIe switch of a GPU: {', '.join(left)}")
+    _pairs(block, gpus, used)
+
+
+def _slow(net: _Port) -> bool:
+    speed = net.element.get("speed", "")
+    return speed.isdecimal() and 0 < int(speed) < SLOW
+
+
+def _pairs(block: Block, gpus: Sequence[_Port], nets: Sequence[_Port]) -> None:
+    """Note for each GPU the adapters that share most PCIe switches with it."""
     for gpu in gpus:
-        shared = {net.name: len({*net.above} & {*gpu.above}) for net in used}
+        shared = {net.name: len({*net.above} & {*gpu.above}) for net in nets}
         most = max(shared.values())
         nearest = [net for net, common in shared.items() if common == most] if most else []
         block.notes.append(f"{gpu.name} ({gpu.bus}): {', '.join(nearest) or 'no adapter on its PCIe switch'}")
@@ -232,21 +262,27 @@ def _adapters(block: Block, gpus: Sequence[_Port], nets: Sequence[_Port], hosts:
 
 def _pci_only(block: Block, system: ElementTree.Element, name: str) -> Block:
     """A file that a cloud ships: only which GPU is near which adapter."""
-    kinds = [(pci.get("class") or "")[:6] for pci in system.iter("pci")]
-    gpus, nics = (sum(kind in classes for kind in kinds) for classes in (_GPU_CLASSES, _NIC_CLASSES))
+    gpus, nics = _of_class(system, _GPU_CLASSES, "GPU"), _of_class(system, _NIC_CLASSES, "adapter")
     if not gpus:
         raise UsageError(f"{name}: no GPU in it; expected a dump of NCCL_TOPO_DUMP_FILE")
     block.notes.append("the file holds the PCIe tree only")
     block.gpu(None, "")
     block.add("nodes", 1, "one machine was described")
-    block.add("gpus_per_node", gpus, "devices of class 3D controller")
+    block.add("gpus_per_node", len(gpus), "devices of class 3D controller")
     block.ask("nvlink.bandwidth", "per GPU and direction; leave it out for that of the GPU")
     block.ask("infiniband.bandwidth", "of each adapter")
     if nics:
-        block.add("infiniband.nics_per_node", nics, "devices of class network controller")
+        block.add("infiniband.nics_per_node", len(nics), "devices of class network controller")
+        _pairs(block, gpus, [nic._replace(name=f"{nic.name} ({nic.bus})") for nic in nics])
     else:
         block.ask("infiniband.nics_per_node", "their number")
     return block
+
+
+def _of_class(system: ElementTree.Element, classes: Sequence[str], noun: str) -> list[_Port]:
+    """PCIe devices of some classes, numbered in the order of the file."""
+    found = [one for one in _placed(system) if one[0].tag == "pci" and (one[3].get("class") or "")[:6] in classes]
+    return [_Port(f"{noun} {number}", bus, above, one, pci) for number, (one, bus, above, pci) in enumerate(found)]
 
 
 MOST_LINKS = 18  # of a GPU: NVIDIA H100 and B200 datasheets
