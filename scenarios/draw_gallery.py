@@ -22,10 +22,13 @@ from hybrid_des import Result, load, plots, simulate, sweep
 from hybrid_des.jobs.report import simulate_jobs
 from hybrid_des.pipeline import schedules
 from hybrid_des.planning.wiring import fabric_of
+from hybrid_des.report import palette
 from hybrid_des.report.files import write_whole
+from hybrid_des.report.palette import ACTIVITIES
 from hybrid_des.report.plots.fabric_map import draw_fabric
-from hybrid_des.report.plots.style import LINES, plain, size_of, title_of
+from hybrid_des.report.plots.style import LINES, patches_of, plain, size_of, title_of
 from hybrid_des.scenario import read_scenario
+from hybrid_des.timeline import OP_KINDS
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 PICTURES = "gallery"
 WIDTH = 11.0  # inches
 DOTS_PER_INCH = 90
+SHADES = "first and second chunk, or direction"
 COLUMNS = 2  # of the comparison of schedules
 SWEEP = (
     "sweep=[{schedule.microbatches: [4, 8, 16, 32]}, {schedule.kind: [gpipe, 1f1b, zb-h1, zb-h2]}]",
@@ -48,10 +52,10 @@ OPENING = """\
 # Scenarios
 
 Run one with `python -m hybrid_des scenarios/a100_8x.yaml`; a comment at the top of each file says what it shows.
-The pictures are timelines of the first step, one line per rank, or for more than 16 ranks one line per pipeline rank of
-the first replica; numbers are micro-batches. `scenarios/draw_gallery.py` generates this page and its pictures. The
-[reference](REFERENCE.md) lists all keys. Sweeps: [three benchmarks](report/README.md) and the
-[experiments](experiments) on schedules.
+The pictures are timelines of the first step, one line per rank (`×2` stands for two identical ones), or for more than 16
+ranks one line per pipeline rank of the first replica; numbers are micro-batches. `scenarios/draw_gallery.py` generates
+this page and its pictures. The [reference](REFERENCE.md) lists all keys. Sweeps:
+[three benchmarks](report/README.md) and the [experiments](experiments) on schedules.
 """
 FAMILIES = {  # one schedule of each, and what sets it apart
     "1f1b": "one forward, one backward", "interleaved-1f1b": "several chunks per rank", "zb-h1": "split backwards",
@@ -60,8 +64,7 @@ FAMILIES = {  # one schedule of each, and what sets it apart
 KINDS = {
     "schedules": "All schedules on 4 pipeline ranks with 8 micro-batches on one time axis: a forward and either part "
     "of the backward take one unit, links are free (`hybrid-des schedules`)",
-    "families": "One schedule of each family, in the same way: blue forwards, orange backwards or their input parts, "
-    "green weight parts, pink a forward fused with a backward; lighter shades are the second chunk",
+    "families": "One schedule of each family, in the same way; a backward without its weight part is shorter",
     "sweep": "A sweep of micro-batches and schedules on [a100_8x](a100_8x.yaml) with large activations; hollow points "
     "do not fit into memory",
     "topology": "The links of [h100_2x8](h100_2x8.yaml) and the route from rank 0 to rank 9 (`hybrid-des topology`)",
@@ -155,9 +158,18 @@ def _draw(result: Result, path: Path) -> None:
         return ax
 
     figure = plots.draw(result.run, plots.gantt if whole else one_replica)
-    lines = result.run.scenario.parallel.ranks if whole else result.run.scenario.parallel.pipeline
-    figure.set_size_inches(WIDTH, size_of(lines)[1])
+    height = figure.get_figheight() if whole else size_of(result.run.scenario.parallel.pipeline)[1]
+    figure.set_size_inches(WIDTH, height)
     _save(figure, path)
+
+
+def _draw_key(figure: Figure, results: Sequence[Result]) -> None:
+    """Place one legend of all runs at the top of a figure; lighter shades are what each picture's title says."""
+    kinds = {OP_KINDS[kind] for result in results for kind in result.run.timeline.op_rows()["kind"].tolist()}
+    entries = palette.key([(ACTIVITIES[kind].label, ACTIVITIES[kind].colour) for kind in OP_KINDS if kind in kinds], 2,
+                          two_way=False)  # fmt: skip
+    shown = dict(entries[:-1]) | {SHADES: entries[-1][1]}
+    figure.legend(**patches_of(shown), loc="upper right", ncols=len(shown), frameon=False, fontsize=9)
 
 
 def _schedules(folder: Path) -> Figure:
@@ -166,13 +178,13 @@ def _schedules(folder: Path) -> Figure:
     results = sorted((_schedule(name) for name in names), key=lambda one: one.run.timeline.duration)
     figure = Figure(figsize=(WIDTH + 1, 1.6 * -(-len(names) // COLUMNS)))
     grid = figure.subplots(-(-len(names) // COLUMNS), COLUMNS).ravel()
-    figure.subplots_adjust(left=0.045, right=0.99, top=0.97, bottom=0.03, hspace=0.45, wspace=0.17)
+    _draw_key(figure, results)
+    figure.subplots_adjust(left=0.045, right=0.99, top=0.95, bottom=0.03, hspace=0.45, wspace=0.17)
     end = results[-1].run.timeline.duration / PICOSECONDS_PER_SECOND
     for ax, result in zip(grid, results, strict=False):
-        plots.gantt(result.run, ax)
+        plots.gantt(result.run, ax, legend="none")
         step = result.run.timeline.duration / PICOSECONDS_PER_SECOND
         ax.set_title(f"{result.run.scenario.schedule.kind}: {step:g} units", loc="left", fontsize=9)
-        ax.get_legend().remove()
         ax.set_xlim(0, end)
         ax.set_xlabel("")
         ax.tick_params(axis="x", labelsize=7, pad=2)
@@ -185,11 +197,12 @@ def _families(folder: Path) -> Figure:
     """A schedule of each family, one below the other."""
     figure = Figure(figsize=(WIDTH, 1.75 * len(FAMILIES)))
     axes = figure.subplots(len(FAMILIES), sharex=True)
-    figure.subplots_adjust(left=0.05, right=0.99, top=0.97, bottom=0.03, hspace=0.35)
-    for ax, (name, what) in zip(axes, FAMILIES.items(), strict=True):
-        plots.gantt(_schedule(name).run, ax)
+    figure.subplots_adjust(left=0.05, right=0.99, top=0.94, bottom=0.03, hspace=0.35)
+    results = [_schedule(name) for name in FAMILIES]
+    _draw_key(figure, results)
+    for ax, result, (name, what) in zip(axes, results, FAMILIES.items(), strict=True):
+        plots.gantt(result.run, ax, legend="none")
         ax.set_title(f"{name}: {what}", loc="left", fontsize=9)
-        ax.get_legend().remove()
         ax.set_xlim(0, 33)  # units of 1F1B
         ax.set_xlabel("")
     return figure

@@ -33,7 +33,7 @@ from hybrid_des.report import files
 from hybrid_des.report.files import Written, write_files
 from hybrid_des.report.page.document import Shown, page_of
 from hybrid_des.report.plots.curves import natural
-from hybrid_des.report.plots.style import LINES, legend_above, new_figure, plain, scale_of, verbatim
+from hybrid_des.report.plots.style import LINES, legend_of_colours, new_figure, plain, scale_of, verbatim
 from hybrid_des.report.terminal import as_html, labelled, text_table
 from hybrid_des.scenario.jobs import Jobs, load_jobs
 from hybrid_des.scenario.loading import Source
@@ -228,7 +228,7 @@ def draw_fabric_use(found: Neighbours) -> Figure:
     ax.set_yticks([lane + 0.42 for lane in range(len(lanes))], [verbatim(link) for link in reversed(lanes)])
     ax.set_ylim(0, max(len(lanes), 1))
     ax.set_xlabel(f"time ({unit})")
-    legend_above(ax, colours)
+    legend_of_colours(ax, colours)
     plain(ax)
     return figure
 

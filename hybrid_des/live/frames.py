@@ -23,9 +23,9 @@ from hybrid_des.errors import HybridDesError, UsageError, one_line
 from hybrid_des.live.controls import controls_of
 from hybrid_des.live.schedules import Sizes, schedule_runs
 from hybrid_des.registry import import_file
-from hybrid_des.report.bars import ACTIVITIES
 from hybrid_des.report.content import Fact, cause_name, content_of
 from hybrid_des.report.page.document import IDLE, Shown, run_data
+from hybrid_des.report.palette import ACTIVITIES
 from hybrid_des.result import Result, simulate
 from hybrid_des.scenario import read_scenario, scenario_of
 from hybrid_des.scenario.composition import anchor, anchor_overrides, files_in, override

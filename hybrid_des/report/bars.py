@@ -1,7 +1,4 @@
-"""The bars of a Gantt chart as arrays, from a whole run or a filtered timeline table, and their names.
-
-Colours are the colour-blind-safe palette of Okabe and Ito (https://jfly.uni-koeln.de/color/).
-"""
+"""The bars of a Gantt chart as arrays, from a whole run or a filtered timeline table, and as characters."""
 
 from __future__ import annotations
 
@@ -17,6 +14,7 @@ from numpy.typing import NDArray
 from hybrid_des.analysis.table import ops_of, reductions_of
 from hybrid_des.analysis.times import groups, step_times
 from hybrid_des.network.mailbox import REDUCTION
+from hybrid_des.report.palette import ACTIVITIES, BLACK
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Columns, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds, grouped_by
 
@@ -26,28 +24,7 @@ if TYPE_CHECKING:
 
 Seconds = NDArray[np.float64]
 
-BLACK = "#000000"
-
 FINEST = 1000  # reductions less than a thousandth of the run apart are merged
-
-
-class Activity(NamedTuple):
-    """One kind of activity of a GPU: label in legends, letter in text output, colour of its bars on white."""
-
-    label: str
-    letter: str
-    colour: str
-
-
-ACTIVITIES = {  # ops by `timeline.OP_KINDS`
-    "F": Activity("forward", "F", "#0072B2"),
-    "B": Activity("backward", "B", "#E69F00"),
-    "W": Activity("weight gradient", "W", "#009E73"),
-    "FB": Activity("forward with backward", "X", "#CC79A7"),
-    "optimizer": Activity("optimizer", "o", BLACK),
-    "reduction": Activity(REDUCTION.label, "~", REDUCTION.colour),
-    "idle": Activity("idle", "·", "#FFFFFF"),
-}
 
 
 @dataclass(frozen=True)
@@ -58,7 +35,9 @@ class Bars:
         line, kind, step, microbatch, chunk, start, end: one entry per op; `kind` is an index into `OP_KINDS`.
         second: the micro-batch of a fused pair's backward; −1 for others, and if only a table is known.
         waits: line, begin and end of each period of gradient reduction, one row each.
-        ranks, replicas: the rank on each line, and its replica.
+        ranks, replicas, places: the rank on each line, its replica, and its place in its pipeline.
+        times: how many identical ranks each line stands for.
+        chunks: number of chunks of the run, whichever are drawn.
     """
 
     line: Column
@@ -72,6 +51,9 @@ class Bars:
     waits: Seconds
     ranks: tuple[int, ...]
     replicas: tuple[int, ...]
+    places: tuple[int, ...]
+    times: tuple[int, ...]
+    chunks: int
 
     @property
     def first(self) -> float:
@@ -97,13 +79,53 @@ class Bars:
 
     def of_ranks(self, ranks: Collection[int]) -> Bars:
         """The lines of some ranks alone, in their order."""
-        lines = [line for line, rank in enumerate(self.ranks) if rank in ranks]
+        return self._of_lines([line for line, rank in enumerate(self.ranks) if rank in ranks])
+
+    def _of_lines(self, lines: Sequence[int]) -> Bars:
         place = np.full(len(self.ranks), NONE)
         place[lines] = np.arange(len(lines))
         ops, waits = self.kept(place[self.line] != NONE), self.waits[place[self.waits[:, 0].astype(np.int64)] != NONE]
         waits = np.column_stack([place[waits[:, 0].astype(np.int64)], waits[:, 1:]])
-        ranks, replicas = (tuple(column[line] for line in lines) for column in (self.ranks, self.replicas))
-        return replace(ops, line=place[ops.line], waits=waits, ranks=ranks, replicas=replicas)
+        ranks, replicas, places, times = (
+            tuple(column[line] for line in lines) for column in (self.ranks, self.replicas, self.places, self.times)
+        )
+        whole = replace(ops, line=place[ops.line], waits=waits)
+        return replace(whole, ranks=ranks, replicas=replicas, places=places, times=times)
+
+    def merged(self) -> Bars:
+        """Pipelines with the same bars once: the first of them, whose lines count the ranks that they stand for."""
+        pipelines = list(self._pipelines().values())
+        shown = self._shown()
+        same = grouped_by(pipelines, lambda lines: tuple((self.places[line], shown[line]) for line in lines))
+        times = list(self.times)
+        for first, *others in same.values():
+            for at, line in enumerate(first):
+                times[line] += sum(self.times[lines[at]] for lines in others)
+        kept = sorted(line for lines, *_ in same.values() for line in lines)
+        return replace(self, times=tuple(times))._of_lines(kept)
+
+    def _pipelines(self) -> dict[tuple[int, int], tuple[int, ...]]:
+        """The lines of each pipeline, by replica and by its number among those of the replica."""
+        found: dict[tuple[int, int], tuple[int, ...]] = {}
+        seen: dict[tuple[int, int], int] = {}
+        for line, at in enumerate(zip(self.replicas, self.places, strict=True)):
+            number = seen[at] = seen.get(at, -1) + 1
+            found[at[0], number] = (*found.get((at[0], number), ()), line)
+        return found
+
+    def _shown(self) -> list[bytes]:
+        """All that is drawn on each line."""
+        facts = (self.kind, self.step, self.microbatch, self.chunk, self.second, self.start, self.end)
+        order = np.lexsort((self.kind, self.start, self.line))
+        ops = np.column_stack([np.asarray(fact, dtype=np.float64)[order] for fact in facts])
+        waits = self.waits[np.lexsort((self.waits[:, 1], self.waits[:, 0]))]
+        lines = np.arange(1, len(self.ranks))
+        pieces = zip(
+            np.split(ops, np.searchsorted(self.line[order], lines)),
+            np.split(waits[:, 1:], np.searchsorted(waits[:, 0], lines)),
+            strict=True,
+        )
+        return [b"|".join(piece.tobytes() for piece in both) for both in pieces]
 
     def of_steps(self, steps: Collection[int]) -> Bars:
         """The bars of some steps alone, with reductions from the begin of each until the next one begins."""
@@ -162,6 +184,9 @@ def bars_of(source: Timeline | pd.DataFrame, every: int = 1) -> Bars:
         np.column_stack([line[reducing], start / PICOSECONDS_PER_SECOND, end / PICOSECONDS_PER_SECOND]),
         tuple(ranks[order].tolist()),
         tuple(replica[row][order].tolist()),
+        tuple(place[row][order].tolist()),
+        (source.alike if isinstance(source, Timeline) else 1,) * len(ranks),
+        int(ops["chunk"].max(initial=0)) + 1,
     )
 
 

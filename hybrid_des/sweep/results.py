@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from hybrid_des.report.plots.figure import Size
+    from hybrid_des.report.plots.figure import LegendPlace, Size
 
 
 # Which case of a sweep is best: by one column, per sample where cases differ in the samples of a step.
@@ -250,14 +250,15 @@ def draw(
     colours: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
     size: Size | None = None,
+    legend: LegendPlace | None = None,
 ) -> Axes:
     """Draw the sweep's `plot` on the given axes or on a new figure; failed cases are left out, misfits are hollow.
 
     `rows` are those of `sweep_rows`, or the table of `run_sweep`.
 
     Strings such as "4 ms" or "2p" are ordered by their quantities. Lists with one entry per rank are drawn as their
-    maximum, those with one entry per step as their last entry. `colours` (by the values of `hue`), `labels` and `size`
-    are those of `plots.lines`.
+    maximum, those with one entry per step as their last entry. `colours` (by the values of `hue`), `labels`, `size` and
+    `legend` are those of `plots.lines`.
 
     Raises:
         UsageError: the table has no such column, or `y` is not numeric.
@@ -281,12 +282,14 @@ def draw(
             "fits": [not row.get("out_of_memory") for row in shown],
         }
     )
-    ax = lines(frame, "x", "y", "hue" if picture.hue else None, ax, fits="fits", colours=colours, size=size)
+    ax = lines(
+        frame, "x", "y", "hue" if picture.hue else None, ax, fits="fits", colours=colours, size=size, legend=legend
+    )
     _set_axes(ax, picture, places, {_key(row[picture.x]): row[picture.x] for row in shown})
-    legend = ax.get_legend()
-    if picture.hue and legend is not None:
-        legend.set_title(", ".join(map(label, picture.hue)))
-        legend.set_alignment("left")
+    drawn = ax.get_legend()
+    if picture.hue and drawn is not None:
+        drawn.set_title(", ".join(map(label, picture.hue)))
+        drawn.set_alignment("left")
     facts = [flat[0]["name"]] if flat else []
     facts += [f"{label(name)} {_text(value)}" for name, value in picture.where.items()]
     ax.set_title(",  ".join(map(verbatim, facts)), loc="left", fontsize=points(1))

@@ -48,7 +48,7 @@ def structure(ax):
         "title": ax.get_title(loc="left"),
         "x": (ax.get_xlabel(), *np.round(ax.get_xlim(), 1)),
         "lines": [text.get_text() for text in ax.get_yticklabels()],
-        "legend": [text.get_text() for text in legend.get_texts()],
+        "legend": [] if legend is None else [text.get_text() for text in legend.get_texts()],
         "bars": bars(ax),
     }
 
@@ -56,22 +56,25 @@ def structure(ax):
 FORWARD, BACKWARD, REDUCTION = "#0072B2", "#E69F00", "#D55E00"
 TITLE = "a100_8x:  1f1b, p 4, d 2, m 8;  step 1.435 s,  bubble 27.5%"
 KINDS = ["forward", "backward", "gradient reduction"]
-RANKS = [f"rank {rank}" for rank in (0, 2, 4, 6, 1, 3, 5, 7)]
-STEP = {"inches": (3.5, 1.83), "title": "", "x": ("time (s);  the first 2 steps of 3", 0.0, 2.9), "lines": RANKS,
-        "legend": KINDS, "bars": {FORWARD: 128, BACKWARD: 128, REDUCTION: 16}}  # fmt: skip
-WHOLE = {"bars": {FORWARD: 192, BACKWARD: 192, REDUCTION: 24}}
+RANKS = [f"rank {rank} ×2" for rank in (0, 2, 4, 6)]  # both replicas are alike
+STEP = {"inches": (3.5, 1.25), "title": "", "x": ("time (s);  the first 2 steps of 3", 0.0, 2.9), "lines": RANKS,
+        "legend": KINDS, "bars": {FORWARD: 64, BACKWARD: 64, REDUCTION: 8}}  # fmt: skip
+WHOLE = {"bars": {FORWARD: 96, BACKWARD: 96, REDUCTION: 12}}
 GANTTS = {  # options → what differs from the run at the width of a column
     "none": ({}, {}),
-    "steps": ({"steps": 1}, {"x": ("time (ms)", 1435.3, 2870.5), "bars": {FORWARD: 64, BACKWARD: 64, REDUCTION: 8}}),
+    "steps": ({"steps": 1}, {"x": ("time (ms)", 1435.3, 2870.5), "bars": {FORWARD: 32, BACKWARD: 32, REDUCTION: 4}}),
     "ranks": ({"ranks": [6, 1], "steps": [0]}, {"inches": (3.5, 0.96), "x": ("time (ms)", 0.0, 1435.3),
               "lines": ["rank 6", "rank 1"], "bars": {FORWARD: 16, BACKWARD: 16, REDUCTION: 2}}),
     "window": ({"window": ("100 ms", 0.2)},
-               {"x": ("time (ms)", 100, 200), "bars": {FORWARD: 16}, "legend": ["forward"]}),
-    "colours": ({"colours": {"forward": "black"}}, {"bars": {"#000000": 128, BACKWARD: 128, REDUCTION: 16}}),
+               {"x": ("time (ms)", 100, 200), "bars": {FORWARD: 8}, "legend": ["forward"]}),
+    "colours": ({"colours": {"forward": "black"}}, {"bars": {"#000000": 64, BACKWARD: 64, REDUCTION: 8}}),
     "labels": ({"labels": {"forward": "F", "rank 0": "GPU 0", "title": "Ours", "x": "t"}},
                {"x": ("t", 0.0, 2.9), "title": "Ours", "lines": ["GPU 0", *RANKS[1:]], "legend": ["F", *KINDS[1:]]}),
-    "size": ({"size": "page"}, {"inches": (7.16, 2.42), "title": TITLE, "x": ("time (s)", 0.0, 4.3), **WHOLE}),
-    "inches": ({"size": (5, 3)}, {"inches": (5, 3), "title": TITLE, "x": ("time (s)", 0.0, 4.3), **WHOLE}),
+    "bubble": ({"colours": {"bubble": "#D0D0D0"}},
+               {"bars": {**STEP["bars"], "#D0D0D0": 4}, "legend": [*KINDS, "bubble"]}),
+    "no legend": ({"legend": "none"}, {"legend": []}),
+    "size": ({"size": "page"}, {"inches": (7.16, 1.66), "x": ("time (s)", 0.0, 4.3), **WHOLE}),
+    "inches": ({"size": (5, 3)}, {"inches": (5, 3), "x": ("time (s)", 0.0, 4.3), **WHOLE}),
 }  # fmt: skip
 
 
@@ -107,7 +110,7 @@ AXES = {  # what is drawn and an option → what differs from the picture at the
     "links, labels": ({"labels": {"pipeline messages": "p2p", "title": "Ours", "x": "t"}}, USES,
                       {"title": "Ours", "x": ("t", 0.0, 4.3), "legend": ["p2p", "gradient reduction"]}),
     "links, size": ({"size": "page"}, USES,
-                    {"inches": (7.16, 2.86), "title": "links: a full lane is the link's bandwidth"}),
+                    {"inches": (7.16, 2.86)}),
     "memory": ({}, HELD, {}),
     "memory, steps": ({"steps": 1}, HELD, {"x": ("time (ms)", 1435.3, 2870.5)}),
     "memory, ranks": (TWO, HELD, {"legend": ["rank 6", "rank 0"], "drawn": {BLUE: 1, REDUCTION: 1}}),
@@ -205,6 +208,35 @@ def test_curves_of_what_ifs_go_through_worked_steps():
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("less time in the class (%)", "step (s)")
 
 
+@pytest.mark.parametrize("place", ["above", "right", "below"])
+def test_a_legend_is_where_it_is_asked_for(ran, place):
+    for picture in PICTURES.values():
+        ax = picture(ran, legend=place, size="page")
+        ax.figure.draw_without_rendering()
+        legend, data = ax.get_legend().get_window_extent(), ax.get_window_extent()
+        outside = {"above": legend.y0 >= data.y1, "right": legend.x0 >= data.x1, "below": legend.y1 <= data.y0}
+        assert [name for name, there in outside.items() if there] == [place]
+
+
+def test_a_width_has_units(ran):
+    assert plots.gantt(ran, steps=[0], size="8.5 cm").figure.get_figwidth() == pytest.approx(8.5 / 2.54)
+    assert plots.gantt(ran, steps=[0], size="90mm").figure.get_figwidth() == pytest.approx(90 / 25.4)
+
+
+def test_the_first_scenario_has_bars_in_a_column(scenarios):
+    """Forwards of 28 ms in 2.9 s are two points wide: bars, where 2.5 points were asked for before."""
+    ax = plots.gantt(simulate(load(scenarios / "first.yaml")).run)
+    assert ax.get_xlabel() == "time (s)"
+    assert bars(ax)[FORWARD] == bars(ax)[BACKWARD] == 8 * 16
+    assert [text.get_text() for text in ax.get_yticklabels()] == [f"rank {rank} ×2" for rank in range(0, 16, 2)]
+
+
+def test_replicas_that_differ_are_drawn_apart(scenarios):
+    slow = "slow=[{gpu: 7, factor: 0.5}]"  # gradients are reduced after the ops, which alone differ
+    ax = plots.gantt(simulate(load(scenarios / "a100_8x.yaml", [slow])).run)
+    assert [text.get_text() for text in ax.get_yticklabels()] == [f"rank {rank}" for rank in (0, 2, 4, 6, 1, 3, 5, 7)]
+
+
 @from_table
 def test_a_wrong_option_is_told(ran, options, message):
     with pytest.raises(UsageError, match=message):
@@ -225,7 +257,7 @@ def test_text_stays_text_in_vector_files(ran, tmp_path):
         plots.save_as(figure, tmp_path / f"again{_}.svg")
         plots.save_as(figure, tmp_path / f"again{_}.pdf")
     words = re.findall(r"<text[^>]*>([^<]+)</text>", (tmp_path / "drawn.svg").read_text())
-    assert {"rank 0", "forward", "time (ms)", "7"} <= set(words)
+    assert {"rank 0 ×2", "forward", "time (ms)", "7"} <= set(words)
     assert b"/Type0" in (tmp_path / "again0.pdf").read_bytes()  # TrueType, which can be searched, not Type 3
     for suffix in ("svg", "pdf"):
         assert (tmp_path / f"again0.{suffix}").read_bytes() == (tmp_path / f"again1.{suffix}").read_bytes()
@@ -256,7 +288,7 @@ def test_the_command_draws_every_kind(kind, run, scenarios, tmp_path):
 
 def test_the_command_passes_its_options_on(run, scenarios, tmp_path):
     file = tmp_path / "a.svg"
-    some = ["--ranks", "0,2-3", "--window", "0s", "100ms", "--size", "4,2"]
+    some = ["--ranks", "0,2-3", "--window", "0s", "100ms", "--size", "4,2", "--budget", "1h"]
     words = [*some, "--label", "rank 3=third", "--colour", "forward=red"]
     code, _, err = run("figure", "gantt", scenarios / "a100_8x.yaml", "--out", file, *words)
     assert (code, err) == (0, [f"wrote {file}"])

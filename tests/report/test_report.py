@@ -270,6 +270,7 @@ def test_a_note_says_how_to_interleave():
     assert "with one chunk per rank, interleaved-1f1b is plain 1F1B; raise schedule.chunks to interleave" in text
 
 
-def test_a_title_says_what_identical_ranks_stand_for():
+def test_a_line_counts_the_identical_ranks_it_stands_for():
     folded = simulate({"parallel": {"data": 4}, "workload": {"forward": 1, "backward": 2}, "fold": 2})
-    assert folded.gantt(Figure().subplots()).get_title(loc="left").endswith("each rank stands for 2 identical ones")
+    names = folded.gantt(Figure().subplots()).get_yticklabels()
+    assert [text.get_text() for text in names] == ["rank 0 ×4"]  # two are simulated, each for two

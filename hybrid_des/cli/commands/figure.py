@@ -15,9 +15,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.cli.arguments import add_common, add_out, one_scenario
+from hybrid_des.cli.arguments import add_budget, add_common, add_out, one_scenario
 from hybrid_des.cli.output import say, status_line
+from hybrid_des.cli.running import within
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
+from hybrid_des.report.plots.figure import LEGENDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,11 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", metavar="N,N-M", type=_numbers, help="steps to draw (default: all that are seen)")
     parser.add_argument("--ranks", metavar="N,N-M", type=_numbers, help="ranks to draw (default: all that have room)")
     parser.add_argument("--window", metavar=("BEGIN", "END"), nargs=2, help="time to draw, such as 200ms 700ms")
-    parser.add_argument("--size", metavar="WIDTH", default="column", help="column, page, notebook, inches, or W,H")
+    size = "column, page, notebook, a width such as 8.5cm, inches, or W,H"
+    parser.add_argument("--width", "--size", dest="size", metavar="WIDTH", default="column", help=size)
+    parser.add_argument("--legend", metavar="PLACE", choices=LEGENDS, help=", ".join(LEGENDS))
     for name, what in (("colour", "COLOUR"), ("label", "TEXT")):
         usual = {"action": "append", "default": [], "metavar": f"NAME={what}"}
         parser.add_argument(f"--{name}", help=f"another {name} for what the picture calls NAME", **usual)  # type: ignore[arg-type]
     parser.add_argument("--json", action="store_true", help="print what the figure shows as JSON")
+    add_budget(parser, "end after this time, such as 60s, without a figure; exit code 3")
     add_common(parser)
 
 
@@ -51,8 +56,9 @@ def run(args: argparse.Namespace) -> int:
     given = [f"--{name}" for name, value in shown.items() if value is not None]
     if given and args.kind not in OF_A_RUN:
         raise UsageError(f"{', '.join(given)}: only {', '.join(OF_A_RUN)} have them, not {args.kind}")
-    look = {"colours": _pairs("colour", args.colour), "labels": _pairs("label", args.label), "size": _size(args.size)}
-    with status_line(args.json):
+    look: dict[str, Any] = {"colours": _pairs("colour", args.colour), "labels": _pairs("label", args.label)}
+    look |= {"size": _size(args.size), "legend": args.legend}
+    with status_line(args.json), within(args.budget, one_line(args.file)):
         ax = _drawn(args, {**shown, **look} if args.kind in OF_A_RUN else look)
     _write(args.out, ax)
     if args.json:

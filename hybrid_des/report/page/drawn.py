@@ -15,9 +15,8 @@ import numpy as np
 
 from hybrid_des.analysis.idle import Reasons
 from hybrid_des.network.mailbox import PARAMETERS, REDUCTION
-from hybrid_des.report.bars import ACTIVITIES
+from hybrid_des.report.palette import ACTIVITIES, ink, shades
 from hybrid_des.report.plots.curves import natural
-from hybrid_des.report.plots.style import shade
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Timeline
 from hybrid_des.units import grouped_by
 
@@ -97,9 +96,9 @@ class Kinds:
             if row["name"] == name and row["place"] == place:
                 return number
         chunks = self._chunks if place == "op" else 1
-        rgb = [[round(255 * part) for part in shade(colour, i, chunks)] for i in range(chunks)]
-        shades = [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in rgb]
-        self.rows.append({"name": name, "label": label, "colours": shades, "place": place})
+        colours = shades(colour, chunks)
+        inks = [ink(shade) for shade in colours]
+        self.rows.append({"name": name, "label": label, "colours": colours, "inks": inks, "place": place})
         return len(self.rows) - 1
 
 

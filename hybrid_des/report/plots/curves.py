@@ -16,13 +16,14 @@ from hybrid_des.analysis.explanation import Explanation
 from hybrid_des.analysis.times import LinkUse, link_rates
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.network.mailbox import PURPOSES
-from hybrid_des.report.plots.figure import Look, Shown, Style, View, chosen, narrow, points, seconds_of
+from hybrid_des.report.plots.figure import LegendPlace, Look, Shown, Style, View, chosen, narrow, points, seconds_of
 from hybrid_des.report.plots.style import (
     LINES,
     MARKERS,
     legend,
-    legend_above,
+    legend_of_colours,
     new_figure,
+    place_legend,
     plain,
     scale_of,
     verbatim,
@@ -45,7 +46,6 @@ NEAR = 2.5  # a GPU's memory is drawn if its peak is above 1/NEAR of it
 NEARLY = 0.015  # of the range of y: lines that are closer hide each other
 DASH = 2.5  # line widths
 MARKER = 5.5  # points
-BELOW = 3.5  # size of the axis below a picture, in sizes of text
 DASHES = ("--", ":", "-.")
 
 Heights = NDArray[np.float64]
@@ -71,7 +71,8 @@ def link_use(
         window: begin and end of the time to draw, such as ("100 ms", "400 ms") or in seconds.
         colours: by the names of the legend, such as {"pipeline": "black"}.
         labels: texts by those usually drawn, such as {"title": ""}.
-        size: of a new figure: `column`, `page`, `notebook`, its width in inches, or width and height.
+        size: of a new figure: `column`, `page`, `notebook`, its width in inches or as "8.5 cm", or width and height.
+        legend: `above`, `right`, `below` or `none`.
 
     Raises:
         UsageError: there is no such rank, step, link, colour or text, or the window or size is wrong.
@@ -88,7 +89,7 @@ def link_use(
     with view.canvas(ax, lambda width: 4.0 * max(width / 10, 0.6)) as ax:
         if known:
             _draw_lanes(ax, run, known, _lanes(known, links, passed), (begin, end), named.values())
-            legend_above(ax, named)
+            legend_of_colours(ax, named, view.legend)
         ax.tick_params(axis="y", length=0)
         ax.spines["left"].set_visible(False)
         ax.set_xlabel(f"time ({scale_of(end - begin)[1]})")
@@ -190,7 +191,8 @@ def memory_curve(
         window: begin and end of the time to draw, such as ("100 ms", "400 ms") or in seconds.
         colours: by the names of the legend, such as {"pipeline rank 0": "black"}.
         labels: texts by those usually drawn, such as {"pipeline rank 0": "first stage"}.
-        size: of a new figure: `column`, `page`, `notebook`, its width in inches, or width and height.
+        size: of a new figure: `column`, `page`, `notebook`, its width in inches or as "8.5 cm", or width and height.
+        legend: `above`, `right`, `below` or `none`.
 
     Raises:
         UsageError: there is no such rank, step, colour or text, or the window or size is wrong.
@@ -220,7 +222,7 @@ def memory_curve(
         ax.set_ylim(bottom=0)
         ax.set_xlabel(f"time ({unit})")
         ax.set_ylabel("memory held (GB)")
-        _legend_beside(ax)
+        _legend_beside(ax, view.legend)
         return view.dress(plain(ax))
 
 
@@ -232,18 +234,11 @@ def _draw_limits(ax: Axes, highest: Mapping[GpuKind, float]) -> None:
             ax.axhline(gpu.memory / 1e9, color="black", linestyle=style, linewidth=1, label=name)
 
 
-def _legend_beside(ax: Axes, title: str | None = None) -> None:
+def _legend_beside(ax: Axes, place: LegendPlace | None, title: str | None = None) -> None:
     """Place the legend to the right of the data, or below a narrow figure, which has no room beside them."""
-    if narrow(ax):
-        from matplotlib.transforms import ScaledTranslation
-
-        figure = ax.get_figure(root=True)
-        assert figure is not None
-        under = ScaledTranslation(0, -points(BELOW) / 72, figure.dpi_scale_trans)  # the axis and its label
-        below = {"loc": "upper center", "bbox_to_anchor": (0.45, 0), "bbox_transform": ax.transAxes + under}
-        legend(ax, title=title, title_fontsize=points(0.8), ncols=2, columnspacing=1.0, **below)
-    else:
-        legend(ax, title=title)
+    place, names = place or ("below" if narrow(ax) else "right"), ax.get_legend_handles_labels()[1]
+    columns = {"ncols": 2, "columnspacing": 1.0} if place == "below" and narrow(ax) else {}
+    place_legend(ax, place, names, title=title, title_fontsize=points(0.8), **columns)
 
 
 def lines(
@@ -270,7 +265,8 @@ def lines(
         fits: the Boolean column.
         colours: by the values of `hue`.
         labels: texts by those usually drawn, such as {"x": "micro-batches"}.
-        size: of a new figure: `column`, `page`, `notebook`, its width in inches, or width and height.
+        size: of a new figure: `column`, `page`, `notebook`, its width in inches or as "8.5 cm", or width and height.
+        legend: `above`, `right`, `below` or `none`.
 
     Raises:
         UsageError: there is no such line or text, or the size is wrong.
@@ -312,7 +308,7 @@ def _draw_curves(
             [], [], color="0.3", label="hollow: does not fit", marker="o", markerfacecolor="white", linestyle="none"
         )
     if (hue is not None and groups) or misfits:
-        _legend_beside(ax, hue)
+        _legend_beside(ax, look.legend, hue)
 
 
 def _alike(curve: pd.Series[float], other: pd.Series[float], curves: Sequence[pd.Series[float]]) -> bool:
@@ -330,7 +326,8 @@ def what_if_curves(found: Explanation, ax: Axes | None = None, **style: Unpack[S
         ax: axes to draw on; default: a new pyplot figure.
         colours: by the names of the legend, such as {"F ops": "black"}.
         labels: texts by those usually drawn, such as {"F ops": "forwards"}.
-        size: of a new figure: `column`, `page`, `notebook`, its width in inches, or width and height.
+        size: of a new figure: `column`, `page`, `notebook`, its width in inches or as "8.5 cm", or width and height.
+        legend: `above`, `right`, `below` or `none`.
 
     Raises:
         UsageError: there is no such line or text, or the size is wrong.
@@ -347,7 +344,7 @@ def what_if_curves(found: Explanation, ax: Axes | None = None, **style: Unpack[S
         ax.set_ylabel(f"step ({unit})")
         ax.grid(axis="y", color="0.9")
         if ax.lines:
-            _legend_beside(ax)
+            _legend_beside(ax, look.legend)
         return look.dress(plain(ax))
 
 

@@ -9,11 +9,12 @@ the user has set `figure.figsize`, as `plt.style.use("hybrid_des.report.plots.no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
 
 from hybrid_des.errors import UsageError, one_line, unknown
 from hybrid_des.units import parse_quantity
@@ -25,17 +26,24 @@ if TYPE_CHECKING:
 
 # inches: a column and a page of IEEE's journals (journals.ieeeauthorcenter.ieee.org, "Resolution and Size")
 WIDTHS = {"column": 3.5, "page": 7.16, "notebook": 11.0}
-NARROW = 5.0  # inches; narrower figures have no title, which a paper's caption is
+NARROW = 5.0  # inches; narrower figures have no room for a title or a legend beside the data
+PER_INCH = {"cm": 2.54, "mm": 25.4, "in": 1.0}
 SMALLEST, LARGEST = 0.5, 100.0  # inches
 STYLES = Path(__file__).parent
 REAL_TEXT: dict[Any, Any] = {"svg.fonttype": "none", "pdf.fonttype": 42, "svg.hashsalt": "hybrid_des"}
 UNDATED: Mapping[str, dict[str, Any]] = {
     "png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None, "Creator": None},
 }  # fmt: skip
+TIMES = " ×"  # between the name of a line and the number of identical ones
 PLACES = ("title", "x", "y")  # keys of labels beside the texts themselves
 
 Size = str | float | tuple[float, float]
-"""The width of a figure in inches or by name (`column`, `page`, `notebook`), or its width and height."""
+"""The width of a figure in inches, as a text such as "8.5 cm", or by name (`column`, `page`, `notebook`); or its width
+and height in inches."""
+
+LEGENDS = ("above", "right", "below", "none")
+LegendPlace = Literal["above", "right", "below", "none"]
+"""Where the legend is."""
 
 Window = tuple[float | str, float | str]
 """The begin and end of a stretch of time: seconds, or texts such as "120 ms"."""
@@ -47,6 +55,7 @@ class Style(TypedDict, total=False):
     colours: Mapping[str, str] | None
     labels: Mapping[str, str] | None
     size: Size | None
+    legend: LegendPlace | None
 
 
 class Shown(Style, total=False):
@@ -65,15 +74,23 @@ def _style_and_size(size: Size | None, height: Callable[[float], float]) -> tupl
     theirs = usual != list(mpl.rcParamsDefault["figure.figsize"])  # a style that the user has chosen
     if size is None:
         size = usual[0] if theirs else "column"
-    if isinstance(size, str) and size not in WIDTHS:
-        raise UsageError(f"size: {unknown(size, WIDTHS)}, or inches")
     named = STYLES / f"{'notebook' if size == 'notebook' else 'paper'}.mplstyle"
     style = [] if theirs and not isinstance(size, str) else [named]
-    width = WIDTHS[size] if isinstance(size, str) else size
+    width = _inches(size) if isinstance(size, str) else size
     inches = width if isinstance(width, tuple) else (width, height(width))
     if len(inches) != 2 or not all(SMALLEST <= one <= LARGEST for one in inches):
         raise UsageError(f"size: {size}: expected {SMALLEST:g} to {LARGEST:g} inches, such as 3.5 or (3.5, 2)")
     return style, inches
+
+
+def _inches(width: str) -> float:
+    """A width by name, or as a text such as "8.5 cm"."""
+    if width in WIDTHS:
+        return WIDTHS[width]
+    written = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+) ?(cm|mm|in)", width.strip())
+    if written is None:
+        raise UsageError(f'size: {unknown(width, WIDTHS)}, inches, or a width such as "8.5 cm"')
+    return float(written[1]) / PER_INCH[written[2]]
 
 
 @cache
@@ -83,6 +100,8 @@ def vector_figure() -> type[Figure]:
     from matplotlib import figure
 
     class Figure(figure.Figure):  # notebooks show this name
+        captioned = False  # for a paper, whose caption says what a title would
+
         def savefig(self, fname: Any, **options: Any) -> None:
             with mpl.rc_context(REAL_TEXT):
                 super().savefig(fname, **options)
@@ -115,6 +134,11 @@ def points(share: float) -> float:
     return share * float(mpl.rcParams["font.size"])
 
 
+def captioned(ax: Axes) -> bool:
+    """Whether a figure has no title, as it was made for a paper, or no room for one."""
+    return narrow(ax) or bool(getattr(ax.get_figure(root=True), "captioned", False))
+
+
 def narrow(ax: Axes) -> bool:
     """Whether a figure is as narrow as a column of a paper."""
     figure = ax.get_figure(root=True)
@@ -129,6 +153,7 @@ class Look:
         labels: texts by those that are usually drawn, such as {"rank 0": "GPU 0"}; `title`, `x` and `y` are those of
             the axes. An empty text is left out.
         size: that of a new figure; by default `figure.figsize` if it is set, else a column.
+        legend: `above`, `right`, `below` or `none`; by default, where the picture usually has it.
     """
 
     def __init__(
@@ -136,9 +161,13 @@ class Look:
         colours: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
         size: Size | None = None,
+        legend: LegendPlace | None = None,
     ) -> None:
         from matplotlib.colors import is_color_like
 
+        if legend is not None and legend not in LEGENDS:
+            raise UsageError(f"legend: {unknown(legend, LEGENDS)}")
+        self.legend = legend
         self._colours, self._labels, self._size = dict(colours or {}), dict(labels or {}), size
         self._asked = set[str]()
         for name, colour in self._colours.items():
@@ -167,17 +196,20 @@ class Look:
 
         style, inches = _style_and_size(self._size, height)
         with plt.style.context(style):
-            figure = plt.figure(figsize=inches, layout="constrained", FigureClass=vector_figure())
-            ax = figure.add_subplot()
+            figure: Any = plt.figure(figsize=inches, layout="constrained", FigureClass=vector_figure())
+            figure.captioned = any(one.stem == "paper" for one in style)
+            ax = cast("Axes", figure.add_subplot())
             # ticks that are made later would take their size from what is set then
             ax.tick_params(axis="x", labelsize=mpl.rcParams["xtick.labelsize"])
             ax.tick_params(axis="y", labelsize=mpl.rcParams["ytick.labelsize"])
             yield ax
 
     def colour(self, name: str, usual: Any) -> Any:
-        """The colour of what has this name in the legend."""
+        """The colour of what has this name in the legend, as #RRGGBB where it is not the usual one."""
+        from matplotlib.colors import to_hex
+
         self._asked.add(name)
-        return self._colours.get(name, usual)
+        return to_hex(self._colours[name]).upper() if name in self._colours else usual
 
     def dress(self, ax: Axes) -> Axes:
         """Put the labels on a finished picture.
@@ -196,7 +228,7 @@ class Look:
             text.set_text(self._labels.get(text.get_text(), text.get_text()))
         for name in self._labels.keys() - drawn:
             raise UsageError(f"labels: {unknown(name, drawn)}")
-        if "title" in self._labels or narrow(ax):
+        if "title" in self._labels or captioned(ax):
             ax.set_title(self._labels.get("title", ""), loc="left", fontsize=points(1))
         for name, put in (("x", ax.set_xlabel), ("y", ax.set_ylabel)):
             if name in self._labels:
@@ -211,9 +243,11 @@ class Look:
         if not named or isinstance(axis.get_major_formatter(), ScalarFormatter):
             return set()
         names = [text.get_text() for text in axis.get_majorticklabels()]
-        if self._labels.keys() & set(names):
-            axis.set_ticks(axis.get_majorticklocs(), [self._labels.get(name, name) for name in names])
-        return set(names)
+        bare = {name: name.partition(TIMES)[0] for name in names}  # "rank 0" of "rank 0 ×2"
+        if self._labels.keys() & {*names, *bare.values()}:
+            new = [self._labels.get(name, self._labels.get(bare[name], name)) for name in names]
+            axis.set_ticks(axis.get_majorticklocs(), new)
+        return {*names, *bare.values()}
 
 
 class View(Look):

@@ -12,8 +12,12 @@ from numpy.typing import NDArray
 
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import one_line
-from hybrid_des.report.bars import ACTIVITIES, Bars, bars_of
+from hybrid_des.report import palette
+from hybrid_des.report.bars import Bars, bars_of
+from hybrid_des.report.palette import ACTIVITIES, BUBBLE, ink, shades
 from hybrid_des.report.plots.figure import (
+    TIMES,
+    LegendPlace,
     Look,
     Shown,
     View,
@@ -43,8 +47,7 @@ LETTERS_PER_PATCH = 5  # width of a legend's patch and gaps
 WIDTH_OF_LETTER = 0.55  # of its size
 LONGEST_TEXT = 120  # characters
 MOST_POWERS = 7  # of ten, labelled on an axis
-
-Colour = tuple[float, float, float]
+BELOW = 3.5  # size of the axis below a picture, in sizes of text
 
 
 def axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
@@ -64,23 +67,6 @@ def new_figure(size: tuple[float, float]) -> Figure:
 def scale_of(seconds: float) -> tuple[float, str]:
     """The most readable unit for a time: its length in seconds and its name."""
     return next(((size, name) for size, name in SCALES if seconds >= 2 * size), SCALES[-1] if seconds else SCALES[0])
-
-
-def shade(colour: str, part: int, parts: int) -> Colour:
-    """The colour itself for the first part, and lighter shades for later ones."""
-    from matplotlib.colors import to_rgb
-
-    light = 0.55 * part / max(parts - 1, 1)
-    red, green, blue = (channel + (1 - channel) * light for channel in to_rgb(colour))
-    return red, green, blue
-
-
-def dark(colour: str) -> bool:
-    """Whether text on a colour is to be white: its luminance (ITU-R BT.601) is below a half."""
-    from matplotlib.colors import to_rgb
-
-    red, green, blue = to_rgb(colour)
-    return 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
 
 
 def verbatim(text: str) -> str:
@@ -117,20 +103,51 @@ def legend(ax: Axes, **options: Any) -> None:
     ax.legend(**{"frameon": False, "fontsize": points(0.8), **where, **options})
 
 
-def legend_above(ax: Axes, colours: Mapping[str, Any]) -> None:
-    """Place a legend of coloured patches above the data, on the right; several colours share one patch."""
+def place_legend(ax: Axes, place: LegendPlace, names: Sequence[str] = (), **options: Any) -> None:
+    """Place a legend without a frame around the data, if at all.
+
+    Args:
+        ax: the axes.
+        place: where it is.
+        names: its entries, which above and below the data are in as few rows as fit.
+        options: of `legend`.
+    """
+    if place == "none":
+        return
+    if place == "right":
+        texts = 1.005 if not ax.texts else 1.005 + points(2) / points_across(ax)  # beside the names of replicas
+        legend(ax, **{"bbox_to_anchor": (texts, 1.0), **options})
+        return
+    columns = _columns(names, points_across(ax) / points(0.8 * WIDTH_OF_LETTER)) if narrow(ax) else len(names)
+    gaps = {"borderaxespad": 0.2, "columnspacing": 1.2, "ncols": max(columns, 1)}
+    if place == "above":
+        legend(ax, **{"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), **gaps, **options})
+        return
+    from matplotlib.transforms import ScaledTranslation
+
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    under = ScaledTranslation(0, -points(BELOW) / 72, figure.dpi_scale_trans)  # the axis and its label
+    where = {"loc": "upper center", "bbox_to_anchor": (0.45, 0), "bbox_transform": ax.transAxes + under}
+    legend(ax, **{**where, **gaps, **options})
+
+
+def legend_of_colours(ax: Axes, colours: Mapping[str, Any], place: LegendPlace | None = None) -> None:
+    """Place a legend of named patches, by default above the data, on the right; several colours share one patch."""
+    if colours:
+        place_legend(ax, place or "above", list(colours), **patches_of(colours))
+
+
+def patches_of(colours: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a legend of named patches."""
     from matplotlib.colors import is_color_like
     from matplotlib.legend_handler import HandlerTuple
     from matplotlib.patches import Patch
 
-    if not colours:
-        return
-    columns = _columns(list(colours), points_across(ax) / points(0.8 * WIDTH_OF_LETTER)) if narrow(ax) else len(colours)
     several = [[one] if is_color_like(one) else one for one in colours.values()]
     patches = [tuple(Patch(color=colour) for colour in shades) for shades in several]
-    gaps = {"borderaxespad": 0.2, "handlelength": 1.2, "columnspacing": 1.2}
-    legend(ax, handles=patches, labels=list(colours), handler_map={tuple: HandlerTuple(ndivide=None, pad=0)},
-           loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=columns, **gaps)  # fmt: skip
+    handlers = {tuple: HandlerTuple(ndivide=None, pad=0)}
+    return {"handles": patches, "labels": list(colours), "handler_map": handlers, "handlelength": 1.2}
 
 
 def _columns(names: Sequence[str], room: float) -> int:
@@ -158,23 +175,30 @@ WIDEST = 12.0  # inches
 LOWEST = 0.45  # share of the height that a narrow chart keeps at least
 MANY_BARS = 20_000  # above this, an SVG contains the bars as an image
 MOST_LINES = 512  # of a whole run: a picture has hardly more rows of pixels
-NUMBER_SIZE = 0.65  # of the size of texts
+NUMBER_SIZES = (0.65, 0.55, 0.5)  # of the size of texts; the largest that fits
 WIDTH_OF_DIGIT = 0.62  # of its size
+BESIDE = 1.0  # points of a bar that its number leaves free
 NUMBER: dict[str, Any] = {
     "ha": "center", "va": "center_baseline", "clip_on": True, "in_layout": False,
 }  # fmt: skip
-NARROWEST = 2.5  # points of a typical op of any kind; narrower bars are no more than texture
+NARROWEST = 1.0  # points of a typical op of any kind; narrower bars are no more than texture
+READABLE = 2.5  # points, from which on another step is drawn
+MOST_EDGE, EDGE = 0.4, 0.15  # points of the white edge of a bar, and its share of a typical bar
 PERIODS = 2  # forwards and backwards that a band averages over
-MOST_NUMBERED = 0.5  # share of the bars of a kind that must have room for a number, else none has one
 TALL = {"optimizer": 0.45, "reduction": 0.22}  # heights of bars; others fill the line
 FULL = 0.86
 
 
 def draw(run: Run, picture: Callable[[Run, Axes], Axes]) -> Figure:
     """Make a picture of a run on a new figure, outside pyplot's state."""
-    figure = new_figure(size_of(run.scenario.parallel.ranks))
+    figure = new_figure(size_of(len(_lines_of(run).ranks) if picture is gantt else run.scenario.parallel.ranks))
     picture(run, figure.add_subplot())
     return figure
+
+
+def _lines_of(run: Run) -> Bars:
+    """The bars of a run's chart, of identical pipelines once."""
+    return bars_of(run.timeline, replicas_apart(run)).merged()
 
 
 def size_of(ranks: int, width: float = WIDEST) -> tuple[float, float]:
@@ -189,18 +213,22 @@ def gantt(
 ) -> Axes:
     """Draw the ops of each rank over time; numbers are micro-batches, two of a fused pair, lighter shades later chunks.
 
-    For a run with too many ranks for a picture, only some replicas are drawn, evenly spaced; of too many steps, the
-    first ones. Of too many ops in one step, bands show shares of the time. The label of the time axis says so.
+    Identical pipelines are drawn once: "rank 0 ×2" stands for two ranks. For a run with too many ranks for a picture,
+    only some replicas are drawn, evenly spaced; of too many steps, the first ones. Of too many ops in one step, bands
+    show shares of the time. The label of the time axis says so. Of a two-way pipeline, as DualPipe's, the lighter shade
+    is the direction from the last rank to the first.
 
     Args:
         source: a run, or its timeline table, whole or filtered.
         ax: axes to draw on; default: a new pyplot figure.
         steps: those to draw, one or several.
-        ranks: those to draw.
+        ranks: those to draw, each on a line of its own.
         window: begin and end of the time to draw, such as ("100 ms", "400 ms") or in seconds.
-        colours: by the names of the legend, such as {"forward": "black"}.
+        colours: by the names of the legend, such as {"forward": "black"}; {"bubble": "lightgrey"} also fills the idle
+            time between the begin and the last op of what is drawn, which is white otherwise.
         labels: texts by those usually drawn, such as {"rank 0": "GPU 0", "title": ""}.
-        size: of a new figure: `column`, `page`, `notebook`, its width in inches, or width and height.
+        size: of a new figure: `column`, `page`, `notebook`, its width in inches or as "8.5 cm", or width and height.
+        legend: `above`, `right`, `below` or `none`; by default above.
 
     Raises:
         UsageError: there is no such rank, step, colour or text, or the window or size is wrong.
@@ -212,14 +240,17 @@ def gantt(
     steps, ranks = chosen("steps", view.steps, bars.step.tolist()), chosen("ranks", view.ranks, bars.ranks)
     bars = bars if ranks is None else bars.of_ranks(ranks)
     bars = bars if steps is None else bars.of_steps(steps)
+    bars = bars.within(*between) if between is not None else bars
+    bars = bars.merged() if ranks is None else bars
     whole = between is None and steps is None
     with view.canvas(ax, lambda width: size_of(len(bars.ranks), width)[1]) as ax:
         note: list[str] = []
         if whole:
             bars, note = _visible_steps(bars, points_across(ax))
-        elif between is not None:
-            bars = bars.within(*between)
-        _draw(ax, bars, between or (0.0 if whole else bars.first, bars.last), note, view)
+        if every > 1:
+            note = [*note, f"one replica in {every:,}"]
+        two_way = run is not None and palette.is_two_way(run.plan)
+        _draw(ax, bars, between or (0.0 if whole else bars.first, bars.last), note, view, two_way)
         if run is not None:
             ax.set_title(title_of(run), loc="left", fontsize=points(1), pad=20)  # above the legend
         return view.dress(ax)
@@ -230,32 +261,44 @@ def points_across(ax: Axes) -> float:
     return ax.get_window_extent().width * 72 / float(ax.figure.dpi)
 
 
-def _draw(ax: Axes, bars: Bars, shown: tuple[float, float], note: Sequence[str], look: Look) -> None:
+def _draw(ax: Axes, bars: Bars, shown: tuple[float, float], note: Sequence[str], look: Look, two_way: bool) -> None:
     """Draw bars, or bands where bars would be too narrow, between two times in seconds."""
     begin, end = shown
     banded = min(bars.typical.values(), default=0.0) * points_across(ax) < NARROWEST * (end - begin)
     scale, unit = scale_of(end - begin)
     ax.set_xlim(begin / scale, end / scale or 1)
     ax.set_ylim(len(bars.ranks) - 0.4, -0.6)
-    palette = {kind: look.colour(one.label, one.colour) for kind, one in ACTIVITIES.items()}
+    colours = {kind: look.colour(one.label, one.colour) for kind, one in ACTIVITIES.items()}
+    entries = _legend(bars, colours, two_way and not banded, 1 if banded else bars.chunks)
+    if (bubble := look.colour(BUBBLE, None)) is not None:
+        _draw_bubble(ax, bars, scale, begin, bubble)
+        entries[BUBBLE] = [bubble]
     if banded:
-        _draw_bands(ax, bars, scale, shown, palette)
+        _draw_bands(ax, bars, scale, shown, colours)
         note = [*note, "height: share of the time"]
-    _draw_bars(ax, bars, scale, ("optimizer",) if banded else OP_KINDS, palette)
+    _draw_bars(ax, bars, scale, ("optimizer",) if banded else OP_KINDS, colours)
     if not banded:
-        _draw_numbers(ax, bars, scale, palette)
+        _draw_numbers(ax, bars, scale, colours)
     _name_lines(ax, bars)
-    legend_above(ax, _legend(bars, palette, chunks=not banded))
+    legend_of_colours(ax, entries, look.legend)
     ax.set_xlabel(";  ".join([f"time ({unit})", *note]))
+
+
+def _draw_bubble(ax: Axes, bars: Bars, scale: float, begin: float, colour: str) -> None:
+    """Fill every line from the begin to the last op of what is drawn, below the bars."""
+    end = bars.kept(bars.kind != OP_KINDS.index("optimizer")).end.max(initial=begin)
+    lines = np.arange(len(bars.ranks))
+    whole = np.ones(len(lines))
+    _rectangles(ax, lines, begin / scale * whole, end / scale * whole, FULL * whole, np.repeat([colour], len(lines)))
 
 
 def _visible_steps(bars: Bars, width: float) -> tuple[Bars, list[str]]:
     """The bars of as many steps as show typical ops wide enough, at least one, and a note on those left out."""
     shortest, steps = min(bars.typical.values(), default=0.0), np.unique(bars.step)
-    if len(steps) <= 1 or shortest * width >= NARROWEST * bars.last:
+    if len(steps) <= 1 or shortest * width >= READABLE * bars.last:
         return bars, []
     ends = np.array([bars.end[bars.step == step].max() for step in steps])
-    shown = max(1, int(np.count_nonzero(np.maximum.accumulate(ends) * NARROWEST <= shortest * width)))
+    shown = max(1, int(np.count_nonzero(np.maximum.accumulate(ends) * READABLE <= shortest * width)))
     which = "first step" if shown == 1 else f"first {shown} steps"
     return bars.of_steps(np.unique(bars.step)[:shown].tolist()), [f"the {which} of {len(steps):,}"]
 
@@ -271,42 +314,47 @@ def title_of(run: Run) -> str:
     facts, parallel, schedule = summary(run), run.scenario.parallel, run.scenario.schedule
     sizes = f"p {parallel.pipeline}, d {parallel.data}, m {schedule.microbatches}"
     figures = f"step {format_seconds(facts['step_time_s'])},  bubble {facts['bubble_ratio']:.1%}"
-    if (every := replicas_apart(run)) > 1:
-        figures += f",  one replica in {every:,}"
-    if run.timeline.alike > 1:
-        figures += f",  each rank stands for {run.timeline.alike:,} identical ones"
     kind = verbatim(str(schedule.kind or ("order from a file" if schedule.file else "as traced")))
     return f"{verbatim(facts['name'])}:  {kind}, {sizes};  {figures}"
 
 
-def _legend(bars: Bars, palette: Mapping[str, str], chunks: bool) -> dict[str, str | list[Colour]]:
-    """The colour of each kind of bar and, with `chunks`, the shades of several chunks on the first kind."""
+def _legend(bars: Bars, colours: Mapping[str, str], two_way: bool, chunks: int) -> dict[str, list[str]]:
+    """The colours of each kind of bar, and the shades of chunks or directions."""
     kinds = [kind for i, kind in enumerate(OP_KINDS) if (bars.kind == i).any()]
     if len(bars.waits):
         kinds.append("reduction")
-    colours: dict[str, str | list[Colour]] = {ACTIVITIES[kind].label: palette[kind] for kind in kinds}
-    last = int(bars.chunk.max(initial=0))
-    if chunks and last and kinds:
-        shades = [shade(palette[kinds[0]], chunk, last + 1) for chunk in range(last + 1)]
-        colours[f"chunks 0 to {last}, dark to light"] = shades
-    return colours
+    return dict(palette.key([(ACTIVITIES[kind].label, colours[kind]) for kind in kinds], chunks, two_way))
 
 
-def _draw_bars(ax: Axes, bars: Bars, scale: float, kinds: Sequence[str], palette: Mapping[str, str]) -> None:
+def _draw_bars(ax: Axes, bars: Bars, scale: float, kinds: Sequence[str], colours: Mapping[str, str]) -> None:
     """Draw ops of some kinds, and periods of gradient reduction along the lower edge of their line."""
     mine = np.isin(bars.kind, [OP_KINDS.index(kind) for kind in kinds])
-    chunks = int(bars.chunk.max(initial=0)) + 1
-    colours = np.array([[shade(palette[kind], c, chunks) for c in range(chunks)] for kind in OP_KINDS])
+    shade_of = np.array([shades(colours[kind], bars.chunks) for kind in OP_KINDS])
     tall = np.array([TALL.get(kind, FULL) for kind in OP_KINDS])
     kind, start, end = bars.kind[mine], bars.start[mine] / scale, bars.end[mine] / scale
-    _rectangles(ax, bars.line[mine], start, end, tall[kind], colours[kind, np.maximum(bars.chunk[mine], 0)])
+    edge = EDGE * min(bars.typical.values(), default=0.0) / scale * _across(ax)
+    _rectangles(
+        ax,
+        bars.line[mine],
+        start,
+        end,
+        tall[kind],
+        shade_of[kind, np.maximum(bars.chunk[mine], 0)],
+        min(edge, MOST_EDGE),
+    )
     line, start, end = bars.waits.T
-    colour = np.tile(shade(palette["reduction"], 0, 1), (len(line), 1))
     low = line + (FULL - TALL["reduction"]) / 2  # along the lower edge, below the numbers
-    _rectangles(ax, low, start / scale, end / scale, np.full(len(line), TALL["reduction"]), colour)
+    colour = np.repeat([colours["reduction"]], len(line))
+    _rectangles(ax, low, start / scale, end / scale, np.full(len(line), TALL["reduction"]), colour, MOST_EDGE)
 
 
-def _draw_bands(ax: Axes, bars: Bars, scale: float, shown: tuple[float, float], palette: Mapping[str, str]) -> None:
+def _across(ax: Axes) -> float:
+    """Points per unit of the time axis."""
+    begin, end = ax.get_xlim()
+    return points_across(ax) / (end - begin)
+
+
+def _draw_bands(ax: Axes, bars: Bars, scale: float, shown: tuple[float, float], colours: Mapping[str, str]) -> None:
     """Stack the shares of the time that each kind takes in each line, averaged around every place."""
     from matplotlib.collections import PolyCollection
 
@@ -328,48 +376,55 @@ def _draw_bands(ax: Axes, bars: Bars, scale: float, shown: tuple[float, float], 
         heights = np.concatenate([under, top[:, ::-1]], axis=1)
         low = lines[:, np.newaxis] + FULL / 2  # lines are counted downwards
         corners = np.stack(np.broadcast_arrays(np.append(time, time[::-1]) / scale, low - FULL * heights), axis=2)
-        look: dict[str, Any] = {"facecolors": palette[OP_KINDS[kind]], "linewidths": 0}
+        look: dict[str, Any] = {"facecolors": colours[OP_KINDS[kind]], "linewidths": 0}
         shapes = PolyCollection(list(corners), rasterized=heights.size > MANY_BARS, **look)
         ax.add_collection(shapes, autolim=False)
         under = top
 
 
 def _rectangles(
-    ax: Axes, line: NDArray[Any], start: NDArray[Any], end: NDArray[Any], tall: NDArray[Any], colour: NDArray[Any]
+    ax: Axes,
+    line: NDArray[Any],
+    start: NDArray[Any],
+    end: NDArray[Any],
+    tall: NDArray[Any],
+    colour: NDArray[Any],
+    edge: float = 0.0,
 ) -> None:
+    """Draw bars with a white edge of so many points, which many bars do not have."""
     from matplotlib.collections import PolyCollection
 
     low, high = line - tall / 2, line + tall / 2
     corners = np.stack([start, low, end, low, end, high, start, high], axis=1).reshape(-1, 4, 2)
-    width = 0.4 if len(line) < 3000 and ax.get_ylim()[0] < 48 else 0.0
-    edge = {"edgecolors": "white", "linewidths": width} if width else {"edgecolors": "face", "linewidths": 0.1}
-    shapes = PolyCollection(corners, facecolors=colour, rasterized=len(line) > MANY_BARS, **edge)  # type: ignore[arg-type]
+    wide = edge and len(line) < 3000 and ax.get_ylim()[0] < 48
+    lines: dict[str, Any] = {"edgecolors": "white", "linewidths": edge} if wide else {"linewidths": 0.1}
+    if not wide:
+        lines["edgecolors"] = "face"
+    shapes = PolyCollection(corners, facecolors=colour.tolist(), rasterized=len(line) > MANY_BARS, **lines)  # type: ignore[arg-type]
     ax.add_collection(shapes, autolim=False)
 
 
-def _draw_numbers(ax: Axes, bars: Bars, scale: float, palette: Mapping[str, str]) -> None:
-    """Write micro-batch numbers into the bars that have room; of a kind with little room for most, into none."""
-    tall, digit = points(NUMBER_SIZE), points(NUMBER_SIZE * WIDTH_OF_DIGIT)
-    if ax.get_window_extent().height * 72 / ax.figure.dpi < 1.3 * tall * len(bars.ranks):
+def _draw_numbers(ax: Axes, bars: Bars, scale: float, colours: Mapping[str, str]) -> None:
+    """Write micro-batch numbers into all ops, as large as fits; into none if one has no room."""
+    mine = np.flatnonzero(bars.microbatch >= 0)
+    pairs = zip(bars.microbatch[mine].tolist(), bars.second[mine].tolist(), strict=True)
+    texts = [palette.number(*pair) for pair in pairs]
+    wide = (bars.end - bars.start)[mine] / scale * _across(ax)
+    high = ax.get_window_extent().height * 72 / ax.figure.dpi / max(len(bars.ranks), 1)
+    letters = np.array([len(text) for text in texts])
+    for size in map(points, NUMBER_SIZES):
+        if high >= 1.3 * size and (wide > size * WIDTH_OF_DIGIT * letters + BESIDE).all():
+            break
+    else:
         return
-    begin, end = ax.get_xlim()
-    across = points_across(ax) / (end - begin)
-    wide = (bars.end - bars.start) / scale * across
-    pairs = zip(bars.microbatch.tolist(), bars.second.tolist(), strict=True)
-    texts = np.array([_number(*pair) for pair in pairs], dtype=np.str_)
-    room = (bars.microbatch >= 0) & (wide > digit * np.char.str_len(texts) + 3)
-    for kind in range(len(OP_KINDS)):
-        mine = (bars.kind == kind) & (bars.microbatch >= 0)
-        if not mine.any() or room[mine].mean() < MOST_NUMBERED:
-            continue
-        for i in np.flatnonzero(mine & room).tolist():
-            middle = (bars.start[i] + bars.end[i]) / 2 / scale
-            ink = "white" if dark(palette[OP_KINDS[kind]]) and bars.chunk[i] == 0 else "black"
-            ax.text(middle, bars.line[i], str(texts[i]), color=ink, fontsize=tall, **NUMBER)
+    for i, text in zip(mine.tolist(), texts, strict=True):
+        middle = (bars.start[i] + bars.end[i]) / 2 / scale
+        shade = shades(colours[OP_KINDS[bars.kind[i]]], bars.chunks)[bars.chunk[i]]
+        ax.text(middle, bars.line[i], text, color=ink(shade), fontsize=size, **NUMBER)
 
 
-def _number(microbatch: int, second: int) -> str:
-    return f"{microbatch}" if second < 0 else f"{microbatch}+{second}"
+def _line_name(bars: Bars, line: int) -> str:
+    return f"rank {bars.ranks[line]}" + (f"{TIMES}{bars.times[line]:,}" if bars.times[line] > 1 else "")
 
 
 def _name_lines(ax: Axes, bars: Bars) -> None:
@@ -379,7 +434,7 @@ def _name_lines(ax: Axes, bars: Bars) -> None:
     every = next(step for step in (1, 2, 4, 8, 16, 32, 64, 128, 1 << 40) if count / step <= most)
     shown = range(0, count, every)
     many = len(set(bars.replicas)) > 1
-    ax.set_yticks(list(shown), [f"rank {bars.ranks[i]}" for i in shown], fontsize=points(0.8 if every == 1 else 0.7))
+    ax.set_yticks(list(shown), [_line_name(bars, i) for i in shown], fontsize=points(0.8 if every == 1 else 0.7))
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)
     starts = [i for i in range(count) if i == 0 or bars.replicas[i] != bars.replicas[i - 1]]
