@@ -52,8 +52,8 @@ OPENING = """\
 # Scenarios
 
 Run one with `python -m hybrid_des scenarios/a100_8x.yaml`; a comment at the top of each file says what it shows.
-The pictures are timelines of the first step, one line per rank (`×2` stands for two identical ones), or for more than 16
-ranks one line per pipeline rank of the first replica; numbers are micro-batches. `scenarios/draw_gallery.py` generates
+The pictures are timelines of the first step, one line per rank (`×2`: of two identical ones), or for more than 16 ranks
+one line per pipeline rank of the first replica; numbers are micro-batches. `scenarios/draw_gallery.py` generates
 this page and its pictures. The [reference](REFERENCE.md) lists all keys. Sweeps:
 [three benchmarks](report/README.md) and the [experiments](experiments) on schedules.
 """
