@@ -332,20 +332,13 @@ def _draw_bars(ax: Axes, bars: Bars, scale: float, kinds: Sequence[str], colours
     shade_of = np.array([shades(colours[kind], bars.chunks) for kind in OP_KINDS])
     tall = np.array([TALL.get(kind, FULL) for kind in OP_KINDS])
     kind, start, end = bars.kind[mine], bars.start[mine] / scale, bars.end[mine] / scale
-    edge = EDGE * min(bars.typical.values(), default=0.0) / scale * _across(ax)
-    _rectangles(
-        ax,
-        bars.line[mine],
-        start,
-        end,
-        tall[kind],
-        shade_of[kind, np.maximum(bars.chunk[mine], 0)],
-        min(edge, MOST_EDGE),
-    )
+    edge = min(MOST_EDGE, EDGE * min(bars.typical.values(), default=0.0) / scale * _across(ax))
+    shade = shade_of[kind, np.maximum(bars.chunk[mine], 0)]
+    _rectangles(ax, bars.line[mine], start, end, tall[kind], shade, edge=edge)
     line, start, end = bars.waits.T
     low = line + (FULL - TALL["reduction"]) / 2  # along the lower edge, below the numbers
     colour = np.repeat([colours["reduction"]], len(line))
-    _rectangles(ax, low, start / scale, end / scale, np.full(len(line), TALL["reduction"]), colour, MOST_EDGE)
+    _rectangles(ax, low, start / scale, end / scale, np.full(len(line), TALL["reduction"]), colour, edge=MOST_EDGE)
 
 
 def _across(ax: Axes) -> float:
@@ -389,6 +382,7 @@ def _rectangles(
     end: NDArray[Any],
     tall: NDArray[Any],
     colour: NDArray[Any],
+    *,
     edge: float = 0.0,
 ) -> None:
     """Draw bars with a white edge of so many points, which many bars do not have."""
