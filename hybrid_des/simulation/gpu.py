@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,7 @@ from hybrid_des.planning.program import (
 from hybrid_des.simulation.communicators import Participant
 from hybrid_des.simulation.computation import Computation
 from hybrid_des.simulation.memory import MemoryLedger
+from hybrid_des.simulation.repetition import FurtherSteps
 from hybrid_des.simulation.speeds import VaryingSpeed
 
 # The arithmetic of a simulated GPU, if a small model is actually trained.
@@ -69,6 +70,7 @@ class Arithmetic:
         self._worker.learn(step)
 
 
+GOES_ON = "a further step: "  # events, by stream
 STREAM = -1  # in `released`: the op did not wait for a message
 
 
@@ -98,13 +100,13 @@ class RunContext:
     Attributes:
         env, recorder: of the job.
         steps: number of training steps.
-        again: (step) → an event whose value is whether a further step begins; None if there are none.
+        further: whether it takes steps beyond these; None if it does not.
     """
 
     env: Environment
     recorder: Recorder
     steps: int
-    again: Callable[[int], Any] | None = None
+    further: FurtherSteps | None = None
 
 
 class Events(dict[str, Handoff]):
@@ -169,10 +171,10 @@ class Gpu:
         rank, memory, arithmetic, pace, computation = (
             self.rank, self._memory, self._arithmetic, self._pace, self.computation,
         )  # fmt: skip
-        timeout, at_once, with_time, again = env.timeout, AT_ONCE, WITH_TIME, self._context.again
+        timeout, at_once, with_time = env.timeout, AT_ONCE, WITH_TIME
         step, steps = 0, self._context.steps
         one: Any
-        while step < steps or (again is not None and (yield again(step))):
+        while step < steps or (yield from self._goes_on(stream, step)):
             at.step, at.base, at.marks = step, (base := step << STEP_SHIFT), []
             for call in calls:
                 at.call, ops = call, call.ops
@@ -212,6 +214,22 @@ class Gpu:
                     else:
                         yield from with_time[kind](self, at, one)
             step += 1
+
+    def _goes_on(self, stream: str, step: int) -> Generator[Any, Any, bool]:
+        """Whether a stream takes a further step: the compute stream asks, and tells the others."""
+        further, streams = self._context.further, self.program.streams
+        if further is None:
+            return False
+        if COMPUTE not in streams:
+            taken: bool = yield further.told(step)
+        elif stream != COMPUTE:
+            taken = yield self._events[GOES_ON + stream].receive()
+        else:
+            taken = yield further.ask(step)
+            for other in streams:
+                if other != COMPUTE:
+                    self._events[GOES_ON + other].hand(taken)
+        return taken
 
     def _record(self, at: Position, one: Record) -> None:
         if one.after is None:

@@ -4,18 +4,18 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hybrid_des.collectives.communicator import Barrier
 from hybrid_des.collectives.group import Routine
-from hybrid_des.engine.causes import NOTHING, Causes, TracedEnvironment, TracedView, traced
-from hybrid_des.engine.clock import LAST, Arrival, Booking, Environment, Here, Process
+from hybrid_des.engine.causes import Causes, TracedEnvironment, TracedView, traced
+from hybrid_des.engine.clock import Environment, Process
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS, LongRows, Recorder, Rows
 from hybrid_des.folding.folded_transport import folded_transport
 from hybrid_des.folding.symmetry import Fold
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.mailbox import BACKGROUND, REDUCTION, Channel, Message, ReplayedGroup
-from hybrid_des.network.transport import Endpoint, Links, TracedTransport, Transport, known
+from hybrid_des.network.transport import Endpoint, Links, TracedTransport, Transport
 from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program import BARRIER, COMPUTE, Program
 from hybrid_des.scenario import Scenario
@@ -24,6 +24,7 @@ from hybrid_des.scenario.sections.perturbations import Background
 from hybrid_des.simulation.communicators import Communicators
 from hybrid_des.simulation.gpu import Arithmetic, Gpu, RunContext
 from hybrid_des.simulation.memory import MemoryLedger
+from hybrid_des.simulation.repetition import FurtherSteps
 from hybrid_des.simulation.speeds import DurationOverride, Programs, schedules_of
 from hybrid_des.units import to_picoseconds
 
@@ -73,44 +74,6 @@ class Job(NamedTuple):
         return self.scenario.parallel.layout.coordinate(gpu.rank, "pipeline")
 
 
-class Repetition:
-    """Whether jobs on shared links take another step: each does until all have done their own number of steps.
-
-    Attributes:
-        left: number of jobs that have not asked for a step beyond their own.
-    """
-
-    def __init__(self, env: Environment, jobs: int) -> None:
-        self.left = jobs
-        self._env = env
-        self._asked: set[int] = set()
-        self._known: dict[tuple[int, int], bool] = {}
-        self._pending: dict[tuple[int, int], Arrival] = {}
-
-    def again(self, job: int, step: int) -> Arrival | Here:
-        """An event whose value is whether a job takes this step, the same for all of its ranks.
-
-        It is decided at the end of the picosecond in which the first of them asks, so that it does not matter which of
-        several jobs that are done at the same time asks first.
-        """
-        key = job, step
-        if key in self._known:
-            here: Here = known(Here(self._known[key]), NOTHING)
-            return here
-        if key not in self._pending:
-            self._pending[key] = known(Arrival(self._env), NOTHING)
-            self.left -= job not in self._asked
-            self._asked.add(job)
-            end = Booking()
-            end.callbacks = [lambda _: self._decide(key)]
-            self._env.at(self._env.now, end, LAST)
-        return self._pending[key]
-
-    def _decide(self, key: tuple[int, int]) -> None:
-        self._known[key] = self.left > 0
-        self._pending.pop(key).happen(self._env.now, self.left > 0)
-
-
 def links_of(scenario: Scenario, fabric: Fabric, env: Environment | None = None) -> Links:
     """The links of a fabric, slow as in the scenario; in a new environment, if none is given."""
     sharing = scenario.cluster.service
@@ -128,7 +91,7 @@ def started(
     retime: DurationOverride | None = None,
     order: int | None = None,
     scratch: Path | None = None,
-    again: Callable[[int], Any] | None = None,
+    further: FurtherSteps | None = None,
 ) -> Job:
     """Start the programs of a scenario on links, which other jobs may share; by default on links of its own.
 
@@ -141,7 +104,7 @@ def started(
         retime: other durations of ops.
         order: number of a random order in which GPUs start; default: by rank.
         scratch: folder for rows that do not fit into memory.
-        again: whether it takes a step beyond its own number (`Repetition.again`).
+        further: whether it takes steps beyond its own number; None if it does not, and nobody asks.
     """
     rows: Rows | None = None
     if scenario.record == "all":  # explaining a run needs all rows in memory, and so do jobs that are compared
@@ -160,7 +123,7 @@ def started(
     else:
         on = links_of(scenario, fabric) if links is None else links
         transport = Transport(on, recorder, fabric, receipts, scenario.cluster.priority_of)
-    context = RunContext(transport.env, recorder, scenario.steps, again)
+    context = RunContext(transport.env, recorder, scenario.steps, further)
     gpus = _gpus(scenario, parts, transport, context, fold=fold, retime=retime, order=order)
     return Job(scenario, parts, recorder, transport, gpus, _servers(scenario, parts, transport, context))
 

@@ -34,9 +34,10 @@ from hybrid_des.planning.program import table_of
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import Scenario, sizes
 from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
-from hybrid_des.simulation.jobs import Job, Repetition, Traffic, started
+from hybrid_des.simulation.jobs import Job, Traffic, started
 from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
 from hybrid_des.simulation.outer import Inner, Period, alike, durations_of, inner_of, period_of
+from hybrid_des.simulation.repetition import Repetition
 from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.timeline import Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_seconds
@@ -379,12 +380,13 @@ def run_jobs(
         raise UsageError(f"jobs: GPU {min(twice)} is given to two jobs")
     views = [placed(links.fabric, one.cluster.placement) for one in scenarios]
     planned = [parts.get(number) or parts_of(scenarios[number], fabric=view) for number, view in enumerate(views)]
-    again, jobs = Repetition(env, len(scenarios)).again, dict[int, Job]()
+    repetition, jobs = Repetition(env, len(scenarios)), dict[int, Job]()
 
     def begin(number: int, _: object = None) -> None:
-        mine = planned[number]
-        more = partial(again, number) if repeat and not (mine.training or mine.durations) else None
-        jobs[number] = started(scenarios[number], mine, links, trace=traces.get(number), again=more)
+        one, mine, trace = scenarios[number], planned[number], traces.get(number)
+        repeats = not (mine.training or mine.durations)
+        further = repetition.job(number, one.parallel.ranks, one.steps, repeats=repeats, trace=trace)
+        jobs[number] = started(one, mine, links, trace=trace, further=further if repeat else None)
 
     for number, start in enumerate(starts or [0] * len(scenarios)):
         if start:
