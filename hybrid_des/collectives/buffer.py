@@ -242,7 +242,7 @@ def _between(array: NDArray[Any], ends: Sequence[int]) -> list[NDArray[Any]]:
     return [array[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)  # each has up to a message per rank
 def pieces_of(elements: int, pieces: int, codec: Codec) -> Pieces:
     """The pieces of a buffer without an array, shared by all ranks of a group."""
     return Pieces(elements, pieces, codec)

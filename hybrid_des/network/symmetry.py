@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from itertools import pairwise, permutations
 from typing import Any, NamedTuple
 
@@ -177,7 +177,7 @@ def _crossed(fabric: Fabric, here: Sequence[int], there: Sequence[int], rings: i
         yield max(links, key=lambda link: _time(fabric.links[link].bandwidth))
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _time(bandwidth: Bandwidth) -> int:
     return rate_of(bandwidth)[LARGE]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -115,14 +115,16 @@ class Communicators:
         slowdown, parts = self._parts.slowdown, self._parts
         if slowdown is None:
             return Fraction(0)
-        moving = self._moving(parts.times.layout.coordinate(ranks[0], "pipeline"))
-        return slowdown.lost(beyond=parts.fabric.apart(ranks), moving=moving)
+        place = parts.times.layout.coordinate(ranks[0], "pipeline")
+        return slowdown.lost(beyond=parts.fabric.apart(ranks), moving=self._moving.get(place, Fraction(0)))
 
-    @cache  # noqa: B019
-    def _moving(self, place: int) -> Fraction:
-        """The share of a pipeline rank's computation that memory bounds."""
-        stages = [cost for (rank, _), cost in self._parts.costs.stages.items() if rank == place]
-        return sum((cost.moving for cost in stages), Fraction(0)) / len(stages) if stages else Fraction(0)
+    @cached_property
+    def _moving(self) -> Mapping[int, Fraction]:
+        """Pipeline rank with stages → the share of its computation that memory bounds."""
+        found: dict[int, list[Fraction]] = {}
+        for (place, _), cost in self._parts.costs.stages.items():
+            found.setdefault(place, []).append(cost.moving)
+        return {place: sum(shares, Fraction(0)) / len(shares) for place, shares in found.items()}
 
     def _of_layers(self, wanted: Collection[int]) -> Made:
         """The collectives inside ops, along axes where they are messages."""

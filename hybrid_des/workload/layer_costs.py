@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import lru_cache
 from math import ceil
 from typing import Literal, NamedTuple
 
@@ -134,7 +134,7 @@ class Device:
         return Times(forward, forward * more / slower)
 
 
-@cache
+@lru_cache(maxsize=1 << 14)
 def shape(m: float, n: float, k: float, count: float, multiprocessors: int) -> float:
     """The share of the ideal rate that products of this shape achieve."""
     return max(_useful(m, n, count, tile, multiprocessors) * _reuse(tile) for tile in TILES) * k / (k + DEPTH)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from heapq import heappop, heappush
 from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -89,10 +89,14 @@ class Chains:
         return pieces[::-1]
 
 
-@lru_cache(maxsize=2)
+_CHAINS: WeakKeyDictionary[Graph, Chains] = WeakKeyDictionary()
+
+
 def chains_of(graph: Graph) -> Chains:
-    """The chains of causes of a graph; those of the most recent graphs are cached."""
-    return Chains(graph)
+    """The chains of causes of a graph, which are kept as long as the graph is."""
+    if graph not in _CHAINS:
+        _CHAINS[graph] = Chains(graph)
+    return _CHAINS[graph]
 
 
 def critical_path(graph: Graph) -> list[Piece]:

@@ -15,7 +15,7 @@ name, in which numbers are therefore padded to equal length. Events are streamed
 import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import lru_cache, partial
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -334,7 +334,7 @@ def _message_slices(
             yield slice_of(track, row, name, kind, args)
 
 
-@cache
+@lru_cache(maxsize=1 << 14)
 def _message_name(kind: str, stage: int, bucket: int, part: int, parts: int) -> str:
     """A collective's message by stage, bucket and phase: "ring stage 2 bucket 0 all-gather"."""
     where = f" bucket {bucket}" if bucket != NONE else ""
