@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
+from hybrid_des.errors import LONGEST_SHOWN, HybridDesError, UsageError, one_line
 
 if TYPE_CHECKING:
     from hybrid_des.scenario import Scenario
@@ -119,6 +119,26 @@ def one_document(command: str, file: str, overrides: Sequence[str]) -> Document:
             f"{file}: a sweep of several scenarios; {command} takes one (--set sweep=none --set plot=none)"
         )
     return document
+
+
+def left_out(args: argparse.Namespace) -> list[str]:
+    """What the changes of a command's scenario (`--set`, `--what-if`) leave out, one sentence each.
+
+    Of a scenario that cannot be read, nothing: the command says why.
+    """
+    from hybrid_des.scenario import read_scenario
+
+    file, changes = getattr(args, "file", None), list(getattr(args, "set", None) or ())
+    what_ifs = [[one] for one in getattr(args, "what_if", None) or ()]
+    if not (changes or what_ifs) or not isinstance(file, str) or not Path(file).is_file():
+        return []
+    found: dict[str, None] = {}
+    for what_if in ([], *what_ifs):
+        try:
+            found |= dict.fromkeys(read_scenario(file, [*changes, *what_if]).notices.values())
+        except HybridDesError:
+            continue
+    return list(found)
 
 
 def distinct(names: Sequence[str], changes: Sequence[str]) -> list[str]:

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import NoReturn
 
 from hybrid_des.cli import commands, simulate
-from hybrid_des.cli.arguments import Parser, import_files
+from hybrid_des.cli.arguments import Parser, import_files, left_out
 from hybrid_des.cli.output import discard_output, make_output_safe, say
 from hybrid_des.errors import HybridDesError, SimulationError, UsageError, unknown
 
@@ -147,6 +147,8 @@ def _run(arguments: list[str]) -> int:
             command.add_arguments(parser)
             args = parser.parse_args(arguments[1:])
             import_files(getattr(args, "imports", ()))
+            for notice in left_out(args):
+                say(f"note: {notice}")
             return int(command.run(args))
         listed = "\n".join(f"  {name:<12} {commands.summary(name)}" for name in commands.names())
         parser = Parser(

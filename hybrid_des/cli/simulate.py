@@ -163,6 +163,8 @@ def _warn(args: argparse.Namespace, document: Document) -> None:
 
     if not args.quiet and (warning := models_differ(args.file, document, args.set)):
         say(f"warning: {warning}")
+    for notice in () if args.quiet else document.notices.values():
+        say(f"note: {notice}")
 
 
 def _sweep(args: argparse.Namespace, document: Document) -> int:
@@ -172,6 +174,8 @@ def _sweep(args: argparse.Namespace, document: Document) -> int:
 
     cases = sweep.sweep_of(document, args.imports)
     _warn(args, document)
+    for notice in () if args.quiet else sweep.dropped(cases):
+        say(f"note: {notice}")
     with sweep.sweep_log(args.out, cases, resume=args.resume) as (known, keep):
         finished = dict(known)
 

@@ -3,15 +3,18 @@
 Also the scenarios shipped with the package: found by name, and copied with the files that they build on.
 """
 
+import copy
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hybrid_des.errors import ScenarioError, UsageError, one_line, unknown
 from hybrid_des.options import NamesFile, describe, mark_of
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.kinds import drop_options
 from hybrid_des.scenario.problem import sections_at
 from hybrid_des.scenario.strict_yaml import MAX_DEPTH, SURROGATE, Document, KeyPath, dotted, parse_value, read
 
@@ -174,11 +177,19 @@ def _apply(document: Document, text: str) -> None:
         raise ScenarioError([f"{label}: an unpaired surrogate is not a valid character"])
     parsed = parse_value(value, label)
     removes = parsed is None and value.strip() and _is_key(keys)  # no text at all is a forgotten value
+    before = copy.deepcopy(value_at(document.value, ".".join(keys[:-1])))
     path = put(document.value, keys, OMITTED if removes else parsed, label)
     document.forget(path)
+    for gone, notice in drop_options(document.value, path, before or {}, partial(_is_override, document)):
+        document.forget(gone)
+        document.notices[gone] = f"{label}: {notice}"
     for length in range(1, len(path) + 1):  # sections created for it get the same place
         if length == len(path) or path[:length] not in document.places:
             document.places[path[:length]] = label
+
+
+def _is_override(document: Document, path: KeyPath) -> bool:
+    return document.places.get(path, "").startswith("--set")
 
 
 def _is_key(keys: Sequence[str]) -> bool:

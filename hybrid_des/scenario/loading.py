@@ -13,7 +13,7 @@ from hybrid_des.scenario.composition import anchor_overrides, over_base, overrid
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.problem import Problem, problems_in, sections_at, unknown_key
-from hybrid_des.scenario.strict_yaml import Document, KeyPath
+from hybrid_des.scenario.strict_yaml import Document, KeyPath, dotted
 
 # Placeholders for missing or invalid required values, so that the remaining checks can still run.
 _STAND_IN: Mapping[tuple[str, str], Any] = {
@@ -103,7 +103,8 @@ def _describe_changes(document: Document, overrides: Sequence[str]) -> None:
     """Append the overrides to the description, which is that of the file."""
     text = document.value.get("description")
     if overrides and isinstance(text, str) and text and not any(one.startswith("description=") for one in overrides):
-        document.value["description"] = one_line(f"{text}; with {', '.join(overrides)}", LONGEST_DESCRIPTION)
+        without = f", without {', '.join(map(dotted, document.notices))}" if document.notices else ""
+        document.value["description"] = one_line(f"{text}; with {', '.join(overrides)}{without}", LONGEST_DESCRIPTION)
 
 
 def scenario_of(document: Document) -> Scenario:

@@ -37,11 +37,13 @@ class Document:
         value: dict, list, str, int, Fraction, bool, None, or an infinite float.
         source: name of the document in messages: the file as the user wrote it.
         places: the place of each path of keys and list positions, such as "a.yaml:14".
+        notices: keys that changes of other keys have left out, each with a sentence that says so.
     """
 
     value: Any
     source: str
     places: dict[KeyPath, str] = field(default_factory=dict)
+    notices: dict[KeyPath, str] = field(default_factory=dict)
 
     def place(self, path: KeyPath) -> str:
         """The place of a path, or of the innermost known section around it."""

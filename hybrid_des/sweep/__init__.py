@@ -15,9 +15,9 @@ from hybrid_des.pool import WorkersLostError
 from hybrid_des.sweep.axes import Case, Plot, Sweep, load_sweep, sweep_of
 from hybrid_des.sweep.log import sweep_log
 from hybrid_des.sweep.results import draw, render, run_sweep, write
-from hybrid_des.sweep.runner import PARTIAL, Row, jobs_for, journal, sweep_rows, table
+from hybrid_des.sweep.runner import PARTIAL, Row, dropped, jobs_for, journal, sweep_rows, table
 
 __all__ = [
-    "PARTIAL", "Case", "Plot", "Row", "Sweep", "WorkersLostError", "draw", "jobs_for", "journal",
+    "PARTIAL", "Case", "Plot", "Row", "Sweep", "WorkersLostError", "draw", "dropped", "jobs_for", "journal",
     "load_sweep", "render", "run_sweep", "sweep_log", "sweep_of", "sweep_rows", "table", "write",
 ]  # fmt: skip

@@ -20,9 +20,10 @@ from hybrid_des.pool import LOST, Pool, Progress, cores, line_of, open_pool
 from hybrid_des.registry import import_file
 from hybrid_des.report.files.staging import cannot_be_written, reserved
 from hybrid_des.scenario import Scenario, scenario_of
-from hybrid_des.scenario.composition import OMITTED, put
+from hybrid_des.scenario.composition import OMITTED, put, value_at
 from hybrid_des.scenario.jobs import has_jobs
-from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.scenario.kinds import drop_options, section_of
+from hybrid_des.scenario.strict_yaml import Document, KeyPath, dotted
 from hybrid_des.sweep.axes import Case, Sweep, is_key, plain
 
 if TYPE_CHECKING:
@@ -250,10 +251,29 @@ def _of_jobs(document: Document) -> Row:
 def with_case(document: Document, case: Case, block: str = "sweep") -> Document:
     """The document with the values of a case, whose places name the case and the block that it comes from."""
     varied = Document(copy.deepcopy(document.value), document.source, dict(document.places))
+    changed: list[KeyPath] = []
     for path, value in case.items():
         if not is_key(path):
             continue
         given = OMITTED if value is None else copy.deepcopy(value)
         place = put(varied.value, path.split("."), given, f"{block}: {path}")
         varied.places[place] = f"{document.place((block,))}: case {path}={describe(value)}"
+        changed.append(place)
+    for place in changed:
+        before = value_at(document.value, dotted(place[:-1])) or {}
+        for gone, notice in drop_options(varied.value, place, before, lambda key: _is_given(document, changed, key)):
+            varied.notices[gone] = f"{block}: {notice}"
     return varied
+
+
+def _is_given(document: Document, changed: Sequence[KeyPath], key: KeyPath) -> bool:
+    """Whether a case or an override gives a key, which then stays."""
+    return key in changed or document.places.get(key, "").startswith("--set")
+
+
+def dropped(sweep: Sweep) -> list[str]:
+    """What cases leave out since they select other plug-ins, one sentence each."""
+    kinds = [path for path in sweep.paths if section_of(tuple(path.split("."))) is not None]
+    cases = (case for axis in sweep.axes for case in axis if any(path in case for path in kinds))
+    notices = (one for case in cases for one in with_case(sweep.document, case).notices.items())
+    return list(dict.fromkeys(notice for gone, notice in notices if dotted(gone) not in sweep.paths))
