@@ -13,6 +13,7 @@ from support.profiles import event_dumps
 from hybrid_des import load, simulate
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.profiles.importing import import_profile
+from hybrid_des.interchange.profiles.op_table import has_ops
 from hybrid_des.report.files import write_files
 from hybrid_des.stragglers.replaying import replay
 
@@ -142,6 +143,29 @@ def test_archives_and_lists_of_files_are_read(form, tmp_path):
     figures = import_profile(tmp_path / "dumps").figures
     for others in (packed, [*(tmp_path / "dumps").iterdir()]):
         assert import_profile(others).figures | {"files": figures["files"]} == figures
+
+
+@pytest.mark.parametrize("form", ["gztar", "tar", "zip"])
+def test_replay_and_import_name_members_of_archives(form, tmp_path):
+    event_dumps(instant(), tmp_path / "dumps")
+    packed = shutil.make_archive(tmp_path / "packed", form, tmp_path, "dumps")
+    found = import_profile(packed)
+    assert found.figures["files"] == [f"{packed}/dumps/pp_rank_{rank}.json" for rank in range(4)]
+    assert f"{packed}/dumps" in found.values["description"]
+    assert has_ops(Path(packed))
+    replayed = replay(packed)
+    assert replayed.steps.simulated_s.tolist() == [33.0]
+    assert replayed.trace.durations.source == f"{packed}/dumps"
+
+
+def test_errors_name_members_of_archives(tmp_path):
+    event_dumps(instant(), tmp_path / "dumps")
+    (tmp_path / "dumps" / "pp_rank_2.json").write_text('{"1": {"fwd_start": [0]}}')
+    packed = shutil.make_archive(tmp_path / "packed", "zip", tmp_path, "dumps")
+    for read in (import_profile, replay):
+        with pytest.raises(UsageError) as refused:
+            read(packed)
+        assert str(refused.value).startswith(f"{packed}/dumps")
 
 
 def test_a_cut_archive_is_refused_in_one_line(tmp_path):

@@ -75,7 +75,8 @@ def calibrate_profile(target: str | Path, gpu: str | None = None) -> Calibration
     profile = recognized(target)
     if profile.format != KINETO:
         raise UsageError(f"{target}: {WHAT[profile.format]}; --from-profile reads {WHAT[KINETO]}")
-    job = KinetoRanks.read(profile.files)
+    with profile.told_errors():
+        job = KinetoRanks.read(profile.files)
     notes: list[str] = []
     named = gpu_of(job.traces[0], gpu)
     reached = [] if named is None else _reached(job.traces, float(part(named).peak), notes)

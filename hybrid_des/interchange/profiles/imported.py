@@ -90,8 +90,8 @@ class Imported:
         return {
             "name": self.values["name"],
             "format": self.profile.format,
-            "files": [str(path) for path in self.profile.files],
-            "ignored": [str(path) for path in self.profile.ignored],
+            "files": [self.profile.told(path) for path in self.profile.files],
+            "ignored": [self.profile.told(path) for path in self.profile.ignored],
             "measured_step_time_s": _mean(self.measured),
             "simulated_step_time_s": _mean(self.simulated),
             "mean_error_percent": _mean(list(map(abs, errors))) if errors else None,

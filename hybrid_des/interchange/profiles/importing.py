@@ -62,6 +62,13 @@ def import_profile(
         ('1f1b', 0.1)
     """
     profile = recognized(target)
+    with profile.told_errors():
+        return _imported(profile, progress, machine, overheads_from)
+
+
+def _imported(
+    profile: Profile, progress: Progress | None, machine: Scenario | None, overheads_from: Sequence[str | Path]
+) -> Imported:
     if overheads_from:
         return PipelineProfile.of(profile, [recognized(one) for one in overheads_from]).imported()
     if profile.format == DUMP:

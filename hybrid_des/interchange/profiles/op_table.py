@@ -33,6 +33,7 @@ from hybrid_des.interchange.profiles.recognition import (
     Profile,
     format_of,
     head_of,
+    is_archive,
     recognized,
 )
 from hybrid_des.reading import LARGEST, open_file
@@ -62,7 +63,7 @@ class OpTable(NamedTuple):
 
 def has_ops(target: Path) -> bool:
     """Whether a file or a folder says whose micro-batch each op is; also if it cannot be read."""
-    if not target.is_dir() and (not target.exists() or format_of(target) is None):
+    if not target.is_dir() and not is_archive(target) and (not target.exists() or format_of(target) is None):
         return True
     profile = recognized(target)
     return profile.format in (TABLE, DUMP) or _ours(profile)
@@ -80,13 +81,19 @@ def read_ops(target: Path) -> OpTable:
     """
     if target.suffix in (".csv", ".parquet", ".yaml", ".yml") or not target.exists():
         return OpTable(_name(target), str(target), read_table(target))
-    if not target.is_dir() and format_of(target) is None:
+    if not target.is_dir() and not is_archive(target) and format_of(target) is None:
         return OpTable(_name(target), str(target), read_table(target))  # says what it is
     return ops_of(recognized(target))
 
 
 def ops_of(profile: Profile) -> OpTable:
     """The ops in the files of a profile, with the errors of `read_ops`."""
+    with profile.told_errors():
+        found = _ops_of(profile)
+    return found._replace(source=profile.told(found.source))
+
+
+def _ops_of(profile: Profile) -> OpTable:
     first = profile.files[0]
     if profile.format == DUMP:
         return _event_dump(profile.files)

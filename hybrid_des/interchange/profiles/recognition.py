@@ -10,6 +10,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,11 +33,36 @@ EXPECTED = "expected a PyTorch profiler trace, an event dump, a Chakra trace, a 
 
 
 class Profile(NamedTuple):
-    """A profile: its format, its files in order, and files beside them that are of another format."""
+    """A profile.
+
+    Attributes:
+        format: of its files.
+        files: in order.
+        ignored: files beside them that are of another format.
+        unpacked: temporary folders, each with the archive whose files it holds.
+    """
 
     format: str
     files: tuple[Path, ...]
     ignored: tuple[Path, ...] = ()
+    unpacked: tuple[tuple[Path, Path], ...] = ()
+
+    def told(self, text: object) -> str:
+        """A text in which members of archives have their names there, not those of temporary files."""
+        found = str(text)
+        for folder, archive in reversed(self.unpacked):  # an archive in an archive comes later
+            found = found.replace(str(folder), str(archive))
+        return found
+
+    @contextmanager
+    def told_errors(self) -> Iterator[None]:
+        """Within it, errors name members of archives."""
+        try:
+            yield
+        except UsageError as error:
+            if not self.unpacked:
+                raise
+            raise UsageError(self.told(error)) from None
 
     @property
     def name(self) -> str:
@@ -56,18 +82,27 @@ def recognized(target: str | Path | Sequence[str | Path]) -> Profile:
         UsageError: there is none, or a file cannot be read.
     """
     targets = [target] if isinstance(target, str | Path) else list(target)
-    paths = [path for one in targets for path in _paths(one)]
-    formats = {path: format_of(path) for path in paths}
+    unpacked: list[tuple[Path, Path]] = []
+    paths = [path for one in targets for path in _paths(one, unpacked)]
+    none = Profile("", (), unpacked=tuple(unpacked))
+    with none.told_errors():
+        formats = {path: format_of(path) for path in paths}
     for one in WHAT:
         if found := [path for path in paths if formats[path] == one]:
             rest = tuple(path for path in paths if formats[path] not in (one, CONFIG))
-            return Profile(one, tuple(found), rest)
+            return Profile(one, tuple(found), rest, none.unpacked)
     if len(paths) == 1:
-        raise UsageError(f"{paths[0]}: {what_is(paths[0])}; {EXPECTED}")
+        raise UsageError(f"{none.told(paths[0])}: {what_is(paths[0])}; {EXPECTED}")
     raise UsageError(f"{' '.join(map(str, targets))}: none of its {len(paths)} files is a profile; {EXPECTED}")
 
 
-def _paths(target: str | Path) -> list[Path]:
+def is_archive(path: Path) -> bool:
+    """Whether a file is an archive, whose files are read."""
+    return path.is_file() and (tarfile.is_tarfile(path) or zipfile.is_zipfile(path))
+
+
+def _paths(target: str | Path, unpacked: list[tuple[Path, Path]]) -> list[Path]:
+    """The files in a target; folders with those of archives are appended to `unpacked`."""
     path = Path(target)
     if path.is_dir():
         found = _files(path.iterdir()) or _files(path.glob("*/*")) or _files(path.glob("*/*/*"))
@@ -79,7 +114,10 @@ def _paths(target: str | Path) -> list[Path]:
         raise UsageError(f"{target}: {'an empty folder' if path.is_dir() else 'no file matches'}; {EXPECTED}")
     if len(found) > MOST_FILES:
         raise UsageError(f"{target}: {len(found)} files; at most {MOST_FILES}")
-    inside = {one: _paths(_unpacked(one)) for one in found if tarfile.is_tarfile(one) or zipfile.is_zipfile(one)}
+    inside = {}
+    for one in filter(is_archive, found):
+        unpacked.append((_unpacked(one), one))
+        inside[one] = _paths(unpacked[-1][0], unpacked)
     return sorted((each for one in found for each in inside.get(one, [one])), key=natural)
 
 
