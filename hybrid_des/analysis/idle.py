@@ -43,6 +43,8 @@ WARM_UP, STEADY, DRAIN, REPLICA, BARRIER = (
 TRANSFER, LATENCY, QUEUEING = "transfer", "latency", "queueing"
 OTHERS = "another job's message"  # on a link that jobs share, or background traffic
 REASONS = (WARM_UP, STEADY, DRAIN, REPLICA, BARRIER, TRANSFER, LATENCY, QUEUEING, OTHERS)
+PHASES = (WARM_UP, STEADY, DRAIN)  # of a dependency on another rank of the pipeline: the bubble of textbooks
+PARTS = (*PHASES, *EXPOSED, END_OF_STEP)  # causes as drawn, the dependency by its phase
 TABLES = OPS, STEPS, WAITS = "ops", "steps", "waits"
 NEVER = np.iinfo(np.int64).min
 
@@ -63,6 +65,36 @@ def idle_pieces(timeline: Timeline) -> Columns:
     columns = {name: np.concatenate([kind[name] for kind in kinds]) for name in kinds[0]}
     order = np.lexsort((columns["start"], columns["rank"]))
     return {name: column[order] for name, column in columns.items()}
+
+
+def drawn_pieces(timeline: Timeline, pieces: Columns | None = None) -> Columns:
+    """Every rank's idle time in pieces as pictures show it.
+
+    A dependency is shown by its phase. A rank that has finished waits for the step barrier; as long as another rank of
+    its pipeline computes, that is the drain of the pipeline too, as in the bubble of textbooks.
+
+    Args:
+        timeline: of a run.
+        pieces: its `idle_pieces`, if they are known.
+
+    Returns:
+        `rank`, `start`, `end`, and `cause` (of `PARTS`).
+    """
+    pieces, times = pieces or idle_pieces(timeline), step_times(timeline)
+    phase = np.array([PARTS.index(reason) if reason in PHASES else NONE for reason in REASONS])
+    cause = np.array([PARTS.index(cause) if cause in PARTS else NONE for cause in CAUSES])
+    part = np.where(pieces["cause"] == CAUSES.index(DEPENDENCY), phase[pieces["reason"]], cause[pieces["cause"]])
+    last = times.last_compute().max(axis=-1)[timeline.pipeline[pieces["rank"]], pieces["step"]]
+    drained = np.where(part == PARTS.index(END_OF_STEP), np.clip(last, pieces["start"], pieces["end"]), pieces["start"])
+    before, after = drained > pieces["start"], drained < pieces["end"]
+    found = {
+        "rank": np.concatenate([pieces["rank"][before], pieces["rank"][after]]),
+        "start": np.concatenate([pieces["start"][before], drained[after]]),
+        "end": np.concatenate([drained[before], pieces["end"][after]]),
+        "cause": np.concatenate([np.full(np.count_nonzero(before), PARTS.index(DRAIN)), part[after]]),
+    }
+    order = np.lexsort((found["start"], found["rank"]))
+    return {name: column[order] for name, column in found.items()}
 
 
 def _waits(timeline: Timeline, times: StepTimes) -> Iterator[Waits]:
@@ -310,19 +342,20 @@ Parts = dict[str, int]  # reason → picoseconds of all ranks
 
 
 def waiting(run: Run) -> tuple[Parts, Parts]:
-    """Split the time that ranks wait for other ranks, and for pipeline messages; the latter is empty if unknown.
+    """Split the time that ranks wait for other ranks, at the end of a step too, and for pipeline messages.
 
-    It is unknown if no messages were recorded, if sends block, or if a rank's ops also wait for collectives.
+    The latter is empty if no messages were recorded, if sends block, or if a rank's ops also wait for collectives.
     """
     timeline = run.timeline
     pieces = idle_pieces(timeline)
-    took = np.where(pieces["cause"] == CAUSES.index(DEPENDENCY), pieces["end"] - pieces["start"], 0)
-    dependency = {name: total(took[pieces["reason"] == REASONS.index(name)]) for name in (WARM_UP, STEADY, DRAIN)}
+    drawn = drawn_pieces(timeline, pieces)
+    took = drawn["end"] - drawn["start"]
+    ranks = {name: total(took[drawn["cause"] == PARTS.index(name)]) for name in (*PHASES, END_OF_STEP)}
     blocking, others = run.scenario.schedule.p2p == "blocking", len(timeline.waits["rank"])
     if timeline.messages is None or run.fabric is None or blocking or others:
-        return dependency, {}
+        return ranks, {}
     mine = pieces["cause"] == CAUSES.index(ACTIVATION.cause)
-    return dependency, _of_messages(run, {name: column[mine] for name, column in pieces.items()})
+    return ranks, _of_messages(run, {name: column[mine] for name, column in pieces.items()})
 
 
 def _of_messages(run: Run, pieces: Columns) -> Parts:
@@ -376,7 +409,7 @@ class Reasons(NamedTuple):
 
     released_by: Column
     idle: Columns
-    causes: Sequence[str] = CAUSES
+    causes: Sequence[str] = PARTS
     path: Column = np.empty(0, dtype=np.int64)
     verdict: Sequence[str] = ()
     tables: Sequence[tuple[str, pd.DataFrame]] = ()
@@ -391,8 +424,7 @@ def reasons_of(timeline: Timeline) -> Reasons:
     by = [_releases_of_ops(timeline)]
     if timeline.messages is not None:
         by.append(_releases_of_messages(timeline))
-    idle = idle_pieces(timeline)
-    return Reasons(np.concatenate(by), {name: idle[name] for name in ("rank", "start", "end", "cause")})
+    return Reasons(np.concatenate(by), drawn_pieces(timeline))
 
 
 def _releases_of_ops(timeline: Timeline) -> Column:

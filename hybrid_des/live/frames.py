@@ -23,9 +23,9 @@ from hybrid_des.errors import HybridDesError, UsageError, one_line
 from hybrid_des.live.controls import controls_of
 from hybrid_des.live.schedules import Sizes, schedule_runs
 from hybrid_des.registry import import_file
-from hybrid_des.report.content import Fact, cause_name, content_of
-from hybrid_des.report.page.document import IDLE, Shown, run_data
-from hybrid_des.report.palette import ACTIVITIES
+from hybrid_des.report.content import Fact, content_of
+from hybrid_des.report.page.document import Shown, run_data
+from hybrid_des.report.palette import ACTIVITIES, CAUSES, MESSAGE, cause_colour, cause_name
 from hybrid_des.result import Result, simulate
 from hybrid_des.scenario import read_scenario, scenario_of
 from hybrid_des.scenario.composition import anchor, anchor_overrides, files_in, override
@@ -35,11 +35,9 @@ from hybrid_des.simulation.run import Headway
 from hybrid_des.units import format_bytes, format_seconds
 
 FAST = 1  # level of zlib's compression
-MESSAGE = "pipeline message: "  # begins the names of parts of the wait for one
 COLOURS = {
-    **{part + cause_name(cause): colour for part in ("", MESSAGE) for cause, colour in IDLE.items()},
-    **{f"{axis} collectives": IDLE[f"{axis}_collective"] for axis in AXES},
-    f"{MESSAGE}queueing": "#CC79A7",  # not that of gradients beside it
+    **{part + cause_name(cause): cause_colour(cause) for part in ("", MESSAGE) for cause in CAUSES},
+    **{f"{axis} collectives": CAUSES[f"{axis}_collective"].colour for axis in AXES},  # which are no idle time
 }
 FILES = ("*.yaml", "*.yml")
 MOST_CHANGES = 100

@@ -94,7 +94,7 @@ def schedule_runs(sizes: Sizes, overrides: Sequence[str] = ()) -> Iterator[tuple
         except HybridDesError as error:
             reason = one_line(str(error).splitlines()[0].removeprefix(f"schedules {name}: "))
             about = {"name": name, "refused": reason, "duration": 0, "gpuMemory": 0, "tables": {}}
-            yield {**about, "lanes": [], "kinds": [], "causes": [], "left_out": []}, ""
+            yield {**about, "lanes": [], "kinds": [], "causes": [], "key": [], "left_out": []}, ""
         else:
             about, data = run_data(Shown(Result(done), name=name))
             yield {**about, "note": _note(done, chunks)}, data

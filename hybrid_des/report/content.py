@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from hybrid_des.analysis.idle import DEPENDENCY, STEADY, slower_replica_share, waiting
+from hybrid_des.analysis.idle import DEPENDENCY, END_OF_STEP, slower_replica_share, waiting
 from hybrid_des.analysis.metrics import AXES, Findings, peak_of
 from hybrid_des.hardware import factors
 from hybrid_des.network.mailbox import ACTIVATION, REDUCTION
+from hybrid_des.report.palette import MESSAGE, cause_name
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.sections.perturbations import Jitter, Slow
 from hybrid_des.simulation.memory import MemoryPeak, memory_parts, misfit, what_would_fit, worst_peak
@@ -24,14 +25,6 @@ CANNOT_RUN = "this step cannot run; its figures are those of GPUs with enough me
 ACROSS_STEPS = ("zb-h2", "zb-auto")  # schedules whose drain overlaps the next step's warm-up
 
 
-CAUSES = {
-    "busy": "busy",
-    "dependency": "pipeline dependency",
-    "pipeline_message": "waiting for a pipeline message",
-    "gradient_reduction": "gradient reduction",
-    "slower_replica": "waiting for a slower replica",
-    "end_of_step": "step barrier",
-}
 MESSAGES = 0.01  # share of the step from which the wait for pipeline messages is shown in parts
 LEVELS = {"op": "per op", "rank-step": "per rank and step", "rank": "per rank"}
 
@@ -271,11 +264,6 @@ def _model_headline(scenario: Scenario, facts: Mapping[str, Any]) -> list[Fact]:
     ]
 
 
-def cause_name(cause: str) -> str:
-    """A cause of idle time in words."""
-    return CAUSES.get(cause, cause.replace("_", " "))
-
-
 def shares_of(facts: Mapping[str, Any], run: Run) -> list[Share]:
     """The parts of the step."""
     step, busy = facts["step_time_s"], facts["busy_s"]
@@ -291,22 +279,26 @@ def shares_of(facts: Mapping[str, Any], run: Run) -> list[Share]:
 
 
 def _idle(idle: Mapping[str, float], step: float, run: Run) -> dict[str, float]:
-    """Idle time by cause: warm-up, drain, parts of waits for messages, and waits for a slower replica separately."""
-    dependency, messages = waiting(run)
-    named = {DEPENDENCY if name == STEADY else name: time for name, time in dependency.items()}
-    finer = {DEPENDENCY: named}
-    if idle[ACTIVATION.cause] > MESSAGES * step:
-        finer[ACTIVATION.cause] = {f"pipeline message: {name}": time for name, time in messages.items()}
-    parts: dict[str, float] = {}
-    for cause, seconds in idle.items():
-        split = {name: time for name, time in finer.get(cause, {}).items() if time}
-        parts |= {name: seconds * time / sum(split.values()) for name, time in split.items()} or {cause: seconds}
+    """Idle time by cause: the bubble by phase, parts of waits for messages, and waits for a slower replica separately.
+
+    Of all waits for other ranks, the phases have the shares that they have in the rows.
+    """
+    ranks, messages = waiting(run)
+    rest = {cause: seconds for cause, seconds in idle.items() if cause not in (DEPENDENCY, END_OF_STEP)}
+    parts = _split(idle[DEPENDENCY] + idle[END_OF_STEP], ranks, DEPENDENCY)
+    barrier = parts.pop(END_OF_STEP, 0.0)
+    for cause, seconds in rest.items():
+        finer = messages if cause == ACTIVATION.cause and seconds > MESSAGES * step else {}
+        parts |= _split(seconds, {MESSAGE + name: time for name, time in finer.items()}, cause)
     waited = parts[REDUCTION.cause] * slower_replica_share(run.timeline)
-    if not waited:
-        return parts
     parts[REDUCTION.cause] -= waited
-    last = parts.pop("end_of_step")
-    return {**parts, "slower_replica": waited, "end_of_step": last}
+    return {**parts, **({"slower_replica": waited} if waited else {}), END_OF_STEP: barrier}
+
+
+def _split(seconds: float, parts: Mapping[str, int], whole: str) -> dict[str, float]:
+    """The seconds by parts that take time, or under the name of the whole if none does."""
+    timed = {name: time for name, time in parts.items() if time}
+    return {name: seconds * time / sum(timed.values()) for name, time in timed.items()} or {whole: seconds}
 
 
 def _memory(run: Run, facts: Mapping[str, Any], peak: MemoryPeak) -> list[Fact]:

@@ -14,7 +14,8 @@ from hybrid_des.analysis.counterfactual.what_if import Tried
 from hybrid_des.analysis.critical_path.paths import near_rows
 from hybrid_des.analysis.explanation import TWICE, Explanation, Ties
 from hybrid_des.analysis.idle import OTHERS, REPLICA
-from hybrid_des.report.content import ALARM, CANNOT_RUN, alarm_of, cause_name, count
+from hybrid_des.report.content import ALARM, CANNOT_RUN, alarm_of, count
+from hybrid_des.report.palette import cause_name
 from hybrid_des.report.plots.style import gantt, new_figure, size_of, verbatim
 from hybrid_des.report.terminal import NARROWEST, fitting, folded, labelled
 from hybrid_des.units import format_seconds
@@ -256,8 +257,9 @@ def _idle(found: Explanation, room: int) -> list[str]:
         totals[one.rank] += one.end - one.start
     worst = min(totals, key=lambda rank: (-totals[rank], rank))
     during = [f"{what} {_time(found, time)}" for what, time in found.during(worst).items()]
+    means = [f"{cause_name(name)} {_time(found, round(time / ranks))}" for name, time in named]
     return [
-        fitting(f"mean {mean}: ", [f"{name} {_time(found, round(time / ranks))}" for name, time in named], room),
+        fitting(f"mean {mean}: ", means, room),
         fitting(f"rank {worst}  {_time(found, totals[worst])}: ", during, room),
     ]
 

@@ -60,7 +60,8 @@ _BARRIER, _REPLICA = Cause("step barrier", "#F0E442"), Cause("waiting for a slow
 CAUSES = {  # by the names of `analysis.idle`: causes, phases of the pipeline, and reasons
     **{purpose.cause: Cause(purpose.cause.replace("_", " "), purpose.colour) for purpose in PURPOSES},
     ACTIVATION.cause: Cause("waiting for a pipeline message", ACTIVATION.colour),
-    "warm-up": _WARM_UP, "dependency": _DEPENDENCY, "pipeline dependency": _DEPENDENCY, "drain": _DRAIN,
+    "dependency": Cause(BUBBLE, _DEPENDENCY.colour),  # all phases together
+    "warm-up": _WARM_UP, "pipeline dependency": _DEPENDENCY, "drain": _DRAIN,
     "slower_replica": _REPLICA, "waiting for a slower replica": _REPLICA,
     "end_of_step": _BARRIER, "step barrier": _BARRIER,
     "transfer": Cause("transfer", ACTIVATION.colour), "latency": Cause("latency", "#44AA99"),
@@ -79,6 +80,12 @@ def cause_name(cause: str) -> str:
 def cause_colour(cause: str) -> str:
     """The colour of a cause of idle time as #RRGGBBAA."""
     return CAUSES[cause.removeprefix(MESSAGE)].colour + OPACITY
+
+
+def idle_label(cause: str) -> str:
+    """A cause of idle time in a legend beside those of ops."""
+    name = cause_name(cause)
+    return name if name.startswith(BUBBLE) else f"idle: {name}"
 
 
 def shades(colour: str, parts: int) -> list[str]:

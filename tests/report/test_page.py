@@ -9,17 +9,23 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from support import handmade
 from support.plans import plan_of
 from support.results import RESULTS, result_of, simulated
 
-from hybrid_des.analysis.idle import CAUSES, account, reasons_of
+from hybrid_des.analysis.idle import DEPENDENCY, END_OF_STEP, PARTS, PHASES, account, reasons_of
 from hybrid_des.analysis.times import step_times
+from hybrid_des.live.frames import COLOURS
+from hybrid_des.live.schedules import free_run
 from hybrid_des.network.mailbox import PURPOSES
-from hybrid_des.report.bars import ACTIVITIES
+from hybrid_des.report import palette
+from hybrid_des.report.content import content_of
 from hybrid_des.report.page import drawn as page_tables
 from hybrid_des.report.page.document import Shown, page_of
 from hybrid_des.report.page.drawn import tables_of
+from hybrid_des.report.palette import ACTIVITIES
+from hybrid_des.report.plots.style import gantt
 from hybrid_des.result import Result, simulate
 from hybrid_des.scenario import load
 from hybrid_des.timeline import OP_KINDS
@@ -58,22 +64,31 @@ def unpacked(page, number=0):
 
 
 def idle_by_cause(timeline):
+    """Waits for other ranks are drawn by phase, also those at the end of a step: they are one cause here."""
     idle = reasons_of(timeline).idle
-    sums = np.bincount(idle["cause"], idle["end"] - idle["start"], minlength=len(CAUSES)).astype(int).tolist()
-    return {cause: total for cause, total in zip(CAUSES, sums, strict=True) if total}
+    sums = np.bincount(idle["cause"], idle["end"] - idle["start"], minlength=len(PARTS)).astype(int).tolist()
+    return summed(dict(zip(PARTS, sums, strict=True)), (*PHASES, END_OF_STEP))
+
+
+def summed(causes, ranks):
+    """The causes that take time, those of waits for other ranks as one."""
+    whole = {"ranks": sum(causes.get(cause, 0) for cause in ranks)}
+    return {cause: total for cause, total in {**causes, **whole}.items() if total and cause not in ranks}
 
 
 def test_pieces_of_idle_time_sum_to_the_summarys(result):
     timeline = result.run.timeline
     whole = account(timeline, step_times(timeline))
-    assert idle_by_cause(timeline) == {cause: total for cause, total in whole.items() if total and cause != "busy"}
+    whole.pop("busy")
+    assert idle_by_cause(timeline) == summed(whole, (DEPENDENCY, END_OF_STEP))
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_idle_pieces_of_shipped_scenarios_sum_too(name, scenarios):
     timeline = simulate(load(scenarios / name)).run.timeline
     whole = account(timeline, step_times(timeline))
-    assert idle_by_cause(timeline) == {cause: total for cause, total in whole.items() if total and cause != "busy"}
+    whole.pop("busy")
+    assert idle_by_cause(timeline) == summed(whole, (DEPENDENCY, END_OF_STEP))
 
 
 def test_idle_pieces_and_ops_tile_every_rank(result):
@@ -240,3 +255,46 @@ def test_the_critical_path_is_shown_where_it_is_known():
     first = ops["rank"][path] % 2 == 0  # the other replica is alike and not drawn
     assert sorted(tables["bars"]["start"][drawn].tolist()) == sorted(ops["start"][path][first].tolist())
     assert "bubble-bound &lt;1&gt;" in page_of([Shown(result, reasons._replace(verdict=["bubble-bound <1>"]))])
+
+
+@pytest.mark.parametrize(("kind", "idle"), [("1f1b", 4 * 3 * 3), ("gpipe", 4 * 3 * 3), ("zb-h1", 4 * 3)])
+def test_the_bubble_is_as_large_as_in_textbooks(kind, idle):
+    """(p − 1)(F + B) on each of p ranks for 1F1B and GPipe (arXiv 2104.04473); zb-h1 is left with (p − 1) on each.
+
+    F = 1 and B = 2, or I = W = 1, and links are free.
+    """
+    run = free_run(kind, 4, 8)
+    pieces = reasons_of(run.timeline).idle
+    took = np.bincount(pieces["cause"], pieces["end"] - pieces["start"], minlength=len(PARTS)) / 10**12
+    assert took[[PARTS.index(phase) for phase in PHASES]].sum() == took.sum() == idle
+    shares = {share.label: share.seconds for share in content_of(Result(run)).shares}
+    bubble = {label: seconds for label, seconds in shares.items() if label.startswith("bubble: ")}
+    assert sum(bubble.values()) == pytest.approx(idle / 4)
+    assert Result(run).summary["bubble_ratio"] == pytest.approx(idle / 4 / Result(run).summary["pipeline_time_s"])
+
+
+@pytest.mark.parametrize(("kind", "label"), [
+    ("dualpipe", "from the first rank, from the last rank"), ("chimera", "from the first rank, from the last rank"),
+    ("interleaved-1f1b", "chunks 0 to 1, dark to light"), ("1f1b", None),
+])  # fmt: skip
+def test_a_page_draws_and_names_chunks_as_a_picture(kind, label):
+    run = free_run(kind, 4, 8)
+    about, tables = unpacked(page_of([Shown(Result(run))]))
+    kinds, shades, _ = about["key"]
+    assert shades == ([] if label is None else [[label, palette.shades(ACTIVITIES["F"].colour, 2)]])
+    legend = gantt(run, Figure().add_subplot()).get_legend()
+    names = [text.get_text() for text in legend.get_texts()]
+    assert [name for name, _ in [*kinds, *shades] if name != "pipeline messages"] == names
+    if kind == "dualpipe":
+        bars = tables["bars"]
+        pairs = bars["kind"] == OP_KINDS.index("FB")
+        assert (bars["second"][pairs] >= 0).all()
+        assert (bars["second"][~pairs] == -1).all()
+
+
+def test_bars_and_lanes_have_the_same_words_and_colours(result):
+    lanes = {cause["name"]: cause["colour"] for cause in unpacked(page_of([Shown(result)]))[0]["causes"]}
+    for share in content_of(result).shares:
+        if share.label in lanes:
+            assert COLOURS[share.label] == lanes[share.label]
+    assert {share.label for share in content_of(result).shares} & lanes.keys()

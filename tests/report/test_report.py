@@ -259,7 +259,8 @@ def test_idle_time_names_what_was_waited_for(scenarios):
     text = render(simulate(load(scenarios / "contention_slower.yaml", ["slow=[{gpu: 0, factor: 0.8}]"])))
     labels = re.findall(r"^  (\S.*?)  +[\d.]+ m?s", text, flags=re.MULTILINE)
     assert labels[:9] == [
-        "busy", "warm-up", "pipeline dependency", "drain", "pipeline message: queueing", "pipeline message: transfer",
+        "busy", "bubble: warm-up", "bubble: dependency", "bubble: drain",
+        "pipeline message: queueing", "pipeline message: transfer",
         "gradient reduction", "waiting for a slower replica", "step barrier",
     ]  # fmt: skip
 

@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybrid_des.analysis.idle import CAUSES, idle_pieces
+from hybrid_des.analysis.idle import PARTS, drawn_pieces
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.table import COMPUTE
 from hybrid_des.analysis.times import groups, link_rates, phase_name, phases_of
 from hybrid_des.engine.recorder import CHUNK
 from hybrid_des.network.mailbox import PURPOSES
-from hybrid_des.report.content import cause_name
 from hybrid_des.report.files import output
+from hybrid_des.report.palette import cause_name
 from hybrid_des.report.plots.curves import natural
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Columns, ProgramTable, Timeline
 
@@ -227,9 +227,9 @@ def _op_slice(track: str, row: Row, programs: ProgramTable, many_chunks: bool) -
 
 def _beside(timeline: Timeline) -> dict[str, tuple[Rows, Callable[[Row], tuple[str, str, str]]]]:
     """The slices that a GPU's process shows besides its ops, by thread."""
-    names = list(map(cause_name, CAUSES))
+    names = list(map(cause_name, PARTS))
     return {
-        "waits": (Rows(idle_pieces(timeline)), lambda row: (names[row["cause"]], "wait", "")),
+        "waits": (Rows(drawn_pieces(timeline)), lambda row: (names[row["cause"]], "wait", "")),
         "gradient reduction": (Rows(timeline.reductions), partial(_collective, "reduction", "bucket")),
         "parameter gathers": (Rows(timeline.gathers), partial(_collective, "gather", "layer")),
     }

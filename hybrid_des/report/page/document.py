@@ -21,8 +21,8 @@ from hybrid_des.analysis.explanation import Explanation
 from hybrid_des.analysis.idle import REASONS, Reasons, reasons_of
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.errors import one_line
-from hybrid_des.network.mailbox import ACTIVATION, PURPOSES
-from hybrid_des.report.content import Fact, cause_name, content_of
+from hybrid_des.report import palette
+from hybrid_des.report.content import Fact, content_of
 from hybrid_des.report.explained import render_comparison, render_explanation
 from hybrid_des.report.page.drawn import TIMES, Tables, tables_of
 from hybrid_des.report.plots.style import LINES
@@ -39,11 +39,6 @@ SHARED = {"STYLE": "page.css", "CHART": "chart.html", "TIMELINE": "timeline.js"}
 WIDTH = 110  # characters of the report
 LEVEL = 9  # of zlib
 DISTANCES = ("asked", "end")  # from `start`, in entries of the table of times
-IDLE = {**{purpose.cause: purpose.colour for purpose in PURPOSES}, "dependency": "#8A8A8A", "end_of_step": "#F0E442",
-        "warm-up": "#B8B8B8", "pipeline dependency": "#8A8A8A", "drain": "#6E6E6E",
-        "waiting for a slower replica": "#AA4499", "step barrier": "#F0E442", "transfer": ACTIVATION.colour,
-        "latency": "#44AA99", "queueing": "#D55E00",
-        "another job's message": "#117733"}  # fmt: skip
 
 
 class Shown(NamedTuple):
@@ -115,11 +110,25 @@ def _about(run: Shown, reasons: Reasons, tables: Tables, heads: dict[str, Any]) 
         "duration": timeline.duration,
         "lanes": tables.lanes,
         "kinds": tables.kinds,
-        "causes": [{"name": cause_name(cause), "colour": IDLE[cause]} for cause in reasons.causes],
+        "causes": [
+            {"name": palette.cause_name(cause), "colour": palette.cause_colour(cause)} for cause in reasons.causes
+        ],
+        "key": _key(run, reasons, tables),
         "gpuMemory": max(kind.gpu.memory for kind in gpus),
         "left_out": tables.left_out,
         "tables": heads,
     }
+
+
+def _key(run: Shown, reasons: Reasons, tables: Tables) -> list[list[tuple[str, list[str]]]]:
+    """The legend of what is drawn: labels and colours, of kinds, of shades and of idle time."""
+    used = [tables.kinds[number] for number in np.unique(tables.bars["kind"]).tolist()]
+    kinds = dict.fromkeys((kind["label"], kind["colours"][0]) for kind in used)
+    two_way = palette.is_two_way(run.findings.run.plan)
+    causes = [reasons.causes[number] for number in np.unique(tables.idle["cause"]).tolist()]
+    idle = {palette.idle_label(cause): [palette.cause_colour(cause)] for cause in causes}
+    entries = palette.key(list(kinds), tables.chunks, two_way)
+    return [entries[: len(kinds)], entries[len(kinds) :], list(idle.items())]
 
 
 def _section(run: Shown, reasons: Reasons, several: bool) -> str:

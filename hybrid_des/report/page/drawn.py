@@ -24,8 +24,8 @@ MOST_BARS = 100_000  # on a page; ops and collectives are always drawn
 MOST_MEMORY = 60_000  # changes of memory
 MOST_ROWS = 6  # of messages side by side on a link
 COLUMNS = (
-    "lane", "kind", "step", "microbatch", "chunk", "stage", "asked", "start", "end", "row", "by", "from", "to", "bytes",
-    "path",
+    "lane", "kind", "step", "microbatch", "second", "chunk", "stage", "asked", "start", "end", "row", "by",
+    "from", "to", "bytes", "path",
 )  # fmt: skip
 TIMES = ("asked", "start", "end", "time")  # columns of times
 
@@ -36,7 +36,8 @@ class Tables:
 
     Attributes:
         lanes: name, group (rank or link), identical ranks or links, rows of bars, and rank of each lane.
-        kinds: name, label, colours by chunk, and place in the lane of each kind of bar.
+        kinds: name, label, colours by chunk, those of text on them, and place in the lane of each kind of bar.
+        chunks: number of chunks that are told apart by shades.
         bars: `COLUMNS`; times are picoseconds; `row` is within the lane, `by` a bar or −1.
         idle: `lane`, `cause`, `start`, `end`.
         memory: `lane`, `time`, `bytes`.
@@ -49,6 +50,7 @@ class Tables:
     idle: dict[str, Column]
     memory: dict[str, Column]
     left_out: list[str]
+    chunks: int
 
 
 def tables_of(timeline: Timeline, reasons: Reasons) -> Tables:
@@ -57,7 +59,8 @@ def tables_of(timeline: Timeline, reasons: Reasons) -> Tables:
     lanes = [lane for group in pipelines for lane in _rank_lanes(timeline, group)]
     lane_of = np.full(int(timeline.pipeline_rank.size) + 1, NONE, dtype=np.int64)
     lane_of[[lane["rank"] for lane in lanes]] = np.arange(len(lanes))
-    kinds = Kinds(int(timeline.programs.visits.max()))
+    chunks = int(timeline.programs.ops["chunk"].max(initial=0)) + 1
+    kinds = Kinds(chunks)
     blocks = [_ops(timeline, lane_of), *_collectives(timeline, lane_of, kinds)]
     left = MOST_BARS - sum(len(block["lane"]) for block in blocks)
     messages, links, left_out = _messages(timeline, reasons, len(lanes), kinds, left)
@@ -78,6 +81,7 @@ def tables_of(timeline: Timeline, reasons: Reasons) -> Tables:
         {name: column[shown] for name, column in idle.items()},
         _memory(timeline, lane_of),
         left_out,
+        chunks,
     )
 
 
@@ -145,7 +149,7 @@ def _block(count: int, **columns: Column | int) -> dict[str, Column]:
 def _ops(timeline: Timeline, lane_of: Column) -> dict[str, Column]:
     kept = np.flatnonzero(lane_of[timeline.ops["rank"]] >= 0)
     rows = timeline.op_rows(kept)
-    names = ("kind", "step", "microbatch", "chunk", "stage", "asked", "start", "end")
+    names = ("kind", "step", "microbatch", "second", "chunk", "stage", "asked", "start", "end")
     facts = {name: rows[name] for name in names}
     return _block(len(kept), lane=lane_of[rows["rank"]], row=0, source=kept, **facts)
 

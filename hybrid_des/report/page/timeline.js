@@ -112,9 +112,14 @@ function bytes(size) {
   return `${size} B`;
 }
 const kindOf = (run, i) => run.kinds[run.bars.kind[i]];
+const chunkOf = (run, i) => Math.max(run.bars.chunk[i], 0) % kindOf(run, i).colours.length;
+const onPaper = (colour) => colour === "#000000" ? ink.ink : colour;    // black is light on dark paper
+const colourOf = (run, i) => onPaper(kindOf(run, i).colours[chunkOf(run, i)]);
+const numberOf = ({ microbatch, second }, i) => microbatch[i] < 0 ? "" : second[i] < 0 ? String(microbatch[i]) : `${microbatch[i]}+${second[i]}`;
+const room = (text) => 6.5 * text.length + 2;         // pixels that a number needs
 function nameOf(run, i) {
   const kind = kindOf(run, i), b = run.bars;
-  if (kind.place === "op") return kind.name + (b.microbatch[i] < 0 ? "" : b.microbatch[i]);
+  if (kind.place === "op") return kind.name + numberOf(b, i);
   if (kind.place === "message") return kind.name + (b.microbatch[i] < 0 ? "" : ` ${b.microbatch[i]}`);
   return `${kind.name} of stage ${b.stage[i]}` + (b.chunk[i] < 0 ? "" : `, ${kind.place} ${b.chunk[i]}`);
 }
@@ -169,6 +174,7 @@ function drawRuler() {
 function draw() {
   const pen = prepare(chart, height);
   let painted = 0, bars = 0;
+  for (const run of runs) run.numbered = numbers(run);
   for (const lane of lanes) {
     pen.textAlign = "left"; inColumn(pen, lane.column);
     if (lane.head) { drawHead(pen, lane); continue; }
@@ -193,6 +199,14 @@ function drawHead(pen, { run, head, y }) {            // a name in bold, and wha
   if (run.note) pen.fillText(run.note, x, y + 10, width - x);
   if (run.refused) pen.fillText(run.refused, 0, y + 28, width);
 }
+function numbers(run) {                               // micro-batches are in all ops in view, or in none
+  const scale = (width - LEFT) / (view[1] - view[0]), b = run.bars;
+  for (const lane of lanes) {
+    if (lane.run !== run || lane.group !== "rank") continue;
+    for (const i of inView(b, lane.bars, lane.long, ...view)) if (b.length[i] && numberOf(b, i) && b.length[i] * scale <= room(numberOf(b, i)) && kindOf(run, i).place === "op") return false;
+  }
+  return true;
+}
 function drawGhost(pen, lane) {                       // the ops of the run before, above the lane
   const b = ghost.bars; let last = -1;
   pen.globalAlpha = 0.6;
@@ -200,7 +214,7 @@ function drawGhost(pen, lane) {                       // the ops of the run befo
     const kind = kindOf(ghost, i), x = Math.max(xOf(b.start[i]), LEFT), wide = Math.min(xOf(b.start[i] + b.length[i]), width) - x;
     if ((kind.place !== "op" && kind.place !== "message") || (wide < 1 && Math.floor(x) === last)) continue;
     last = Math.floor(x);
-    pen.fillStyle = kind.name === "optimizer" ? ink.ink : kind.colours[Math.max(b.chunk[i], 0) % kind.colours.length];
+    pen.fillStyle = colourOf(ghost, i);
     pen.fillRect(x, lane.y - 6, Math.max(wide - 0.5, 0.7), 4);
   }
   pen.globalAlpha = 1;
@@ -223,14 +237,13 @@ function drawLane(pen, lane) {
   let count = 0, colour = "";
   const paint = (next, x, top, wide, high) => { if (next !== colour) pen.fillStyle = colour = next; pen.fillRect(x, top, wide, high); };
   if (lane.group === "rank") {
-    pen.globalAlpha = 0.32;
     let after = -1;
     for (const i of inView(run.idle, lane.idle, Infinity, ...view)) {
       const x = xOf(run.idle.start[i]), wide = xOf(run.idle.start[i] + run.idle.length[i]) - x;
       if (wide < 0.7 && x < after) continue;
       paint(run.causes[run.idle.cause[i]].colour, x, y, Math.max(wide, 0.7), tall); after = Math.floor(x) + 1;
     }
-    pen.globalAlpha = 1; colour = "";
+    colour = "";
   }
   const high = (tall - strip) / Math.min(lane.rows, 3), seen = {}, edge = tall >= 12;
   const rows = [...inView(b, lane.bars, lane.long, ...view)];
@@ -247,12 +260,12 @@ function drawLane(pen, lane) {
     const top = place === "op" || place === "message" ? y + Math.min(b.row[i], 2) * high : y + tall - strip;
     const part = kind.name === "optimizer" ? 0.6 * high : place === "op" || place === "message" ? high - (edge ? 1 : 0) : strip - 1;
     pen.globalAlpha = query && !query(run, i) ? 0.15 : lit === null || (b.start[i] <= lit && lit < b.start[i] + b.length[i]) ? 1 : 0.3;
-    const shade = kind.name === "optimizer" ? ink.ink : kind.colours[Math.max(b.chunk[i], 0) % kind.colours.length];
+    const shade = colourOf(run, i);
     if (wide < 2) paint(shade, Math.floor(x), top, Math.max(Math.round(wide), 1), part);
     else paint(shade, x, top, wide - (edge && wide > 4 ? 0.7 : 0), part);
-    const label = b.microbatch[i] >= 0 ? String(b.microbatch[i]) : "";
-    if (high >= 12 && label && wide > 7 * label.length + 4) {
-      pen.fillStyle = colour = bright(shade) ? "#000" : "#fff"; pen.textAlign = "center";
+    const label = high < 12 || (place === "op" && !run.numbered) ? "" : numberOf(b, i);
+    if (label && wide > room(label)) {
+      pen.fillStyle = colour = kind.inks[chunkOf(run, i)]; pen.textAlign = "center";
       pen.fillText(label, x + wide / 2, top + part / 2 + 0.5); pen.textAlign = "left";
     }
   }
@@ -278,19 +291,18 @@ function drawUse(pen, lane, rows) {                   // of messages too narrow 
     }
   }
 }
-const bright = (hex) => parseInt(hex.slice(1, 3), 16) * 0.3 + parseInt(hex.slice(3, 5), 16) * 0.59 + parseInt(hex.slice(5, 7), 16) * 0.11 > 140;
 function drawMemory(pen, lane) {
   const { run, y } = lane, m = run.memory, most = m.bytes.reduce((a, b) => Math.max(a, b), 1);
   const limit = run.gpuMemory, top = limit < 2.5 * most ? Math.max(limit, most) : most, up = (v) => y + MEMORY - 4 - (MEMORY - 18) * v / top;
   pen.fillStyle = ink.dim; pen.fillText(LEFT < 80 ? "memory" : "memory held", 0, y + 12); pen.fillText(bytes(top), 0, up(top) + 12 + 6);
   pen.fillStyle = ink.line; pen.fillRect(LEFT, up(0), width - LEFT, 1); pen.fillStyle = ink.dim; if (MEMORY >= 60) pen.fillText("0", 0, up(0) - 2);
   if (limit < 2.5 * most) { pen.strokeStyle = ink.mark; pen.setLineDash([6, 4]); pen.beginPath(); pen.moveTo(LEFT, up(limit)); pen.lineTo(width, up(limit)); pen.stroke(); pen.setLineDash([]); pen.fillText(`GPU ${bytes(limit)}`, LEFT + 4, up(limit) + 8); }
-  const count = m.rows ? m.lane[m.rows - 1] + 1 : 0, colourOf = (number) => `hsl(${Math.round(280 * number / Math.max(count, 1))} 65% 50%)`;
-  nameCurves(pen, run, y + 6, colourOf);
+  const count = m.rows ? m.lane[m.rows - 1] + 1 : 0, hueOf = (number) => `hsl(${Math.round(280 * number / Math.max(count, 1))} 65% 50%)`;
+  nameCurves(pen, run, y + 6, hueOf);
   for (let low = 0; low < m.rows; ) {
     const number = m.lane[low], high = first(m.lane, number + 1);
     const from = Math.max(first(m.time, view[0], low, high) - 1, low);
-    pen.strokeStyle = colourOf(number); pen.lineWidth = 1.2; pen.beginPath();
+    pen.strokeStyle = hueOf(number); pen.lineWidth = 1.2; pen.beginPath();
     let last = NaN, least = 0, greatest = 0;
     for (let i = from; i < high && m.time[i] <= view[1]; i++) {   // within one pixel only the extremes
       const x = Math.max(xOf(m.time[i]), LEFT), v = up(m.bytes[i]);
@@ -302,13 +314,13 @@ function drawMemory(pen, lane) {
     low = high;
   }
 }
-function nameCurves(pen, run, y, colourOf) {          // of many curves some: the colours in between follow the ranks
+function nameCurves(pen, run, y, hueOf) {             // of many curves some: the colours in between follow the ranks
   const all = [...new Set(run.memory.lane)], every = Math.ceil(all.length / NAMED);
   run.curves = all.filter((_, i) => i % every === 0 || i === all.length - 1).map((number) => laneOf(run, number));
   let x = LEFT + 4;
   for (const { name, alike, rank } of run.curves) {
     const text = `${name}${alike > 1 ? ` ×${alike}` : ""}`;
-    pen.fillStyle = colourOf(run.lanes.findIndex((lane) => lane.rank === rank)); pen.fillRect(x, y - 1, 12, 3);
+    pen.fillStyle = hueOf(run.lanes.findIndex((lane) => lane.rank === rank)); pen.fillRect(x, y - 1, 12, 3);
     pen.fillStyle = ink.dim; pen.fillText(text, x + 16, y); x += pen.measureText(text).width + 30;
   }
 }
@@ -449,15 +461,15 @@ function dress() {                                    // colours of the page, an
 }
 function legend() {
   const used = new Map();
-  for (const run of runs) {
-    for (const kind of run.kinds) if (run.bars.kind.includes(run.kinds.indexOf(kind))) used.set(kind.label, kind.name === "optimizer" ? "var(--ink)" : kind.colours[0]);
-    if (run.bars.path.includes(1)) used.set("critical path", "var(--mark)");
-    for (const cause of run.causes) if (run.idle.cause.includes(run.causes.indexOf(cause))) used.set(`idle: ${cause.name}`, `${cause.colour}66`);
+  for (const part of [0, 1, 2]) for (const run of runs) {   // kinds, shades, idle time
+    for (const [label, colours] of run.key[part] ?? []) used.set(label, colours.map((one) => one === "#000000" ? "var(--ink)" : one));
+    if (part === 1 && run.bars.path.includes(1)) used.set("critical path", ["var(--mark)"]);
   }
   $("legend").textContent = "";
-  for (const [label, colour] of used) {
-    const item = document.createElement("span"), box = document.createElement("i");
-    box.style.background = colour; item.append(box, label); $("legend").append(item);
+  for (const [label, colours] of used) {
+    const item = document.createElement("span");
+    colours.forEach((colour, i) => { const box = document.createElement("i"); box.style.background = colour; if (i + 1 < colours.length) box.style.marginRight = 0; item.append(box); });
+    item.append(label); $("legend").append(item);
   }
   $("notes").textContent = runs.flatMap((run) => run.left_out.map((text) => `Not drawn${runs.length > 1 ? ` of ${run.name}` : ""}: ${text}; timeline.csv has them.`)).join("\n");
 }

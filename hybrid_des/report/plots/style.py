@@ -400,7 +400,7 @@ def _rectangles(
 
 def _draw_numbers(ax: Axes, bars: Bars, scale: float, colours: Mapping[str, str]) -> None:
     """Write micro-batch numbers into all ops, as large as fits; into none if one has no room."""
-    mine = np.flatnonzero(bars.microbatch >= 0)
+    mine = np.flatnonzero((bars.microbatch >= 0) & (bars.end > bars.start))
     pairs = zip(bars.microbatch[mine].tolist(), bars.second[mine].tolist(), strict=True)
     texts = [palette.number(*pair) for pair in pairs]
     wide = (bars.end - bars.start)[mine] / scale * _across(ax)
