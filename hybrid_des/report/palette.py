@@ -6,7 +6,7 @@
 
 Matplotlib, the script of pages and the live page draw what is said here; pages get it as data. Colours of ops are the
 colour-blind-safe palette of Okabe and Ito (https://jfly.uni-koeln.de/color/); those of idle time are translucent, and
-greys are the pipeline bubble.
+the pipeline bubble is grey.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Cause(NamedTuple):
 
 _WARM_UP, _DEPENDENCY, _DRAIN = (
     Cause(f"{BUBBLE}: {phase}", grey)
-    for phase, grey in (("warm-up", "#C4C4C4"), ("dependency", "#8A8A8A"), ("drain", "#4D4D4D"))
+    for phase, grey in (("warm-up", "#C4C4C4"), ("dependency", "#8A8A8A"), ("drain", "#66789C"))
 )
 _BARRIER, _REPLICA = Cause("step barrier", "#F0E442"), Cause("waiting for a slower replica", "#AA4499")
 CAUSES = {  # by the names of `analysis.idle`: causes, phases of the pipeline, and reasons
