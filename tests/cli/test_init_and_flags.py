@@ -50,6 +50,14 @@ def test_a_configuration_is_named_after_its_folder(run, tmp_path):
     assert (code, load(tmp_path / "tiny.yaml").model.options.layers) == (0, 4)
 
 
+def test_a_refused_line_is_warned_of(run, tmp_path):
+    line = f"{LINE} --vocab-size 1000 --optimizer-cpu-offload --use-distributed-optimizer"
+    code, _, err = run("init", "mine", "--from-megatron", line, "--out", tmp_path)
+    assert code == 0
+    assert "refused by Megatron-LM: --optimizer-cpu-offload: expected --use-precision-aware-optimizer" in err
+    assert "# refused by the framework: --optimizer-cpu-offload" in (tmp_path / "mine.yaml").read_text()
+
+
 @from_table
 def test_what_cannot_be_started_from_is_refused(refused, arguments, said):
     assert said in refused("init", *arguments)

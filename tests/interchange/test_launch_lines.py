@@ -2,14 +2,19 @@
 
 import json
 import shlex
+from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from support.tables import from_table
 
+from hybrid_des.cli.commands.flags import launch_text
 from hybrid_des.errors import Refusal, ScenarioError, UsageError
 from hybrid_des.interchange.frameworks import megatron, read_hugging_face, read_megatron, torchtitan
+from hybrid_des.interchange.frameworks.launch_line import flags_in
+from hybrid_des.interchange.frameworks.megatron_refusals import TABLE, Line, refusals
 from hybrid_des.interchange.frameworks.scenario_file import scenario_file, without_stated
 from hybrid_des.models.stages import layout_of, stages_in
 from hybrid_des.scenario import fewest, load, scenario_from, to_mapping
@@ -199,6 +204,84 @@ def test_every_shipped_scenario_has_a_line(scenarios, write):
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=12))
 def test_a_layout_of_stages_reads_back(counts):
     assert [stage.count("t") for stage in stages_in(layout_of(counts))] == counts
+
+
+def refused(text, ranks=8):
+    """What Megatron-LM refuses of a line."""
+    return [*refusals(Line(flags_in(text, "line"), ranks))]
+
+
+@from_table
+def test_what_megatron_refuses_names_the_flag(line, said):
+    (found,) = refused(line)
+    assert found.startswith(said)
+
+
+def test_every_assertion_is_violated_by_some_line():
+    file = Path(__file__).with_name("tables.yaml")
+    _, *rows = yaml.safe_load(file.read_text())["test_what_megatron_refuses_names_the_flag"]
+    found = {one for line, _ in rows for one in refused(line)}
+    assert found == {f"{row.flag}: {row.why}" for row in TABLE}
+
+
+def test_shipped_plans_start_as_written(scenarios):
+    launches = [megatron(load(file)) for file in sorted(scenarios.glob("*.yaml"))]
+    said = [launch for launch in launches if not launch.unsaid]
+    assert len(said) > 4
+    assert all(launch.refused == () for launch in said)
+
+
+STARTED = (
+    ("sharding=zero-1", "offload.optimizer=0.5"), ("cuda_graphs=full",),
+    ("precision=fp8", "recompute=[layernorm]"), ("sharding=zero-3", "gradients.overlap=false"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("overrides", STARTED)
+def test_lines_have_the_flags_that_others_need(scenarios, overrides):
+    launch = megatron(load(scenarios / "llama3.1-8b_8.yaml", ["cluster.gpu=gb200", "recompute=none", *overrides]))
+    assert launch.refused == ()
+
+
+def test_plans_that_megatron_refuses_are_warned_of(scenarios):
+    file = scenarios / "mixtral-8x7b_64.yaml"
+    values = ["schedule.kind=1f1b", "schedule.chunks=1", "experts.streams=true", "parallel.sequence=false"]
+    launch = megatron(load(file, [*values, "gradients.overlap=true"]))
+    text = launch_text(launch)
+    assert "# refused: --overlap-moe-expert-parallel-comm: expected virtual stages with a pipeline" in text
+    found = read_megatron(" ".join(launch.flags), "line")
+    assert {one.split(":")[0] for one in found.refused} == {one.split(":")[0] for one in launch.refused}
+
+
+def test_recipes_that_scenarios_do_not_hold_are_told():
+    found = read_megatron("--num-layers 4 --bf16 --fp8-format e4m3 --fp8-recipe blockwise", "line")
+    assert any(
+        line.startswith("precision: fp8: for --fp8-format e4m3 --fp8-recipe blockwise") for line in found.assumed
+    )
+    assert not any("precision" in line for line in read_megatron("--num-layers 4 --fp8-format hybrid", "line").assumed)
+
+
+@pytest.mark.parametrize(("chunks", "each"), [(2, 8), (4, 4), (8, 2), (5, None)])
+def test_torchtitan_is_told_the_layers_of_a_stage(scenarios, chunks, each):
+    """126 layers and the two of the ends over 8 ranks; 40 stages have no whole number of layers."""
+    kind = ["schedule.kind=interleaved-1f1b", f"schedule.chunks={chunks}"]
+    launch = torchtitan(load(scenarios / "llama3.1-405b_512.yaml", kind))
+    stated = [flag for flag in launch.flags if "layers_per_stage" in flag]
+    assert stated == ([f"--parallelism.pipeline_parallel_layers_per_stage {each}"] if each else [])
+    assert any(line.startswith("schedule.chunks: 5") for line in launch.unsaid) == (each is None)
+
+
+def test_torchtitan_is_told_what_no_flag_says(scenarios):
+    values = ["gradients.overlap=false", "gradients.codec=bf16", "recompute=[layernorm]", "offload.optimizer=1"]
+    launch = torchtitan(load(scenarios / "llama3.1-8b_8.yaml", values))
+    for key in ("gradients.overlap: false", "gradients.codec: bf16", "recompute: layernorm", "offload.optimizer"):
+        assert any(line.startswith(key) for line in launch.unsaid)
+
+
+def test_torchtitan_refuses_orders_of_single_stages(scenarios):
+    launch = torchtitan(load(scenarios / "llama3.1-405b_512.yaml", ["schedule={kind: zb-h1}"]))
+    (found,) = launch.refused
+    assert found.endswith("_PipelineScheduleRuntime: expected at least 2 stages per rank")
 
 
 def test_layouts_of_published_runs_are_read():

@@ -1,7 +1,7 @@
 """Print the launch line of a scenario for Megatron-LM or torchtitan.
 
 Model sizes, layout, schedule, batch, precision, recomputation, sharding and overlap as flags, with mock data; what no
-flag expresses is listed in comments above the line.
+flag expresses, and flags that the framework does not accept together, are listed in comments above the line.
 """
 
 import argparse
@@ -29,5 +29,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def launch_text(launch: Launch) -> str:
-    """The line, below a comment for each thing that it does not say."""
-    return "\n".join([*(f"# no flag: {one}" for one in launch.unsaid), launch.text])
+    """The line, below a comment for each thing that it does not say or that the framework refuses."""
+    refused = (f"# refused: {one}" for one in launch.refused)
+    return "\n".join([*(f"# no flag: {one}" for one in launch.unsaid), *refused, launch.text])

@@ -2,7 +2,8 @@
 
 The copy of a shipped scenario comes with the files that it builds on; `hybrid-des scenarios` lists the names. `--from`
 takes a config.json of Hugging Face, `--from-megatron` the flags of pretrain_gpt.py or a script that holds them. What is
-assumed, unknown or not understood is listed. Files that exist are left alone, unless they are the same.
+assumed, unknown, not understood or refused by Megatron-LM is listed. Files that exist are left alone, unless they are
+the same.
 """
 
 from __future__ import annotations
@@ -75,11 +76,22 @@ def _import(args: argparse.Namespace) -> int:
     text, unknown = scenario_file(name, imported, args.set)
     (file,) = _write(args, {f"{name}.yaml": text})
     if args.json:
-        found = {"assumed": imported.assumed, "unknown": unknown, "not_understood": imported.unread}
-        print(json.dumps({"file": str(file), **found, "without_effect": imported.idle}, indent=2, ensure_ascii=False))
+        found = {
+            "assumed": imported.assumed,
+            "unknown": unknown,
+            "not_understood": imported.unread,
+            "refused": imported.refused,
+        }
+        found |= {"without_effect": imported.idle, "refused": imported.refused}
+        print(json.dumps({"file": str(file), **found}, indent=2, ensure_ascii=False))
         return 0
     show(f"{file}: run it with hybrid-des {file}" if not unknown else f"{file}: state what is UNKNOWN, then run it")
-    for what, lines in (("unknown", unknown), ("assumed", imported.assumed), ("not understood", imported.unread)):
+    for what, lines in (
+        ("unknown", unknown),
+        ("assumed", imported.assumed),
+        ("not understood", imported.unread),
+        ("refused by Megatron-LM", imported.refused),
+    ):
         for line in lines:
             say(f"{what}: {line}")
     if imported.idle:

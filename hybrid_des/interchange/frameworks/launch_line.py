@@ -38,12 +38,18 @@ DEEPEST = 8  # quoted lines within quoted lines
 
 
 class Launch(NamedTuple):
-    """A command that starts a framework, and the parts of a scenario that it does not express."""
+    """A command that starts a framework.
+
+    Attributes:
+        unsaid: the parts of a scenario that it does not express.
+        refused: flags that the framework does not accept together, each with what it expects.
+    """
 
     environment: Mapping[str, str]
     program: str
     flags: Sequence[str]
     unsaid: Sequence[str]
+    refused: Sequence[str] = ()
 
     @property
     def text(self) -> str:
@@ -157,16 +163,16 @@ class Given:
 
     def __init__(self, flags: Mapping[str, Sequence[str]], name: str) -> None:
         self.name = name
-        self._flags = flags
+        self.flags = flags
         self._read: set[str] = set()
 
     def __contains__(self, flag: str) -> bool:
         self._read.add(flag)
-        return flag in self._flags
+        return flag in self.flags
 
     def words(self, flag: str) -> Sequence[str]:
         """The words that follow a flag."""
-        return self._flags[flag] if flag in self else ()
+        return self.flags[flag] if flag in self else ()
 
     def text(self, flag: str) -> str | None:
         """The word that follows a flag; None without the flag.
@@ -176,7 +182,7 @@ class Given:
         """
         if flag not in self:
             return None
-        word = next(iter(self._flags[flag]), "")
+        word = next(iter(self.flags[flag]), "")
         if not word:
             raise self.error(flag, "has no value")
         if word.startswith("$"):
@@ -206,12 +212,12 @@ class Given:
     @property
     def unread(self) -> list[str]:
         """The flags that nothing has read, with their first words."""
-        rest = {flag: words for flag, words in self._flags.items() if flag not in self._read}
+        rest = {flag: words for flag, words in self.flags.items() if flag not in self._read}
         return [one_line(" ".join([flag, *words[:1]]), LONGEST_SHOWN) for flag, words in rest.items()]
 
     def meant(self, flag: str) -> str:
         """A hint at the flag that may be meant by one that nothing has read; empty if none is similar."""
-        near = difflib.get_close_matches(flag, self._read - self._flags.keys(), n=1, cutoff=TYPING_ERROR)
+        near = difflib.get_close_matches(flag, self._read - self.flags.keys(), n=1, cutoff=TYPING_ERROR)
         return f"; did you mean {near[0]}?" if near else ""
 
 

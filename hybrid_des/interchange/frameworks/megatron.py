@@ -29,6 +29,7 @@ from hybrid_des.interchange.frameworks.launch_line import (
     word,
 )
 from hybrid_des.interchange.frameworks.megatron_model import MODEL
+from hybrid_des.interchange.frameworks.megatron_refusals import Line, refusals
 from hybrid_des.interchange.frameworks.scenario_file import (
     Imported,
     by_path,
@@ -218,6 +219,9 @@ _PRECISIONS = {
 
 def _write_precision(values: Values) -> Iterable[str]:
     flag, beside = _PRECISIONS[values["precision"]]
+    modules = values["recompute"] if isinstance(values["recompute"], tuple) else ()
+    if values["precision"] == "fp8" and {"layernorm", "moe_act"} & {*modules}:  # which delayed scaling does not support
+        flag = f"{flag} --fp8-recipe tensorwise"
     return (f"{beside} {flag}".strip(),)
 
 
@@ -229,6 +233,14 @@ def _read_precision(given: Given) -> Values:
     if "--fp8-format" in given:
         return {"precision": "mxfp8" if blocks else "fp8"}
     return {"precision": "fp16" if "--fp16" in given else "bf16"}
+
+
+def _other_recipe(given: Given) -> str:
+    """Flags of an fp8 format or recipe that are not told from others in a scenario."""
+    form, recipe = given.text("--fp8-format"), given.text("--fp8-recipe") or "delayed"
+    if form is None or recipe == "mxfp8" or (form, recipe) in (("hybrid", "delayed"), ("hybrid", "tensorwise")):
+        return ""
+    return f"--fp8-format {form} --fp8-recipe {recipe}"
 
 
 def _write_recompute(values: Values) -> Iterable[str]:
@@ -344,7 +356,7 @@ def _read_bucket(given: Given) -> Values:
 
 
 _GRAPHS = {
-    "full": "--cuda-graph-impl local --cuda-graph-scope full_iteration",
+    "full": "--cuda-graph-impl local --cuda-graph-scope full_iteration --no-check-for-nan-in-loss-and-grad",
     "layers": "--cuda-graph-impl transformer_engine",
 }  # fmt: skip
 
@@ -352,7 +364,7 @@ _GRAPHS = {
 def _write_host(values: Values) -> Iterator[str]:
     """What hosts hold, and what they launch."""
     if share := values["offload.optimizer"]:
-        yield f"--optimizer-cpu-offload --optimizer-offload-fraction {float(share):g}"
+        yield f"--optimizer-cpu-offload --use-precision-aware-optimizer --optimizer-offload-fraction {float(share):g}"
     if values["cuda_graphs"] in _GRAPHS:
         yield _GRAPHS[values["cuda_graphs"]]
 
@@ -361,6 +373,8 @@ def _read_host(given: Given) -> Values:
     share, scope = given.text("--optimizer-offload-fraction"), given.text("--cuda-graph-scope")
     graphs = given.text("--cuda-graph-impl") not in (None, "none")
     moved = "--optimizer-cpu-offload" in given
+    for flag in ("--use-precision-aware-optimizer", "--no-check-for-nan-in-loss-and-grad"):
+        given.words(flag)  # read: they change nothing here
     if share is not None and not re.fullmatch(r"0?\.\d+|0|1(\.0*)?", share):
         raise given.error("--optimizer-offload-fraction", f'expected a share from 0 to 1, found "{share}"')
     return {
@@ -392,14 +406,14 @@ def megatron(scenario: Scenario) -> Launch:
     ranks, per_node = scenario.parallel.ranks, scenario.cluster.gpus_per_node
     program = f"{torchrun(ranks, per_node)} pretrain_gpt.py"
     flags = [flag for rule in rules for flag in rule.write(values)]
-    return Launch(environment, program, (*flags, *_RUN), tuple(_unsaid(scenario, values)))
+    line = Line(flags_in(" ".join(flags), "flags"), ranks)
+    return Launch(environment, program, (*flags, *_RUN), tuple(_unsaid(scenario, values)), tuple(refusals(line)))
 
 
 def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
-    """What no flag expresses, or what Megatron-LM refuses."""
+    """What no flag expresses."""
     parallel, schedule, sharding = scenario.parallel, scenario.schedule, scenario.sharding
     pipeline, ranks = parallel.pipeline > 1, parallel.ranks
-    fsdp2 = sharding == "zero-3" and not pipeline
     kind = "workload" if scenario.model is None else scenario.model.kind
     lines = {
         f"model: {kind}: its sizes are no flags of pretrain_gpt.py": "model.layers" not in values,
@@ -424,12 +438,6 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
         "offload.activations: by numbers of layers, --cpu-offloading-num-layers": scenario.offload.activations,
         "experts.dispatch: fp8": values.get("model.experts") and scenario.experts.dispatch == "fp8",
         f"gradients.codec: {scenario.gradients.codec}": not [*_write_codec(values)],
-        "sharding: zero-3: --use-torch-fsdp2 needs model.tied: false": fsdp2 and values.get("model.tied"),
-        "sharding: zero-3: --use-torch-fsdp2 has no experts' ranks": fsdp2 and parallel.expert > 1,
-        "sharding: zero-3: --use-torch-fsdp2 has no fp16": fsdp2 and scenario.precision == "fp16",
-        "parallel.sequence: false: needed by experts with tensor ranks": (
-            values.get("model.experts") and parallel.tensor > 1 and not parallel.sequence
-        ),
     }
     return (line for line, holds in lines.items() if holds)
 
@@ -453,12 +461,16 @@ def read_megatron(text: str, name: str) -> Imported:
     assumed = [*_sizes(given, values)]
     if values["overlap.tensor"]:
         assumed.append(f"overlap.tensor: {TENSOR_OVERLAP}: --tp-comm-overlap does not say how much it hides")
+    if recipe := _other_recipe(given):
+        assumed.append(f"precision: fp8: for {recipe}; a written line has --fp8-format hybrid and its default recipe")
     sizes = {path.partition(".")[2]: values.pop(path) for path in [*values] if path.startswith("model.")}
     unread = given.unread
     idle = tuple(flag for flag in unread if _IDLE.fullmatch(flag.split(" ")[0]))
     found = {**by_path(published_model(sizes)), **values}
     wrong = tuple(f"{flag}{given.meant(flag.split(' ')[0])}" for flag in unread if flag not in idle)
-    return Imported(found, tuple(assumed), wrong, idle)
+    nodes, per_node = given.number(*_NODES), given.number(*_PER_NODE)
+    ranks = nodes * per_node if nodes and per_node else None
+    return Imported(found, tuple(assumed), wrong, idle, tuple(refusals(Line(given.flags, ranks))))
 
 
 def _sizes(given: Given, values: dict[str, Any]) -> Iterator[str]:

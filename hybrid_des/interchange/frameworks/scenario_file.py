@@ -38,12 +38,14 @@ class Imported(NamedTuple):
         assumed: one line for each value that was chosen without being stated.
         unread: settings that were not understood.
         idle: settings that have no effect on the time of a step.
+        refused: flags that the framework does not accept together, each with what it expects.
     """
 
     values: Values
     assumed: tuple[str, ...]
     unread: tuple[str, ...]
     idle: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 def values_of(scenario: Scenario) -> dict[str, Any]:
@@ -150,7 +152,12 @@ def scenario_file(name: str, imported: Imported, overrides: Sequence[str]) -> tu
         scenario_of(document)  # with the place of an override in an error
         stated = fewest(stated)
     stated["cluster"] = {"gpu": catalogue.DEFAULT, **stated.get("cluster", {})}
-    notes = {"assumed": imported.assumed, "not understood": imported.unread, "unknown": unknown}
+    notes = {
+        "assumed": imported.assumed,
+        "not understood": imported.unread,
+        "unknown": unknown,
+        "refused by the framework": imported.refused,
+    }
     lines = [f"# {what}: {line}" for what, listed in notes.items() for line in listed]
     blocks = [_block({key: stated[key]}) for key in sorted(stated, key=_place)]
     return "".join([*(f"{line}\n" for line in lines), "\n" if lines else "", *blocks]), unknown

@@ -3,7 +3,9 @@
 Flags: torchtitan/config/configs.py and torchtitan/models/*/config_registry.py (github.com/pytorch/torchtitan). It runs
 the schedules of torch.distributed.pipelining, and any order from a CSV file; `fully_shard` with or without resharding
 after the forward is ZeRO-3 or ZeRO-2, over data and context ranks. Sizes of a model are no flags: a registered
-configuration has them.
+configuration has them. Stages per rank follow from the layers per stage, rounded up, with the ends' less layers added;
+schedules of single stages need one, others, orders from a file too, at least two (distributed/pipeline_parallel.py,
+`pipeline_llm`). Gradients are reduced in fp32 by default.
 """
 
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ SCHEDULES = {
     "1f1b": "1F1B", "gpipe": "GPipe", "interleaved-1f1b": "Interleaved1F1B", "looped-bfs": "LoopedBFS",
     "zb-v": "ZBVZeroBubble", "dualpipe-v": "DualPipeV",
 }  # fmt: skip
+SINGLE = ("1f1b", "gpipe")  # one stage per rank
 TWO_COPIES = ("chimera", "dualpipe")
 REGISTERED = {  # published model → module, configuration
     "llama3-8b": ("llama3", "llama3_8b"), "llama3.1-8b": ("llama3", "llama3_8b"),
@@ -36,7 +39,9 @@ def torchtitan(scenario: Scenario) -> Launch:
     module, configuration = REGISTERED.get(_published(scenario), ("YOURS", "YOURS"))
     ranks, per_node = scenario.parallel.ranks, scenario.cluster.gpus_per_node
     flags = (f"--module {module}", f"--config {configuration}", *_flags(scenario, values), "--training.steps 20")
-    return Launch({}, f"{torchrun(ranks, per_node)} -m torchtitan.train", flags, tuple(_unsaid(scenario, values)))
+    program = f"{torchrun(ranks, per_node)} -m torchtitan.train"
+    unsaid = (*_unsaid(scenario, values), *_unsaid_ways(scenario, values))
+    return Launch({}, program, flags, unsaid, tuple(_refused(scenario)))
 
 
 def _published(scenario: Scenario) -> str:
@@ -69,6 +74,9 @@ def _flags(scenario: Scenario, values: Values) -> Iterator[str]:
         f"--parallelism.expert_parallel_degree {parallel.expert}": parallel.expert > 1,
         f"--parallelism.pipeline_parallel_degree {parallel.pipeline}": pipeline,
         f"--parallelism.pipeline_parallel_schedule {SCHEDULES.get(kind or '')}": pipeline and kind in SCHEDULES,
+        f"--parallelism.pipeline_parallel_layers_per_stage {_layers_per_stage(scenario, values)}": (
+            _layers_per_stage(scenario, values) is not None
+        ),
         "--parallelism.pipeline_parallel_schedule _PipelineScheduleRuntime": by_file,
         f"--parallelism.pipeline_parallel_schedule_csv {ORDER_FILE}": by_file,
         f"--parallelism.pipeline_parallel_first_stage_less_layers {less}": pipeline,
@@ -79,6 +87,24 @@ def _flags(scenario: Scenario, values: Values) -> Iterator[str]:
         f"--activation_checkpoint.mode {'full' if scenario.recompute == 'full' else 'none'}": True,
     }
     return (flag for flag, holds in flags.items() if holds)
+
+
+def _layers_per_stage(scenario: Scenario, values: Values) -> int | None:
+    """The layers per stage from which torchtitan finds this number of stages; None without one."""
+    layers, stages = values.get("model.layers"), scenario.parallel.pipeline * scenario.schedule.chunks
+    if layers is None or scenario.parallel.pipeline == 1 or scenario.schedule.kind in TWO_COPIES:
+        return None
+    weighed = int(layers) + (2 if scenario.parallel.stages == "ends-1" else 0)
+    each = -(-weighed // stages)
+    return each if -(-weighed // each) == stages else None
+
+
+def _refused(scenario: Scenario) -> Iterator[str]:
+    """What torchtitan does not accept together."""
+    schedule, pipeline = scenario.schedule, scenario.parallel.pipeline > 1
+    name = SCHEDULES.get(schedule.kind or "", "_PipelineScheduleRuntime")
+    if pipeline and schedule.kind not in (*SINGLE, *TWO_COPIES) and schedule.chunks == 1:
+        yield f"--parallelism.pipeline_parallel_schedule {name}: expected at least 2 stages per rank"
 
 
 def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
@@ -97,11 +123,40 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
         f"precision: {scenario.precision}: a converter of the configuration": (
             scenario.model is not None and scenario.precision != "bf16"
         ),
-        "recompute: selective: it chooses by operation or every n-th layer": scenario.recompute == "selective",
+        f"recompute: {_words(scenario.recompute)}: it chooses by operation or every n-th layer": (
+            scenario.recompute not in ("none", "full")
+        ),
         f"recompute_layers: {scenario.recompute_layers}": scenario.recompute_layers is not None,
         "parallel.context_method: ring: keys and values are gathered, or exchanged all to all": (
             parallel.context > 1 and parallel.context_method == "ring"
         ),
         f"parallel.stages: {parallel.stages}": parallel.stages not in ("even", "ends-1"),
+        f"schedule.chunks: {schedule.chunks}: no number of layers per stage gives so many stages": (
+            pipeline and schedule.chunks > 1 and _layers_per_stage(scenario, values) is None
+        ),
     }
     return (line for line, holds in lines.items() if holds)
+
+
+def _unsaid_ways(scenario: Scenario, values: Values) -> Iterator[str]:
+    """How ranks communicate, and what hosts hold, where no flag says it."""
+    parallel, gradients = scenario.parallel, scenario.gradients
+    replicated, experts = parallel.data * parallel.context > 1, bool(values.get("model.experts"))
+    lines = {
+        "gradients.overlap: false: it reduces gradients during the backward": replicated and not gradients.overlap,
+        f"gradients.codec: {gradients.codec}: it reduces gradients in fp32": replicated and gradients.codec != "fp32",
+        "overlap.tensor: with --compile.enable and --parallelism.enable_async_tensor_parallel": (
+            parallel.tensor > 1 and scenario.overlap.tensor
+        ),
+        "experts.dispatcher: per-node": experts and parallel.expert > 1 and scenario.experts.dispatcher == "per-node",
+        "experts.streams": experts and scenario.experts.streams,
+        "experts.delay_weight": experts and scenario.experts.delay_weight,
+        "offload.optimizer: with weights and gradients, --training.enable_cpu_offload": scenario.offload.optimizer,
+        "offload.activations": scenario.offload.activations,
+        f"cuda_graphs: {scenario.cuda_graphs}": scenario.cuda_graphs != "none",
+    }
+    return (line for line, holds in lines.items() if holds)
+
+
+def _words(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
