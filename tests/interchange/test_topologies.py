@@ -1,5 +1,7 @@
 """Dumps of topologies: what they say becomes a cluster, what they do not is asked for."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -205,6 +207,22 @@ def test_a_cut_dump_never_gives_a_traceback(data):
     cut = whole[: data.draw(st.integers(0, len(whole)))]
     try:
         assert read_topology(cut, "dump").text
+    except UsageError as error:
+        assert "\n" not in str(error)
+
+
+YAML = "- topology: main\n  tree:\n    switches:\n      - {switch: leaf1, nodes: 'n[1-4]'}\n"
+WHOLE = [nccl(4, SWITCHED, NET), matrix(4, "NV4", "PXB"), TREE, YAML, fabric_dump(2, 4, 2, rails=True)]
+MEAN = st.sampled_from(["", "0", "-1", "x", "9" * 30, "[", "]", "1-99999999", "\u00b3", "NVx"])
+
+
+@given(st.sampled_from(WHOLE), st.dictionaries(st.integers(0, 2**12), MEAN, min_size=1, max_size=6))
+def test_a_mutated_dump_never_gives_a_traceback(whole, changed):
+    words = re.split(r"(\W+)", whole)
+    for place, word in changed.items():
+        words[place % len(words)] = word
+    try:
+        assert read_topology("".join(words), "dump").text
     except UsageError as error:
         assert "\n" not in str(error)
 

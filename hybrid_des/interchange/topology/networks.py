@@ -72,6 +72,8 @@ def read_slurm_yaml(text: str, name: str) -> Block:
     chosen = next((one for one in shaped if one.get("cluster_default")), shaped[0])
     blocks = isinstance(chosen.get("block"), dict)
     items = (chosen["block"].get("blocks") if blocks else chosen["tree"].get("switches")) or []
+    if not isinstance(items, list):
+        raise UsageError(f"{name}: expected a list of switches or blocks, found {one_line(str(items), LONGEST_SHOWN)}")
     leaves: dict[str, list[str]] = {}
     above: dict[str, list[str]] = {}
     for item in items:
