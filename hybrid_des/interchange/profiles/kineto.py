@@ -188,6 +188,7 @@ class KinetoTrace:
         facts: kernel → what it computes, in traces of this program.
         products: operators with shapes.
         device: name of the GPU.
+        on_host: whether there is no device, and its events are operators of the host.
     """
 
     path: Path
@@ -215,6 +216,7 @@ class KinetoTrace:
     facts: dict[int, Mapping[str, int]] = field(default_factory=dict)
     products: list[Product] = field(default_factory=list)
     device: str = ""
+    on_host: bool = False
 
     @cached_property
     def communicates(self) -> NDArray[np.bool_]:

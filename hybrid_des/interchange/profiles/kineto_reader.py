@@ -30,12 +30,14 @@ from hybrid_des.interchange.profiles.kineto import (
     Annotation,
     Communication,
     KinetoTrace,
+    Numbers,
     Product,
     StreamWait,
     communication,
     input_bytes,
     kind_of,
 )
+from hybrid_des.interchange.profiles.kineto_host import HostEvent, fill, host_events
 from hybrid_des.interchange.profiles.recognition import GZIP, HEAD, head_of
 from hybrid_des.reading import open_file
 
@@ -78,7 +80,8 @@ def read_kineto(path: Path, turn: int, progress: Callable[[int, int], None] | No
     except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{path}: not a whole file: {error}") from None
     named = NAMED_RANK.search(path.name)
-    found = reader.trace(head_of(path), ends.last, int(named[1]) if named else turn)
+    host = [] if reader.has_kernels else host_events(_events(path, _Ends(), None))
+    found = reader.trace(head_of(path), ends.last, int(named[1]) if named else turn, host)
     found.named = int(named[1]) if named else NONE
     return found
 
@@ -166,6 +169,11 @@ class _Reader:
         self._operators: dict[int, tuple[int, int, Mapping[str, Any]]] = {}  # of communication, by external number
         self._links: list[tuple[int, int, bool]] = []  # time, thread, whether of a forward
         self._backwards: list[tuple[int, int, int]] = []  # time, end, thread
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether anything ran on a device."""
+        return bool(self._device[0])
 
     def take(self, number: int, event: Mapping[str, Any]) -> None:
         """Take one event."""
@@ -269,20 +277,46 @@ class _Reader:
                 args = event.get("args") or {}
                 self._trace.collectives.setdefault(thread, []).append((start, end, name, input_bytes(args)))
 
-    def trace(self, head: bytes, tail: bytes, turn: int) -> KinetoTrace:
-        """The trace, in the order of starts, with what its head and tail say; `turn` is its rank if they do not.
+    def trace(self, head: bytes, tail: bytes, turn: int, host: Sequence[HostEvent] = ()) -> KinetoTrace:
+        """The trace, in the order of starts, with what its head and tail say.
+
+        Args:
+            head: the first bytes of its file.
+            tail: the last ones.
+            turn: its rank if they do not say.
+            host: what the host did, of a trace without kernels.
 
         Raises:
-            UsageError: nothing ran on a device.
+            UsageError: nothing ran on a device, and no operators on the host.
         """
         trace = self._trace
-        if not self._device[0]:
-            raise UsageError(f"{trace.path}: a profiler trace without kernels: profile with ProfilerActivity.CUDA")
+        if not self._device[0] and not host:
+            wanted = "profile with ProfilerActivity.CUDA, or on a CPU with ProfilerActivity.CPU"
+            raise UsageError(f"{trace.path}: a profiler trace without kernels and operators: {wanted}")
         facts, groups = _job(head) or _job(tail) or ({}, {})
         trace.rank, trace.world = facts.get("rank", turn), facts.get("world_size", 0)
         trace.base = next((int(found[1]) for text in (head, tail) if (found := BASE.search(text))), 0)
         gpu = GPU.search(head) or GPU.search(tail)
         trace.device = gpu[1].decode("utf-8", "replace") if gpu else ""
+        if host:
+            fill(trace, host, groups)
+        place = np.empty(0, np.int64) if host else self._in_order()
+        for of_thread in trace.annotations.values():
+            of_thread.sort(key=lambda one: (one[0], -one[1]))
+        for named in trace.collectives.values():
+            named.sort()
+        if not host:
+            self._link()
+        if trace.main == NONE and trace.annotations:
+            trace.main = max(trace.annotations, key=lambda thread: len(trace.annotations[thread]))
+        trace.passes = self._passes()
+        for kernel, (name, args) in sorted(self._named.items(), key=lambda one: int(place[one[0]])):
+            trace.communications.append(self._communication(int(place[kernel]), name, args, groups))
+        return trace
+
+    def _in_order(self) -> Numbers:
+        """Put the device's events into the order of their starts; the place of each."""
+        trace = self._trace
         columns = [np.array(column, dtype=np.int64) for column in self._device]
         order = np.lexsort((columns[2], columns[1], columns[0]))  # events of no length before those they hold up
         trace.start, trace.duration, trace.stream, trace.correlation, trace.name = (one[order] for one in columns)
@@ -290,17 +324,7 @@ class _Reader:
         place[order] = np.arange(len(order))
         trace.facts = {int(place[kernel]): facts for kernel, facts in trace.facts.items()}
         trace.names = [name for name, _ in self._numbers]
-        for of_thread in trace.annotations.values():
-            of_thread.sort(key=lambda one: (one[0], -one[1]))
-        for named in trace.collectives.values():
-            named.sort()
-        self._link()
-        if trace.main == NONE and trace.annotations:
-            trace.main = max(trace.annotations, key=lambda thread: len(trace.annotations[thread]))
-        trace.passes = self._passes()
-        for kernel, (name, args) in sorted(self._named.items(), key=lambda one: int(place[one[0]])):
-            trace.communications.append(self._communication(int(place[kernel]), name, args, groups))
-        return trace
+        return place
 
     def _link(self) -> None:
         """Find the launch of every event, by its correlation number; without launches, steps are the device's."""

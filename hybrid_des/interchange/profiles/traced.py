@@ -294,6 +294,11 @@ def _unknown_of(job: KinetoRanks) -> Iterator[str]:
         yield f"the ranks of {kept} collectives: they take the recorded time, whatever parallel.data is"
     if sends := sum(key.does == EXCHANGE and len(job.collectives[key]) == 1 for key in job.collectives):
         yield f"the other ends of {sends} pipeline messages: they take the recorded time"
+    if any(one.on_host for one in job.traces):
+        yield (
+            "the device: there are no kernels; outermost operators are taken as computation, gloo's annotations as "
+            "communication of the group in distributedInfo, and what neither covers as gaps that stay"
+        )
     if not any(one.recorded_waits for one in job.traces):
         yield "edges between streams: the profiler recorded no waits; they are inferred from starts within 60 µs"
     if not all(one.steps for one in job.traces):
@@ -302,7 +307,7 @@ def _unknown_of(job: KinetoRanks) -> Iterator[str]:
         yield "when kernels were launched: they belong to the step in which they ran"
     if not any(any(one.op) for one in job.traces):
         yield "which op launched a kernel: there are no annotations, and no links from forwards to backwards"
-    if gpu_of(job.traces[0], None) is None:
+    if gpu_of(job.traces[0], None) is None and not job.traces[0].on_host:
         device = job.traces[0].device or "not named"
         yield f"the GPU ({device}): the catalogue lacks it, so kernels take as long on another cluster.gpu"
     if len(set(job.parts)) > 1 and not any(one.facts for one in job.traces):
