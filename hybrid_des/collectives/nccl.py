@@ -31,7 +31,7 @@ from hybrid_des.network.symmetry import orders
 
 CHUNKS = {"LL": 2**11, "LL128": 2**12, "Simple": 2**17}  # bytes: LL and LL128 pass on single lines, Simple steps
 MOST_CHUNKS = 32  # of a tree; more cost only simulated events
-SEGMENT, MOST_SEGMENTS = 2**19, 64  # bytes that pass a switch together, and how many of them
+SEGMENT, MOST_SEGMENTS = 2**19, 64  # bytes that pass the switches of several nodes together, and how many of them
 OF_CHOICE = 8  # lanes
 VARIANTS = [
     *(Choice(algorithm, protocol) for algorithm in ("ring", "tree") for protocol in PROTOCOLS),
@@ -75,7 +75,8 @@ def nccl(group: Group, buffer: Buffer, options: Channels) -> Routine:
     if choice.algorithm.startswith("nvls"):
         yield from _through_switches(group, buffer, choice)
     elif group.me < group.size:
-        yield from _on_channels(group, buffer, choice, _tree if choice.algorithm == "tree" else _around(ring, options))
+        part = _tree if choice.algorithm == "tree" else _around(ring, options)
+        yield from _on_channels(group, buffer, "all-reduce", part)
 
 
 @collective(
@@ -84,8 +85,7 @@ def nccl(group: Group, buffer: Buffer, options: Channels) -> Routine:
 )  # fmt: skip
 def nccl_reduce_scatter(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """Leave rank i with the sum of shard i+1 of each channel's part of `buffer`; other shards are undefined."""
-    choice = group.tuned.choice("reduce-scatter", buffer.bytes)
-    return _on_channels(group, buffer, choice, _around(ring_reduce_scatter, options))
+    return _on_channels(group, buffer, "reduce-scatter", _around(ring_reduce_scatter, options))
 
 
 @collective(
@@ -94,17 +94,20 @@ def nccl_reduce_scatter(group: Group, buffer: Buffer, options: Channels) -> Rout
 )  # fmt: skip
 def nccl_all_gather(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """Distribute shard i+1 of rank i to all ranks, on each channel."""
-    choice = group.tuned.choice("all-gather", buffer.bytes)
-    return _on_channels(group, buffer, choice, _around(ring_all_gather, options))
+    return _on_channels(group, buffer, "all-gather", _around(ring_all_gather, options))
 
 
-def _on_channels(group: Group, buffer: Buffer, choice: Choice, part: Part) -> Routine:
-    """Launch the kernel; then run a routine per channel, each with its part of the buffer."""
-    yield group.pause(group.tuned.start(choice))
+def _on_channels(group: Group, buffer: Buffer, does: str, part: Part) -> Routine:
+    """Launch the kernel; run a routine per channel, each with its part of the buffer; copy what came last."""
+    choice = group.tuned.choice(does, buffer.bytes)
+    late, copied = group.tuned.waits(does, choice, buffer.bytes)
+    yield group.pause(group.tuned.start(choice) + late)
     rings = group.rings
     parts = buffer.sections(shares_of(buffer.elements, group.size, len(rings)))
     lanes = [_lanes(ring, group.tuned, choice) for ring in rings]
     yield group.together(*(part(*one, choice) for one in zip(lanes, parts, strict=True)))
+    if copied:
+        yield group.pause(copied)
 
 
 def _lanes(group: Group, wiring: Wiring, choice: Choice) -> Lanes:
@@ -198,7 +201,8 @@ def _through_switches(group: Group, buffer: Buffer, choice: Choice) -> Routine:
     """All-reduce through the switch of every node."""
     wiring, lane = group.tuned, _lanes(group, group.tuned, choice)
     width, several = wiring.ranks // wiring.nodes, wiring.nodes > 1
-    count = max(1, min(MOST_SEGMENTS, buffer.bytes // SEGMENT))
+    loops, late = (buffer.bytes // SEGMENT, 0) if several else wiring.loops(buffer.bytes)
+    count = max(1, min(MOST_SEGMENTS, loops))
     segments = Segments(buffer.split(count * width), width)
     if group.me >= group.size:
         members = seats(group.nodes)[0][group.me - group.size]
@@ -206,7 +210,7 @@ def _through_switches(group: Group, buffer: Buffer, choice: Choice) -> Routine:
             _reduced_by_switch(lane, segments, members, partial=several), _written_by_switch(lane, segments, members)
         )
         return
-    yield group.pause(wiring.start(choice))
+    yield group.pause(wiring.start(choice) + late)
     seat = _seat(group)
     switch = group.size + seat.node
     routines = [_read_by_switch(lane(0), segments, switch), _stored(lane(0), segments, switch)]

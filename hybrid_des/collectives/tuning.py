@@ -5,6 +5,10 @@
 Tables and formulas: NVIDIA/nccl, src/graph/tuning.cc and src/tuning/nvls.cc (latencies, efficiencies, caps per channel,
 the correction for trees), src/graph/topo.h (bandwidth of NVLinks), src/graph/search.cc (speeds of channels). Their
 prediction only chooses; how long the choice takes is simulated (`collectives.nccl`).
+
+`Timing` is measured: by least squares over the rows of NVIDIA's tables of nccl-tests (aiconfigurator-core 0.12 on PyPI:
+A100 with NCCL 2.27.3, H100 and B200 with 2.29.2; all-reduce, all-gather and reduce-scatter over 2, 4 and 8 GPUs of a
+node, 4 KiB to 512 MiB), about 50 rows for each figure.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ Protocol = Literal["LL", "LL128", "Simple"]
 PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 
 MICROSECOND = 10**6  # picoseconds
-LAUNCH = 16 * MICROSECOND  # of a kernel, on top of base latencies: small all-reduces measured on A100s (nccl-tests)
+LAUNCH = 16.0  # µs on top of base latencies over PCIe and between nodes: small all-reduces on 2 x 8 A100s (nccl-tests)
 NET_OVERHEAD = 2.0  # µs of the proxy that posts to the network, with AMD's CPUs; three times that for Simple
 USUAL = {"node": 1.5, "pci": 1.5, "net": 5.0}  # µs: routes in hardware/gpus.yaml, which tables below include
 
@@ -42,6 +46,26 @@ SHARE: Mapping[Protocol, Fraction] = {  # of a channel's bandwidth: the rest of 
 }  # fmt: skip
 
 
+class Timing(NamedTuple):
+    """How long what runs on the NVLinks of one node takes, in microseconds, measured.
+
+    Attributes:
+        start: from the call to the first message, with LL; other protocols take as much longer as in `BASE`.
+        hop: a hop with LL: time over 4 to 64 KiB against the number of hops, 1 to 14.
+        step: a step around a ring with Simple takes no less, however little it moves.
+        copied: what a ring receives last is copied once more while it sends nothing, which takes this share of a step.
+        switch: from the call to the first message through the switch.
+        loop: by how much every further passage of small chunks through the switch is late.
+    """
+
+    start: float
+    hop: float
+    step: float
+    copied: float
+    switch: float = 0
+    loop: float = 0
+
+
 class Generation(NamedTuple):
     """A generation of GPUs, by the columns of the tuner: on one node, on two, on more; GB/s per channel or in all.
 
@@ -52,6 +76,8 @@ class Generation(NamedTuple):
         nvls: share of NVLinks that in-switch reduction reaches.
         nvls_tree: caps of a channel of trees of switches.
         plateau: factor of the latency of large rings over several nodes.
+        speeds: what the search for the channels of switches tries, the fastest first (search.cc).
+        switch_channels: of in-switch reduction on one node (nvls.cc).
     """
 
     nvlink: Fraction
@@ -59,26 +85,39 @@ class Generation(NamedTuple):
     ring128: float
     tree128: tuple[float, float, float]
     tree: tuple[float, float, float]
+    timing: Timing
     nvls: Fraction = Fraction(0)
     nvls_tree: tuple[float, float, float] = (0, 0, 0)
     plateau: float = 1.4
+    speeds: tuple[int, ...] = ()
+    switch_channels: int = 16
 
 
-VOLTA = Generation(Fraction(20, 25), (39.0, 39.0, 20.4), 20.0, (20.0, 20.0, 20.0), (26.5, 18.5, 10.0), plateau=1.9)
-AMPERE = Generation(Fraction(20, 25), (87.7, 22.5, 19.0), 20.0, (20.0, 20.0, 20.0), (24.0, 23.6, 17.8))
+ON_AMPERE = Timing(8.4, 0.93, 14, 0.5)
+ON_HOPPER = Timing(4.7, 0.8, 9, 0.35, 23, 5.5)
+ON_BLACKWELL = Timing(7.7, 1.3, 13, 0.6, 34, 8)
+VOLTA = Generation(
+    Fraction(20, 25), (39.0, 39.0, 20.4), 20.0, (20.0, 20.0, 20.0), (26.5, 18.5, 10.0), ON_AMPERE, plateau=1.9
+)  # fmt: skip
+AMPERE = Generation(Fraction(20, 25), (87.7, 22.5, 19.0), 20.0, (20.0, 20.0, 20.0), (24.0, 23.6, 17.8), ON_AMPERE)
 HOPPER = Generation(
-    Fraction(206, 250), (141.0, 45.0, 35.0), 36.7, (36.7, 36.7, 29.0), (38.7, 41.4, 36.0), Fraction(85, 100),
-    (0, 57.7, 45.5),
+    Fraction(206, 250), (141.0, 45.0, 35.0), 36.7, (36.7, 36.7, 29.0), (38.7, 41.4, 36.0), ON_HOPPER,
+    Fraction(85, 100), (0, 57.7, 45.5), speeds=(60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
 )  # fmt: skip
 BLACKWELL = Generation(
-    Fraction(401, 500), (282.0, 90.0, 70.0), 40.0, (55.6, 31.67, 20.0), (70.0, 42.8, 24.0), Fraction(74, 100),
-    (0, 96.0, 80.0),
+    Fraction(401, 500), (282.0, 90.0, 70.0), 40.0, (55.6, 31.67, 20.0), (70.0, 42.8, 24.0), ON_BLACKWELL,
+    Fraction(74, 100), (0, 96.0, 80.0), speeds=(90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18), switch_channels=24,
 )  # fmt: skip
 AMPERE_PORT, BLACKWELL_PORT = 225 * 10**9, 700 * 10**9  # bytes per second of a GPU's NVLinks, at least
 PCIE = 80 * 10**9  # at most; no NVLinks have as little
 OF_PCIE = Fraction(24, 315) * 10  # topo.h: 12 GB/s of PCIe 3's 15.75
 OF_NIC = Fraction(24, 25)  # search.cc: channels of 24 GB/s over 25, of 48 over 50
 NVLS_CHANNELS = 16  # of which one is not counted on
+RING_CHANNELS = 16  # at most, of a ring on one node: search.cc finds eight, and takes each twice
+LARGEST_CHUNK = 2**17  # bytes of a member on one channel that pass a switch together
+MOST_HEADS = 32  # of in-switch reduction (NCCL_MAX_NVLS_ARITY)
+SLOTS = 2**23  # bytes in flight on all channels of a ring: 16 slots of half a MiB (buffers of 4 MiB in NCCL_STEPS)
+DRAINED = Fraction(3, 5)  # of a smaller shard
 
 TREE_SHARE = {"LL": 1 / 3.8, "LL128": 120 / 128, "Simple": 1.0}
 # Trees do not stick to the model for medium sizes: factors by powers of two from 64 bytes.
@@ -127,10 +166,43 @@ class Wiring(NamedTuple):
 
     def start(self, choice: Choice) -> int:
         """Picoseconds before the first message: a kernel's launch and the base latency."""
+        if choice.algorithm == "nvls":
+            return round(self.generation.timing.switch * MICROSECOND)
         base = BASE[choice.algorithm][PROTOCOLS.index(choice.protocol)]
-        if choice.algorithm.startswith("nvls"):
+        if choice.algorithm == "nvls-tree":
             base += HOP["node"][choice.algorithm][-1]
-        return LAUNCH + round(base * MICROSECOND)
+        launch = self.generation.timing.start - BASE["ring"][0] if self.on_nvlinks else LAUNCH
+        return round((base + launch) * MICROSECOND)
+
+    @property
+    def on_nvlinks(self) -> bool:
+        """Whether all members are on one node and linked by NVLinks, where `Timing` holds."""
+        return self.nodes == 1 and self.inside == "node"
+
+    def waits(self, does: str, choice: Choice, size: int) -> tuple[int, int]:
+        """Picoseconds by which short steps around a ring of one node are late in all, and of its last copy."""
+        if not self.on_nvlinks or choice.algorithm != "ring" or self.rate is None:
+            return 0, 0
+        timing, rate = self.generation.timing, self.rate * self.channels * SHARE[choice.protocol] / 10**6
+        shard = Fraction(size, self.ranks)
+        late = 0.0
+        if choice.protocol == "Simple":
+            late = _steps(self, does) * max(0.0, timing.step - self.hop(choice, "node") - float(shard / rate))
+        copied = Fraction(timing.copied) * shard + min(DRAINED * shard, Fraction(SLOTS))
+        return round(late * MICROSECOND), round(copied / rate * MICROSECOND)
+
+    def loops(self, size: int) -> tuple[int, int]:
+        """How often all channels of a node pass a chunk per member through its switch, and by how much they are late.
+
+        Sizes of chunks: NVIDIA/nccl, src/enqueue.cc. Smaller ones wait for each other's flags; picoseconds in all.
+        """
+        together, chunk = self.generation.switch_channels * min(self.ranks, MOST_HEADS), LARGEST_CHUNK
+        for times, least in ((64, 2**16), (8, 2**15), (2, 2**14)):
+            if size < times * together * chunk:
+                chunk = least
+        count = max(1, -(-size // (together * chunk)))
+        late = 0 if chunk >= 2**16 else (count - 1) * self.generation.timing.loop
+        return count, round(late * MICROSECOND)
 
     def paces(self, choice: Choice) -> tuple[Pace, Pace]:
         """The pace of a channel within a node, and between nodes."""
@@ -147,7 +219,10 @@ class Wiring(NamedTuple):
 
     def _latency(self, choice: Choice, where: str) -> tuple[int, int]:
         """Picoseconds per hop, and what of it is the usual wire."""
-        return round(self.hop(choice, where) * MICROSECOND), round(USUAL[where] * MICROSECOND)
+        hop = self.hop(choice, where)
+        if self.on_nvlinks and choice.protocol == "LL":
+            hop = self.generation.timing.hop
+        return round(hop * MICROSECOND), round(USUAL[where] * MICROSECOND)
 
     def hop(self, choice: Choice, where: str) -> float:
         """Microseconds per hop within a node or between nodes."""
@@ -241,7 +316,7 @@ def _bandwidth(wiring: Wiring, does: str, choice: Choice) -> float:
         if choice.protocol == "LL":
             bus = min(generation.ll[column], bus / 2)
         elif choice.protocol == "LL128":
-            bus = min(bus * 0.92, channels * generation.ring128)
+            bus = min(bus * 0.92, min(channels, RING_CHANNELS) * generation.ring128)
         return bus * ratio
     if choice.algorithm == "tree":
         bus = min(bus * 0.92, channels * generation.tree[column])
@@ -254,10 +329,24 @@ def _bandwidth(wiring: Wiring, does: str, choice: Choice) -> float:
         return bus / 2
     assert wiring.in_switch is not None
     bus = 2 * float(wiring.in_switch) / 1e9
-    if choice.algorithm == "nvls-tree":
+    if choice.algorithm == "nvls":
+        bus = 2 * _through_heads(wiring) * float(generation.nvls)
+    else:
         between = float("inf") if wiring.rate is None else float(wiring.rate) / 1e9 * (2 if wiring.nodes == 2 else 1)
         bus = min(bus, wiring.channels * between, NVLS_CHANNELS * generation.nvls_tree[column])
     return bus * ratio
+
+
+def _through_heads(wiring: Wiring) -> float:
+    """GB/s of in-switch reduction on one node that the search counts on, without the last channel.
+
+    Every member is the head of one channel, which takes twice its speed from the head's NVLinks and its speed from all
+    others' (search.cc, ncclTopoSearchTryNvls). So it has two channels of 60 GB/s on two H100s, four on four, and eight
+    of 40 on eight: rings are faster with two GPUs, and large ones with four.
+    """
+    heads, whole = min(wiring.ranks, MOST_HEADS), float(wiring.rate or 0) * wiring.channels / 1e9
+    speed = next((speed for speed in wiring.generation.speeds if (heads + 1) * speed <= whole), 0)
+    return speed * (heads - 1)
 
 
 def _latency_of(wiring: Wiring, does: str, choice: Choice) -> float:
