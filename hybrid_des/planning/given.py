@@ -20,7 +20,7 @@ from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.engine.recorder import BEFORE
 from hybrid_des.errors import UsageError
-from hybrid_des.folding.times import SIXTEEN_BITS, CollectiveTimes
+from hybrid_des.folding.times import SIXTEEN_BITS, CollectiveTimes, Concurrent
 from hybrid_des.hardware import factors, work_of
 from hybrid_des.interchange.profiles.chakra import read_chakra
 from hybrid_des.interchange.profiles.graph import (
@@ -64,19 +64,18 @@ from hybrid_des.planning.program import (
 from hybrid_des.scenario import Scenario
 
 GIVEN = "given"  # the key of groups of traces
-ALGORITHMS = {  # what a collective of a trace is simulated as; a broadcast moves what the gather of a buffer moves
-    "all-gather": "ring-all-gather", "broadcast": "ring-all-gather", "reduce-scatter": "ring-reduce-scatter",
-    "reduce": "ring-reduce-scatter", "scatter": "ring-reduce-scatter", "gather": "ring-all-gather",
-    "all-to-all": "all-to-all", EXCHANGE: "ring-all-gather",
+RINGS = "ring-reduce-scatter", "ring-all-gather"
+ALGORITHMS = {  # what other collectives are simulated as; a broadcast moves what the gather of a buffer moves
+    "broadcast": "ring-all-gather", "gather": "ring-all-gather", EXCHANGE: "ring-all-gather",
+    "reduce": "ring-reduce-scatter", "scatter": "ring-reduce-scatter", "all-to-all": "all-to-all",
 }  # fmt: skip
 GATHERS = ("all-gather", "gather", EXCHANGE)  # each member's input is a part of what moves
 PURPOSE_OF = {"all-gather": PARAMETERS, "broadcast": PARAMETERS, "gather": PARAMETERS, "all-to-all": EXPERT}
 
 
 class GivenCollective(NamedTuple):
-    """One collective of a trace: what is simulated, by which algorithm; or how long its members meet."""
+    """One collective of a trace: the buffer of a member; or how long its members meet."""
 
-    algorithm: str
     elements: int
     codec: str
     duration: int | None = None
@@ -90,14 +89,19 @@ class GivenGroup:
         key: in programs.
         processes: its members.
         calls: its collectives, distinct ones.
-        replayed: whether members only meet, and the recorded time passes.
+        algorithm, options: what carries them; none if they are replayed.
     """
 
     key: Group
     processes: ProcessGroup
     calls: Sequence[GivenCollective]
+    algorithm: str
     options: Any
-    replayed: bool
+
+    @property
+    def replayed(self) -> bool:
+        """Whether members only meet, and the recorded time passes."""
+        return not self.algorithm
 
     def buffer(self, call: GivenCollective) -> Buffer:
         """A member's buffer, of sizes only."""
@@ -183,15 +187,13 @@ class GivenTraces:
         assert workload is not None
         recorded = workload.transfers == "recorded" or bool(node.place.get("given"))
         if node.duration and (recorded or not node.size):
-            return GroupKey(node.group, node.does, True), GivenCollective("", 0, "", node.duration)
+            return GroupKey(node.group, node.does, True), GivenCollective(0, "", node.duration)
         codec = SIXTEEN_BITS if PURPOSE_OF.get(node.does) else self.scenario.gradients.codec
         elements = node.place.get("elements")
         if elements is None:
             parts = max(map(len, self._members(node.group))) if node.does in GATHERS else 1
             elements = -(-node.size * parts // int(codecs.find(codec).build().bytes_per_element))
-        name = ALGORITHMS.get(node.does, self.scenario.gradients.algorithm)
-        name = "ring" if name == collectives.AUTO else name
-        return GroupKey(node.group, node.does, False), GivenCollective(name, int(elements), codec)
+        return GroupKey(node.group, node.does, False), GivenCollective(int(elements), codec)
 
     def duration_of(self, node: Node, rank: int) -> int:
         """Picoseconds of computation on the GPU of a rank."""
@@ -222,21 +224,41 @@ class GivenTraces:
     def groups(self, times: CollectiveTimes) -> list[GivenGroup]:
         """The process groups, each with the members it has in the scenario's layout."""
         _ = self.programs
+        algorithms = self._algorithms(times)
         found = []
         for place, (key, calls) in enumerate(self._calls.items()):
-            for ranks in self._members(key.group):
-                if len(ranks) < 2:
-                    continue
-                first = next(iter(calls))
-                options = self.scenario.gradients.options if first.algorithm in ("", "ring") else None
+            name = "" if key.replayed else algorithms.get(key.does) or ALGORITHMS[key.does]
+            options = self.scenario.gradients.options if key.does in algorithms else None
+            for ranks in self._groups_of(key):
                 if key.replayed:
                     processes = ProcessGroup(key.does, 0, ranks, (-1,) * len(ranks), part=place)
                 else:
-                    processes = times.process_group(first.algorithm, ranks, options, stage=0, part=place)
-                purpose = PURPOSE_OF.get(key.does, REDUCTION)
-                processes = replace(processes, purpose=purpose)
-                found.append(GivenGroup((GIVEN, 0, place), processes, tuple(calls), options, key.replayed))
+                    processes = times.process_group(name, ranks, options, stage=0, part=place)
+                processes = replace(processes, purpose=PURPOSE_OF.get(key.does, REDUCTION))
+                found.append(GivenGroup((GIVEN, 0, place), processes, tuple(calls), name, options))
         return found
+
+    def _algorithms(self, times: CollectiveTimes) -> Mapping[str, str]:
+        """What does all-reduces, reduce-scatters and all-gathers: those of `gradients.algorithm`, as of gradients."""
+        gradients, name = self.scenario.gradients, self.scenario.gradients.algorithm
+        if name == collectives.AUTO:
+            does = {key.does for key in self._calls if not key.replayed}
+            halves = "all-reduce" not in does
+            largest = {
+                tuple(ranks): max(call.elements for call in calls)
+                for key, calls in self._calls.items()
+                for ranks in self._groups_of(key)
+                if not key.replayed and key.does == ("reduce-scatter" if halves else "all-reduce")
+            }
+            codec = codecs.find(gradients.codec).build()
+            asked = Concurrent([*largest], [*largest.values()], codec, gradients.options)
+            name = times.fastest(asked, halves=halves)[0] if largest else "ring"
+        scatter, gather = collectives.halves_of(name) or RINGS
+        return {"all-reduce": name, "reduce-scatter": scatter, "all-gather": gather}
+
+    def _groups_of(self, key: GroupKey) -> Sequence[Sequence[int]]:
+        """The ranks of each group of a communicator that has several members."""
+        return [ranks for ranks in self._members(key.group) if len(ranks) > 1]
 
     def _members(self, group: str) -> Sequence[Sequence[int]]:
         """The ranks of a group, found once."""

@@ -28,6 +28,7 @@ from hybrid_des.planning.program import (
     ComputeSpeed,
     Confirm,
     End,
+    Group,
     Instruction,
     Join,
     Program,
@@ -246,9 +247,9 @@ class Lowering:
             barrier=self.barrier,
         )
 
-    def serve(self, stage: int, part: int) -> Program:
-        """The program of an endpoint that serves a process group without being a member."""
-        group = REDUCTION.name, stage, part
+    def serve(self, group: Group, rank: int) -> Program:
+        """The program of an endpoint that serves a process group, of which a rank is a member, without being one."""
+        _, stage, part = group
         serves = (Collective(group, number) for number in range(len(self.buckets[stage][part])))
         return Program({GRADIENT: (call_of(*serves, stages=(stage,)),)})
 

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from hybrid_des.engine.recorder import OPTIMIZER
-from hybrid_des.errors import Refusal
 from hybrid_des.network.mailbox import PURPOSES, Message, Purpose
 from hybrid_des.pipeline.plan import Action, Op
 from hybrid_des.timeline import NONE, OP_KINDS, Columns, ProgramTable
@@ -356,13 +355,12 @@ class GivenPrograms:
         """The program of a pipeline rank at a pace."""
         return self.programs[rank].lasting(lambda call, duration: pace.duration(duration))
 
-    def serve(self, stage: int, part: int) -> Program:
-        """The program of an endpoint that serves a process group without being a member.
-
-        Raises:
-            Refusal: nothing is said about it.
-        """
-        raise Refusal(f"the programs say nothing about servers of stage {stage}")
+    def serve(self, group: Group, rank: int) -> Program:
+        """The program of an endpoint that serves a process group, with the collectives of a member's program."""
+        blocks = (call.block for call in self.programs[rank].calls)
+        serves = [replace(one, row=None, cause=None) for block in blocks for one in block.every(Collective)
+                  if one.group == group]  # fmt: skip
+        return Program({GRADIENT: (call_of(*serves, stages=(0,)),)})
 
 
 def filled(stage: int) -> str:

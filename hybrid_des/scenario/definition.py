@@ -263,8 +263,9 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _model_is_required(scenario: Scenario) -> Iterator[Problem]:
+    traced = scenario.workload is not None and scenario.workload.trace is not None
     for key, default in MODELLED.items():
-        if attrgetter(key)(scenario) != default:
+        if attrgetter(key)(scenario) != default and not (traced and key == "efficiency"):  # of links
             yield misfit("is read with `model` only", key, "model")
     for axis in ("tensor", "context", "expert"):
         if getattr(scenario.parallel, axis) > 1:

@@ -32,6 +32,9 @@ from hybrid_des.workload.costs import NONE_LOST, LayerCollective
 
 Participant = Communicator | OnStream | Replayed | Barrier
 Made = Iterator[tuple[int, program.Group, Participant]]  # rank, key in its program, communicator
+Servers = Iterator[
+    tuple[int, program.Group, int, Communicator]
+]  # GPU, key of the group, its first member, communicator
 Begin = Callable[[], Callable[[Any], Work]]
 Arrays = Callable[[], tuple[Any, Any]]  # a gradient and what a lossy codec left of the last one, or None
 
@@ -77,15 +80,24 @@ class Communicators:
                 carried = known if isinstance(known, Communicator) else None
                 mine[axis, stage, 0] = OnStream(env, stream, carried)
 
-    def servers(self) -> Iterator[tuple[ReplicaGroup, int, Communicator]]:
-        """The servers of the groups whose gradients are reduced, with their GPUs."""
+    def servers(self) -> Servers:
+        """The servers of process groups."""
+        yield from self._servers_of_gradients()
+        for group in self._parts.given:
+            processes = group.processes
+            for place in range(processes.size, len(processes.ranks)):
+                communicator = self._communicator(processes, place, partial(_work_of_trace, group))
+                yield processes.ranks[place], group.key, processes.ranks[0], communicator
+
+    def _servers_of_gradients(self) -> Servers:
         states = (state for worker in self._parts.workers.values() for state in worker.stages.items())
         lengths = {stage: state.gradient.size for stage, state in states}
         for processes, group in self._reductions.processes:
             zeros = _no_arrays if group.part or group.stage not in lengths else partial(_zeros, lengths[group.stage])
             begin = self._begin(group, processes.kind, self._reductions.codec, arrays=zeros)
             for place in range(processes.size, len(processes.ranks)):
-                yield group, processes.ranks[place], self._communicator(processes, place, begin)
+                key = REDUCTION.name, group.stage, group.part
+                yield processes.ranks[place], key, group.ranks[0], self._communicator(processes, place, begin)
 
     def _of_gradients(self, wanted: Collection[int]) -> Made:
         """The reductions of gradients, and the gathers of sharded parameters."""
@@ -205,7 +217,8 @@ class Communicators:
 
 
 def _work_of_trace(group: GivenGroup) -> Callable[[GivenCollective], Work]:
-    return lambda call: Work(collectives.configured(call.algorithm, group.options), group.buffer(call))
+    algorithm = collectives.configured(group.algorithm, group.options)
+    return lambda call: Work(algorithm, group.buffer(call))
 
 
 def _work_of(collective: LayerCollective) -> Work:

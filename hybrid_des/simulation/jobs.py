@@ -14,7 +14,7 @@ from hybrid_des.engine.recorder import MESSAGE_COLUMNS, LongRows, Recorder, Rows
 from hybrid_des.folding.folded_transport import folded_transport
 from hybrid_des.folding.symmetry import Fold
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.mailbox import BACKGROUND, REDUCTION, Channel, Message, ReplayedGroup
+from hybrid_des.network.mailbox import BACKGROUND, Channel, Message, ReplayedGroup
 from hybrid_des.network.transport import Endpoint, Links, TracedTransport, Transport
 from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program import BARRIER, COMPUTE, Program
@@ -172,14 +172,15 @@ def _gpus(
 
 
 def _servers(scenario: Scenario, parts: Parts, transport: Transport, context: RunContext) -> list[Gpu]:
+    layout, shared = scenario.parallel.layout, not parts.programs.each
     return [
         Gpu(
             context,
             Endpoint(transport, place, ()),
-            parts.programs.serve(group.stage, group.part),
-            {(REDUCTION.name, group.stage, group.part): communicator},
+            parts.programs.serve(group, layout.coordinate(member, "pipeline") if shared else member),
+            {group: communicator},
         )
-        for group, place, communicator in Communicators(transport, parts).servers()
+        for place, group, member, communicator in Communicators(transport, parts).servers()
     ]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import cached_property
 from statistics import median
 from typing import Any
@@ -43,7 +42,7 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND, grouped_by
 from hybrid_des.workload.durations import FACTOR
 
 BUCKETS = ("bucket", "bucket_rule", "overlap", "pad")  # of gradients: traces have their own
-OF_MACHINE = ("cluster", "gradients")
+OF_MACHINE = ("cluster", "gradients", "efficiency")
 LONGEST_NAME = 60  # characters of a kernel in a report
 
 
@@ -206,23 +205,11 @@ def _facts(node: Node) -> tuple[Any, ...]:
 
 
 def of_machine(machine: Scenario) -> dict[str, Any]:
-    """The cluster of a scenario, with the share of bandwidth that its links reach, and how gradients are reduced."""
+    """The cluster of a scenario, with the shares of bandwidth that its links reach, and how gradients are reduced."""
     values = to_mapping(machine)
     found = {key: dict(values[key]) for key in OF_MACHINE if key in values}
-    share = machine.efficiency.network if machine.efficiency is not None else Fraction(1)
-    if share != 1:
-        _scale(found["cluster"], share)
-        for node in found["cluster"].get("nodes", ()) if isinstance(found["cluster"].get("nodes"), list) else ():
-            _scale(node, share)
-    gradients = {key: value for key, value in found.get("gradients", {}).items() if key not in BUCKETS}
-    return {"cluster": found["cluster"], **({"gradients": gradients} if gradients else {})}
-
-
-def _scale(section: dict[str, Any], share: Fraction) -> None:
-    for name in ("nvlink", "infiniband", "pcie"):
-        link = section.get(name)
-        if isinstance(link, dict) and isinstance(link.get("bandwidth"), int | float | Fraction):
-            section[name] = {**link, "bandwidth": float(Fraction(link["bandwidth"]) * share)}
+    found["gradients"] = {key: value for key, value in found.get("gradients", {}).items() if key not in BUCKETS}
+    return {key: section for key, section in found.items() if section}
 
 
 def _as_recorded(simulated: Run, traces: GivenTraces) -> Run:
