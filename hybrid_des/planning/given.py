@@ -86,8 +86,7 @@ class GivenGroup:
     """A process group of a trace that does one kind of thing.
 
     Attributes:
-        key: in programs.
-        processes: its members.
+        key, processes: in programs, and its members.
         calls: its collectives, distinct ones.
         algorithm, options: what carries them; none if they are replayed.
     """
@@ -242,8 +241,7 @@ class GivenTraces:
         """What does all-reduces, reduce-scatters and all-gathers: those of `gradients.algorithm`, as of gradients."""
         gradients, name = self.scenario.gradients, self.scenario.gradients.algorithm
         if name == collectives.AUTO:
-            does = {key.does for key in self._calls if not key.replayed}
-            halves = "all-reduce" not in does
+            halves = all(key.replayed or key.does != "all-reduce" for key in self._calls)
             largest = {
                 tuple(ranks): max(call.elements for call in calls)
                 for key, calls in self._calls.items()
