@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from hybrid_des.report.files import Written
+    from hybrid_des.simulation.run import Headway
 
 PATIENCE_S = 1.0  # before the status line appears
 
@@ -90,6 +91,16 @@ def write_file(path: Path, text: str) -> None:
     except OSError as error:
         beside.unlink(missing_ok=True)
         raise UsageError(f"{path}: {error.strerror or error}") from None
+
+
+def progress_line(headway: Headway) -> str:
+    """One line: share of ops, events per second, and time left."""
+    from hybrid_des.units import format_seconds
+
+    left = headway.left_s
+    rate = headway.events / headway.elapsed_s
+    then = f"no op has ended for {headway.still_s:.0f} s" if left is None else f"{format_seconds(round(left))} left"
+    return f"simulating: {headway.share:.0%} of the ops, {rate:,.0f} events/s, {then}"
 
 
 @contextlib.contextmanager

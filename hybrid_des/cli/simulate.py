@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_budget, add_common, add_jobs, add_out
-from hybrid_des.cli.output import progress_bar, say, say_written, show, status_line, terminal_width
+from hybrid_des.cli.output import progress_bar, progress_line, say, say_written, show, status_line, terminal_width
 from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from hybrid_des.result import Result
     from hybrid_des.scenario import Scenario
     from hybrid_des.scenario.strict_yaml import Document
-    from hybrid_des.simulation.run import Headway
     from hybrid_des.sweep import Row, Sweep
 
 
@@ -127,7 +126,7 @@ def _run(args: argparse.Namespace, scenario: Scenario) -> tuple[Result, dict[Pat
         for folder in filter(None, (args.hta, args.chakra, args.out)):
             scratch = folders.enter_context(reserved(folder))
         with status_line(args.quiet) as show:
-            progress = None if show is None else lambda headway: show(_progress(headway))
+            progress = None if show is None else lambda headway: show(progress_line(headway))
             result = simulate(scenario, scratch=scratch, budget_s=args.budget, progress=progress)
         if args.out is not None:
             written[args.out] = result.write(args.out)
@@ -136,16 +135,6 @@ def _run(args: argparse.Namespace, scenario: Scenario) -> tuple[Result, dict[Pat
         if args.chakra is not None:
             written[args.chakra] = write_traces(scenario, args.chakra)
     return result, written
-
-
-def _progress(headway: Headway) -> str:
-    """One line: share of ops, events per second, and time left."""
-    from hybrid_des.units import format_seconds
-
-    left = headway.left_s
-    rate = headway.events / headway.elapsed_s
-    then = f"no op has ended for {headway.still_s:.0f} s" if left is None else f"{format_seconds(round(left))} left"
-    return f"simulating: {headway.share:.0%} of the ops, {rate:,.0f} events/s, {then}"
 
 
 def _show_unfinished(args: argparse.Namespace, facts: dict[str, Any]) -> None:

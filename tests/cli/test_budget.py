@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hybrid_des.cli.simulate import _progress
+from hybrid_des.cli.output import progress_line
 from hybrid_des.result import simulate
 from hybrid_des.simulation.run import Headway
 
@@ -73,8 +73,8 @@ def test_no_progress_without_a_terminal(run, file, monkeypatch):
 
 
 def test_progress_names_share_rate_and_time_left():
-    assert _progress(Headway(0.25, 10**6, 10, 0)) == "simulating: 25% of the ops, 100,000 events/s, 30 s left"
-    stuck = _progress(Headway(0.97, 10**6, 10, 4))
+    assert progress_line(Headway(0.25, 10**6, 10, 0)) == "simulating: 25% of the ops, 100,000 events/s, 30 s left"
+    stuck = progress_line(Headway(0.97, 10**6, 10, 4))
     assert stuck == "simulating: 97% of the ops, 100,000 events/s, no op has ended for 4 s"
 
 

@@ -307,3 +307,11 @@ def test_a_wrong_figure_command_is_told(words, message, refused, scenarios, tmp_
     monkeypatch.chdir(tmp_path)
     assert message in refused("figure", words[0], scenarios / "a100_8x.yaml", *words[1:])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_bars_too_narrow_for_pixels_are_bands(ran):
+    """Forwards of 50 ms in 1.435 s and 46.8 points: 1.6 points each, 2.3 pixels at 100 dots per inch, 4.5 at 200."""
+    for dots, banded in ((100, True), (200, False)):
+        figure = Figure(figsize=(0.65, 3), dpi=dots)
+        ax = plots.gantt(ran, figure.add_axes((0, 0, 1, 1)), steps=[0])
+        assert ax.get_xlabel().endswith("height: share of the time") == banded

@@ -11,12 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_budget, add_common, add_out, one_scenario
-from hybrid_des.cli.output import say, status_line
+from hybrid_des.cli.output import progress_line, say, status_line
 from hybrid_des.cli.running import within
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 from hybrid_des.report.plots.figure import LEGENDS
@@ -58,8 +58,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{', '.join(given)}: only {', '.join(OF_A_RUN)} have them, not {args.kind}")
     look: dict[str, Any] = {"colours": _pairs("colour", args.colour), "labels": _pairs("label", args.label)}
     look |= {"size": _size(args.size), "legend": args.legend}
-    with status_line(args.json), within(args.budget, one_line(args.file)):
-        ax = _drawn(args, {**shown, **look} if args.kind in OF_A_RUN else look)
+    with status_line(args.json) as show, within(args.budget, one_line(args.file)):
+        ax = _drawn(args, {**shown, **look} if args.kind in OF_A_RUN else look, show)
     _write(args.out, ax)
     if args.json:
         print(json.dumps(_words(ax), indent=2))
@@ -80,7 +80,7 @@ def _words(ax: Axes) -> dict[str, Any]:
     }
 
 
-def _drawn(args: argparse.Namespace, options: dict[str, Any]) -> Axes:
+def _drawn(args: argparse.Namespace, options: dict[str, Any], show: Callable[[str], None] | None) -> Axes:
     """The picture of the asked kind."""
     import matplotlib as mpl
 
@@ -94,13 +94,14 @@ def _drawn(args: argparse.Namespace, options: dict[str, Any]) -> Axes:
         return draw(sweep_rows(sweep.only(sweep.picture.where)), sweep.picture, **options)
     from hybrid_des.analysis.explanation import explain
     from hybrid_des.report.plots import curves, style
-    from hybrid_des.simulation.run import run as simulate
+    from hybrid_des.result import simulate
 
     scenario = one_scenario("figure", args.file, args.set)
     if args.kind == "curves":
         return curves.what_if_curves(explain(scenario), **options)
     picture: Any = {"gantt": style.gantt, "links": curves.link_use, "memory": curves.memory_curve}[args.kind]
-    ax: Axes = picture(simulate(scenario), **options)
+    progress = None if show is None else lambda headway: show(progress_line(headway))
+    ax: Axes = picture(simulate(scenario, progress=progress).run, **options)
     return ax
 
 

@@ -237,8 +237,9 @@ def _draw_limits(ax: Axes, highest: Mapping[GpuKind, float]) -> None:
 def _legend_beside(ax: Axes, place: LegendPlace | None, title: str | None = None) -> None:
     """Place the legend to the right of the data, or below a narrow figure, which has no room beside them."""
     place, names = place or ("below" if narrow(ax) else "right"), ax.get_legend_handles_labels()[1]
+    small: dict[str, Any] = {"title_fontsize": points(0.8)} if narrow(ax) else {}
     columns = {"ncols": 2, "columnspacing": 1.0} if place == "below" and narrow(ax) else {}
-    place_legend(ax, place, names, title=title, title_fontsize=points(0.8), **columns)
+    place_legend(ax, place, names, title=title, **small, **columns)
 
 
 def lines(

@@ -181,7 +181,7 @@ BESIDE = 1.0  # points of a bar that its number leaves free
 NUMBER: dict[str, Any] = {
     "ha": "center", "va": "center_baseline", "clip_on": True, "in_layout": False,
 }  # fmt: skip
-NARROWEST = 1.0  # points of a typical op of any kind; narrower bars are no more than texture
+NARROWEST, PIXELS = 1.0, 2.5  # points and pixels of a typical op of any kind; narrower bars are no more than texture
 READABLE = 2.5  # points, from which on another step is drawn
 MOST_EDGE, EDGE = 0.4, 0.15  # points of the white edge of a bar, and its share of a typical bar
 PERIODS = 2  # forwards and backwards that a band averages over
@@ -264,7 +264,8 @@ def points_across(ax: Axes) -> float:
 def _draw(ax: Axes, bars: Bars, shown: tuple[float, float], note: Sequence[str], look: Look, two_way: bool) -> None:
     """Draw bars, or bands where bars would be too narrow, between two times in seconds."""
     begin, end = shown
-    banded = min(bars.typical.values(), default=0.0) * points_across(ax) < NARROWEST * (end - begin)
+    narrowest = max(NARROWEST, PIXELS * 72 / float(ax.figure.dpi))
+    banded = min(bars.typical.values(), default=0.0) * points_across(ax) < narrowest * (end - begin)
     scale, unit = scale_of(end - begin)
     ax.set_xlim(begin / scale, end / scale or 1)
     ax.set_ylim(len(bars.ranks) - 0.4, -0.6)
@@ -332,13 +333,15 @@ def _draw_bars(ax: Axes, bars: Bars, scale: float, kinds: Sequence[str], colours
     shade_of = np.array([shades(colours[kind], bars.chunks) for kind in OP_KINDS])
     tall = np.array([TALL.get(kind, FULL) for kind in OP_KINDS])
     kind, start, end = bars.kind[mine], bars.start[mine] / scale, bars.end[mine] / scale
-    edge = min(MOST_EDGE, EDGE * min(bars.typical.values(), default=0.0) / scale * _across(ax))
+    across = _across(ax)
+    edge = min(MOST_EDGE, EDGE * min(bars.typical.values(), default=0.0) / scale * across)
     shade = shade_of[kind, np.maximum(bars.chunk[mine], 0)]
     _rectangles(ax, bars.line[mine], start, end, tall[kind], shade, edge=edge)
     line, start, end = bars.waits.T
+    edge = min(MOST_EDGE, EDGE * float(np.median(end - start)) / scale * across) if len(line) else 0.0
     low = line + (FULL - TALL["reduction"]) / 2  # along the lower edge, below the numbers
     colour = np.repeat([colours["reduction"]], len(line))
-    _rectangles(ax, low, start / scale, end / scale, np.full(len(line), TALL["reduction"]), colour, edge=MOST_EDGE)
+    _rectangles(ax, low, start / scale, end / scale, np.full(len(line), TALL["reduction"]), colour, edge=edge)
 
 
 def _across(ax: Axes) -> float:
