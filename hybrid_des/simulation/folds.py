@@ -16,9 +16,11 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from hybrid_des.collectives.all_to_all import TokenExchange
 from hybrid_des.errors import Refusal
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.symmetry import Fold, FoldedAxis, RankArray, array_of, check_images, check_nodes, folds_along
+from hybrid_des.folding.times import ELEMENT
 from hybrid_des.gradients import ReplicaGroup
 from hybrid_des.network.symmetry import Groups
 from hybrid_des.planning.planner import Parts
@@ -26,6 +28,7 @@ from hybrid_des.planning.program import GivenPrograms
 from hybrid_des.scenario import Scenario, sizes
 from hybrid_des.scenario.sizes import too_large
 from hybrid_des.simulation.speeds import DurationOverride
+from hybrid_des.workload.costs import LayerCollective
 
 MOST_TRIES = 4  # folds that are simulated and turn out not to be exact
 Outcome = TypeVar("Outcome")
@@ -159,7 +162,7 @@ def check(fold: Fold, replicas: Replicas) -> None:
         buffers = [given.buffer(call) for call in given.calls]
         check_images(fold, given.processes, buffers, given.options, nodes=nodes, groups=of_traces)
     for axis, groups in replicas.parts.traffic.messages.items():
-        _check_exchanges(fold, axis, groups)
+        _check_exchanges(fold, replicas, nodes, axis, groups)
     for ranks in (ranks for groups in replicas.parts.meeting or () for ranks in groups):
         if any(fold.simulated(rank) for rank in ranks):
             members = set(ranks)
@@ -217,13 +220,49 @@ def _simulated(fold: Fold, group: ReplicaGroup) -> bool:
     return any(map(fold.simulated, (ranks[0], ranks[-1]))) or bool(fold.simulated(array_of(ranks)).any())
 
 
-def _check_exchanges(fold: Fold, axis: str, groups: Groups) -> None:
-    """The image of a group whose layers exchange messages must be one of these groups, in the same order."""
-    whole = {tuple(ranks) for ranks in groups}
+def _check_exchanges(fold: Fold, replicas: Replicas, nodes: RankArray, axis: str, groups: Groups) -> None:
+    """The image of a group whose layers exchange messages must be one of these groups, in the same order.
+
+    The members may be rotated if all of them are on one node and every one does the same there, wherever it sits.
+    """
+    whole, evenly = {tuple(ranks) for ranks in groups}, False
+    starts = {ranks[0]: tuple(ranks) for ranks in groups}
     for ranks in groups:
-        for element in fold.generators:
-            if fold.simulated(ranks[0]) and tuple(fold.move(rank, element) for rank in ranks) not in whole:
+        for element in fold.generators if any(map(fold.simulated, ranks)) else ():
+            moved = tuple(fold.move(rank, element) for rank in ranks)
+            if moved in whole:
+                continue
+            first = moved.index(min(moved))
+            rotated = moved[first:] + moved[:first]
+            if starts.get(rotated[0]) != rotated or len(set(nodes[list(ranks)].tolist())) > 1:
                 raise FoldRefusal(f"the {axis} ranks of rank {ranks[0]} map to several groups")
+            evenly = evenly or _exchange_evenly(replicas, axis, len(ranks))
+            if not evenly:
+                raise FoldRefusal(f"the {axis} ranks of rank {ranks[0]} send different amounts")
+
+
+def _exchange_evenly(replicas: Replicas, axis: str, members: int) -> bool:
+    """Whether all layers along an axis exchange equal parts between all members, each with the next one first."""
+    costs = replicas.parts.costs
+    found = [
+        one
+        for stage in costs.stages.values()
+        for layer in stage.layers
+        for way in layer.collectives
+        for one in way
+        if one.axis == axis
+    ]
+    return all(_evenly(one, members) for one in found)
+
+
+def _evenly(one: LayerCollective, members: int) -> bool:
+    """Whether a collective on one node sends as much from each member to each other."""
+    if one.algorithm == "all-to-all":
+        return one.size % (ELEMENT * members) == 0
+    if one.algorithm in ("per-node-dispatch", "per-node-combine") and isinstance(one.how, TokenExchange):
+        routing = one.how.routing
+        return len({routing.hit(routing.held(place, members)) for place in range(members)}) == 1
+    return False
 
 
 class Folded(NamedTuple, Generic[Outcome]):
