@@ -166,7 +166,7 @@ def test_a_table_of_all_replicas_is_the_unfolded_one():
     ("algorithm", "exchange", "replicas"),
     [
         ("ring", "replay", 8),  # it passes from node to node: a turn within the nodes is no turn of the ring
-        ("halving-doubling", "messages", 8),  # partners in pairs, tokens around: no image suits both
+        ("halving-doubling", "messages", 4),  # partners in pairs, tokens around: halves of a group suit both
         ("halving-doubling", "replay", 1),
         ("recursive-doubling", "replay", 1),
     ],
