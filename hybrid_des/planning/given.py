@@ -61,6 +61,7 @@ from hybrid_des.planning.program import (
     program_of,
     waiting_for,
 )
+from hybrid_des.planning.recorded import recorded_time
 from hybrid_des.scenario import Scenario
 
 GIVEN = "given"  # the key of groups of traces
@@ -182,11 +183,8 @@ class GivenTraces:
         Raises:
             UsageError: neither its size nor its time is known.
         """
-        workload = self.scenario.workload
-        assert workload is not None
-        recorded = workload.transfers == "recorded" or bool(node.place.get("given"))
-        if node.duration and (recorded or not node.size):
-            return GroupKey(node.group, node.does, True), GivenCollective(0, "", node.duration)
+        if took := recorded_time(node, len(self.traces), self.scenario):
+            return GroupKey(node.group, node.does, True), GivenCollective(0, "", took)
         codec = SIXTEEN_BITS if PURPOSE_OF.get(node.does) else self.scenario.gradients.codec
         elements = node.place.get("elements")
         if elements is None:

@@ -447,7 +447,15 @@ def _limits(scenario: Scenario) -> str:
     missing += [] if scenario.jitter else ["jitter"]
     missing += ["compute slowed down by communication"] if reached is None else []
     listed = ", and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
-    return f"Not modelled: {listed}; {sends}."
+    scaled = ""
+    if scenario.workload is not None and scenario.traced and scenario.workload.recorded_ranks not in (
+        None, scenario.parallel.ranks,
+    ):  # fmt: skip
+        scaled = (
+            f" Collectives recorded on {scenario.workload.recorded_ranks} ranks are scaled to "
+            f"{scenario.parallel.ranks} by the bytes that a ring moves, on links as fast as those."
+        )
+    return f"Not modelled: {listed}; {sends}.{scaled}"
 
 
 def count(number: float, noun: str) -> str:

@@ -95,7 +95,9 @@ class TraceProfile:
             "workload": {"trace": TRACES, **({"transfers": "recorded"} if self.machine is None else {})},
         }
         found = found if self.machine is None else {**found, **of_machine(self.machine)}
-        recorded = {} if self.gpu is None else {"recorded_on": self.gpu}
+        recorded: dict[str, Any] = {} if self.gpu is None else {"recorded_on": self.gpu}
+        if count == 1 and self.ranks > 1 and self.machine is None:
+            recorded["recorded_ranks"] = self.ranks
         if self.gpu is not None:
             found["cluster"] = {**found["cluster"], "gpu": self.gpu}
         workload = {**found["workload"], **recorded, **self.further.get("workload", {})}

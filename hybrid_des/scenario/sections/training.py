@@ -196,6 +196,8 @@ class Workload(Section):
     """Instead of a schedule and times: a folder, or a pattern, of Chakra execution traces, one per pipeline rank."""
     transfers: Annotated[Literal["simulated", "recorded"], choice("simulated", "recorded")] = "simulated"
     """With `trace`: collectives whose sizes are known are messages, or take the recorded time."""
+    recorded_ranks: Count | None = None
+    """With a single `trace`: how many ranks it stands for; for others, recorded times of collectives are scaled."""
     recorded_on: RecordedOn = None
     """With `trace`: the GPU it was recorded on; on another `cluster.gpu`, kernels are scaled by what bounds them."""
     forward: RankTimes
@@ -436,7 +438,8 @@ def _listed(value: Fraction | tuple[Fraction, ...]) -> tuple[Fraction, ...]:
 
 def misfits_of_durations(workload: Workload, recompute: object) -> Iterator[Problem]:
     """Times that are given in addition to a file that holds all of them."""
-    of_traces = {"workload.transfers": workload.transfers != "simulated", "workload.recorded_on": workload.recorded_on}
+    of_traces = {"workload.transfers": workload.transfers != "simulated", "workload.recorded_on": workload.recorded_on,
+                 "workload.recorded_ranks": workload.recorded_ranks}  # fmt: skip
     for path, value in of_traces.items():
         if workload.trace is None and value:
             yield misfit("is read with `workload.trace` only", path, "workload.trace")
