@@ -6,9 +6,9 @@ Tables and formulas: NVIDIA/nccl, src/graph/tuning.cc and src/tuning/nvls.cc (la
 the correction for trees), src/graph/topo.h (bandwidth of NVLinks), src/graph/search.cc (speeds of channels). Their
 prediction only chooses; how long the choice takes is simulated (`collectives.nccl`).
 
-`Timing` is measured: by least squares over the rows of NVIDIA's tables of nccl-tests (aiconfigurator-core 0.12 on PyPI:
-A100 with NCCL 2.27.3, H100 and B200 with 2.29.2; all-reduce, all-gather and reduce-scatter over 2, 4 and 8 GPUs of a
-node, 4 KiB to 512 MiB), about 50 rows for each figure.
+`Timing` is set by hand, to round figures, from NVIDIA's tables of nccl-tests (aiconfigurator-core 0.12 on PyPI: A100
+with NCCL 2.27.3, H100 and B200 with 2.29.2; all-reduce, all-gather and reduce-scatter over 2, 4 and 8 GPUs of a node,
+4 KiB to 512 MiB). `switch` and `loop` rest on all-reduces over eight GPUs alone; nothing was set from H200 or GB200.
 """
 
 from __future__ import annotations
