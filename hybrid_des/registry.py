@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import pkgutil
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
@@ -22,7 +23,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from hybrid_des.errors import UsageError, unknown
+from hybrid_des.errors import HybridDesError, SimulationError, UsageError, unknown
 
 T = TypeVar("T")
 
@@ -140,6 +141,24 @@ class _UserFile(SourceFileLoader):
         """Write nothing."""
 
 
+USER_FILE = "hybrid_des_user_"  # begins the names of modules of users' files
+
+
+def user_line(error: BaseException) -> str:
+    """The error with the file and line of the user's code that it passed last; empty if it passed none."""
+    modules = [module for name, module in sys.modules.items() if name.startswith(USER_FILE)]
+    files = {Path(module.__file__).resolve() for module in modules if module.__file__}
+    passed = list[traceback.FrameSummary]()
+    cause: BaseException | None = error
+    while not passed and cause is not None:  # an error in a simulated process is the cause of a copy
+        passed = [one for one in traceback.extract_tb(cause.__traceback__) if Path(one.filename).resolve() in files]
+        cause = cause.__cause__
+    if not passed:
+        return ""
+    text = str(error)
+    return f"{passed[-1].filename}:{passed[-1].lineno}: {type(error).__name__}{f': {text}' if text else ''}"
+
+
 def import_file(path: str | Path) -> None:
     """Import a user's Python file so that it can register plug-ins; importing it again has no effect.
 
@@ -149,7 +168,7 @@ def import_file(path: str | Path) -> None:
     source = Path(path)
     if not source.is_file():
         raise UsageError(f"{source}: no such file to import")
-    name = f"hybrid_des_user_{source.resolve().as_posix().replace('/', '_').replace('.', '_')}"
+    name = f"{USER_FILE}{source.resolve().as_posix().replace('/', '_').replace('.', '_')}"
     if name in sys.modules:
         return
     loader = _UserFile(name, str(source)) if source.suffix == ".py" else None
@@ -161,10 +180,13 @@ def import_file(path: str | Path) -> None:
     try:
         spec.loader.exec_module(module)
     except BaseException as error:  # such as SystemExit
+        said = user_line(error)
         sys.modules.pop(name, None)
-        if isinstance(error, KeyboardInterrupt):
+        if isinstance(error, KeyboardInterrupt | SimulationError):  # the latter: a budget is spent
             raise
-        raise UsageError(f"{source}: {type(error).__name__}: {error}") from error
+        if isinstance(error, HybridDesError) and said:
+            said = f"{said.partition(f': {type(error).__name__}')[0]}: {error}"
+        raise UsageError(said or f"{source}: {type(error).__name__}: {error}") from error
 
 
 def _check_call(what: str, build: Any, arguments: tuple[Any, ...]) -> None:

@@ -50,7 +50,7 @@ def simulate(
         plan: a plan instead of the schedule's.
         fabric: a fabric instead of the topology's.
         scratch: folder for rows that do not fit into memory; default: the system's folder for temporary files.
-        budget_s: limit in real seconds; planning is not interrupted.
+        budget_s: limit in real seconds; planning is not interrupted (by the command line it is).
         progress: called a few times per second with the progress of the simulation.
 
     Raises:

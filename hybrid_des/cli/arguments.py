@@ -78,13 +78,25 @@ def add_quiet_json(parser: argparse.ArgumentParser) -> None:
     add_budget(parser, "end after this time, such as 60s, without a result; exit code 3")
 
 
-def import_files(files: Sequence[str]) -> None:
-    """Import user-defined plug-in files, with the errors of `hybrid_des.registry.import_file`."""
-    if files:
-        from hybrid_des.registry import import_file
+def import_files(files: Sequence[str], *, checked: bool = True) -> None:
+    """Import user-defined plug-in files, and check their all-reduces on real numbers, unless the command does.
 
-        for file in files:
-            import_file(file)
+    Raises:
+        UsageError: as `hybrid_des.registry.import_file`, or a collective does not reduce.
+    """
+    if not files:
+        return
+    from hybrid_des import collectives
+    from hybrid_des.cli.output import say
+    from hybrid_des.collectives.checking import unchecked
+    from hybrid_des.registry import import_file
+
+    known = set(collectives.names())
+    for file in files:
+        import_file(file)
+    for name in sorted(set(collectives.names()) - known) if checked else ():
+        if why := unchecked(name):
+            say(f"warning: collective {name}: not verified: {why}")
 
 
 def whole(text: str) -> int:

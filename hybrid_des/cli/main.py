@@ -4,6 +4,7 @@ Heavy modules are imported only when needed, so that `--help` is fast.
 """
 
 import _thread
+import argparse
 import atexit
 import os
 import re
@@ -12,7 +13,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from math import inf
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -121,6 +123,11 @@ def _explain(error: Exception) -> int:
         _let_go(error)
         say(f"out of memory: the scenario needs more than this machine has ({str(error) or 'no figure is known'})")
         return SimulationError.exit_code
+    from hybrid_des.registry import user_line
+
+    if line := user_line(error):
+        say(str(UsageError(line)))
+        return UsageError.exit_code
     if not isinstance(error, OSError):
         raise error
     if error.filename is None:
@@ -146,7 +153,8 @@ def _run(arguments: list[str]) -> int:
             parser = Parser(f"{called} {arguments[0]}", description=command.__doc__)
             command.add_arguments(parser)
             args = parser.parse_args(arguments[1:])
-            import_files(getattr(args, "imports", ()))
+            with _checked_within(args):
+                import_files(getattr(args, "imports", ()), checked=arguments[0] != "verify")
             for notice in left_out(args):
                 say(f"note: {notice}")
             return int(command.run(args))
@@ -164,10 +172,21 @@ def _run(arguments: list[str]) -> int:
         _refuse_command(args.file, called)
         if rest:
             parser.error(f"unrecognized arguments: {' '.join(rest)}")
-        import_files(args.imports)
+        with _checked_within(args):
+            import_files(args.imports)
         return simulate.run(args)
     except SystemExit as done:  # --help and --version
         return int(done.code or 0)
+
+
+def _checked_within(args: argparse.Namespace) -> AbstractContextManager[None]:
+    """A limit on the import of plug-ins, and on their checks: the budget of the command."""
+    budget = getattr(args, "budget", inf)
+    if budget == inf or not getattr(args, "imports", ()):
+        return nullcontext()
+    from hybrid_des.cli.running import within
+
+    return within(budget, args.imports[0])
 
 
 def _refuse_command(file: str, called: str) -> None:

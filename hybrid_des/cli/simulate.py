@@ -114,6 +114,7 @@ def _jobs(args: argparse.Namespace, document: Document) -> int:
 
 def _run(args: argparse.Namespace, scenario: Scenario) -> tuple[Result, dict[Path, Written]]:
     """Simulate, and write what was asked for; folders that cannot be written are detected first."""
+    from hybrid_des.cli.running import ended_late
     from hybrid_des.interchange.profiles.exporting import write_traces
     from hybrid_des.report.files.kineto import write_kineto
     from hybrid_des.report.files.staging import reserved
@@ -127,7 +128,8 @@ def _run(args: argparse.Namespace, scenario: Scenario) -> tuple[Result, dict[Pat
             scratch = folders.enter_context(reserved(folder))
         with status_line(args.quiet) as show:
             progress = None if show is None else lambda headway: show(progress_line(headway))
-            result = simulate(scenario, scratch=scratch, budget_s=args.budget, progress=progress)
+            with ended_late(args.budget, scenario.name):
+                result = simulate(scenario, scratch=scratch, budget_s=args.budget, progress=progress)
         if args.out is not None:
             written[args.out] = result.write(args.out)
         if args.hta is not None:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from hybrid_des.errors import NumericsError
+from hybrid_des.errors import NumericsError, UsageError
 from hybrid_des.registry import Registry
 
 Array = NDArray[np.floating[Any]]
@@ -93,8 +93,59 @@ find = _REGISTRY.__getitem__
 
 
 def codec(name: str, *, summary: str, source: str) -> Callable[[type[Codec]], type[Codec]]:
-    """Register a codec under its name in a scenario's `gradients.codec`, with a one-line summary."""
-    return _REGISTRY(name, summary=summary, source=source)
+    """Register a codec under its name in a scenario's `gradients.codec`, with a one-line summary.
+
+    Raises:
+        UsageError: from the decorator: the class is not a codec, or lacks something of one.
+    """
+    register = _REGISTRY(name, summary=summary, source=source)
+
+    def checked(build: type[Codec]) -> type[Codec]:
+        if wrong := _lacking(build):
+            raise UsageError(f'codec "{name}" {wrong}')
+        return register(build)
+
+    return checked
+
+
+def _lacking(build: Any) -> str:
+    """Why a class is not a codec; empty if it is one."""
+    if not isinstance(build, type) or not issubclass(build, Codec):
+        what = f"class {build.__name__}" if isinstance(build, type) else describe_type(build)
+        return f"is a {what}; expected a subclass of hybrid_des.collectives.codecs.Codec"
+    if missing := sorted(getattr(build, "__abstractmethods__", ())):
+        return f"lacks {' and '.join(f'{one}()' for one in missing)}; a codec has encode(values) and decode(payload)"
+    size = getattr(build, "bytes_per_element", None)
+    if not isinstance(size, int | Fraction) or isinstance(size, bool) or size <= 0:
+        return f"has bytes_per_element {size!r}; expected a positive Fraction, such as Fraction(1, 2)"
+    scale = build.bytes_per_scale
+    if type(scale) is not int or scale < 0:
+        return f"has bytes_per_scale {scale!r}; expected a number of bytes"
+    return _untrue(build())
+
+
+def _untrue(one: Codec) -> str:
+    """How what a codec encodes differs from what it says; empty if it does not."""
+    values = np.linspace(-1.0, 1.0, 32)
+    payload = one.encode(values)
+    if not isinstance(payload, Payload):
+        return f"encodes to {describe_type(payload)}; expected a Payload(data, scales, elements)"
+    sizes, said = (payload.payload_bytes, payload.scale_bytes), (one.payload_bytes(32), one.scale_bytes(32))
+    if sizes != said:
+        return (
+            f"encodes 32 elements in {sizes[0]} bytes and {sizes[1]} of scales; its sizes say {said[0]} and {said[1]}"
+        )
+    decoded = one.decode(payload)
+    if not isinstance(decoded, np.ndarray) or decoded.shape != values.shape:
+        return f"decodes 32 elements to {describe_type(decoded)}; expected an array of 32 elements"
+    return ""
+
+
+def describe_type(value: object) -> str:
+    """What kind of object was found, for messages."""
+    if isinstance(value, np.ndarray):
+        return f"array of shape {value.shape}"
+    return "nothing" if value is None else type(value).__name__
 
 
 def narrow(values: Array, dtype: DTypeLike) -> NDArray[Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import simpy
 
 from hybrid_des.engine.clock import Arrival
+from hybrid_des.errors import UsageError
 from hybrid_des.network.fabric import by_node
 from hybrid_des.network.mailbox import REDUCTION, Channel, Handoff, Mailbox, Message, Pace, Purpose
 from hybrid_des.network.sharing import Flow
@@ -185,6 +186,9 @@ class Group:
     def _between(self, sender: int, receiver: int) -> tuple[Flow, Mailbox]:
         whole = self._processes
         ranks = whole.ranks
+        for place in (sender, receiver):
+            if not 0 <= place < len(ranks):
+                raise UsageError(f'collective "{whole.kind}": member {self.me} names member {place} of {self.size}')
         channel = Channel(ranks[sender], ranks[receiver], whole.purpose, whole.kind, whole.stage, whole.chunks[sender])
         if self._paces is not None:
             nodes = {self._transport.node_of(ranks[place]) for place in (sender, receiver) if place < self.size}

@@ -46,7 +46,7 @@ def summary(run, file, *arguments):
 
 
 def test_the_readme_shows_one_file_of_each_kind():
-    assert sorted(PLUGINS) == ["my_collective.py", "my_schedule.py", "my_topology.py"]
+    assert sorted(PLUGINS) == ["my_codec.py", "my_collective.py", "my_schedule.py", "my_topology.py"]
 
 
 def test_a_schedule_reads_its_option(own, run, write):

@@ -1,0 +1,81 @@
+"""The check of a user's all-reduce when it is loaded: real numbers on a few small groups."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybrid_des import collectives
+from hybrid_des.collectives import codecs
+from hybrid_des.collectives.benchmark import OvertakenError, carried_out
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.recorder import Recorder
+from hybrid_des.errors import HybridDesError, Refusal, UsageError
+from hybrid_des.network.fabric import ClusterSpec, NodeSpec, PortSpec
+from hybrid_des.network.topologies.nodes import nodes
+from hybrid_des.network.transport import Links, Transport
+from hybrid_des.options import required_keys
+from hybrid_des.units import PICOSECONDS_PER_SECOND
+
+GROUPS = (2, 3, 4)  # members
+SPARE = 3  # GPUs for servers
+ELEMENTS = 61  # divisible by none of them
+LONGEST = 60 * PICOSECONDS_PER_SECOND  # for a few hundred bytes
+
+
+def unchecked(name: str) -> str:
+    """Reduce small arrays with an all-reduce; why it could not be checked, empty if it was.
+
+    Raises:
+        UsageError: a member does not end with the sum, or the members deadlock; the message names the collective.
+    """
+    entry = collectives.find(name)
+    if entry.facts["does"] != "all-reduce":
+        return f"it is an {entry.facts['does']}"
+    if required := required_keys(entry.options):
+        return f"it needs {', '.join(sorted(required))}"
+    refused = [reason for size in GROUPS if (reason := _refused(name, size))]
+    return refused[0] if len(refused) == len(GROUPS) else ""
+
+
+def _refused(name: str, size: int) -> str:
+    """Why a group of this size is not supported; empty if it is, and every member ends with the sum."""
+    what = f'collective "{name}", checked on {size} members'
+    before = np.random.default_rng(size).integers(-1000, 1000, (size, ELEMENTS)).astype(np.float64)
+    try:
+        after = _reduced(name, before)
+    except Refusal as refusal:
+        return str(refusal)
+    except OvertakenError:
+        raise UsageError(f"{what}: still sends messages after a simulated minute") from None
+    except HybridDesError as error:
+        raise UsageError(f"{what}: {error}") from None
+    wrong = np.argwhere(after != before.sum(axis=0))
+    if len(wrong):
+        member, element = map(int, wrong[0])
+        found, expected = after[member, element], before[:, element].sum()
+        same = "which it began with" if found == before[member, element] else "not the sum"
+        place = f"element {element} of member {member}"
+        raise UsageError(f"{what}: {place} ends as {found:g}, {same}; expected {expected:g}, the sum over all members")
+    return ""
+
+
+def _reduced(name: str, before: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What every member ends with."""
+    size = len(before)
+    node = NodeSpec(
+        size + SPARE, PortSpec(Fraction(10**9), 1000), PortSpec(Fraction(10**9), 5000), size + SPARE, in_switch=True
+    )
+    fabric = nodes(ClusterSpec((node,)))
+    network = Transport(Links(Environment(), fabric, "fifo"), Recorder())
+    site = collectives.Site(fabric, range(size), range(size, size + SPARE))
+    group = collectives.process_group(name, site)
+    arrays = [*before.copy(), *np.zeros((len(group.ranks) - size, ELEMENTS))]
+    codec = codecs.find("fp64").build()
+    members = [(group, place) for place in range(len(group.ranks))]
+    algorithm = collectives.configured(name)
+    carried_out(network, algorithm, members, lambda _, place: Buffer(ELEMENTS, codec, arrays[place]), limit=LONGEST)
+    return np.array(arrays[:size])
