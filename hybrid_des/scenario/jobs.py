@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from hybrid_des.errors import ScenarioError
 from hybrid_des.models import merged
 from hybrid_des.network.fabric import ClusterSpec
-from hybrid_des.options import Section, Time, choice, describe, whole
+from hybrid_des.options import Section, Text, Time, choice, describe, whole
 from hybrid_des.scenario.composition import with_base
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, document_of, misnamed, scenario_of
@@ -65,6 +65,12 @@ class JobKeys(Section):
 class Shared(Section):
     """What the jobs of a file share."""
 
+    version: Annotated[int, whole(1, 1)] = 1
+    """Of the format."""
+    name: Text = "jobs"
+    """Of the file, for reports."""
+    description: Text = ""
+    """What it shows."""
     background: tuple[Background, ...] = ()
     """Traffic of no job."""
     placement: Placement = "packed"
@@ -169,9 +175,12 @@ def jobs_of(document: Document) -> Jobs:
     shared = _section(
         Shared, document, (), {key: values[key] for key in Shared.model_fields if key in values}, problems
     )
-    read = [_job(document, str(name), entry, problems) for name, entry in entries.items()]
+    problems += _of_another_type(document)
     if problems or shared is None:
         raise ScenarioError(problems)
+    read = [_job(document, str(name), entry, problems) for name, entry in entries.items()]
+    if problems:
+        raise ScenarioError([*dict.fromkeys(problems)])  # those of what all jobs share are found in each
     valid = [one for one in read if one is not None]
     problems += _disagreements(document, valid)
     machine = valid[0][2].cluster
@@ -185,7 +194,7 @@ def jobs_of(document: Document) -> Jobs:
         cluster = scenario.cluster.placed(gpus).urgent(keys.priority, among)
         placed = scenario.model_copy(update={"cluster": cluster})
         jobs.append(PlacedJob(name, placed, to_picoseconds(keys.start), keys.priority))
-    return Jobs(str(values.get("name", "jobs")), str(values.get("description", "")), tuple(jobs), shared.background)
+    return Jobs(shared.name, shared.description, tuple(jobs), shared.background)
 
 
 Read = tuple[str, JobKeys, Scenario]
@@ -198,6 +207,15 @@ def _section(kind: Any, document: Document, at: KeyPath, values: Mapping[str, An
     except ValidationError as error:
         problems += [document.problem((*at, *one.path), one.message) for one in problems_in(error, kind)]
     return None
+
+
+def _of_another_type(document: Document) -> Iterator[str]:
+    """Sections of all jobs that are neither what their key expects nor null."""
+    kinds: dict[str, tuple[type, str]] = {"slow": (list, "a list"), "efficiency": (dict, "a mapping")}
+    for key, (kind, expected) in kinds.items():
+        value = document.value.get(key)
+        if value is not None and not isinstance(value, kind):
+            yield document.problem((key,), f"expected {expected}, found {describe(value)}")
 
 
 def _job(document: Document, name: str, entry: Any, problems: list[str]) -> Read | None:
@@ -238,7 +256,8 @@ def _document_of_job(document: Document, name: str, entry: Mapping[str, Any]) ->
     for place, text in document.places.items():
         if place[:2] == at and len(place) > 2 and place[2] in more:
             places[place[2:]] = text
-        if place[:1] in (("cluster",), ("slow",), ("efficiency",)):
+        key = str(place[0]) if place else ""
+        if key in ("cluster", "slow", "efficiency") and not isinstance(inner.get(key), str | int):
             places[place] = text
     for key in ("sweep", "plot", "search", "description"):
         inner.pop(key, None)
@@ -247,10 +266,11 @@ def _document_of_job(document: Document, name: str, entry: Mapping[str, Any]) ->
     values = document.value
     inner |= {"cluster": copy.deepcopy(values["cluster"]), "name": name}
     inner.setdefault("seed", values.get("seed", 0))
-    if values.get("slow"):
-        inner["slow"] = [*copy.deepcopy(values["slow"]), *inner.get("slow", [])]
-    if values.get("efficiency") and inner.get("model"):
-        inner["efficiency"] = {**copy.deepcopy(values["efficiency"]), **inner.get("efficiency", {})}
+    own, efficiency = inner.get("slow") or [], inner.get("efficiency") or {}
+    if values.get("slow") and isinstance(own, list):  # anything else is a problem of the job's scenario
+        inner["slow"] = [*copy.deepcopy(values["slow"]), *own]
+    if values.get("efficiency") and inner.get("model") and isinstance(efficiency, dict):
+        inner["efficiency"] = {**copy.deepcopy(values["efficiency"]), **efficiency}
     places[()] = document.place(at)
     return Document(inner, document.source, places)
 

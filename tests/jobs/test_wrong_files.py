@@ -79,3 +79,30 @@ def test_commands_for_one_scenario_say_so(folder, capsys):
     for command in (["costs"], ["topology"], ["goodput"], ["live"]):
         assert main([*command, "two.yaml"]) == 2
         assert "two.yaml:2: jobs: holds several scenarios" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["3", "x", "[1]", "{a: 1}", "{3: 1}", "true"])
+@pytest.mark.parametrize(
+    "key", ["slow", "efficiency", "background", "placement", "seed", "name", "description", "version"]
+)
+def test_a_shared_key_of_another_type_gets_one_line(folder, capsys, key, text):
+    expected = {"efficiency": "{", "name": "x", "description": "x", "seed": "3"}
+    if text.startswith(expected.get(key, "?")):
+        return
+    jobs = f"jobs:\n  gpt: {JOB}\n  bert: {{scenario: bert.yaml, nodes: 1}}\n"
+    (folder / "two.yaml").write_text(f"cluster: {json.dumps(CLUSTER)}\n{jobs}{key}: {text}\n")
+    assert main(["two.yaml"]) == 2
+    said = capsys.readouterr().err.strip()
+    assert said.startswith(f"two.yaml:5: {key}") and len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("key", ["slow", "efficiency"])
+@pytest.mark.parametrize("where", ["gpt: {KEY: 3, MORE}", "gpt: {scenario: {KEY: 3, MORE}}"])
+def test_a_key_of_another_type_in_a_job_gets_one_line(folder, capsys, key, where):
+    more = json.dumps({"model": {"base": "gpt3-1.3b"}, "batch": 4, "schedule": {"kind": "1f1b"}})[1:-1]
+    shared = "slow: [{gpu: 0, factor: 0.5}]\nefficiency: {gemm: 0.5}"
+    job = where.replace("KEY", key).replace("MORE", more)
+    (folder / "two.yaml").write_text(f"cluster: {json.dumps(CLUSTER)}\n{shared}\njobs:\n  {job}\n")
+    assert main(["two.yaml"]) == 2
+    said = capsys.readouterr().err.strip()
+    assert said.startswith(f"two.yaml:5: {key}") and len(said.splitlines()) == 1
