@@ -98,7 +98,7 @@ def test_a_shared_key_of_another_type_gets_one_line(folder, capsys, key, text):
 
 @pytest.mark.parametrize("key", ["slow", "efficiency"])
 @pytest.mark.parametrize("where", ["gpt: {KEY: 3, MORE}", "gpt: {scenario: {KEY: 3, MORE}}"])
-def test_a_key_of_another_type_in_a_job_gets_one_line(folder, capsys, key, where):
+def test_a_key_of_another_type_in_jobs_is_refused(folder, capsys, key, where):
     more = json.dumps({"model": {"base": "gpt3-1.3b"}, "batch": 4, "schedule": {"kind": "1f1b"}})[1:-1]
     shared = "slow: [{gpu: 0, factor: 0.5}]\nefficiency: {gemm: 0.5}"
     job = where.replace("KEY", key).replace("MORE", more)
