@@ -1,6 +1,6 @@
 """What a wheel takes along beside the package: the scenarios and the documentation; and the README in its metadata.
 
-`hybrid_des.scenario.composition` and `hybrid_des.cli.commands.docs` find the files there.
+`hybrid_des.scenario.composition` and `hybrid_des.interface.cli.commands.docs` find the files there.
 """
 
 import re

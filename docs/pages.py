@@ -18,7 +18,7 @@ from unittest.mock import patch
 from mkdocs.structure.files import File, Files
 
 import hybrid_des
-from hybrid_des.cli import commands, main
+from hybrid_des.interface.cli import command_files, main
 
 ROOT = Path(__file__).resolve().parents[1]
 MIRRORED = ("CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "scenarios/**/*.md", "scenarios/**/*.png",
@@ -48,7 +48,7 @@ def on_files(files: Files, config: Any) -> Files:
 def helps() -> Iterator[str]:
     """The help of every command, as the command line prints it."""
     yield "# Commands\n\n`python -m hybrid_des` is the same as `hybrid-des`.\n"
-    for name in ("", *commands.names()):
+    for name in ("", *command_files.names()):
         printed = io.StringIO()
         with redirect_stdout(printed), patch("sys.argv", ["hybrid-des"]), patch.dict("os.environ", COLUMNS=WIDTH):
             main.main([*([name] if name else []), "--help"])

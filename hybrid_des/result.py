@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from hybrid_des.analysis.explanation import explain
 from hybrid_des.analysis.metrics import Findings
+from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.errors import OutOfMemoryError
-from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.planning.planner import plan_of
-from hybrid_des.planning.wiring import fabric_of
-from hybrid_des.report.files import Written, write
-from hybrid_des.report.plots import curves, style
+from hybrid_des.report.files.registration import write
+from hybrid_des.report.files.staging import Written
+from hybrid_des.report.plots import curves, gantt
 from hybrid_des.report.terminal import as_html, render
-from hybrid_des.scenario import Source, load
-from hybrid_des.simulation.memory import what_would_fit
-from hybrid_des.simulation.run import Show, Watch, run
+from hybrid_des.scenario.loading import Source, load
+from hybrid_des.simulation.memory_remedies import what_would_fit
+from hybrid_des.simulation.planning.planner import plan_of
+from hybrid_des.simulation.planning.wiring import fabric_of
+from hybrid_des.simulation.run import run
+from hybrid_des.simulation.watch import Show, Watch
 from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:
@@ -95,7 +97,7 @@ class Result(Findings):
 
     def gantt(self, ax: Axes | None = None, **shown: Unpack[Shown]) -> Axes:
         """Draw the ops of each rank over time, on the given axes or on a new figure; options as in `plots.gantt`."""
-        return style.gantt(self.run, ax, **shown)
+        return gantt.gantt(self.run, ax, **shown)
 
     def link_use(self, ax: Axes | None = None, **shown: Unpack[Shown]) -> Axes:
         """Draw the use of the busiest links over time; options as in `plots.link_use`."""

@@ -13,7 +13,7 @@ from support.campaigns import TIMES
 from support.interrupts import heed_interrupts
 from support.paths import SCENARIOS, TESTS
 
-from hybrid_des.cli import main as cli
+from hybrid_des.interface.cli import main as cli
 
 # before NumPy is imported, here and in every process that tests start: for arrays this small, threads more than double
 # the processor time of real training

@@ -7,10 +7,10 @@ from importlib import metadata
 import pytest
 from support.paths import ROOT
 
+from hybrid_des.cluster.topologies.registration import OptionRefusal
 from hybrid_des.engine.recorder import TimeRangeError
 from hybrid_des.errors import CircularOrderError, HybridDesError, ScenarioError, installing
-from hybrid_des.models.kinds import ModelRefusal
-from hybrid_des.network.topologies import OptionRefusal
+from hybrid_des.workload.models.kinds.registration import ModelRefusal
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,11 @@ from hybrid_des import (
     verify,
 )
 from hybrid_des.errors import ScenarioError, UsageError
-from hybrid_des.pipeline import PlanRequest
-from hybrid_des.pipeline.schedules import make_plan
-from hybrid_des.scenario import to_mapping
-from hybrid_des.sweep import draw, sweep_rows
+from hybrid_des.pipeline.plan import PlanRequest
+from hybrid_des.pipeline.schedules.registration import make_plan
+from hybrid_des.scenario.export import to_mapping
+from hybrid_des.studies.sweep.results import draw
+from hybrid_des.studies.sweep.runner import sweep_rows
 
 JITTER = {"distribution": "lognormal", "sigma": 0.1}
 FAULTS = {"horizon": "1 d", "replications": 1, "classes": [{"what": "gpu", "mtbf": "1000 h"}]}

@@ -1,1 +1,1 @@
-"""Analysis of a run: step time, idle time by cause, memory, link use, the timeline as a table."""
+"""Why a step took as long: metrics, idle time by cause, the critical path, what would help."""

@@ -20,96 +20,34 @@ of the fit (the mean leverage is k/m: Allen, Technometrics 16, 1974).
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from itertools import accumulate
-from math import exp, log, log10, sqrt
-from pathlib import Path
+from math import exp, log, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hybrid_des.models import Gemm
-from hybrid_des.scenario import Scenario
+from hybrid_des.analysis.experience_table import Likeness, Recorded, known
+from hybrid_des.scenario.definition import Scenario
 from hybrid_des.units import format_seconds
 
-TABLE = Path(__file__).with_name("experience.csv")
 NEAREST = 30  # runs whose errors are shown
+
+
 FEW = 5  # fewer runs with the same sharding are not considered by themselves
+
+
 COVERED = 0.9
+
+
 ROUNDING = 1e-9
+
+
 ENOUGH = 19.0  # runs of which 18, ⌈0.9 (19 + 1)⌉, lie inside
-DECADE = 0.5  # how unlike runs are that differ by a factor of ten in size
+
+
 NARROWEST, WIDEST = 1e-3, 1e3  # units of unlikeness
-PRECISIONS = {"bf16": "16 bits", "fp16": "16 bits"}
-
-
-class Likeness(NamedTuple):
-    """What a run is like.
-
-    Attributes:
-        gpu: the generation, such as "a100".
-        precision: that of products.
-        kind: "dense" or "experts".
-        sharded: whether single layers are sharded.
-        parameters, gpus: the size of the model and the number of its GPUs.
-    """
-
-    gpu: str
-    precision: str
-    kind: str
-    sharded: bool
-    parameters: int
-    gpus: int
-
-    @classmethod
-    def of(cls, scenario: Scenario) -> Likeness:
-        """That of a scenario with a model."""
-        assert scenario.model is not None
-        model = scenario.model.network
-        experts = any(isinstance(one, Gemm) and one.expert for layer in model.layers for one in layer.operations)
-        return cls(
-            scenario.cluster.kinds[0].gpu.name.partition("-")[0],
-            PRECISIONS.get(scenario.precision, scenario.precision),
-            "experts" if experts else "dense",
-            scenario.fsdp,
-            model.parameters,
-            scenario.parallel.ranks,
-        )
-
-    @property
-    def words(self) -> str:
-        """In words, without sizes."""
-        return ", ".join([self.gpu, self.precision, self.kind, *(["sharded layers"] if self.sharded else [])])
-
-    def distance(self, other: Likeness) -> float:
-        """Between the sizes of two runs, in decades."""
-        return abs(log10(self.parameters / other.parameters)) + abs(log10(self.gpus / other.gpus))
-
-    def unlike(self, other: Likeness) -> float:
-        """How many of the four characteristics differ, and by how much the size does."""
-        return sum(one != its for one, its in zip(self[:4], other[:4], strict=True)) + DECADE * self.distance(other)
-
-
-class Recorded(NamedTuple):
-    """One measured run.
-
-    Attributes:
-        corpus: the name of its corpus.
-        fitted: how many numbers were fitted to it and other runs of the corpus.
-        ratio: predicted / measured.
-        date, commit: of the prediction.
-    """
-
-    corpus: str
-    like: Likeness
-    fitted: int
-    ratio: float
-    date: str
-    commit: str
 
 
 class Experience(NamedTuple):
@@ -225,45 +163,3 @@ def text(found: Experience, step: float) -> str:
         return said
     low, high = map(format_seconds, interval)
     return f"{said}; {low} to {high} going by other runs (90 %)"
-
-
-# The table.
-
-
-COLUMNS = ("corpus", *Likeness._fields, "fitted", "ratio", "date", "commit")
-
-
-@cache
-def known() -> tuple[Recorded, ...]:
-    """The runs of the package's table."""
-    return read(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else ()
-
-
-def read(text: str) -> tuple[Recorded, ...]:
-    """The runs of a table."""
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
-    return tuple(
-        Recorded(
-            row["corpus"],
-            Likeness(row["gpu"], row["precision"], row["kind"], row["sharded"] == "yes", int(row["parameters"]),
-                     int(row["gpus"])),
-            int(row["fitted"]), float(row["ratio"]), row["date"], row["commit"],
-        )
-        for row in rows
-    )  # fmt: skip
-
-
-def written(runs: Iterable[Recorded]) -> str:
-    """A table of runs."""
-    file = io.StringIO()
-    file.write(
-        "# predicted / measured step times of published runs; made by hybrid-des validate --record, never by hand\n"
-    )
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for one in sorted(runs, key=lambda one: (one.corpus, one.like)):
-        sharded = "yes" if one.like.sharded else "no"
-        writer.writerow(
-            [one.corpus, *one.like[:3], sharded, *one.like[4:], one.fitted, f"{one.ratio:.5f}", one.date, one.commit]
-        )
-    return file.getvalue()

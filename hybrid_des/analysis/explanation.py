@@ -6,16 +6,16 @@ A run is traced, its graph of causes gives the critical paths, and what-ifs are 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.counterfactual.attribution import Loss, Straggler, Stragglers, stragglers
-from hybrid_des.analysis.counterfactual.ladder import Gain, Rung, first_order, ladder, proposals, ranking
+from hybrid_des.analysis.counterfactual.first_order import first_order
+from hybrid_des.analysis.counterfactual.ladder import Gain, Rung, ladder, ranking
+from hybrid_des.analysis.counterfactual.proposals import proposals
 from hybrid_des.analysis.counterfactual.what_if import (
     Build,
     Tried,
@@ -23,109 +23,44 @@ from hybrid_des.analysis.counterfactual.what_if import (
     builder_of,
     part_at,
     traced_run,
-    untrained,
     variant_of,
 )
 from hybrid_des.analysis.critical_path.graph import Graph, graph_of
-from hybrid_des.analysis.critical_path.paths import (
-    Idle,
+from hybrid_des.analysis.critical_path.idle_pieces import Idle, by_reason, idle_pieces
+from hybrid_des.analysis.critical_path.paths import Piece, count_paths, critical_path, time_by_part
+from hybrid_des.analysis.critical_path.rows import (
     Names,
-    Piece,
     activities,
-    by_reason,
     class_rows,
     collective_rows,
-    count_paths,
-    critical_path,
-    idle_pieces,
     idle_table,
     near_rows,
     path_rows,
-    time_by_part,
 )
-from hybrid_des.analysis.critical_path.slack import Slack, Span, class_weights, spans
+from hybrid_des.analysis.critical_path.slack import Slack
+from hybrid_des.analysis.critical_path.spans import Span, class_weights, spans
 from hybrid_des.analysis.idle import BARRIER, EXPOSED, OTHERS, REASONS, REPLICA
+from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.errors import HybridDesError
-from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.planning.planner import parts_of
-from hybrid_des.planning.wiring import fabric_of
-from hybrid_des.scenario import Scenario, Source, load
-from hybrid_des.simulation.run import Run, few_collections, run
+from hybrid_des.scenario.loading import Source, load
+from hybrid_des.simulation.planning.wiring import fabric_of
+from hybrid_des.simulation.run import Run, few_collections
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-# How far a step depends on ties: on which of several messages is served first that reach a link at the same time.
-#
-# Under `fifo` they are served in the order in which their processes were booked, which descends from the order in which
-# GPUs start. Other orders of starting are as good, so the run is repeated with random ones: where no tie matters, every
-# run takes the same time, to the picosecond.
-
-
-EVENTS = 1_000_000  # approximate total over all runs
-FEWEST, MOST = 2, 8  # runs
-
-
-class Ties(NamedTuple):
-    """The ends of a run with other orders of equal arrivals, in picoseconds, and that of the run itself."""
-
-    duration: int
-    others: Sequence[int]
-
-    @property
-    def least(self) -> int:
-        """The earliest end."""
-        return min(self.duration, *self.others)
-
-    @property
-    def most(self) -> int:
-        """The latest end."""
-        return max(self.duration, *self.others)
-
-    def to_mapping(self, steps: int) -> dict[str, Any]:
-        """Plain values, in seconds per step of so many."""
-        least, most = (end / PICOSECONDS_PER_SECOND / max(steps, 1) for end in (self.least, self.most))
-        return {"orders": len(self.others), "least_s": least, "most_s": most}
-
-
-def ties_of(base: Run) -> Ties | None:
-    """How far a run with recorded messages depends on ties; None if it does not, as far as a few runs tell."""
-    if base.scenario.cluster.sharing != "fifo" or not _has_ties(base):
-        return None
-    number = min(MOST, max(FEWEST, EVENTS // max(base.events, 1)))
-    found = Ties(base.duration, [*in_orders(base.scenario, range(number), base.plan, base.fabric)])
-    return found if found.most > found.least else None
-
-
-def in_orders(
-    scenario: Scenario, orders: Sequence[int], plan: Plan | None = None, fabric: Fabric | None = None
-) -> Iterator[int]:
-    """The end of a run for each of these random orders in which GPUs start, in picoseconds."""
-    quiet = scenario.model_copy(update={"record": "none", "on_oom": "warn"})
-    parts = untrained(quiet, plan, fabric) or parts_of(quiet, plan, fabric)
-    for order in orders:
-        yield run(quiet, parts=parts, order=order).duration
-
-
-def _has_ties(base: Run) -> bool:
-    """Whether messages of two senders reach a link at the same time and one has to wait."""
-    rows = base.timeline.all_messages()
-    if rows is None or not len(rows["channel"]):
-        return False
-    link, sender = (base.timeline.of_channel[name][rows["channel"]] for name in ("link", "sender"))
-    taken = rows["end"] > rows["start"]
-    order = np.lexsort((rows["asked"][taken], link[taken]))
-    link, asked, sender = (column[taken][order] for column in (link, rows["asked"], sender))
-    same = (link[1:] == link[:-1]) & (asked[1:] == asked[:-1]) & (sender[1:] != sender[:-1])
-    return bool(same.any())
-
+from hybrid_des.analysis.ties import Ties, ties_of
 
 TOP = 10
+
+
 TWICE = "links twice as fast"  # one of the usual what-ifs
+
+
 QUARTER = Fraction(3, 4)  # factor of a duration that is "25 % quicker"
+
+
 WITHOUT_BARRIER = 4  # steps that show what a schedule gains across steps
 
 

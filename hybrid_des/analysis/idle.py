@@ -15,38 +15,54 @@ would have finished still waits for that collective.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache, partial
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hybrid_des.analysis.critical_path.messages import service_alone
-from hybrid_des.analysis.times import StepTimes, step_times, total
-from hybrid_des.engine.recorder import BEFORE, INSIDE, OPTIMIZER
-from hybrid_des.network.mailbox import ACTIVATION, PARAMETERS, PURPOSES, REDUCTION
-from hybrid_des.simulation.run import Run
-from hybrid_des.timeline import NONE, OP_KINDS, Column, Columns, ProgramTable, Timeline
-
-if TYPE_CHECKING:
-    import pandas as pd
-
+from hybrid_des.analysis.step_times import StepTimes, step_times, total
+from hybrid_des.cluster.purposes import ACTIVATION, PARAMETERS, PURPOSES, REDUCTION
+from hybrid_des.engine.recorder import BEFORE, INSIDE
+from hybrid_des.simulation.timeline import NONE, OP_KINDS, Column, Columns, ProgramTable, Timeline
 
 EXPOSED = tuple(dict.fromkeys(purpose.cause for purpose in PURPOSES))  # idle for communication
+
+
 DEPENDENCY, END_OF_STEP = "dependency", "end_of_step"
+
+
 CAUSES = (DEPENDENCY, *EXPOSED, END_OF_STEP)
+
+
 USUAL = (DEPENDENCY, *dict.fromkeys(purpose.cause for purpose in PURPOSES if purpose.usual), END_OF_STEP)
+
+
 # what a rank waits for, as reported
 WARM_UP, STEADY, DRAIN, REPLICA, BARRIER = (
     "warm-up", "pipeline dependency", "drain", "waiting for a slower replica", "step barrier",
 )  # fmt: skip
+
+
 TRANSFER, LATENCY, QUEUEING = "transfer", "latency", "queueing"
+
+
 OTHERS = "another job's message"  # on a link that jobs share, or background traffic
+
+
 REASONS = (WARM_UP, STEADY, DRAIN, REPLICA, BARRIER, TRANSFER, LATENCY, QUEUEING, OTHERS)
+
+
 PHASES = (WARM_UP, STEADY, DRAIN)  # of a dependency on another rank of the pipeline: the bubble of textbooks
+
+
 PARTS = (*PHASES, *EXPOSED, END_OF_STEP)  # causes as drawn, the dependency by its phase
+
+
 TABLES = OPS, STEPS, WAITS = "ops", "steps", "waits"
+
+
 NEVER = np.iinfo(np.int64).min
+
 
 # Table, rows that the waits lead up to, start, end, cause, reason, and when the wait is over that they are a part of
 Waits = tuple[str, Column, Column, Column, str | Column, str | Callable[[], Column], Column]
@@ -328,129 +344,3 @@ def passed(start: Column, end: Column, until: Column) -> Column:
     begun = np.searchsorted(start, until, side="right")
     unfinished: Column = np.where(begun > 0, np.maximum(end[begun - 1] - until, 0), 0)
     return np.append(0, np.cumsum(end - start))[begun] - unfinished
-
-
-# The idle time of a run in finer parts than the summary's causes, from its rows alone.
-#
-#     dependency         warm-up (until a rank's first backward), drain (after its last forward), and the rest between
-#     pipeline_message   the latency and transfer of the message that ended the wait; before these, queueing
-#
-# `explain` knows more, since it records what released everything; here nothing is simulated again.
-
-
-Parts = dict[str, int]  # reason → picoseconds of all ranks
-
-
-def waiting(run: Run) -> tuple[Parts, Parts]:
-    """Split the time that ranks wait for other ranks, at the end of a step too, and for pipeline messages.
-
-    The latter is empty if no messages were recorded, if sends block, or if a rank's ops also wait for collectives.
-    """
-    timeline = run.timeline
-    pieces = idle_pieces(timeline)
-    drawn = drawn_pieces(timeline, pieces)
-    took = drawn["end"] - drawn["start"]
-    ranks = {name: total(took[drawn["cause"] == PARTS.index(name)]) for name in (*PHASES, END_OF_STEP)}
-    blocking, others = run.scenario.schedule.p2p == "blocking", len(timeline.waits["rank"])
-    if timeline.messages is None or run.fabric is None or blocking or others:
-        return ranks, {}
-    mine = pieces["cause"] == CAUSES.index(ACTIVATION.cause)
-    return ranks, _of_messages(run, {name: column[mine] for name, column in pieces.items()})
-
-
-def _of_messages(run: Run, pieces: Columns) -> Parts:
-    """The waits for messages by the state of the last message to arrive."""
-    receiver, arrival, transfer, latency = _arrivals(run)
-    wait = pieces["end"] - pieces["start"]
-    if not len(wait) or not len(arrival):
-        return {}
-    message = first_from((receiver, arrival), (pieces["rank"], pieces["released"]))
-    known = (receiver[message] == pieces["rank"]) & (arrival[message] == pieces["released"])
-    late = np.where(known, np.minimum(latency[message], wait), 0)
-    moving = np.where(known, np.minimum(transfer[message], wait - late), 0)
-    return {QUEUEING: total(wait - late - moving), TRANSFER: total(moving), LATENCY: total(late)}
-
-
-def _arrivals(run: Run) -> tuple[Column, Column, Column, Column]:
-    """Receiver, arrival, transfer and latency of each pipeline message."""
-    timeline = run.timeline
-    rows = timeline.messages_of(lambda channel: channel.stage == NONE)
-    table = timeline.routed(rows)
-    there, channel = table >= 0, rows["channel"][table]
-    took = rows["end"] - rows["start"]
-    transfer = np.where(there, took[table], 0).max(axis=1, initial=0)
-    if timeline.fair:
-        link = timeline.of_channel["link"][rows["channel"]]
-        alone = service_alone(run.fabric, timeline.links, link, rows["bytes"])
-        transfer = np.minimum(np.where(there, alone[table], 0).max(axis=1, initial=0), transfer)
-    latency = np.where(there, timeline.of_channel["latency"][channel], 0).sum(axis=1)
-    return timeline.of_channel["receiver"][channel[:, 0]], timeline.arrival(rows, table), transfer, latency
-
-
-# Why things started when they did: what released each row, and each rank's idle time piece by piece.
-#
-# `reasons_of` derives this from a timeline alone. The critical path and finer causes need a search through all
-# dependencies, as in `analysis.critical_path`.
-
-
-class Reasons(NamedTuple):
-    """What is known about the rows of a timeline beyond their times.
-
-    Ops are numbered first, in the order of `Timeline.ops`, then messages, in that of `Timeline.messages`.
-
-    Attributes:
-        released_by: for each row the row whose end released it; `NONE` if unknown.
-        idle: `rank`, `start`, `end` and `cause` (of `causes`) of each piece of idle time, in picoseconds.
-        causes: the names that `idle["cause"]` indexes.
-        path: rows on the critical path, in order; empty if it was not computed.
-        verdict: lines to show above everything else.
-        tables: further tables to show, with their titles.
-    """
-
-    released_by: Column
-    idle: Columns
-    causes: Sequence[str] = PARTS
-    path: Column = np.empty(0, dtype=np.int64)
-    verdict: Sequence[str] = ()
-    tables: Sequence[tuple[str, pd.DataFrame]] = ()
-
-
-def reasons_of(timeline: Timeline) -> Reasons:
-    """Derive reasons from the rows of a timeline alone.
-
-    An op that starts when it asks is released by the op before it on its rank; one that waits for messages, by the op
-    that sent the last one to arrive. A message that queues is released by the one before it on its link.
-    """
-    by = [_releases_of_ops(timeline)]
-    if timeline.messages is not None:
-        by.append(_releases_of_messages(timeline))
-    return Reasons(np.concatenate(by), drawn_pieces(timeline))
-
-
-def _releases_of_ops(timeline: Timeline) -> Column:
-    """For each op row the row of the op that released it."""
-    ops, programs, row_of = timeline.ops, timeline.programs, step_times(timeline).row
-    at, place = (timeline.pipeline[ops["rank"]], ops["step"]), timeline.pipeline_rank[ops["rank"]]
-    index = np.where(ops["index"] == OPTIMIZER, programs.sizes[place], ops["index"])
-    number = programs.first[place] + index
-    before = np.where(index > 0, row_of[(*at, number - 1)], NONE)
-    before[ops["end"][before] != ops["start"]] = NONE
-    sent = programs.messages
-    producers = np.full((row_of.shape[-1] + 1, int(sent["place"].max(initial=0)) + 1), NONE)
-    producers[sent["consumer"], sent["place"]] = sent["producer"]
-    return np.where(ops["released"] >= 0, row_of[(*at, producers[number, np.maximum(ops["released"], 0)])], before)
-
-
-def _releases_of_messages(timeline: Timeline) -> Column:
-    """For each message row that queued, the row of the message served before it on its link, numbered after ops."""
-    rows = timeline.messages
-    assert rows is not None
-    by = np.full(len(rows["start"]), NONE, dtype=np.int64)
-    link = timeline.of_channel["link"][rows["channel"]]
-    order = np.lexsort((rows["start"], link))
-    same = link[order][1:] == link[order][:-1]
-    queued = rows["start"][order][1:] > rows["asked"][order][1:]
-    served = rows["end"][order][:-1] == rows["start"][order][1:]
-    hit = np.flatnonzero(same & queued & served)
-    by[order[hit + 1]] = order[hit] + len(timeline.ops["rank"])
-    return by

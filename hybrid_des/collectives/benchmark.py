@@ -7,14 +7,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from hybrid_des import collectives
+from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.cluster.transport import Links, Transport
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.communicator import on_channels
 from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.engine.clock import Environment, Process
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import DeadlockError
-from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.transport import Links, Transport
 
 
 class Outcome(NamedTuple):

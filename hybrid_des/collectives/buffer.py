@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 from numpy.typing import NDArray
 
-from hybrid_des.collectives.codecs import Codec
-from hybrid_des.network.mailbox import Message
+from hybrid_des.cluster.mailbox import Message
+from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.options import Options, Reads, WrittenNone, describe, whole
 from hybrid_des.units import split_evenly
 

@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid_des import collectives
+from hybrid_des.cluster.fabric import ClusterSpec, NodeSpec, PortSpec
+from hybrid_des.cluster.topologies.nodes import nodes
+from hybrid_des.cluster.transport import Links, Transport
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import OvertakenError, carried_out
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import HybridDesError, Refusal, UsageError
-from hybrid_des.network.fabric import ClusterSpec, NodeSpec, PortSpec
-from hybrid_des.network.topologies.nodes import nodes
-from hybrid_des.network.transport import Links, Transport
 from hybrid_des.options import required_keys
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple, Protocol
 
 import simpy
 
-from hybrid_des.collectives import Collective
+from hybrid_des.cluster.rendezvous import ReplayedGroup
 from hybrid_des.collectives.buffer import Buffer, shares_of
 from hybrid_des.collectives.group import Group, Routine
+from hybrid_des.collectives.registration import Collective
 from hybrid_des.engine.clock import Environment
 from hybrid_des.errors import NumericsError
-from hybrid_des.network.mailbox import ReplayedGroup
 
 Shares = Callable[[int, int, int], Sequence[int]]  # (elements, members, channels) → the elements on each channel
 

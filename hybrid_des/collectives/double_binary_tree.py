@@ -13,10 +13,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from hybrid_des.collectives import collective
+from hybrid_des.cluster.mailbox import Handoff, Message
 from hybrid_des.collectives.buffer import Buffer, Pieces, Pipelining
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.network.mailbox import Handoff, Message
+from hybrid_des.collectives.registration import collective
 
 
 class Family(NamedTuple):

@@ -9,12 +9,14 @@ from typing import Any
 
 import simpy
 
-from hybrid_des.engine.clock import Arrival
+from hybrid_des.cluster.channel import Channel, Pace
+from hybrid_des.cluster.fabric import by_node
+from hybrid_des.cluster.mailbox import Handoff, Mailbox, Message
+from hybrid_des.cluster.purposes import REDUCTION, Purpose
+from hybrid_des.cluster.sharing.registration import Flow
+from hybrid_des.cluster.transport import Transport, step_label
+from hybrid_des.engine.bookings import Arrival
 from hybrid_des.errors import UsageError
-from hybrid_des.network.fabric import by_node
-from hybrid_des.network.mailbox import REDUCTION, Channel, Handoff, Mailbox, Message, Pace, Purpose
-from hybrid_des.network.sharing import Flow
-from hybrid_des.network.transport import Transport, step_label
 
 LANES = 128  # of a group's flows without a pace: more than it has channels
 Routine = Generator[Any, Any, None]  # one rank's sends and receives

@@ -15,14 +15,14 @@ from functools import partial
 
 import numpy as np
 
-from hybrid_des.collectives import collective
+from hybrid_des.cluster.fabric import by_node
+from hybrid_des.cluster.mailbox import Handoff, Message
 from hybrid_des.collectives.buffer import Buffer, Pieces, Pipelining
 from hybrid_des.collectives.group import Group, Routine, seats
 from hybrid_des.collectives.permutation import Permutation, differing, rotation
+from hybrid_des.collectives.registration import collective
 from hybrid_des.collectives.ring import gather, scatter
 from hybrid_des.errors import Refusal
-from hybrid_des.network.fabric import by_node
-from hybrid_des.network.mailbox import Handoff, Message
 from hybrid_des.units import split_evenly
 
 MOST_SEGMENTS = 16

@@ -7,12 +7,12 @@
 Every member encodes its buffer once, and the sum once.
 """
 
-from hybrid_des.collectives import collective
+from hybrid_des.cluster.link_figures import AllReduceTable
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.permutation import any_order
+from hybrid_des.collectives.registration import collective
 from hybrid_des.errors import Refusal
-from hybrid_des.network.rate import AllReduceTable
 from hybrid_des.options import Options
 
 

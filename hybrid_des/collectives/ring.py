@@ -13,11 +13,11 @@ adapter (`network.symmetry`): 2(n−1)(latency + S/(c·n·bandwidth)) where the 
 
 from collections.abc import Callable
 
-from hybrid_des.collectives import TWO_PHASES, collective
+from hybrid_des.cluster.mailbox import Message
 from hybrid_des.collectives.buffer import Buffer, Channels, Pieces
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.permutation import around
-from hybrid_des.network.mailbox import Message
+from hybrid_des.collectives.registration import TWO_PHASES, collective
 
 
 @collective(

@@ -14,10 +14,10 @@ Ranks and servers start at different peers, to avoid contention at one port.
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from hybrid_des.collectives import Site, collective
-from hybrid_des.collectives.buffer import Buffer, Pieces, Pipelining
+from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.permutation import Permutation, around
+from hybrid_des.collectives.registration import Site, collective
 from hybrid_des.errors import Refusal
 from hybrid_des.options import Count, Options, choice
 
@@ -94,40 +94,3 @@ def _serve(group: Group, pieces: Pieces, piece: int, first: int) -> Routine:
 def _from(start: int, count: int) -> list[int]:
     """All of 0 … count−1, cyclically from `start`."""
     return [(start + k) % count for k in range(count)]
-
-
-# All-reduce by in-network reduction (NVIDIA SHARP, Graham et al., COM-HPC 2016; NVLS on NVSwitch).
-#
-#     gpu0 ─ segment ─►            ─► sum ─ gpu0    every GPU sends each segment once and receives its sum once;
-#     gpu1 ─ segment ─► [ switch ] ─► sum ─ gpu1    one segment is received while the next is sent
-#     gpu2 ─ segment ─►            ─► sum ─ gpu2
-#
-# On idle ports latency + S/bandwidth · (1 + 1/segments); S bytes up and S down per rank, independent of n.
-
-
-def switch(site: Site, options: Pipelining) -> Sequence[int]:
-    """The switch that all members are connected to."""
-    nodes = sorted({site.fabric.node_of[member] for member in site.members})
-    if len(nodes) > 1:
-        raise Refusal(f"in-switch: needs a group within one node, not on nodes {', '.join(map(str, nodes))}")
-    if nodes[0] not in site.fabric.reducers:
-        raise Refusal(f"in-switch: node {nodes[0]} has no in-network reduction (NVSwitch has it since the H100)")
-    return (site.fabric.reducers[nodes[0]],)
-
-
-@collective(
-    "in-switch", summary="in-network reduction: S bytes up and S down per port", options=Pipelining, servers=switch
-)
-def in_switch(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
-    """All-reduce `buffer` over the group, in `options.pieces` segments."""
-    count = options.segments(buffer.bytes)
-    cut = buffer.split(count)
-    if group.me < group.size:
-        above = group.size
-        for i in range(count):
-            group.to(above).send(cut.encode(i))
-        for i in range(count):
-            cut.put(i, (yield group.from_(above).receive()))
-        return
-    for i in range(count):
-        yield from _serve(group, cut, i, first=0)

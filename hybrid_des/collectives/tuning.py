@@ -19,9 +19,9 @@ from functools import lru_cache
 from math import log2
 from typing import Literal, NamedTuple
 
-from hybrid_des.network.fabric import Fabric, by_node
-from hybrid_des.network.linked import links_between
-from hybrid_des.network.mailbox import Pace
+from hybrid_des.cluster.channel import Pace
+from hybrid_des.cluster.fabric import Fabric, by_node
+from hybrid_des.cluster.linked import links_between
 
 Algorithm = Literal["ring", "tree", "nvls", "nvls-tree"]
 Protocol = Literal["LL", "LL128", "Simple"]

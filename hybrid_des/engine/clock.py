@@ -24,11 +24,23 @@ from hybrid_des.engine.recorder import LAST_TIME, TimeRangeError
 from hybrid_des.errors import UsageError
 
 RESUMED = EventPriority(URGENT - 1)  # an event that `run(until=…)` left half processed
+
+
 LAST = EventPriority(NORMAL + 1)  # after everything else at the same time
+
+
 BEAT = 2**12  # events from one beat to the next
+
+
 ALL = 2**62  # more events than there are
+
+
 MOMENT = 2  # bits: a moment is `time << MOMENT | priority − RESUMED`
+
+
 USUAL = NORMAL - RESUMED
+
+
 _NO_EVENT = re.compile(r'File "(.*)", line (\d+), in .*Invalid yield value "(.*)"', re.DOTALL)  # SimPy's error
 
 
@@ -237,78 +249,3 @@ def whole(number: float) -> int:
     if integer != number:
         raise ValueError(f"simulated time counts whole picoseconds; {number} is not whole")
     return integer
-
-
-# Events at known times, which processes wait for without another process to trigger them.
-
-
-Callback = Callable[[Any], None]
-
-
-class Arrival(list[Callback]):
-    """A message that a receiver waits for; it is booked as soon as its time is known.
-
-    It has only what SimPy requires of an event that a process yields, and what a trace notes on it. It is its own list
-    of callbacks, which saves an object.
-    """
-
-    __slots__ = ("__dict__", "_value", "callbacks", "env")
-
-    _ok = True
-
-    __eq__, __ne__ = object.__eq__, object.__ne__
-    __hash__ = object.__hash__  # type: ignore[assignment]
-
-    def __init__(self, env: Environment) -> None:
-        self.env = env
-        self.callbacks: Any = self
-
-    def happen(self, at: int, value: Any) -> None:
-        """Wake the receiver at that time, with the message."""
-        self._value = value
-        self.env.agenda[at << MOMENT | USUAL].append(self)
-
-
-class Here:
-    """A message that has arrived already: a process that yields it continues immediately, without an event.
-
-    Attributes:
-        origin: in a traced run, the origin of its value.
-    """
-
-    __slots__ = ("_value", "origin")
-    callbacks = None
-    _ok = True
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-
-class Booking:
-    """An event that calls back and that no process waits for.
-
-    Attributes:
-        callbacks: called with the booking; one list may serve many bookings.
-    """
-
-    __slots__ = ("callbacks",)
-    _ok = True
-
-    callbacks: Any
-
-
-def receive_at(env: Environment, at: int, value: Any) -> Arrival | Here:
-    """A message that has arrived, or is known to arrive at a later time, as an event to yield."""
-    if at <= env.now:
-        return Here(value)
-    arrival = Arrival(env)
-    arrival._value = value  # what `happen` does, with one call fewer
-    env.agenda[at << MOMENT | USUAL].append(arrival)
-    return arrival
-
-
-def succeed_at(env: Environment, event: Event, at: int) -> None:
-    """Do what `event.succeed()` does, at a time not in the past."""
-    event._ok = True
-    event._value = None
-    env.agenda[at << MOMENT | USUAL].append(event)

@@ -20,7 +20,8 @@ from typing import Any, Protocol
 
 from simpy.events import NORMAL, Event, EventPriority
 
-from hybrid_des.engine.clock import MOMENT, USUAL, Arrival, Environment, Timeout
+from hybrid_des.engine.bookings import Arrival
+from hybrid_des.engine.clock import MOMENT, USUAL, Environment, Timeout
 
 Lineage = tuple[int | None, int]
 

@@ -18,7 +18,8 @@ from typing import NamedTuple, cast
 
 from hybrid_des.errors import PlanError
 from hybrid_des.options import Number, Options
-from hybrid_des.pipeline.plan import Kind, Op, Path, Place, Plan, carried, draw_grid
+from hybrid_des.pipeline.grid import draw_grid
+from hybrid_des.pipeline.plan import Kind, Op, Path, Place, Plan, carried
 
 _OP = re.compile(r"(\d{1,6})([FBIW])(\d{1,6})")
 _PAIR = re.compile(r"\(([^;()]+);([^;()]+)\)OVERLAP_F_B")

@@ -21,14 +21,21 @@ from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybrid_des.errors import CircularOrderError, PlanError
+from hybrid_des.pipeline.grid import Numbers, Spot, draw_grid
 
 Kind = Literal["F", "B", "I", "W"]
+
+
 KINDS: tuple[Kind, ...] = ("F", "B", "I", "W")
+
+
 WHOLE: tuple[Kind, ...] = ("F", "B")  # a micro-batch's ops on a stage …
+
+
 SPLIT: tuple[Kind, ...] = ("F", "I", "W")  # … and where its backward is split
+
 
 # The dependency rule: an op of a kind needs these ops of its micro-batch, at this offset in stages. Of B and I it needs
 # the one that the stage has. A dependency across ranks is a message: an activation for a forward, a gradient for a
@@ -39,9 +46,17 @@ NEEDS: Mapping[Kind, tuple[tuple[Kind, int], ...]] = {
     "I": (("F", 0), ("B", +1), ("I", +1)),
     "W": (("I", 0),),
 }
+
+
 SOURCE: Mapping[Kind, int] = {kind: offset for kind, needs in NEEDS.items() for _, offset in needs if offset}
+
+
 """Offset of the stage that sends an op's message; an op that is not listed receives none."""
+
+
 TARGET: Mapping[Kind, int] = {kind: -offset for needs in NEEDS.values() for kind, offset in needs if offset}
+
+
 """Offset of the stage that receives an op's message; an op that is not listed sends none."""
 
 
@@ -54,7 +69,11 @@ class Op(NamedTuple):
 
 
 Action = tuple[Op, ...]  # one op, or two that run as one (F with B)
+
+
 Place = tuple[int, int]  # (pipeline rank, chunk)
+
+
 Path = tuple[Place, ...]  # a micro-batch's route through the model, stage by stage
 
 
@@ -79,57 +98,22 @@ def two_way(pipeline: int) -> tuple[Path, Path]:
     return tuple((r, 0) for r in range(pipeline)), tuple((r, 1) for r in reversed(range(pipeline)))
 
 
-# Draws programs as text, action × rank, with places marked, to show schedules and to locate errors.
-
-
-LONG = 40  # actions; longer grids with marks are drawn around these only
-AROUND = 5
-
-
-def draw_grid(columns: Sequence[Sequence[str]], marked: frozenset[tuple[int, int]] = frozenset()) -> str:
-    """Draw programs as text, one column per rank and one line per action.
-
-    Args:
-        columns: for each rank the names of its actions.
-        marked: (rank, action) pairs to set in >arrows<; −1 is the head of the column. In a long grid with
-            marks, only the actions around them are drawn.
-    """
-    heads = [f">rank {rank}<" if (rank, -1) in marked else f"rank {rank}" for rank in range(len(columns))]
-    cells = [
-        [f">{text}<" if (rank, i) in marked else text for i, text in enumerate(column)]
-        for rank, column in enumerate(columns)
-    ]
-    depth = max(map(len, cells), default=0)
-    rows = set(range(depth))
-    if marked and depth > LONG:
-        rows = {row for _, at in marked for row in range(max(0, at - AROUND), min(depth, at + AROUND + 1))}
-    widths = [
-        max(len(head), *(len(c[row]) for row in rows if row < len(c)), 0) for head, c in zip(heads, cells, strict=True)
-    ]
-    lines = [_grid_line("", heads, widths, len(str(depth)))]
-    last = -1
-    for row in sorted(rows):
-        if row != last + 1:
-            lines.append("…")
-        last = row
-        lines.append(_grid_line(str(row), [c[row] if row < len(c) else "" for c in cells], widths, len(str(depth))))
-    return "\n".join(lines if last == depth - 1 else [*lines, "…"])
-
-
-def _grid_line(label: str, texts: Sequence[str], widths: Sequence[int], margin: int) -> str:
-    padded = (f"{text:<{width}}" for text, width in zip(texts, widths, strict=True))
-    return f"{label:>{margin}}  {'  '.join(padded)}".rstrip()
-
-
-Numbers = NDArray[np.int64]
-Spot = tuple[int, int]  # (pipeline rank, index of an action in its program)
 WEIGHT_SHARE = Fraction(43, 100)
+
+
 """Share of an activation that the weight gradient needs: 32h/(34h+5as), by Table 1 of arXiv 2401.10241 (h features, a
 heads, s tokens); its models of 6.2 to 28.3 billion parameters have a·s/h = 8. The input gradient frees the rest."""
 
+
 NUMBER = {kind: number for number, kind in enumerate(KINDS)}
+
+
 NOTHING: tuple[int, int] = (len(KINDS), 0)  # a kind that no op has
+
+
 _NEEDED = [[(NUMBER[other], away) for other, away in NEEDS[kind]] for kind in KINDS]
+
+
 _NEEDED_OPS: Numbers = np.array([(needed + [NOTHING] * 3)[:3] for needed in _NEEDED], np.int64)  # by kind
 
 

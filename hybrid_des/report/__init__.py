@@ -1,1 +1,1 @@
-"""Reports, pictures and files of a run."""
+"""A run as text, pictures, a page and files."""

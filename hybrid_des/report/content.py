@@ -5,14 +5,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from hybrid_des.analysis.idle import DEPENDENCY, END_OF_STEP, slower_replica_share, waiting
-from hybrid_des.analysis.metrics import AXES, Findings, peak_of
-from hybrid_des.hardware import factors
-from hybrid_des.network.mailbox import ACTIVATION, REDUCTION
+from hybrid_des.analysis.idle import DEPENDENCY, END_OF_STEP, slower_replica_share
+from hybrid_des.analysis.metrics import Findings
+from hybrid_des.analysis.model_figures import AXES, peak_of
+from hybrid_des.analysis.waiting import waiting
+from hybrid_des.cluster.gpus import factors
+from hybrid_des.cluster.purposes import ACTIVATION, REDUCTION
 from hybrid_des.report.palette import MESSAGE, cause_name
-from hybrid_des.scenario import Scenario
+from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.perturbations import Jitter, Slow
-from hybrid_des.simulation.memory import MemoryPeak, memory_parts, misfit, what_would_fit, worst_peak
+from hybrid_des.simulation.memory import MemoryPeak, memory_parts, misfit, worst_peak
+from hybrid_des.simulation.memory_remedies import what_would_fit
 from hybrid_des.simulation.run import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_number, format_seconds
 

@@ -6,30 +6,36 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from math import log10
-from typing import TYPE_CHECKING
 
-from hybrid_des.analysis.compare import Comparison
 from hybrid_des.analysis.counterfactual.attribution import Straggler, Stragglers
 from hybrid_des.analysis.counterfactual.what_if import Tried
-from hybrid_des.analysis.critical_path.paths import near_rows
-from hybrid_des.analysis.explanation import TWICE, Explanation, Ties
+from hybrid_des.analysis.critical_path.rows import near_rows
+from hybrid_des.analysis.explanation import TWICE, Explanation
 from hybrid_des.analysis.idle import OTHERS, REPLICA
-from hybrid_des.report.content import ALARM, CANNOT_RUN, alarm_of, count
+from hybrid_des.analysis.ties import Ties
+from hybrid_des.report.content import alarm_of, count
 from hybrid_des.report.palette import cause_name
-from hybrid_des.report.plots.style import gantt, new_figure, size_of, verbatim
-from hybrid_des.report.terminal import NARROWEST, fitting, folded, labelled
+from hybrid_des.report.text import NARROWEST, fitting, folded, labelled
 from hybrid_des.units import format_seconds
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
 LABEL = 10
+
+
 NEAR = 6  # up to this many activities near the path are all shown
+
+
 SLIGHT = 0.005  # a share of the step that is not worth a line
+
+
 COSTLY = 0.03  # a share of the step from which the network has a line of its own
+
+
 LEAST = 0.0001  # the smallest share that is given in figures
+
+
 PROPOSED = 2  # changes in the advice
+
+
 RUNGS = {"all ranks at the mean": "even ranks", "split backward (zb-h1)": "zb-h1"}  # short names
 
 
@@ -324,94 +330,3 @@ def _change(after: int, before: int) -> str:
 
 def _percent(share: float) -> str:
     return f"{share * 100:.3g} %" if abs(share) >= LEAST or not share else f"less than {LEAST:.2%}".replace("%", " %")
-
-
-# The text of a comparison, and its picture: both runs on one time axis.
-
-
-SIDE_LABEL = 10
-MOST = 6  # rows per list
-
-
-def render_comparison(found: Comparison, width: int = 100) -> str:
-    """The comparison as text."""
-    return "\n".join([*_title(found), *labelled(_compared_blocks(found), width, SIDE_LABEL)])
-
-
-def _title(found: Comparison) -> Iterator[str]:
-    before, after = (format_seconds(side.summary["step_time_s"]) for side in (found.a, found.b))
-    change = f"{_signed(found.change)} ({found.regression * 100:+.1f} %)"
-    yield f"{found.a.name} → {found.b.name}: step {before} → {after}, {change}"
-    if found.tied:
-        yield "a tie: the steps differ by less than predictions of measured runs like these were off (90 %)"
-    yield from (
-        f"{ALARM}: {side.name}: {CANNOT_RUN}" for side in (found.a, found.b) if side.summary.get("out_of_memory")
-    )
-
-
-def _compared_blocks(found: Comparison) -> Iterator[tuple[str, Sequence[str]]]:
-    a, b = found.a, found.b
-    causes = [(cause_name(row["cause"]), row["change_s"]) for row in found.causes() if row["change_s"]]
-    causes.sort(key=lambda one: -abs(one[1]))
-    yield _listed("Causes", [f"{name} {_signed(change)}" for name, change in causes], "no change, mean per rank")
-    whole = found.to_mapping()
-    ops = [f"{row['kind']}@{row['rank']} {_signed(row['change_s'])} in {row['rows']}" for row in whole["ops"]]
-    yield _listed("Ops", ops, "all take as long as before")
-    links = [f"{row['lane']} {_signed(row['change_s'])} in {row['rows']}" for row in whole["links"]]
-    yield _listed("Links", links, "all messages occupy them as long as before")
-    alone = {name: number for name, number in whole["unmatched"].items() if number}
-    if alone:
-        yield _listed("Unmatched", [f"{number} {name.replace('_', ' ')}" for name, number in alone.items()])
-    if found.effects is None:
-        why = "one side is a folder" if not (found.a.run and found.b.run) else "the runs have different ops"
-        yield _listed("Alone", [], f"not known: {why}, so nothing can be exchanged and simulated")
-    else:
-        each = [
-            f"{row['name']} {_signed(row['in_a_s'])}"
-            + (f" ({_signed(row['in_b_s'])} in {b.name})" if row["in_b_s"] != row["in_a_s"] else "")
-            for row in whole["effects"]
-        ]
-        more = [f"{len(each) - MOST} more"] if len(each) > MOST else []
-        rest = [f"interaction {_signed(found.interaction or 0.0)}"] if each else []
-        text = " · ".join([*each[:MOST], *more, *rest])
-        yield "Alone", [text or "no duration, bandwidth or latency differs"]
-    if whole["bounds_s"] is not None:
-        low, high = whole["bounds_s"]
-        yield _listed("Bounds", [f"{_signed(low)} … {_signed(high)} if the order stays the same"])
-    texts = [f"{side.name}: {ties_text(ties, a.steps)}" for side, ties in zip((a, b), found.ties, strict=True) if ties]
-    if texts:
-        yield "Ties", ["; ".join(texts)]
-    first = whole["first_difference"]
-    text = "the same everywhere"
-    if first is not None:
-        at = format_seconds(first["at_s"])
-        text = f"first differs on {first['place']} at {at}: {first['in_a']}, in {b.name} {first['in_b']}"
-    yield "Order", [text]
-
-
-def draw_comparison(found: Comparison) -> Figure:
-    """Draw the computation of both runs, one below the other, on one time axis."""
-    ranks = int(found.a.summary["ranks"])
-    width, height = size_of(ranks)
-    figure = new_figure((width, 2 * height))
-    upper = figure.add_subplot(2, 1, 1)
-    lower = figure.add_subplot(2, 1, 2, sharex=upper)
-    longest = 0.0
-    for ax, side in ((upper, found.a), (lower, found.b)):
-        gantt(side.rows, ax)
-        step = format_seconds(side.summary["step_time_s"])
-        ax.set_title(f"{verbatim(side.name)}:  step {step}", loc="left", fontsize=10)
-        longest = max(longest, ax.get_xlim()[1])
-    upper.set_xlim(0, longest)
-    return figure
-
-
-def _listed(label: str, texts: Sequence[str], otherwise: str = "") -> tuple[str, Sequence[str]]:
-    shown = list(texts[:MOST]) + ([f"{len(texts) - MOST} more"] if len(texts) > MOST else [])
-    return label, [" · ".join(shown) or otherwise]
-
-
-def _signed(seconds: float) -> str:
-    if not seconds:
-        return "0"
-    return f"{'-' if seconds < 0 else '+'}{format_seconds(abs(seconds))}"

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybrid_des.network.mailbox import ACTIVATION, PURPOSES, REDUCTION
+from hybrid_des.cluster.purposes import ACTIVATION, PURPOSES, REDUCTION
 
 if TYPE_CHECKING:
     from hybrid_des.pipeline.plan import Plan

@@ -24,6 +24,6 @@ from hybrid_des.scenario.sections.training import Gradients, Memory, Numerics, P
 
 __all__ = [
     "LABELS", "Cluster", "GpuKind", "Gradients", "InfiniBand", "Memory", "Numerics", "Parallel", "Scenario",
-    "Schedule", "Source", "Workload", "document_of", "fewest", "given_values", "json_schema", "load", "misnamed",
-    "read_scenario", "scenario_from", "scenario_of", "to_mapping",
+    "Schedule", "Source", "Workload", "document_of", "fewest", "given_values", "json_schema", "load",
+    "misnamed", "read_scenario", "scenario_from", "scenario_of", "to_mapping",
 ]  # fmt: skip

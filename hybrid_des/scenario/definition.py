@@ -8,20 +8,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
+from hybrid_des.cluster import topologies
+from hybrid_des.cluster.topologies.registration import OptionRefusal
 from hybrid_des.errors import Refusal, UsageError
-from hybrid_des.models.kinds import ModelRefusal
-from hybrid_des.network import topologies
-from hybrid_des.network.topologies import OptionRefusal
 from hybrid_des.options import MOST, Count, Flag, Section, Text, choice, whole
 from hybrid_des.pipeline import schedules
+from hybrid_des.scenario.defaults import fill
 from hybrid_des.scenario.problem import Problem, Problems, misfit
 from hybrid_des.scenario.sections.cluster import QUANTISED, WITHOUT_PRIORITIES, Cluster
-from hybrid_des.scenario.sections.experts import (
-    ExpertTraffic,
-    misfits_of_experts,
-    misfits_of_loads,
-    misfits_of_streams,
-)
+from hybrid_des.scenario.sections.experts import ExpertTraffic, misfits_of_experts, misfits_of_loads, misfits_of_streams
 from hybrid_des.scenario.sections.faults import FaultsOrNone, misfits_of_faults
 from hybrid_des.scenario.sections.outer import misfits_of_outer, misfits_of_sites
 from hybrid_des.scenario.sections.perturbations import (
@@ -49,7 +44,8 @@ from hybrid_des.scenario.sections.training import (
     misfits_of_workload,
 )
 from hybrid_des.scenario.sections.values import Fold, Recompute
-from hybrid_des.scenario.sizes import excesses, fill
+from hybrid_des.scenario.sizes import excesses
+from hybrid_des.workload.models.kinds.registration import ModelRefusal
 
 MODELLED = {  # keys that are read with `model` only, and their defaults
     "precision": "bf16", "overlap.tensor": 0, "overlap.experts": 0, "overlap.weight_gradients": False,

@@ -11,12 +11,13 @@ import yaml
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from hybrid_des.network.rate import LinkFigures, TimeTable
+from hybrid_des.cluster.link_figures import LinkFigures
+from hybrid_des.cluster.time_table import TimeTable
 from hybrid_des.options import Options, WrittenNone, mark_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.cluster import Cluster, InfiniBand, NodeKind
+from hybrid_des.scenario.sections.plugins import PluginSection
 from hybrid_des.scenario.sections.training import Efficiency
-from hybrid_des.scenario.sections.values import PluginSection
 
 _WIDTH = 120  # columns of YAML
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

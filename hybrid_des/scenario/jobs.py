@@ -24,9 +24,8 @@ from typing import Annotated, Any
 
 from pydantic import ValidationError
 
+from hybrid_des.cluster.fabric import ClusterSpec
 from hybrid_des.errors import ScenarioError
-from hybrid_des.models import merged
-from hybrid_des.network.fabric import ClusterSpec
 from hybrid_des.options import Section, Text, Time, choice, describe, whole
 from hybrid_des.scenario.composition import with_base
 from hybrid_des.scenario.definition import Scenario
@@ -37,6 +36,7 @@ from hybrid_des.scenario.sections.perturbations import Background, misfits_of_ba
 from hybrid_des.scenario.sections.values import Numbers
 from hybrid_des.scenario.strict_yaml import Document, KeyPath
 from hybrid_des.units import to_picoseconds
+from hybrid_des.workload.models.catalogue import merged
 
 OWN = ("version", "name", "description", "cluster", "jobs", "background", "placement", "seed", "slow", "efficiency")
 OF_FILES = ("sweep", "plot", "search")  # of a job's own file; not read

@@ -11,8 +11,8 @@ from typing import Any
 from hybrid_des.registry import Entry
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.problem import sections_at
+from hybrid_des.scenario.sections.plugins import PluginSection
 from hybrid_des.scenario.sections.training import Schedule
-from hybrid_des.scenario.sections.values import PluginSection
 from hybrid_des.scenario.strict_yaml import KeyPath, dotted
 
 INSTEAD = "file"  # of a schedule: it has the order that a kind would have

@@ -87,7 +87,7 @@ def scenario_from(mapping: Mapping[str, Any], source: str = "scenario") -> Scena
 def read_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Document:
     """Read a scenario file, merged with its `base` and the overrides, without validation.
 
-    `hybrid_des.sweep` expands a file with a `sweep` from this document.
+    `hybrid_des.studies.sweep` expands a file with a `sweep` from this document.
 
     Raises:
         ScenarioError: the file cannot be read, is not strict YAML, or does not have a key to override.
@@ -116,7 +116,7 @@ def scenario_of(document: Document) -> Scenario:
     values = copy.deepcopy(document.value)
     values.pop("search", None)  # a space of plans; the file itself is one of them
     many = [key for key in ("sweep", "plot") if values.pop(key, None) not in (None, "none")]
-    problems = [Problem((key,), "expands to several scenarios; run it with hybrid_des.sweep") for key in many]
+    problems = [Problem((key,), "expands to several scenarios; run it with hybrid_des.studies.sweep") for key in many]
     if values.pop("jobs", None) not in (None, "none"):
         raise document.error(("jobs",), SEVERAL)
     try:

@@ -19,37 +19,56 @@ assumed; sizes that turn out too large are refused once the run knows the number
 that `auto` would have to try (`too_many`).
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
-from math import ceil
 from typing import Any
 
-from hybrid_des import hardware as catalogue
-from hybrid_des.collectives import all_to_all, codecs, hierarchical, nccl
+from hybrid_des.collectives import codecs, hierarchical, nccl_switches, nccl_trees, token_exchange
 from hybrid_des.collectives.buffer import MOST_SEGMENTS
 from hybrid_des.errors import Refusal
-from hybrid_des.options import OfRanks, mark_of, of_ranks
-from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.problem import Problem, misfit
-from hybrid_des.scenario.sections.cluster import NODES, QUANTISED, Cluster
-from hybrid_des.scenario.sections.training import Gradients, Schedule, expanded
-from hybrid_des.scenario.sections.values import per_rank
 
 FOLDED_FROM = 129  # number of GPUs from which `fold: auto` folds replicas; up to 128, all of them are shown
+
+
 MOST_GPUS = 2**24
+
+
 MOST_LINKS = 2**20
+
+
 MOST_STAGES = 2**13
+
+
 MOST_PLANNED = 2**20  # ops in the plan of a replica
+
+
 MOST_OPS = 2**26
+
+
 MOST_MESSAGES = 2**28
+
+
 MOST_RECORDED = 2**26  # messages with `record: all`
+
+
 MOST_PAIRS = 2**22  # each with its route and mailboxes: 3 KB measured in an all-to-all of 1000 ranks
+
+
 MOST_TRAINED = 2**33  # bytes of the small models
+
+
 MOST_HELD = 2**63 - 1  # bytes, as recorded
+
+
 PAIRS = "pairs of ranks that send to each other"
+
+
 NODE = 8  # GPUs per node, as in nearly all clusters
+
+
 BY_RULE = ("nodes", "rails", "leaf-spine", "pcie")  # topologies that create links on demand
+
 
 PerRank = Fraction | tuple[Fraction, ...]
 
@@ -136,7 +155,7 @@ def reduction_messages(algorithm: str, ranks: int, options: Mapping[str, Any], c
     per_rank = {
         **dict.fromkeys(("ring", "ring-reduce-scatter", "ring-all-gather"), ranks * channels),
         **dict.fromkeys(("nccl-reduce-scatter", "nccl-all-gather"), ranks * channels),
-        "nccl": max(ranks, 2 * nccl.MOST_CHUNKS, 2 * nccl.MOST_SEGMENTS // channels) * channels,
+        "nccl": max(ranks, 2 * nccl_trees.MOST_CHUNKS, 2 * nccl_switches.MOST_SEGMENTS // channels) * channels,
         **dict.fromkeys(("all-to-all", "auto"), ranks),
         **dict.fromkeys(
             ("hierarchical", "hierarchical-reduce-scatter", "hierarchical-all-gather"),
@@ -147,7 +166,7 @@ def reduction_messages(algorithm: str, ranks: int, options: Mapping[str, Any], c
             ranks.bit_length(),
         ),
         "double-binary-tree": 2 * segments,
-        **dict.fromkeys(("per-node-dispatch", "per-node-combine"), ranks * all_to_all.MOST_SEGMENTS),
+        **dict.fromkeys(("per-node-dispatch", "per-node-combine"), ranks * token_exchange.MOST_SEGMENTS),
         "in-switch": segments,
         "parameter-server": servers,
     }
@@ -208,7 +227,7 @@ def _inside_ops(scenario: Any) -> int:
         layers = len(scenario.model.network.layers)
     except Refusal:  # inconsistent sizes are reported separately
         return 0
-    segments = all_to_all.MOST_SEGMENTS if scenario.experts.dispatcher == "per-node" else 1
+    segments = token_exchange.MOST_SEGMENTS if scenario.experts.dispatcher == "per-node" else 1
     peers = parallel.tensor - 1 + parallel.context - 1 + segments * (parallel.expert - 1)
     ranks = parallel.ranks // parallel.pipeline  # and all pipeline ranks together hold all layers
     return int(4 * peers * passes * layers * ranks * scenario.schedule.microbatches * scenario.steps)
@@ -261,179 +280,3 @@ def _held(scenario: Any) -> int:
 
 def _most(value: PerRank) -> Fraction:
     return max(value, default=Fraction(0)) if isinstance(value, tuple) else value
-
-
-# Defaults that depend on other values: links on the GPU, chunks and options on the schedule.
-#
-# Invalid values pass through unchanged; validation reports them afterwards.
-
-
-_PERCENT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*")
-ALONE = "1f1b"  # the schedule of one pipeline rank, where all are the same
-_FIGURES = ("bandwidth", "latency")  # of a link; a table replaces them
-_OF_NCCL = {*Gradients.own_keys(), "channels"}  # keys of gradients that leave the algorithm to NCCL's tuner
-
-
-def fill(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy the values with these defaults filled in."""
-    if "model" in values:
-        values = {**values, "model": expanded(values["model"])}
-    filled = {key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()}
-    modelled = values.get("model") not in (None, "none")
-    costs = {"efficiency": _fill_efficiency} if modelled else {"workload": _fill_workload}
-    fills = {"cluster": _fill_cluster, "schedule": _fill_schedule, **costs, "gradients": _fill_gradients}
-    for name, complete in fills.items():
-        section = filled.setdefault(name, {} if name != "workload" else None)  # costs have no defaults
-        if isinstance(section, dict):
-            complete(section, filled)
-    overlap = filled.setdefault("overlap", {}) if values.get("sharding") == "zero-3" else None
-    if isinstance(overlap, dict):
-        overlap.setdefault("parameters", True)  # as the frameworks that shard weights do
-    return filled
-
-
-def _fill_efficiency(efficiency: dict[str, Any], scenario: Mapping[str, Any]) -> None:
-    cluster, precision = scenario["cluster"], scenario.get("precision", "bf16")
-    gpu = cluster.get("gpu") if isinstance(cluster, Mapping) else None
-    if isinstance(gpu, str) and gpu in catalogue.names() and isinstance(precision, str):
-        reached = catalogue.part(gpu).efficiency
-        if precision in QUANTISED:  # the efficiency in few bits says little about 16 bits
-            efficiency.setdefault("gemm_16bit", reached["bf16"]["gemm"])
-        of_precision = reached.get(precision, reached["bf16"])  # a precision that the GPU lacks has its own check
-        efficiency.update({**of_precision, **efficiency})
-
-
-def _fill_cluster(cluster: dict[str, Any], scenario: Mapping[str, Any]) -> None:
-    gpu = cluster.setdefault("gpu", catalogue.DEFAULT)
-    part = _part(gpu)
-    cluster.setdefault("gpus_per_node", part.gpus_per_node)
-    if part.topology != NODES and not cluster.keys() & {"topology", *Cluster.plugins.readers()}:
-        cluster["topology"] = part.topology
-    keys = Cluster.keys_given(cluster)
-    links = _links_of_gpu(gpu, cluster["gpus_per_node"])
-    _fill_links(cluster, {name: link for name, link in links.items() if name in keys})
-    if isinstance(cluster.get("nodes"), list | tuple):
-        cluster["nodes"] = [_node(node, cluster) for node in cluster["nodes"]]
-
-
-def _node(given: Any, cluster: Mapping[str, Any]) -> Any:
-    """Complete one kind of node from its own GPU or, if it names none, from the cluster."""
-    if not isinstance(given, Mapping):
-        return given
-    node = {"gpu": cluster["gpu"], "gpus_per_node": cluster["gpus_per_node"], **given}
-    own = _links_of_gpu(node["gpu"], node["gpus_per_node"])
-    inherits = "gpu" not in given
-    below = {
-        name: cluster[name] if inherits and not _measured_away(cluster[name], given.get(name)) else own[name]
-        for name in ("nvlink", "infiniband")
-    }
-    _fill_links(node, below)
-    return node
-
-
-def _measured_away(below: Any, given: Any) -> bool:
-    """Whether given figures replace the cluster's table."""
-    has_table = isinstance(below, Mapping) and below.get("table") is not None
-    return has_table and isinstance(given, Mapping) and any(key in given for key in _FIGURES)
-
-
-def _part(gpu: Any) -> catalogue.GpuPart:
-    """A GPU of the catalogue; the default for a user-defined one."""
-    known = isinstance(gpu, str) and gpu in catalogue.names()
-    return catalogue.part(gpu if known else catalogue.DEFAULT)
-
-
-def _links_of_gpu(gpu: Any, per_node: Any) -> dict[str, Any]:
-    """The links a GPU is sold with; a user-defined GPU has those of the default GPU.
-
-    Part of an NVLink domain larger than eight has as many adapters per GPU as the whole.
-    """
-    part = _part(gpu)
-    links: dict[str, Any] = {
-        name: {"bandwidth": link.bandwidth, "latency": link.latency}
-        for name, link in (("nvlink", part.nvlink), ("infiniband", part.infiniband), ("pcie", part.pcie))
-    }
-    nics = part.nics_per_node
-    if part.gpus_per_node > NODE and isinstance(per_node, int):
-        nics = max(1, nics * per_node // part.gpus_per_node)
-    links["infiniband"]["nics_per_node"] = nics
-    links["nvlink"]["in_switch"] = part.nvlink.in_switch
-    return links
-
-
-def _fill_links(section: dict[str, Any], links: Mapping[str, Any]) -> None:
-    for name, link in links.items():
-        given = section.get(name, {})
-        if not isinstance(given, Mapping):
-            continue
-        replaced = () if given.get("table") is None else _FIGURES
-        defaults = link.items() if isinstance(link, Mapping) else ()
-        section[name] = {**{key: value for key, value in defaults if key not in replaced}, **given}
-
-
-def _fill_gradients(gradients: dict[str, Any], scenario: Mapping[str, Any]) -> None:
-    if Gradients.plugins.key not in gradients and gradients.keys() - Gradients.own_keys().keys():
-        requiring = Gradients.plugins.requiring(gradients)
-        if len(requiring) == 1:  # an option that only one algorithm requires selects it
-            gradients[Gradients.plugins.key] = requiring[0]
-    modelled = scenario.get("model") not in (None, "none")
-    if modelled and scenario.get("sharding", "none") in ("none", "zero-1") and gradients.keys() <= _OF_NCCL:
-        gradients.setdefault(Gradients.plugins.key, "nccl")
-    rule, codec = gradients.get("bucket_rule"), gradients.get("codec", "fp32")
-    if rule == "ddp":
-        gradients.setdefault("bucket", "25 MiB")
-    elif rule == "megatron" and isinstance(codec, str) and codec in codecs.names():
-        most = megatron_bucket(_along(scenario, "data"))
-        gradients.setdefault("bucket", ceil(most * codecs.find(codec).build().bytes_per_element))
-
-
-def megatron_bucket(replicas: int) -> int:
-    """Gradients per bucket by default in Megatron-LM (megatron/core/distributed)."""
-    return max(40_000_000, 1_000_000 * replicas)
-
-
-def _fill_schedule(schedule: dict[str, Any], scenario: Mapping[str, Any]) -> None:
-    alone = _along(scenario, "pipeline") == 1
-    workload = scenario.get("workload")
-    traced = isinstance(workload, Mapping) and workload.get("trace") is not None
-    if alone and not traced and schedule.get("kind") is None and schedule.get("file") is None:
-        schedule["kind"] = ALONE
-    kind, batch = schedule.get("kind"), scenario.get("batch")
-    samples = _along(scenario, "data") * _number(schedule.get("microbatch_size", 1))
-    if batch is not None and samples:
-        schedule.setdefault("microbatches", max(1, batch // samples) if isinstance(batch, int) else 1)
-    elif alone or traced:
-        schedule.setdefault("microbatches", 1)
-    if isinstance(kind, str) and kind in schedules.names():
-        schedule.setdefault("chunks", schedules.find(kind).facts["chunks"] or 1)
-    for key, field in Schedule.keys_given(schedule).items():
-        mark = mark_of(field, OfRanks)
-        if mark is not None and (key in schedule or mark.default is not None):
-            schedule[key] = of_ranks(schedule.get(key, mark.default), _along(scenario, "pipeline"))
-
-
-def _fill_workload(workload: dict[str, Any], scenario: Mapping[str, Any]) -> None:
-    """Convert a `weight` given as a percentage into a time; times in a file replace those given here."""
-    if workload.get("durations") is not None or workload.get("trace") is not None:
-        for key in ("forward", "backward"):
-            workload.setdefault(key, 0)
-    share = _PERCENT.fullmatch(workload["weight"]) if isinstance(workload.get("weight"), str) else None
-    if share is None:
-        return
-    try:
-        backward = per_rank("time").read(workload.get("backward"))
-    except ValueError:  # reported when the backward itself is validated
-        workload["weight"] = 0
-        return
-    part = Fraction(share.group(1)) / 100
-    workload["weight"] = [part * time for time in backward] if isinstance(backward, tuple) else part * backward
-
-
-def _along(scenario: Mapping[str, Any], axis: str) -> int:
-    """The number of ranks along an axis of parallelism."""
-    parallel = scenario.get("parallel", {})
-    return _number(parallel.get(axis, 1) if isinstance(parallel, Mapping) else 1)
-
-
-def _number(value: Any) -> int:
-    return int(value) if isinstance(value, int | Fraction) else 1

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import yaml
 
 from hybrid_des.errors import LONGEST_SHOWN, ScenarioError, one_line
-from hybrid_des.reading import open_file
+from hybrid_des.files import open_file
 
 KeyPath = tuple[str | int, ...]
 

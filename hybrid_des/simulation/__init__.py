@@ -1,1 +1,1 @@
-"""From parts to a run: GPUs that run their programs, their perturbations, and their memory."""
+"""From a scenario to a run: costs, programs, GPUs that run them, and the timeline."""

@@ -11,24 +11,26 @@ from typing import Any
 import numpy as np
 
 from hybrid_des import collectives
+from hybrid_des.cluster.purposes import OF_LAYERS, PARAMETERS, REDUCTION
+from hybrid_des.cluster.rendezvous import ReplayedGroup
+from hybrid_des.cluster.rings import orders
+from hybrid_des.cluster.transport import Transport
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.collectives.codecs import Codec
+from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.communicator import Barrier, Communicator, OnStream, Replayed, Stream, Work
 from hybrid_des.collectives.group import Group, ProcessGroup
-from hybrid_des.folding.times import SIXTEEN_BITS, elements_of
-from hybrid_des.gradients import ReplicaGroup
-from hybrid_des.network.mailbox import OF_LAYERS, PARAMETERS, REDUCTION, ReplayedGroup
-from hybrid_des.network.symmetry import orders
-from hybrid_des.network.transport import Transport
-from hybrid_des.numerics.training import Worker
-from hybrid_des.planning import program
-from hybrid_des.planning.fsdp import LAYERS
-from hybrid_des.planning.given import GivenCollective, GivenGroup
-from hybrid_des.planning.planner import Parts
+from hybrid_des.simulation.collective_times import SIXTEEN_BITS, elements_of
 from hybrid_des.simulation.computation import Computation
+from hybrid_des.simulation.costs.layer_collectives import LayerCollective
+from hybrid_des.simulation.costs.slowdown import NONE_LOST
+from hybrid_des.simulation.planning import program
+from hybrid_des.simulation.planning.fsdp import LAYERS
+from hybrid_des.simulation.planning.given import GivenCollective, GivenGroup
+from hybrid_des.simulation.planning.gradients import ReplicaGroup
+from hybrid_des.simulation.planning.planner import Parts
+from hybrid_des.simulation.training import Worker
 from hybrid_des.units import split_evenly
-from hybrid_des.workload.costs import NONE_LOST, LayerCollective
 
 Participant = Communicator | OnStream | Replayed | Barrier
 Made = Iterator[tuple[int, program.Group, Participant]]  # rank, key in its program, communicator

@@ -16,19 +16,21 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from hybrid_des.collectives.all_to_all import TokenExchange
+from hybrid_des.cluster.self_contention import Groups
+from hybrid_des.collectives.token_exchange import TokenExchange
 from hybrid_des.errors import Refusal
-from hybrid_des.folding import FoldRefusal
-from hybrid_des.folding.symmetry import Fold, FoldedAxis, RankArray, array_of, check_images, check_nodes, folds_along
-from hybrid_des.folding.times import ELEMENT
-from hybrid_des.gradients import ReplicaGroup
-from hybrid_des.network.symmetry import Groups
-from hybrid_des.planning.planner import Parts
-from hybrid_des.planning.program import GivenPrograms
-from hybrid_des.scenario import Scenario, sizes
+from hybrid_des.scenario import sizes
+from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sizes import too_large
+from hybrid_des.simulation.collective_times import ELEMENT
+from hybrid_des.simulation.costs.layer_collectives import LayerCollective
+from hybrid_des.simulation.folding.images import RankArray, array_of, check_images, check_nodes
+from hybrid_des.simulation.folding.refusals import FoldRefusal
+from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis, folds_along
+from hybrid_des.simulation.planning.gradients import ReplicaGroup
+from hybrid_des.simulation.planning.planner import Parts
+from hybrid_des.simulation.planning.program import GivenPrograms
 from hybrid_des.simulation.speeds import DurationOverride
-from hybrid_des.workload.costs import LayerCollective
 
 MOST_TRIES = 4  # folds that are simulated and turn out not to be exact
 Outcome = TypeVar("Outcome")

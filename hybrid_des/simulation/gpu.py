@@ -6,14 +6,16 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hybrid_des.cluster.endpoint import Endpoint
+from hybrid_des.cluster.mailbox import Handoff
 from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import STEP_SHIFT, Recorder
-from hybrid_des.network.mailbox import Handoff, Message
-from hybrid_des.network.transport import Endpoint
-from hybrid_des.numerics.training import Worker
-from hybrid_des.pipeline.plan import Action, Op
-from hybrid_des.planning.program import (
+from hybrid_des.simulation.arithmetic import Arithmetic
+from hybrid_des.simulation.communicators import Participant
+from hybrid_des.simulation.computation import Computation
+from hybrid_des.simulation.memory import MemoryLedger
+from hybrid_des.simulation.planning.program import (
     COMPUTE,
     GRADIENT,
     Begin,
@@ -35,42 +37,12 @@ from hybrid_des.planning.program import (
     Start,
     Wait,
 )
-from hybrid_des.simulation.communicators import Participant
-from hybrid_des.simulation.computation import Computation
-from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.repetition import FurtherSteps
-from hybrid_des.simulation.speeds import VaryingSpeed
-
-# The arithmetic of a simulated GPU, if a small model is actually trained.
-
-
-class Arithmetic:
-    """The arithmetic of one GPU; messages carry arrays."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._received: dict[Op, Any] = {}
-        self._results: dict[Op, Any] = {}
-
-    def receive(self, op: Op, message: Message) -> None:
-        """Keep the array until the op is computed."""
-        self._received[op] = message.data
-
-    def compute(self, step: int, ops: Action) -> None:
-        """Compute an action; a fused pair runs its forward first, so that its activations count towards the peak."""
-        ordered = sorted(ops, key=lambda op: op.kind != "F")
-        self._results = {op: self._worker.run(step, op, self._received.pop(op, None)) for op in ordered}
-
-    def message(self, op: Op, empty: Message) -> Message:
-        """The output message with the op's result."""
-        return Message(empty.size, 0, self._results[op])
-
-    def learn(self, step: int) -> None:
-        """Update the weights from the reduced gradients."""
-        self._worker.learn(step)
-
+from hybrid_des.simulation.variation import VaryingSpeed
 
 GOES_ON = "a further step: "  # events, by stream
+
+
 STREAM = -1  # in `released`: the op did not wait for a message
 
 
@@ -305,6 +277,8 @@ class Gpu:
 AT_ONCE: Mapping[type, Callable[[Gpu, Position, Any], None]] = {
     Record: Gpu._record, Start: Gpu._start, Mark: Gpu._mark, Learn: Gpu._learn,
 }  # fmt: skip
+
+
 WITH_TIME: Mapping[type, Callable[[Gpu, Position, Any], Routine]] = {
     Confirm: Gpu._confirm, Wait: Gpu._wait, Collective: Gpu._collective, Join: Gpu._join,
 }  # fmt: skip

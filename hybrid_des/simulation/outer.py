@@ -17,47 +17,40 @@ arXiv 2503.09799.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain, cycle, islice
 from typing import Any, NamedTuple
 
 from hybrid_des import collectives
+from hybrid_des.cluster.connections import between_all
+from hybrid_des.cluster.connections import links_of as links_on
+from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.cluster.rate import rate_of
 from hybrid_des.collectives import codecs
-from hybrid_des.collectives.benchmark import NOTHING, Outcome, begun
+from hybrid_des.collectives.benchmark import NOTHING, Outcome
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment, Process
-from hybrid_des.engine.recorder import Recorder
-from hybrid_des.errors import DeadlockError
-from hybrid_des.folding import UnwieldyError
-from hybrid_des.folding.times import CollectiveTimes, Concurrent
-from hybrid_des.gradients import replica_groups
-from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.rate import rate_of
-from hybrid_des.network.symmetry import between_all
-from hybrid_des.network.symmetry import links_of as links_on
-from hybrid_des.network.transport import Transport
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.planning.planner import Parts, parts_of
-from hybrid_des.planning.wiring import fabric_of, times_of
-from hybrid_des.scenario import Scenario, scenario_from, to_mapping
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.export import to_mapping
+from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.scenario.sections.outer import Outer, ranks_of_group
-from hybrid_des.simulation.jobs import links_of, started
-from hybrid_des.timeline import Column
+from hybrid_des.simulation.collective_times import CollectiveTimes, Concurrent
+from hybrid_des.simulation.folding.refusals import UnwieldyError
+from hybrid_des.simulation.outer_overlap import Overlapped, overlapped
+from hybrid_des.simulation.planning.gradients import replica_groups
+from hybrid_des.simulation.planning.planner import parts_of
+from hybrid_des.simulation.planning.wiring import fabric_of, times_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND, split_evenly
 
 MOST_EVENTS = 2_000_000  # of the steps that are simulated with an exchange
+
+
 PERIODS = 3  # simulated; the last one counts, which the first exchanges do not distort
-
-
-class Overlapped(NamedTuple):
-    """Inner steps and an exchange that begin at the same time: their durations in picoseconds."""
-
-    steps: Sequence[int]
-    exchange: int
 
 
 @dataclass(frozen=True)
@@ -273,53 +266,3 @@ def _all_overlapped(
                 made[key] = found
             steps = min(2 * steps, overlap)
     return [made[tuple(one.elements)] for one in asked]
-
-
-# An exchange beside inner steps, on the links that both use: all ranks of all groups take the steps that it overlaps,
-# while it is under way on the same links; what is left of it after them has the links to itself. Steps and exchanges
-# repeat exactly if an exchange is due before the next begins.
-
-
-def overlapped(scenario: Scenario, whole: Parts, algorithm: str, asked: Concurrent, steps: int) -> Overlapped:
-    """Simulate inner steps of all groups with one exchange.
-
-    Args:
-        scenario: the scenario, with all groups and without numerics.
-        whole: its parts.
-        algorithm: the all-reduce of the exchange.
-        asked: its groups and sizes.
-        steps: number of steps.
-
-    Raises:
-        DeadlockError: the steps or the exchange deadlock.
-    """
-    quiet = scenario.model_copy(update={"steps": steps, "record": "compute"})
-    links = links_of(quiet, whole.fabric)
-    job, ended = started(quiet, whole, links), list[int]()
-
-    def over(_: Any) -> None:
-        ended.append(links.env.now)
-
-    network = Transport(links, Recorder(), whole.fabric)
-    groups = [
-        whole.times.process_group(algorithm, ranks, asked.options, stage=number)
-        for number, ranks in enumerate(asked.groups)
-    ]
-    members = [(group, place) for group in groups for place in range(len(group.ranks))]
-    processes = begun(network, collectives.configured(algorithm, asked.options), members, partial(_buffer, asked))
-    for process in processes:
-        process.callbacks.append(over)
-    links.env.run()
-    if any(one.is_alive for one in (*processes, *(each for gpu in job.gpus for each in gpu.processes))):
-        raise DeadlockError("deadlock: inner steps and an exchange between groups of replicas wait for each other")
-    return Overlapped(durations_of(job.recorder.steps.table(), steps), max(ended, default=0))
-
-
-def durations_of(rows: Mapping[str, Column], steps: int) -> list[int]:
-    """Picoseconds of each step, from the rows of steps of all ranks."""
-    ends = [int(rows["end"][rows["step"] == step].max()) for step in range(steps)]
-    return [end - before for before, end in zip([0, *ends], ends, strict=False)]
-
-
-def _buffer(asked: Concurrent, number: int, _: int) -> Buffer:
-    return Buffer(asked.elements[number], asked.codec)

@@ -11,9 +11,10 @@ further step decides for all.
 
 from __future__ import annotations
 
+from hybrid_des.cluster.traced_transport import known
+from hybrid_des.engine.bookings import Arrival, Booking, Here
 from hybrid_des.engine.causes import NOTHING, Causes
-from hybrid_des.engine.clock import LAST, Arrival, Booking, Environment, Here
-from hybrid_des.network.transport import known
+from hybrid_des.engine.clock import LAST, Environment
 
 
 class Repetition:

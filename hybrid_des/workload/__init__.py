@@ -1,1 +1,1 @@
-"""Costs of the stages of a model."""
+"""What is computed: models as layers, random durations, and the small model that is really trained."""

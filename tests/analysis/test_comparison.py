@@ -13,11 +13,12 @@ import yaml
 from support.paths import TESTS
 from system.fuzzing.valid import scenario
 
-from hybrid_des.analysis.compare import bounds, effects
 from hybrid_des.analysis.counterfactual.what_if import Variant, builder_of, traced_run, variant_of
 from hybrid_des.analysis.critical_path.graph import graph_of
+from hybrid_des.analysis.effects import bounds, effects
 from hybrid_des.errors import HybridDesError, Refusal
-from hybrid_des.scenario import given_values, load, to_mapping
+from hybrid_des.scenario.export import to_mapping
+from hybrid_des.scenario.loading import given_values, load
 from hybrid_des.simulation.run import run
 
 PAIRS = 16

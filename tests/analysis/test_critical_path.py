@@ -13,17 +13,20 @@ from support.tables import from_table
 from system.fuzzing.valid import scenario
 
 from hybrid_des import collectives
-from hybrid_des.analysis.counterfactual.ladder import first_order
+from hybrid_des.analysis.counterfactual.first_order import first_order
 from hybrid_des.analysis.counterfactual.what_if import Variant, builder_of, traced_run, variant_of
 from hybrid_des.analysis.critical_path.graph import graph_of
-from hybrid_des.analysis.critical_path.paths import count_paths, critical_path, idle_pieces, released_by
-from hybrid_des.analysis.critical_path.slack import Slack, change_of, class_weights, spans
+from hybrid_des.analysis.critical_path.idle_pieces import idle_pieces
+from hybrid_des.analysis.critical_path.paths import count_paths, critical_path
+from hybrid_des.analysis.critical_path.rows import released_by
+from hybrid_des.analysis.critical_path.slack import Slack
+from hybrid_des.analysis.critical_path.spans import change_of, class_weights, spans
 from hybrid_des.analysis.idle import account
-from hybrid_des.analysis.times import step_times
-from hybrid_des.network import topologies
-from hybrid_des.network.rate import TimeTable
+from hybrid_des.analysis.step_times import step_times
+from hybrid_des.cluster import topologies
+from hybrid_des.cluster.time_table import TimeTable
 from hybrid_des.pipeline import schedules
-from hybrid_des.scenario import load
+from hybrid_des.scenario.loading import load
 from hybrid_des.simulation.run import run
 
 # with these, every schedule, topology, collective and sharing; 343 seeds took 20 s

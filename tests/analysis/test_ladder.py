@@ -10,7 +10,7 @@ from system.fuzzing.valid import scenario
 from hybrid_des.analysis.counterfactual.ladder import ladder
 from hybrid_des.analysis.counterfactual.what_if import Variant, traced_run
 from hybrid_des.errors import HybridDesError
-from hybrid_des.scenario import load
+from hybrid_des.scenario.loading import load
 from hybrid_des.simulation.run import run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 

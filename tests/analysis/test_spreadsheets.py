@@ -8,8 +8,8 @@ import pytest
 from support.paths import PACKAGE
 from support.scenarios import MINIMAL
 
-from hybrid_des.analysis.table import FORMULA, read_cell, safe_cell, write_csv
-from hybrid_des.sweep import PARTIAL, journal
+from hybrid_des.analysis.safe_csv import FORMULA, read_cell, safe_cell, write_csv
+from hybrid_des.studies.sweep.rows import PARTIAL, journal
 
 TO_SWITCH = "{between: [gpu0, =s], bandwidth: 1 GB/s}, {between: [gpu1, =s], bandwidth: 1 GB/s}"
 WIRED = MINIMAL + f"parallel: {{pipeline: 2}}\ncluster: {{gpus_per_node: 2, topology: links, links: [{TO_SWITCH}]}}\n"

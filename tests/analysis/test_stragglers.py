@@ -12,9 +12,9 @@ from system.fuzzing.valid import scenario
 from hybrid_des.analysis.counterfactual.attribution import Loss, culprit, stragglers
 from hybrid_des.analysis.counterfactual.what_if import traced_run
 from hybrid_des.errors import HybridDesError
-from hybrid_des.planning.planner import plan_of
-from hybrid_des.planning.wiring import fabric_of
-from hybrid_des.scenario import load
+from hybrid_des.scenario.loading import load
+from hybrid_des.simulation.planning.planner import plan_of
+from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import run
 
 COSTLY = 1.03  # of the step without

@@ -10,7 +10,7 @@ from support.handmade import uniform
 from support.plans import plan_of
 
 from hybrid_des.analysis.table import COLUMNS, ops_of, reductions_of
-from hybrid_des.pipeline import Op, Plan, loop
+from hybrid_des.pipeline.plan import Op, Plan, loop
 from hybrid_des.result import Result
 
 MS = 10**9

@@ -9,10 +9,11 @@ from system.fuzzing.valid import scenario
 
 from hybrid_des.analysis.counterfactual.what_if import traced_run
 from hybrid_des.analysis.critical_path.graph import graph_of
-from hybrid_des.analysis.critical_path.paths import idle_pieces
-from hybrid_des.analysis.idle import account, waiting
-from hybrid_des.analysis.times import step_times
-from hybrid_des.scenario import load
+from hybrid_des.analysis.critical_path.idle_pieces import idle_pieces
+from hybrid_des.analysis.idle import account
+from hybrid_des.analysis.step_times import step_times
+from hybrid_des.analysis.waiting import waiting
+from hybrid_des.scenario.loading import load
 from hybrid_des.simulation.run import run
 
 SEEDS = sorted({*range(20)} - {1})  # whose groups a collective refuses

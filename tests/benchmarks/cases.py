@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hybrid_des.scenario import Scenario, scenario_from
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.loading import scenario_from
 
 
 @dataclass(frozen=True)

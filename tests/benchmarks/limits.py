@@ -17,9 +17,9 @@ from support.live_pages import served, talk
 from support.paths import SCENARIOS
 from support.plans import plan_of
 
-from hybrid_des.network import topologies
-from hybrid_des.network.fabric import ClusterSpec, NodeSpec, PortSpec
-from hybrid_des.network.rate import LinkFigures
+from hybrid_des.cluster import topologies
+from hybrid_des.cluster.fabric import ClusterSpec, NodeSpec, PortSpec
+from hybrid_des.cluster.link_figures import LinkFigures
 from hybrid_des.result import simulate
 
 PAGES = (

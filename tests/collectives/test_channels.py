@@ -9,16 +9,16 @@ from support import scenarios
 from support.campaigns import TIMES
 from support.paths import SCENARIOS
 
+from hybrid_des.cluster.connections import around
+from hybrid_des.cluster.rings import channels as channels_of
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer, Channels
-from hybrid_des.folding import times
-from hybrid_des.folding.times import CollectiveTimes, standing_for_all
 from hybrid_des.layout import Layout
-from hybrid_des.network.symmetry import around
-from hybrid_des.network.symmetry import channels as channels_of
-from hybrid_des.planning.wiring import fabric_of
-from hybrid_des.scenario import load
+from hybrid_des.scenario.loading import load
+from hybrid_des.simulation import collective_times
+from hybrid_des.simulation.collective_times import CollectiveTimes, standing_for_all
+from hybrid_des.simulation.planning.wiring import fabric_of
 
 BF16 = codecs.find("bf16").build()
 US = 10**6  # picoseconds
@@ -119,7 +119,7 @@ def test_folded_rings_take_as_long_as_whole_ones(nodes, gpus, tensor, topology, 
     assert standing_for_all(machine, rings) == (3 if nodes == 9 else 2) * gpus // tensor < members
     elements = 100 * members * gpus
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(times, "LONG", 1)
+        patch.setattr(collective_times, "LONG", 1)
         found = replayed(machine, name, groups, elements, sharing)
     assert found == whole(machine, name, groups, elements, sharing)
 
@@ -148,7 +148,7 @@ def test_groups_that_are_connected_alike_share_a_simulation(monkeypatch):
         measured.append(arguments)
         return measure(*arguments, **more)
 
-    monkeypatch.setattr(times, "measure", counted)
+    monkeypatch.setattr(collective_times, "measure", counted)
     machine = fabric(4, 4)
     asked = CollectiveTimes(machine, Layout({"data": 16}, ("data",)))
     found = [asked("all-reduce", 1000, ranks) for ranks in ([0, 1, 2, 3], range(4, 8), [3, 1, 2, 0])]

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from hybrid_des import collectives
-from hybrid_des.network.rate import read_table
+from hybrid_des.cluster.time_table import read_table
 
 GIB = 2**30
 

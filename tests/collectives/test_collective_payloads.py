@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from hybrid_des import collectives
+from hybrid_des.cluster.fabric import ClusterSpec, NodeSpec, PortSpec
+from hybrid_des.cluster.time_table import TimeTable
+from hybrid_des.cluster.topologies.nodes import nodes
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.collectives.codecs import find as codec
-from hybrid_des.network.fabric import ClusterSpec, NodeSpec, PortSpec
-from hybrid_des.network.rate import TimeTable
-from hybrid_des.network.topologies.nodes import nodes
+from hybrid_des.collectives.codecs.registration import find as codec
 from hybrid_des.units import split_evenly
 
 LENGTH = 1003

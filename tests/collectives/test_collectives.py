@@ -5,14 +5,15 @@ from fractions import Fraction
 import pytest
 
 from hybrid_des import collectives
+from hybrid_des.cluster.fabric import ClusterSpec, Fabric, LinkSpec, NodeSpec, PortSpec, Route
+from hybrid_des.cluster.topologies.leaf_spine import LeafSpine, leaf_spine
+from hybrid_des.cluster.topologies.nodes import nodes
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.collectives.codecs import find as codec
+from hybrid_des.collectives.codecs.registration import find as codec
 from hybrid_des.collectives.double_binary_tree import family
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.errors import Refusal, UsageError
-from hybrid_des.network.fabric import ClusterSpec, Fabric, LinkSpec, NodeSpec, PortSpec, Route
-from hybrid_des.network.topologies.nodes import LeafSpine, leaf_spine, nodes
 
 BYTE_A_PICOSECOND = Fraction(10**12)
 A = 1000  # latency, ps

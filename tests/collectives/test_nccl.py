@@ -8,16 +8,16 @@ import pytest
 from support.paths import SHARED
 
 from hybrid_des import collectives, simulate
-from hybrid_des.collectives import codecs, nccl
+from hybrid_des.cluster.rings import orders
+from hybrid_des.collectives import codecs, nccl_lanes
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.tuning import Wiring, wiring_of
-from hybrid_des.network.symmetry import orders
-from hybrid_des.plan_search.least_times import CheapestTimes
-from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report.terminal import render
-from hybrid_des.scenario import load
+from hybrid_des.scenario.loading import load
+from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import run
+from hybrid_des.studies.plan_search.cheapest_times import CheapestTimes
 
 FP32, FP64 = (codecs.find(name).build() for name in ("fp32", "fp64"))
 MIB, US = 2**20, 10**6
@@ -115,7 +115,7 @@ def test_channels_share_a_port_without_waiting_for_each_other():
     assert whole == one.duration
 
 
-@pytest.mark.parametrize("choice", nccl.VARIANTS, ids=str)
+@pytest.mark.parametrize("choice", nccl_lanes.VARIANTS, ids=str)
 @pytest.mark.parametrize(("nodes", "gpus"), [(1, 4), (2, 2), (3, 2)])
 def test_every_choice_sums_exactly(monkeypatch, choice, nodes, gpus):
     if (choice.algorithm == "nvls") != (nodes == 1) and choice.algorithm.startswith("nvls"):

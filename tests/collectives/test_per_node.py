@@ -7,14 +7,14 @@ from fractions import Fraction
 import pytest
 from support.paths import SHARED
 
+from hybrid_des.cluster.fabric import ClusterSpec, NodeSpec, PortSpec
+from hybrid_des.cluster.topologies.nodes import nodes
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.collectives.codecs import find as codec
+from hybrid_des.collectives.codecs.registration import find as codec
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.errors import Refusal
-from hybrid_des.models.layer import Routing
-from hybrid_des.network.fabric import ClusterSpec, NodeSpec, PortSpec
-from hybrid_des.network.topologies.nodes import nodes
+from hybrid_des.workload.models.layer import Routing
 
 BYTE_A_PICOSECOND = Fraction(10**12)
 BOTH = ("per-node-dispatch", "per-node-combine")

@@ -6,8 +6,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from hybrid_des.engine import recorder
-from hybrid_des.engine.recorder import LongRows
+from hybrid_des.engine import long_rows
+from hybrid_des.engine.long_rows import LongRows
 from hybrid_des.errors import SimulationError
 
 COLUMNS = ("number", "start")
@@ -16,7 +16,7 @@ COLUMNS = ("number", "start")
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     for name, size in (("KEPT", 50), ("BLOCK", 16), ("EVERY", 4)):
-        monkeypatch.setattr(recorder, name, size)
+        monkeypatch.setattr(long_rows, name, size)
 
 
 def filled(count, spread, seed=0, folder=None):

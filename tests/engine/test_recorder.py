@@ -5,7 +5,7 @@ from struct import error
 import pytest
 from support.scenarios import scenario
 
-from hybrid_des.collectives import collective
+from hybrid_des.collectives.registration import collective
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import LAST_TIME, MESSAGE_COLUMNS, Rows, TimeRangeError
 from hybrid_des.simulation.run import run

@@ -10,15 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.tables import from_table
 
-from hybrid_des.cli.commands.flags import launch_text
 from hybrid_des.errors import Refusal, ScenarioError, UsageError
-from hybrid_des.interchange.frameworks import megatron, read_hugging_face, read_megatron, torchtitan
+from hybrid_des.interchange.frameworks import megatron, torchtitan
+from hybrid_des.interchange.frameworks.hugging_face import read_hugging_face
 from hybrid_des.interchange.frameworks.launch_line import flags_in
+from hybrid_des.interchange.frameworks.megatron import read_megatron
 from hybrid_des.interchange.frameworks.megatron_refusals import TABLE, Line, refusals
 from hybrid_des.interchange.frameworks.scenario_file import scenario_file, without_stated
-from hybrid_des.models.stages import layout_of, stages_in
-from hybrid_des.scenario import fewest, load, scenario_from, to_mapping
+from hybrid_des.interface.cli.commands.flags import launch_text
 from hybrid_des.scenario.composition import nested
+from hybrid_des.scenario.export import to_mapping
+from hybrid_des.scenario.loading import fewest, load, scenario_from
+from hybrid_des.workload.models.stages import layout_of, stages_in
 
 LLAMA = (
     "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --group-query-attention --num-query-groups 8 "

@@ -7,8 +7,9 @@ from support.sizes import exists, grid
 from support.tables import from_table
 
 from hybrid_des.errors import PlanError
-from hybrid_des.pipeline import Op, Plan, loop, schedules
+from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.order_csv import crossed_messages, read_order, write_order
+from hybrid_des.pipeline.plan import Op, Plan, loop
 
 # V-Half and V-Min are held to the reference by time and memory, not by the letter.
 ORDERS = {

@@ -16,7 +16,8 @@ from support.sizes import chunks_of, exists, grid, sizes
 from support.tables import from_table
 
 from hybrid_des.errors import Refusal
-from hybrid_des.pipeline import PlanRequest, schedules
+from hybrid_des.pipeline import schedules
+from hybrid_des.pipeline.plan import PlanRequest
 from hybrid_des.pipeline.schedules.interleaved import round_length
 
 VARIANTS = sorted({row["variant"] for row in rows("schedules.csv")} - {"zb_h1_auto", "zb_v_sail"})  # others' heuristics
@@ -48,7 +49,7 @@ def test_golden_table(variant):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_notebook_experiments(name):
-    """By the oracle; tests/sweep and tests/system simulate them."""
+    """By the oracle; tests/studies/sweep and tests/system simulate them."""
     mine = [row for row in rows("schedule_experiments.csv") if row["schedule"] == name]
     assert len(mine) > 20
     for row in mine:

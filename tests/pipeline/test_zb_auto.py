@@ -10,8 +10,8 @@ from support.campaigns import TIMES
 from support.plans import UNIT, plan_of, rows, timing_of
 
 from hybrid_des.errors import Refusal
-from hybrid_des.pipeline import PlanRequest, schedules
-from hybrid_des.pipeline.plan import WEIGHT_SHARE
+from hybrid_des.pipeline import schedules
+from hybrid_des.pipeline.plan import WEIGHT_SHARE, PlanRequest
 from hybrid_des.pipeline.schedules.zb_auto import OpTimes, evaluate
 
 TABLE = {(row["p"], row["m"], row["schedule"]): row for row in rows("zero_bubble_table5.csv")}

@@ -7,8 +7,8 @@ from support.paths import GOLDEN
 
 from hybrid_des.analysis.counterfactual.ladder import curves
 from hybrid_des.analysis.explanation import explain
-from hybrid_des.report.page.document import curves_svg, explanation_page
-from hybrid_des.scenario import load
+from hybrid_des.report.page.traced_pages import curves_svg, explanation_page
+from hybrid_des.scenario.loading import load
 
 ORACLES = GOLDEN / "explain"
 

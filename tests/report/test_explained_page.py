@@ -7,11 +7,12 @@ from support.scenarios import shared_nics
 from hybrid_des.analysis.counterfactual.what_if import traced_run
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.paths import critical_path
-from hybrid_des.analysis.idle import account, reasons_of
-from hybrid_des.analysis.times import step_times
+from hybrid_des.analysis.idle import account
+from hybrid_des.analysis.reasons import reasons_of
+from hybrid_des.analysis.step_times import step_times
 from hybrid_des.report.explained import rounded_count
-from hybrid_des.report.page.document import traced_reasons
 from hybrid_des.report.page.drawn import tables_of
+from hybrid_des.report.page.traced_pages import traced_reasons
 
 
 @pytest.fixture(params=["fifo", "fair"])

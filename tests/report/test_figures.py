@@ -16,7 +16,9 @@ from support.tables import from_table
 from hybrid_des import explain, load, plots, simulate
 from hybrid_des.errors import UsageError
 from hybrid_des.report.plots.figure import WIDTHS
-from hybrid_des.sweep import draw, load_sweep, sweep_rows
+from hybrid_des.studies.sweep.axes import load_sweep
+from hybrid_des.studies.sweep.results import draw
+from hybrid_des.studies.sweep.runner import sweep_rows
 
 PICTURES = {"gantt": plots.gantt, "link_use": plots.link_use, "memory_curve": plots.memory_curve}
 

@@ -6,15 +6,15 @@ import pandas as pd
 import pytest
 from support.scenarios import scenario
 
-from hybrid_des import timeline
 from hybrid_des.analysis import table
-from hybrid_des.engine import clock, recorder
+from hybrid_des.engine import clock, long_rows
 from hybrid_des.errors import installing
 from hybrid_des.report import files
 from hybrid_des.report.bars import bars_of
-from hybrid_des.report.files import timeline_csv, timeline_parquet
+from hybrid_des.report.files.run_files import timeline_csv, timeline_parquet
 from hybrid_des.result import simulate
-from hybrid_des.scenario import load
+from hybrid_des.scenario.loading import load
+from hybrid_des.simulation import timeline
 
 HOSTS = {"nodes": 5, "gpus_per_node": 4}
 SENT = {"activation": "1 MB", "parameters": 100_000_000}
@@ -26,7 +26,7 @@ def long(monkeypatch):
 
     def long():
         for place, name, size in (
-            (clock, "BEAT", 64), (recorder, "KEPT", 300), (recorder, "BLOCK", 100), (recorder, "EVERY", 4),
+            (clock, "BEAT", 64), (long_rows, "KEPT", 300), (long_rows, "BLOCK", 100), (long_rows, "EVERY", 4),
             (timeline, "MOST_WHOLE", 10),
         ):  # fmt: skip
             monkeypatch.setattr(place, name, size)

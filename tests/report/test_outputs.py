@@ -17,7 +17,7 @@ from support.results import result_of
 from hybrid_des.analysis.table import COLUMNS, EXACT, ops_of
 from hybrid_des.errors import UsageError
 from hybrid_des.report import files as outputs
-from hybrid_des.report.files import timeline_parquet
+from hybrid_des.report.files.run_files import timeline_parquet
 from hybrid_des.report.files.staging import reserved
 from hybrid_des.result import Result
 

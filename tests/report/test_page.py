@@ -14,21 +14,22 @@ from support import handmade
 from support.plans import plan_of
 from support.results import RESULTS, result_of, simulated
 
-from hybrid_des.analysis.idle import DEPENDENCY, END_OF_STEP, PARTS, PHASES, account, reasons_of
-from hybrid_des.analysis.times import step_times
-from hybrid_des.live.frames import COLOURS
-from hybrid_des.live.schedules import free_run
-from hybrid_des.network.mailbox import PURPOSES
+from hybrid_des.analysis.idle import DEPENDENCY, END_OF_STEP, PARTS, PHASES, account
+from hybrid_des.analysis.reasons import reasons_of
+from hybrid_des.analysis.step_times import step_times
+from hybrid_des.cluster.purposes import PURPOSES
+from hybrid_des.interface.live.frames import COLOURS
+from hybrid_des.interface.live.schedules import free_run
 from hybrid_des.report import palette
 from hybrid_des.report.content import content_of
 from hybrid_des.report.page import drawn as page_tables
 from hybrid_des.report.page.document import Shown, page_of
 from hybrid_des.report.page.drawn import tables_of
 from hybrid_des.report.palette import ACTIVITIES
-from hybrid_des.report.plots.style import gantt
+from hybrid_des.report.plots.gantt import gantt
 from hybrid_des.result import Result, simulate
-from hybrid_des.scenario import load
-from hybrid_des.timeline import OP_KINDS
+from hybrid_des.scenario.loading import load
+from hybrid_des.simulation.timeline import OP_KINDS
 
 SHIPPED = ("llama3.1-8b_8.yaml", "contention_slower.yaml", "prototype_12gpu.yaml")
 

@@ -12,16 +12,18 @@ from support.handmade import uniform
 from support.scenarios import scenario
 
 from hybrid_des import plots
-from hybrid_des.analysis.times import link_rates
-from hybrid_des.network.mailbox import ACTIVATION, GRADIENT, REDUCTION, Channel
-from hybrid_des.pipeline import PlanRequest, schedules
-from hybrid_des.planning.wiring import fabric_of
+from hybrid_des.analysis.link_use import link_rates
+from hybrid_des.cluster.channel import Channel
+from hybrid_des.cluster.purposes import ACTIVATION, GRADIENT, REDUCTION
+from hybrid_des.pipeline import schedules
+from hybrid_des.pipeline.plan import PlanRequest
 from hybrid_des.report.palette import ACTIVITIES, shades
-from hybrid_des.report.plots import style
+from hybrid_des.report.plots import gantt
 from hybrid_des.report.plots.curves import times_and_bandwidths
 from hybrid_des.report.plots.fabric_map import draw_fabric
 from hybrid_des.report.plots.style import LINES
 from hybrid_des.result import Result, simulate
+from hybrid_des.simulation.planning.wiring import fabric_of
 
 MS = 10**9
 SCALES = {"time (s)": 1, "time (ms)": 1000}
@@ -144,7 +146,7 @@ def test_128_ranks_are_two_collections():
 
 def test_of_more_ranks_than_rows_some_replicas_are_drawn(monkeypatch):
     run = run_of(data=6, reduction=0)
-    monkeypatch.setattr(style, "MOST_LINES", 8)
+    monkeypatch.setattr(gantt, "MOST_LINES", 8)
     axes = plots.draw(run, plots.gantt).axes[0]
     assert axes.get_xlabel().endswith("one replica in 3")
     drawn = [label.get_text().removeprefix("rank ") for label in axes.get_yticklabels()]

@@ -13,7 +13,8 @@ from support.scenarios import instant, shared_nics, values
 from support.tables import from_table
 
 from hybrid_des import load, plots, simulate
-from hybrid_des.pipeline import PlanRequest, schedules
+from hybrid_des.pipeline import schedules
+from hybrid_des.pipeline.plan import PlanRequest
 from hybrid_des.report.terminal import render
 from hybrid_des.result import Result
 

@@ -18,7 +18,7 @@ from hybrid_des.analysis.idle import DEPENDENCY, END_OF_STEP, PHASES
 from hybrid_des.report.files.trace import trace_json
 from hybrid_des.report.palette import cause_name
 from hybrid_des.result import simulate
-from hybrid_des.scenario import load
+from hybrid_des.scenario.loading import load
 
 
 def events_of(result):

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from support.scenarios import plain
 
 from hybrid_des.errors import ScenarioError
-from hybrid_des.scenario import Scenario, scenario_from, to_mapping
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.export import to_mapping
+from hybrid_des.scenario.loading import scenario_from
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.fractions() | st.floats() | st.text(max_size=8),

@@ -4,10 +4,11 @@ import pytest
 from support.scenarios import values
 
 from hybrid_des import load
-from hybrid_des.cli.main import main
 from hybrid_des.errors import ScenarioError
-from hybrid_des.scenario import document_of
-from hybrid_des.sweep import dropped, load_sweep, sweep_rows
+from hybrid_des.interface.cli.main import main
+from hybrid_des.scenario.loading import document_of
+from hybrid_des.studies.sweep.axes import load_sweep
+from hybrid_des.studies.sweep.runner import dropped, sweep_rows
 
 CHUNKED = values("interleaved-1f1b", 4, 8, schedule={"chunks": 2})
 LIMITED = values("zb-auto", 4, 8, schedule={"max_activations": 8})

@@ -5,12 +5,13 @@ from support import scenarios
 from support.scenarios import SPINE
 from support.tables import from_table
 
-from hybrid_des import hardware as catalogue
 from hybrid_des.analysis.costs import costs
-from hybrid_des.cli.main import main
+from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.errors import ScenarioError
-from hybrid_des.planning.wiring import fabric_of
-from hybrid_des.scenario import load, scenario_from, to_mapping
+from hybrid_des.interface.cli.main import main
+from hybrid_des.scenario.export import to_mapping
+from hybrid_des.scenario.loading import load, scenario_from
+from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import run
 
 GB = 10**9
@@ -111,8 +112,8 @@ def test_a_slow_node_holds_the_pipeline_up():
 def test_a_wrong_user_defined_topology_is_told_in_one_line(write, capsys, scratch, bandwidth, route, said):
     mine = write(
         f"""
-from hybrid_des.network.fabric import Fabric, LinkSpec, Route
-from hybrid_des.network.topologies import topology
+from hybrid_des.cluster.fabric import Fabric, LinkSpec, Route
+from hybrid_des.cluster.topologies import topology
 
 
 @topology("mine", summary="forgetful")

@@ -5,7 +5,8 @@ from fractions import Fraction
 import pytest
 from support.scenarios import merged, plain, values
 
-from hybrid_des.scenario import scenario_from, to_mapping
+from hybrid_des.scenario.export import to_mapping
+from hybrid_des.scenario.loading import scenario_from
 
 WHOLE = {
     "horizon": "54 d",
@@ -88,7 +89,7 @@ faults:
 
 
 def test_leaves_of_a_topology_are_domains():
-    from hybrid_des.renewal.failures import sources_of
+    from hybrid_des.studies.goodput.failure_sources import sources_of
 
     cluster = {"nodes": 6, "gpus_per_node": 1, "topology": "leaf-spine", "leaf_size": 4}
     faults = {"horizon": 1, "classes": [{"what": "switch", "mtbf": 1}]}

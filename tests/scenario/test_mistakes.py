@@ -8,9 +8,9 @@ from support.tables import from_table
 
 from hybrid_des import simulate
 from hybrid_des.errors import Refusal, ScenarioError
-from hybrid_des.plan_search import search
-from hybrid_des.scenario import misnamed
+from hybrid_des.scenario.loading import misnamed
 from hybrid_des.scenario.problem import NAMES
+from hybrid_des.studies.plan_search.best_plan import search
 
 
 def test_all_mistakes_are_told_at_once_in_file_order(problems):

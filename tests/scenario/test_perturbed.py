@@ -3,7 +3,8 @@
 import pytest
 from support.scenarios import MINIMAL, SPINE, plain
 
-from hybrid_des.scenario import load, scenario_from, to_mapping
+from hybrid_des.scenario.export import to_mapping
+from hybrid_des.scenario.loading import load, scenario_from
 
 GOOD = [
     {"gpu": 3, "factor": 0.5},

@@ -10,12 +10,15 @@ from support.paths import PACKAGE
 from support.scenarios import MINIMAL, plain
 
 import hybrid_des
-from hybrid_des import hardware as catalogue
 from hybrid_des import load, simulate
+from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.errors import ScenarioError
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.schedules.one_f_one_b import InPairs
-from hybrid_des.scenario import Parallel, Scenario, json_schema, scenario_from, to_mapping
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.export import json_schema, to_mapping
+from hybrid_des.scenario.loading import scenario_from
+from hybrid_des.scenario.sections.training import Parallel
 
 
 def test_the_defaults_are_the_contracts(write):

@@ -11,10 +11,10 @@ import pytest
 from support.paths import ROOT, SCENARIOS
 
 from hybrid_des import load
-from hybrid_des.cli.commands.docs import pages
 from hybrid_des.errors import UsageError
+from hybrid_des.interface.cli.commands.docs import pages
 from hybrid_des.scenario.composition import shipped, shipped_description, with_bases
-from hybrid_des.sweep import load_sweep
+from hybrid_des.studies.sweep.axes import load_sweep
 
 
 @pytest.fixture

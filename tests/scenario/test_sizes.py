@@ -8,9 +8,9 @@ from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.errors import ScenarioError
-from hybrid_des.planning.wiring import fabric_of
-from hybrid_des.scenario import load
+from hybrid_des.scenario.loading import load
 from hybrid_des.scenario.sizes import MOST_LINKS, MOST_PLANNED, reduction_messages
+from hybrid_des.simulation.planning.wiring import fabric_of
 
 ONE_NIC = {"infiniband": {"nics_per_node": 1}}
 

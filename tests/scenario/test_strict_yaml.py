@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrid_des.errors import ScenarioError
-from hybrid_des.scenario.strict_yaml import MAX_BYTES, MAX_DEPTH, Document, dotted, one_line, parse, read
+from hybrid_des.errors import ScenarioError, one_line
+from hybrid_des.scenario.strict_yaml import MAX_BYTES, MAX_DEPTH, Document, dotted, parse, read
 
 
 def problems(text):

@@ -10,11 +10,12 @@ from support.scenarios import values
 from support.tables import from_table
 
 from hybrid_des import collectives
-from hybrid_des.cli.main import main
 from hybrid_des.errors import ScenarioError, UsageError
+from hybrid_des.interface.cli.main import main
 from hybrid_des.pipeline import schedules
 from hybrid_des.registry import import_file
-from hybrid_des.scenario import json_schema, load, misnamed, scenario_from, to_mapping
+from hybrid_des.scenario.export import json_schema, to_mapping
+from hybrid_des.scenario.loading import load, misnamed, scenario_from
 
 BASE = """\
 parallel: {pipeline: 2, data: 2}
@@ -148,8 +149,8 @@ def test_a_sweep_reports_a_wrong_option_before_it_runs(own, run, write):
 
 def test_an_option_may_name_a_file_beside_the_scenario(own, write):
     (own / "mine.py").write_text(
-        "from hybrid_des.network.rate import Table\n"
-        "from hybrid_des.network.topologies import find, topology\n"
+        "from hybrid_des.cluster.link_figures import Table\n"
+        "from hybrid_des.cluster.topologies import find, topology\n"
         "from hybrid_des.options import Options\n\n\n"
         "class Mine(Options):\n    cables: Table\n\n\n"
         "@topology('measured-cables', summary='', options=Mine)\n"

@@ -3,12 +3,12 @@
 import pytest
 from support.scenarios import scenario
 
-from hybrid_des.collectives import collective
+from hybrid_des.cluster.fabric import Fabric, LinkSpec, Route
+from hybrid_des.cluster.topologies.registration import topology
+from hybrid_des.collectives.registration import collective
 from hybrid_des.errors import HybridDesError
-from hybrid_des.network.fabric import Fabric, LinkSpec, Route
-from hybrid_des.network.topologies import topology
-from hybrid_des.pipeline import Op, Plan, loop
-from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.plan import Op, Plan, loop
+from hybrid_des.pipeline.schedules.registration import schedule
 from hybrid_des.result import simulate
 
 OPS = [Op("F", 0), Op("B", 0)]

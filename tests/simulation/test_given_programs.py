@@ -6,16 +6,21 @@ import pytest
 from support.scenarios import scenario
 
 from hybrid_des.analysis.critical_path.graph import graph_of
-from hybrid_des.analysis.critical_path.paths import Names, count_paths, critical_path
-from hybrid_des.analysis.critical_path.paths import idle_pieces as named_pieces
+from hybrid_des.analysis.critical_path.idle_pieces import idle_pieces as named_pieces
+from hybrid_des.analysis.critical_path.paths import count_paths, critical_path
+from hybrid_des.analysis.critical_path.rows import Names
 from hybrid_des.analysis.critical_path.slack import Slack
-from hybrid_des.analysis.idle import CAUSES, idle_pieces, reasons_of
+from hybrid_des.analysis.idle import CAUSES, idle_pieces
+from hybrid_des.analysis.reasons import reasons_of
+from hybrid_des.cluster.mailbox import Message
+from hybrid_des.cluster.purposes import ACTIVATION, REDUCTION
 from hybrid_des.engine.causes import Causes
-from hybrid_des.gradients import DONE, Bucket, ReplicaGroup
-from hybrid_des.network.mailbox import ACTIVATION, REDUCTION, Message
 from hybrid_des.pipeline.plan import Op
-from hybrid_des.planning.planner import parts_of_programs
-from hybrid_des.planning.program import (
+from hybrid_des.result import Result
+from hybrid_des.simulation.planning.buckets import DONE, Bucket
+from hybrid_des.simulation.planning.gradients import ReplicaGroup
+from hybrid_des.simulation.planning.planner import parts_of_programs
+from hybrid_des.simulation.planning.program import (
     BARRIER,
     COMPUTE,
     Begin,
@@ -31,9 +36,8 @@ from hybrid_des.planning.program import (
     Send,
     block_of,
 )
-from hybrid_des.result import Result
 from hybrid_des.simulation.run import run
-from hybrid_des.timeline import NONE
+from hybrid_des.simulation.timeline import NONE
 
 MS = 10**9
 GROUP = (REDUCTION.name, 0, 0)

@@ -8,10 +8,10 @@ import pytest
 from support import jobs, recounted_links, scenarios
 from support.campaigns import TIMES
 
+from hybrid_des.cluster.fabric import placed
 from hybrid_des.errors import UsageError
-from hybrid_des.network.fabric import placed
-from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.simulation.jobs import links_of
+from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import run, run_jobs
 
 

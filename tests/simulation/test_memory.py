@@ -13,7 +13,7 @@ from support.sizes import chunks_of
 from hybrid_des import plots
 from hybrid_des.errors import OutOfMemoryError
 from hybrid_des.result import simulate
-from hybrid_des.scenario import scenario_from
+from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.simulation.memory import worst_peak
 
 GB = 10**9

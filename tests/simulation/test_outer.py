@@ -10,15 +10,15 @@ from hybrid_des import simulate
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.collectives.benchmark import Outcome
 from hybrid_des.errors import ScenarioError
-from hybrid_des.folding import UnwieldyError
-from hybrid_des.folding.times import CollectiveTimes
-from hybrid_des.planning.wiring import fabric_of
-from hybrid_des.renewal.goodput import goodput
 from hybrid_des.report.terminal import render
-from hybrid_des.scenario import load
+from hybrid_des.scenario.loading import load
 from hybrid_des.scenario.sections.outer import Outer
+from hybrid_des.simulation.collective_times import CollectiveTimes
+from hybrid_des.simulation.folding.refusals import UnwieldyError
 from hybrid_des.simulation.outer import Period, inner_of
+from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import run
+from hybrid_des.studies.goodput.goodput import goodput
 
 S = 10**12
 NODES = {

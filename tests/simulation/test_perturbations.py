@@ -11,7 +11,8 @@ from support.scenarios import merged, plain
 
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import UsageError
-from hybrid_des.scenario import Scenario, scenario_from
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.simulation.run import run
 
 S = 10**12

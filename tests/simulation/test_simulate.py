@@ -14,11 +14,12 @@ from support.paths import GOLDEN, ROOT
 from support.sizes import sizes
 
 from hybrid_des.analysis.metrics import summary
-from hybrid_des.collectives import collective
+from hybrid_des.collectives.registration import collective
 from hybrid_des.errors import DeadlockError, OutOfMemoryError, PlanError, SimulationError, TooLongError
-from hybrid_des.pipeline import Op, Plan, loop, schedules
-from hybrid_des.planning.planner import plan_of
-from hybrid_des.scenario import load
+from hybrid_des.pipeline import schedules
+from hybrid_des.pipeline.plan import Op, Plan, loop
+from hybrid_des.scenario.loading import load
+from hybrid_des.simulation.planning.planner import plan_of
 from hybrid_des.simulation.run import run
 
 

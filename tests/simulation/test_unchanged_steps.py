@@ -8,7 +8,7 @@ import json
 import pytest
 from support.paths import GOLDEN, SCENARIOS
 
-from hybrid_des.scenario import load, scenario_from
+from hybrid_des.scenario.loading import load, scenario_from
 from hybrid_des.simulation.run import run
 
 ROWS = [json.loads(line) for line in (GOLDEN / "one_ring.jsonl").read_text().splitlines()]

@@ -5,8 +5,8 @@ from support.scenarios import scenario
 
 from hybrid_des.engine import clock
 from hybrid_des.result import simulate
-from hybrid_des.simulation import run as watch
-from hybrid_des.simulation.run import BudgetSpentError, Headway, UnfinishedError, Watch
+from hybrid_des.simulation import watch
+from hybrid_des.simulation.watch import BudgetSpentError, Headway, UnfinishedError, Watch
 
 
 @pytest.fixture

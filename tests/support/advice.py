@@ -14,18 +14,20 @@ from hybrid_des.analysis.costs import costs
 from hybrid_des.analysis.counterfactual.what_if import Variant, link_kind, variant_of
 from hybrid_des.analysis.explanation import Explanation, explain
 from hybrid_des.analysis.metrics import summary
-from hybrid_des.cli.commands.costs import render_stages
-from hybrid_des.cli.commands.search import _listed
+from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.errors import HybridDesError
-from hybrid_des.network.fabric import Fabric
-from hybrid_des.plan_search import explore, plans_in, settings_of
-from hybrid_des.plan_search.best_plan import scenario_file
-from hybrid_des.plan_search.space import kept_in
+from hybrid_des.interface.cli.commands.search import _listed
+from hybrid_des.interface.cli.cost_tables import render_stages
 from hybrid_des.report.explained import advice
-from hybrid_des.scenario import Scenario, misnamed, read_scenario
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.loading import misnamed, read_scenario
 from hybrid_des.simulation.memory import worst_peak
 from hybrid_des.simulation.run import Run, run
-from hybrid_des.timeline import OP_KINDS
+from hybrid_des.simulation.timeline import OP_KINDS
+from hybrid_des.studies.plan_search.best_plan import explore
+from hybrid_des.studies.plan_search.scenario_files import scenario_file
+from hybrid_des.studies.plan_search.space import kept_in, plans_in
+from hybrid_des.studies.plan_search.terms import settings_of
 from hybrid_des.units import format_bytes
 from support import spaces
 

@@ -8,7 +8,8 @@ from fractions import Fraction
 
 import pytest
 
-from hybrid_des.sweep import load_sweep, sweep_rows
+from hybrid_des.studies.sweep.axes import load_sweep
+from hybrid_des.studies.sweep.runner import sweep_rows
 from support.paths import GOLDEN, SCENARIOS
 
 FOLDER = SCENARIOS / "experiments"

@@ -2,10 +2,10 @@
 
 from fractions import Fraction
 
-from hybrid_des.network import topologies
-from hybrid_des.network.fabric import ClusterSpec, NodeSpec, PortSpec
-from hybrid_des.network.rate import LinkFigures
-from hybrid_des.network.topologies.links import Wire
+from hybrid_des.cluster import topologies
+from hybrid_des.cluster.fabric import ClusterSpec, NodeSpec, PortSpec
+from hybrid_des.cluster.link_figures import LinkFigures
+from hybrid_des.cluster.topologies.links import Wire
 from support.messages import GB
 
 NVLINK, NETWORK = PortSpec(Fraction(300 * GB), 15 * 10**5), PortSpec(Fraction(25 * GB), 5 * 10**6)

@@ -10,15 +10,17 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from hybrid_des.cluster.channel import Channel
+from hybrid_des.cluster.purposes import ACTIVATION, GRADIENT, REDUCTION
 from hybrid_des.engine.recorder import CHUNK, MESSAGE_COLUMNS, OPTIMIZER, STEP_SHIFT, Recorder, Rows, pipeline_tag
-from hybrid_des.network.mailbox import ACTIVATION, GRADIENT, REDUCTION, Channel
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.planning.lowering import Lowering
-from hybrid_des.planning.program import ComputeSpeed, table_of
-from hybrid_des.scenario import Parallel
 from hybrid_des.scenario.sections.cluster import GpuKind
-from hybrid_des.timeline import Timeline
-from hybrid_des.workload.costs import Costs, StageCosts
+from hybrid_des.scenario.sections.training import Parallel
+from hybrid_des.simulation.costs.rank_costs import Costs, StageCosts
+from hybrid_des.simulation.planning.compute_speed import ComputeSpeed
+from hybrid_des.simulation.planning.lowering import Lowering
+from hybrid_des.simulation.planning.program import table_of
+from hybrid_des.simulation.timeline import Timeline
 from support import oracle
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.errors import HybridDesError
-from hybrid_des.network.fabric import Fabric
-from hybrid_des.planning.wiring import fabric_of
-from hybrid_des.scenario import Scenario, scenario_from
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.simulation.jobs import links_of
+from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import Run, run, run_jobs
 from support.foldings import scenario_values
 from support.layered_foldings import model_values

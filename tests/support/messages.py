@@ -1,10 +1,12 @@
 """Messages sent by hand over a fabric, without GPUs: when does each one arrive?"""
 
+from hybrid_des.cluster.channel import Channel
+from hybrid_des.cluster.fabric import Fabric, LinkSpec, Route
+from hybrid_des.cluster.mailbox import Message
+from hybrid_des.cluster.purposes import ACTIVATION, REDUCTION
+from hybrid_des.cluster.transport import Links, Transport
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
-from hybrid_des.network.fabric import Fabric, LinkSpec, Route
-from hybrid_des.network.mailbox import ACTIVATION, REDUCTION, Channel, Message
-from hybrid_des.network.transport import Links, Transport
 
 GB = 10**9
 MS = 10**9  # picoseconds

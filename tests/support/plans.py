@@ -2,7 +2,8 @@
 
 import csv
 
-from hybrid_des.pipeline import Plan, PlanRequest, schedules
+from hybrid_des.pipeline import schedules
+from hybrid_des.pipeline.plan import Plan, PlanRequest
 from support import oracle
 from support.paths import GOLDEN
 

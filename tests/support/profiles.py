@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hybrid_des import simulate
-from hybrid_des.scenario import Scenario
+from hybrid_des.scenario.definition import Scenario
 
 GROWING = {1: 0.8, 2: 0.95}  # share of the memory in the first steps
 

@@ -4,13 +4,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from hybrid_des import collectives
-from hybrid_des.collectives import codecs
-from hybrid_des.models import kinds
-from hybrid_des.network import sharing, topologies
-from hybrid_des.numerics import datasets
-from hybrid_des.pipeline import schedules
-from hybrid_des.report import files
+from hybrid_des.cluster.sharing import registration as sharing
+from hybrid_des.cluster.topologies import registration as topologies
+from hybrid_des.collectives import registration as collectives
+from hybrid_des.collectives.codecs import registration as codecs
+from hybrid_des.pipeline.schedules import registration as schedules
+from hybrid_des.report.files import registration as files
+from hybrid_des.workload.models.kinds import registration as kinds
+from hybrid_des.workload.numerics import datasets
 
 ROOMS = (schedules, topologies, sharing, collectives, codecs, datasets, kinds, files)
 REGISTRIES = [module._REGISTRY for module in ROOMS]

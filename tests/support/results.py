@@ -2,8 +2,10 @@
 
 from fractions import Fraction
 
-from hybrid_des.network.mailbox import REDUCTION, Channel
-from hybrid_des.pipeline import Op, Plan, PlanRequest, loop, schedules
+from hybrid_des.cluster.channel import Channel
+from hybrid_des.cluster.purposes import REDUCTION
+from hybrid_des.pipeline import schedules
+from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
 from hybrid_des.result import Result, simulate
 from support import handmade
 from support.handmade import uniform

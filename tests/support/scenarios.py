@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hybrid_des.scenario import Scenario, scenario_from
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.loading import scenario_from
 
 MINIMAL = "schedule: {kind: 1f1b, microbatches: 4}\nworkload: {forward: 1 s, backward: 2 s}\n"
 SPINE = """\

@@ -4,8 +4,8 @@ from random import Random
 from typing import Any
 
 from hybrid_des.pipeline import schedules
-from hybrid_des.plan_search import settings_of
 from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.studies.plan_search.terms import settings_of
 
 TINY = {"layers": 4, "hidden": 256, "heads": 4, "ffn": 512, "vocab": 1000, "sequence": 512}
 WITH_EXPERTS = {**TINY, "experts": {"count": 4, "active": 2, "ffn": 256}}

@@ -4,9 +4,11 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hybrid_des.renewal.process import Campaign, Replication, job_of, replicate
-from hybrid_des.renewal.states import Steps
-from hybrid_des.scenario import Scenario, scenario_from
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.loading import scenario_from
+from hybrid_des.studies.goodput.process import Campaign, Replication
+from hybrid_des.studies.goodput.replications import job_of, replicate
+from hybrid_des.studies.goodput.states import Steps
 
 S = 10**12  # picoseconds
 

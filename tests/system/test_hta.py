@@ -15,7 +15,7 @@ from support.paths import SCENARIOS
 
 from hybrid_des.report.files.kineto import write_kineto
 from hybrid_des.result import simulate
-from hybrid_des.scenario import load
+from hybrid_des.scenario.loading import load
 
 PYTHON = os.environ.get("HYBRID_DES_HTA")
 SCRIPT = """

@@ -11,7 +11,7 @@ import sys
 import pytest
 from support.paths import ROOT, TESTS
 
-from hybrid_des.pool import silence_the_tracker
+from hybrid_des.studies.local_workers import silence_the_tracker
 
 RUN = """
 schedule: {kind: 1f1b, microbatches: 4}

@@ -13,11 +13,11 @@ from support.live_pages import LONGEST_S, connected, origin, served, talk
 from support.paths import SCENARIOS
 from support.readme import FILES as FILES_OF_README
 
-from hybrid_des.live import frames
-from hybrid_des.live.frames import Desk
-from hybrid_des.live.frames import Request as PageRequest
+from hybrid_des.interface.live import worker
+from hybrid_des.interface.live.frames import Desk
+from hybrid_des.interface.live.frames import Request as PageRequest
 from hybrid_des.result import simulate
-from hybrid_des.scenario import load
+from hybrid_des.scenario.loading import load
 
 FILES = ("a100_8x.yaml", "h100_2x8.yaml")
 NVLINK, BANDWIDTH = "cluster.nvlink.bandwidth", "cluster.infiniband.bandwidth"
@@ -168,13 +168,13 @@ def test_only_the_newest_of_many_requests_must_be_answered(address):
 
 
 def test_a_process_that_fails_is_replaced(monkeypatch, tmp_path):
-    monkeypatch.setattr(frames, "GRACE_S", -9.9)  # a tenth of a second in all: less than it takes to start
+    monkeypatch.setattr(worker, "GRACE_S", -9.9)  # a tenth of a second in all: less than it takes to start
     (tmp_path / "own.py").write_text(FILES_OF_README["my_schedule.py"], encoding="utf-8")
 
     async def work():
         answers = asyncio.Queue()
         desk = Desk(SCENARIOS / FILES[0], imports=(str(tmp_path / "own.py"),), budget_s=10.0)
-        pages = frames.Worker(desk)
+        pages = worker.Worker(desk)
         pages.answered = lambda text: answers.put_nowait(json.loads(text))
         found = []
         for number in (1, 2, 3):
@@ -182,7 +182,7 @@ def test_a_process_that_fails_is_replaced(monkeypatch, tmp_path):
             if number == 2:
                 pages._process.kill()
             found.append(await asyncio.wait_for(answers.get(), LONGEST_S))
-            monkeypatch.setattr(frames, "GRACE_S", LONGEST_S)
+            monkeypatch.setattr(worker, "GRACE_S", LONGEST_S)
         pages.stop()
         return found
 

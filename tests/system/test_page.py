@@ -16,7 +16,8 @@ from support.results import RESULTS, result_of, simulated
 from support.scenarios import shared_nics
 
 from hybrid_des.analysis.explanation import explain
-from hybrid_des.report.page.document import Shown, explanation_page, page_of
+from hybrid_des.report.page.document import Shown, page_of
+from hybrid_des.report.page.traced_pages import explanation_page
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",

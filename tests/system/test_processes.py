@@ -6,8 +6,9 @@ from support import scenarios, spaces, weeks
 from support.readme import PLUGINS
 
 from hybrid_des import goodput, spread
-from hybrid_des.plan_search import explore, plans_in
-from hybrid_des.plan_search.branch import MISFIT
+from hybrid_des.studies.plan_search.best_plan import explore
+from hybrid_des.studies.plan_search.branch import MISFIT
+from hybrid_des.studies.plan_search.space import plans_in
 
 FAULTS = {"horizon": "20 d", "replications": 4, "classes": [{"what": "node", "mtbf": "100 h"}], "detect": "60 s"}
 OPTIONS = """\

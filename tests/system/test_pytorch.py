@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from support.paths import TESTS
 
-from hybrid_des.pipeline import PlanRequest, schedules
+from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.order_csv import write_order
+from hybrid_des.pipeline.plan import PlanRequest
 
 RANKS, MICROBATCHES = 4, 8
 WORKER = TESTS / "support" / "pytorch_worker.py"

@@ -45,10 +45,10 @@ def test_pages_ask_nothing_of_the_network(site):
 
 
 def test_the_reference_of_commands_has_all_of_them(site):
-    from hybrid_des.cli import commands
+    from hybrid_des.interface.cli import command_files
 
     text = (site / "reference/commands.html").read_text()
-    assert [name for name in commands.names() if f"hybrid-des {name}" not in text] == []
+    assert [name for name in command_files.names() if f"hybrid-des {name}" not in text] == []
 
 
 def test_the_site_names_the_version(site):

@@ -18,9 +18,11 @@ from support.campaigns import TIMES
 from support.local_cluster import end, local_cluster
 from support.sweeps import AXES, BASE, OWN, OWN_AXES, without_wall
 
-from hybrid_des.cli import running
 from hybrid_des.errors import UsageError
-from hybrid_des.sweep import WorkersLostError, load_sweep, sweep_rows
+from hybrid_des.interface.cli import dask_workers
+from hybrid_des.studies.pool import WorkersLostError
+from hybrid_des.studies.sweep.axes import load_sweep
+from hybrid_des.studies.sweep.runner import sweep_rows
 
 KILLED = """
 import os
@@ -168,9 +170,9 @@ def test_a_cluster_without_workers_says_so_and_is_interrupted(write, cluster):
 
 
 def test_a_cluster_whose_workers_stay_away_is_given_up(monkeypatch):
-    monkeypatch.setattr(running, "LONGEST_WITHOUT_S", -1)
+    monkeypatch.setattr(dask_workers, "LONGEST_WITHOUT_S", -1)
     client = SimpleNamespace(nthreads=dict, scheduler=SimpleNamespace(address="tcp://nowhere"))
-    check = running.workers_check(client)
+    check = dask_workers.workers_check(client)
     check()
     with pytest.raises(WorkersLostError, match="no workers for"):
         check()
@@ -195,7 +197,7 @@ def test_a_cluster_that_does_not_answer_is_one_line(write):
 
 def test_a_port_that_never_answers_is_one_line(monkeypatch, run, write):
     pytest.importorskip("distributed")
-    monkeypatch.setattr(running, "LONGEST_SILENCE_S", 1)
+    monkeypatch.setattr(dask_workers, "LONGEST_SILENCE_S", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
         code, out, err = run(write(BASE + AXES), "--dask", address)

@@ -19,20 +19,22 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, NamedTuple
 
+from hybrid_des.cluster.fabric import Fabric, LinkSpec, Route
 from hybrid_des.engine.causes import Causes
 from hybrid_des.errors import ScenarioError, UsageError, unknown
-from hybrid_des.network.fabric import Fabric, LinkSpec, Route
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.planning.planner import Parts, parts_of
-from hybrid_des.planning.program import Call, Program
-from hybrid_des.planning.wiring import fabric_of
-from hybrid_des.scenario import Scenario, given_values, misnamed, scenario_of, to_mapping
 from hybrid_des.scenario.composition import override
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.export import to_mapping
+from hybrid_des.scenario.loading import given_values, misnamed, scenario_of
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.jobs import UNCONTENDED
+from hybrid_des.simulation.planning.planner import Parts, parts_of
+from hybrid_des.simulation.planning.program import Call, Program
+from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import Run, run
 from hybrid_des.simulation.speeds import DurationOverride, Programs
-from hybrid_des.timeline import OP_KINDS
+from hybrid_des.simulation.timeline import OP_KINDS
 from hybrid_des.units import grouped_by
 
 Build = Callable[[Sequence[str]], Scenario]  # overrides → scenario

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from hybrid_des.analysis.critical_path.messages import BARRIER, DATA, PROGRAM, Messages, edges_of, messages_of
 from hybrid_des.engine.causes import MET, START
-from hybrid_des.scenario import Scenario
+from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.run import Run
-from hybrid_des.timeline import NONE, Column, Columns, Timeline
+from hybrid_des.simulation.timeline import NONE, Column, Columns, Timeline
 
 Mask = NDArray[np.bool_]
 

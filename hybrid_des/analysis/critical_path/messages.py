@@ -17,10 +17,10 @@ from functools import cached_property
 
 import numpy as np
 
-from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.rate import rate_of
+from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.cluster.rate import rate_of
 from hybrid_des.simulation.run import Run
-from hybrid_des.timeline import NONE, Column, Columns, Timeline
+from hybrid_des.simulation.timeline import NONE, Column, Columns, Timeline
 
 DATA, PROGRAM, LINK, BARRIER = range(4)  # kinds of edges; of several binding ones, the first kind is shown
 

@@ -30,15 +30,10 @@ from hybrid_des.interchange.frameworks.launch_line import (
 )
 from hybrid_des.interchange.frameworks.megatron_model import MODEL
 from hybrid_des.interchange.frameworks.megatron_refusals import Line, refusals
-from hybrid_des.interchange.frameworks.scenario_file import (
-    Imported,
-    by_path,
-    published_model,
-    values_of,
-)
-from hybrid_des.models.layer import MODULES
-from hybrid_des.models.stages import layout_of, stages_in
-from hybrid_des.scenario import Scenario
+from hybrid_des.interchange.frameworks.scenario_file import Imported, by_path, published_model, values_of
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.workload.models.layer import MODULES
+from hybrid_des.workload.models.stages import layout_of, stages_in
 
 DATA_FIRST, DATA_LAST = ("tensor", "data", "pipeline"), ("tensor", "pipeline", "data")  # orders that it has
 TENSOR_OVERLAP = 0.7  # share that --tp-comm-overlap is taken to hide, as in the shipped scenarios of published runs

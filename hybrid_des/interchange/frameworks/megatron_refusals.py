@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from hybrid_des.models.stages import stages_in
+from hybrid_des.workload.models.stages import stages_in
 
 
 class Line:

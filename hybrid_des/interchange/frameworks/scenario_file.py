@@ -9,17 +9,18 @@ from typing import Any, NamedTuple
 import yaml
 from pydantic import ValidationError
 
-from hybrid_des import hardware as catalogue
+from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.collectives import codecs
 from hybrid_des.interchange.frameworks.launch_line import Values
-from hybrid_des.models import expanded, names
-from hybrid_des.models.kinds import DEFAULT
-from hybrid_des.models.kinds.transformer import Transformer
 from hybrid_des.options import Section
-from hybrid_des.scenario import Scenario, fewest, scenario_of
 from hybrid_des.scenario.composition import nested, overridden, override
-from hybrid_des.scenario.sizes import megatron_bucket
+from hybrid_des.scenario.defaults import megatron_bucket
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.loading import fewest, scenario_of
 from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.workload.models.catalogue import expanded, names
+from hybrid_des.workload.models.kinds.registration import DEFAULT
+from hybrid_des.workload.models.kinds.transformer import Transformer
 
 UNKNOWN = "UNKNOWN"
 LONGEST = 100  # characters of a section in one line

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from hybrid_des.interchange.frameworks.launch_line import Launch, Values, torchrun
 from hybrid_des.interchange.frameworks.scenario_file import published_model, values_of
-from hybrid_des.models.kinds.transformer import Transformer
-from hybrid_des.scenario import Scenario
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.workload.models.kinds.transformer import Transformer
 
 ORDER_FILE = "order.csv"  # as `--out` and `hybrid-des search --order` write it
 SCHEDULES = {

@@ -1,1 +1,1 @@
-"""Profiles and traces of measured runs, and execution traces of other simulators, read and written."""
+"""Readers and writers of profiles."""

@@ -19,7 +19,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from hybrid_des.cluster.purposes import PURPOSES
 from hybrid_des.errors import UsageError
+from hybrid_des.files import open_file
 from hybrid_des.interchange.profiles.graph import (
     COLLECTIVE,
     COMPUTATION,
@@ -33,8 +35,6 @@ from hybrid_des.interchange.profiles.graph import (
     in_order,
 )
 from hybrid_des.interchange.profiles.recognition import GZIP, natural
-from hybrid_des.network.mailbox import PURPOSES
-from hybrid_des.reading import open_file
 
 VARINT, FIXED64, SIZED, FIXED32 = 0, 1, 2, 5
 MOST_BITS = 64

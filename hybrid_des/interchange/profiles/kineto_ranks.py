@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hybrid_des.cluster.gpus import ATTENTION, MEMORY, PRODUCTS, work_of
 from hybrid_des.errors import UsageError
-from hybrid_des.hardware import ATTENTION, MEMORY, PRODUCTS, work_of
 from hybrid_des.interchange.profiles.graph import (
     COLLECTIVE,
     COMPUTATION,

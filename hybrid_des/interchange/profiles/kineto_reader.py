@@ -21,6 +21,7 @@ from typing import IO, Any
 import numpy as np
 
 from hybrid_des.errors import UsageError
+from hybrid_des.files import open_file
 from hybrid_des.interchange.profiles.graph import EXCHANGE
 from hybrid_des.interchange.profiles.kineto import (
     NONE,
@@ -39,7 +40,6 @@ from hybrid_des.interchange.profiles.kineto import (
 )
 from hybrid_des.interchange.profiles.kineto_host import HostEvent, fill, host_events
 from hybrid_des.interchange.profiles.recognition import GZIP, HEAD, head_of
-from hybrid_des.reading import open_file
 
 DEVICE = {"kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
 KERNELS = {"kernel", "Kernel"}

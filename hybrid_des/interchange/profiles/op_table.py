@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybrid_des.errors import UsageError
+from hybrid_des.files import LARGEST, open_file
+from hybrid_des.interchange.profiles.durations import NEEDED, read_table
 from hybrid_des.interchange.profiles.kineto import KinetoTrace
 from hybrid_des.interchange.profiles.kineto_ranks import KinetoRanks
 from hybrid_des.interchange.profiles.recognition import (
@@ -36,8 +38,6 @@ from hybrid_des.interchange.profiles.recognition import (
     is_archive,
     recognized,
 )
-from hybrid_des.reading import LARGEST, open_file
-from hybrid_des.workload.durations import NEEDED, read_table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hybrid_des.errors import UsageError
-from hybrid_des.reading import open_file
+from hybrid_des.files import open_file
 
 HEAD = 1 << 16  # bytes that tell formats apart; a profiler's trace begins with facts about the machine
 GZIP = b"\x1f\x8b"

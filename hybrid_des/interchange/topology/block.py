@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hybrid_des import hardware as catalogue
+from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.scenario.composition import nested
 
 UNKNOWN = "UNKNOWN"

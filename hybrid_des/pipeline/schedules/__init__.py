@@ -1,69 +1,7 @@
-"""Pipeline schedules, one per file: a registered function from `PlanRequest` to `Plan`.
+"""Pipeline schedules, one per file: a registered function from `PlanRequest` to `Plan`."""
 
-    from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
-    from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.schedules.registration import Peak, Scheduler, find, make_plan, names, schedule
 
-    @schedule("mine", summary="…", time="(m+p−1)T", memory="m", source="me")
-    def mine(request: PlanRequest) -> Plan: ...
-
-A schedule with options (`hybrid_des.options`) registers their class, `options=Mine`, and receives an instance as its
-last argument. A chunk is a virtual pipeline stage. Files that register nothing are shared by several schedules.
-"""
-
-from collections.abc import Callable, Mapping
-from fractions import Fraction
-from typing import Any
-
-from hybrid_des.options import Options
-from hybrid_des.pipeline import Plan, PlanRequest
-from hybrid_des.registry import Registry
-
-Scheduler = Callable[..., Plan]  # (request[, options]) → plan; raises `Refusal`
-Peak = Callable[..., Fraction | int]  # (request, pipeline rank[, options]) → whole-rank micro-batches
-
-_REGISTRY: Registry[Scheduler] = Registry("schedule", "hybrid_des.pipeline.schedules", returns=Plan)
-
-names = _REGISTRY.names
-find = _REGISTRY.__getitem__
-
-
-def make_plan(name: str, request: PlanRequest, options: Options | Mapping[str, Any] | None = None) -> Plan:
-    """The plan of a schedule; options are an instance of its class, or values by name.
-
-    Raises:
-        Refusal: the schedule does not support these sizes.
-        UsageError: there is no such schedule, or an option is invalid.
-    """
-    entry = find(name)
-    return entry.build(request, *entry.arguments(options))
-
-
-def schedule(
-    name: str,
-    *,
-    summary: str,
-    time: str,
-    memory: str,
-    source: str,
-    chunks: int | None = None,
-    many_chunks: bool = False,
-    options: type[Options] | None = None,
-    peak: Peak | None = None,
-) -> Callable[[Scheduler], Scheduler]:
-    """Register a schedule with its row in the table of `hybrid-des schedules`.
-
-    Args:
-        name: value of a scenario's `schedule.kind`.
-        summary: one-line description.
-        time: cost formula with free sends; T = F+I+W, where I is the input part of the backward and W the weight part.
-        memory: peak activations in whole-rank micro-batches, counted as `peak` does.
-        source: the paper or code it follows.
-        chunks: number of chunks per rank if the schedule fixes it; None if `schedule.chunks` sets it.
-        many_chunks: whether `schedule.chunks` may be more than 1 (if `chunks` is None).
-        options: class of its options, which extend a scenario's `schedule:`.
-        peak: upper bound on the activations of a rank, in whole-rank micro-batches, each counted whole from the start
-            of its F to the end of its backward or, if that is split, of its I, and by the request's weight share from
-            then to the end of its W; checked by tests.
-    """
-    row = {"summary": summary, "time": time, "memory": memory, "source": source}
-    return _REGISTRY(name, options, **row, chunks=chunks, many_chunks=many_chunks, peak=peak)
+__all__ = [
+    "Peak", "Scheduler", "find", "make_plan", "names", "schedule",
+]  # fmt: skip

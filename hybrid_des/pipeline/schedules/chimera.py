@@ -14,9 +14,9 @@ weights.
 """
 
 from hybrid_des.errors import Refusal
-from hybrid_des.pipeline import Op, Plan, PlanRequest, two_way
-from hybrid_des.pipeline.schedules import schedule
-from hybrid_des.pipeline.schedules.patterns import Slots
+from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, two_way
+from hybrid_des.pipeline.schedules.registration import schedule
+from hybrid_des.pipeline.schedules.time_slots import Slots
 
 
 @schedule(

@@ -15,10 +15,9 @@ from typing import Annotated
 
 from hybrid_des.errors import Refusal
 from hybrid_des.options import Elsewhere, Flag, Number, Options
-from hybrid_des.pipeline import Plan, PlanRequest, two_way
-from hybrid_des.pipeline.plan import Action
-from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.plan import Action, Plan, PlanRequest, two_way
 from hybrid_des.pipeline.schedules.patterns import Writer
+from hybrid_des.pipeline.schedules.registration import schedule
 
 
 class Pairs(Options):

@@ -12,10 +12,10 @@ micro-batches. m must be at least 2p. Uninterruptible pairs are slower than sepa
 from fractions import Fraction
 
 from hybrid_des.errors import Refusal
-from hybrid_des.pipeline import Plan, PlanRequest, wave
-from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.plan import Plan, PlanRequest, wave
 from hybrid_des.pipeline.schedules.dualpipe import Pairs, eight_phases
 from hybrid_des.pipeline.schedules.patterns import Writer
+from hybrid_des.pipeline.schedules.registration import schedule
 
 
 @schedule(

@@ -7,9 +7,9 @@ The warm-up of rank r is 2(p−1−r) forwards instead of p−1−r, which gives
 backward to arrive. Time (m+p−1)(F+B), even with moderate delays between ranks; memory min(m, 2(p−1−r)+1) micro-batches.
 """
 
-from hybrid_des.pipeline import Plan, PlanRequest
-from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.plan import Plan, PlanRequest
 from hybrid_des.pipeline.schedules.one_f_one_b import alternating
+from hybrid_des.pipeline.schedules.registration import schedule
 
 
 @schedule(

@@ -8,9 +8,9 @@ the GPipe paper; fifo the oldest, as in PyTorch.
 """
 
 from hybrid_des.options import Options
-from hybrid_des.pipeline import Plan, PlanRequest
-from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.plan import Plan, PlanRequest
 from hybrid_des.pipeline.schedules.looped_bfs import BackwardOrder, breadth_first
+from hybrid_des.pipeline.schedules.registration import schedule
 
 
 class Gpipe(Options):

@@ -20,10 +20,9 @@ The order is fixed on a grid of slots, one per forward and two per backward, for
 """
 
 from hybrid_des.errors import Refusal
-from hybrid_des.pipeline import Op, Plan, PlanRequest, wave
-from hybrid_des.pipeline.plan import Path
-from hybrid_des.pipeline.schedules import schedule
-from hybrid_des.pipeline.schedules.patterns import Slots
+from hybrid_des.pipeline.plan import Op, Path, Plan, PlanRequest, wave
+from hybrid_des.pipeline.schedules.registration import schedule
+from hybrid_des.pipeline.schedules.time_slots import Slots
 
 LENGTH = {"F": 1, "B": 2}
 

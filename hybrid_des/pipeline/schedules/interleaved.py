@@ -15,9 +15,9 @@ they cover every m: fewer than p (PyTorch), multiples of p (all three), others (
 
 from fractions import Fraction
 
-from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
-from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules.one_f_one_b import IN_TURN, InPairs, in_turn
+from hybrid_des.pipeline.schedules.registration import schedule
 
 
 def _peak(request: PlanRequest, rank: int, options: InPairs) -> Fraction:

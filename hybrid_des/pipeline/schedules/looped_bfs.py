@@ -11,8 +11,8 @@ which suits sharded weights and early gradient reduction.
 from typing import Annotated, Literal
 
 from hybrid_des.options import Elsewhere, Options, choice
-from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
-from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline.schedules.registration import schedule
 
 BackwardOrder = Annotated[Literal["fifo", "lifo"], choice("fifo", "lifo"), Elsewhere("fifo")]
 

@@ -14,8 +14,8 @@ from itertools import chain
 from typing import Annotated
 
 from hybrid_des.options import Elsewhere, Flag, Options
-from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
-from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline.schedules.registration import schedule
 
 
 class InPairs(Options):

@@ -11,9 +11,9 @@ at p = m = 3 with unequal times). Real times then follow from the order: mT + (3
 and ≥ 4 (measured in the simulation). Memory ⌊p/2⌋+1 micro-batches.
 """
 
-from hybrid_des.pipeline import Plan, PlanRequest
-from hybrid_des.pipeline.schedules import schedule
-from hybrid_des.pipeline.schedules.patterns import fill_gaps, repeat
+from hybrid_des.pipeline.plan import Plan, PlanRequest
+from hybrid_des.pipeline.schedules.building_blocks import fill_gaps, repeat
+from hybrid_des.pipeline.schedules.registration import schedule
 
 
 def _limit(pipeline: int) -> int:

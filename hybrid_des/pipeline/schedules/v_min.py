@@ -11,9 +11,9 @@ from the order. At F = I = W, p ≥ 3 and m > p the time is mT + (2p−5/2)T/3, 
 the simulation); with unequal times or message delays, ranks wait in every round. Memory ⌊(p+1)/3⌋+1 micro-batches.
 """
 
-from hybrid_des.pipeline import Plan, PlanRequest
-from hybrid_des.pipeline.schedules import schedule
-from hybrid_des.pipeline.schedules.patterns import fill_gaps, repeat
+from hybrid_des.pipeline.plan import Plan, PlanRequest
+from hybrid_des.pipeline.schedules.building_blocks import fill_gaps, repeat
+from hybrid_des.pipeline.schedules.registration import schedule
 
 
 def _limit(pipeline: int) -> int:

@@ -33,9 +33,8 @@ from typing import Annotated
 
 from hybrid_des.errors import Refusal
 from hybrid_des.options import Elsewhere, Limit, OfRanks, Options
-from hybrid_des.pipeline import Plan, PlanRequest, loop
-from hybrid_des.pipeline.plan import TARGET, Kind, Op
-from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.plan import TARGET, Kind, Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline.schedules.registration import schedule
 from hybrid_des.pipeline.schedules.zb_h1 import handcrafted
 
 Programs = list[list[Op]]

@@ -9,8 +9,8 @@ Time mT + (p−1)(F+I−min(F,I,W)) for m ≥ p; memory on rank r: p−r micro-b
 and r that wait for their W, at most p.
 """
 
-from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
-from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline.schedules.registration import schedule
 
 
 @schedule(

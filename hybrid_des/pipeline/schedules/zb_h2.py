@@ -9,8 +9,8 @@ memory 2p−1 micro-batches. Ranks start and end staggered, so with a barrier at
 the whole pipeline counts: at F = I = W that of ZB-H1.
 """
 
-from hybrid_des.pipeline import Plan, PlanRequest, loop
-from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.plan import Plan, PlanRequest, loop
+from hybrid_des.pipeline.schedules.registration import schedule
 from hybrid_des.pipeline.schedules.zb_h1 import handcrafted
 
 

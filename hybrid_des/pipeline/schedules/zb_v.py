@@ -17,10 +17,9 @@ is a search with the real times; in the reference table (`zb_v_sail`) this order
 search if m < 2p−1, and at most 1.2 % more if m ≥ 2p. It is kept because it is the order that PyTorch runs.
 """
 
-from hybrid_des.pipeline import Plan, PlanRequest, wave
-from hybrid_des.pipeline.plan import Action
-from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.plan import Action, Plan, PlanRequest, wave
 from hybrid_des.pipeline.schedules.patterns import Writer
+from hybrid_des.pipeline.schedules.registration import schedule
 
 
 @schedule(

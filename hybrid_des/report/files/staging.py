@@ -202,7 +202,7 @@ def write_content(path: Path, content: Any) -> None:
 
         save(content, path.parent, path.name)
     elif hasattr(content, "to_csv"):
-        from hybrid_des.analysis.table import write_csv
+        from hybrid_des.analysis.safe_csv import write_csv
 
         write_csv(content, path)
     else:

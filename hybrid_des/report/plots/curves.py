@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from hybrid_des.analysis.counterfactual.ladder import curves
 from hybrid_des.analysis.explanation import Explanation
-from hybrid_des.analysis.times import LinkUse, link_rates
+from hybrid_des.analysis.link_use import LinkUse, link_rates
+from hybrid_des.cluster.purposes import PURPOSES
 from hybrid_des.errors import UsageError, unknown
-from hybrid_des.network.mailbox import PURPOSES
 from hybrid_des.report.plots.figure import LegendPlace, Look, Shown, Style, View, chosen, narrow, points, seconds_of
 from hybrid_des.report.plots.style import (
     LINES,

@@ -13,7 +13,7 @@ from itertools import cycle, pairwise, permutations
 from math import cos, pi, sin
 from typing import TYPE_CHECKING
 
-from hybrid_des.network.fabric import Bandwidth, Fabric, LinkSpec
+from hybrid_des.cluster.fabric import Bandwidth, Fabric, LinkSpec
 from hybrid_des.report.plots.style import LINES, axes, legend, new_figure, verbatim
 from hybrid_des.units import format_bandwidth
 

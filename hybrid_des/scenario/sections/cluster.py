@@ -11,12 +11,12 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, PlainValidator, PrivateAttr, TypeAdapter, WithJsonSchema
 
-from hybrid_des import hardware as catalogue
+from hybrid_des.cluster import gpus as catalogue
+from hybrid_des.cluster import topologies
+from hybrid_des.cluster.fabric import ClusterSpec, NodeSpec
+from hybrid_des.cluster.link_figures import LinkFigures
+from hybrid_des.cluster.purposes import Purpose
 from hybrid_des.errors import UsageError
-from hybrid_des.network import topologies
-from hybrid_des.network.fabric import ClusterSpec, NodeSpec
-from hybrid_des.network.mailbox import Purpose
-from hybrid_des.network.rate import LinkFigures
 from hybrid_des.options import (
     MOST,
     Bytes,
@@ -32,7 +32,8 @@ from hybrid_des.options import (
     quantity,
     whole,
 )
-from hybrid_des.scenario.sections.values import Numbers, Plugins, PluginSection, TopologyName
+from hybrid_des.scenario.sections.plugins import Plugins, PluginSection
+from hybrid_des.scenario.sections.values import Numbers, TopologyName
 
 NODES = "nodes"
 WITHOUT_PRIORITIES = {"priority": "fifo", "priority-fair": "fair"}  # what these are if all priorities are equal

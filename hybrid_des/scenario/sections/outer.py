@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Annotated, Any
 
-from hybrid_des.collectives import AUTO
+from hybrid_des.collectives.registration import AUTO
 from hybrid_des.options import MOST, Count, Number, Reads, Section, whole
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.scenario.sections.cluster import Cluster

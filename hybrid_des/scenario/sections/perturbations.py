@@ -10,11 +10,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator, TypeAdapter
 
-from hybrid_des import jitter as distributions
+from hybrid_des.cluster import topologies
+from hybrid_des.cluster.fabric import Fabric, LinkSpec
 from hybrid_des.engine.timetable import Interval
 from hybrid_des.errors import HybridDesError, unknown
-from hybrid_des.network import topologies
-from hybrid_des.network.fabric import Fabric, LinkSpec
 from hybrid_des.options import (
     MOST,
     Bytes,
@@ -30,8 +29,10 @@ from hybrid_des.options import (
 )
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.scenario.sections.cluster import Cluster
-from hybrid_des.scenario.sections.values import DistributionName, Plugins, PluginSection
+from hybrid_des.scenario.sections.plugins import Plugins, PluginSection
+from hybrid_des.scenario.sections.values import DistributionName
 from hybrid_des.units import to_picoseconds
+from hybrid_des.workload import distributions
 
 WHERE = ("gpu", "node", "stage", "link", "nic")
 COMPUTING = ("gpu", "node", "stage")

@@ -13,11 +13,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from hybrid_des import collectives, hardware, models
+from hybrid_des import collectives
+from hybrid_des.cluster import gpus
 from hybrid_des.errors import unknown
 from hybrid_des.layout import Layout
-from hybrid_des.models import Model, kinds
-from hybrid_des.numerics.layers import TrainingSettings
 from hybrid_des.options import (
     MOST,
     Count,
@@ -38,6 +37,7 @@ from hybrid_des.pipeline.plan import WEIGHT_SHARE
 from hybrid_des.registry import Entry
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.scenario.sections.outer import Outer
+from hybrid_des.scenario.sections.plugins import Plugins, PluginSection
 from hybrid_des.scenario.sections.values import (
     AlgorithmName,
     BucketSize,
@@ -45,8 +45,6 @@ from hybrid_des.scenario.sections.values import (
     File,
     ModelKindName,
     Order,
-    Plugins,
-    PluginSection,
     PublishedName,
     RankNumbers,
     RankShares,
@@ -58,6 +56,10 @@ from hybrid_des.scenario.sections.values import (
     or_none,
     share,
 )
+from hybrid_des.workload import models
+from hybrid_des.workload.models import kinds
+from hybrid_des.workload.models.layer import Model
+from hybrid_des.workload.numerics.layers import TrainingSettings
 
 ZERO = Fraction(0)
 LEAST_HELD = 14  # bytes per parameter where it is sharded: a 16-bit weight, and 12 of the optimizer's state
@@ -158,8 +160,8 @@ class Ends(Section):
 
 
 def _known_gpu(value: Any) -> Any:
-    if isinstance(value, str) and value not in hardware.names():
-        raise ValueError(unknown(value, hardware.names(), "GPU"))
+    if isinstance(value, str) and value not in gpus.names():
+        raise ValueError(unknown(value, gpus.names(), "GPU"))
     return value
 
 
@@ -397,7 +399,7 @@ class Numerics(Section):
 
     @property
     def settings(self) -> TrainingSettings:
-        """The settings in the form that `hybrid_des.numerics` takes."""
+        """The settings in the form that `hybrid_des.workload.numerics` takes."""
         return TrainingSettings(**{key: value for key, value in self if key != "model"})
 
 

@@ -24,7 +24,7 @@ from typing import IO, Any
 from support import registries
 from system.fuzzing.recount import differences
 
-from hybrid_des.cli.main import main
+from hybrid_des.interface.cli.main import main
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def warm_up() -> None:
     import pandas  # noqa: F401
 
     import hybrid_des.result
-    import hybrid_des.sweep  # noqa: F401
+    import hybrid_des.studies.sweep  # noqa: F401
 
 
 @contextlib.contextmanager

@@ -1,0 +1,35 @@
+from .analysis.collective_bench import collective as collective
+from .analysis.compare import Comparison as Comparison
+from .analysis.compare import compare as compare
+from .analysis.costs import costs as costs
+from .analysis.explanation import Explanation as Explanation
+from .analysis.explanation import explain as explain
+from .interchange.frameworks.megatron import megatron as megatron
+from .interchange.frameworks.torchtitan import torchtitan as torchtitan
+from .interface import plots as plots
+from .interface.cli.commands.verify import verify as verify
+from .pipeline import schedules as schedules
+from .report.compared import draw_comparison as draw_comparison
+from .report.compared import render_comparison as render_comparison
+from .report.explained import render_explanation as render_explanation
+from .result import Result as Result
+from .result import simulate as simulate
+from .scenario import Scenario as Scenario
+from .scenario import load as load
+from .simulation.planning.planner import parts_of as parts_of
+from .simulation.planning.wiring import fabric_of as fabric_of
+from .studies.goodput.goodput import Goodput as Goodput
+from .studies.goodput.goodput import goodput as goodput
+from .studies.imports.imported import Imported as Imported
+from .studies.imports.importing import import_profile as import_profile
+from .studies.jobs.result import simulate_jobs as simulate_jobs
+from .studies.plan_search import SearchResult as SearchResult
+from .studies.plan_search import search as search
+from .studies.replay.replaying import Replayed as Replayed
+from .studies.replay.replaying import replay as replay
+from .studies.spread.seeds import spread as spread
+from .studies.sweep import Sweep as Sweep
+from .studies.sweep import load_sweep as load_sweep
+from .studies.sweep import run_sweep as run_sweep
+
+__version__: str

@@ -1,0 +1,127 @@
+"""The saving of a variant in frozen order: its durations on the critical paths of the original run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hybrid_des.analysis.counterfactual.what_if import (
+    Variant,
+)
+from hybrid_des.analysis.critical_path.graph import lags_with
+from hybrid_des.analysis.critical_path.messages import Messages, service_alone
+from hybrid_des.analysis.critical_path.slack import Slack
+from hybrid_des.analysis.critical_path.spans import change_of
+from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.errors import HybridDesError
+from hybrid_des.pipeline.plan import Action
+from hybrid_des.scenario.definition import LABELS, Scenario
+from hybrid_des.scenario.sections.perturbations import Slow
+from hybrid_des.simulation.planning.program import Call, Program, Send
+from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.timeline import Column
+
+TIMES = {"forward", "backward", "weight", "recompute", "ends", "optimizer"}  # keys of `workload` that are durations
+
+
+def first_order(base: Run, slack: Slack, variant: Variant) -> int | None:
+    """The end of the run in picoseconds if order and messages stay; None if they do not.
+
+    This is the longest of the currently critical paths: a speed-up saves at most, a slow-down costs at least this much.
+    """
+    if not only_times_differ(base.scenario, variant.scenario) or not all(map(_for_good, base.scenario.slow)):
+        return None
+    try:
+        parts = variant.parts()
+        programs = variant.programs()
+    except HybridDesError:
+        return None
+    before = Variant.of(base).programs()
+    messages = _messages(slack.graph.messages, parts.fabric)
+    if messages is None or not _same_messages(before, programs):
+        return None
+    duration = _durations(base, before, programs, variant)
+    return base.timeline.duration + change_of(slack, lags_with(base, messages, duration))
+
+
+def _for_good(one: Slow) -> bool:
+    """Whether an entry of `slow` applies all the time, so that durations can be scaled."""
+    return one.stage is None and not one.from_ and one.until is None and one.flap is None
+
+
+def only_times_differ(one: Scenario, other: Scenario) -> bool:
+    """Whether two scenarios differ only in durations, bandwidths and latencies."""
+    ignored = LABELS | {"cluster", "workload", "efficiency"}
+    same = all(getattr(one, key) == getattr(other, key) for key in type(one).model_fields.keys() - ignored)
+    wiring = all(getattr(one.cluster, key) == getattr(other.cluster, key) for key in ("sharing", "topology", "gpus"))
+    if one.workload is None or other.workload is None:
+        return same and wiring and one.workload is other.workload
+    sizes = type(one.workload).model_fields.keys() - TIMES
+    return same and wiring and all(getattr(one.workload, key) == getattr(other.workload, key) for key in sizes)
+
+
+def _messages(messages: Messages, fabric: Fabric) -> Messages | None:
+    """The messages of a run on other links; None if their routes would differ."""
+    if not len(messages.flow):
+        return messages
+    _, first, place = np.unique(messages.flow, return_index=True, return_inverse=True)
+    latency = messages.latency[first]
+    for flow, message in enumerate(first.tolist()):
+        route = fabric.route(int(messages.sender[message]), int(messages.receiver[message]))
+        used = [messages.links[link] for link in messages.link[message].tolist() if link >= 0]
+        if list(route.links) != used:
+            return None
+        latency[flow, : len(used)] = route.latencies
+    there = messages.rows >= 0
+    size = np.broadcast_to(messages.sizes[:, None], there.shape)
+    own = np.zeros_like(messages.own)
+    own[there] = service_alone(fabric, messages.links, messages.link[there], size[there])
+    slower = own.max(axis=1) / np.maximum(messages.slowest[:, -1], 1)
+    return replace(messages, own=own, latency=latency[place], took=np.rint(messages.took * slower).astype(np.int64))
+
+
+def _same_messages(before: list[Program], after: list[Program]) -> bool:
+    """Whether the order of ops is the same, none is new, and every op sends as many bytes as before."""
+    known: set[tuple[int, int]] = set()
+    for one, other in zip(before, after, strict=True):
+        if (id(one), id(other)) in known:
+            continue
+        known.add((id(one), id(other)))
+        if other.ops.keys() - one.ops.keys() or _sends(one) != _sends(other):
+            return False
+    return True
+
+
+def _sends(program: Program) -> list[tuple[Action, tuple[int, ...]]]:
+    return [(call.ops, tuple(send.message.size for send in call.block.every(Send))) for call in program.rows]
+
+
+def _durations(base: Run, before: list[Program], after: list[Program], variant: Variant) -> Column:
+    """The durations of all op rows under a variant, computation only."""
+    ops = base.timeline.ops
+    assert base.trace is not None
+    tables = base.trace.columns()
+    pieces = tables["pieces"]
+    lags = tables["points"]["lag"][pieces["point"]]
+    took: Column = np.bincount(pieces["row"], weights=lags, minlength=len(ops["step"])).astype(np.int64)
+    known: dict[tuple[int, int, object, int], int] = {}  # equal ranks share programs
+
+    def more(rank: int, index: int) -> int:
+        now = after[rank].ops.get(index)
+        return (_retimed(now, rank, variant) if now else 0) - before[rank].ops[index].duration
+
+    alike = (lambda rank: None) if variant.retime is None else variant.retime.alike
+    keys = [(id(before[rank]), id(after[rank]), alike(rank)) for rank in range(len(before))]
+    for row, (rank, index) in enumerate(zip(ops["rank"].tolist(), ops["index"].tolist(), strict=True)):
+        key = *keys[rank], index
+        if key not in known:
+            known[key] = more(rank, index)
+        took[row] += known[key]
+    return took
+
+
+def _retimed(call: Call, rank: int, variant: Variant) -> int:
+    if variant.retime is None:
+        return call.duration
+    return sum(variant.retime.duration(rank, call, took) for took in call.block.durations)

@@ -1,0 +1,187 @@
+"""What to try next: changes that reduce the largest costs, each simulated.
+
+    slow ranks    the component at the speed of most
+    uneven ranks  other cuts of the layers into stages
+    bubble        schedules with a smaller one that fit into memory; more micro-batches
+    network       overlap, buckets, the codec, the layout; then faster links, which have to be bought, unless a slow
+                  link is to blame: its cost is not the network's
+
+Only costs that are a large enough share of the step are addressed. A change that adds micro-batches to the step is
+measured by the time per micro-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from fractions import Fraction
+
+from hybrid_des import collectives
+from hybrid_des.analysis.counterfactual.attribution import SLOW, Straggler, Stragglers
+from hybrid_des.analysis.counterfactual.ladder import Gain, Rung
+from hybrid_des.analysis.counterfactual.what_if import (
+    Build,
+    Tried,
+    Variant,
+    variant_of,
+)
+from hybrid_des.errors import HybridDesError
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES
+from hybrid_des.simulation.memory import worst_peak
+from hybrid_des.simulation.run import Run
+from hybrid_des.workload.models.stages import RULES
+
+EVENTS_OF_PROPOSALS = 2_000_000  # approximate total over all simulations
+
+
+WITH_PRIORITIES = {without: name for name, without in WITHOUT_PRIORITIES.items()}
+
+
+FEWEST_SIMULATED, MOST_PROPOSALS = 3, 16  # simulations per cost
+
+
+WORTH = 0.005  # share of the step above which a saving is worth a proposal
+
+
+SMALL_BUCKET = 25_000_000  # bytes, about PyTorch's default
+
+
+LESS_BUBBLE = {
+    "zb-h1": 1,
+    "interleaved-1f1b": 2,
+    "zb-v": 2,
+    "dualpipe-v": 2,
+    "zb-h2": 1,
+}  # schedules, with their chunks
+
+
+def proposals(
+    base: Run, rungs: Sequence[Rung], gains: Sequence[Gain], slow: Stragglers | None, build: Build
+) -> list[Tried]:
+    """Changes that help: first what is slow at the speed of most, then for the largest costs, the most helpful first.
+
+    Args:
+        base: the run.
+        rungs: the ladder of idealisations.
+        gains: the ranking of classes.
+        slow: who was slow.
+        build: builds a scenario from overrides.
+    """
+    end = base.timeline.duration
+    if not end:
+        return []
+    rung = {one.name: one.duration for one in rungs}
+    culprit = slow.culprit(end) if slow else None
+    broken = culprit if culprit is not None and culprit.slow is None else None  # a link
+    network = ((broken.least if broken else end) - rung["no latency"]) / end
+    bubble = (rung["all ranks at the mean"] - rung["work / ranks"]) / end
+    least = max(SLOW, max(network, bubble) / 2)
+    most = min(MOST_PROPOSALS, max(FEWEST_SIMULATED, EVENTS_OF_PROPOSALS // max(base.events, 1)))
+    tried: dict[str, list[Tried | None]] = {}
+    if network >= least:
+        tried["network"] = [_tried("network", text, base, build) for text in [*_less_exposed(base.scenario)][:most]]
+        tried["network"] += [
+            _proposal("links", f"{gain.part.name} links {gain.change}", base, base.scenario, gain.duration)
+            for gain in gains
+            if gain.part.sort == "link" and not broken
+        ]
+    if culprit is not None and culprit.usual is None:
+        tried["uneven ranks"] = [_tried("uneven ranks", text, base, build) for text in _evener(base.scenario)]
+    if bubble >= least:
+        tried["bubble"] = [_tried("bubble", text, base, build) for text in [*_less_bubble(base.scenario)][:most]]
+    helping = {
+        name: sorted((one for one in ones if one is not None and one.gain > WORTH), key=lambda one: -one.gain)
+        for name, ones in tried.items()
+    }
+    costs = {"network": network, "bubble": bubble}
+    if slow is not None and "uneven ranks" in tried:
+        costs["uneven ranks"] = 1 - slow.ideal / end
+    costliest = max(reversed(costs), key=costs.__getitem__)  # first unless another helps more than twice as much
+    best = {name: ones[0].gain * (2 if name == costliest else 1) for name, ones in helping.items() if ones}
+    return [
+        *_mended(base, culprit),
+        *(one for name in sorted(best, key=lambda name: -best[name]) for one in helping[name]),
+    ]
+
+
+def _mended(base: Run, culprit: Straggler | None) -> Iterator[Tried]:
+    """What holds up the run, at the speed of most; nothing where it only has more work than the others."""
+    if culprit is not None and culprit.usual is not None:
+        change = f"{culprit.name} as quick as the others"
+        yield _proposal("slow ranks", change, base, base.scenario, culprit.usual)
+
+
+def _evener(scenario: Scenario) -> Iterator[str]:
+    """Other cuts of the layers into stages; where times per stage are given, no setting moves work."""
+    if scenario.model is not None and scenario.parallel.pipeline > 1:
+        yield from (f"parallel.stages={rule}" for rule in RULES if rule != scenario.parallel.stages)
+
+
+def _less_bubble(scenario: Scenario) -> Iterator[str]:
+    schedule = scenario.schedule
+    if scenario.parallel.pipeline == 1 or scenario.traced:
+        return
+    for kind, chunks in LESS_BUBBLE.items() if schedule.kind else ():
+        if kind != schedule.kind:
+            yield f"schedule.kind={kind}" + (f",schedule.chunks={chunks}" if chunks != schedule.chunks else "")
+    if scenario.batch is None:
+        yield f"schedule.microbatches={2 * schedule.microbatches}"
+    if scenario.model is not None and schedule.microbatch_size % 2 == 0:
+        half = f"schedule.microbatch_size={schedule.microbatch_size // 2}"
+        yield half if scenario.batch else f"{half},schedule.microbatches={2 * schedule.microbatches}"
+
+
+def _less_exposed(scenario: Scenario) -> Iterator[str]:
+    gradients, parallel = scenario.gradients, scenario.parallel
+    if parallel.data > 1 and not scenario.traced:
+        large = gradients.bucket is None or gradients.bucket > SMALL_BUCKET
+        small = ["gradients.bucket=25 MB"] if large else []
+        if not gradients.overlap:
+            yield "gradients.overlap=true"
+            yield from (f"gradients.overlap=true,{text}" for text in small)
+        else:
+            yield from small
+            yield "gradients.overlap=false"
+        if gradients.codec == "fp32":
+            yield "gradients.codec=bf16"
+        if gradients.channels is not None:
+            yield "gradients.channels=auto"
+        if gradients.algorithm != collectives.AUTO and scenario.sharding in ("none", "zero-1"):
+            yield f"gradients.algorithm={collectives.AUTO}"
+        if parallel.pipeline > 1:
+            places = {"data": "pipeline", "pipeline": "data"}
+            yield f"parallel.order=[{', '.join(places.get(axis, axis) for axis in parallel.order)}]"
+            if (urgent := WITH_PRIORITIES.get(scenario.cluster.sharing)) is not None:
+                yield f"cluster.sharing={urgent},cluster.priorities.pipeline=2,cluster.priorities.gradients=1"
+    if scenario.schedule.p2p == "blocking":
+        yield "schedule.p2p=async"
+
+
+def _tried(against: str, text: str, base: Run, build: Build) -> Tried | None:
+    """A change of keys, simulated; None if it is impossible or needs memory that the GPUs do not have."""
+    with suppress(HybridDesError):
+        variant = variant_of(text, Variant.of(base), build)
+        run = variant.simulated()
+        if _fits(run) or not _fits(base):
+            return _proposal(against, text, base, variant.scenario, run.timeline.duration)
+    return None
+
+
+def _proposal(against: str, change: str, base: Run, scenario: Scenario, duration: int) -> Tried:
+    microbatches = scenario.schedule.microbatches * scenario.schedule.microbatch_size
+    each = Fraction(duration, scenario.steps * microbatches)
+    before = base.scenario.schedule.microbatches * base.scenario.schedule.microbatch_size
+    was = Fraction(base.timeline.duration, base.scenario.steps * before)
+    return Tried(
+        change,
+        duration,
+        scenario.steps,
+        scenario.schedule.microbatches,
+        against=against,
+        gain=float(1 - each / was),
+    )
+
+
+def _fits(run: Run) -> bool:
+    return worst_peak(run.ranks, run.peak_memory, run.scenario.cluster.gpus_of(run.ranks)).fits

@@ -1,0 +1,82 @@
+"""How far a step depends on ties: on which of several messages is served first that reach a link at the same time.
+
+Under `fifo` they are served in the order in which their processes were booked, which descends from the order in which
+GPUs start. Other orders of starting are as good, so the run is repeated with random ones: where no tie matters, every
+run takes the same time, to the picosecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hybrid_des.analysis.counterfactual.what_if import (
+    untrained,
+)
+from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.pipeline.plan import Plan
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.simulation.planning.planner import parts_of
+from hybrid_des.simulation.run import Run, run
+from hybrid_des.units import PICOSECONDS_PER_SECOND
+
+EVENTS = 1_000_000  # approximate total over all runs
+
+
+FEWEST, MOST = 2, 8  # runs
+
+
+class Ties(NamedTuple):
+    """The ends of a run with other orders of equal arrivals, in picoseconds, and that of the run itself."""
+
+    duration: int
+    others: Sequence[int]
+
+    @property
+    def least(self) -> int:
+        """The earliest end."""
+        return min(self.duration, *self.others)
+
+    @property
+    def most(self) -> int:
+        """The latest end."""
+        return max(self.duration, *self.others)
+
+    def to_mapping(self, steps: int) -> dict[str, Any]:
+        """Plain values, in seconds per step of so many."""
+        least, most = (end / PICOSECONDS_PER_SECOND / max(steps, 1) for end in (self.least, self.most))
+        return {"orders": len(self.others), "least_s": least, "most_s": most}
+
+
+def ties_of(base: Run) -> Ties | None:
+    """How far a run with recorded messages depends on ties; None if it does not, as far as a few runs tell."""
+    if base.scenario.cluster.sharing != "fifo" or not _has_ties(base):
+        return None
+    number = min(MOST, max(FEWEST, EVENTS // max(base.events, 1)))
+    found = Ties(base.duration, [*in_orders(base.scenario, range(number), base.plan, base.fabric)])
+    return found if found.most > found.least else None
+
+
+def in_orders(
+    scenario: Scenario, orders: Sequence[int], plan: Plan | None = None, fabric: Fabric | None = None
+) -> Iterator[int]:
+    """The end of a run for each of these random orders in which GPUs start, in picoseconds."""
+    quiet = scenario.model_copy(update={"record": "none", "on_oom": "warn"})
+    parts = untrained(quiet, plan, fabric) or parts_of(quiet, plan, fabric)
+    for order in orders:
+        yield run(quiet, parts=parts, order=order).duration
+
+
+def _has_ties(base: Run) -> bool:
+    """Whether messages of two senders reach a link at the same time and one has to wait."""
+    rows = base.timeline.all_messages()
+    if rows is None or not len(rows["channel"]):
+        return False
+    link, sender = (base.timeline.of_channel[name][rows["channel"]] for name in ("link", "sender"))
+    taken = rows["end"] > rows["start"]
+    order = np.lexsort((rows["asked"][taken], link[taken]))
+    link, asked, sender = (column[taken][order] for column in (link, rows["asked"], sender))
+    same = (link[1:] == link[:-1]) & (asked[1:] == asked[:-1]) & (sender[1:] != sender[:-1])
+    return bool(same.any())

@@ -1,1 +1,0 @@
-"""The command line: `hybrid-des FILE`, or one of the commands in `commands`."""

@@ -1,0 +1,243 @@
+"""Groups of GPUs that do not interfere with each other: sets that share no link, and which of these sets are alike.
+
+    node 0    0 1 2 3     groups (0, 4) and (1, 5) leave both nodes by one adapter: one set;
+    node 1    4 5 6 7     if every GPU has an adapter they are two sets, alike
+
+A set then behaves as it would alone, and sets that are alike behave the same at the same times. A link counts as used
+by a group if it is on the route between any two members, whether or not they send to each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import permutations, product
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybrid_des.cluster.fabric import Bandwidth, Fabric, Route
+
+Numbers = NDArray[np.int64]
+
+MOST_ROUTES = 2**16  # between the places of blocks; groups that have more in total are treated as one set
+SWITCH = -1  # the place of a node's switch with in-network reduction
+
+
+class Isomorphic(NamedTuple):
+    """Sets of groups that are wired alike.
+
+    Attributes:
+        groups: the numbers of the groups of the first such set.
+        sets: the number of such sets.
+    """
+
+    groups: Sequence[int]
+    sets: int
+
+
+class Seats(NamedTuple):
+    """The seats of a group's members: their blocks, and their places in them."""
+
+    blocks: Numbers
+    places: Numbers
+
+
+class Footprint(NamedTuple):
+    """The properties of a group that decide which links of its blocks it uses.
+
+    Attributes:
+        places: those that it occupies in any of its blocks.
+        apart: whether it spans several blocks.
+        beside: whether several members are in one block.
+    """
+
+    places: tuple[int, ...]
+    apart: bool
+    beside: bool
+
+    @property
+    def routes(self) -> int:
+        """Number of routes to examine."""
+        return len(self.places) ** 2 * (2 * self.apart + self.beside)
+
+
+class HopSignature(NamedTuple):
+    """A link of a signature.
+
+    Attributes:
+        link: its name in the first block; None if it belongs to no block, or to one in between.
+        there: whether it belongs to the receiver's block, and that is not the sender's.
+        bandwidth, latency: of the link, and after it.
+    """
+
+    link: str | None
+    there: bool
+    bandwidth: Bandwidth
+    latency: int
+
+
+class RouteSignature(NamedTuple):
+    """The route from one place to another, in the same block or in another one."""
+
+    sender: int
+    receiver: int
+    apart: bool
+    hops: tuple[HopSignature, ...]
+
+
+OfFootprints = Mapping[Footprint, Sequence[RouteSignature]]
+
+
+def separated(fabric: Fabric, groups: Sequence[Sequence[int]], does: Sequence[Hashable]) -> list[Isomorphic]:
+    """Divide groups into sets that share no link, and find those that are alike; if that is unknown, all are one set.
+
+    Sets are isomorphic if their groups, in the same order, do the same on routes of the same signatures, which share
+    links in the same way. Sets are compared under exchanges of equal blocks first, then by signatures between places.
+
+    Args:
+        fabric: the wiring; without `blocks` nothing is known.
+        groups: the members of each group: GPUs, followed by switches with in-network reduction.
+        does: a value per group, equal for groups that do the same.
+    """
+    seats = [found for found in (_seats(fabric, ranks) for ranks in groups) if found is not None]
+    kinds = [_footprint(one) for one in seats]
+    if len(seats) < len(groups) or sum(kind.routes for kind in set(kinds)) > MOST_ROUTES:
+        return [Isomorphic(range(len(groups)), 1)]
+    signatures = {kind: list(_signatures(fabric, kind)) for kind in set(kinds)}
+    by_places: dict[Hashable, Isomorphic] = {}
+    for numbers in _sets(seats, kinds, signatures):
+        pattern, places = _pattern([seats[number] for number in numbers])
+        _count(by_places, (*(does[number] for number in numbers), pattern, places.tobytes()), Isomorphic(numbers, 1))
+    by_signatures: dict[Hashable, Isomorphic] = {}
+    for key, isomorphic in by_places.items():
+        pattern, places = _pattern([seats[number] for number in isomorphic.groups])
+        if named := _named(fabric, places, [signatures[kinds[number]] for number in isomorphic.groups]):
+            key = (*(does[number] for number in isomorphic.groups), pattern, named)
+        _count(by_signatures, key, isomorphic)
+    return list(by_signatures.values())
+
+
+def _seats(fabric: Fabric, ranks: Sequence[int]) -> Seats | None:
+    """The seats of a group, if they are known; the switch of a group that is on one node has none of its own."""
+    blocks = fabric.blocks
+    if blocks is None or (fabric.gpus > blocks.size and fabric.node_of[blocks.size - 1] == fabric.node_of[blocks.size]):
+        return None
+    members = np.fromiter(ranks, dtype=np.int64, count=len(ranks))
+    if (above := members[members >= fabric.gpus]).size:
+        members = members[members < fabric.gpus]
+        nodes = {fabric.node_of[rank] for rank in members.tolist()}
+        if len(nodes) > 1 or {fabric.reducers.get(node) for node in nodes} != set(above.tolist()):
+            return None
+    return Seats(*np.divmod(members, blocks.size))
+
+
+def _footprint(seats: Seats) -> Footprint:
+    blocks, members = np.unique(seats.blocks).size, seats.blocks.size
+    return Footprint(tuple(np.unique(seats.places).tolist()), blocks > 1, blocks < members)
+
+
+def _signatures(fabric: Fabric, kind: Footprint) -> Iterator[RouteSignature]:
+    """The signatures between members of a group of this kind."""
+    assert fabric.blocks is not None
+    size, places = fabric.blocks.size, kind.places
+    for one, other in permutations(places, 2) if kind.beside else ():
+        yield _signature(fabric, one, other, False, fabric.route(one, other))
+    for one, other in product(places, repeat=2) if kind.apart else ():
+        yield _signature(fabric, one, other, True, fabric.route(one, size + other), fabric.route(size + one, other))
+    for place in places if fabric.reducers else ():
+        if (switch := fabric.reducers.get(fabric.node_of[place])) is not None:
+            yield _signature(fabric, place, SWITCH, False, fabric.route(place, switch))
+            yield _signature(fabric, SWITCH, place, False, fabric.route(switch, place))
+
+
+def _signature(
+    fabric: Fabric, sender: int, receiver: int, apart: bool, route: Route, back: Route | None = None
+) -> RouteSignature:
+    """A signature; `back` is the same route with the first two blocks exchanged."""
+    assert fabric.blocks is not None
+    hops = []
+    for hop, (name, latency) in enumerate(zip(route.links, route.latencies, strict=True)):
+        block = fabric.blocks.of(name)
+        link = name if block == 0 else back.links[hop] if block == 1 and back is not None else None
+        hops.append(HopSignature(link, block == 1, fabric.links[name].bandwidth, latency))
+    return RouteSignature(sender, receiver, apart, tuple(hops))
+
+
+def _sets(groups: Sequence[Seats], kinds: Sequence[Footprint], signatures: OfFootprints) -> list[list[int]]:
+    """The numbers of groups that share links, directly or through others, in ascending order."""
+    links = {kind: {hop.link for signature in each for hop in signature.hops} for kind, each in signatures.items()}
+    of_kind = {kind: [number for number, one in enumerate(kinds) if one == kind] for kind in links}
+    together = []
+    for meeting in _connected(_holders(links.items()), links):
+        numbers = [number for kind in meeting for number in of_kind[kind]]
+        if any(None in links[kind] for kind in meeting):
+            together.append(numbers)
+        else:
+            together += _holders((number, np.unique(groups[number].blocks).tolist()) for number in numbers)
+    return sorted(map(sorted, _connected(together, range(len(groups)))))
+
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+def _holders(held: Iterable[tuple[Item, Iterable[Hashable]]]) -> list[list[Item]]:
+    """For each thing that is held, its holders."""
+    holders: dict[Hashable, list[Item]] = {}
+    for holder, things in held:
+        for thing in things:
+            holders.setdefault(thing, []).append(holder)
+    return list(holders.values())
+
+
+def _connected(together: Iterable[Sequence[Item]], every: Iterable[Item]) -> list[list[Item]]:
+    """Divide items into connected components: items in one list are connected."""
+    above = {item: item for item in every}
+
+    def first(item: Item) -> Item:
+        while above[item] != item:
+            above[item] = item = above[above[item]]
+        return item
+
+    for items in together:
+        for item in items[1:]:
+            above[first(item)] = first(items[0])
+    return _holders((item, [first(item)]) for item in above)
+
+
+def _pattern(groups: Sequence[Seats]) -> tuple[Hashable, Numbers]:
+    """The sizes of groups with the pattern of their blocks, and the places of all members."""
+    blocks = as_they_appear(np.concatenate([one.blocks for one in groups]))
+    return (*(len(one.blocks) for one in groups), blocks.tobytes()), np.concatenate([one.places for one in groups])
+
+
+def as_they_appear(values: Numbers) -> Numbers:
+    """Number equal values alike, in the order of their first appearance."""
+    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse.ravel()]
+
+
+def _named(fabric: Fabric, places: Numbers, signatures: Sequence[Sequence[RouteSignature]]) -> Hashable:
+    """The signatures of a set of groups with places and links numbered as they appear; None if some are in no block."""
+    if any(hop.link is None for each in signatures for signature in each for hop in signature.hops):
+        return None
+    seat = {place: number for number, place in enumerate(dict.fromkeys(places.tolist()))} | {SWITCH: SWITCH}
+    node: dict[int, int] = {}
+    nodes = [node.setdefault(fabric.node_of[place], len(node)) for place in seat if place != SWITCH]
+    links: dict[str | None, int] = {}
+    named = [
+        (
+            seat[one.sender],
+            seat[one.receiver],
+            one.apart,
+            *((links.setdefault(hop.link, len(links)), *hop[1:]) for hop in one.hops),
+        )
+        for each in signatures
+        for one in each
+    ]
+    return as_they_appear(places).tobytes(), tuple(nodes), tuple(named)
+
+
+def _count(found: dict[Hashable, Isomorphic], key: Hashable, isomorphic: Isomorphic) -> None:
+    first, count = found.get(key, (isomorphic.groups, 0))
+    found[key] = Isomorphic(first, count + isomorphic.sets)

@@ -1,0 +1,52 @@
+"""Flows of messages between GPUs, and the canonical form of the links that they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise, permutations
+from typing import Any, NamedTuple
+
+from hybrid_des.cluster.fabric import Fabric
+
+
+class Connection(NamedTuple):
+    """Messages from one GPU to another; `what` distinguishes flows between the same two."""
+
+    sender: int
+    receiver: int
+    what: str | int = ""
+
+
+def links_of(fabric: Fabric, flows: Iterable[Connection]) -> set[str]:
+    """The links on the routes of flows."""
+    return {link for flow in flows for link in fabric.route(flow.sender, flow.receiver).links}
+
+
+def between_all(algorithm: str, ranks: Sequence[int]) -> Iterator[Connection]:
+    """The pairs between which an all-reduce sends: neighbours on a ring, or possibly all."""
+    return iter(around(ranks)) if algorithm == "ring" else (Connection(*pair) for pair in permutations(ranks, 2))
+
+
+def around(ring: Sequence[int], what: str | int = "") -> list[Connection]:
+    """The flows around a ring."""
+    return [Connection(*ends, what) for ends in pairwise([*ring, ring[0]])]
+
+
+def signature(fabric: Fabric, flows: Iterable[Connection]) -> tuple[Any, ...]:
+    """The canonical form of routes: equal if the same flows share equal links in the same way."""
+    names: dict[str, int] = {}
+    routes = []
+    for flow in flows:
+        route = fabric.route(flow.sender, flow.receiver)
+        hops = ((names.setdefault(name, len(names)), fabric.links[name].bandwidth) for name in route.links)
+        routes.append((*hops, *route.latencies))
+    return tuple(routes)
+
+
+def in_blocks(fabric: Fabric, gpus: Iterable[int]) -> tuple[tuple[int, int], ...] | None:
+    """The canonical form of GPUs under exchanges of equal blocks; None if the wiring has none."""
+    if fabric.blocks is None:
+        return None
+    blocks: dict[int, int] = {}
+    places = (divmod(gpu, fabric.blocks.size) for gpu in gpus)
+    return tuple((blocks.setdefault(block, len(blocks)), place) for block, place in places)

@@ -1,0 +1,110 @@
+"""Rings on nodes whose GPUs are linked pair by pair, without a switch: as many as their links give, at full speed each.
+
+    DGX-1, 8 V100s, 6 NVLinks each: 6 rings, three Hamiltonian cycles in both directions
+    8 MI300Xs, a link between each two: 7 rings; every ordered pair is in one of them
+
+NCCL and RCCL run such rings (NVIDIA/nccl, src/graph/search.cc; ROCm/rccl, src/graph/rome_models.cc, models of 7 links
+per GPU). In a complete mesh of n GPUs, n − 1 share no link; if n is 4 or 6, one less (Tillson, "A Hamiltonian
+decomposition of K*₂ₘ, 2m ≥ 8", 1980). Over several nodes every channel crosses a node on a path of its own: the zigzag
+0 1 −1 2 −2 …, turned, has each ordered pair once if n is even (Williams, 1949).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import lru_cache
+
+from hybrid_des.cluster.fabric import Fabric
+
+MOST_GPUS = 16  # of a node whose rings are searched for
+MOST_STEPS = 20_000  # of the search for a number of rings
+
+Pairs = Mapping[tuple[int, int], int]  # places of sender and receiver → links between them
+
+
+def links_between(fabric: Fabric, gpus: Sequence[int]) -> tuple[Pairs, Fraction]:
+    """The direct links between GPUs of a node, in units of the slowest one, and its bandwidth; none with a switch."""
+    found: dict[tuple[int, int], Fraction] = {}
+    for place, gpu in enumerate(gpus if fabric.linked and len(gpus) <= MOST_GPUS else ()):
+        for other, peer in enumerate(gpus):
+            names = fabric.route(gpu, peer).links if gpu != peer else ()
+            if len(names) == 1 and isinstance(bandwidth := fabric.links[names[0]].bandwidth, Fraction):
+                found[place, other] = bandwidth
+    unit = min(found.values(), default=Fraction(0))
+    return {pair: int(bandwidth / unit) for pair, bandwidth in found.items()}, unit
+
+
+def rings_on(fabric: Fabric, gpus: Sequence[int]) -> list[Sequence[int]]:
+    """The rings of GPUs on one node, as places; around all of them in order if no link is known."""
+    pairs, _ = links_between(fabric, gpus)
+    return [*_rings(len(gpus), frozenset(pairs.items()))] if pairs else [range(len(gpus))]
+
+
+def path_of(members: Sequence[int], first: int) -> Sequence[int]:
+    """The members of a complete mesh, on the path from one of them that shares no link with those from others."""
+    steps = (-(step // 2) if step % 2 == 0 else step // 2 + 1 for step in range(len(members)))
+    return [members[(first + step) % len(members)] for step in steps]
+
+
+def complete(fabric: Fabric, gpus: Sequence[int]) -> bool:
+    """Whether there is a link from each of these to each."""
+    return len(links_between(fabric, gpus)[0]) == len(gpus) * (len(gpus) - 1) > 0
+
+
+@lru_cache(maxsize=4096)
+def _rings(size: int, links: frozenset[tuple[tuple[int, int], int]]) -> tuple[Sequence[int], ...]:
+    degrees = [[count for pair, count in links if pair[end] == place] for end in (0, 1) for place in range(size)]
+    for count in range(min(map(sum, degrees)), 1, -1):
+        if found := _Search(size, dict(links), count).found:
+            return tuple(found)
+    return (range(size),)
+
+
+class _Search:
+    """A search for so many rings that share no link, next always the place from which the fewest others are left.
+
+    Attributes:
+        found: the rings; empty if there are none, or none within the steps allowed.
+    """
+
+    def __init__(self, size: int, left: dict[tuple[int, int], int], count: int) -> None:
+        self._size, self._left, self._count, self._steps = size, left, count, 0
+        self.found: list[Sequence[int]] = []
+        if not self._extended((0,)):
+            self.found = []
+
+    def _extended(self, path: tuple[int, ...]) -> bool:
+        """Whether a path of the next ring, and all further rings, can be completed."""
+        self._steps += 1
+        if self._steps > MOST_STEPS:
+            return False
+        if len(path) == self._size:
+            return self._closed(path)
+        return any(self._with(path[-1], other, (*path, other)) for other in self._after(path))
+
+    def _closed(self, path: tuple[int, ...]) -> bool:
+        if not self._left.get((path[-1], 0)):
+            return False
+        self.found.append(path)
+        if self._with(path[-1], 0, None if len(self.found) == self._count else (0,)):
+            return True
+        self.found.pop()
+        return False
+
+    def _with(self, here: int, there: int, path: tuple[int, ...] | None) -> bool:
+        """Whether it works out with one link less between two places; no path: nothing is left to do."""
+        self._left[here, there] -= 1
+        if path is None or self._extended(path):
+            return True
+        self._left[here, there] += 1
+        return False
+
+    def _after(self, path: tuple[int, ...]) -> list[int]:
+        here, others = path[-1], [place for place in range(self._size) if place not in path]
+
+        def ways(place: int) -> int:
+            return sum(self._left.get((place, other), 0) > 0 for other in others)
+
+        able = [place for place in others if self._left.get((here, place))]
+        return sorted(able, key=lambda place: (ways(place), (place - here) % self._size))

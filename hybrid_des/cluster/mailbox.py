@@ -1,0 +1,113 @@
+"""Messages: what they are for, the mailboxes in which they arrive, and meetings without a link."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hybrid_des.engine.bookings import Arrival, Here, receive_at
+from hybrid_des.engine.clock import Environment
+
+
+@dataclass(slots=True, eq=False)
+class Message:
+    """Bytes on the wire, how many of them are a codec's scales, and the arrays, if any.
+
+    Messages without data are sent many times; treat them as constants.
+    """
+
+    size: int
+    scales: int = 0
+    data: Any = None
+
+
+class Mailbox:
+    """The mailbox of one flow, whose messages are read in the order in which they were sent."""
+
+    __slots__ = ("_behind", "_env", "_first")
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+        # Pairs of a time of arrival and a message, or `Arrival`s that wait for messages; never both. A single one, the
+        # usual case, needs no list.
+        self._first: Any = None
+        self._behind: list[Any] | None = None
+
+    def put(self, message: Message, tag: int, at: int) -> None:
+        """Take a message that arrives at `at`."""
+        first = self._first
+        if first is None:
+            self._first = at, message
+        elif first.__class__ is tuple:
+            self._keep((at, message))
+        else:
+            self._first = self._behind.pop(0) if self._behind else None
+            first.happen(at, message)
+
+    def receive(self) -> Arrival | Here:
+        """The next message, as an event to yield; its value is a `Message`."""
+        first = self._first
+        if first.__class__ is tuple:
+            self._first = self._behind.pop(0) if self._behind else None
+            at, message = first
+            return receive_at(self._env, at, message)
+        arrival = Arrival(self._env)
+        if first is None:
+            self._first = arrival
+        else:
+            self._keep(arrival)
+        return arrival
+
+    def unread(self) -> int:
+        """Number of messages not received yet."""
+        return sum(isinstance(held, tuple) for held in (self._first, *(self._behind or ())))
+
+    def _keep(self, held: Any) -> None:
+        """Append a message or an `Arrival` to the others."""
+        if self._first is None:
+            self._first = held
+        elif self._behind is None:
+            self._behind = [held]
+        else:
+            self._behind.append(held)
+
+
+class TaggedMailbox:
+    """The mailbox of one GPU's pipeline messages of one purpose, each read by its tag."""
+
+    __slots__ = ("_env", "_held")
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+        self._held: dict[int, Any] = {}  # tag → when a message arrives and the message, or its `Arrival`
+
+    def put(self, message: Message, tag: int, at: int) -> None:
+        """Take a message that arrives at `at`."""
+        waiting = self._held.pop(tag, None)
+        if waiting is None:
+            self._held[tag] = (at, message)
+        else:
+            waiting.happen(at, message)
+
+    def receive(self, tag: int) -> Arrival | Here:
+        """The message with this tag, as an event to yield; its value is a `Message`."""
+        arrived = self._held.pop(tag, None)
+        if arrived is not None:
+            at, message = arrived
+            return receive_at(self._env, at, message)
+        arrival = self._held[tag] = Arrival(self._env)
+        return arrival
+
+    def unread(self) -> int:
+        """Number of messages not received yet."""
+        return sum(isinstance(held, tuple) for held in self._held.values())
+
+
+class Handoff(Mailbox):
+    """A queue between two phases of a collective on one GPU; it uses no link."""
+
+    __slots__ = ()
+
+    def hand(self, work: Any) -> None:
+        """Put an item in, now."""
+        self.put(work, 0, self._env.now)

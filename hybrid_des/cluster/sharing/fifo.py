@@ -1,0 +1,239 @@
+"""First in, first out: a link takes messages in the order in which their heads arrive, one at a time.
+
+    head arrives ──► start = max(head, free) ──► free = start + bytes/bandwidth
+    leaves at end = max(free, tail's arrival);  the head is at the next link at end − slowest so far + latency
+
+so a message over equal links is cut through (bytes/bandwidth counted once), and a faster link further on is not
+held by a slow sender. Cost: no event at the first link, one at each further link, one per waiting receiver.
+
+Where a bandwidth varies, service time is integrated over its schedule: the head waits for the end of a flap, and a
+message in service continues at the new bandwidth when it changes. Latency is that of the moment at which the head
+leaves the link, and a head does not overtake earlier ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import error
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from hybrid_des.cluster.fabric import LinkSpec
+from hybrid_des.cluster.link import Hop, Link, LinkSchedule
+from hybrid_des.cluster.mailbox import Message
+from hybrid_des.cluster.rate import Rate
+from hybrid_des.cluster.sharing.registration import Flow, Put, Schedules, sharing
+from hybrid_des.engine.bookings import Booking
+from hybrid_des.engine.clock import MOMENT, USUAL, Environment
+from hybrid_des.engine.recorder import Rows, out_of_range
+
+
+class Head(Booking):
+    """The head of a message on its way to a further link.
+
+    Attributes:
+        flow: the flow of the message.
+        hop: the place of that link on the route.
+        slowest: the longest service time so far; the tail is that far behind the head.
+    """
+
+    __slots__ = ("flow", "hop", "message", "slowest", "tag")
+
+    flow: FifoFlow
+    hop: int
+    message: Message
+    slowest: int
+    tag: int
+
+
+class FifoFlow(Flow):
+    """One flow under `fifo`.
+
+    Attributes:
+        link, latency, channel: its first hop.
+        direct: whether that is its only hop.
+        on_head: callbacks for a head that reaches a further link; all flows of a class share them.
+    """
+
+    __slots__ = ("channel", "direct", "env", "latency", "link", "on_head")
+
+    def __init__(self, env: Environment, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
+        super().__init__(hops, put, rows)
+        self.env = env
+        self.link, self.latency, self.channel = hops[0]
+        self.direct = len(hops) == 1
+        self.on_head = ARRIVE
+
+    def send(self, message: Message, tag: int | None = None) -> None:
+        """Hand a message to the first link; the sender continues immediately."""
+        if tag is None:
+            tag = self.label
+        size = message.size
+        self.messages += 1
+        self.bytes += size
+        self.scales += message.scales
+        link, latency = self.link, self.latency
+        now = self.env.now
+        start = link.free
+        if start < now:
+            start = now
+        time = link.rate[size]
+        end = link.free = start + time
+        if (rows := self.rows) is not None:
+            try:
+                rows.write(rows.pack(self.channel, tag, now, start, end, size))
+            except error as refusal:
+                raise out_of_range(refusal, end) from None
+        if self.pace is not None:
+            self._send_at_pace(message, tag, start, end)
+        elif self.direct:
+            self.put(message, tag, end + latency)
+        else:
+            self._forward(1, start + latency, time, message, tag)
+
+    def _send_at_pace(self, message: Message, tag: int, start: int, end: int) -> None:
+        """Send a message on from the first link: its tail is as far behind its head as the sender is slow."""
+        assert self.pace is not None
+        slowest, time = self.pace[message.size], end - start
+        end = max(end, self.env.now + slowest)
+        if self.direct:
+            self.put(message, tag, end + self.latency)
+        else:
+            slowest = max(slowest, time)
+            self._forward(1, end - slowest + self.latency, slowest, message, tag)
+
+    @staticmethod
+    def arrive(head: Head) -> None:
+        """Serve a head at a further link, and send it on or hand the message over."""
+        flow, message, tag, slowest = head.flow, head.message, head.tag, head.slowest
+        link, latency, channel = flow.hops[head.hop]
+        now = flow.env.now
+        start = link.free
+        if start < now:
+            start = now
+        time = link.rate[message.size]
+        end = link.free = start + time
+        if (rows := flow.rows) is not None:
+            try:
+                rows.write(rows.pack(channel, tag, now, start, end, message.size))
+            except error as refusal:
+                raise out_of_range(refusal, end) from None
+        tail = now + slowest
+        if end < tail:
+            end = tail
+        hop = head.hop + 1
+        if hop == len(flow.hops):
+            flow.put(message, tag, end + latency)
+        else:
+            if slowest < time:
+                slowest = time
+            flow._forward(hop, end - slowest + latency, slowest, message, tag)
+
+    def _forward(self, hop: int, at: int, slowest: int, message: Message, tag: int) -> None:
+        """Book the arrival of a head at a further link."""
+        head = Head()  # filled in here: a constructor would take as long as the rest
+        head.callbacks, head.flow = self.on_head, self
+        head.message, head.tag = message, tag
+        head.hop, head.slowest = hop, slowest
+        self.env.agenda[at << MOMENT | USUAL].append(head)
+
+
+ARRIVE: tuple[Callable[[Any], None], ...] = (FifoFlow.arrive,)
+
+
+class VaryingLink(Link):
+    """A link that serves in order, at a bandwidth that may vary."""
+
+    __slots__ = ("_schedule",)
+
+    def __init__(self, env: Environment, spec: LinkSpec, rate: Rate, schedule: LinkSchedule | None) -> None:
+        super().__init__(env, spec, rate)
+        self._schedule = schedule
+
+    def serve(self, size: int) -> tuple[int, int]:
+        """Serve a message that arrives now, after all others; return the start and the end of its service."""
+        if self._schedule is None:
+            return super().serve(size)
+        bandwidth = self._schedule.bandwidth
+        start = bandwidth.resumes(max(self.free, self.env.now))
+        self.free = bandwidth.end(start, self.rate.exactly(size))
+        return start, self.free
+
+    def delay(self, at: int) -> int:
+        """Additional latency in picoseconds for a message that leaves it at this time."""
+        return 0 if self._schedule is None else self._schedule.delay(at)
+
+
+class VaryingFifoFlow(FifoFlow):
+    """One flow over links, some of which vary.
+
+    Attributes:
+        held: whether a head leaves a link no earlier than its service begins.
+        reached: after each link: when the last message reached the next one or the receiver.
+    """
+
+    __slots__ = ("reached",)
+
+    held: ClassVar[bool] = False
+
+    def __init__(self, env: Environment, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
+        super().__init__(env, hops, put, rows)
+        self.on_head = (self.arrive,)
+        self.reached = [0] * len(hops)
+
+    def send(self, message: Message, tag: int | None = None) -> None:
+        """Hand a message to the first link; the sender continues immediately."""
+        self.messages += 1
+        self.bytes += message.size
+        self.scales += message.scales
+        slowest = 0 if self.pace is None else self.pace[message.size]
+        self._serve(0, message, self.label if tag is None else tag, slowest)
+
+    @staticmethod
+    def arrive(head: Head) -> None:
+        """Serve a head at a further link."""
+        assert isinstance(head.flow, VaryingFifoFlow)
+        head.flow._serve(head.hop, head.message, head.tag, head.slowest)
+
+    def _serve(self, hop: int, message: Message, tag: int, slowest: int) -> None:
+        """Serve a head at a link; its tail is `slowest` picoseconds behind it."""
+        self._served(hop, message, tag, slowest, self.env.now, *self.hops[hop].link.serve(message.size))
+
+    def _served(self, hop: int, message: Message, tag: int, slowest: int, asked: int, *service: int) -> None:
+        """Send a head on, or hand the message over, once its service at a link is known."""
+        (link, latency, channel), (start, end) = self.hops[hop], service
+        if self.rows is not None:
+            self.rows.add((channel, tag, asked, start, end, message.size))
+        slowest, end = max(slowest, end - start), max(end, asked + slowest)
+        last = hop + 1 == len(self.hops)
+        leaves = end if last else max(end - slowest, start if self.held else 0)
+        at = self.reached[hop] = max(self.reached[hop], leaves + latency + link.delay(leaves))
+        if last:
+            self.put(message, tag, at)
+        else:
+            self._forward(hop + 1, at, slowest, message, tag)
+
+
+@sharing("fifo")
+class Fifo:
+    """Links serve one message at a time, in order.
+
+    Attributes:
+        kind: the class of links whose bandwidth is constant.
+    """
+
+    kind: ClassVar[type[Link]] = Link
+
+    def __init__(self, env: Environment, schedules: Schedules = MappingProxyType({})) -> None:
+        self._env = env
+        self._schedules = schedules
+
+    def link(self, spec: LinkSpec, rate: Rate) -> Link:
+        """Make a link."""
+        schedule = self._schedules.get(spec.name)
+        return self.kind(self._env, spec, rate) if schedule is None else VaryingLink(self._env, spec, rate, schedule)
+
+    def flow(self, hops: tuple[Hop, ...], put: Put, rows: Rows | None, priority: int = 0) -> FifoFlow:
+        """Open a flow over these hops, whose messages are recorded in these rows; priorities are not read."""
+        varies = self._schedules and any(hop.link.spec.name in self._schedules for hop in hops)
+        return (VaryingFifoFlow if varies else FifoFlow)(self._env, hops, put, rows)

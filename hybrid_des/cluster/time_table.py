@@ -1,0 +1,167 @@
+"""Measured times: a table from message size to time that replaces the formulas of a link or collective.
+
+    bytes,time_us              times are interpolated linearly between entries and extrapolated beyond the first and
+    1048576,76.71              the last; the extrapolated time at zero bytes is the latency
+    16777216,245.1
+
+One latency and one bandwidth fit either the small or the large messages of a real machine; a table fits both.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+
+from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
+from hybrid_des.files import read_text
+from hybrid_des.units import PICOSECONDS_PER_SECOND, parse_quantity
+
+COLUMNS = ["bytes", "time_us"]
+
+
+MICROSECOND = 10**6  # picoseconds
+
+
+MESSAGE = "message"  # the operation of a link's table
+
+
+@dataclass(frozen=True)
+class TimeTable:
+    """A piecewise linear map from message size to time.
+
+    Attributes:
+        entries: (bytes, picoseconds), in ascending order of size.
+        ranks: size of the measured group, if known.
+        operation: what was measured, if known: a collective such as all_reduce, or `MESSAGE` for one message.
+        source: file the table was read from.
+    """
+
+    entries: tuple[tuple[int, int], ...]
+    ranks: int | None = None
+    operation: str | None = None
+    source: str = field(default="", compare=False)
+
+    def time(self, size: int) -> int:
+        """Picoseconds for `size` bytes, rounded once; never negative."""
+        if len(self.entries) == 1:
+            ((only, time),) = self.entries
+            return round(Fraction(time * size, only))
+        place = min(max(bisect_right(self.entries, (size, -1)), 1), len(self.entries) - 1)
+        (left, before), (right, after) = self.entries[place - 1 : place + 1]
+        return max(0, before + round(Fraction((after - before) * (size - left), right - left)))
+
+    @property
+    def latency(self) -> int:
+        """Picoseconds for an empty message."""
+        return self.time(0)
+
+    def occupancy(self, size: int) -> int:
+        """Picoseconds for which `size` bytes occupy a link: the time beyond the latency."""
+        return max(0, self.time(size) - self.latency)
+
+    @property
+    def rate(self) -> Fraction:
+        """Bytes per second between the last two entries.
+
+        Raises:
+            UsageError: the time does not increase between them.
+        """
+        (left, before), (right, after) = ((0, 0), *self.entries)[-2:]
+        if after <= before:
+            raise UsageError(f"{self.source or 'table'}: {right} bytes must take longer than {left}")
+        return Fraction((right - left) * PICOSECONDS_PER_SECOND, after - before)
+
+
+class TableBandwidth(Fraction):
+    """A measured bandwidth that depends on message size; its numeric value is that of large messages."""
+
+    __slots__ = ("table",)
+    table: TimeTable
+
+    def __new__(cls, table: TimeTable) -> TableBandwidth:
+        """Make a bandwidth from a table whose last times increase."""
+        self = super().__new__(cls, table.rate)
+        self.table = table
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TableBandwidth) and self.table == other.table
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(self.table)
+
+    def __reduce__(self) -> tuple[type[TableBandwidth], tuple[TimeTable]]:
+        return TableBandwidth, (self.table,)
+
+    def __copy__(self) -> TableBandwidth:
+        return self
+
+    def __deepcopy__(self, memo: object) -> TableBandwidth:
+        return self
+
+
+def read_table(path: str | Path) -> TimeTable:
+    """Read a table from a CSV file whose first columns are `bytes` and `time_us`; lines starting with # are comments.
+
+    Raises:
+        UsageError: the file cannot be read or is not such a table.
+    """
+    lines = read_text(path).splitlines()
+    ranks, operation = _comment(lines, r"ranks: *(\d{1,9})"), _comment(lines, r"operation: *([a-z_]{1,30})")
+    try:
+        rows = list(csv.reader(line for line in lines if line.strip() and not line.startswith("#")))
+    except csv.Error as error:
+        raise UsageError(f"{path}: not a table of times: {error}") from None
+    if not rows or [name.strip() for name in rows[0][: len(COLUMNS)]] != COLUMNS:
+        raise UsageError(f"{path}: not a table of times; expected the columns {','.join(COLUMNS)}")
+    entries = [_entry(path, number, row, len(rows[0])) for number, row in enumerate(rows[1:], 1)]
+    if not entries:
+        raise UsageError(f"{path}: a table without entries")
+    for before, after in pairwise(entries):
+        if after[0] <= before[0]:
+            raise UsageError(f"{path}: sizes must increase, but {after[0]} follows {before[0]}")
+    return TimeTable(tuple(entries), int(ranks) if ranks else None, operation, str(path))
+
+
+def write_table(table: TimeTable, about: str, more: Mapping[str, Sequence[str]] = MappingProxyType({})) -> str:
+    """Format a table as text for `read_table`; exact, since times are whole picoseconds. `more` are further columns."""
+    facts = {"operation": table.operation, "ranks": table.ranks}
+    head = [f"# {about}"] + [f"# {name}: {value}" for name, value in facts.items() if value]
+    entries = ([str(size), _microseconds(time)] for size, time in table.entries)
+    rows = [",".join((*entry, *cells)) for entry, *cells in zip(entries, *more.values(), strict=True)]
+    return "\n".join([*head, ",".join((*COLUMNS, *more)), *rows]) + "\n"
+
+
+def _comment(lines: Sequence[str], pattern: str) -> str | None:
+    matches = (re.fullmatch(rf"# *{pattern} *", line) for line in lines if line.startswith("#"))
+    return next((match[1] for match in matches if match), None)
+
+
+def _entry(path: str | Path, number: int, row: Sequence[str], columns: int) -> tuple[int, int]:
+    where = f"{path}: entry {number}"
+    if len(row) != columns:
+        raise UsageError(f"{where} has {len(row)} values, not {columns}")
+    try:
+        size, time = parse_quantity(shown(row[0]), "size"), parse_quantity(shown(row[1]), "number")
+    except ValueError as error:
+        raise UsageError(f"{where}: {error}") from None
+    if size.denominator != 1 or not 0 < size <= 10**15 or time > 10**12:
+        raise UsageError(f"{where}: expected a whole number of bytes and microseconds, found {shown(','.join(row))}")
+    return int(size), round(time * MICROSECOND)
+
+
+def _microseconds(time: int) -> str:
+    whole, rest = divmod(time, MICROSECOND)
+    return f"{whole}.{rest:06}".rstrip("0").rstrip(".")
+
+
+def shown(text: str) -> str:
+    """Reduce text from outside to a few printable characters, for messages."""
+    return one_line(text.strip(), LONGEST_SHOWN)

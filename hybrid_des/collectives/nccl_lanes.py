@@ -1,0 +1,41 @@
+"""The lanes of an NCCL channel: flows of its members at the pace of an algorithm and a protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hybrid_des.cluster.mailbox import Message
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.double_binary_tree import Family
+from hybrid_des.collectives.group import Group, Routine
+from hybrid_des.collectives.tuning import PROTOCOLS, Choice, Wiring
+
+CHUNKS = {"LL": 2**11, "LL128": 2**12, "Simple": 2**17}  # bytes: LL and LL128 pass on single lines, Simple steps
+
+
+OF_CHOICE = 8  # lanes
+
+
+VARIANTS = [
+    *(Choice(algorithm, protocol) for algorithm in ("ring", "tree") for protocol in PROTOCOLS),
+    Choice("nvls", "Simple"), Choice("nvls-tree", "Simple"),
+]  # fmt: skip
+
+
+Lanes = Callable[[int], Group]  # number → the group, with flows of its own at the pace of a choice
+
+
+Part = Callable[[Lanes, Buffer, Choice], Routine]
+
+
+def _lanes(group: Group, wiring: Wiring, choice: Choice) -> Lanes:
+    paces, first = wiring.paces(choice), OF_CHOICE * VARIANTS.index(choice)
+    return lambda number: group.paced(*paces, first + number)
+
+
+def _paced(up: Group, relatives: Family, number: int, before: Message | None) -> Any:
+    """Leaves send as fast as their channel carries; others are as slow as what they receive."""
+    if before is None or relatives.children or relatives.parent is None:
+        return None
+    return up.pause(up.pacing(relatives.parent, before.size))

@@ -1,0 +1,229 @@
+"""Exchange of tokens with experts, once per node, as by DeepEP and HybridEP.
+
+A token crosses the network once for every node that holds any of its experts, and is copied there over NVLink.
+
+    dispatch  gpu0 ─network─► gpu4 ─NVLink─► gpu5, gpu6, gpu7      gpu4 has gpu0's place, on another node
+    combine   gpu5, gpu6, gpu7 ─NVLink─► gpu4 ─network─► gpu0      gpu4 sums what its node returns for a token
+
+Segments pipeline through both phases, so that an exchange takes as long as the longer phase, and not the sum. Every
+rank sends Σ P(node) · S bytes to other nodes, S: all of its tokens once, P: the probability that a token has an
+expert there (`models.layer`); and over NVLink, for the tokens of each node, Σ P(rank) · S to the other ranks of its
+own. Source: deepseek-ai/DeepEP, README; DeepSeek-AI, arXiv 2412.19437, section 3.2.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+from hybrid_des.cluster.mailbox import Message
+from hybrid_des.collectives.buffer import Buffer, message_of
+from hybrid_des.collectives.codecs.registration import Codec
+from hybrid_des.collectives.group import Group, Routine, seats
+from hybrid_des.collectives.registration import collective
+from hybrid_des.errors import Refusal
+from hybrid_des.options import Count, Options
+from hybrid_des.units import split_evenly
+from hybrid_des.workload.models.layer import Routing
+
+MOST_SEGMENTS = 8  # DeepEP's chunks are smaller; more cost only simulated events
+
+
+SMALLEST_SEGMENT = 2**20  # bytes of a rank's tokens
+
+
+class TokenExchange(Options):
+    """How tokens are routed to the experts that the members hold, in equal numbers and in order."""
+
+    experts: Count = 256
+    """Number of experts."""
+    active: Count = 8
+    """Experts per token."""
+    groups: Count = 1
+    """Groups of neighbouring experts, of which a token uses `top_groups`."""
+    top_groups: Count = 1
+    """Groups whose experts a token may use."""
+    loads: tuple[float, ...] = ()
+    """Tokens of each expert relative to the mean; none: all equal."""
+    channels: Count | None = None
+    """Members of each node that take in tokens from other nodes. Default: all."""
+
+    @property
+    def routing(self) -> Routing:
+        """How a token's experts are chosen."""
+        return Routing(self.experts, self.active, self.groups, self.top_groups, self.loads)
+
+
+class _Sites(NamedTuple):
+    """Where members are, and what they receive.
+
+    Attributes:
+        on: the places on each node; nodes in the order in which they appear.
+        at: place → its node among these, and its index there.
+        of_node: node → the share of a rank's tokens that have an expert there.
+        of_rank: place → the same of a rank.
+        channels: members of each node that take in tokens from other nodes; None: all.
+    """
+
+    on: Sequence[Sequence[int]]
+    at: Sequence[tuple[int, int]]
+    of_node: Sequence[Fraction]
+    of_rank: Sequence[Fraction]
+    channels: int | None = None
+
+    def stand_in(self, node: int, source: int) -> int:
+        """The place on a node that takes in, and sends back, the tokens of a source."""
+        places = self.on[node]
+        count = min(self.channels or len(places), len(places))
+        return places[self.at[source][1] % count * len(places) // count]
+
+    def sources(self, node: int, me: int) -> list[int]:
+        """The places on a node for which this place is the stand-in on its own."""
+        return [source for source in self.on[node] if self.stand_in(self.at[me][0], source) == me]
+
+    def beyond(self, me: int, sign: int = 1) -> list[int]:
+        """The other nodes, the next one first; with −1, the previous one."""
+        return [(self.at[me][0] + sign * k) % len(self.on) for k in range(1, len(self.on))]
+
+
+@lru_cache(maxsize=256)
+def _sites(nodes: tuple[int, ...], routing: Routing, channels: int | None) -> _Sites:
+    size = len(nodes)
+    if routing.count % size:
+        raise Refusal(f"per-node: {routing.count} experts cannot be divided over {size} ranks")
+    on, at = seats(nodes)
+    held = [routing.held(place, size) for place in range(size)]
+    of_node = [routing.hit(tuple(one for place in places for one in held[place])) for places in on]
+    return _Sites(on, at, of_node, [routing.hit(experts) for experts in held], channels)
+
+
+class _Exchange:
+    """A member's part in an exchange: the messages that it sends and receives."""
+
+    def __init__(self, sites: _Sites, me: int, elements: int, codec: Codec) -> None:
+        self.sites, self.me, self.node = sites, me, sites.at[me][0]
+        _, *self.locals = self.turned(sites.on[self.node])  # so that no two ranks send to the same one at a time
+        whole = message_of(elements, codec).size
+        self.segments = max(1, min(MOST_SEGMENTS, whole // SMALLEST_SEGMENT)) if len(sites.on) > 1 else 1
+        self._elements, self._codec = elements, codec
+
+    def _in_segments(self, share: Fraction, segments: int) -> Sequence[Message]:
+        return [message_of(size, self._codec) for size in split_evenly(round(self._elements * share), segments)]
+
+    @cached_property
+    def whole(self) -> Sequence[Message]:
+        """By place: a rank's tokens that have an expert there."""
+        return [one for share in self.sites.of_rank for one in self._in_segments(share, 1)]
+
+    @cached_property
+    def copies(self) -> Sequence[Sequence[Message]]:
+        """The same in segments."""
+        return [self._in_segments(share, self.segments) for share in self.sites.of_rank]
+
+    @cached_property
+    def across(self) -> Sequence[Sequence[Message]]:
+        """By node: a rank's tokens that have an expert there, in segments."""
+        return [self._in_segments(share, self.segments) for share in self.sites.of_node]
+
+    def taken_in(self, nodes: Iterable[int]) -> Sequence[tuple[int, int]]:
+        """Each segment's number and source, of tokens for which this place is the stand-in on its node."""
+        sources = [source for node in nodes for source in self.sites.sources(node, self.me)]
+        return [(number, source) for number in range(self.segments) for source in sources]
+
+    @cached_property
+    def spread(self) -> Sequence[tuple[int, int]]:
+        """What it takes in of a dispatch."""
+        return self.taken_in(self.sites.beyond(self.me, -1))
+
+    @cached_property
+    def added_up(self) -> Sequence[tuple[int, int]]:
+        """What it adds up in a combine."""
+        return self.taken_in(self.sites.beyond(self.me))
+
+    @cached_property
+    def inside(self) -> Sequence[tuple[int, int]]:
+        """The ranks of this node, and how many messages each sends here: its own tokens, and those it took in."""
+        taken = (sum(len(self.sites.sources(node, one)) for node in self.sites.beyond(one)) for one in self.locals)
+        return [(place, 1 + count * self.segments) for place, count in zip(self.locals, taken, strict=True)]
+
+    def turned(self, places: Sequence[int]) -> Sequence[int]:
+        """The places of a node, from the one at this member's index on."""
+        first = self.sites.at[self.me][1] % len(places)
+        return [*places[first:], *places[:first]]
+
+
+@lru_cache(maxsize=4096)
+def _exchange(nodes: tuple[int, ...], me: int, options: TokenExchange, elements: int, codec: Codec) -> _Exchange:
+    return _Exchange(_sites(nodes, options.routing, options.channels), me, elements, codec)
+
+
+@collective(
+    "per-node-dispatch", summary="tokens to their experts, once per node and then to each rank there",
+    does="all-to-all", options=TokenExchange,
+)  # fmt: skip
+def dispatch(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
+    """Send the tokens of `buffer` to the members that hold their experts.
+
+    Raises:
+        Refusal: experts cannot be divided over the members.
+    """
+    one = _exchange(tuple(group.nodes), group.me, options, buffer.elements, buffer.codec)
+    sites, me = one.sites, one.me
+    for number in range(one.segments):
+        for node in sites.beyond(me):
+            group.to(sites.stand_in(node, me)).send(one.across[node][number])
+    for place in one.locals:
+        group.to(place).send(one.whole[place])
+    yield group.together(_spread(group, one), _receive(group, one.inside))
+
+
+def _spread(group: Group, one: _Exchange) -> Routine:
+    """Take in tokens of other nodes, and copy them to the ranks of this one."""
+    for number, source in one.spread:
+        yield group.from_(source).receive()
+        for place in one.locals:
+            group.to(place).send(one.copies[place][number])
+
+
+def _receive(group: Group, expected: Iterable[tuple[int, int]]) -> Routine:
+    for place, count in expected:
+        mailbox = group.from_(place)
+        for _ in range(count):
+            yield mailbox.receive()
+
+
+@collective(
+    "per-node-combine", summary="results of experts back to the tokens' ranks, added up on each node first",
+    does="all-to-all", options=TokenExchange,
+)  # fmt: skip
+def combine(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
+    """Return the results of a rank's experts to the members that sent the tokens; `buffer` is as in `dispatch`.
+
+    Raises:
+        Refusal: experts cannot be divided over the members.
+    """
+    one = _exchange(tuple(group.nodes), group.me, options, buffer.elements, buffer.codec)
+    sites, me = one.sites, one.me
+    mine, whole = one.copies[me], one.whole[me]
+    for number in range(one.segments):
+        for node in sites.beyond(me):
+            for source in one.turned(sites.on[node]):
+                stand_in = sites.stand_in(one.node, source)
+                if stand_in != me:
+                    group.to(stand_in).send(mine[number])
+    for place in one.locals:
+        group.to(place).send(whole)
+    back = ((sites.stand_in(node, me), one.segments) for node in sites.beyond(me, -1))
+    yield group.together(_add_up(group, one), _receive(group, back))
+
+
+def _add_up(group: Group, one: _Exchange) -> Routine:
+    """Add up what the ranks of this node return for a token, and send the sum back over the network."""
+    sums = one.across[one.node]
+    for number, source in one.added_up:
+        for place in one.locals:
+            yield group.from_(place).receive()
+        group.to(source).send(sums[number])
+    yield from _receive(group, ((place, 1) for place in one.locals))

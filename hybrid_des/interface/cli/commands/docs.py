@@ -1,0 +1,76 @@
+"""Show the documentation of this version: its pages, one of them, or one section.
+
+`hybrid-des docs reference gradients` prints what the reference says of `gradients`.
+"""
+
+import argparse
+import re
+from pathlib import Path
+
+from hybrid_des.errors import UsageError, unknown
+from hybrid_des.interface.cli.output import show_result
+from hybrid_des.report.text import text_table
+
+PACKAGE = Path(__file__).resolve().parents[3]
+INSTALLED, CHECKOUT = PACKAGE / "shipped/docs", PACKAGE.parent
+NAMED = {"reference": "scenarios/REFERENCE.md", "changes": "CHANGELOG.md"}
+MADE = ("index", "reference/python")  # pages that only the site shows
+HEADING = re.compile(r"^(#+) (.+)$", flags=re.MULTILINE)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a page and a section."""
+    parser.add_argument("page", metavar="PAGE", nargs="?", help="a page; without one, all are listed")
+    parser.add_argument("section", metavar="SECTION", nargs="?", help="words of a heading (default: the whole page)")
+    parser.add_argument("--json", action="store_true", help="print pages, or the text, as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the list of pages, a page, or a section."""
+    found = pages()
+    if args.page is None:
+        titles = {name: title(path) for name, path in found.items()}
+        lines = list(titles.items())
+        show_result(args, lambda: titles, lambda: text_table(("page", "title"), lines))
+        return 0
+    if args.page not in found:
+        raise UsageError(f"{unknown(args.page, found, 'page')}; hybrid-des docs lists all")
+    text = found[args.page].read_text(encoding="utf-8")
+    if args.section is not None:
+        text = section(text, args.section)
+    show_result(args, lambda: {"page": args.page, "text": text}, text.rstrip)
+    return 0
+
+
+def pages() -> dict[str, Path]:
+    """The pages by their names: those in the package or, in a checkout, beside it.
+
+    Raises:
+        UsageError: they are missing.
+    """
+    folder = INSTALLED if INSTALLED.is_dir() else CHECKOUT
+    files = sorted((folder / "docs").rglob("*.md"))
+    named = {file.relative_to(folder / "docs").with_suffix("").as_posix(): file for file in files}
+    found = {name: file for name, file in named.items() if name not in MADE}
+    if not found:
+        raise UsageError(f"{INSTALLED}: the documentation is missing; install hybrid-des again")
+    return found | {name: folder / path for name, path in NAMED.items()}
+
+
+def title(page: Path) -> str:
+    """The first heading of a page."""
+    return page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+
+
+def section(text: str, words: str) -> str:
+    """The part of a page below the first heading that contains some words, until one as high.
+
+    Raises:
+        UsageError: no heading contains them.
+    """
+    headings = list(HEADING.finditer(text))
+    for place, one in enumerate(headings):
+        if words.lower() in one[2].lower():
+            ends = (other.start() for other in headings[place + 1 :] if len(other[1]) <= len(one[1]))
+            return text[one.start() : next(ends, len(text))]
+    raise UsageError(f"section: {unknown(words, [one[2].strip('`') for one in headings])}")

@@ -1,0 +1,75 @@
+"""Say why a step takes as long as it does, and simulate what would help.
+
+The step is simulated with the causes of everything recorded: critical paths, idle time by what went on meanwhile, and
+what-ifs, of which "first order" keeps the order of everything and "simulated" does not. A what-if is a key and a factor
+or value, such as cluster.infiniband.bandwidth=2x, schedule.kind=zb-h1, rank.3.time=0.9x, kind.B.time=0.5x,
+links.bandwidth=inf, links.latency=0x or link.node0/nic0/out.bandwidth=2x; commas join changes made together. Of several
+jobs, it is jobs.NAME.KEY, or jobs.NAME=none to leave one out.
+"""
+
+import argparse
+from collections.abc import Sequence
+
+from hybrid_des.analysis.explanation import explain
+from hybrid_des.interface.cli.arguments import add_common, add_quiet_json, count, one_scenario
+from hybrid_des.interface.cli.deadline import within
+from hybrid_des.interface.cli.output import say, show_result, status_line, terminal_width
+from hybrid_des.report.explained import advice, render_explanation, verdict
+from hybrid_des.report.files.staging import write_files
+from hybrid_des.report.page.traced_pages import explanation_page
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.jobs import Jobs, has_jobs, jobs_of
+from hybrid_des.scenario.loading import load, read_scenario
+from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.studies.jobs.explained import explain_jobs
+from hybrid_des.studies.jobs.files import write
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a scenario, what-ifs, and what is printed."""
+    parser.add_argument("file", metavar="SCENARIO", help="a scenario file")
+    parser.add_argument(
+        "--what-if", action="append", default=[], metavar="KEY=FACTOR", help="a change to simulate; may be repeated"
+    )
+    parser.add_argument("--top", type=count, default=10, metavar="N", help="rows of each list (default 10)")
+    add_quiet_json(parser)
+    add_common(parser, out="also write the page report.html, with the critical path, to this folder")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Explain a scenario."""
+    if has_jobs(document := read_scenario(args.file, args.set)):
+        return _jobs(args, document)
+
+    def build(overrides: Sequence[str]) -> Scenario:
+        return load(args.file, [*args.set, *overrides])
+
+    scenario = one_scenario("explain", args.file, args.set)
+    with status_line(args.quiet), within(args.budget, scenario.name):
+        found = explain(scenario, args.what_if, build=build, top=args.top)
+    show_result(
+        args,
+        lambda: {"verdict": verdict(found), **found.to_mapping(), "next": advice(found)},
+        lambda: render_explanation(found, terminal_width()),
+    )
+    if args.out is not None:
+        write_files(args.out, {"report.html": explanation_page(found)})
+        say(f"wrote {args.out / 'report.html'}")
+    return 0
+
+
+def _jobs(args: argparse.Namespace, document: Document) -> int:
+    """Explain each of several jobs on one cluster."""
+
+    def build(overrides: Sequence[str]) -> Jobs:
+        return jobs_of(read_scenario(args.file, [*args.set, *overrides]))
+
+    jobs = jobs_of(document)
+    with status_line(args.quiet), within(args.budget, jobs.name):
+        found = explain_jobs(jobs, args.what_if, build)
+    show_result(args, found.to_mapping, lambda: found.report(terminal_width()))
+    if args.out is not None:
+        write(found.neighbours, args.out)
+        write_files(args.out, {"explanation.json": found.to_mapping(), "explanation.txt": found.report() + "\n"})
+        say(f"wrote {args.out}")
+    return 0

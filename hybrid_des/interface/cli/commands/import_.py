@@ -1,0 +1,46 @@
+"""Import a profile or trace of a measured run as a scenario, and say how well its simulation meets it.
+
+SOURCE is a file, a folder, an archive (tar, zip) or a pattern, or several of them; their content tells what it is:
+traces of the PyTorch profiler, event dumps of Primus or Megatron, a timeline.csv of this program, a table of durations,
+Chakra execution traces (one per rank). DIR gets scenario.yaml, which runs, the tables it uses, import.json with all
+figures, import.txt, and timelines.html, with a measured step and its simulation on one time axis.
+"""
+
+import argparse
+
+from hybrid_des.interface.cli.arguments import add_out
+from hybrid_des.interface.cli.output import progress_bar, say_written, show_result
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the profile and output options."""
+    parser.add_argument(
+        "source", nargs="+", metavar="SOURCE", help="files, folders, archives, or patterns such as 'traces/*.json.gz'"
+    )
+    parser.add_argument(
+        "--machine", metavar="SCENARIO", help="the cluster that carries the messages of an execution trace"
+    )
+    parser.add_argument(
+        "--overheads-from",
+        action="append",
+        default=[],
+        metavar="SOURCE",
+        help="a recording of the same pipeline with another number of chunks: tells host time of ops from work",
+    )
+    add_out(parser, "write the scenario, its tables, the report and the page to this folder")
+    parser.add_argument("--json", action="store_true", help="print only the figures, as one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Import, print the report, and write files."""
+    from hybrid_des.scenario.loading import load
+    from hybrid_des.studies.imports.importing import import_profile
+
+    with progress_bar(args.json, "reading") as progress:
+        machine = None if args.machine is None else load(args.machine)
+        found = import_profile(args.source, progress, machine, args.overheads_from)
+        written = None if args.out is None else found.write(args.out)
+    if written is not None:
+        say_written(args.out, written)
+    show_result(args, lambda: found.figures, found.text)
+    return 0

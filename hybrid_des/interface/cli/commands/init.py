@@ -1,0 +1,120 @@
+"""Copy a shipped scenario, or make one from a model's config.json or a launch line of Megatron-LM.
+
+The copy of a shipped scenario comes with the files that it builds on; `hybrid-des scenarios` lists the names. `--from`
+takes a config.json of Hugging Face, `--from-megatron` the flags of pretrain_gpt.py or a script that holds them. What is
+assumed, unknown, not understood or refused by Megatron-LM is listed. Files that exist are left alone, unless they are
+the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hybrid_des.errors import UsageError
+from hybrid_des.interface.cli.arguments import add_out, as_path
+from hybrid_des.interface.cli.output import say, show, write_file
+
+if TYPE_CHECKING:
+    from hybrid_des.interchange.frameworks.scenario_file import Imported
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the name, what a scenario is made from, and a folder."""
+    parser.add_argument("name", metavar="NAME", nargs="?", help="a shipped scenario, such as a100_8x; or a new name")
+    parser.add_argument("--from", dest="config", metavar="FILE", type=as_path, help="a model's config.json")
+    parser.add_argument("--from-megatron", dest="line", metavar="LINE", help="flags of Megatron-LM, or a script's path")
+    parser.add_argument("--json", action="store_true", help="print the written files, or what was found, as JSON")
+    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="a value of the new scenario")
+    add_out(parser, "write to this folder instead")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the files, the scenario last."""
+    if args.config is not None and args.line is not None:
+        raise UsageError("init: --from and --from-megatron: expected one of the two")
+    if args.config is not None or args.line is not None:
+        return _import(args)
+    if args.name is None or args.set:
+        raise UsageError("init: expected the NAME of a shipped scenario, --from FILE or --from-megatron LINE")
+    from hybrid_des.scenario.composition import with_bases
+
+    texts = with_bases(args.name)
+    files = _write(args, dict(reversed(texts.items())))
+    *_, scenario = files
+    if args.json:
+        print(json.dumps([str(path) for path in files]))
+    else:
+        show(f"{scenario}: run it with hybrid-des {scenario}")
+    for path in [*files][:-1]:
+        say(f"wrote {path}, which it builds on")
+    return 0
+
+
+def _write(args: argparse.Namespace, texts: dict[str, str]) -> list[Path]:
+    """Write files by name, none of which may replace another."""
+    files = {(args.out or Path()) / name: text for name, text in texts.items()}
+    for path, text in files.items():
+        if path.exists() and (not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text):
+            raise UsageError(f"{path}: exists and differs; move it away, or choose a folder with --out")
+    if args.out is not None:
+        args.out.mkdir(parents=True, exist_ok=True)
+    for path, text in files.items():
+        write_file(path, text)
+    return [*files]
+
+
+def _import(args: argparse.Namespace) -> int:
+    """Write a scenario from elsewhere, and say what it does not hold."""
+    from hybrid_des.interchange.frameworks.scenario_file import scenario_file, without_stated
+
+    name, imported = _read(args)
+    imported = without_stated(imported, args.set)
+    text, unknown = scenario_file(name, imported, args.set)
+    (file,) = _write(args, {f"{name}.yaml": text})
+    if args.json:
+        found = {
+            "assumed": imported.assumed,
+            "unknown": unknown,
+            "not_understood": imported.unread,
+            "refused": imported.refused,
+        }
+        found |= {"without_effect": imported.idle, "refused": imported.refused}
+        print(json.dumps({"file": str(file), **found}, indent=2, ensure_ascii=False))
+        return 0
+    show(f"{file}: run it with hybrid-des {file}" if not unknown else f"{file}: state what is UNKNOWN, then run it")
+    for what, lines in (
+        ("unknown", unknown),
+        ("assumed", imported.assumed),
+        ("not understood", imported.unread),
+        ("refused by Megatron-LM", imported.refused),
+    ):
+        for line in lines:
+            say(f"{what}: {line}")
+    if imported.idle:
+        say(f"without effect on a step: {', '.join(imported.idle)}")
+    return 0
+
+
+def _read(args: argparse.Namespace) -> tuple[str, Imported]:
+    """The name of the new scenario, and what was found."""
+    from hybrid_des.files import read_text
+    from hybrid_des.interchange.frameworks.hugging_face import read_hugging_face
+    from hybrid_des.interchange.frameworks.megatron import read_megatron
+
+    if args.config is not None:
+        file, expected = args.config, "a model's config.json"
+        read = read_hugging_face
+    else:
+        file, expected = Path(args.line), "a launch line of Megatron-LM"
+        read = read_megatron
+        if not os.path.isfile(args.line):  # noqa: PTH113 (a line is longer than names may be, for which Path raises)
+            if "--" not in args.line:
+                raise UsageError(f"{file}: no such file, nor flags such as --num-layers 32; expected {expected}")
+            return args.name or "megatron", read(args.line, "--from-megatron")
+    folder = file.resolve().parent.name
+    name = args.name or (folder if file.name == "config.json" and folder else file.stem)
+    return name, read(read_text(file, expected), str(file))

@@ -1,0 +1,160 @@
+"""Print the schedules, or the order of one as a grid of time × rank.
+
+Without a name: every schedule with its time, peak activations and source (p pipeline ranks, m micro-batches, v chunks;
+F forward, B the whole backward, I and W its input and weight part, T = F+I+W); --out writes them as CSV or, to a file
+that ends in .html, a page of all schedules side by side, whose ops light up as one moves along time; into a folder,
+both. With a name: what each rank does at each time, as stage, kind and micro-batch, for F = I = W = 1 on free links;
+"│" goes on with the op above, "·" is idle; --out writes the order in PyTorch's format, which a scenario reads by
+schedule.file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from collections.abc import Mapping, Sequence
+from math import gcd
+from typing import TYPE_CHECKING, Any
+
+from hybrid_des.errors import UsageError, one_line
+from hybrid_des.interface.cli.arguments import add_common, add_out, whole
+from hybrid_des.interface.cli.output import say, show_result, terminal_width, write_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hybrid_des.simulation.run import Run
+
+FACTS = {"what it does": "summary", "time": "time", "peak": "memory", "source": "source"}
+PAGE = ".html"
+NAME = 19  # columns
+MOST_LINES = 5000  # of a grid; above, actions are listed without their times
+IDLE, ON = "·", "│"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a name and sizes for the grid."""
+    parser.add_argument("name", nargs="?", metavar="NAME", help="a schedule; default: list all")
+    parser.add_argument("--pipeline", type=whole, default=4, metavar="P", help="pipeline ranks (default 4)")
+    parser.add_argument("--microbatches", type=whole, default=8, metavar="M", help="micro-batches (default 8)")
+    parser.add_argument("--chunks", type=whole, metavar="V", help="chunks per rank, where the schedule allows a choice")
+    parser.add_argument("--json", action="store_true", help="print the table or the times of all ops as JSON")
+    out = "also write the table as CSV, a page (FILE.html) or both (a folder); with NAME, the order in PyTorch's format"
+    add_out(parser, out, metavar="FILE")
+    add_common(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the table or one grid."""
+    if args.name is None:
+        rows = _facts()
+        texts = {path: _page(args) if path.suffix == PAGE else _csv(rows) for path in _tables_and_pages(args.out)}
+        show_result(args, lambda: rows, lambda: _blocks(rows), ascii_only=False)
+        for path, text in texts.items():
+            write_file(path, text)
+            say(f"wrote {path}")
+        return 0
+    from hybrid_des.interface.live.schedules import free_run
+    from hybrid_des.pipeline.order_csv import write_order
+
+    done = free_run(args.name, args.pipeline, args.microbatches, args.chunks, args.set)
+    print(json.dumps(_times(done), ensure_ascii=False) if args.json else _grid(done))
+    if args.out is not None:
+        write_file(args.out, write_order(done.plan))
+        say(f"wrote {args.out}")
+    return 0
+
+
+def _tables_and_pages(out: Path | None) -> list[Path]:
+    """The files to write: the given one, or a table and a page in a folder."""
+    if out is None:
+        return []
+    return [out / "schedules.csv", out / f"schedules{PAGE}"] if out.is_dir() else [out]
+
+
+def _csv(rows: Sequence[Mapping[str, str]]) -> str:
+    import pandas as pd
+
+    from hybrid_des.analysis.safe_csv import write_csv
+
+    return write_csv(pd.DataFrame(rows))
+
+
+def _page(args: argparse.Namespace) -> str:
+    from pydantic import ValidationError
+
+    from hybrid_des.interface.live.schedules import Sizes, schedules_page
+
+    given = {"pipeline": args.pipeline, "microbatches": args.microbatches, "chunks": args.chunks}
+    try:
+        sizes = Sizes(**{key: value for key, value in given.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UsageError(f"--{first['loc'][0]}: on the page of all schedules: {first['msg']}") from None
+    return schedules_page(sizes, args.set)
+
+
+def _facts() -> list[dict[str, str]]:
+    """The table: a row per schedule."""
+    from hybrid_des.pipeline import schedules
+
+    entries = (schedules.find(name) for name in schedules.names())
+    return [{"name": one.name, **{key: str(one.facts[key]) for key in FACTS.values()}} for one in entries]
+
+
+def _blocks(rows: Sequence[Mapping[str, str]]) -> str:
+    """A block of lines per schedule, as wide as the terminal, or 80 columns."""
+    width = max(terminal_width(80), 40)
+    lines = []
+    for row in rows:
+        name = one_line(row["name"])
+        head = f"{name:<{NAME}}" if len(name) < NAME else f"{name}\n{'':<{NAME}}"
+        for title, key in FACTS.items():
+            label = "" if key == "summary" else f"{title:<7}"
+            text = textwrap.wrap(one_line(row[key]), width - NAME - len(label), break_on_hyphens=False) or [""]
+            lines += [head + label + text[0], *(" " * (NAME + len(label)) + more for more in text[1:])]
+            head = " " * NAME
+        lines.append("")
+    return "\n".join(lines[:-1])
+
+
+def _ops(done: Run) -> list[list[tuple[int, int, str]]]:
+    """For each rank the start and end of its actions in picoseconds, and their names."""
+    rows = done.timeline.ops
+    found: list[list[tuple[int, int, str]]] = [[] for _ in range(done.plan.pipeline)]
+    names = [done.plan.names(rank) for rank in range(done.plan.pipeline)]
+    for rank, index, start, end in zip(*(rows[key].tolist() for key in ("rank", "index", "start", "end")), strict=True):
+        if rank < len(found) and 0 <= index < len(names[rank]):
+            found[rank].append((start, end, names[rank][index]))
+    return found
+
+
+def _grid(done: Run) -> str:
+    """Time × rank as text, a line for the longest time that divides all."""
+    from hybrid_des.pipeline.grid import draw_grid
+
+    ranks = _ops(done)
+    unit = gcd(*(time for ops in ranks for start, end, _ in ops for time in (start, end)))
+    lines = max((end for ops in ranks for _, end, _ in ops), default=0) // (unit or 1)
+    if not 0 < lines <= MOST_LINES:
+        return done.plan.grid()
+    columns = []
+    for ops in ranks:
+        column = [IDLE] * lines
+        for start, end, name in ops:
+            first, last = start // unit, end // unit
+            column[first:last] = [name, *[ON] * (last - first - 1)][: last - first]
+        columns.append(column)
+    return draw_grid(columns)
+
+
+def _times(done: Run) -> dict[str, Any]:
+    """The times of all ops, in the unit of a forward."""
+    from hybrid_des.units import PICOSECONDS_PER_SECOND
+
+    second = PICOSECONDS_PER_SECOND
+    ranks = [
+        [{"op": name, "start": start / second, "end": end / second} for start, end, name in ops] for ops in _ops(done)
+    ]
+    return {"schedule": done.scenario.schedule.kind, "stages": done.plan.stages, "ranks": ranks}

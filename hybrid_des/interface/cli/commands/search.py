@@ -1,0 +1,237 @@
+"""Find the best plan that fits: layout, schedule, micro-batch, recomputation, sharding, with a proof.
+
+The file is a scenario; its `search:` block says what varies, what is made best, and what a plan may use of the memory.
+The plans are listed and counted, those that cannot fit or cannot be the best are excluded without simulating them, and
+the others are simulated, the most promising first. Prints the best plans, the report of the winner, and its flags for
+Megatron-LM and torchtitan.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from math import isfinite
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+from hybrid_des.errors import UsageError
+from hybrid_des.interchange.frameworks import megatron, torchtitan
+from hybrid_des.interface.cli.arguments import add_budget, add_common, add_jobs, as_path, count
+from hybrid_des.interface.cli.commands.flags import launch_text
+from hybrid_des.interface.cli.commands.verify import verify
+from hybrid_des.interface.cli.dask_workers import workers
+from hybrid_des.interface.cli.output import say, show, write_file
+from hybrid_des.pipeline.order_csv import write_order
+from hybrid_des.report.files.staging import reserved
+from hybrid_des.report.text import text_table
+from hybrid_des.result import simulate
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.loading import read_scenario
+from hybrid_des.simulation.planning.planner import plan_of
+from hybrid_des.studies.local_workers import cores
+from hybrid_des.studies.plan_search.best_plan import explore, write
+from hybrid_des.studies.plan_search.branch import IMPOSSIBLE, Candidate, Standing
+from hybrid_des.studies.plan_search.outcome import SearchResult
+from hybrid_des.studies.plan_search.scenario_files import scenario_file
+from hybrid_des.studies.plan_search.search_log import LOG
+from hybrid_des.studies.plan_search.space import LAYOUT, kept_in, plans_in, values_of
+from hybrid_des.studies.plan_search.terms import Settings, settings_of
+from hybrid_des.studies.plan_search.tuning import tune
+from hybrid_des.studies.sweep.axes import Case
+from hybrid_des.studies.sweep.case_files import plain
+from hybrid_des.units import format_bytes
+
+MOST_VALUES = 12  # of a key in the list of what varies
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a scenario, limits of the search, and output options."""
+    parser.add_argument("file", metavar="SCENARIO", help="such as scenarios/search/13b_64.yaml")
+    add_common(parser, out="also write the table of all plans, a picture and the best plan's files to this folder")
+    parser.add_argument("--list", action="store_true", help="only count the plans and list what varies")
+    parser.add_argument("--json", action="store_true", help="print only the outcome, as one JSON object")
+    parser.add_argument("--quiet", action="store_true", help="print no progress and no report of the best plan")
+    add_jobs(parser, ", at most one per plan (default: one per core)")
+    parser.add_argument("--dask", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://10.0.0.1:8786")
+    add_budget(parser, "stop after this time, such as 60s")
+    parser.add_argument("--resume", action="store_true", help="resume an earlier search from its --out folder")
+    parser.add_argument("--write", metavar="FILE", type=as_path, help="write the best plan as a scenario file")
+    parser.add_argument("--order", metavar="FILE", type=as_path, help="write its order of ops in PyTorch's format")
+    parser.add_argument("--tune", metavar="N", type=count, help="then try N values of the knobs in search.tune")
+    parser.add_argument("--verify", action="store_true", help="verify its order on real numbers, as `verify` does")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Search, print what was found, and return 0, or 1 if nothing fits."""
+    if args.resume and args.out is None:
+        raise UsageError("--resume needs the --out of the search to resume")
+    settings = settings_of(read_scenario(args.file, args.set), args.imports)
+    plans = plans_in(settings)
+    if args.list:
+        show(_listed(settings, plans))
+        return 0
+    talks = not (args.quiet or args.json)
+    if talks:
+        say(_listed(settings, plans))
+    with (
+        nullcontext() if args.out is None else reserved(args.out),
+        _bar(settings, talks) as progress,
+        workers(args.dask, args.jobs or cores()) as where,
+    ):
+        how = {"budget_s": args.budget, "folder": args.out, "resume": args.resume, **where}
+        found = explore(settings, plans, progress=progress, **how)
+    if args.out is not None and not found.stopped:
+        (args.out / LOG).unlink(missing_ok=True)
+    if args.json:
+        print(json.dumps(_summary(found), indent=2, allow_nan=False))
+    else:
+        if found.best is not None:
+            print(_table(found))
+        show(found.sentence)
+        if found.ties:
+            show(_as_good(found))
+    if args.out is not None:
+        write(found, args.out)
+    if found.best is not None:
+        best = found.best if args.tune is None else _tuned(found, found.best, args.tune)
+        _about_the_best(args, found, best, talks)
+    if found.stopped == "interrupted":
+        raise KeyboardInterrupt  # results so far are output; the signal determines the exit code
+    if found.best is not None or found.stopped:
+        return 0
+    say(f"{args.file}: {_why_none(found)}")
+    return 1
+
+
+def _listed(settings: Settings, plans: Sequence[Case]) -> str:
+    number = f"{len(plans)} plans" if len(plans) > 1 else "1 plan"
+    values_in = values_of(plans)
+    lines = [f"{number} of {settings.written.cluster.gpus} GPUs{', by' if values_in else ''}"]
+    for path, values in values_in.items():
+        shown = ["default" if value is None else str(plain(value)) for value in values[:MOST_VALUES]]
+        lines.append(f"  {path}: {', '.join(shown)}{', …' if len(values) > MOST_VALUES else ''}")
+    if kept := kept_in(settings):
+        names = dict.fromkeys("parallel" if path in LAYOUT else path for path in kept if path != "schedule.chunks")
+        lines.append(f"  as the file states: {', '.join(kept)}; to vary them, search.axes: [{', '.join(names)}]")
+    return "\n".join(lines)
+
+
+@contextmanager
+def _bar(settings: Settings, talks: bool) -> Iterator[Any]:
+    """Yield a function that shows the progress of a search."""
+    if not talks or not sys.stderr.isatty():
+        yield lambda standing: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(20), TaskProgressColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("plans")
+
+        def show(standing: Standing) -> None:
+            done = standing.screened if standing.screened < standing.plans else standing.plans - standing.open
+            bar.update(task, total=standing.plans, completed=done, description=_progress(settings, standing))
+
+        yield show
+
+
+def _progress(settings: Settings, standing: Standing) -> str:
+    """One line: how many plans are simulated, excluded and open, the best so far, and the bound."""
+    if standing.screened < standing.plans:
+        return f"screened {standing.screened} of {standing.plans} plans"
+    costs = (standing.best, standing.least)
+    best, least = (settings.objective.text(cost) if isfinite(cost) else "none" for cost in costs)
+    excluded = standing.plans - standing.simulated - standing.open
+    return f"{standing.simulated} simulated, {excluded} excluded, {standing.open} open; best {best}, bound {least}"
+
+
+def _tuned(found: SearchResult, best: Candidate, trials: int) -> Candidate:
+    """The best plan with the best values found for its knobs."""
+    plan, values = tune(found, best, trials)
+    listed = ", ".join(f"{path}={value:g}" for path, value in values.items()) or "nothing better"
+    cost, less = found.settings.objective.text(plan.least), 1 - plan.least / best.least
+    say(f"tuned in {trials} trials, without proof: {listed}: {cost}, {less:.2%} less")
+    return plan
+
+
+def _about_the_best(args: argparse.Namespace, found: SearchResult, best: Candidate, talks: bool) -> None:
+    scenario = found.scenario(best)
+    if args.write is not None:
+        write_file(args.write, scenario_file(found, best))
+    if args.order is not None:
+        write_file(args.order, write_order(plan_of(scenario)))
+    if args.out is not None or talks:
+        result = simulate(scenario.model_copy(update={"record": "compute"}))
+        if args.out is not None:
+            result.write(args.out / "best")
+        if talks:
+            show(f"\n{result.report()}")
+    if talks:
+        print(_flags(scenario))
+    if args.verify:
+        say(f"verified: {verify(scenario)}")
+
+
+def _table(found: SearchResult) -> str:
+    """The best plans, one per line."""
+    objective, shown = found.settings.objective, found.ranked[: found.settings.block.top]
+    paths = list(values_of([one.case for one in found.candidates]))
+    heads = ["", objective.key.removesuffix("_s").replace("_", " "), "memory"]
+    heads += [path.split(".")[-1] for path in paths]
+    rows = []
+    for place, one in enumerate(shown, start=1):
+        values = [one.case.get(path) for path in paths]
+        cells = ["" if value is None else str(plain(value)) for value in values]
+        rows.append([str(place), objective.text(one.least), format_bytes(one.held), *cells])
+    return text_table(heads, rows)
+
+
+def _as_good(found: SearchResult) -> str:
+    """Which plans are ties."""
+    assert found.best is not None
+    last = 1 + len(found.ties)
+    more = found.ties[-1].least / found.best.least - 1
+    return f"plans 1 to {last} are ties: up to {more:.1%} apart, less than predictions of measured runs were off (90 %)"
+
+
+def _flags(scenario: Scenario) -> str:
+    if scenario.model is None:
+        return ""
+    launches = {"Megatron-LM": megatron(scenario), "torchtitan": torchtitan(scenario)}
+    return "\n".join(f"\n{name}\n{launch_text(launch)}" for name, launch in launches.items())
+
+
+def _why_none(found: SearchResult) -> str:
+    """Why no plan was found, and the one that is nearest to fitting."""
+    nearest, block = found.nearest(), found.settings.block
+    if nearest is None:
+        first = next(one for one in found.candidates if one.status == IMPOSSIBLE)
+        return f"every plan is impossible; the first: {first.reason}"
+    values = ", ".join(f"{path}={value}" for path, value in plain(nearest.case).items() if value is not None)
+    limit = "search.memory" if block.memory else "the GPU's memory"
+    less = ", less search.reserve" if block.reserve else ""
+    return f"no plan fits into {limit}{less}; the nearest: {nearest.reason} ({values})"
+
+
+def _summary(found: SearchResult) -> dict[str, Any]:
+    """The outcome as plain values."""
+    return {
+        "outcome": found.sentence,
+        "objective": found.settings.objective.name,
+        "plans": len(found.candidates),
+        "counts": dict(found.counts),
+        "gap_ratio": found.gap,
+        "stopped": found.stopped,
+        "best": [_plan(found, one) for one in found.ranked[: found.settings.block.top]],
+        "front": [_plan(found, one) for one in found.front()],
+        "ties": [one.number for one in found.ties],
+        "wall_s": found.wall_s,
+    }
+
+
+def _plan(found: SearchResult, one: Candidate) -> dict[str, Any]:
+    objective = found.settings.objective
+    shown = {path: value for path, value in plain(one.case).items() if value}
+    values = {path: value if isinstance(value, int | float | str) else str(value) for path, value in shown.items()}
+    return {"plan": one.number, objective.key: objective.value(one.least), "held_bytes": one.held, "values": values}

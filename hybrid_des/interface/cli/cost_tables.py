@@ -1,0 +1,185 @@
+"""Costs as text: a table of at most 80 columns where possible, and the formula behind each column in words."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from hybrid_des.analysis.costs import COLLECTIVES, TOTAL
+from hybrid_des.analysis.model_figures import AXES, peak_of
+from hybrid_des.report.content import recomputed
+from hybrid_des.report.text import text_table
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.simulation.costs.operation_times import ATTENTION_BACKWARD
+from hybrid_des.units import format_bandwidth
+from hybrid_des.workload.models.layer import Attention
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WIDTH = 80
+
+
+SCALES = {
+    "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")),
+    "bytes": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")),
+    "": ((1e9, "10⁹"), (1e6, "10⁶"), (1e3, "10³"), (1.0, "")),
+}
+
+
+HEADS = {  # headings of the columns in the table of stages
+    "forward_s": "forward", "input_gradient_s": "input", "weight_gradient_s": "weight", "recomputed_s": "again",
+    **{f"{axis}_exposed_s": axis for axis in AXES}, "message_bytes": "message", "parameters": "params",
+    "state_bytes": "state", "kept_bytes": "kept", "peak_bytes": "peak",
+}  # fmt: skip
+
+
+def render_stages(frame: pd.DataFrame, scenario: Scenario) -> str:
+    """The table of stages, and an explanation of each column."""
+    shown = {
+        name: head for name, head in HEADS.items() if name in frame and (name != "recomputed_s" or frame[name].any())
+    }
+    whole = [
+        "stage",
+        *(["pipeline_rank"] if (frame.chunk > 0).any() else []),
+        *(["layers"] if "layers" in frame else []),
+    ]
+    heads = [{"pipeline_rank": "rank"}.get(name, name) for name in whole]
+    columns = [["", *map(str, frame[name])] for name in whole]
+    longest = frame[[name for name in shown if name.endswith("_s")]].to_numpy().max(initial=0.0)
+    for name, head in shown.items():
+        values = frame[name].tolist()
+        unit, cells = _scaled(name, values, longest if name.endswith("_s") else max(values))
+        heads.append(head)
+        columns.append([unit, *cells])
+    words = formulas(scenario)
+    lines = [_words(head, words[head]) for head in shown.values()]
+    table = text_table(heads, zip(*columns, strict=True), align=">", width=WIDTH)
+    return "\n".join([table, "", *lines])
+
+
+def _words(head: str, text: str) -> str:
+    return textwrap.fill(f"{head:<8} {text}", WIDTH, subsequent_indent=" " * 9, break_on_hyphens=False)
+
+
+def _scaled(name: str, values: Sequence[float], most: float) -> tuple[str, list[str]]:
+    """The unit that suits the largest value, and some values in it."""
+    size, unit = _unit(name.rpartition("_")[2], most)
+    return unit, [f"{value / size:.4g}" if value else "0" for value in values]
+
+
+def formulas(scenario: Scenario) -> dict[str, str]:
+    """The formula behind each column, in words; for a workload, the key that gave the number."""
+    return _given(scenario) if scenario.model is None else _modelled(scenario)
+
+
+def _given(scenario: Scenario) -> dict[str, str]:
+    assert scenario.workload is not None
+    given = "activation" in scenario.workload.memory.model_fields_set
+    each = (
+        "the whole model, divided over ranks and chunks"
+        if scenario.workload.per == "model"
+        else "each rank, divided over its chunks"
+    )
+    return {
+        "forward": f"workload.forward of a micro-batch, for {each}; workload.ends added",
+        "input": "workload.backward without its weight part, with workload.recompute of the forward",
+        "weight": "workload.weight, half of workload.backward unless given",
+        "message": "workload.activation, to the next stage; its gradient is as large",
+        "params": "workload.parameters",
+        "state": "parameters × workload.memory.per_parameter",
+        "kept": f"workload.memory.activation of a micro-batch{'' if given else ': not given'}",
+        "peak": "of the rank: state, and the activations kept for the micro-batches in flight in the plan",
+    }
+
+
+def _modelled(scenario: Scenario) -> dict[str, str]:
+    efficiency, parallel, gpu = scenario.efficiency, scenario.parallel, scenario.cluster.kinds[0].gpu
+    assert efficiency is not None
+    rate = f"{peak_of(scenario) / 1e12:.4g} TFLOP/s"
+    memory = f"{format_bandwidth(gpu.bandwidth)} · {float(efficiency.memory):.3g}"
+    shared = parallel.data * parallel.context
+    (more, slower), attention = ATTENTION_BACKWARD, partial(_attention, scenario)
+    return {
+        "forward": f"computation of a micro-batch: products 2mnk / ({rate} · {float(efficiency.gemm):.3g} · shape), "
+        f"what is bound by memory bytes / ({memory}){attention('FLOP')}; shape is what tiles leave",
+        "input": f"gradient of the input: the products (m, k, n){attention(f'{more} FLOP', f'{slower} · ')}",
+        "weight": "gradient of the weights: the products (k, n, m)",
+        "total": "with the waits and recomputation of a layer; at least efficiency.layer_overhead",
+        "again": f"what recompute: {recomputed(scenario)} repeats of the forward before the backward, without traffic",
+        "tensor": f"a forward and a backward wait for collectives of {parallel.tensor} tensor ranks, each simulated "
+        f"once, alone on the wiring; {float(scenario.overlap.tensor):.0%} is hidden"
+        + ("; input gradients are reduced beside weight" if scenario.overlap.weight_gradients else ""),
+        "context": f"the same of {parallel.context} context ranks, {parallel.context_method}; a ring beside attention",
+        "expert": f"the same of {parallel.expert} ranks with experts: tokens there and back; "
+        f"{float(scenario.overlap.experts):.0%} is hidden",
+        "message": "2 B for each number between two layers"
+        + (", divided by tensor ranks" if parallel.sequence else ""),
+        "params": "numbers that a rank holds: of products divided by tensor ranks, of experts by expert ranks too",
+        "state": f"2 B weights, gradients as {scenario.gradients.codec}, 12 B of optimizer for each; sharding: "
+        f"{scenario.sharding} over {shared} {'ranks' if shared > 1 else 'rank'}",
+        "kept": f"activations of a micro-batch until its backward, recompute: {recomputed(scenario)}",
+        "peak": "of the rank: state, the activations kept for the micro-batches in flight in the plan, and transients",
+    }
+
+
+def _attention(scenario: Scenario, flop: str, slower: str = "") -> str:
+    """The formula of flash attention, for models that have it."""
+    assert scenario.model is not None
+    assert scenario.efficiency is not None
+    operations = (operation for layer in scenario.model.network.layers for operation in layer.operations)
+    if not any(isinstance(operation, Attention) and operation.flash for operation in operations):
+        return ""
+    peak = float(scenario.cluster.kinds[0].gpu.peak or 0) / 1e12
+    return f", flash attention {flop} / ({slower}{peak:.4g} TFLOP/s · {float(scenario.efficiency.attention):.3g})"
+
+
+def render_layers(frame: pd.DataFrame, scenario: Scenario) -> str:
+    """The table of layers, one block of lines for consecutive layers that are alike, and explanations."""
+    numbers = ["forward_s", "input_gradient_s", "weight_gradient_s"]
+    size, unit = _unit("s", frame[numbers].to_numpy().max(initial=0.0))
+    found: list[tuple[list[tuple[int, str]], list[dict[Any, Any]]]] = []
+    for place, rows in groupby(frame.to_dict("records"), key=lambda row: (row["stage"], row["layer"])):
+        block = [{key: value for key, value in row.items() if key not in ("stage", "layer")} for row in rows]
+        if found and str(found[-1][1]) == str(block):
+            found[-1][0].append(place)
+        else:
+            found.append(([place], block))
+    head = f"{f'times of a micro-batch in {unit}':<53}{'forward':>9}{'input':>9}{'weight':>9}"
+    lines = [head]
+    for places, block in found:
+        lines += ["", *_heading(places, block[-1])]
+        for row in block:
+            name = row["operation"] if row["operation"] == TOTAL else f"{row['operation']}: {row['what']}"
+            label, *more = textwrap.wrap(name, 50) or [""]
+            cells = "".join(f"{row[number] / size:>9.4g}" if row[number] else f"{'0':>9}" for number in numbers)
+            lines += [f"  {label:<51}{cells}", *(f"    {line}" for line in more)]
+    words = formulas(scenario)
+    axes = [axis for axis in AXES if (frame.operation == f"{axis} {COLLECTIVES}").any()]
+    shown = ["forward", "input", "weight", *axes, *(["again"] if scenario.recompute != "none" else []), "total"]
+    return "\n".join([*lines, "", *(_words(head, words[head]) for head in shown)])
+
+
+def _unit(kind: str, most: float) -> tuple[float, str]:
+    scales = SCALES.get(kind, SCALES[""])
+    return next((one for one in scales if most >= one[0]), scales[-1])
+
+
+def _heading(places: Sequence[tuple[int, str]], total: dict[Any, Any]) -> list[str]:
+    (first, name), (last, other) = places[0], places[-1]
+    stages = f"stage {first}" if first == last else f"stages {first} … {last}"
+    names = name if len(places) == 1 else f"{name} … {other}, {len(places)} identical layers"
+    facts = [
+        ("parameters", "parameters"),
+        ("state_bytes", "state"),
+        ("kept_bytes", "kept"),
+        ("message_bytes", "message"),
+    ]
+    sizes = []
+    for key, noun in facts:
+        unit, (cell,) = _scaled(key, [total[key]], total[key])
+        sizes.append(f"{noun} {cell} {'× ' if unit.startswith('10') else ''}{unit}".rstrip())
+    return [f"{names} ({stages})", f"  {', '.join(sizes)}"]

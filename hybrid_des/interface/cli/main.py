@@ -1,0 +1,202 @@
+"""The command line: `hybrid-des FILE`, or `hybrid-des COMMAND …`; errors become one line and an exit code.
+
+Heavy modules are imported only when needed, so that `--help` is fast.
+"""
+
+import _thread
+import argparse
+import atexit
+import os
+import re
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from math import inf
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from hybrid_des.errors import HybridDesError, SimulationError, UsageError, unknown
+from hybrid_des.interface.cli import command_files, simulate
+from hybrid_des.interface.cli.arguments import Parser, import_files, left_out
+from hybrid_des.interface.cli.output import discard_output, make_output_safe, say
+
+SIGNALED = 128  # plus the signal number, as in shells
+AGAIN_S = 0.01  # long enough to leave the code that dropped an interrupt
+
+
+def program() -> NoReturn:
+    """Run one command as a process of its own."""
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # Arrow's own pools keep much of the freed memory
+    code = main()
+    if code > SIGNALED:
+        # Python may end by another signal, or crash, if an interrupt has left exec() or the import of compiled code
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns 0 on success, 1 if the simulation failed, 2 on a user error, 130 or 143 by signal."""
+    make_output_safe()
+    interrupts: list[int] = []
+    try:
+        with _noted(interrupts), _never_lost(interrupts):
+            code = _run(list(sys.argv[1:] if arguments is None else arguments))
+            sys.stdout.flush()
+    except (KeyboardInterrupt, Exception) as error:
+        if interrupts or isinstance(error, KeyboardInterrupt):
+            number = interrupts[0] if interrupts else signal.SIGINT
+            say("terminated" if number == signal.SIGTERM else "interrupted")
+            return SIGNALED + number
+        return _explain(error)
+    return code
+
+
+@contextmanager
+def _noted(interrupts: list[int]) -> Iterator[None]:
+    """Append the number of every Ctrl-C or SIGTERM to a list before it raises KeyboardInterrupt.
+
+    Compiled code, such as matplotlib's, may replace KeyboardInterrupt with another exception.
+    """
+
+    def note(number: int, frame: FrameType | None) -> None:
+        interrupts.append(number)
+        signal.default_int_handler(number, frame)
+
+    expected = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    ours = {number: handler for number, handler in expected.items() if signal.getsignal(number) is handler}
+    if threading.current_thread() is not threading.main_thread():
+        ours = {}  # signals are handled elsewhere
+    try:
+        for number in ours:
+            signal.signal(number, note)
+        yield
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _never_lost(interrupts: Sequence[int]) -> Iterator[None]:
+    """Send a signal again if Python drops its KeyboardInterrupt, as in `__del__` and callbacks of weak references."""
+    before, timers = sys.unraisablehook, list[threading.Timer]()
+
+    def hook(dropped: "sys.UnraisableHookArgs") -> None:
+        if interrupts and isinstance(dropped.exc_value, KeyboardInterrupt):
+            timers.append(threading.Timer(AGAIN_S, _send_again, [signal.Signals(interrupts[-1])]))
+            timers[-1].start()
+        else:
+            before(dropped)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+        for timer in timers:
+            timer.cancel()
+            timer.join()
+
+
+def _send_again(number: signal.Signals) -> None:
+    main_thread = threading.main_thread().ident
+    if sys.platform == "win32" or main_thread is None:
+        _thread.interrupt_main(number)
+    else:
+        signal.pthread_kill(main_thread, number)  # also ends a wait
+
+
+def _explain(error: Exception) -> int:
+    """Print a user or system error and return its exit code; re-raise any other, which is a bug."""
+    if isinstance(error, HybridDesError):
+        say(str(error))
+        return error.exit_code
+    if isinstance(error, BrokenPipeError):
+        discard_output()  # the reader has closed the pipe
+        return 0
+    if isinstance(error, MemoryError):
+        _let_go(error)
+        say(f"out of memory: the scenario needs more than this machine has ({str(error) or 'no figure is known'})")
+        return SimulationError.exit_code
+    from hybrid_des.registry import user_line
+
+    if line := user_line(error):
+        say(str(UsageError(line)))
+        return UsageError.exit_code
+    if not isinstance(error, OSError):
+        raise error
+    if error.filename is None:
+        discard_output()  # /dev/full
+        say(f"cannot write the output: {error.strerror or error}")
+    else:
+        say(str(UsageError(f"{error.filename}: {error.strerror}")))
+    return UsageError.exit_code
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Free what the frames of an error hold, so that there is memory to report it."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
+def _run(arguments: list[str]) -> int:
+    called = "python -m hybrid_des" if Path(sys.argv[0]).name == "__main__.py" else "hybrid-des"
+    try:
+        if arguments and arguments[0] in command_files.names():
+            command = command_files.find(arguments[0])
+            parser = Parser(f"{called} {arguments[0]}", description=command.__doc__)
+            command.add_arguments(parser)
+            args = parser.parse_args(arguments[1:])
+            with _checked_within(args):
+                import_files(getattr(args, "imports", ()), checked=arguments[0] != "verify")
+            for notice in left_out(args):
+                say(f"note: {notice}")
+            return int(command.run(args))
+        listed = "\n".join(f"  {name:<12} {command_files.summary(name)}" for name in command_files.names())
+        parser = Parser(
+            called,
+            description=simulate.__doc__,
+            usage=f"{called} FILE [options]\n       {called} COMMAND ...",
+            epilog=f"commands (each has its own --help):\n{listed}",
+        )
+        simulate.add_arguments(parser)
+        args, rest = parser.parse_known_args(arguments)
+        if args.file is None:
+            parser.error("expected a scenario FILE or a command")
+        _refuse_command(args.file, called)
+        if rest:
+            parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        with _checked_within(args):
+            import_files(args.imports)
+        return simulate.run(args)
+    except SystemExit as done:  # --help and --version
+        return int(done.code or 0)
+
+
+def _checked_within(args: argparse.Namespace) -> AbstractContextManager[None]:
+    """A limit on the import of plug-ins, and on their checks: the budget of the command."""
+    budget = getattr(args, "budget", inf)
+    if budget == inf or not getattr(args, "imports", ()):
+        return nullcontext()
+    from hybrid_des.interface.cli.deadline import within
+
+    return within(budget, args.imports[0])
+
+
+def _refuse_command(file: str, called: str) -> None:
+    """Refuse a FILE that is a command: one that is misspelled, or that follows an option.
+
+    Raises:
+        UsageError: there is no such file, and its name has the form of a command.
+    """
+    if Path(file).exists() or not re.fullmatch(r"[A-Za-z_][\w-]*", file):
+        return
+    if file in command_files.names():
+        raise UsageError(f"{called}: the command {file} comes first: {called} {file} …")
+    raise UsageError(f"{called}: {unknown(file, command_files.names(), 'command')}")

@@ -1,0 +1,235 @@
+"""Simulate the training step described by a scenario file, and print a report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from hybrid_des.errors import UsageError
+from hybrid_des.interface.cli.arguments import add_budget, add_common, add_jobs, add_out
+from hybrid_des.interface.cli.output import (
+    progress_bar,
+    progress_line,
+    say,
+    say_written,
+    show,
+    status_line,
+    terminal_width,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hybrid_des.report.files.staging import Written
+    from hybrid_des.result import Result
+    from hybrid_des.scenario.definition import Scenario
+    from hybrid_des.scenario.strict_yaml import Document
+    from hybrid_des.studies.sweep.axes import Sweep
+    from hybrid_des.studies.sweep.rows import Row
+
+
+class ShowVersion(argparse.Action):
+    """Print the installed version, which takes longer to find than all help texts, and exit."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Print the version and exit."""
+        from importlib.metadata import version
+
+        print(f"hybrid-des {version('hybrid-des')}")
+        parser.exit()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a scenario or sweep file, and output options."""
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a scenario, such as scenarios/a100_8x.yaml")
+    add_common(parser, out="also write summary, timeline, trace and pictures to this folder")
+    add_out(parser, "also write a trace per rank for Holistic Trace Analysis to this folder", name="--hta")
+    add_out(parser, "also write a Chakra execution trace per rank, for ASTRA-sim, to this folder", name="--chakra")
+    parser.add_argument("--json", action="store_true", help="print only the summary, as one JSON object")
+    parser.add_argument("--quiet", action="store_true", help="print no report and no messages")
+    add_jobs(parser, " for a sweep (default: by its size)")
+    add_budget(parser, "stop a single run after this time, such as 60s, and report what is known; exit code 3")
+    parser.add_argument("--resume", action="store_true", help="resume an earlier sweep from its --out folder")
+    parser.add_argument("--dask", metavar="ADDRESS", help="run a sweep on a Dask cluster, such as tcp://10.0.0.1:8786")
+    parser.add_argument("--version", action=ShowVersion, nargs=0, help="show the program's version number and exit")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Simulate a scenario or run a sweep, output the results, and return the exit code."""
+    from hybrid_des.scenario.jobs import has_jobs
+    from hybrid_des.scenario.loading import read_scenario, scenario_of
+    from hybrid_des.simulation.watch import UnfinishedError
+
+    document = read_scenario(args.file, args.set)
+    swept = document.value.get("sweep") not in (None, "none")
+    if args.resume and not (swept and args.out is not None):
+        raise UsageError(f"{args.file}: --resume needs a file with a sweep, and the --out of the sweep to resume")
+    if has_jobs(document) and not swept:
+        return _jobs(args, document)
+    if swept:
+        if args.hta is not None or args.chakra is not None:
+            name = "--chakra" if args.hta is None else "--hta"
+            raise UsageError(f"{args.file}: {name} needs a file without a sweep")
+        if args.budget < inf:
+            raise UsageError(f"{args.file}: --budget needs a file without a sweep")
+        return _sweep(args, document)
+    if args.jobs is not None or args.dask is not None:
+        raise UsageError(f"{args.file}: --jobs and --dask need a file with a sweep")
+    scenario = scenario_of(document)
+    _warn(args, document)
+    try:
+        result, written = _run(args, scenario)
+    except UnfinishedError as unfinished:
+        _show_unfinished(args, unfinished.facts)
+        raise
+    _output(args, result.summary, lambda: _report(result))
+    if not args.quiet:
+        if args.json and result.summary["out_of_memory"]:  # the report shows it
+            say(f"warning: {args.file}: out of memory; see peak_memory_bytes")
+        for folder, files in written.items():
+            say_written(folder, files)
+    return 0
+
+
+def _jobs(args: argparse.Namespace, document: Document) -> int:
+    """Simulate several jobs on one cluster, alone and together, and output what they do to each other."""
+    from hybrid_des.report.files.staging import reserved
+    from hybrid_des.scenario.jobs import jobs_of
+    from hybrid_des.studies.jobs.result import simulate_jobs
+
+    others = ("--hta", args.hta), ("--chakra", args.chakra), ("--jobs", args.jobs), ("--dask", args.dask)
+    for option, given in others:
+        if given is not None:
+            raise UsageError(f"{args.file}: {option} is for other files; this one holds several jobs on one cluster")
+    if args.budget < inf:
+        raise UsageError(f"{args.file}: --budget needs a file with one job")
+    jobs = jobs_of(document)
+    with nullcontext() if args.out is None else reserved(args.out):  # fails before a long simulation
+        with status_line(args.quiet):
+            found = simulate_jobs(jobs, remedies=True)
+        written = {} if args.out is None else found.write(args.out)
+    _output(args, found.summary, lambda: show(found.report(terminal_width())))
+    if not args.quiet:
+        for folder, files in written.items():
+            say_written(folder, files)
+    return 0
+
+
+def _run(args: argparse.Namespace, scenario: Scenario) -> tuple[Result, dict[Path, Written]]:
+    """Simulate, and write what was asked for; folders that cannot be written are detected first."""
+    from hybrid_des.interface.cli.deadline import ended_late
+    from hybrid_des.report.files.kineto import write_kineto
+    from hybrid_des.report.files.staging import reserved
+    from hybrid_des.result import simulate
+    from hybrid_des.studies.imports.exporting import write_traces
+
+    written, scratch = {}, None
+    if scenario.record == "all" and (args.json or args.quiet) and not (args.out or args.hta):
+        scenario = scenario.model_copy(update={"record": "compute"})  # the summary needs no rows of messages
+    with ExitStack() as folders:
+        for folder in filter(None, (args.hta, args.chakra, args.out)):
+            scratch = folders.enter_context(reserved(folder))
+        with status_line(args.quiet) as show:
+            progress = None if show is None else lambda headway: show(progress_line(headway))
+            with ended_late(args.budget, scenario.name):
+                result = simulate(scenario, scratch=scratch, budget_s=args.budget, progress=progress)
+        if args.out is not None:
+            written[args.out] = result.write(args.out)
+        if args.hta is not None:
+            written[args.hta] = write_kineto(result, args.hta)
+        if args.chakra is not None:
+            written[args.chakra] = write_traces(scenario, args.chakra)
+    return result, written
+
+
+def _show_unfinished(args: argparse.Namespace, facts: dict[str, Any]) -> None:
+    """Output what is known of a run that its budget stopped."""
+    from hybrid_des.report.files.registration import write_unfinished
+    from hybrid_des.report.terminal import unfinished_report
+
+    if args.out is not None:
+        write_unfinished(facts, args.out)
+    _output(args, facts, lambda: print(unfinished_report(facts)))
+
+
+def _warn(args: argparse.Namespace, document: Document) -> None:
+    from hybrid_des.scenario.loading import models_differ
+
+    if not args.quiet and (warning := models_differ(args.file, document, args.set)):
+        say(f"warning: {warning}")
+    for notice in () if args.quiet else document.notices.values():
+        say(f"note: {notice}")
+
+
+def _sweep(args: argparse.Namespace, document: Document) -> int:
+    """Run every case of a sweep; it fails only if all cases fail. Rows that finish before an interrupt are output."""
+    from hybrid_des.interface.cli.dask_workers import workers
+    from hybrid_des.studies import sweep
+
+    cases = sweep.sweep_of(document, args.imports)
+    _warn(args, document)
+    for notice in () if args.quiet else sweep.dropped(cases):
+        say(f"note: {notice}")
+    with sweep.sweep_log(args.out, cases, resume=args.resume) as (known, keep):
+        finished = dict(known)
+
+        def note(place: int, row: sweep.Row) -> None:
+            finished[place] = row
+            keep(place, row)
+
+        try:
+            jobs = args.jobs or sweep.jobs_for(cases)
+            with progress_bar(args.quiet) as progress, workers(args.dask, jobs) as where:
+                rows = sweep.sweep_rows(cases, progress=progress, finished=note, known=known, **where)
+            if args.out is not None:
+                sweep.write(rows, cases, args.out)
+        except (KeyboardInterrupt, sweep.WorkersLostError):
+            if finished:
+                _print_rows(args, [row for _, row in sorted(finished.items())], cases)
+                place = (
+                    f"; their rows are in {args.out / sweep.PARTIAL}, --resume simulates the others"
+                    if args.out is not None
+                    else ""
+                )
+                say(f"{len(finished)} of {len(cases)} cases finished{place}")
+            raise
+    _print_rows(args, rows, cases)
+    if any("error" not in row for row in rows):
+        return 0
+    if args.json or args.quiet:  # the table shows it
+        say(f"{args.file}: every case failed; the first: {rows[0]['error']}")
+    return 1
+
+
+def _where(folder: Path | None) -> str:
+    """Where the rows of a sweep that was stopped are."""
+    from hybrid_des.studies import sweep
+
+    return "" if folder is None else f"; their rows are in {folder / sweep.PARTIAL}, --resume simulates the others"
+
+
+def _print_rows(args: argparse.Namespace, rows: Sequence[Row], cases: Sweep) -> None:
+    from hybrid_des.studies import sweep
+
+    _output(args, rows, lambda: print(sweep.render(rows, cases)))
+
+
+def _output(args: argparse.Namespace, value: Any, report: Callable[[], None]) -> None:
+    """Print what was found as JSON with --json, else the report on it, unless --quiet."""
+    if args.json:
+        print(json.dumps(value, indent=2, allow_nan=False))
+    elif not args.quiet:
+        report()
+
+
+def _report(result: Result) -> None:
+    from hybrid_des.report.terminal import render
+
+    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    print(render(result, color=color, width=terminal_width()))

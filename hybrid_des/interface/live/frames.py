@@ -1,0 +1,241 @@
+"""The answer to one request of a page: a scenario with its changes, simulated, ready to be drawn; its process."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from hybrid_des.analysis.model_figures import AXES
+from hybrid_des.errors import HybridDesError, UsageError, one_line
+from hybrid_des.interface.live.controls import controls_of
+from hybrid_des.interface.live.schedules import Sizes, schedule_runs
+from hybrid_des.report.content import Fact, content_of
+from hybrid_des.report.page.document import Shown, run_data
+from hybrid_des.report.palette import ACTIVITIES, CAUSES, MESSAGE, cause_colour, cause_name
+from hybrid_des.result import Result, simulate
+from hybrid_des.scenario.composition import anchor, anchor_overrides, files_in, override
+from hybrid_des.scenario.export import yaml_text
+from hybrid_des.scenario.loading import read_scenario, scenario_of
+from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.simulation.watch import Headway
+from hybrid_des.units import format_bytes
+
+FAST = 1  # level of zlib's compression
+
+
+COLOURS = {
+    **{part + cause_name(cause): cause_colour(cause) for part in ("", MESSAGE) for cause in CAUSES},
+    **{f"{axis} collectives": CAUSES[f"{axis}_collective"].colour for axis in AXES},  # which are no idle time
+}
+
+
+FILES = ("*.yaml", "*.yml")
+
+
+MOST_CHANGES = 100
+
+
+NUMBERS = {  # of the summary, for comparisons: labels and units by key
+    "step_time_s": ("step time", "s"), "bubble_ratio": ("bubble", "share"),
+    "exposed_communication_ratio": ("exposed communication", "share"), "efficiency": ("efficiency", "share"),
+    "mfu": ("MFU", "share"), "microbatches_per_s": ("micro-batches per second", "number"),
+    "messages": ("messages per step", "number"),
+}  # fmt: skip
+
+
+class NewerRequest(Exception):
+    """A newer request of the same page has arrived."""
+
+
+class Request(BaseModel):
+    """What a page asks for.
+
+    Attributes:
+        number: counts the requests of a page from 1; its answer has the same.
+        want: a frame, the text of a scenario file, or the runs of all schedules.
+        file: of the scenario, in the folder.
+        changes: values by path, as in `--set`.
+        sizes: of the schedules.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    number: int
+    want: Literal["frame", "yaml", "schedules"] = "frame"
+    file: str = ""
+    changes: dict[str, str] = {}
+    sizes: Sizes = Sizes()
+
+    @classmethod
+    def of(cls, text: str | bytes) -> Request:
+        """Read a request.
+
+        Raises:
+            UsageError: it is not one.
+        """
+        try:
+            request = cls.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise UsageError(f"not a request: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        if len(request.changes) > MOST_CHANGES:
+            raise UsageError(f"{len(request.changes)} changes; at most {MOST_CHANGES}")
+        return request
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What all pages of a server start from.
+
+    Attributes:
+        file: the scenario to begin with; pages may ask for others of its folder, and for nothing outside.
+        overrides: of the command line, before the changes of a page.
+        imports: files of plug-ins.
+        budget_s: real seconds for one request.
+    """
+
+    file: Path
+    overrides: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+    budget_s: float = inf
+
+    @property
+    def folder(self) -> Path:
+        """Where the scenarios are."""
+        return self.file.parent
+
+    def files(self) -> list[str]:
+        """The names of all scenario files of the folder."""
+        return sorted({file.name for pattern in FILES for file in self.folder.glob(pattern) if file.is_file()})
+
+    def document(self, request: Request) -> Document:
+        """The scenario of a request with its changes.
+
+        Raises:
+            UsageError: it names a file outside of the folder.
+            ScenarioError: as `read_scenario`.
+        """
+        path = self.folder / request.file
+        own = self.overrides if path == self.file else ()
+        if path != self.file:
+            self._check_inside(path)
+        document = read_scenario(path, own)
+        known = set(files_in(document))
+        override(document, _overrides(request))
+        anchor_overrides(document, path.parent)
+        for file in set(files_in(document)) - known:
+            self._check_inside(Path(file))
+        return document
+
+    def _check_inside(self, path: Path) -> None:
+        folder = self.folder.resolve()
+        if "\0" in str(path) or not path.resolve().is_relative_to(folder):
+            raise UsageError(f"{one_line(str(path))}: outside of {folder}; pages read files of this folder only")
+
+    def command(self, request: Request) -> str:
+        """The command that simulates the same."""
+        file = self.folder / request.file
+        own = self.overrides if file == self.file else ()
+        imports = [word for one in self.imports for word in ("--import", one)]
+        sets = [word for one in (*own, *_overrides(request)) for word in ("--set", one)]
+        return shlex.join(["hybrid-des", str(file), *imports, *sets])
+
+
+def _overrides(request: Request) -> list[str]:
+    return [f"{path}={value}" for path, value in request.changes.items()]
+
+
+def answer(desk: Desk, request: Request, newer: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+    """Answer a request; mistakes in it are `problems`, one line each.
+
+    Args:
+        desk: what the pages start from.
+        request: the request.
+        newer: whether a newer one has arrived; asked a few times per second of a long simulation.
+
+    Raises:
+        NewerRequest: a newer one has arrived.
+    """
+    try:
+        return {"number": request.number, **_ANSWERS[request.want](desk, request, newer)}
+    except HybridDesError as error:
+        return {"number": request.number, "problems": str(error).splitlines()}
+    except OSError as error:
+        return {"number": request.number, "problems": [f"{error.filename}: {error.strerror or error}"]}
+
+
+def _frame(desk: Desk, request: Request, newer: Callable[[], bool]) -> dict[str, Any]:
+    document = desk.document(request)
+    scenario = scenario_of(document)
+
+    def look(headway: Headway) -> None:
+        if newer():
+            raise NewerRequest
+
+    result = simulate(scenario, budget_s=desk.budget_s, progress=look)
+    about, data = run_data(Shown(result), FAST)
+    slow = document.value.get("slow")
+    return {
+        "file": request.file,
+        "controls": [control._asdict() for control in controls_of(scenario, document)],
+        "slow": [json.loads(json.dumps(one, default=float)) for one in slow] if isinstance(slow, list) else [],
+        "run": about,
+        "data": data,
+        **_said(result),
+        "summary": result.summary,
+        "command": desk.command(request),
+    }
+
+
+def _said(result: Result) -> dict[str, Any]:
+    """The report of a run, in parts."""
+    content, summary = content_of(result), result.summary
+    numbers = [{"label": label, "unit": unit, "value": summary[key]} for key, (label, unit) in NUMBERS.items()
+               if summary.get(key) is not None]  # fmt: skip
+    peak, memory = max(summary["peak_memory_bytes"], default=0), content.resources[0]
+    numbers.append({"label": "peak memory", "unit": "bytes", "value": peak})
+    held = Fact("peak memory", format_bytes(peak), "; ".join([memory.value, memory.note]))
+    return {
+        "description": content.description,
+        "alarm": content.alarm,
+        "setup": list(content.setup),
+        "cards": [fact._asdict() for fact in (*content.headline, held)],
+        "resources": [fact._asdict() for fact in content.resources],
+        "shares": [
+            {**share._asdict(), "colour": COLOURS.get(share.label, ACTIVITIES[share.activity].colour)}
+            for share in content.shares
+        ],
+        "numbers": numbers,
+        "limits": content.limits,
+    }  # fmt: skip
+
+
+def _yaml(desk: Desk, request: Request, newer: Callable[[], bool]) -> dict[str, Any]:
+    """The text of a file with the changes in it; its paths are absolute, so that it can be placed anywhere."""
+    document = desk.document(request)
+    scenario_of(document)  # what is saved can be simulated
+    anchor(document, Path.cwd())
+    lines = [f"# {request.file}, changed on a page of hybrid-des live:"]
+    lines += [f"#   {one_line(text)}" for text in _overrides(request)] or ["#   nothing"]
+    values = {key: value for key, value in document.value.items() if value not in ({}, None)}
+    return {"yaml": "\n".join(lines) + "\n\n" + yaml_text(values), "name": request.file}
+
+
+def _schedules(desk: Desk, request: Request, newer: Callable[[], bool]) -> dict[str, Any]:
+    found = []
+    for one in schedule_runs(request.sizes):
+        if newer():
+            raise NewerRequest
+        found.append(one)
+    return {"runs": [about for about, _ in found], "data": [data for _, data in found]}
+
+
+_ANSWERS: Mapping[str, Callable[[Desk, Request, Callable[[], bool]], dict[str, Any]]] = {
+    "frame": _frame, "yaml": _yaml, "schedules": _schedules,
+}  # fmt: skip

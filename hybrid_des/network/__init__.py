@@ -1,1 +1,0 @@
-"""Links, the messages on them, and the topologies that wire them up."""

@@ -1,0 +1,164 @@
+"""Pages of runs whose causes were traced: with the critical path, what released everything, and idle time by reason."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from hybrid_des.analysis.compare import Comparison
+from hybrid_des.analysis.counterfactual.ladder import Curve, curves
+from hybrid_des.analysis.critical_path.graph import Graph, graph_of
+from hybrid_des.analysis.critical_path.idle_pieces import idle_pieces
+from hybrid_des.analysis.critical_path.paths import critical_path
+from hybrid_des.analysis.critical_path.rows import released_by
+from hybrid_des.analysis.explanation import Explanation
+from hybrid_des.analysis.idle import REASONS
+from hybrid_des.analysis.metrics import Findings
+from hybrid_des.analysis.reasons import Reasons, reasons_of
+from hybrid_des.report.compared import render_comparison
+from hybrid_des.report.explained import render_explanation
+from hybrid_des.report.page.document import WIDTH, Shown, page_of
+from hybrid_des.report.plots.style import LINES
+from hybrid_des.simulation.timeline import NONE, Column
+from hybrid_des.units import format_seconds
+
+COLUMNS, HEIGHT, LEFT, BELOW, NAMES = 520, 220, 70, 34, 150  # pixels
+
+
+LINE = 13  # pixels between names
+
+
+def explanation_page(found: Explanation) -> str:
+    """The page of `explain`: its text, curves and changes above the run."""
+    lines = render_explanation(found, COLUMNS).splitlines()
+    drawn = curves_svg(curves(found.run, found.gains), found.seconds(1))
+    more = f"<div>{drawn}{what_if_table(found)}</div>"
+    return page_of([Shown(Findings(found.run), traced_reasons(found.graph, lines), more=more)])
+
+
+def comparison_page(found: Comparison) -> str | None:
+    """The page of `compare`, both runs on one time axis; None if one was read from a folder."""
+    if found.a.run is None or found.b.run is None:
+        return None
+    text = render_comparison(found).splitlines()
+    names = ("A: " + found.a.name, "B: " + found.b.name)
+    reasons = (traced_reasons(graph_of(run), said) for run, said in ((found.a.run, text), (found.b.run, [])))
+    runs = (Findings(found.a.run), Findings(found.b.run))
+    return page_of([Shown(*shown) for shown in zip(runs, reasons, names, strict=True)])
+
+
+def traced_reasons(graph: Graph, verdict: Sequence[str] = ()) -> Reasons:
+    """The reasons that a graph of causes gives for the rows of its timeline."""
+    rows_of = graph.messages.rows
+    known = reasons_of(graph.timeline)
+    ops = len(graph.timeline.ops["rank"])
+    released = released_by(graph)
+    first = np.concatenate([np.arange(ops), ops + rows_of[:, 0], [NONE]])  # the row that shows each activity
+    by = np.full(len(known.released_by), NONE, dtype=np.int64)
+    by[:ops] = first[released[:ops]]
+    for hop in range(rows_of.shape[1]):
+        there = np.flatnonzero(rows_of[:, hop] >= 0)
+        before = first[released[ops:][there]] if hop == 0 else ops + rows_of[there, hop - 1]
+        by[ops + rows_of[there, hop]] = before
+    queued = known.released_by[ops:] != NONE  # behind another message on the link
+    by[ops:][queued] = known.released_by[ops:][queued]
+    idle = idle_pieces(graph)
+    places = {reason: place for place, reason in enumerate(REASONS)}
+    rows = [(one.rank, one.start, one.end, places[one.reason]) for one in idle]
+    table = np.array(rows, dtype=np.int64).reshape(-1, 4)
+    columns = dict(zip(("rank", "start", "end", "cause"), table.T, strict=True))
+    return Reasons(by, columns, REASONS, _path(graph, ops), verdict)
+
+
+def _path(graph: Graph, ops: int) -> Column:
+    """The rows on the critical path: ops, and messages on all of their links."""
+    rows: list[int] = []
+    for piece in critical_path(graph):
+        if 0 <= piece.activity < ops:
+            rows.append(piece.activity)
+        elif piece.activity >= ops:
+            hops = graph.messages.rows[piece.activity - ops]
+            rows += (ops + hops[hops >= 0]).tolist()
+    return np.array(rows, dtype=np.int64)
+
+
+def curves_svg(curves: Sequence[Curve], seconds: float) -> str:
+    """The curves as an SVG element; empty without curves.
+
+    Args:
+        curves: ends of the run in picoseconds.
+        seconds: seconds of a step per picosecond of the run.
+    """
+    if not curves:
+        return ""
+    ends = [end for curve in curves for _, end in curve.points]
+    last = max(share for curve in curves for share, _ in curve.points)
+    most, least = max(ends), min(ends)
+    low = least - 0.08 * (most - least or most or 1)
+    high = most + 0.04 * (most - least or most or 1)
+
+    def x(share: float) -> float:
+        return LEFT + share / last * (COLUMNS - LEFT - NAMES)
+
+    def y(end: float) -> float:
+        return 8 + (high - end) / (high - low) * (HEIGHT - BELOW - 8)
+
+    pieces = [*_axes(x(last), [(y(end), format_seconds(end * seconds)) for end in (most, (most + least) / 2, least)])]
+    pieces += [f'<text x="{x(share):.0f}" y="{HEIGHT - 18}" text-anchor="middle">{share:.0%}</text>'
+               for share in (0, 0.25, 0.5, 0.75) if share <= last]  # fmt: skip
+    pieces.append(f'<text x="{x(last / 2):.0f}" y="{HEIGHT - 3}" text-anchor="middle">less time in the class</text>')
+    places = _spread([y(curve.points[-1][1]) for curve in curves])
+    for curve, place, colour in zip(curves, places, (*LINES, *LINES), strict=False):
+        line = " ".join(f"{x(share):.1f},{y(end):.1f}" for share, end in curve.points)
+        pieces.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        pieces += [f'<circle cx="{x(share):.1f}" cy="{y(end):.1f}" r="2.5" fill="{colour}"/>'
+                   for share, end in curve.points]  # fmt: skip
+        end = x(curve.points[-1][0])
+        pieces.append(f'<path d="M{end + 3:.1f} {y(curve.points[-1][1]):.1f}L{x(last) + 14:.1f} {place:.1f}" '
+                      f'stroke="{colour}" stroke-width="0.7"/>')  # fmt: skip
+        pieces.append(f'<text x="{x(last) + 17:.0f}" y="{place + 4:.0f}">{html.escape(curve.name)}</text>')
+    return (
+        "<h2>What if one class were quicker: the step, simulated</h2>"
+        f'<svg id="curves" width="{WIDTH}" height="{HEIGHT}" '
+        f'viewBox="0 0 {WIDTH} {HEIGHT}" fill="currentColor" font-size="11">{"".join(pieces)}</svg>'
+    )
+
+
+def _axes(right: float, ticks: Sequence[tuple[float, str]]) -> Iterator[str]:
+    for place, text in ticks:
+        yield f'<path d="M{LEFT} {place:.1f}H{right:.0f}" stroke="var(--line)"/>'
+        yield f'<text x="{LEFT - 6}" y="{place + 4:.1f}" text-anchor="end">{text}</text>'
+
+
+def _spread(places: Sequence[float]) -> list[float]:
+    """Heights of names, near the given ones, so that names do not overlap."""
+    order = sorted(range(len(places)), key=places.__getitem__)
+    found, last = [0.0] * len(places), -float(LINE)
+    for number in order:
+        last = found[number] = max(places[number], last + LINE)
+    over = max(0.0, last - (HEIGHT - BELOW)) if places else 0.0
+    for number in reversed(order):
+        if over <= 0:
+            break
+        found[number] -= over
+    return found
+
+
+def what_if_table(found: Explanation) -> str:
+    """Every change that was simulated, the most helpful first, as an HTML table."""
+    steps, before = found.run.scenario.steps, found.run.scenario.schedule.microbatches
+    rows = [(one.change, one.first_order, one.duration, one.steps, one.microbatches) for one in found.what_if]
+    rows += [(f"{gain.part.name} {gain.change}", None, gain.duration, steps, before) for gain in found.gains]
+    rows += [(one.change, None, one.duration, one.steps, one.microbatches) for one in found.proposals]
+    unique = {row[0]: row for row in rows[::-1]}.values()
+    base = max(found.duration, 1) / steps / before
+    cells = []
+    for name, first, end, count, microbatches in sorted(unique, key=lambda row: row[2] / row[3] / row[4]):
+        order = "" if first is None else f"{first / max(found.duration, 1) - 1:+.1%}"
+        step = format_seconds(end * 1e-12 / count)
+        gain = f"{end / count / microbatches / base - 1:+.1%}"
+        cells.append(f"<tr><td>{html.escape(name)}<td>{order}<td>{step}<td>{gain}</tr>")
+    head = "<tr><th>change<th>first order<th>step, simulated<th>per micro-batch</tr>"
+    return f"<details><summary>{len(cells)} changes, simulated</summary><table>{head}{''.join(cells)}</table></details>"

@@ -1,1 +1,0 @@
-"""Runs of a scenario over seeds: how its step time is distributed under jitter, and how two scenarios compare."""

@@ -1,0 +1,382 @@
+"""Collective times: how long collectives take alone on a wiring, each simulated once, for all who ask.
+
+    times("all-reduce", size, ranks)       one group; groups that are connected alike share one simulation
+    times.around(name, groups, elements)   several groups at once, on all channels of each
+    times.fastest(concurrent)              the all-reduce that takes the shortest in several groups at once
+
+Of the sets of groups that share no link and are alike, one is simulated (`network.components`), and of its members
+that do the same, one (`symmetry`). The result is exact to the picosecond, as if all members of all groups were
+simulated; where neither applies, all are. A long ring over many nodes that are wired alike is folded: the same happens
+on every second node (or third, …), so the members on two nodes act and send to each other as if they were the whole
+ring, step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, cached_property, partial, reduce
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hybrid_des import collectives
+from hybrid_des.cluster.components import Isomorphic, separated
+from hybrid_des.cluster.connections import Connection, around, signature
+from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.cluster.rings import Ring, channels
+from hybrid_des.cluster.symmetry import flows_of, isomorphic
+from hybrid_des.cluster.transport import Links, Transport
+from hybrid_des.collectives import codecs
+from hybrid_des.collectives.benchmark import NOTHING, Outcome, OvertakenError, carried_out, measure
+from hybrid_des.collectives.buffer import Buffer, Channels
+from hybrid_des.collectives.codecs.registration import Codec
+from hybrid_des.collectives.group import ProcessGroup
+from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.recorder import Recorder
+from hybrid_des.errors import Refusal, UsageError
+from hybrid_des.layout import Layout
+from hybrid_des.options import Options
+from hybrid_des.simulation.folding.folded_transport import folded_transport
+from hybrid_des.simulation.folding.images import RankArray, check_images, check_nodes
+from hybrid_des.simulation.folding.refusals import FoldRefusal, UnwieldyError
+from hybrid_des.simulation.folding.symmetry import Fold, folds_along
+from hybrid_des.units import split_evenly
+
+MOST_TRIES = 2  # folds that may turn out to be inexact while simulated; after two, others rarely do better
+SHARINGS = ("fifo", "fair")  # those under which it is known which message waits for which
+LONG = 16  # members; shorter rings are not folded, so that shards of any size are exact
+ALGORITHMS = {
+    "all-reduce": "ring",
+    "reduce-scatter": "ring-reduce-scatter",
+    "all-gather": "ring-all-gather",
+    "all-to-all": "all-to-all",
+    "dispatch": "per-node-dispatch",
+    "combine": "per-node-combine",
+}
+SIXTEEN_BITS = "bf16"  # the encoding of layers' activations and weights
+ELEMENT = 2  # bytes
+TooMany = Callable[[str, Mapping[str, Any], Sequence[tuple[int, int]]], str]
+
+
+class Concurrent(NamedTuple):
+    """Groups that run one collective at the same time.
+
+    Attributes:
+        groups: the ranks of each group, in ascending order.
+        elements: for each group, the number of elements of a member's buffer.
+        codec: that of the buffers.
+        options: those of the collectives; each ignores those that it does not declare.
+    """
+
+    groups: Sequence[Sequence[int]]
+    elements: Sequence[int]
+    codec: Codec
+    options: collectives.Given = None
+
+
+class SimulatedGroups(NamedTuple):
+    """Groups that are simulated together, and how.
+
+    Attributes:
+        groups: with their servers.
+        sets: the number of such sets that they stand for.
+        folds: candidates for which members stand for others, the fewest first; not yet known to be exact.
+    """
+
+    groups: Sequence[ProcessGroup]
+    sets: int
+    folds: Sequence[Fold]
+
+    @property
+    def acting(self) -> int:
+        """The number of members and servers simulated, if the first fold is exact."""
+        return sum(len(group.ranks) for group in self.groups) // (self.folds[0].order if self.folds else 1)
+
+
+class CollectiveTimes:
+    """How long collectives take alone on a wiring.
+
+    Args:
+        fabric: the wiring.
+        layout: the ranks; those along data, or else context, may stand for each other, and other GPUs host servers.
+        sharing: how links are shared.
+        folded: whether some groups and members stand for others when algorithms are tried out.
+        too_many: maps a collective's name, its options and, for each group, the numbers of members and of simulated
+            members (on all channels) to the reason why it cannot be simulated; empty if it can.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        layout: Layout,
+        sharing: str = "fifo",
+        *,
+        folded: bool = True,
+        too_many: TooMany = lambda name, options, groups: "",
+    ) -> None:
+        self.fabric, self.layout = fabric, layout
+        self._sharing, self._folded, self._too_many = sharing, folded, too_many
+        self._spare = range(layout.ranks, fabric.gpus)  # places for servers
+        self._forms: dict[Hashable, int] = {}
+        self._form, self._rings = cache(self._form_of), cache(self._rings_of)
+        self._around: dict[Hashable, Outcome] = {}
+
+    def __call__(self, kind: str, size: int, ranks: Sequence[int], options: Options | None = None) -> Outcome:
+        """A collective such as "all-reduce" over these ranks; `size` in bytes is that of a member's whole buffer."""
+        name, groups = ALGORITHMS[kind], [ranks] if len(ranks) > 1 else []
+        if options is None or not groups:
+            return self.around(name, groups, elements_of(size))
+        key = name, size, options, self._form((tuple(ranks),))
+        if key not in self._around:
+            buffer = Buffer(elements_of(size), codecs.find(SIXTEEN_BITS).build())
+            run = partial(measure, self.fabric, name, options=options, sharing=self._sharing)
+            self._around[key] = run([ranks], lambda group, place: buffer)
+        return self._around[key]
+
+    def around(
+        self,
+        name: str,
+        groups: Sequence[Sequence[int]],
+        elements: int,
+        codec: Codec | None = None,
+        count: int | None = None,
+    ) -> Outcome:
+        """An all-to-all, or a collective around all rings of each group, of `elements` in all groups at the same time.
+
+        Where rings are folded, shards are rounded up to whole elements, as if padded; bytes are counted without it.
+
+        Args:
+            name: of the collective.
+            groups: the ranks of each group.
+            elements: of a member's buffer.
+            codec: that of the buffers; default: 16 bits.
+            count: the channels of a group; None: as many as it can use.
+        """
+        if not groups or not elements:
+            return NOTHING
+        codec = codec or codecs.find(SIXTEEN_BITS).build()
+        ranks = tuple(one if isinstance(one, Hashable) else tuple(one) for one in groups)
+        key = name, elements, codec, count, self._form(ranks)
+        if key not in self._around:
+            self._around[key] = self._measure(name, ranks, elements, codec, count)
+        return self._around[key]
+
+    def process_group(self, name: str, ranks: Sequence[int], options: collectives.Given, **more: Any) -> ProcessGroup:
+        """The members and servers of a collective; `more` are those of `collectives.process_group`."""
+        return collectives.process_group(name, collectives.Site(self.fabric, ranks, self._spare), options, **more)
+
+    def _form_of(self, groups: Sequence[Sequence[int]]) -> int:
+        """The number of the canonical form of groups: equal where short ones are connected alike."""
+        form: Hashable = groups
+        if len(groups[0]) <= LONG:
+            flows = chain.from_iterable(flows_of(self.fabric, ranks) for ranks in groups)
+            form = tuple(map(len, groups)), signature(self.fabric, flows)
+        return self._forms.setdefault(form, len(self._forms))
+
+    def _measure(
+        self, name: str, groups: Sequence[Sequence[int]], elements: int, codec: Codec, count: int | None
+    ) -> Outcome:
+        run = partial(measure, self.fabric, name, sharing=self._sharing)
+        if name == "all-to-all":
+            return run(groups, lambda group, place: Buffer(elements, codec))
+        of_groups, acting = self._rings(groups, count)
+        rings = list(chain.from_iterable(of_groups))
+        sizes = [size for each in of_groups for size in split_evenly(elements, len(each))]
+        members = len(rings[0])
+        run = partial(run, options=Channels(channels=1))  # each ring is a group
+        if acting == members:
+            return run(rings, lambda ring, place: Buffer(sizes[ring], codec))
+        images = [[ring[place % acting] for place in range(members)] for ring in rings]
+        padded = [-(-size // members) * members for size in sizes]
+        found = run(images, lambda ring, place: Buffer(padded[ring], codec), acting=acting)
+        passes = found.messages // (len(rings) * acting)  # of a shard, from member to member
+        sent = [Buffer(size, codec).split(members).pack(0, members) for size in sizes]
+        return Outcome(
+            found.duration,
+            passes * members * len(rings),
+            passes * sum(shards.size - shards.scales for shards in sent),
+            passes * sum(shards.scales for shards in sent),
+            found.even,
+        )
+
+    def _rings_of(self, groups: Sequence[Sequence[int]], count: int | None) -> tuple[Sequence[Sequence[Ring]], int]:
+        """The rings of each group, and the number of members of a ring that act."""
+        of_groups = [channels(self.fabric, ranks, count) for ranks in groups]
+        rings, members = list(chain.from_iterable(of_groups)), len(of_groups[0][0])
+        return of_groups, standing_for_all(self.fabric, rings) if members > LONG else members
+
+    def fastest(self, asked: Concurrent, *, halves: bool = False) -> tuple[str, Outcome]:
+        """The name and outcome of the fastest all-reduce (ties: the first by name).
+
+        With `halves`, only those are tried that consist of a reduce-scatter and an all-gather, which then run one after
+        the other, the latter in 16 bits. Those that do not support these groups or this wiring are left out. The others
+        are run in order of increasing effort, each for no longer than the fastest so far.
+
+        Raises:
+            UnwieldyError: one would need too many messages.
+            Refusal: none supports them.
+        """
+        tried: dict[str, list[tuple[str, Concurrent, list[SimulatedGroups]]]] = {}
+        for name in collectives.all_reduces(asked.options, halves=halves):
+            if collectives.find(name).facts["tuned"]:
+                continue  # as slow as a library, by its latencies and paces
+            parts = collectives.halves_of(name) if halves else (name,)
+            each = zip(parts or (), (asked, asked._replace(codec=codecs.find(SIXTEEN_BITS).build())), strict=False)
+            with suppress(Refusal, UsageError):
+                tried[name] = [(kind, one, self.simulated(kind, one)) for kind, one in each]
+        for kind, one, sets in chain.from_iterable(tried.values()):
+            for together in sets:
+                self._check_size(kind, one, together, together.folds[0] if together.folds else None)
+
+        def effort(name: str) -> tuple[int, str]:
+            return sum(together.acting for *_, sets in tried[name] for together in sets), name
+
+        found: dict[str, Outcome] = {}
+        for name in sorted(tried, key=effort):
+            limit = min((outcome.duration for outcome in found.values()), default=None) if self._folded else None
+            try:
+                found[name] = reduce(Outcome.then, (self._of_all(*part, limit) for part in tried[name]))
+            except UnwieldyError:
+                raise
+            except (Refusal, UsageError, OvertakenError):
+                continue
+        if not found:
+            raise Refusal("no all-reduce supports these groups on this wiring")
+        best = min(found, key=lambda name: (found[name].duration, name))
+        return best, found[best]
+
+    def of(self, name: str, asked: Concurrent) -> Outcome:
+        """A collective in several groups at once.
+
+        Raises:
+            Refusal: it does not support these groups or this wiring, or needs too many messages.
+            DeadlockError: its members deadlock.
+        """
+        return self._of_all(name, asked, self.simulated(name, asked), None)
+
+    def simulated(self, name: str, asked: Concurrent) -> list[SimulatedGroups]:
+        """The groups to simulate, those with the largest buffers first.
+
+        Raises:
+            Refusal: the collective does not support the wiring.
+        """
+        each = enumerate(asked.groups)
+        groups = [self.process_group(name, ranks, asked.options, stage=number) for number, ranks in each]
+        sets = [Isomorphic(range(len(groups)), 1)]
+        if self._folded:
+            sets = separated(self.fabric, [group.ranks for group in groups], asked.elements)
+        sets.sort(key=lambda one: -sum(asked.elements[number] for number in one.groups))
+        found = []
+        for one in sets:
+            together = [groups[number] for number in one.groups]
+            found.append(
+                SimulatedGroups(together, one.sets, list(self._folds(together, asked)) if self._folded else [])
+            )
+        return found
+
+    def _folds(self, groups: Sequence[ProcessGroup], asked: Concurrent) -> Iterator[Fold]:
+        """The folds that look exact, those with the fewest members first."""
+        layout = self.layout
+        axis = next((axis for axis in ("data", "context") if layout.sizes.get(axis, 1) > 1), None)
+        if axis is None or self._sharing not in SHARINGS:
+            return
+        for keep in (keep for keep in range(1, layout.sizes[axis]) if layout.sizes[axis] % keep == 0):
+            for fold in folds_along(layout, axis, keep):
+                with suppress(FoldRefusal):
+                    for element in fold.generators:
+                        check_nodes(fold, self._nodes, element)
+                    for group in groups:
+                        buffer = Buffer(asked.elements[group.stage], asked.codec)
+                        check_images(fold, group, [buffer], asked.options, nodes=self._nodes, groups={})
+                    yield fold
+                    break
+
+    @cached_property
+    def _nodes(self) -> RankArray:
+        """The node of each rank."""
+        ranks = self.layout.ranks
+        return np.fromiter(self.fabric.node_of[:ranks], dtype=np.int64, count=ranks)
+
+    def _of_all(self, name: str, asked: Concurrent, sets: Sequence[SimulatedGroups], limit: int | None) -> Outcome:
+        """Simulate all sets; see `carried_out` for the limit."""
+        whole = NOTHING
+        for one in sets:
+            of_set = self._of_set(name, asked, one, limit)
+            even = of_set.even and (whole is NOTHING or (whole.even and of_set.duration == whole.duration))
+            whole = Outcome(
+                max(whole.duration, of_set.duration),
+                whole.messages + one.sets * of_set.messages,
+                whole.bytes + one.sets * of_set.bytes,
+                whole.scales + one.sets * of_set.scales,
+                even,
+            )
+        return whole
+
+    def _of_set(self, name: str, asked: Concurrent, one: SimulatedGroups, limit: int | None) -> Outcome:
+        for fold in (*one.folds[:MOST_TRIES], None):
+            self._check_size(name, asked, one, fold)
+            with suppress(FoldRefusal):
+                return self._run(name, asked, one.groups, fold, limit)
+        raise AssertionError("unfolded runs are not refused")
+
+    def _check_size(self, name: str, asked: Concurrent, one: SimulatedGroups, fold: Fold | None) -> None:
+        order = 1 if fold is None else fold.order
+        sizes = [(group.size, group.size // order * (len(group.channels) or 1)) for group in one.groups]
+        if found := self._too_many(name, dict(asked.options or {}), sizes):
+            raise UnwieldyError(found)
+
+    def _run(
+        self, name: str, asked: Concurrent, groups: Sequence[ProcessGroup], fold: Fold | None, limit: int | None
+    ) -> Outcome:
+        """Simulate groups, all members or those that a fold keeps."""
+        if fold is None:
+            network = Transport(Links(Environment(), self.fabric, self._sharing), Recorder())
+        else:
+            network = folded_transport(self.fabric, self._sharing, Recorder(), fold)
+        members = (
+            (group, place)
+            for group in groups
+            for place, rank in enumerate(group.ranks)
+            if fold is None or fold.simulated(rank)
+        )
+        algorithm = collectives.configured(name, asked.options)
+        return carried_out(
+            network, algorithm, members, lambda number, place: Buffer(asked.elements[number], asked.codec), limit=limit
+        )
+
+
+def elements_of(size: int) -> int:
+    """Number of 16-bit elements in `size` bytes, rounded up."""
+    return -(-size // ELEMENT)
+
+
+def standing_for_all(fabric: Fabric, rings: Sequence[Ring]) -> int:
+    """The number of members of each ring that can stand for all of them.
+
+    They can if their flows are alike: then nothing distinguishes the members from their stand-ins.
+    """
+    members = len(rings[0])
+    if any(len(ring) != members for ring in rings):
+        return members
+    nodes = [fabric.node_of[rank] for rank in rings[0]]
+    on_node = next((place for place, node in enumerate(nodes) if node != nodes[0]), members)
+    if members % on_node:
+        return members
+    count = members // on_node
+    least = next((few for few in range(2, count) if count % few == 0), count) * on_node
+    return least if least < members and _repeats(fabric, rings, least) else members
+
+
+def _repeats(fabric: Fabric, rings: Sequence[Ring], period: int) -> bool:
+    """Whether the flows of all members are like those of the members `period` places before."""
+    stand_in: dict[int, int] = {}
+    images: dict[Connection, Connection] = {}
+    for number, ring in enumerate(rings):
+        for place, rank in enumerate(ring):
+            if stand_in.setdefault(rank, ring[place % period]) != ring[place % period]:
+                return False
+        of_period = around([ring[place % period] for place in range(len(ring))], number)
+        images |= zip(around(ring, number), of_period, strict=True)
+    return isomorphic(fabric, images)

@@ -1,0 +1,1 @@
+"""What a stage costs on a rank: time, traffic, memory and parameters."""

@@ -1,0 +1,305 @@
+"""Costs of a layer on one rank: its part under parallelism, and the times of its operations on the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+from typing import Literal, NamedTuple
+
+from hybrid_des.collectives.token_exchange import TokenExchange
+from hybrid_des.simulation.costs.basis import CostBasis
+from hybrid_des.simulation.costs.operation_times import EIGHT_BITS, ELEMENT, Device, Times
+from hybrid_des.workload.models.layer import Attention, Elementwise, Gemm, Layer, Module, Operation
+
+Axis = Literal["tensor", "context", "expert"]
+
+
+class Exchange(NamedTuple):
+    """A collective that an op waits for.
+
+    Attributes:
+        axis: the axis whose ranks take part.
+        does: all-reduce, reduce-scatter, all-gather or all-to-all; dispatch or combine, once per node.
+        size: bytes of a member's buffer.
+        repeats: number of times, one after the other.
+        behind: seconds of concurrent computation, each time.
+        weights: of these, seconds of weight gradients, which a split backward computes later.
+        steps: of a ring whose steps are started one by one, between two members each; 0: it is started once.
+        how: of an exchange once per node: how tokens are routed.
+    """
+
+    axis: Axis
+    does: str
+    size: int
+    repeats: int = 1
+    behind: float = 0.0
+    steps: int = 0
+    how: TokenExchange | None = None
+    weights: float = 0.0
+
+
+Parts = Sequence[tuple[Operation, Times]]
+
+
+@dataclass(frozen=True)
+class LayerCosts:
+    """Costs of one layer and micro-batch on one rank.
+
+    Attributes:
+        operations: computation alone, operation by operation.
+        times: the sum of these.
+        again: seconds of the forward that are repeated before the backward.
+        forward, backward: traffic.
+        kept: bytes of activations kept for the backward.
+        weight_share: share of `kept` that weight gradients need after the input gradient.
+        transient: bytes that exist only while the layer's backward runs.
+        widest: the part of them that is gradients of activations.
+        weight_gradients: the part of them that is 16-bit gradients of weights.
+        message: bytes passed on to the next layer.
+        parameters: numbers held by the rank: those of experts, and others.
+    """
+
+    operations: tuple[tuple[Operation, Times], ...]
+    times: Times
+    again: float
+    forward: tuple[Exchange, ...]
+    backward: tuple[Exchange, ...]
+    kept: int
+    weight_share: Fraction
+    transient: int
+    widest: int
+    weight_gradients: int
+    message: int
+    parameters: tuple[int, int]
+
+
+def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 0) -> LayerCosts:
+    """The costs of a layer on each of the ranks that share it; `received` are bytes per token of the layer before."""
+    parts = tuple((operation, _times(operation, layer, basis, device)) for operation in layer.operations)
+    times = Times(*(sum(column) for column in zip(*(took for _, took in parts), strict=True)))
+    forward, backward = (tuple(_traffic(layer, basis, parts, received, which)) for which in (0, 1))
+    core = _core(parts)
+    recompute = basis.recompute if layer.is_block else "none"
+    full = recompute == "full"
+    modules = [one for one in layer.modules if one.name in recompute] if isinstance(recompute, tuple) else []
+    counted = kept = _kept(layer, basis, modules, scores=recompute != "selective" and not full)
+    if basis.efficiency is not None and layer.is_block:
+        kept = ceil(kept * basis.efficiency.kept)
+    widest = ceil(layer.transient * basis.tokens / basis.parallel.tensor)
+    inputs = -(-layer.output * basis.tokens // basis.regular)
+    parameters = _parameters(layer, basis)
+    gradients = ELEMENT * sum(parameters)
+    again = {"selective": core.forward, "full": times.forward}
+    return LayerCosts(
+        operations=parts,
+        times=times,
+        again=_again(parts, modules, basis, device) if modules else again.get(str(recompute), 0.0),
+        forward=forward,
+        backward=(*forward, *backward) if full else backward,
+        kept=inputs if full else kept,
+        weight_share=_weight_share(layer, basis, inputs if full else counted),
+        transient=widest + gradients + (kept if full else 0),
+        widest=widest,
+        weight_gradients=gradients,
+        message=-(-layer.output * basis.tokens // basis.parallel.tensor),
+        parameters=parameters,
+    )
+
+
+def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device) -> Times:
+    m, t = basis.tokens, basis.parallel.tensor
+    if isinstance(operation, Gemm):
+        return _product(operation, layer, basis, device)
+    if isinstance(operation, Attention):
+        return _attention(operation, basis, device)
+    if isinstance(operation, Elementwise):
+        over = {"none": 1, "sequence": basis.regular, "tensor": t}[operation.split]
+        busiest = float(layer.balance) if operation.expert else 1.0
+        return device.moving(operation.forward * m / over * busiest, operation.backward * m / over * busiest)
+    took = max(float(operation.flop) * m / device.flops16, operation.bytes * m / device.memory)
+    return Times(took, took, took if operation.weights else 0.0)
+
+
+def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Times:
+    """A product with weights; experts of other ranks send their tokens here."""
+    n, k, count = gemm.n, gemm.k, gemm.count
+    divides = basis.parallel.of_expert if gemm.expert else basis.parallel.tensor
+    rows = float(gemm.rows) * basis.tokens
+    if gemm.expert:
+        count = gemm.count // basis.parallel.expert
+        rows *= basis.parallel.expert * float(layer.balance) * divides / basis.parallel.tensor
+    if gemm.split == "columns":
+        n = ceil(n / divides)
+    elif gemm.split == "rows":
+        k = ceil(k / divides)
+    elif gemm.split == "sequence":
+        rows /= basis.regular
+    if gemm.expert:
+        device = device.slower(device.grouped)
+    return device.layer_product(max(1.0, rows), n, k, count, quantised=layer.is_block and gemm.name != "logits")
+
+
+def _attention(attention: Attention, basis: CostBasis, device: Device) -> Times:
+    """The attention core over the heads of a tensor rank."""
+    m, t = basis.tokens, basis.parallel.tensor
+    if attention.flash:
+        slower = device.latent if attention.key_size != attention.value_size else 1.0
+        return device.flash(float(attention.flop) * m / t / slower)
+    keys, queries = attention.sequence, attention.sequence / basis.parallel.context
+    count = m / queries * attention.heads / t
+    products = device.product(queries, keys, attention.key_size, count)
+    products += device.product(queries, attention.value_size, keys, count)
+    forward, backward = (size * m / t for size in attention.score_bytes)
+    passes = device.moving(forward, backward)
+    return Times(products + passes.forward, 2 * products + passes.input)
+
+
+def _core(parts: Parts) -> Times:
+    """The times of attention."""
+    return Times(*(sum(c) for c in zip(*(took for one, took in parts if isinstance(one, Attention)), strict=True)))
+
+
+def _traffic(layer: Layer, basis: CostBasis, parts: Parts, received: int, backward: int) -> Iterator[Exchange]:
+    """The collectives of one pass over a layer."""
+    if basis.parallel.tensor > 1 and layer.parameters.tensor + layer.parameters.tied:
+        beside = _weight_products(parts) if backward and basis.overlap.weight_gradients else []
+        yield from _tensor_traffic(layer, basis, received, backward, beside)
+    attention = [one for one in layer.operations if isinstance(one, Attention)]
+    if basis.parallel.context > 1 and attention:
+        yield from _context_traffic(attention[0], basis, _core(parts)[backward], backward)
+    if basis.parallel.expert > 1 and layer.dispatched:
+        yield from _token_traffic(layer, basis, backward)
+
+
+def _weight_products(parts: Parts) -> list[float]:
+    """Seconds of the weight gradients of products by columns, per half of a block, or of the logits."""
+    halves = [0.0]
+    for one, took in parts:
+        if isinstance(one, Gemm) and not one.expert:
+            if one.split == "columns":
+                halves[-1] += took.weight
+            elif one.split == "rows":
+                halves.append(0.0)
+    return [half for half in halves if half]
+
+
+def _tensor_traffic(
+    layer: Layer, basis: CostBasis, received: int, backward: int, beside: Sequence[float]
+) -> Iterator[Exchange]:
+    """Partial outputs are summed, and with sequence parallelism inputs gathered: twice per block.
+
+    `beside` has the seconds of weight gradients that overlap each reduction of a backward.
+    """
+    size = basis.tokens * (layer.output or received)
+    ends = {"block": (0, 0), "first": (1 - backward, backward), "last": (backward, 1 - backward)}[layer.place]
+    inside = (1 if _only_experts(layer, basis) else 2) if layer.is_block else 0  # around attention, and around the MLP
+    sums, gathers = (inside + of_end for of_end in ends)
+    if not basis.parallel.sequence:
+        gathers = 0
+    summing = "reduce-scatter" if basis.parallel.sequence else "all-reduce"
+    for product in beside[:sums]:
+        yield Exchange("tensor", summing, size, behind=product, weights=product)
+    for does, count in (("all-gather", gathers), (summing, sums - len(beside[:sums]))):
+        if count:
+            yield Exchange("tensor", does, size, count)
+
+
+def _only_experts(layer: Layer, basis: CostBasis) -> bool:
+    """Whether the second half of a block divides nothing over tensor ranks: whole experts, and no shared ones."""
+    products = [one for one in layer.operations if isinstance(one, Gemm) and one.split == "rows"]
+    return basis.parallel.of_expert == 1 and sum(not one.expert for one in products) == 1 < len(products)
+
+
+def _token_traffic(layer: Layer, basis: CostBasis, backward: int) -> Iterator[Exchange]:
+    """Tokens to their experts and back, or gradients to where the results came from and back."""
+    routing = layer.routing
+    busiest = layer.balance if routing is None or not routing.loads else Fraction(1)  # else the exchange shows them
+    tokens = basis.tokens * busiest / basis.regular
+    halved = basis.experts.dispatch == "fp8"
+    if basis.experts.dispatcher == "per-node" and routing is not None:
+        once = layer.dispatched * tokens / routing.active
+        how = TokenExchange(
+            experts=routing.count, active=routing.active, groups=routing.groups, top_groups=routing.top_groups,
+            loads=routing.loads, channels=basis.experts.channels,
+        )  # fmt: skip
+        yield Exchange("expert", "dispatch", round(once * EIGHT_BITS if halved else once), how=how)
+        yield Exchange("expert", "combine", round(once), how=how)
+        return
+    size = layer.dispatched * basis.tokens * layer.balance / basis.regular
+    if halved:
+        yield Exchange("expert", "all-to-all", round(size * EIGHT_BITS))
+        yield Exchange("expert", "all-to-all", round(size))
+    else:
+        yield Exchange("expert", "all-to-all", round(size), 2)
+
+
+def _context_traffic(attention: Attention, basis: CostBasis, core: float, backward: int) -> Iterator[Exchange]:
+    """Keys and values of all heads of a tensor rank, or all four tensors of attention."""
+    c, per_head = basis.parallel.context, ELEMENT * basis.tokens / basis.parallel.tensor
+    key_value = round(per_head * attention.kv_heads * (attention.key_size + attention.value_size))
+    if basis.parallel.context_method == "ring":
+        behind = core * (c - 1) / c  # attention on the block held before, step by step
+        yield Exchange("context", "all-gather", c * key_value << backward, behind=behind, steps=c - 1)
+    elif basis.parallel.context_method == "all-gather":
+        yield Exchange("context", "reduce-scatter" if backward else "all-gather", key_value * c)
+    else:
+        whole = round(per_head * attention.heads * (attention.key_size + attention.value_size)) + key_value
+        yield Exchange("context", "all-to-all", whole)
+
+
+def _again(parts: Parts, modules: Sequence[Module], basis: CostBasis, device: Device) -> float:
+    """Seconds of the forward of modules."""
+    names = {name for one in modules for name in one.operations}
+    passes = sum(one.bytes for one in modules) * basis.tokens / basis.regular
+    return sum(took.forward for one, took in parts if one.name in names) + device.moving(passes, 0).forward
+
+
+def _kept(layer: Layer, basis: CostBasis, modules: Sequence[Module], *, scores: bool) -> int:
+    kept, t = layer.kept, basis.parallel.tensor
+    for one in modules:
+        kept -= one.kept
+    inner = kept.tensor + (kept.scores / basis.parallel.context if scores else 0)
+    routed = (kept.received * Fraction(basis.parallel.of_expert, t) + Fraction(kept.expert, t)) * layer.balance
+    return ceil(basis.tokens * (kept.sequence / basis.regular + inner / t + routed))
+
+
+def _weight_share(layer: Layer, basis: CostBasis, kept: int) -> Fraction:
+    """The share that weight gradients need: inputs and output gradients of products (Qi et al., arXiv 2401.10241)."""
+    needed = Fraction(0)
+    for gemm in (one for one in layer.operations if isinstance(one, Gemm)):
+        inner, regular = basis.parallel.tensor, basis.regular
+        of_input, of_output = {"columns": (regular, inner), "rows": (inner, regular)}.get(
+            gemm.split, (regular, regular)
+        )
+        needed += ELEMENT * gemm.rows * gemm.count * (Fraction(gemm.k, of_input) + Fraction(gemm.n, of_output))
+    return min(Fraction(1), needed * basis.tokens / kept) if kept else Fraction(0)
+
+
+def _parameters(layer: Layer, basis: CostBasis) -> tuple[int, int]:
+    own = layer.parameters
+    dense = -(-(own.tensor + own.tied) // basis.parallel.tensor) + own.replicated
+    return -(-own.expert // (basis.parallel.expert * basis.parallel.of_expert)), dense
+
+
+def tensor_sizes(layer: Layer, basis: CostBasis, *, tied: bool) -> tuple[tuple[int, int], ...]:
+    """What a rank holds of each tensor, outside and in experts; with `tied`, also of those of the first layer.
+
+    They sum to `LayerCosts.parameters`: a division that is not even leaves its rest to the first tensors.
+    """
+    found, t, of_experts = [], basis.parallel.tensor, basis.parallel.expert * basis.parallel.of_expert
+    divided = experts = 0
+    for one in layer.tensors:
+        before = -(-divided // t), -(-experts // of_experts)
+        divided += one.tensor + (one.tied if tied else 0)
+        experts += one.expert
+        after = -(-divided // t), -(-experts // of_experts)
+        found.append((after[0] - before[0] + one.replicated, after[1] - before[1]))
+    return tuple(found)
+
+
+def tied_parameters(layer: Layer, basis: CostBasis) -> int:
+    """The parameters of the first layer that a rank needs for this layer; `LayerCosts.parameters` includes them."""
+    own = layer.parameters
+    return _parameters(layer, basis)[1] - (-(-own.tensor // basis.parallel.tensor) + own.replicated)

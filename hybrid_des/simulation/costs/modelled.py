@@ -1,0 +1,337 @@
+"""Costs from a model: the `model` section of a scenario, on its GPUs and wiring.
+
+    layer ─► its part on a rank (division) ─► seconds on the GPU (device) and on the wiring (times) ─► StageCosts
+
+Bytes per parameter: 2 for 16-bit weights, 2 or 4 for gradients as they are reduced, 12 for a 32-bit copy and Adam's two
+moments; `sharding` divides the optimizer's (zero-1), also the gradients (zero-2), also the weights (zero-3) over the
+ranks that hold the same parameters (Rajbhandari et al., arXiv 1910.02054). The optimizer step moves 40 bytes for each
+parameter that a rank updates.
+
+Weight gradients of several micro-batches are summed: with fp16 gradients by a separate kernel, otherwise in 32 bits by
+the product that computes them (as Megatron-LM does with bf16: accumulation in fp32, fused into the product). With few
+tokens per micro-batch and large matrices a separate kernel takes 5 to 10 % of a step.
+
+A collective takes the time of its messages alone on the wiring plus `collective_overhead`·(1 + (n−1)/5) for n members:
+all-reduces of 2, 4 and 8 A100s on NVLink take about 35, 45 and 85 µs in addition to bytes over bandwidth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache, partial
+
+import numpy as np
+
+from hybrid_des.cluster import gpus as catalogue
+from hybrid_des.cluster.self_contention import Groups
+from hybrid_des.cluster.symmetry import distinct
+from hybrid_des.collectives import codecs
+from hybrid_des.collectives.benchmark import NOTHING
+from hybrid_des.errors import Refusal
+from hybrid_des.scenario.sections.cluster import Cluster
+from hybrid_des.scenario.sections.training import Efficiency
+from hybrid_des.simulation.collective_times import ALGORITHMS, CollectiveTimes
+from hybrid_des.simulation.costs.basis import CostBasis
+from hybrid_des.simulation.costs.layer_collectives import LayerCollective, traffic_of
+from hybrid_des.simulation.costs.layer_costs import Exchange, LayerCosts, layer_costs, tensor_sizes, tied_parameters
+from hybrid_des.simulation.costs.operation_times import ELEMENT, OPERANDS, Device, Times
+from hybrid_des.simulation.costs.rank_costs import MOMENTS, RankCosts, Sharding, StageCosts, split, sum_of
+from hybrid_des.simulation.costs.slowdown import NONE_LOST, Slowdown
+from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
+from hybrid_des.workload.models.layer import Elementwise, Layer
+from hybrid_des.workload.models.stages import cut
+
+UPDATE = 40  # bytes moved per updated parameter
+SUMS = {
+    # whether sums of gradients have 16 bits, whether they are fused → bytes per weight that the product writes and
+    # reads, and those moved after it: the gradient and a sum are read, the sum is written; or a fused sum of 16 bits is
+    # read at the end of each tile, when nothing else runs on its multiprocessor. One of 32 bits counts as the product's
+    # traffic, as when the efficiencies were fitted.
+    (True, None): (2, 6), (True, False): (2, 6), (True, True): (2, 2),
+    (False, None): (8, 0), (False, False): (2, 10), (False, True): (8, 0),
+}  # fmt: skip
+OVERHEAD_OF_MEMBERS = 0.2  # of a collective's overhead, for each member but the first
+
+
+def model_costs(basis: CostBasis, times: CollectiveTimes | None) -> RankCosts:
+    """Costs of a model, per layer and per pipeline rank; without times, collectives take none.
+
+    Raises:
+        Refusal: the model cannot be divided over these numbers of ranks or stages.
+    """
+    costing, ranks = _Costing(basis, times), basis.parallel.pipeline
+    model = _Stages(basis, times, costing)
+    stages = cache(model.of)
+    # with chunks, the plan will say which stages a rank holds; no such schedule plans with times
+    whole = [sum_of(model.layers)] * ranks if basis.chunked else stages(ranks, ranks == 1)
+    nothing = (0,) * ranks
+    return RankCosts(
+        forward=tuple(one.forward for one in whole),
+        backward=tuple(split(one).backward for one in whole),  # for plans that split it
+        weight=tuple(one.weight for one in whole),
+        optimizer=(to_picoseconds(costing.efficiency.step_overhead),) * ranks,
+        message=tuple(one.message for one in whole),
+        parameters=nothing,
+        per_parameter=(Fraction(0),) * ranks,
+        kept=nothing,
+        weight_share=tuple(one.weight_share for one in whole),
+        gathered=costing.gathered,
+        stages=stages,
+    )
+
+
+class _Stages:
+    """The stages of a model; equal ones are one object.
+
+    Attributes:
+        layers: the costs of each layer, if the first and the last are on different ranks.
+    """
+
+    def __init__(self, basis: CostBasis, times: CollectiveTimes | None, costing: _Costing) -> None:
+        self._model, self._rule, count = costing.model, basis.parallel.stages, len(costing.model.layers)
+        alike = [replace(layer, name="") for layer in layers_of(basis)]  # blocks are equal: costs are computed once
+        received = (0, *(layer.output for layer in self._model.layers))
+        tied = [costing.tied(layer) for layer in alike]
+        of, apart = cache(costing.of), [0] * count
+        self.layers = tuple(map(of, alike, received, apart))
+        self._ends_meet = tuple(map(of, alike, received, [-sum(tied[1:]), *tied[1:]]))
+        self._again, self._kept = count, self.layers  # blocks of a stage that are recomputed; costs of the others
+        if basis.recompute_layers is not None:
+            self._again = basis.recompute_layers
+            self._kept = tuple(map(cache(_Costing(keeping(basis), times).of), alike, received, apart))
+        self._known: dict[tuple[int, ...], StageCosts] = {}
+
+    def of(self, count: int, ends_meet: bool) -> list[StageCosts]:
+        """So many stages; `ends_meet`: whether the first and the last are on the same ranks."""
+        took = [layer.forward + layer.backward for layer in self.layers]
+        try:
+            held = cut(self._model.layers, count, self._rule, took)
+        except Refusal as refusal:
+            raise Refusal(f"parallel.stages: {refusal}") from None
+        found = []
+        for places in held:
+            blocks = [place for place in places if self._model.layers[place].is_block]
+            whole = set(blocks[self._again :])
+            layers = self._ends_meet if ends_meet else self.layers
+            costs = [(self._kept if place in whole else layers)[place] for place in places]
+            same = tuple(map(id, costs))
+            if same not in self._known:
+                self._known[same] = sum_of(costs)
+            found.append(self._known[same])
+        return found
+
+
+def keeping(basis: CostBasis) -> CostBasis:
+    """The same without recomputation."""
+    return basis._replace(recompute="none", recompute_layers=None)
+
+
+def layer_parts(basis: CostBasis) -> list[LayerCosts]:
+    """Computation, traffic and memory of every layer of a model, on each of the ranks that share it."""
+    costing, layers = _Costing(basis, None), layers_of(basis)
+    return list(map(costing.parts, layers, (0, *(layer.output for layer in layers))))
+
+
+def layers_of(basis: CostBasis) -> Sequence[Layer]:
+    """The layers of the model, with the loads of their experts; the busiest rank of each determines its costs."""
+    assert basis.model is not None
+    experts, layers = basis.experts, basis.model.network.layers
+    if not (experts.loads or experts.concentration):
+        return layers
+    return [_wanted(layer, number, basis) if layer.routing else layer for number, layer in enumerate(layers)]
+
+
+def _wanted(layer: Layer, number: int, basis: CostBasis) -> Layer:
+    """A layer whose experts are not equally wanted: as the table says, or drawn for this layer."""
+    assert layer.routing is not None
+    count, most = layer.routing.count, layer.routing.count / layer.routing.active  # every token, at most once
+    if basis.experts.loads:
+        shares = np.array([float(one) for one in basis.experts.loads])
+    else:
+        generator = np.random.default_rng([basis.loads_seed, number])
+        shares = generator.dirichlet([float(basis.experts.concentration or 1)] * count)
+    loads = np.minimum(shares * count / shares.sum(), most)
+    routing = replace(layer.routing, loads=tuple(loads.tolist()))
+    return replace(layer, routing=routing, balance=layer.balance * routing.busiest(basis.parallel.expert))
+
+
+def _moving(costs: LayerCosts) -> Fraction:
+    """The share of computation in operations that memory bounds."""
+    whole = sum(costs.times)
+    moved = sum(sum(took) for one, took in costs.operations if isinstance(one, Elementwise))
+    return Fraction(moved / whole).limit_denominator(1000) if whole else Fraction(0)
+
+
+class _Costing:
+    """Costs of single layers of a model under its precision, parallelism and efficiencies."""
+
+    def __init__(self, basis: CostBasis, times: CollectiveTimes | None) -> None:
+        assert basis.model is not None  # the planner asks for models only
+        assert basis.efficiency is not None
+        self.model, self.efficiency = basis.model.network, basis.efficiency
+        parallel, layout = basis.parallel, basis.parallel.layout
+        self._device = device_of(basis, basis.efficiency)
+        self._basis = basis
+        self._collective = cache(self._measured)
+        self._times = times
+        self._groups = cache(lambda axis: distinct(times.fabric, layout.groups(axis)) if times else layout.groups(axis))
+        self._hidden = {"tensor": basis.overlap.tensor, "expert": basis.overlap.experts, "context": Fraction(0)}
+        holders = parallel.data * parallel.context
+        pipelined = parallel.pipeline > 1
+        self._dense = Sharding.of(basis.sharding, holders, pipelined=pipelined)
+        of_experts = max(1, holders * parallel.tensor // (parallel.expert * parallel.of_expert))
+        self._experts = Sharding.of(basis.sharding, of_experts, pipelined=pipelined)
+        self._gradient = codecs.find(basis.codec).build().bytes_per_element
+        self._host = host_bandwidth(basis.cluster)
+        reached = basis.efficiency
+        self._slowdown = Slowdown.of(reached.slowed, reached.slowed_network, reached.slowed_memory)
+
+    @property
+    def gathered(self) -> bool:
+        """Whether ranks divide the weights among themselves."""
+        return self._dense.weights > 1
+
+    def tied(self, layer: Layer) -> int:
+        """The parameters of the first layer that a rank needs for this layer."""
+        return tied_parameters(layer, self._basis)
+
+    def of(self, layer: Layer, received: int, later: int) -> StageCosts:
+        """The costs of a layer; `received` are bytes per token of the layer before, `later` is as in `StageCosts`."""
+        costs, routing = self._of(layer, received, later), layer.routing
+        if routing is None or not routing.loads:
+            return costs
+        balance = layer.balance / routing.busiest(self._basis.parallel.expert)
+        equal = self._of(replace(layer, balance=balance, routing=replace(routing, loads=())), received, later)
+        more = costs.forward + costs.backward - equal.forward - equal.backward
+        return replace(costs, imbalance=more)
+
+    def _of(self, layer: Layer, received: int, later: int) -> StageCosts:
+        costs = self.parts(layer, received)
+        moved = round(self._basis.offload.activations * costs.kept) if layer.is_block else 0
+        forward, backward = self._passes(layer, costs, moved)
+        moving = _moving(costs)
+        collective = partial(self._collective, moving=moving)
+        collectives = tuple(map(collective, costs.forward)), tuple(map(collective, costs.backward))
+        waits = [sum(one.repeats * one.waits for one in way) for way in collectives]
+        experts, dense = costs.parameters
+        dense -= max(0, later)
+        held = zip(self._dense.parts(dense, self._gradient), self._experts.parts(experts, self._gradient), strict=True)
+        weights, gradients = map(sum, held)
+        reserved = costs.widest if layer.place == "last" else 0  # logits, during another layer's backward
+        shared = ELEMENT * later if self._dense.gradients > 1 else 0  # whole until both gradients are added
+        updated = dense / self._dense.optimizer + experts / self._experts.optimizer
+        away = int(self._basis.offload.optimizer * round(MOMENTS * updated))
+        return StageCosts(
+            forward=round(forward * PICOSECONDS_PER_SECOND) + waits[0],
+            backward=round(backward * PICOSECONDS_PER_SECOND) + waits[1],
+            weight=round(costs.times.weight * PICOSECONDS_PER_SECOND),
+            message=costs.message,
+            kept=costs.kept - moved,
+            parameters=dense,
+            weight_share=costs.weight_share,
+            experts=experts,
+            resident=self._dense.bytes(dense, self._gradient) + self._experts.bytes(experts, self._gradient) - away,
+            reserved=reserved + max(0, shared),
+            transient=costs.transient + moved - reserved - abs(shared),
+            transients=(
+                costs.transient + moved - costs.weight_gradients - reserved,
+                costs.transient + moved - costs.widest - abs(shared),
+            ),
+            optimizer=round(max(updated * UPDATE / self._device.memory, away / self._host) * PICOSECONDS_PER_SECOND),
+            again=round(costs.again * PICOSECONDS_PER_SECOND),
+            traffic=traffic_of(*collectives),
+            collectives=collectives,
+            weights=weights,
+            gradients=gradients,
+            later=later,
+            tensors=tensor_sizes(layer, self._basis, tied=later <= 0),
+            inner=_inner(costs),
+            moving=moving,
+        )
+
+    def _passes(self, layer: Layer, costs: LayerCosts, moved: int) -> tuple[float, float]:
+        """Seconds of forward and backward: of computation, its launches, or copies to and from the host, beside it."""
+        floor = float(self.efficiency.layer_overhead) if layer.place == "block" else 0.0
+        launches = (0, 0)
+        if self._basis.cuda_graphs != "full":
+            launches = layer.kernels(of_experts=self._basis.cuda_graphs == "layers")
+        there, back = (float(self.efficiency.launch) * count for count in launches)
+        computed = costs.times.input + costs.times.weight + costs.again
+        back = max(back + (there if costs.again else 0.0), 2 * floor + (floor if costs.again else 0.0))
+        copied = moved / self._host
+        return max(costs.times.forward, floor, there, copied), max(computed, back, copied)
+
+    def parts(self, layer: Layer, received: int) -> LayerCosts:
+        """The computation, traffic and memory of a layer."""
+        return layer_costs(layer, self._basis, self._device, received)
+
+    def _measured(self, exchange: Exchange, moving: Fraction) -> LayerCollective:
+        """A collective in the slowest of the groups along its axis, with the time to start it."""
+        axis, does, size, repeats, behind, steps, how, weights = exchange
+        groups = self._groups(axis)
+        launch, found = 0, NOTHING
+        if self._times is not None:
+            found = max((self._times(does, size, group, how) for group in groups), key=lambda one: one.duration)
+            further = 1 if steps else len(groups[0]) - 1
+            overhead = float(self.efficiency.collective_overhead) * (1 + OVERHEAD_OF_MEMBERS * further)
+            launch = max(1, steps) * round(overhead * PICOSECONDS_PER_SECOND)
+            if how is not None:
+                waited = self._basis.cuda_graphs != "full"  # the host, for the number of tokens
+                launch = to_picoseconds(self.efficiency.exchange_overhead) if waited else 0
+        overlapped = round(behind * PICOSECONDS_PER_SECOND)
+        overlapped += round(max(0, launch + found.duration - overlapped) * self._hidden[axis])
+        sent = found.messages, found.bytes, found.even, how
+        lost = self._lost(axis, groups, Fraction(0) if weights else moving, engines=axis == "tensor" and not weights)
+        beside = round(weights * PICOSECONDS_PER_SECOND)
+        return LayerCollective(
+            axis, ALGORITHMS[does], size, repeats, launch, found.duration, overlapped, *sent, lost, beside
+        )
+
+    def _lost(self, axis: str, groups: Groups, moving: Fraction, *, engines: bool) -> Fraction:
+        """The share of its speed that computation beside a collective loses; none if copy engines carry it."""
+        if engines or self._times is None:
+            return NONE_LOST
+        taken, of = self._basis.experts.multiprocessors, self._device.multiprocessors
+        if axis == "expert" and taken is not None:
+            return Fraction(min(taken, of - 1), of)
+        beyond = any(map(self._times.fabric.apart, groups))
+        return self._slowdown.lost(beyond=beyond, moving=Fraction(0) if axis == "context" else moving)
+
+
+def _inner(costs: LayerCosts) -> tuple[int, int, int]:
+    """Picoseconds of the operations on tokens that other ranks sent."""
+    of_experts = [took for one, took in costs.operations if getattr(one, "expert", False)]
+    forward, inputs, weights = (sum(column) for column in zip(Times(), *of_experts, strict=True))
+    return tuple(round(took * PICOSECONDS_PER_SECOND) for took in (forward, inputs, weights))
+
+
+def host_bandwidth(cluster: Cluster) -> float:
+    """Bytes per second and direction between a GPU and the memory of its host."""
+    if cluster.host is not None:
+        return float(cluster.host)
+    name = cluster.kinds[0].gpu.name
+    part = catalogue.part(name if name in catalogue.names() else catalogue.DEFAULT)
+    return float((part.host or part.pcie).bandwidth)
+
+
+def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
+    """Rates that GPUs achieve; the checks of a scenario refuse GPUs that differ or lack a figure."""
+    gpu = basis.cluster.kinds[0].gpu
+    peak, memory = float(gpu.peak or 0), float(gpu.bandwidth or 0)
+    # otherwise each micro-batch's gradients are scattered immediately
+    whole = basis.sharding in ("none", "zero-1") or basis.parallel.pipeline > 1
+    accumulating, adding = SUMS[basis.codec == "fp16", basis.fused] if whole and basis.accumulates else (ELEMENT, 0)
+    return Device(
+        flops=gpu.peak_in(basis.precision) * float(efficiency.gemm),
+        flops16=peak * float(efficiency.gemm_16bit or efficiency.gemm),
+        attention=peak * float(efficiency.attention),
+        grouped=float(efficiency.grouped),
+        latent=float(efficiency.latent),
+        memory=memory * float(efficiency.memory),
+        multiprocessors=gpu.multiprocessors or 1,
+        operand=OPERANDS.get(basis.precision),
+        accumulating=accumulating,
+        adding=adding,
+    )

@@ -1,0 +1,139 @@
+"""Costs of a layer on one rank: times, traffic, memory and parameters, after parallelism has divided the layer.
+
+A rank has m tokens of a micro-batch. Traffic per layer and micro-batch, in bytes of 2-byte elements:
+
+    tensor       an all-reduce of 2mh before the residual, twice per block, forward and backward; with sequence
+                 parallelism an all-gather and a reduce-scatter instead (Korthikanti et al., arXiv 2205.05198)
+    context      ring: c−1 steps that pass keys and values on, during attention on the block received before; twice
+                 the bytes in the backward (Liu et al., arXiv 2310.01889). all-to-all: queries, keys, values and
+                 outputs (Jacobs et al., arXiv 2309.14509). all-gather: keys and values; their gradients are scattered
+    expert       tokens to their experts and back, forward and backward (Lepikhin et al., arXiv 2006.16668)
+
+Recomputation: `full` repeats the forward of every block and its traffic before the backward and keeps the block's
+input alone; `selective` repeats the attention core and does not keep the score matrices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil
+from typing import NamedTuple
+
+TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
+
+
+REUSE = 127  # τ
+
+
+DEPTH = 145  # k₀
+
+
+SPLIT = 0.75
+
+
+IDEAL = (1 / 256 + 1 / 128) / 2  # x₀
+
+
+ATTENTION_BACKWARD = (2.5, 0.78)  # times the FLOP, and share of the forward's rate
+
+
+ELEMENT = 2  # bytes
+
+
+EIGHT_BITS = Fraction(1, 2) + Fraction(4, 2 * 128)  # of 16: an 8-bit element, and a 4-byte scale per 128 (DeepEP)
+
+
+# bytes per element of an operand in few bits, with its scales: none in fp8 (one per tensor), a byte per 32 elements in
+# mxfp8 (OCP Microscaling Formats 1.0), a byte per 16 in nvfp4 (NVIDIA, arXiv 2509.25149)
+OPERANDS = {"fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
+
+
+class Times(NamedTuple):
+    """Seconds of the forward, of the gradient of the input, and of the gradient of the weights."""
+
+    forward: float = 0.0
+    input: float = 0.0
+    weight: float = 0.0
+
+
+@dataclass(frozen=True)
+class Device:
+    """Rates that one GPU achieves.
+
+    Attributes:
+        flops: FLOP/s of products of ideal shape, in the precision of most products.
+        flops16: the same in 16 bits, for products that are not quantised.
+        attention: FLOP/s of flash attention.
+        memory: bytes per second of its memory.
+        multiprocessors: number of them.
+        operand: bytes per element of the operands of products in few bits; None: all are in 16 bits.
+        accumulating: bytes per weight of the product that also adds a micro-batch's gradients to earlier ones.
+        adding: bytes moved per weight by an addition after the product.
+        grouped, latent: shares of the rate that products of experts, and latent attention, reach.
+    """
+
+    flops: float
+    flops16: float
+    attention: float
+    memory: float
+    multiprocessors: int
+    operand: float | None = None
+    accumulating: float = ELEMENT
+    adding: float = 0.0
+    grouped: float = 1.0
+    latent: float = 1.0
+
+    def product(
+        self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False, result: float = ELEMENT
+    ) -> float:
+        """Seconds of `count` products (m × k) · (k × n), with `result` bytes moved per element of the result."""
+        flops, operand = (self.flops, self.operand or 1) if quantised else (self.flops16, ELEMENT)
+        moved = (operand * (m * k + k * n) + result * m * n) * count
+        return max(2 * m * n * k * count / (flops * shape(m, n, k, count, self.multiprocessors)), moved / self.memory)
+
+    def layer_product(self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False) -> Times:
+        """A product with weights (k × n), and its two gradients.
+
+        In few bits, its input and the gradient of its output are converted, once each; weights once per step.
+        """
+        quantised = quantised and self.operand is not None
+        forward, inward = (self.product(m, *sides, count, quantised=quantised) for sides in ((n, k), (k, n)))
+        weights = self.product(k, n, m, count, quantised=quantised, result=self.accumulating)
+        if quantised:
+            moved = ELEMENT + 2 * (self.operand or 1)  # read once, written in both layouts
+            forward += moved * m * k * count / self.memory
+            inward += moved * m * n * count / self.memory
+        return Times(forward, inward, weights + self.adding * n * k * count / self.memory)
+
+    def slower(self, share: float) -> Device:
+        """The same GPU with products at a share of their rate."""
+        return self if share == 1 else replace(self, flops=self.flops * share, flops16=self.flops16 * share)
+
+    def moving(self, forward: float, backward: float) -> Times:
+        """A memory-bound operation that moves these bytes."""
+        return Times(forward / self.memory, backward / self.memory)
+
+    def flash(self, flop: float) -> Times:
+        """Flash attention with `flop` FLOP in the forward."""
+        more, slower = ATTENTION_BACKWARD
+        forward = flop / self.attention
+        return Times(forward, forward * more / slower)
+
+
+@lru_cache(maxsize=1 << 14)
+def shape(m: float, n: float, k: float, count: float, multiprocessors: int) -> float:
+    """The share of the ideal rate that products of this shape achieve."""
+    return max(_useful(m, n, count, tile, multiprocessors) * _reuse(tile) for tile in TILES) * k / (k + DEPTH)
+
+
+def _useful(m: float, n: float, count: float, tile: tuple[int, int], multiprocessors: int) -> float:
+    rows, columns = tile
+    tiles = ceil(m / rows) * ceil(n / columns) * count
+    full = tiles / (ceil(tiles / multiprocessors) * multiprocessors)
+    return m * n * count / (tiles * rows * columns) * (max(full, SPLIT) if tiles < multiprocessors else full)
+
+
+def _reuse(tile: tuple[int, int]) -> float:
+    return (1 + REUSE * IDEAL) / (1 + REUSE * (1 / tile[0] + 1 / tile[1]) / 2)

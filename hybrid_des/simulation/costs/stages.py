@@ -1,0 +1,132 @@
+"""Costs of pipeline ranks, and of the stages that the plan places on them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hybrid_des.pipeline.plan import Action, Kind, Path, Place, Plan
+from hybrid_des.scenario.overhead import NO_OVERHEAD, Overhead
+from hybrid_des.simulation.costs.rank_costs import WEIGHTS, Costs, RankCosts, StageCosts, split
+from hybrid_des.units import split_evenly
+
+
+def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None) -> Costs:
+    """The costs of a plan: those of a model's stages, or those of every rank, split evenly over its stages.
+
+    Args:
+        ranks: the costs of each pipeline rank.
+        plan: the stages and their ranks.
+        trained: parameters per stage of the model that is actually trained, for workloads that give none.
+    """
+    held: dict[Place, StageCosts] = {}
+    if ranks.stages is not None:
+        stages = model_stages(ranks, plan)
+        held = {place: stages[stage] for place, stage in plan.stage_of.items()}
+    else:
+        for path in plan.paths:
+            held |= _along(path, ranks, plan.pipeline)
+        stages = [held[place] for place in plan.paths[0]]  # parameters are given for one copy of the model
+    parameters = tuple(stage.parameters for stage in stages) if trained is None else tuple(trained)
+    on: list[dict[int, int]] = [{} for _ in range(plan.pipeline)]  # pipeline rank → chunk → stage
+    for (rank, chunk), stage in plan.stage_of.items():
+        on[rank][chunk] = stage
+    resident, optimizer, transient = [], [], []
+    for rank, chunks in enumerate(on):
+        mine = {chunk: held[rank, chunk] for chunk in chunks}
+        more = _transient(plan.programs[rank], mine) + sum(one.reserved for one in mine.values())
+        if ranks.gathered:
+            more += _gathered(list(mine.values()), plan.pipeline)
+        state = round(ranks.per_parameter[rank] * sum(parameters[stage] for stage in chunks.values()))
+        resident.append(state + sum(one.resident for one in mine.values()) + more)
+        optimizer.append(ranks.optimizer[rank] + sum(one.optimizer for one in mine.values()))
+        transient.append(more)
+    experts = tuple(stage.experts for stage in stages)
+    tensors = tuple(stage.tensors for stage in stages) if trained is None else ()
+    between = ranks.overhead.between
+    return Costs(held, parameters, tuple(resident), tuple(optimizer), experts, tuple(transient), tensors, between)
+
+
+def model_stages(ranks: RankCosts, plan: Plan) -> Sequence[StageCosts]:
+    """The costs of a model's stages; in one that splits any backward, weight gradients overlap no collective."""
+    assert ranks.stages is not None
+    stages, later = ranks.stages(plan.stages, plan.ends_meet), {stage for stage, _ in plan.split}
+    return [split(stage) if number in later else stage for number, stage in enumerate(stages)]
+
+
+def _gathered(stages: Sequence[StageCosts], pipeline: int) -> int:
+    """Bytes of gathered weights: those of two layers and what they share, or of all in a pipeline."""
+    layers = [one for stage in stages for one in stage.layers or (stage,)]
+    sizes = sorted(one.parameters + one.experts + min(one.later, 0) for one in layers)
+    shared = sum(max(one.later, 0) for one in layers)
+    return WEIGHTS * (shared + sum(sizes if pipeline > 1 else sizes[-2:]))
+
+
+def _along(path: Path, ranks: RankCosts, pipeline: int) -> dict[Place, StageCosts]:
+    """The costs of the stages of one copy of the model."""
+    found = {}
+    for rank in range(pipeline):
+        places = [place for place in path if place[0] == rank]
+        whole = (ranks.forward, ranks.backward, ranks.weight, ranks.kept, ranks.parameters)
+        cuts = (split_evenly(amounts[rank], len(places)) for amounts in whole)
+        for place, forward, backward, weight, kept, parameters in zip(places, *cuts, strict=True):
+            message, share = ranks.message[rank], ranks.weight_share[rank]
+            inputs, again = (min(kept, message), kept) if ranks.repeated else (kept, 0)
+            found[place] = StageCosts(
+                forward,
+                backward,
+                weight,
+                message,
+                inputs,
+                parameters,
+                share,
+                transient=again,
+                transients=(again, again),
+            )
+    return (
+        found
+        if ranks.overhead == NO_OVERHEAD
+        else {place: _with_host(one, ranks.overhead) for place, one in found.items()}
+    )
+
+
+def _with_host(stage: StageCosts, overhead: Overhead) -> StageCosts:
+    """A stage whose ops take the host's time too."""
+    return replace(
+        stage,
+        forward=stage.forward + overhead.forward,
+        backward=stage.backward + overhead.backward,
+        weight=stage.weight + overhead.weight,
+        apart=overhead.weight,
+    )
+
+
+def _transient(program: Sequence[Action], mine: Mapping[int, StageCosts]) -> int:
+    """Bytes by which the transients of backwards raise a rank's peak above that of its activations.
+
+    A split backward needs less for each part, and has freed some activations when its weight part runs.
+    """
+    if not any(cost.transient for cost in mine.values()):
+        return 0
+    if not any(op.kind == "W" for action in program for op in action):
+        return max(cost.transient for cost in mine.values())
+    known: dict[tuple[Any, ...], tuple[int, int, int]] = {}
+    held = most = peak = 0
+    for action in program:
+        alike = tuple([(op.kind, op.chunk) for op in action])
+        if alike not in known:
+            known[alike] = _bytes([(mine[chunk], kind) for kind, chunk in alike])
+        kept, needed, freed = known[alike]
+        held += kept
+        most = max(most, held)
+        peak = max(peak, held + needed)
+        held -= freed
+    return peak - most
+
+
+def _bytes(each: Sequence[tuple[StageCosts, Kind]]) -> tuple[int, int, int]:
+    """Bytes that an action keeps, needs while it runs, and frees at its end."""
+    return (
+        sum(cost.kept for cost, kind in each if kind == "F"),
+        sum(cost.needed(kind) for cost, kind in each),
+        sum(cost.freed(kind, cost.kept) for cost, kind in each),
+    )

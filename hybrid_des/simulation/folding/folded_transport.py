@@ -1,0 +1,312 @@
+"""The network of a folded run: messages to a rank that is not simulated go to its representative, on its links."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from hybrid_des.cluster.channel import Channel
+from hybrid_des.cluster.fabric import Fabric, LinkSpec, Route
+from hybrid_des.cluster.link import Hop, Link
+from hybrid_des.cluster.mailbox import Handoff, Mailbox, Message, TaggedMailbox
+from hybrid_des.cluster.rate import Rate
+from hybrid_des.cluster.rendezvous import Rendezvous, ReplayedGroup
+from hybrid_des.cluster.sharing.fifo import Fifo, FifoFlow, Head
+from hybrid_des.cluster.sharing.registration import Flow, Put, Schedules, Sharing
+from hybrid_des.cluster.transport import Links, Transport
+from hybrid_des.engine.bookings import Arrival
+from hybrid_des.engine.clock import MOMENT, USUAL, Environment
+from hybrid_des.engine.lineage import Lineage, LineageEnvironment
+from hybrid_des.engine.recorder import Recorder
+from hybrid_des.simulation.folding.folded_routes import FoldedRoutes
+from hybrid_des.simulation.folding.lineage_mailboxes import (
+    LineageHandoff,
+    LineageMailbox,
+    LineageTaggedMailbox,
+    UnorderedMailbox,
+)
+from hybrid_des.simulation.folding.lineage_meetings import LineageMeeting, LineageRendezvous
+from hybrid_des.simulation.folding.refusals import FoldRefusal
+from hybrid_des.simulation.folding.symmetry import Element, Fold, root_of
+
+
+class LineageLink(Link):
+    """A link that remembers the messages that reached it at this moment, if it has more than one flow.
+
+    Attributes:
+        shared: whether it has, at finite bandwidth.
+        last: when a message last reached it, and the number and lineage of the event by which it did.
+    """
+
+    __slots__ = ("_came", "_first", "_flows", "_when", "env", "last", "shared")
+
+    env: LineageEnvironment
+
+    def __init__(self, env: LineageEnvironment, spec: LinkSpec, rate: Rate) -> None:
+        super().__init__(env, spec, rate)
+        self.shared = False
+        self.last: tuple[int, int, Lineage] = (-1, -1, (None, 0))
+        self._flows = self._first = 0
+        self._came: list[tuple[int, int, Element | None, Lineage]] = []
+
+    def join(self, sender: int) -> None:
+        """Add a flow of messages from a rank."""
+        self._flows += 1
+        if self._flows == 2 and self.spec.bandwidth is not None:  # otherwise no message waits
+            self.shared = True
+            self._when, number, lineage = self.last
+            self._came = [(self._first, number, None, lineage)]
+        elif self._flows == 1:
+            self._first = sender
+
+    def meet(self, sender: int, frame: Element) -> None:
+        """Record that a message reaches the link, by the event being processed.
+
+        Raises:
+            FoldRefusal: another one reaches it now, and which of them is first depends on the image.
+        """
+        env = self.env
+        if self._when != env.now:
+            self._when = env.now
+            self._came = [(sender, env.events, frame, env.lineage)]
+            return
+        number, lineage = env.events, env.lineage
+        for other, event, there, before in self._came:
+            same = event == number and there == frame
+            if not same and not env.decided(before, lineage):
+                ranks = " and ".join(map(str, sorted((sender, other))))
+                what = f"messages of ranks {ranks} reach link {self.spec.name} at the same time"
+                raise FoldRefusal(f"{what}, and which comes first differs between replicas")
+        if self._came[-1][1:3] != (number, frame):
+            self._came.append((sender, number, frame, lineage))
+
+
+class LineageHead(Head):
+    """The head of a message with its lineage."""
+
+    __slots__ = ("lineage",)
+
+    lineage: Lineage
+
+
+class LineageFlow(FifoFlow):
+    """A flow over such links that, like the receiver, belong to the sender's own image."""
+
+    __slots__ = ("_frame", "_sender")
+
+    env: LineageEnvironment
+
+    def __init__(self, sender: int, base: FifoFlow, frame: Element = ()) -> None:
+        super().__init__(base.env, base.hops, base.put, base.rows)
+        self.pace = base.pace
+        self._sender, self._frame = sender, frame
+        self.on_head = (self.env.follow, LineageFlow.arrive)
+        for hop in base.hops:
+            hop.link.join(sender)  # type: ignore[attr-defined]
+
+    def send(self, message: Message, tag: int | None = None) -> None:
+        """Hand a message to the first link; the sender continues immediately."""
+        link: Any = self.link
+        if link.shared:
+            link.meet(self._sender, self._frame)
+        else:
+            env = self.env
+            link.last = (env.now, env.events, env.lineage)
+        FifoFlow.send(self, message, tag)
+
+    @staticmethod
+    def arrive(head: Head) -> None:
+        """Serve a head at a further link, and send it on or hand the message over."""
+        flow: Any = head.flow
+        link: Any = flow.hops[head.hop].link
+        if link.shared:
+            link.meet(flow._sender, ())
+        else:
+            env = flow.env
+            link.last = (env.now, env.events, env.lineage)
+        FifoFlow.arrive(head)
+
+    def _forward(self, hop: int, at: int, slowest: int, message: Message, tag: int) -> None:
+        head = LineageHead()
+        head.callbacks, head.flow = self.on_head, self
+        head.message, head.tag = message, tag
+        head.hop, head.slowest = hop, slowest
+        head.lineage = self.env.born
+        self.env.agenda[at << MOMENT | USUAL].append(head)
+
+
+class TurnedFlow(LineageFlow):
+    """A flow to an image other than the sender's own."""
+
+    __slots__ = ("_fold", "_moved", "_steps")
+
+    def __init__(self, fold: Fold, sender: int, route: Sequence[Element], base: FifoFlow) -> None:
+        """Trace a flow.
+
+        Args:
+            fold: the group of images.
+            sender: the rank that sends.
+            route: for each link and, last, the receiver, the element that maps its representative to it.
+            base: the untraced flow.
+        """
+        super().__init__(sender, base, route[0])
+        self.put = self._landing(base.put)
+        self._fold = fold
+        turns = zip([fold.identity, *route], route, strict=False)
+        self._steps = [fold.combined(before, fold.inverse(after)) for before, after in turns]
+        self._moved: list[dict[int, int]] = [{} for _ in self._steps]
+
+    def send(self, message: Message, tag: int | None = None) -> None:
+        """Hand a message to the first link; the sender continues immediately."""
+        env = self.env
+        before = env.lineage, env.born
+        self._enter(0)
+        super().send(message, tag)
+        env.lineage, env.born = before
+
+    def _forward(self, hop: int, at: int, slowest: int, message: Message, tag: int) -> None:
+        env = self.env
+        before = env.lineage, env.born
+        self._enter(hop)
+        super()._forward(hop, at, slowest, message, tag)
+        env.lineage, env.born = before
+
+    def _landing(self, put: Put) -> Put:
+        """Hand a message over in the receiver's frame."""
+
+        def landed(message: Message, tag: int, at: int) -> None:
+            env = self.env
+            before = env.lineage, env.born
+            self._enter(len(self._steps) - 1)
+            put(message, tag, at)
+            env.lineage, env.born = before
+
+        return landed
+
+    def _enter(self, hop: int) -> None:
+        """Switch to the frame of a link or, after the last, of the receiver."""
+        step = self._steps[hop]
+        if step == self._fold.identity:
+            return
+        env, moved = self.env, self._moved[hop]
+        (here, root), (born, parent) = env.lineage, env.born
+        for one in (root, parent):
+            if one not in moved:
+                moved[one] = self._fold.move_root(one, step)
+        env.lineage, env.born = (here, moved[root]), (born, moved[parent])
+
+
+class FoldedRendezvous(Rendezvous):
+    """The rendezvous of the simulated members of a group, numbered as they arrive; their messages are alike."""
+
+    def arrive(self, place: int, message: Message, delay: int) -> Arrival:
+        """Arrive with a message; the event's value has one per simulated member."""
+        return super().arrive(len(self._brought), message, delay)
+
+
+class FoldedTransport(Transport):
+    """Flows and mailboxes of the simulated ranks, for links that are shared without an order (`fair`)."""
+
+    kinds: ClassVar = {Rendezvous: FoldedRendezvous}
+
+    def __init__(self, links: Links, trace: Recorder, fold: Fold, receipts: bool = False) -> None:
+        super().__init__(links, trace, receipts=receipts)
+        self._fold = fold
+        self._courses = FoldedRoutes(self._fabric, fold)
+
+    def flow(self, channel: Channel, lane: int = 0, part: int = 0) -> tuple[Flow, Mailbox]:
+        """The flow of a collective's messages between two ranks or representatives, and the mailbox at its end."""
+        sender, turned = self._fold.home(channel.sender)
+        if turned != self._fold.identity:
+            receiver = self._fold.move(channel.receiver, self._fold.inverse(turned))
+            channel = channel._replace(sender=sender, receiver=receiver)
+        return super().flow(channel, lane, part)
+
+    def sent(self) -> dict[str, int]:
+        """Totals sent by all ranks."""
+        return {key: total * self._fold.order for key, total in super().sent().items()}
+
+    def carried(self) -> dict[str, int]:
+        """Bytes that all ranks sent over each link."""
+        between: Counter[tuple[int, int]] = Counter()
+        for channel, flow in self._opened:
+            between[channel.sender, channel.receiver] += flow.bytes
+        totals: Counter[str] = Counter()
+        for (sender, receiver), size in between.items():
+            for element in self._fold.elements():
+                route = self._fabric.route(self._fold.move(sender, element), self._fold.move(receiver, element))
+                totals.update(dict.fromkeys(route.links, size))
+        return dict(totals)
+
+    def _simulated(self, members: Sequence[int]) -> int:
+        return sum(map(self._fold.simulated, members))
+
+    def _hops(self, channel: Channel) -> tuple[Hop, ...]:
+        legs = self._courses.of(channel.sender, channel.receiver)
+        if len({leg.link for leg in legs}) < len(legs):
+            ends = f"from rank {channel.sender} to {channel.receiver}"
+            raise FoldRefusal(f"the route {ends} takes a link and one of its images, {legs[-1].name}")
+        latencies = tuple(leg.latency for leg in legs)
+        if channel.pace is not None:
+            latencies = channel.pace.latencies(Route(tuple(leg.name for leg in legs), latencies))
+        return tuple(
+            Hop(self.links[leg.link], latency, self._trace.channel(channel.on(leg.name, hop, latency)))
+            for hop, (leg, latency) in enumerate(zip(legs, latencies, strict=True))
+        )
+
+
+class LineageTransport(FoldedTransport):
+    """The same for links served in order, where that order must be the same in all images."""
+
+    env: LineageEnvironment
+    kinds: ClassVar = {
+        Mailbox: LineageMailbox,
+        TaggedMailbox: LineageTaggedMailbox,
+        Handoff: LineageHandoff,
+        Rendezvous: LineageRendezvous,
+        ReplayedGroup: LineageMeeting,
+    }
+
+    def begin(self, rank: int) -> None:
+        """Make events booked next descend from a rank."""
+        self.env.begin(root_of(rank))
+
+    def _mailbox(self, channel: Channel) -> Mailbox:
+        return UnorderedMailbox(self.env) if channel.kind == "parameter-server" else super()._mailbox(channel)
+
+    def _flow(self, channel: Channel, put: Put) -> Flow:
+        flow = super()._flow(channel, put)
+        if not isinstance(flow, FifoFlow) or not isinstance(flow.link, LineageLink):
+            return flow
+        _, turned = self._fold.home(channel.receiver)
+        route = [*(leg.turned for leg in self._courses.of(channel.sender, channel.receiver)), turned]
+        if all(element == self._fold.identity for element in route):
+            return LineageFlow(channel.sender, flow)
+        return TurnedFlow(self._fold, channel.sender, route, flow)
+
+
+class LineageFifo(Fifo):
+    """Links that serve one message at a time and know which messages reach them at the same time."""
+
+    kind = LineageLink
+
+
+class LineageLinks(Links):
+    """The links of a folded run in which orders are traced."""
+
+    def _model(self, name: str, schedules: Schedules) -> Sharing:
+        return LineageFifo(self.env) if name == "fifo" else super()._model(name, schedules)
+
+
+def folded_transport(
+    fabric: Fabric, sharing: str, recorder: Recorder, fold: Fold, *, receipts: bool = False, ordered: bool = False
+) -> FoldedTransport:
+    """The network of a folded run; orders are traced if anything depends on them.
+
+    Nothing does, unless ranks meet, under `fair`, where messages that meet share a link, whichever came first, and
+    under `uncontended`, where none waits.
+    """
+    if sharing in ("fair", "uncontended") and not ordered:
+        return FoldedTransport(Links(Environment(), fabric, sharing), recorder, fold, receipts)
+    return LineageTransport(LineageLinks(LineageEnvironment(fold), fabric, sharing), recorder, fold, receipts)

@@ -1,0 +1,166 @@
+"""The group of images under which ranks do the same: along each folded axis all rotations, or all exchanges.
+
+    rotation   image g of place x is (x + g·keep) mod size: rings, pipelines, parameter servers on the ranks
+    swap       image g of place x is x xor g·keep, for powers of two: halving–doubling, recursive doubling
+
+A *root* is a rank as `engine.lineage` keeps it: `rank << 4 | known`, where `known` is the number of axes, slowest
+first, that are certain; `SURE` if all are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property, reduce
+from itertools import product
+from math import prod
+from operator import and_
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybrid_des.layout import Layout
+
+Ranks = TypeVar("Ranks", int, NDArray[np.int64])
+
+
+Element = tuple[int, ...]  # of the group: along each folded axis, the multiple of `keep` places to move by
+
+
+SURE = 15
+
+
+def root_of(rank: int) -> int:
+    """The root of events that descend from a rank, with certainty."""
+    return rank << 4 | SURE
+
+
+class FoldedAxis(NamedTuple):
+    """How an axis is folded: its first `keep` places are simulated.
+
+    Attributes:
+        swap: whether images are exchanges, not rotations.
+    """
+
+    axis: str
+    keep: int
+    swap: bool = False
+
+
+class Fold:
+    """Which ranks are simulated, and for which others each of them stands.
+
+    Args:
+        layout: the ranks.
+        turns: the folded axes; each `keep` divides the size of its axis.
+
+    Attributes:
+        layout, turns: as given.
+        order: the number of ranks that each simulated one stands for.
+        identity: the element that leaves every rank where it is.
+    """
+
+    def __init__(self, layout: Layout, turns: Sequence[FoldedAxis]) -> None:
+        self.layout = layout
+        self.turns = tuple(turns)
+        self.counts = tuple(layout.sizes[turn.axis] // turn.keep for turn in turns)
+        self.order = prod(self.counts)
+        self.identity: Element = (0,) * len(self.turns)
+        self._places = [(layout.strides[turn.axis], layout.sizes[turn.axis], turn) for turn in turns]
+        keeps = {turn.axis: turn.keep for turn in turns}
+        self._slowest_first = [
+            (layout.strides[axis], layout.sizes[axis], keeps.get(axis)) for axis in reversed(layout.order)
+        ]
+
+    def kept(self, axis: str) -> int:
+        """The number of places simulated along an axis."""
+        return next((turn.keep for turn in self.turns if turn.axis == axis), self.layout.sizes[axis])
+
+    @cached_property
+    def ranks(self) -> list[int]:
+        """The simulated ranks, in ascending order."""
+        keeps = {turn.axis: turn.keep for turn in self.turns}
+        strides, sizes = self.layout.strides, self.layout.sizes
+        ranges = [range(0, keeps.get(axis, sizes[axis]) * strides[axis], strides[axis]) for axis in self.layout.order]
+        return [sum(offsets) for offsets in product(*reversed(ranges))]
+
+    def simulated(self, rank: Ranks) -> Any:
+        """Whether a rank is simulated, or which ranks of an array are."""
+        return reduce(and_, (rank // stride % size < turn.keep for stride, size, turn in self._places), True)
+
+    def home(self, rank: int) -> tuple[int, Element]:
+        """The representative of a rank, and the element that maps the representative to it."""
+        representative, element = rank, []
+        for stride, size, turn in self._places:
+            times = rank // stride % size // turn.keep
+            representative -= times * turn.keep * stride
+            element.append(times)
+        return representative, tuple(element)
+
+    def move(self, rank: Ranks, element: Element) -> Ranks:
+        """The image of a rank, or of each rank of an array."""
+        moved = rank
+        for (stride, size, turn), times in zip(self._places, element, strict=True):
+            place = rank // stride % size
+            turned = place ^ (times * turn.keep) if turn.swap else (place + times * turn.keep) % size
+            moved = moved + (turned - place) * stride
+        return moved
+
+    def inverse(self, element: Element) -> Element:
+        """The element that undoes another."""
+        return tuple(
+            times if turn.swap else -times % count
+            for times, count, turn in zip(element, self.counts, self.turns, strict=True)
+        )
+
+    def combined(self, one: Element, other: Element) -> Element:
+        """The composition of two elements; their order does not matter."""
+        return tuple(
+            a ^ b if turn.swap else (a + b) % count
+            for a, b, count, turn in zip(one, other, self.counts, self.turns, strict=True)
+        )
+
+    def elements(self) -> Iterator[Element]:
+        """All elements, the identity first."""
+        return product(*map(range, self.counts))
+
+    @cached_property
+    def generators(self) -> list[Element]:
+        """Elements that generate all others."""
+        found = []
+        for axis, (count, turn) in enumerate(zip(self.counts, self.turns, strict=True)):
+            steps = [1 << bit for bit in range(count.bit_length() - 1)] if turn.swap else [1] if count > 1 else []
+            found += [(*self.identity[:axis], step, *self.identity[axis + 1 :]) for step in steps]
+        return found
+
+    def move_root(self, root: int, element: Element) -> int:
+        """The image of a root."""
+        return self.move(root >> 4, element) << 4 | (root & SURE)
+
+    def ordered(self, one: int, other: int) -> bool:
+        """Whether all images of two roots are in the order of the roots."""
+        return self._tied_at(one, other) is None
+
+    def joined(self, one: int, other: int) -> int:
+        """The certain part of a root that may be either of two."""
+        place = self._tied_at(one, other)
+        return one if place is None else one >> 4 << 4 | place
+
+    def _tied_at(self, one: int, other: int) -> int | None:
+        """The first axis at which the order of two roots depends on the image; None if it does not."""
+        known, here, there = min(one & SURE, other & SURE), one >> 4, other >> 4
+        for axis, (stride, size, keep) in enumerate(self._slowest_first):
+            if axis == known:
+                return axis
+            place, place_there = here // stride % size, there // stride % size
+            if keep is not None and place // keep != place_there // keep:
+                return axis
+            if place != place_there:
+                return None
+        return None
+
+
+def folds_along(layout: Layout, axis: str, keep: int) -> list[Fold]:
+    """The folds that keep some places of an axis: by rotations, and between powers of two by exchanges."""
+    powers = not (keep & (keep - 1) or layout.sizes[axis] & (layout.sizes[axis] - 1))
+    return [Fold(layout, [FoldedAxis(axis, keep, swap)]) for swap in (False, True)[: 1 + powers]]

@@ -1,0 +1,1 @@
+"""From a scenario to the parts of a simulation: programs of ranks, their messages and gradients."""

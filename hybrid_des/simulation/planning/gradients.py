@@ -1,0 +1,170 @@
+"""Replica groups: the ranks that hold each part of a stage, their buckets, and their collectives.
+
+A stage has up to two parts: its parameters without experts, held by all ranks along data and context, and its experts,
+divided among successive ranks along them, so that only every n-th holds the same ones. With sharded optimizers, a
+ring reduce-scatter takes the place of the all-reduce, and an all-gather of 16-bit parameters follows the optimizer
+(Rajbhandari et al., arXiv 1910.02054).
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from hybrid_des import collectives
+from hybrid_des.collectives import codecs
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.layout import SHORT, Layout
+from hybrid_des.pipeline.plan import Plan
+from hybrid_des.scenario.sections.training import Gradients
+from hybrid_des.simulation.collective_times import CollectiveTimes, Concurrent
+from hybrid_des.simulation.planning.buckets import Bucket, buckets_of, padded
+from hybrid_des.units import grouped_by
+
+
+@dataclass(frozen=True)
+class ReplicaGroup:
+    """All ranks that hold the same part of a stage, across replicas, context ranks and copies of the model.
+
+    Attributes:
+        part: 1 for experts, else 0.
+        ranks: global ranks, in ascending order.
+        chunks: the chunk that holds the stage on each rank.
+        buckets: the buckets of the part's gradients.
+    """
+
+    stage: int
+    part: int
+    ranks: Sequence[int]
+    chunks: Sequence[int]
+    buckets: Sequence[Bucket]
+
+
+def replica_groups(
+    plan: Plan,
+    layout: Layout,
+    parts: Sequence[tuple[int, int]],
+    gradients: Gradients,
+    *,
+    keep_empty: bool = False,
+    tensors: Sequence[Sequence[tuple[int, int]]] = (),
+) -> list[ReplicaGroup]:
+    """Find the replica groups of each part of each stage, where several ranks hold it.
+
+    Args:
+        plan: the stages and their ranks.
+        layout: the ranks of each replica.
+        parts: per stage, the parameters of a tensor rank outside experts and in experts.
+        gradients: how gradients are split into buckets.
+        keep_empty: whether to include stages without parameters (their arrays may still be reduced).
+        tensors: per stage, the parameters of each tensor, outside and in experts; none if they are unknown.
+    """
+    codec = codecs.find(gradients.codec).build()
+    found = []
+    for stage, places in enumerate(zip(*plan.paths, strict=True)):  # one place per copy of the model
+        for part, parameters in enumerate(parts_of_stage(*parts[stage], layout)):
+            if not (parameters or (keep_empty and not part)):
+                continue
+            holders = [held for held in _holders(layout, places, experts=bool(part)) if len(held[0]) > 1]
+            if holders:
+                each = [parts_of_stage(*one, layout)[part] for one in tensors[stage]] if tensors else []
+                rule = gradients.bucket_rule, stage, each
+                buckets = buckets_of(parameters, codec, gradients.bucket, *rule)
+                if gradients.pad:
+                    buckets = padded(buckets, len(holders[0][0]))
+                found += [ReplicaGroup(stage, part, ranks, chunks, buckets) for ranks, chunks in holders]
+    return found
+
+
+def in_groups(groups: Sequence[ReplicaGroup], layout: Layout, count: int) -> list[ReplicaGroup]:
+    """Replica groups divided among `count` groups of consecutive replicas; those of one rank have nothing to reduce."""
+    if count == 1:
+        return list(groups)
+    replica, each = layout.along("data"), layout.sizes["data"] // count
+    found = []
+    for group in groups:
+        held = zip(group.ranks, group.chunks, strict=True)
+        for members in grouped_by(held, lambda one: int(replica[one[0]]) // each).values():
+            if len(members) > 1:
+                ranks, chunks = zip(*members, strict=True)
+                found.append(replace(group, ranks=ranks, chunks=chunks))
+    return found
+
+
+def parts_of_stage(regular: int, experts: int, layout: Layout) -> tuple[int, int]:
+    """Numbers of parameters of the parts; experts that every rank holds are reduced with the others."""
+    return (regular, experts) if layout.apart else (regular + experts, 0)
+
+
+def _holders(
+    layout: Layout, places: Sequence[tuple[int, int]], *, experts: bool
+) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+    """The sets of ranks that hold the same, with their chunks: of experts, or of everything else."""
+    copies = [(layout.strides["pipeline"] * rank, chunk) for rank, chunk in places]
+    for holders in layout.expert_holders if experts else layout.holders:
+        held = [(holders.shifted(start), chunk) for start, chunk in copies]
+        if len(held) == 1:
+            ranks, chunk = held[0]
+            yield tuple(ranks) if len(ranks) < SHORT else ranks, (chunk,) * len(ranks)
+        else:
+            pairs = sorted((rank, chunk) for ranks, chunk in held for rank in ranks)
+            yield tuple(rank for rank, _ in pairs), tuple(chunk for _, chunk in pairs)
+
+
+class Reductions:
+    """The gradient reductions of one run, and the gathers of sharded parameters.
+
+    Attributes:
+        algorithm: name of the all-reduce; for `auto` the fastest one.
+        gather: name of the all-gather of sharded parameters; empty if they are not sharded.
+        buckets: stage → part → its buckets, for stages whose gradients are reduced.
+        processes: every replica group with the ranks, and servers, that take part in its collective.
+        choices: what a library takes for their buckets, such as "ring, Simple", with the number of these.
+        codec, options, error_feedback: of the collectives.
+    """
+
+    def __init__(
+        self, gradients: Gradients, groups: Sequence[ReplicaGroup], times: CollectiveTimes, *, sharded: bool = False
+    ) -> None:
+        """Choose the algorithm and its servers.
+
+        Args:
+            gradients: the algorithm, its options and the codec.
+            groups: the replica groups of all stages.
+            times: how long collectives take on the wiring.
+            sharded: whether gradients are scattered, and parameters gathered.
+        """
+        self.codec = codecs.find(gradients.codec).build()
+        self.options, self.error_feedback = gradients.options, gradients.error_feedback
+        whole = {(group.stage, group.part): group.buckets for group in groups}
+        self.buckets: dict[int, dict[int, Sequence[Bucket]]] = {}
+        for (stage, part), buckets in whole.items():
+            self.buckets.setdefault(stage, {})[part] = buckets
+        self.algorithm = gradients.algorithm
+        if self.algorithm == collectives.AUTO:
+            sizes = [max(bucket.elements for bucket in group.buckets) for group in groups]
+            asked = Concurrent([group.ranks for group in groups], sizes, self.codec, self.options)
+            self.algorithm = times.fastest(asked, halves=sharded)[0] if groups else "ring"
+        halves = collectives.halves_of(self.algorithm) if sharded else None
+        kind, self.gather = halves or (self.algorithm, "")
+        self.processes = [
+            (
+                times.process_group(
+                    kind, group.ranks, self.options, stage=group.stage, part=group.part, chunks=group.chunks
+                ),
+                group,
+            )
+            for group in groups
+        ]
+        self.choices = self._choices(kind)
+
+    def _choices(self, kind: str) -> Counter[str]:
+        facts = collectives.find(kind).facts
+        return Counter(
+            str(processes.tuned.choice(facts["does"], buffer.bytes))
+            for processes, group in self.processes
+            for buffer in (self.buffers_of(group) if facts["tuned"] else ())
+        )
+
+    def buffers_of(self, group: ReplicaGroup) -> list[Buffer]:
+        """A member's buffers, of sizes only."""
+        return [Buffer(bucket.elements, self.codec) for bucket in group.buckets]

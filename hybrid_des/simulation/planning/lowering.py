@@ -1,0 +1,326 @@
+"""Lowering: a pipeline rank's actions become the streams of its program, with times, messages and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import chain, pairwise
+from math import ceil
+from typing import Any, ClassVar
+
+from hybrid_des.cluster.mailbox import Message
+from hybrid_des.cluster.purposes import PARAMETERS, REDUCTION, Purpose, purpose_named
+from hybrid_des.engine.recorder import AFTER, BEFORE, CHUNK, OPTIMIZER, pipeline_tag
+from hybrid_des.pipeline.plan import Action, Op, Place, Plan, carried
+from hybrid_des.simulation.costs.rank_costs import Costs
+from hybrid_des.simulation.planning.buckets import Bucket
+from hybrid_des.simulation.planning.compute_speed import ComputeSpeed
+from hybrid_des.simulation.planning.expert_streams import ExpertStreams, at_points
+from hybrid_des.simulation.planning.fsdp import Fsdp, LayerPass
+from hybrid_des.simulation.planning.op_bodies import Point, body_of
+from hybrid_des.simulation.planning.program import (
+    GRADIENT,
+    PARAMETER,
+    STEP,
+    Begin,
+    Block,
+    Call,
+    Cause,
+    Collective,
+    Compute,
+    Confirm,
+    End,
+    Group,
+    Instruction,
+    Program,
+    Receive,
+    Record,
+    Row,
+    Send,
+    Wait,
+    block_of,
+    call_of,
+    filled,
+    gathered,
+    program_of,
+    waiting_for,
+)
+
+Gather = tuple[Fraction, int, int]  # fraction of the forward before it, part, bucket
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """Parameters of lowering shared by all ranks of a run.
+
+    Attributes:
+        buckets: stage → part → its buckets, for stages whose gradients are reduced.
+        overlap: whether a bucket is reduced as soon as it is filled, not after the pipeline.
+        blocking: whether a task ends when its messages have arrived, as in Megatron's plain 1F1B.
+        sharded: whether the parameters of these buckets are gathered once per step.
+        ahead: whether they are gathered during the forwards of the next step, not after the optimizer.
+        layered: lowers ops layer by layer, where gradients or weights are sharded.
+        axes: those whose collectives inside ops are messages; those of other axes are replayed.
+        barrier: whether no rank begins a step before all have ended the last one.
+        streams: lowers ops whose exchanges with experts run on a stream of their own.
+    """
+
+    plan: Plan
+    costs: Costs
+    buckets: Mapping[int, Mapping[int, Sequence[Bucket]]]
+    overlap: bool
+    blocking: bool
+    sharded: bool = False
+    ahead: bool = False
+    fsdp: Fsdp | None = None
+    axes: frozenset[str] = frozenset()
+    barrier: bool = False
+    streams: ExpertStreams | None = None
+    each: ClassVar = False  # whether every rank has a program of its own; those of a pipeline rank share theirs
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether collectives are under way while ops compute."""
+        layered = self.fsdp is not None and (self.fsdp.ahead or self.fsdp.overlapped)
+        return layered or self.ahead or (self.overlap and bool(self.buckets)) or self.streams is not None
+
+    @property
+    def microbatches(self) -> int:
+        """Number of micro-batches per replica and training step."""
+        return self.plan.microbatches
+
+    @property
+    def pairs(self) -> Collection[tuple[int, int]]:
+        """The pipeline ranks that send to each other: activations one way, gradients the other."""
+        hops = [(a, b) for path in self.plan.paths for (a, _), (b, _) in pairwise(path) if a != b]
+        return {*hops, *((b, a) for a, b in hops)}
+
+    def chunks(self, rank: int) -> Mapping[int, int]:
+        """Stage → its chunk, for the stages that a pipeline rank holds."""
+        return {self.plan.stage_of[rank, chunk]: chunk for chunk in self.plan.chunks_of(rank)}
+
+    def usual(self, rank: int) -> Callable[[Op], int]:
+        """The picoseconds of each op of a pipeline rank at speed 1."""
+        stages = self.costs.stages
+        return lambda op: stages[rank, op.chunk].time(op.kind)
+
+    def lower(self, rank: int, pace: ComputeSpeed) -> Program:
+        """The program of a pipeline rank at a pace."""
+        held = sorted(self.chunks(rank))
+        reduced = [one for stage in reversed(held) for one in self._reductions(stage)]  # deepest first
+        gathers = [(stage, part, number) for stage in held for _, part, number in self._gathers(stage)]
+        streams = {GRADIENT: reduced, PARAMETER: list(self._parameters(rank, pace, gathers))}
+        others = {name: [call_of(*work)] for name, work in streams.items() if work}
+        late = not (self.overlap and self.plan.programs[rank])
+        fills = [Record(filled(stage)) for stage in reversed(held) for _ in self._buckets(stage)] if late else []
+        last = [] if self.ahead else [_gather(*one, waiting_for(PARAMETERS, AFTER)) for one in gathers]
+        return program_of(
+            self._calls(rank, pace),
+            others,
+            first=[Record(STEP)] if PARAMETER in others else [],
+            fills=fills,
+            optimizer=self._optimizer(rank, pace),
+            last=last,
+            barrier=self.barrier,
+        )
+
+    def serve(self, group: Group, rank: int) -> Program:
+        """The program of an endpoint that serves a process group, of which a rank is a member, without being one."""
+        _, stage, part = group
+        serves = (Collective(group, number) for number in range(len(self.buckets[stage][part])))
+        return Program({GRADIENT: (call_of(*serves, stages=(stage,)),)})
+
+    def replayed(self, rank: int) -> Mapping[str, int]:
+        """Amounts sent per step by replayed collectives of all ranks, which run the same program as `rank`."""
+        return self.fsdp.replayed(self._passes(rank, ComputeSpeed())) if self.fsdp else {}
+
+    def _passes(self, rank: int, pace: ComputeSpeed) -> Iterator[LayerPass]:
+        assert self.fsdp is not None
+        fresh = self._fresh(rank)
+        known: dict[tuple[Any, ...], tuple[LayerPass, ...]] = {}
+        for index, action in enumerate(self.plan.programs[rank]):
+            alike = (*[(op.kind, op.chunk) for op in action], fresh.get(index))
+            if alike not in known:
+                known[alike] = self.fsdp.passes(rank, action, pace, fresh.get(index, frozenset()))
+            yield from known[alike]
+
+    def _buckets(self, stage: int) -> list[tuple[int, int]]:
+        """The buckets of a stage: the part of each, and its index there."""
+        return [(part, number) for part, of in self.buckets.get(stage, {}).items() for number in range(len(of))]
+
+    def _reductions(self, stage: int) -> Iterator[Instruction]:
+        """Reduce the buckets of a stage as they are filled."""
+        for index, (part, number) in enumerate(self._buckets(stage)):
+            yield Wait(filled(stage))
+            yield Collective((REDUCTION.name, stage, part), number, Row("reductions", stage, index))
+
+    def _parameters(
+        self, rank: int, pace: ComputeSpeed, gathers: Sequence[tuple[int, int, int]]
+    ) -> Iterator[Instruction]:
+        """The parameter stream."""
+        if self.fsdp:
+            work = list(self.fsdp.stream(self._passes(rank, pace)))
+        else:
+            each = ((_gather(*gather), Record(gathered(gather[0]))) for gather in gathers if self.ahead)
+            work = list(chain.from_iterable(each))
+        if work:
+            yield from (Wait(STEP), *work)
+
+    def _optimizer(self, rank: int, pace: ComputeSpeed) -> Iterator[Call]:
+        if duration := pace.duration(self.costs.optimizer[rank]):
+            yield Call(block_of((), Begin(), Compute(duration), End()), OPTIMIZER)
+
+    def _calls(self, rank: int, pace: ComputeSpeed) -> Iterator[Call]:
+        path_of = self.plan.path_of
+        completes = self._completes(rank) if self.overlap else {}
+        fresh = self._fresh(rank)
+        blocks: dict[tuple[Any, ...], Block] = {}
+        pause = block_of((), Compute(self.costs.between))
+        for index, action in enumerate(self.plan.programs[rank]):
+            if index and self.costs.between:
+                yield Call(pause)
+            alike: tuple[Any, ...] = ()
+            for kind, microbatch, chunk in action:
+                alike += kind, chunk, path_of[microbatch]
+            if index in completes or index in fresh:
+                alike += completes.get(index), fresh.get(index)
+            block = blocks.get(alike)
+            if block is None:
+                stages, new = completes.get(index, ()), fresh.get(index, frozenset())
+                block = blocks[alike] = self._block(rank, action, pace, stages, new)
+            yield Call(block, index, action)
+
+    def _completes(self, rank: int) -> dict[int, tuple[int, ...]]:
+        """Map each action that completes the weight gradients of stages with buckets to those stages.
+
+        The first completes those of stages that no micro-batch visits on this rank: nothing is added to their zeros.
+        """
+        last = dict.fromkeys(self.chunks(rank), 0)
+        for index, action in enumerate(self.plan.programs[rank]):
+            last.update({self.plan.stage_of[rank, op.chunk]: index for op in action if op.kind in "BW"})
+        complete: dict[int, tuple[int, ...]] = {}
+        for stage, index in last.items():
+            if stage in self.buckets:
+                complete[index] = *complete.get(index, ()), stage
+        return complete
+
+    def _fresh(self, rank: int) -> dict[int, frozenset[int]]:
+        """Map actions to the stages that they are the first to use, if parameters are gathered for the first use."""
+        if not (self.fsdp.once if self.fsdp else self.ahead):
+            return {}
+        seen: set[int] = set()
+        fresh = {}
+        for index, action in enumerate(self.plan.programs[rank]):
+            fresh[index] = frozenset(self.plan.stage_of[rank, op.chunk] for op in action) - seen
+            seen |= fresh[index]
+        return fresh
+
+    def _block(
+        self, rank: int, action: Action, pace: ComputeSpeed, completes: Sequence[int], fresh: frozenset[int]
+    ) -> Block:
+        costs = [self.costs.stages[rank, op.chunk] for op in action]
+        each = list(zip(costs, (op.kind for op in action), strict=True))
+        stages = [self.plan.stage_of[rank, op.chunk] for op in action]
+        kept = [cost.kept for cost, kind in each if kind == "F"]
+        sources = filter(None, (self._source(rank, op, place) for place, op in enumerate(action)))
+        sends = [send for send in (self._send(rank, op, place) for place, op in enumerate(action)) if send]
+        needs, body = self._body(rank, action, pace, completes, fresh)
+        return block_of(
+            stages,
+            *(Receive(place, *source) for place, source in enumerate(sources)),
+            *needs,
+            Begin((sum(kept), CHUNK * len(kept))),
+            *body,
+            End(
+                (
+                    sum(cost.freed(kind, cost.kept) for cost, kind in each),
+                    sum(cost.freed(kind, CHUNK) for cost, kind in each),
+                )
+            ),
+            *sends,
+            *(Confirm(send.op, send.purpose, send.tag) for send in sends if self.blocking),
+        )
+
+    def _body(
+        self, rank: int, action: Action, pace: ComputeSpeed, completes: Sequence[int], fresh: frozenset[int]
+    ) -> tuple[Sequence[Instruction], Sequence[Instruction]]:
+        """What an action waits for before it starts, and what it does then."""
+        if self.fsdp:
+            return self.fsdp.body(self.fsdp.passes(rank, action, pace, fresh))
+        parts = [(self.plan.stage_of[rank, op.chunk], self.costs.stages[rank, op.chunk], op.kind) for op in action]
+        fused = self.plan.fused_time if len(action) > 1 else 1
+        waits = sum(cost.waits(kind) for _, cost, kind in parts)
+        duration = pace.duration(fused * (sum(cost.time(kind) for _, cost, kind in parts) - waits), fused * waits)
+        points: list[Point] = []
+        for stage in completes:
+            lasts = duration if stage in {visited for visited, _, _ in parts} else 0
+            buckets = (bucket for of in self.buckets[stage].values() for bucket in of)
+            points += [Point(ceil(lasts * bucket.leaves), stage) for bucket in buckets]
+        for stage in sorted(fresh) if self.ahead else ():
+            used = [at if len(action) == 1 else 0 for at, _, _ in self._gathers(stage)]
+            points += [Point(int(duration * at), stage, needed=True) for at in used]
+        points.sort(key=lambda point: (point.at, point.stage))
+        first = [point for point in points if point.needed and not point.at]
+        rest = [point for point in points if point not in first]
+        needs = [Wait(gathered(point.stage), waiting_for(PARAMETERS, BEFORE)) for point in first]
+        if self.streams:
+            body = self.streams.body(parts, fused, pace)
+            shares = [(Fraction(point.at, duration or 1), point.instruction) for point in rest]
+            return needs, list(at_points(body, shares))
+        return needs, body_of(parts, duration, pace, self.axes, rest)
+
+    def _gathers(self, stage: int) -> list[Gather]:
+        """The gathers of a stage in the order of use.
+
+        Buckets are in the order of gradients: the last holds the parameters that a forward uses first.
+        """
+        found = [
+            (1 - bucket.leaves, part, number)
+            for part, buckets in (self.buckets.get(stage, {}) if self.sharded else {}).items()
+            for number, bucket in enumerate(buckets)
+        ]
+        return sorted(found, key=lambda gather: (gather[0], gather[1], -gather[2]))
+
+    def _source(self, rank: int, op: Op, place: int) -> tuple[int, int, Purpose, int] | None:
+        """The op, peer, purpose and tag of a message that an op receives."""
+        source = self.plan.source(rank, op)
+        return None if source is None else (place, source[0], _purpose(op), self._tag(source))
+
+    def _send(self, rank: int, op: Op, place: int) -> Send | None:
+        here, target = (rank, op.chunk), self.plan.target(rank, op)
+        if target is None:
+            return None
+        size = message_size(self.costs, rank, op, target)
+        return Send(place, target[0], _purpose(op), self._tag(here), Message(size))
+
+    def _tag(self, sender: Place) -> int:
+        return pipeline_tag(0, self.plan.stage_of[sender], 0)
+
+
+def planned_peaks(plan: Plan, costs: Costs) -> list[int]:
+    """Peak bytes of each pipeline rank."""
+    lowering = Lowering(plan, costs, {}, overlap=False, blocking=False)
+    peaks = []
+    for rank in range(plan.pipeline):
+        now = most = costs.resident[rank]
+        for call in lowering.lower(rank, ComputeSpeed()).ops.values():
+            holds, frees = call.block.held
+            now += holds
+            most = max(most, now)
+            now -= frees
+        peaks.append(most)
+    return peaks
+
+
+def message_size(costs: Costs, rank: int, op: Op, target: Place) -> int:
+    """Bytes that an op sends to its target; a gradient is as large as its activation."""
+    return costs.stages[(rank, op.chunk) if op.kind == "F" else target].message
+
+
+def _gather(stage: int, part: int, number: int, cause: Cause | None = None) -> Collective:
+    return Collective((PARAMETERS.name, stage, part), number, Row("gathers", stage, -1), cause)
+
+
+def _purpose(op: Op) -> Purpose:
+    return purpose_named(carried(op))

@@ -1,0 +1,143 @@
+"""What an action does between its begin and its end: computation, and collectives as messages (`layer_traffic`).
+
+    F   │ compute │ start, compute, join │ compute │ start, compute, join │ compute │    as long as with replayed
+                    └ a collective ────┘             └ a collective ────┘                collectives on idle links
+
+A layer's computation surrounds its collectives in equal parts; computation overlapped with a collective starts with
+it. Without such collectives an action computes in one piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
+
+from hybrid_des.cluster.purposes import OF_LAYERS, PARAMETERS, PURPOSES
+from hybrid_des.engine.recorder import INSIDE
+from hybrid_des.simulation.costs.layer_collectives import LayerCollective
+from hybrid_des.simulation.costs.rank_costs import StageCosts
+from hybrid_des.simulation.planning.compute_speed import ComputeSpeed
+from hybrid_des.simulation.planning.program import (
+    Compute,
+    Instruction,
+    Join,
+    Record,
+    Start,
+    Wait,
+    filled,
+    gathered,
+    waiting_for,
+)
+
+if TYPE_CHECKING:
+    from hybrid_des.pipeline.plan import Kind
+
+
+Part = tuple[int, StageCosts, "Kind"]  # of an action: a stage, its costs, and the kind of op
+
+
+class Point(NamedTuple):
+    """A moment of an action on idle links at which a stage's bucket is filled, or its parameters are needed."""
+
+    at: int
+    stage: int
+    needed: bool = False
+
+    @property
+    def instruction(self) -> Instruction:
+        """What happens then."""
+        if self.needed:
+            return Wait(gathered(self.stage), waiting_for(PARAMETERS, INSIDE))
+        return Record(filled(self.stage))
+
+
+class _Piece(NamedTuple):
+    """Computation of a layer, and the collective after it."""
+
+    share: Fraction
+    collective: LayerCollective | None
+    stage: int
+
+
+class _Timed(NamedTuple):
+    """Computation, or a collective and the computation that it overlaps, on idle links."""
+
+    took: int
+    collective: LayerCollective | None = None
+    overlapped: int = 0
+    stage: int = 0
+
+
+def body_of(
+    parts: Sequence[Part], duration: int, pace: ComputeSpeed, axes: Collection[str], points: Sequence[Point]
+) -> tuple[Instruction, ...]:
+    """The instructions of an action, with the collectives along `axes` as messages.
+
+    Args:
+        parts: its ops.
+        duration: of the whole action on idle links.
+        pace: of the computation that overlaps collectives.
+        axes: those whose collectives are messages.
+        points: what happens meanwhile, in order.
+    """
+    pending = list(points)[::-1]
+    found: list[Instruction] = []
+    now = 0
+    for one in _alone(parts, duration, pace, axes) if axes else [_Timed(duration)]:
+        end = now + one.took
+        meanwhile: list[Instruction] = []
+        while pending and pending[-1].at < end:
+            point = pending.pop()
+            if one.collective is None and point.at > now:
+                found.append(Compute(point.at - now))
+                now = point.at
+            if one.collective is None or point.needed:
+                found.append(point.instruction)
+            else:
+                meanwhile.append(Record(filled(point.stage), point.at - now))
+        found += meanwhile
+        if one.collective is None:
+            found.append(Compute(end - now))
+        else:
+            found += _exchange(one.collective, one.overlapped, one.stage)
+        now = end
+    return (*found, *(point.instruction for point in reversed(pending)))
+
+
+def _exchange(collective: LayerCollective, overlapped: int, stage: int) -> Iterator[Instruction]:
+    yield Start((collective.axis, stage, 0), collective)
+    if overlapped:
+        yield Compute(overlapped, whole=None)
+    yield Join(PURPOSES.index(OF_LAYERS[collective.axis]))
+
+
+def _alone(parts: Sequence[Part], duration: int, pace: ComputeSpeed, axes: Collection[str]) -> Iterator[_Timed]:
+    """Computation and collectives in turn, with the time that each takes on idle links."""
+    pieces = [piece for part in parts for piece in _pieces(*part, axes)]
+    overlaps = {one: pace.duration(one.overlapped) for one in {piece.collective for piece in pieces} if one}
+    takes = {one: max(one.launch + one.alone, overlapped + one.taken) for one, overlapped in overlaps.items()}
+    # a fused pair may have less to compute than it hides; then its collectives take longer than when they are replayed
+    computes = max(0, duration - sum(takes[piece.collective] for piece in pieces if piece.collective))
+    whole = sum((piece.share for piece in pieces), Fraction(0)) or Fraction(1)
+    done, share = 0, Fraction(0)
+    for piece in pieces:
+        share += piece.share
+        until = int(computes * share / whole)
+        if until > done:
+            yield _Timed(until - done)
+        done = until
+        if (one := piece.collective) is not None:
+            yield _Timed(takes[one], one, overlaps[one], piece.stage)
+    yield _Timed(computes - done)
+
+
+def _pieces(stage: int, cost: StageCosts, kind: Kind, axes: Collection[str]) -> Iterator[_Piece]:
+    layers = cost.layers if kind == "F" else cost.layers[::-1]
+    for layer in layers:
+        of_op = {"F": layer.collectives[0], "W": ()}.get(kind, layer.collectives[1])
+        each = [one for one in of_op if one.axis in axes for _ in range(one.repeats)]
+        share = Fraction(layer.time(kind) - sum(one.waits for one in each), len(each) + 1)
+        for one in each:
+            yield _Piece(share, one, stage)
+        yield _Piece(share, None, stage)

@@ -1,0 +1,114 @@
+"""The fabric of a scenario's cluster, with checks for user-defined topologies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from hybrid_des.cluster import topologies
+from hybrid_des.cluster.fabric import Fabric, LinksByOwner, LinkSpec, Route, placed
+from hybrid_des.cluster.sites import across_sites
+from hybrid_des.errors import UsageError
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.loading import Source, load
+from hybrid_des.scenario.sections.cluster import Cluster
+from hybrid_des.scenario.sections.perturbations import Slow
+from hybrid_des.scenario.sections.training import Efficiency, Parallel
+from hybrid_des.scenario.sizes import too_many
+from hybrid_des.simulation.collective_times import CollectiveTimes
+from hybrid_des.simulation.planning.slowed_links import slowed
+
+
+def fabric_of(scenario: Source) -> Fabric:
+    """Build the fabric of the scenario's cluster, as seen from its ranks.
+
+    Raises:
+        Refusal: the topology does not support the cluster.
+        UsageError: a user-defined topology has a link without bandwidth.
+    """
+    scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
+    return wired(scenario.cluster, scenario.efficiency, scenario.slow)
+
+
+def wired(cluster: Cluster, efficiency: Efficiency | None, slow: Sequence[Slow]) -> Fabric:
+    """The fabric of a cluster whose links reach a share of their bandwidths, some of them slower; errors as above."""
+    fabric = topologies.find(cluster.topology).build(cluster.spec, *cluster.arguments)
+    own = not isinstance(fabric.links, LinksByOwner)  # the others have links and bandwidths that need no check
+    if own:
+        _check_links(fabric.links, cluster.topology)
+    fabric = replace(fabric, route=_checked(fabric, cluster.topology) if own else fabric.route)
+    if efficiency is not None:
+        shares = efficiency.network, efficiency.adapters or efficiency.network
+        fabric = replace(fabric, links=_reached(fabric.links, *shares), reached=shares)
+    if slow:
+        fabric = slowed(fabric, slow)
+    if len(cluster.sites) > 1 and cluster.wan is not None:
+        fabric = across_sites(fabric, cluster.site_of, cluster.wan.port)
+    return fabric if cluster.placement == range(cluster.gpus) else placed(fabric, cluster.placement)
+
+
+def times_of(scenario: Scenario, fabric: Fabric) -> CollectiveTimes:
+    """How long collectives take alone on the scenario's wiring; each is simulated when first asked for."""
+    return times_on(fabric, scenario.cluster.alone, scenario.parallel, folded=scenario.fold != "off")
+
+
+def times_on(fabric: Fabric, sharing: str, parallel: Parallel, *, folded: bool) -> CollectiveTimes:
+    """The same, from what it depends on; `folded`: whether equal members may be simulated once."""
+    return CollectiveTimes(fabric, parallel.layout, sharing, folded=folded, too_many=too_many)
+
+
+def _check_links(links: Mapping[str, LinkSpec], topology: str) -> None:
+    """Check the links of a topology.
+
+    Raises:
+        UsageError: they are not links by name, or one has no bandwidth.
+    """
+    if not isinstance(links, Mapping):
+        raise UsageError(f"topology {topology}: its links are in a {type(links).__name__}; expected a dict, by name")
+    for name, link in links.items():
+        if not isinstance(link, LinkSpec):
+            raise UsageError(f'topology {topology}: link "{name}" is a {type(link).__name__}; expected a LinkSpec')
+        bandwidth = link.bandwidth
+        number = isinstance(bandwidth, int | float | Fraction)
+        if not (bandwidth is None or (number and bandwidth > 0)):
+            message = f'link "{link.name}" has a bandwidth of {bandwidth}; expected more than 0, or None if free'
+            raise UsageError(f"topology {topology}: {message}")
+
+
+def _reached(links: Mapping[str, LinkSpec], inside: Fraction, beyond: Fraction) -> Mapping[str, LinkSpec]:
+    """The links with the achieved share of their bandwidths; measured tables already hold achieved rates."""
+
+    def reached(link: LinkSpec) -> LinkSpec:
+        share = beyond if link.beyond_nodes else inside
+        return link._replace(bandwidth=link.bandwidth * share) if type(link.bandwidth) is Fraction else link
+
+    if isinstance(links, LinksByOwner):
+        return links.changed(reached)
+    return {name: reached(link) for name, link in links.items()}
+
+
+def _checked(fabric: Fabric, topology: str) -> Callable[[int, int], Route]:
+    """The routes of a topology, with checks against its links."""
+
+    def route(sender: int, receiver: int) -> Route:
+        about = f"topology {topology}: the route from gpu{sender} to gpu{receiver}"
+        try:
+            found: Route | None = fabric.route(sender, receiver)
+        except LookupError:
+            found = None
+        if found is None:
+            raise UsageError(f"{about} is missing")
+        if not isinstance(found, Route) or not all(isinstance(one, Sequence) for one in (found.links, found.latencies)):
+            raise UsageError(f"{about} is {found!r}; expected a Route of link names and as many latencies")
+        unknown = next((name for name in found.links if name not in fabric.links), None)
+        if unknown is not None:
+            raise UsageError(f'{about} uses a link "{unknown}", which does not exist')
+        if not found.links or len(found.links) != len(found.latencies):
+            counts = f"{len(found.links)} links and {len(found.latencies)} latencies"
+            raise UsageError(f"{about} has {counts}; expected one latency per link, and at least one link")
+        if any(not isinstance(latency, int) or latency < 0 for latency in found.latencies):
+            raise UsageError(f"{about} has latencies {found.latencies}; expected whole picoseconds of at least 0")
+        return found
+
+    return route

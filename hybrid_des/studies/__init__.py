@@ -1,0 +1,1 @@
+"""Many runs: sweeps, searches, weeks with failures, several jobs, seeds, replays, corpora and imports."""

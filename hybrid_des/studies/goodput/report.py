@@ -1,0 +1,139 @@
+"""The report of weeks as text: goodput, where the time went, failures, the best interval, the assumptions."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hybrid_des.errors import one_line
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.sections.faults import Faults
+from hybrid_des.studies.goodput.ledger import LOST, unknown_causes
+from hybrid_des.studies.goodput.states import Steps, described
+from hybrid_des.units import format_seconds
+
+WIDTH, BAR, LABEL = 100, 30, 40
+
+
+LONG = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
+
+
+MOST_CLASSES = 20
+
+
+def render(scenario: Scenario, facts: Mapping[str, Any], steps: Steps) -> str:
+    """The report, without a newline at its end."""
+    blocks = [
+        list(_title(scenario, facts)),
+        list(_headline(facts)),
+        list(_ledger(scenario, facts)),
+        list(_failures(facts)),
+        list(_advice(scenario, facts)),
+        list(_states(scenario, steps)),
+        textwrap.wrap(_limits(scenario), WIDTH),
+    ]
+    return "\n\n".join("\n".join(map(one_line, block)) for block in blocks if block)
+
+
+def long_time(seconds: float) -> str:
+    """A time of any length: "54 d", "3.1 h", "12.5 min", "6.2 s"."""
+    for size, unit in LONG:
+        if seconds >= size:
+            return f"{seconds / size:.4g} {unit}"
+    return format_seconds(seconds)
+
+
+def _title(scenario: Scenario, facts: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{scenario.name}: {scenario.description}" if scenario.description else scenario.name
+    nodes = len(scenario.cluster.nodes_for(scenario.parallel.ranks))
+    mtbf = f"one stop every {long_time(facts['mtbf_s'])}" if facts["mtbf_s"] else "no stops"
+    yield f"{long_time(facts['horizon_s'])} on {nodes:,} nodes, {facts['replications']} replications; expected: {mtbf}"
+
+
+def _headline(facts: Mapping[str, Any]) -> Iterator[str]:
+    bound = "at most " if facts["unknown"] else ""
+    spread = facts["goodput_percentiles"]
+    note = ", ".join(f"{name} {spread[name]:.2%}" for name in ("p5", "p50", "p95"))
+    yield f"{'goodput':<12}{bound}{facts['goodput']:.2%}{_interval(facts['goodput_ci95'])}"
+    yield f"{'':<12}{note} of {facts['replications']} replications"
+    yield f"{'ETTR':<12}{bound}{facts['ettr']:.2%}{_interval(facts['ettr_ci95'])}"
+    yield f"{'stops':<12}{facts['stops']:.4g} per replication, of {facts['failures']:.4g} failures"
+
+
+def _interval(bounds: list[float] | None) -> str:
+    return "" if bounds is None else f"   mean, 95 % confidence {bounds[0]:.2%} … {bounds[1]:.2%}"
+
+
+def _ledger(scenario: Scenario, facts: Mapping[str, Any]) -> Iterator[str]:
+    horizon, unknown = facts["horizon_s"], unknown_causes(scenario)
+    yield "where the time went"
+    yield _share("useful steps", facts["useful_s"], horizon)
+    for cause, seconds in facts["lost_s"].items():
+        if seconds is None:
+            yield f"  {LOST[cause]:<{LABEL}}{'unknown':>10}   {unknown[cause]} is not given"
+        elif seconds:
+            yield _share(LOST[cause], seconds, horizon)
+
+
+def _share(label: str, seconds: float, horizon: float) -> str:
+    return (
+        f"  {label:<{LABEL}}{long_time(seconds):>10}{seconds / horizon:>9.2%}  {'█' * round(BAR * seconds / horizon)}"
+    )
+
+
+def _failures(facts: Mapping[str, Any]) -> Iterator[str]:
+    counts = sorted(facts["failures_by_class"].items(), key=lambda item: -item[1])
+    yield "failures per replication"
+    for name, count in counts[:MOST_CLASSES]:
+        yield f"  {name:<{LABEL}}{count:>10.4g}"
+    if len(counts) > MOST_CLASSES:
+        others = sum(count for _, count in counts[MOST_CLASSES:])
+        yield f"  {f'{len(counts) - MOST_CLASSES} other classes':<{LABEL}}{others:>10.4g}"
+
+
+def _advice(scenario: Scenario, facts: Mapping[str, Any]) -> Iterator[str]:
+    best, every = facts["best_interval_s"], facts["checkpoint_interval_s"]
+    if best is not None:
+        chosen = f"every {long_time(every)}; " if every else ""
+        formulas = f"Young {long_time(best['young'])}, Daly {long_time(best['daly'])}"
+        yield f"{'checkpoints':<12}{chosen}best {long_time(best['exact'])} (exact for constant rates; {formulas})"
+    if facts["spares_availability"] is not None and scenario.faults and scenario.faults.spares:
+        spares = scenario.faults.spares.nodes
+        nodes = len(scenario.cluster.nodes_for(scenario.parallel.ranks))
+        enough = f"enough {facts['spares_availability']:.4%} of the time (binomial)"
+        yield f"{'spares':<12}{spares} in addition to {nodes} nodes, {enough}"
+
+
+def _states(scenario: Scenario, steps: Steps) -> Iterator[str]:
+    whole = scenario.parallel.data
+    yield f"{'step':<12}{format_seconds(steps.healthy.time / 1e12)} with all replicas"
+    others = sorted((state, step) for state, step in steps.known.items() if step is not steps.healthy)
+    for state, step in others[:8]:
+        slow = map(described, state.slowed)
+        replicas = [f"{state.replicas} of {whole} replicas"] if state.replicas < whole else []
+        yield f"{'':<12}{format_seconds(step.time / 1e12)} with {', '.join([*replicas, *slow])}"
+    if len(others) > 8:
+        yield f"{'':<12}and {len(others) - 8} other states"
+
+
+def _limits(scenario: Scenario) -> str:
+    """What is exact and what is assumed."""
+    faults = scenario.faults
+    texts = [
+        "The step of each state is simulated exactly, and exact as long as states change between steps: a change takes "
+        "effect at the next step, a failure immediately.",
+        "All replicas are treated as identical. Failures are independent of each other and of what the job does.",
+    ]
+    if faults is not None:
+        texts += _assumptions(faults)
+    return " ".join(texts)
+
+
+def _assumptions(faults: Faults) -> Iterator[str]:
+    if any(one.effect is not None and one.effect.flap is not None for one in faults.classes):
+        yield "A flap stops the job for its whole length, which is the most that it can cost."
+    if faults.checkpoint is not None and faults.checkpoint.mode != "sync":
+        yield "Writing a checkpoint slows no step."
+    if faults.elastic is not None:
+        yield "Nodes of a replica that is missing another node stay idle."

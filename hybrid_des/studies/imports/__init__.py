@@ -1,0 +1,1 @@
+"""Profiles of other programs as scenarios, and scenarios as traces for other simulators."""

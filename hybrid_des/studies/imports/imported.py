@@ -1,0 +1,208 @@
+"""What an import found: figures, text, and the files to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from hybrid_des.analysis.metrics import Findings
+from hybrid_des.interchange.profiles.recognition import WHAT, Profile
+from hybrid_des.report.files.staging import Written, write_files
+from hybrid_des.report.page.document import Shown, page_of
+from hybrid_des.units import format_seconds
+
+MOST_SHOWN = 6  # unusual ops in the text
+LABEL = 12  # characters of a label
+HOST = {  # keys of the fact `overhead`, in words
+    "forward": "per forward", "backward": "per backward", "weight": "per weight part", "between": "between ops",
+    "latency": "from rank to rank",
+}  # fmt: skip
+TRACES = "chakra.*.et"
+REPLACED = ("collectives.csv", "durations.csv", "order.csv")  # files of an earlier import that this one may lack
+
+
+class Unusual(NamedTuple):
+    """An op that took much longer than others of its kind.
+
+    Attributes:
+        what: its name.
+        rank: its pipeline rank, or rank.
+        step: its step.
+        seconds, usual: its duration, and the median.
+        place: what else is known of it.
+    """
+
+    what: str
+    rank: int
+    step: int
+    seconds: float
+    usual: float
+    place: Mapping[str, Any]
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The fields, by name."""
+        return {
+            "op": self.what, "rank": self.rank, "step": self.step, "seconds": self.seconds, "median_s": self.usual,
+            **self.place,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Imported:
+    """An imported profile.
+
+    Attributes:
+        profile: its format and files.
+        values: the scenario, as in a file.
+        files: further files that it needs, by name.
+        measured: seconds of each measured step; None if they are not known.
+        simulated: seconds of the same steps, simulated.
+        linked: percentage of the device's work whose op is known.
+        schedule: the name of the schedule, or what is known instead.
+        unusual: ops that took much longer than others of their kind, the longest first.
+        unknown: what the profile does not say, one sentence each.
+        clocks: `spread_s`, by which the clocks of ranks differ at least, and whether they are `apart`.
+        facts: further figures.
+        shown: makes the measured and the simulated run to show on a page.
+    """
+
+    profile: Profile
+    values: Mapping[str, Any]
+    files: Mapping[str, Any]
+    measured: Sequence[float] | None
+    simulated: Sequence[float]
+    linked: float
+    schedule: str | None
+    unusual: Sequence[Unusual]
+    unknown: Sequence[str]
+    clocks: Mapping[str, Any]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    shown: Callable[[], tuple[Findings, Findings]] | None = None
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """All figures by their public keys; what is not known is None."""
+        errors = self._errors
+        return {
+            "name": self.values["name"],
+            "format": self.profile.format,
+            "files": [self.profile.told(path) for path in self.profile.files],
+            "ignored": [self.profile.told(path) for path in self.profile.ignored],
+            "measured_step_time_s": _mean(self.measured),
+            "simulated_step_time_s": _mean(self.simulated),
+            "mean_error_percent": _mean(list(map(abs, errors))) if errors else None,
+            "worst_error_percent": max(map(abs, errors)) if errors else None,
+            "bias_percent": _mean(errors) if errors else None,
+            "linked_percent": self.linked,
+            "schedule": self.schedule,
+            "unusual": [one.to_mapping() for one in self.unusual],
+            "unknown": list(self.unknown),
+            "clocks": dict(self.clocks),
+            **self.facts,
+        }
+
+    @property
+    def _errors(self) -> list[float]:
+        if self.measured is None:
+            return []
+        pairs = zip(self.simulated, self.measured, strict=True)
+        return [100 * (simulated / measured - 1) for simulated, measured in pairs if measured]
+
+    def contents(self) -> dict[str, Any]:
+        """The files to write: those of the scenario, the figures, the text and the page."""
+        scenario = yaml.safe_dump(dict(self.values), sort_keys=False, allow_unicode=True, width=120)
+        return {
+            **dict.fromkeys(REPLACED),
+            **self.files,
+            "scenario.yaml": scenario,
+            "import.json": self.figures,
+            "import.txt": self.text() + "\n",
+            "timelines.html": self.page(),
+        }
+
+    def write(self, folder: str | Path) -> Written:
+        """Write the scenario, its tables, the figures, the text and the page into a folder, created if missing.
+
+        Raises:
+            UsageError: the folder cannot be written.
+        """
+        return write_files(folder, self.contents(), self.stale(Path(folder)))
+
+    def __repr__(self) -> str:
+        return f"<Imported {self.values['name']}: {WHAT[self.profile.format]}, {self._steps()}>"
+
+    def stale(self, folder: Path) -> list[str]:
+        """Names of files of an earlier import into a folder, which this one may lack."""
+        return [path.name for path in folder.glob(TRACES)]
+
+    def page(self) -> str | None:
+        """The measured and the simulated timeline of a step on one axis; None if there is nothing to show."""
+        if self.shown is None:
+            return None
+        measured, simulated = self.shown()
+        return page_of([Shown(measured, name="measured"), Shown(simulated, name="simulated")])
+
+    def text(self) -> str:
+        """The report, line by line."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        count = len(self.profile.files)
+        what = WHAT[self.profile.format]
+        yield f"{self.values['name']}: {what}, {count} file{'s' if count > 1 else ''}"
+        yield ""
+        yield _labelled("step", self._steps())
+        yield _labelled("schedule", self.schedule or "no pipeline")
+        yield _labelled("linked", f"{self.linked:.1f} % of the device's work belongs to a known op")
+        if self.clocks:
+            spread = format_seconds(self.clocks["spread_s"])
+            said = f"ranks' clocks differ by at least {spread}" if self.clocks["spread_s"] else "no contradiction found"
+            yield _labelled("clocks", said)
+        for name, text in self._facts():
+            yield _labelled(name, text)
+        for place, one in enumerate(self.unusual[:MOST_SHOWN]):
+            times = f"{format_seconds(one.seconds)}, usually {format_seconds(one.usual)}"
+            yield _labelled("" if place else "unusual", f"{one.what} of rank {one.rank} in step {one.step}: {times}")
+        if len(self.unusual) > MOST_SHOWN:
+            yield _labelled("", f"and {len(self.unusual) - MOST_SHOWN} more")
+        for place, text in enumerate(self.unknown):
+            yield _labelled("" if place else "unknown", text)
+
+    def _steps(self) -> str:
+        simulated = f"simulated {format_seconds(_mean(self.simulated) or 0.0)}"
+        if not (errors := self._errors):
+            return f"{simulated}; the measured one is not known"
+        measured = format_seconds(_mean(self.measured) or 0.0)
+        mean, worst = sum(map(abs, errors)) / len(errors), max(map(abs, errors))
+        return f"measured {measured}, {simulated}: error {mean:.2f} % on average, {worst:.2f} % at worst"
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        if "memory_gib" in self.facts:
+            held = " ".join(f"{one:.1f}" for one in self.facts["memory_gib"])
+            slope = self.facts.get("memory_per_microbatch_gib")
+            more = "" if slope is None else f"; {slope:.1f} per micro-batch in flight"
+            yield "memory", f"{held} GiB reserved{more}"
+        if "communication_s" in self.facts:
+            whole, exposed = (
+                format_seconds(self.facts[name]) for name in ("communication_s", "exposed_communication_s")
+            )
+            yield "collectives", f"{whole} per rank, {exposed} of it with no computation beside"
+        if self.facts.get("kernels"):
+            yield "kernels", ", ".join(f"{share:.0%} {work}" for work, share in self.facts["kernels"].items() if share)
+        if known := [said for name, said in HOST.items() if (self.facts.get("overhead") or {}).get(name)]:
+            times = (format_seconds(time) for time in self.facts["overhead"].values() if time)
+            yield "overhead", ", ".join(f"{time} {said}" for time, said in zip(times, known, strict=True))
+        if self.facts.get("skipped_steps"):
+            yield "left out", f"steps {', '.join(map(str, self.facts['skipped_steps']))}: memory was still growing"
+
+
+def _mean(values: Sequence[float] | None) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _labelled(label: str, text: str) -> str:
+    return f"{label:<{LABEL}}{text}"

@@ -1,0 +1,144 @@
+"""Why each of several jobs takes as long as it does: its critical path and idle time, with what is others' doing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from hybrid_des.analysis.critical_path.graph import graph_of
+from hybrid_des.analysis.critical_path.idle_pieces import by_reason, idle_pieces
+from hybrid_des.analysis.critical_path.paths import critical_path, time_by_part
+from hybrid_des.analysis.idle import OTHERS as OTHER_JOBS
+from hybrid_des.engine.causes import Causes
+from hybrid_des.report.text import labelled
+from hybrid_des.scenario.jobs import Jobs, load_jobs
+from hybrid_des.scenario.loading import Source
+from hybrid_des.studies.jobs.neighbours import (
+    Grouping,
+    JobRun,
+    Neighbours,
+    alone_runs,
+    together,
+)
+from hybrid_des.studies.jobs.variants import Build, TriedJobs, asked, proposed, steps_of, why_none
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
+
+SHOWN = 0.0005  # of the step; smaller parts have no figures
+
+
+MOST_BEHIND = 3
+
+
+@dataclass(frozen=True)
+class ExplainedJob:
+    """A job beside others.
+
+    Attributes:
+        run: the job alone and together.
+        path: parts of its critical path, in picoseconds that sum to its run.
+        idle: idle picoseconds of all its ranks by reason.
+    """
+
+    run: JobRun
+    path: Mapping[str, int]
+    idle: Mapping[str, int]
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Everything in seconds per step; idle time as means per rank."""
+        steps, ranks = self.run.together.scenario.steps, self.run.together.timeline.layout.ranks
+        alone, beside = (facts["step_time_s"] for facts in self.run.facts)
+        scale = PICOSECONDS_PER_SECOND * steps
+        return {
+            "step_time_s": beside,
+            "alone_step_time_s": alone,
+            "critical_path_s": {name: time / scale for name, time in self.path.items()},
+            "idle_by_reason_s": {name: time / scale / ranks for name, time in self.idle.items()},
+        }
+
+
+@dataclass(frozen=True)
+class ExplainedJobs:
+    """Jobs on one fabric, each explained, and simulated changes."""
+
+    neighbours: Neighbours
+    jobs: Sequence[ExplainedJob]
+    tried: Sequence[TriedJobs] = ()
+    not_tried: str = ""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Everything as plain values, and the summary of the jobs."""
+        summary = self.neighbours.summary
+        return {
+            "name": self.neighbours.jobs.name,
+            "jobs": {one.run.job.name: {**one.to_mapping(), "waits": summary["jobs"][one.run.job.name]["waits"]}
+                     for one in self.jobs},
+            "what_if": [{"change": one.change, "step_time_s": dict(one.steps)} for one in self.tried],
+            **({"not_tried": self.not_tried} if self.not_tried else {}),
+        }  # fmt: skip
+
+    def report(self, width: int = 100) -> str:
+        """A few lines per job, and one per change."""
+        blocks = ["\n".join(self._of(one, width)) for one in self.jobs]
+        base, why = steps_of(self.neighbours), [f"not tried: {self.not_tried}"] if self.not_tried else []
+        blocks.append("\n".join(labelled([("What if", [*(one.told(base) for one in self.tried), *why])], width)))
+        return "\n\n".join(blocks)
+
+    def _of(self, one: ExplainedJob, width: int) -> list[str]:
+        facts = one.to_mapping()
+        step, alone = facts["step_time_s"], facts["alone_step_time_s"]
+        others = facts["critical_path_s"][OTHER_JOBS]
+        title = f"{one.run.job.name}: step {format_seconds(step)}, alone {format_seconds(alone)}"
+        verdict = f"{others / step:.1%} of the step waits for {OTHER_JOBS}" if step else ""
+        if not others:
+            verdict = "no message of another job is on its critical path"
+        waits = [wait for wait in self.neighbours.rows.waits if wait.job == one.run.job.name][:MOST_BEHIND]
+        steps = one.run.together.scenario.steps
+        behind = ", ".join(
+            f"{wait.behind} on {wait.link} ({format_seconds(wait.waited / PICOSECONDS_PER_SECOND / steps)})"
+            for wait in waits
+        )
+        blocks = [
+            ("Verdict", [verdict]),
+            ("Path", [_parts(facts["critical_path_s"], step)]),
+            ("Idle", [_parts(facts["idle_by_reason_s"], step) or "nothing"]),
+            *([("Behind", [f"{behind}, summed over messages"])] if behind else []),
+        ]
+        return [title, *labelled(blocks, width)]
+
+
+def _parts(seconds: Mapping[str, float], step: float) -> str:
+    shown = {name: time for name, time in seconds.items() if step and time / step >= SHOWN}
+    return ", ".join(f"{name} {time / step:.1%}" for name, time in sorted(shown.items(), key=lambda one: -one[1]))
+
+
+def explain_jobs(source: Source | Jobs, changes: Sequence[str] = (), build: Build | None = None) -> ExplainedJobs:
+    """Simulate jobs together with all causes recorded, explain the step of each, and try changes.
+
+    Args:
+        source: the path of a file with `jobs:`, a mapping with its content, or jobs.
+        changes: what-ifs such as "jobs.bert.start=9 ms" or "link.leaf0/up.bandwidth=2x", beside those proposed.
+        build: reads jobs again with overrides, for changes of keys; by default, from the file or mapping.
+
+    Raises:
+        HybridDesError: as `simulate_jobs`.
+        UsageError: a change names no key, or has no valid value.
+    """
+    began, given = time.perf_counter(), source if isinstance(source, Jobs) else load_jobs(source)
+    if not isinstance(source, Jobs):
+        build = build or partial(load_jobs, source)
+    jobs = given.with_values(lambda scenario: {"record": "all"})
+    groups = Grouping.of(jobs)
+    traces = {one.name: Causes() for one in jobs.jobs}
+    found = together(jobs, alone_runs(jobs, groups), groups, traces)
+    why = why_none(found, groups)
+    tried = [*asked(given, changes, build), *(() if why else proposed(found, groups))]
+    found = replace(found, wall_s=time.perf_counter() - began)
+    return ExplainedJobs(found, [_explained(found, one) for one in found.runs], tried, why)
+
+
+def _explained(found: Neighbours, one: JobRun) -> ExplainedJob:
+    graph = graph_of(one.together, found.rows.beside(one.job.name))
+    return ExplainedJob(one, time_by_part(critical_path(graph)), by_reason(idle_pieces(graph)))

@@ -1,0 +1,216 @@
+"""The messages of all jobs on the links of one fabric: bytes and busy time by job, and who waits for whom.
+
+    asked ──── waiting ──── start ── service ── end           fifo, priority: a message waits while others are served
+    asked = start ────────── slower than alone ─────── end    fair, priority-fair: it shares its links with others
+
+Under the first two, services on a link do not overlap, so a wait is divided exactly among the jobs whose messages the
+link serves meanwhile. Under the others a message loses the time beyond what it would take alone; that is attributed to
+the jobs that are on the same link meanwhile, on the one of its links where they are the longest, and to each for no
+longer than it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from hybrid_des.analysis.critical_path.messages import service_alone
+from hybrid_des.analysis.idle import passed
+from hybrid_des.cluster.channel import Channel
+from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.simulation.timeline import Column, Columns
+
+OTHERS = "background"  # the owner of background traffic
+
+
+class Owned(NamedTuple):
+    """The message rows of one job, or of background traffic, at times of the fabric."""
+
+    name: str
+    channels: Sequence[Channel]
+    rows: Columns
+    start: int = 0
+
+
+class Wait(NamedTuple):
+    """How long messages of a job wait behind those of another on a link, in picoseconds over all messages."""
+
+    job: str
+    behind: str
+    link: str
+    waited: int
+    messages: int
+
+
+@dataclass(frozen=True)
+class FabricRows:
+    """The rows of all owners.
+
+    Attributes:
+        owners: the jobs and, if there is any, the background traffic.
+        fabric: all of the wiring.
+        concurrent: whether messages share links.
+    """
+
+    owners: Sequence[Owned]
+    fabric: Fabric
+    concurrent: bool
+
+    @cached_property
+    def links(self) -> Sequence[str]:
+        """The links that carried messages, sorted."""
+        return sorted({channel.link for owner in self.owners for channel in owner.channels})
+
+    @cached_property
+    def _of(self) -> Sequence[Columns]:
+        """For each owner: `link`, `asked`, `start`, `end`, `bytes`, `flow`, and `alone`, the time on an idle link."""
+        number = {name: place for place, name in enumerate(self.links)}
+        found = []
+        for owner in self.owners:
+            rows, channel = owner.rows, owner.rows["channel"]
+            of_channel = np.array([number[one.link] for one in owner.channels], dtype=np.int64)
+            hops = np.array([one.hop for one in owner.channels], dtype=np.int64)
+            link = of_channel[channel] if len(of_channel) else np.zeros(0, dtype=np.int64)
+            flow = channel - hops[channel] if len(hops) else link
+            alone = service_alone(self.fabric, self.links, link, rows["bytes"])
+            times = {name: rows[name] + owner.start for name in ("asked", "start", "end")}
+            found.append({**times, "link": link, "flow": flow, "bytes": rows["bytes"], "alone": alone})
+        return found
+
+    @property
+    def end(self) -> int:
+        """When the last message has left its last link."""
+        return max((int(rows["end"].max(initial=0)) for rows in self._of), default=0)
+
+    def bytes_of(self, key: str = "bytes") -> dict[str, dict[str, int]]:
+        """Link → owner → bytes; or with `alone`, the picoseconds that these occupy the link."""
+        sums = {}
+        for owner, rows in zip(self.owners, self._of, strict=True):
+            counted = np.zeros(len(self.links), dtype=np.int64)
+            np.add.at(counted, rows["link"], rows[key])
+            sums[owner.name] = counted.tolist()
+        return {
+            link: {name: counts[place] for name, counts in sums.items() if counts[place]}
+            for place, link in enumerate(self.links)
+        }
+
+    def on(self, link: str) -> Iterator[tuple[str, Column, Column, Column]]:
+        """The name of each owner of messages on a link, their starts and ends, and their times on the idle link."""
+        number = self.links.index(link)
+        for owner, rows in zip(self.owners, self._of, strict=True):
+            at = np.flatnonzero(rows["link"] == number)
+            if len(at):
+                yield owner.name, rows["start"][at], rows["end"][at], rows["alone"][at]
+
+    @cached_property
+    def shared(self) -> Sequence[int]:
+        """The numbers of the links that carried messages of several owners."""
+        used = np.zeros(len(self.links), dtype=np.int64)
+        for rows in self._of:
+            used[np.unique(rows["link"])] += 1
+        return np.flatnonzero(used > 1).tolist()
+
+    def beside(self, name: str) -> Column:
+        """For each message row of an owner, the picoseconds for which others' messages are on its link meanwhile."""
+        job = next(number for number, owner in enumerate(self.owners) if owner.name == name)
+        rows = self._of[job]
+        found = np.zeros(len(rows["link"]), dtype=np.int64)
+        for link in self.shared:
+            at = np.flatnonzero(rows["link"] == link)
+            theirs = [other for number, other in enumerate(self._of) if number != job]
+            start, end = (
+                np.concatenate([other[key][other["link"] == link] for other in theirs]) for key in ("start", "end")
+            )
+            if len(at) and len(start):
+                since = rows["start" if self.concurrent else "asked"][at]
+                found[at] = _Periods.merged(start, end).between(since, rows["end"][at])
+        return found
+
+    @cached_property
+    def waits(self) -> list[Wait]:
+        """Who waits for whom and where, the longest first."""
+        found = self._lost() if self.concurrent else self._queued()
+        return sorted(found, key=lambda one: (-one.waited, one.job, one.link, one.behind))
+
+    def _queued(self) -> list[Wait]:
+        found = []
+        for link in self.shared:
+            mine = [np.flatnonzero(rows["link"] == link) for rows in self._of]
+            served = [_Periods(rows["start"][at], rows["end"][at]) for rows, at in zip(self._of, mine, strict=True)]
+            for job, (rows, at) in enumerate(zip(self._of, mine, strict=True)):
+                for other, periods in enumerate(served):
+                    if other != job:
+                        waited = periods.between(rows["asked"][at], rows["start"][at])
+                        found += self._wait(job, other, link, waited)
+        return found
+
+    def _wait(self, job: int, other: int, link: int, waited: Column) -> list[Wait]:
+        if self.owners[job].name == OTHERS or not waited.any():
+            return []
+        names = self.owners[job].name, self.owners[other].name, self.links[link]
+        return [Wait(*names, int(waited.sum()), int(np.count_nonzero(waited)))]
+
+    def _lost(self) -> list[Wait]:
+        found: list[Wait] = []
+        periods = {
+            (owner, link): _Periods.merged(rows["start"][at], rows["end"][at])
+            for owner, rows in enumerate(self._of)
+            for link in self.shared
+            if len(at := np.flatnonzero(rows["link"] == link))
+        }
+        for job, rows in enumerate(self._of):
+            beside = np.zeros((len(self.owners), len(rows["link"])), dtype=np.int64)
+            for link in self.shared:
+                at = np.flatnonzero(rows["link"] == link)
+                for other in range(len(self.owners)):
+                    if other != job and (other, link) in periods:
+                        beside[other, at] = periods[other, link].between(rows["start"][at], rows["end"][at])
+            found += self._attributed(job, beside)
+        return found
+
+    def _attributed(self, job: int, beside: Column) -> list[Wait]:
+        """The time that each message loses, to those beside it on the link where they are the longest."""
+        rows, found = self._of[job], list[Wait]()
+        order = np.lexsort((-beside.sum(axis=0), rows["start"], rows["flow"]))
+        if not len(order):
+            return found
+        keys = np.stack([rows["flow"][order], rows["start"][order]])
+        first = np.flatnonzero(np.append(True, np.any(keys[:, 1:] != keys[:, :-1], axis=0)))
+        took = (rows["end"] - rows["start"])[order][first]
+        lost = np.maximum(took - np.maximum.reduceat(rows["alone"][order], first), 0)
+        at = order[first]
+        for other in range(len(self.owners)):
+            part = np.minimum(lost, beside[other, at])
+            for link in np.unique(rows["link"][at][part > 0]).tolist():
+                found += self._wait(job, other, link, part[rows["link"][at] == link])
+        return found
+
+
+class _Periods:
+    """Disjoint periods in order of time."""
+
+    def __init__(self, start: Column, end: Column) -> None:
+        order = np.argsort(start, kind="stable")
+        self._each = start[order], end[order]
+
+    @classmethod
+    def merged(cls, start: Column, end: Column) -> _Periods:
+        """The union of periods that may overlap."""
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], np.maximum.accumulate(end[order])
+        first = np.flatnonzero(np.append(True, start[1:] > end[:-1]))
+        return cls(start[first], end[np.append(first[1:] - 1, len(end) - 1)])
+
+    def between(self, start: Column, end: Column) -> Column:
+        """How much of the time from each start to each end they cover."""
+        return passed(*self._each, end) - passed(*self._each, start)
+
+
+def owned(name: str, channels: Sequence[Channel], rows: Mapping[str, Column] | None, start: int = 0) -> Owned:
+    """The rows of an owner; none, if they were not recorded."""
+    nothing = {key: np.zeros(0, dtype=np.int64) for key in ("channel", "asked", "start", "end", "bytes")}
+    return Owned(name, channels if rows is not None else (), nothing if rows is None else rows, start)

@@ -1,0 +1,418 @@
+"""Jobs on one fabric, simulated alone and together.
+
+Jobs are grouped by the links that they use: one that shares no link with another, nor with background traffic, runs as
+if alone, and its replicas are folded as ever. All ranks of the others are simulated on one set of links.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from hybrid_des.analysis.metrics import summary
+from hybrid_des.cluster.connections import Connection, around, between_all, links_of
+from hybrid_des.cluster.fabric import Fabric, placed
+from hybrid_des.cluster.rings import channels
+from hybrid_des.engine.causes import Causes
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.jobs import Jobs, PlacedJob
+from hybrid_des.scenario.sections.perturbations import Background
+from hybrid_des.simulation import background
+from hybrid_des.simulation import jobs as simulated
+from hybrid_des.simulation.planning.flows import flows_of_layers
+from hybrid_des.simulation.planning.planner import Parts, parts_of
+from hybrid_des.simulation.planning.wiring import fabric_of
+from hybrid_des.simulation.run import CONCURRENT, Run, run, run_jobs
+from hybrid_des.studies.jobs.fabric_rows import OTHERS, FabricRows, Owned, Wait, owned
+from hybrid_des.units import PICOSECONDS_PER_SECOND
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class JobRun:
+    """A job alone and together with the others.
+
+    Attributes:
+        job: the job.
+        alone: its run by itself.
+        together: its run beside the others, whose times count from its start; `alone`, if it shares no link.
+    """
+
+    job: PlacedJob
+    alone: Run
+    together: Run
+
+    @property
+    def apart(self) -> bool:
+        """Whether it shares no link with others."""
+        return self.together is self.alone
+
+    @cached_property
+    def facts(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """The summaries of the job alone and together."""
+        found = summary(self.alone)
+        return found, found if self.apart else summary(self.together)
+
+    @property
+    def slowdown(self) -> float:
+        """Its step together over its step alone; 1 if that takes no time."""
+        alone, together = (one["step_time_s"] for one in self.facts)
+        return float(together / alone) if alone else 1.0
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A change and what it brings.
+
+    Attributes:
+        values: seconds or priorities by job.
+        slowdown: the mean over the jobs with it, weighted by GPUs.
+        of_jobs: that of each job.
+    """
+
+    values: Mapping[str, float]
+    slowdown: float
+    of_jobs: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Remedies:
+    """The best starts and priorities; None if none is better than what is there.
+
+    Attributes:
+        slowdown: the mean slowdown as it is, over the same steps.
+        tried: number of changes that were simulated.
+        skipped: why none were, if so.
+    """
+
+    slowdown: float
+    starts: Remedy | None = None
+    priorities: Remedy | None = None
+    tried: int = 0
+    skipped: str = ""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The keys that they add to the summary."""
+        if self.skipped:
+            return {"best_starts": None, "best_priorities": None, "not_tried": self.skipped}
+        found: dict[str, Any] = {"slowdown_before_changes": self.slowdown}
+        for key, one in (("best_starts", self.starts), ("best_priorities", self.priorities)):
+            found[key] = None
+            if one is not None:
+                name = "start_s" if key == "best_starts" else "priority"
+                found[key] = {name: dict(one.values), "slowdown": one.slowdown, "slowdowns": dict(one.of_jobs)}
+        return found
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Jobs on one fabric, and what they do to each other.
+
+    Attributes:
+        jobs: what was simulated.
+        fabric: all of the wiring.
+        runs: one per job.
+        groups: the names of the jobs that share links, directly or through others; background traffic is one of them.
+        notes: what is not exact, one line each.
+        traffic: the rows of background traffic.
+        wall_s, events: real seconds and events of all runs.
+        remedies: shifts of starts and orders of priorities that were tried; None if none were.
+    """
+
+    jobs: Jobs
+    fabric: Fabric
+    runs: Sequence[JobRun]
+    groups: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+    traffic: Sequence[Owned] = ()
+    wall_s: float = 0.0
+    events: int = 0
+    remedies: Remedies | None = field(default=None, compare=False)
+
+    @cached_property
+    def rows(self) -> FabricRows:
+        """The messages of all jobs that share links, and of those alone that were simulated whole."""
+        found = [
+            owned(one.job.name, one.together.timeline.channels, one.together.timeline.all_messages(), one.job.start)
+            for one in self.runs
+            if one.together.fold is None
+        ]
+        concurrent = self.jobs.jobs[0].scenario.cluster.sharing in CONCURRENT
+        return FabricRows([*found, *self.traffic], self.fabric, concurrent)
+
+    @property
+    def end(self) -> int:
+        """When the last job has ended, in picoseconds."""
+        return max(one.job.start + one.together.timeline.duration for one in self.runs)
+
+    @cached_property
+    def waits(self) -> pd.DataFrame:
+        """Who waits for whom: `job`, `behind`, `link`, seconds per step over all messages, messages per step."""
+        import pandas as pd
+
+        names = ["job", "behind", "link", "waited_s", "messages"]
+        return pd.DataFrame([_wait_row(one, self._steps(one.job)) for one in self.rows.waits], columns=names)
+
+    @cached_property
+    def links(self) -> pd.DataFrame:
+        """One row per link and job: `link`, `job`, `bytes`, and the share of the time that they occupy the link."""
+        import pandas as pd
+
+        sizes, times = self.rows.bytes_of(), self.rows.bytes_of("alone")
+        return pd.DataFrame(
+            {"link": link, "job": name, "bytes": size, "busy_ratio": times[link].get(name, 0) / max(self.end, 1)}
+            for link, each in sizes.items()
+            for name, size in each.items()
+        )
+
+    def _steps(self, name: str) -> int:
+        return next(one.together.scenario.steps for one in self.runs if one.job.name == name)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """Everything by its public keys; seconds, bytes."""
+        sizes, times, end = self.rows.bytes_of(), self.rows.bytes_of("alone"), max(self.end, 1)
+        found = {
+            "version": self.jobs.jobs[0].scenario.version,
+            "name": self.jobs.name,
+            "sharing": self.jobs.jobs[0].scenario.cluster.sharing,
+            "gpus": self.jobs.cluster.gpus,
+            "simulated_s": self.end / PICOSECONDS_PER_SECOND,
+            "slowdown": self.slowdown,
+            "gpu_utilisation": self.utilisation,
+            "jobs": {one.job.name: self._facts(one) for one in self.runs},
+            "links": {
+                link: {"bytes": each, "busy_ratio": {name: time / end for name, time in times[link].items()}}
+                for link, each in sizes.items()
+            },
+            "shared_links": [self.rows.links[number] for number in self.rows.shared],
+            "notes": list(self.notes),
+            "wall_s": self.wall_s,
+            "events": self.events,
+        }
+        return found if self.remedies is None else {**found, **self.remedies.to_mapping()}
+
+    def _facts(self, one: JobRun) -> dict[str, Any]:
+        alone, together = one.facts
+        return {
+            "gpus": len(one.job.gpus),
+            "nodes": sorted({self.fabric.node_of[gpu] for gpu in one.job.gpus}),
+            "start_s": one.job.start / PICOSECONDS_PER_SECOND,
+            "priority": one.job.priority,
+            "steps": one.together.scenario.steps,
+            "step_time_s": together["step_time_s"],
+            "alone_step_time_s": alone["step_time_s"],
+            "slowdown": one.slowdown,
+            "gpu_utilisation": together["efficiency"],
+            "alone_gpu_utilisation": alone["efficiency"],
+            "ranks_simulated": together["ranks_simulated"],
+            "shares_links_with": [
+                name for group in self.groups if one.job.name in group for name in group if name != one.job.name
+            ],
+            "waits": [
+                {key: value for key, value in row.items() if key != "job"}
+                for row in (_wait_row(wait, one.together.scenario.steps) for wait in self.rows.waits)
+                if row["job"] == one.job.name
+            ],
+        }
+
+    @property
+    def slowdown(self) -> float:
+        """The mean slowdown of the jobs, weighted by their GPUs."""
+        weights = [len(one.job.gpus) for one in self.runs]
+        return sum(weight * one.slowdown for weight, one in zip(weights, self.runs, strict=True)) / sum(weights)
+
+    @property
+    def utilisation(self) -> float:
+        """The share of the time for which the jobs' GPUs compute, over all of them."""
+        weights = [len(one.job.gpus) for one in self.runs]
+        busy = (float(one.facts[1]["efficiency"]) for one in self.runs)
+        return sum(weight * share for weight, share in zip(weights, busy, strict=True)) / sum(weights)
+
+    def __repr__(self) -> str:
+        slow = ", ".join(f"{one.job.name} {one.slowdown:.3g}×" for one in self.runs)
+        return f"<Neighbours {self.jobs.name}: {slow}>"
+
+
+def _wait_row(wait: Wait, steps: int) -> dict[str, Any]:
+    seconds = wait.waited / PICOSECONDS_PER_SECOND / steps
+    messages = wait.messages / steps
+    return {"job": wait.job, "behind": wait.behind, "link": wait.link, "waited_s": seconds, "messages": messages}
+
+
+def neighbours_of(jobs: Jobs) -> tuple[Neighbours, Grouping]:
+    """Simulate jobs, each alone and all together; and which of them share links.
+
+    Raises:
+        HybridDesError: as `load_jobs` and `simulate`.
+    """
+    began = time.perf_counter()
+    groups = Grouping.of(jobs)
+    found = together(jobs, alone_runs(jobs, groups), groups)
+    return replace(found, wall_s=time.perf_counter() - began), groups
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Which jobs share links, whatever their starts and priorities.
+
+    Attributes:
+        fabric: all of the wiring.
+        planned: the parts of each job.
+        uses: the links on the routes of each job, and of each flow of background traffic.
+        flows: these flows, by name.
+        groups: the names of jobs and flows that share links, directly or through others.
+    """
+
+    fabric: Fabric
+    planned: Mapping[str, Parts]
+    uses: Mapping[str, set[str]]
+    flows: Mapping[str, Background]
+    groups: Sequence[Sequence[str]]
+
+    @classmethod
+    def of(cls, jobs: Jobs, fabric: Fabric | None = None) -> Grouping:
+        """Plan the jobs, on their cluster or on another wiring, and follow the routes of all that they send."""
+        first = jobs.jobs[0].scenario
+        fabric = fabric or fabric_of(first.model_copy(update={"cluster": jobs.cluster}))
+        views = {one.name: placed(fabric, one.scenario.cluster.placement) for one in jobs.jobs}
+        planned = {one.name: parts_of(one.scenario, fabric=views[one.name]) for one in jobs.jobs}
+        uses = {one.name: links_used(one.scenario, planned[one.name]) for one in jobs.jobs}
+        flows = {f"{OTHERS} {number}": flow for number, flow in enumerate(jobs.background)}
+        for name, flow in flows.items():
+            uses[name] = {link for a, b, _ in flow.pairs(jobs.cluster) for link in fabric.route(a, b).links}
+        groups = [group for group in _connected(uses) if any(name not in flows for name in group)]
+        return cls(fabric, planned, uses, flows, groups)
+
+    def apart(self, name: str) -> bool:
+        """Whether a job shares no link with others."""
+        return [name] in self.groups
+
+
+def alone_runs(jobs: Jobs, groups: Grouping, names: Collection[str] | None = None) -> dict[str, Run]:
+    """Each job, or some, by itself, on its GPUs of the shared cluster.
+
+    A job that shares links is served by the same model as together with the others, so that what differs is theirs; to
+    one that does not, the priorities of jobs mean nothing.
+    """
+    found = {}
+    for one in jobs.jobs:
+        if names is not None and one.name not in names:
+            continue
+        cluster = one.scenario.cluster
+        if groups.apart(one.name):
+            cluster = cluster.urgent(one.priority)
+        parts = None if one.scenario.numerics else groups.planned[one.name]
+        found[one.name] = run(one.scenario.model_copy(update={"cluster": cluster}), parts=parts)
+    return found
+
+
+def together(
+    jobs: Jobs, alone: Mapping[str, Run], groups: Grouping, traces: Mapping[str, Causes] = MappingProxyType({})
+) -> Neighbours:
+    """Simulate each group of jobs that share links, together with the background traffic on these.
+
+    Args:
+        jobs: the jobs.
+        alone: their runs alone.
+        groups: which of them share links.
+        traces: record causes of some jobs, by name, also of those that share no links.
+    """
+    by_name, flows = {one.name: one for one in jobs.jobs}, groups.flows
+    runs, traffic = dict(alone), list[Owned]()
+    seldom = ((one.name, one.scenario.gradients.every) for one in jobs.jobs)
+    left_out = "what replicas exchange every {} steps is left out, alone and together"
+    notes = [f"{name}: {left_out.format(every)}" for name, every in seldom if every > 1]
+    events = sum(one.events for one in alone.values())
+    for group in groups.groups:
+        members = [_as_messages(by_name[name], groups, notes) for name in group if name not in flows]
+        if len(group) == 1 and not traces.keys() & set(group):
+            continue
+        links = simulated.links_of(members[0].scenario, groups.fabric)
+        beside = background.Traffic(
+            [flows[name] for name in group if name in flows], jobs.cluster, links, groups.fabric
+        )
+        numbered = {number: traces[one.name] for number, one in enumerate(members) if one.name in traces}
+        starts = [one.start for one in members]
+        scenarios = [one.scenario for one in members]
+        made = run_jobs(scenarios, links, starts=starts, repeat=True, traffic=beside, traces=numbered)
+        runs |= {one.name: each for one, each in zip(members, made, strict=True)}
+        events += links.env.events
+        if len(beside.recorder.channels):
+            assert beside.recorder.messages is not None
+            traffic.append(owned(OTHERS, beside.recorder.channels, beside.recorder.messages.table()))
+    found = [JobRun(one, alone.get(one.name, runs[one.name]), runs[one.name]) for one in jobs.jobs]
+    named = [sorted({OTHERS if name in flows else name for name in group}) for group in groups.groups]
+    return Neighbours(jobs, groups.fabric, found, named, tuple(notes), traffic, events=events)
+
+
+def links_used(scenario: Scenario, parts: Parts) -> set[str]:
+    """The links on the routes of everything that a job sends."""
+    return links_of(parts.fabric, chain(_outside_layers(scenario, parts), *_of_layers(scenario, parts).values()))
+
+
+def _outside_layers(scenario: Scenario, parts: Parts) -> Iterator[Connection]:
+    for line in scenario.parallel.layout.groups("pipeline"):
+        yield from (Connection(line[sender], line[receiver]) for sender, receiver in parts.programs.pairs)
+    reductions = ((scenario.gradients.algorithm, processes) for processes, _ in parts.reductions.processes)
+    given = ((one.processes.kind, one.processes) for one in parts.given if not one.replayed)
+    for algorithm, processes in chain(reductions, given):
+        members = [rank for rank in processes.ranks if rank < parts.fabric.gpus]  # a switch is reached as its GPUs are
+        if processes.rings:
+            yield from chain.from_iterable(around(ring.ranks) for ring, _ in processes.rings)
+        else:
+            yield from between_all(algorithm, members)
+    for ranks in (ranks for groups in parts.meeting or () for ranks in groups):
+        for ring in channels(parts.fabric, ranks):
+            yield from around(ring)
+
+
+def _of_layers(scenario: Scenario, parts: Parts) -> dict[str, list[Connection]]:
+    """The flows of collectives inside ops, by axis."""
+    if scenario.model is None:
+        return {}
+    flows = flows_of_layers(scenario, parts.fabric, scenario.parallel.layout)
+    return {axis: list(chain.from_iterable(groups)) for axis, groups in flows.items()}
+
+
+def _connected(uses: Mapping[str, set[str]]) -> list[list[str]]:
+    """The owners that share links, directly or through others, in the order given."""
+    groups: list[tuple[list[str], set[str]]] = []
+    for name, links in uses.items():
+        touching = [group for group in groups if group[1] & links]
+        groups = [group for group in groups if group not in touching]
+        names = [one for members, _ in touching for one in members]
+        groups.append(([*names, name], links.union(*(used for _, used in touching))))
+    order = {name: place for place, name in enumerate(uses)}
+    return sorted((sorted(names, key=order.__getitem__) for names, _ in groups), key=lambda names: order[names[0]])
+
+
+def _as_messages(job: PlacedJob, groups: Grouping, notes: list[str]) -> PlacedJob:
+    """The job with collectives of layers as messages, if others use their links; a note on what remains replayed."""
+    parts, uses = groups.planned[job.name], groups.uses
+    others = set[str]().union(*(links for name, links in uses.items() if name != job.name))
+    scenario, touched = job.scenario, list[str]()
+    for axis, flows in _of_layers(scenario, parts).items():
+        if axis not in parts.traffic.messages and links_of(parts.fabric, flows) & others:
+            touched.append(axis)
+    gathered = [ranks for groups in parts.meeting or () for ranks in groups]
+    if any(links_of(parts.fabric, around(ranks)) & others for ranks in gathered):
+        notes.append(f"{job.name}: its collectives of single layers take as long as alone, and slow nobody")
+    recorded = [one.processes.ranks for one in parts.given if one.replayed]
+    if any(links_of(parts.fabric, around(ranks)) & others for ranks in recorded):
+        notes.append(f"{job.name}: collectives with recorded times take as long as alone, and slow nobody")
+    if scenario.gradients.algorithm == "auto" and uses[job.name] & others:
+        notes.append(f"{job.name}: gradients.algorithm is the fastest of the job alone ({parts.reductions.algorithm})")
+    if not touched:
+        return job
+    if scenario.fsdp or scenario.tensor_traffic == "replay":
+        notes.append(f"{job.name}: collectives of {', '.join(touched)} ranks take as long as alone, and slow nobody")
+        return job
+    return replace(job, scenario=scenario.model_copy(update={"tensor_traffic": "messages"}))

@@ -1,0 +1,144 @@
+"""Reports on several jobs: what they do to each other, why each takes as long as it does; their files and result."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hybrid_des.report.plots.curves import natural
+from hybrid_des.report.text import text_table
+from hybrid_des.studies.jobs.fabric_rows import OTHERS
+from hybrid_des.studies.jobs.neighbours import (
+    Neighbours,
+    Remedies,
+    Remedy,
+)
+from hybrid_des.units import format_bytes, format_seconds
+
+MOST_WAITS, MOST_LINKS = 8, 8  # lines in the report
+
+
+MOST_DRAWN = 12  # links in the picture
+
+
+BINS = 400  # of the picture's time axis
+
+
+GREY = "#8A8A8A"
+
+
+def render(found: Neighbours, width: int = 100) -> str:
+    """The report of the command line as text."""
+    cluster, jobs = found.jobs.cluster, found.jobs
+    title = f"{jobs.name}: {jobs.description}" if jobs.description else jobs.name
+    taken = sum(len(one.gpus) for one in jobs.jobs)
+    sharing = f"sharing {cluster.sharing}"  # the verdict depends on it
+    setup = f"{len(jobs.jobs)} jobs on {taken} of {cluster.gpus} GPUs, topology {cluster.topology}, {sharing}"
+    blocks = [
+        [title, setup],
+        [_jobs(found)],
+        _waits(found),
+        _links(found),
+        _remedies(found.remedies),
+        [line for note in found.notes for line in textwrap.wrap(f"note: {note}", width, subsequent_indent="  ")],
+        [f"real time {format_seconds(found.wall_s)} for {found.events:,} events"],
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _jobs(found: Neighbours) -> str:
+    urgent = any(one.priority for one in found.jobs.jobs)
+    heads = ["job", "GPUs", "nodes", "start", *(["priority"] if urgent else []), "steps"]
+    heads += ["alone", "together", "slowdown", "GPUs compute", "shares links with"]
+    rows = []
+    for one in found.runs:
+        facts = found.summary["jobs"][one.job.name]
+        rows.append([
+            one.job.name, str(facts["gpus"]), _ranges(facts["nodes"]), format_seconds(facts["start_s"]),
+            *([str(one.job.priority)] if urgent else []), str(facts["steps"]),
+            format_seconds(facts["alone_step_time_s"]), format_seconds(facts["step_time_s"]),
+            f"{one.slowdown:.3f}×", f"{facts['gpu_utilisation']:.1%}",
+            ", ".join(facts["shares_links_with"]) or "nobody: as alone",
+        ])  # fmt: skip
+    return text_table(heads, rows)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers in short, such as 0-3,8."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1][1:] = [number]
+        else:
+            parts.append([number])
+    shown = ["-".join(map(str, part)) for part in parts]
+    return ",".join(shown) if len(shown) < 5 else f"{','.join(shown[:3])}, … ({len(numbers)})"
+
+
+def _waits(found: Neighbours) -> list[str]:
+    waits = found.waits
+    if not len(waits):
+        return []
+    rows = [
+        [*map(str, (row["job"], row["behind"], row["link"])), format_seconds(row["waited_s"]), f"{row['messages']:.3g}"]
+        for row in waits.head(MOST_WAITS).to_dict("records")
+    ]
+    heads = ["who waits", "for", "on link", "per step", "messages"]
+    more = len(waits) - len(rows)
+    lines = ["waiting for others' messages, summed over messages", text_table(heads, rows, "  ")]
+    return [*lines, *([f"  … and {more} more pairs of job and link"] if more > 0 else [])]
+
+
+def _links(found: Neighbours) -> list[str]:
+    shared, summary = found.summary["shared_links"], found.summary["links"]
+    if not shared:
+        return []
+    names = [*(one.job.name for one in found.runs), *([OTHERS] if found.traffic else [])]
+    busiest = sorted(shared, key=lambda link: (-sum(summary[link]["busy_ratio"].values()), natural(link)))
+    rows = [
+        [link, f"{sum(summary[link]['busy_ratio'].values()):.1%}", *(_of_job(summary[link], name) for name in names)]
+        for link in busiest[:MOST_LINKS]
+    ]
+    more = len(shared) - len(rows)
+    lines = [
+        "busiest links that several jobs use: share of the time, and bytes",
+        text_table(["link", "busy", *names], rows, "  "),
+    ]
+    return [*lines, *([f"  … and {more} more"] if more > 0 else [])]
+
+
+def _of_job(link: Mapping[str, Any], name: str) -> str:
+    size = link["bytes"].get(name)
+    return "" if size is None else f"{link['busy_ratio'][name]:.1%} {format_bytes(size)}"
+
+
+def _remedies(found: Remedies | None) -> list[str]:
+    if found is None:
+        return []
+    if found.skipped:
+        return [f"other starts and priorities: not tried; {found.skipped}"]
+    before = f"mean slowdown {found.slowdown:.3f}×"
+    return [
+        f"what would help ({found.tried} changes simulated, as it is: {before} by GPUs)",
+        f"  best starts      {_start(found.starts)}",
+        f"  best priorities  {_order(found.priorities)}",
+    ]
+
+
+def _start(one: Remedy | None) -> str:
+    if one is None:
+        return "as they are"
+    at = ", ".join(f"{name} at {format_seconds(value)}" for name, value in one.values.items())
+    return f"{at}: {one.slowdown:.3f}× ({_each(one)})"
+
+
+def _order(one: Remedy | None) -> str:
+    if one is None:
+        return "none help"
+    names = sorted(one.values, key=lambda name: -one.values[name])
+    return f"{' before '.join(names)}: {one.slowdown:.3f}× ({_each(one)})"
+
+
+def _each(one: Remedy) -> str:
+    return ", ".join(f"{name} {value:.3f}×" for name, value in one.of_jobs.items())

@@ -1,0 +1,76 @@
+"""The result for users."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hybrid_des.report.files.staging import Written
+from hybrid_des.report.terminal import as_html
+from hybrid_des.scenario.jobs import Jobs, load_jobs
+from hybrid_des.scenario.loading import Source
+from hybrid_des.studies.jobs.neighbours import (
+    Neighbours,
+    neighbours_of,
+)
+from hybrid_des.studies.jobs.remedies import remedies_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+from hybrid_des.studies.jobs.files import draw_fabric_use, write
+from hybrid_des.studies.jobs.report import render
+
+
+class JobsResult(Neighbours):
+    """Jobs on one fabric, with their report, picture and files."""
+
+    def report(self, width: int = 100) -> str:
+        """The report of the command line as text."""
+        return render(self, width)
+
+    def fabric_use(self) -> Figure:
+        """Draw the use of the busiest links over time, by job."""
+        return draw_fabric_use(self)
+
+    def write(self, folder: str | Path) -> dict[Path, Written]:
+        """Write a folder per job with its usual files, and what concerns the fabric into the folder.
+
+        Raises:
+            UsageError: a folder cannot be created or written.
+        """
+        return write(self, folder)
+
+    def _repr_html_(self) -> str:
+        """The report, for notebooks."""
+        return as_html(self.report())
+
+
+def simulate_jobs(source: Source | Jobs, overrides: Sequence[str] = (), *, remedies: bool = False) -> JobsResult:
+    """Simulate the jobs of a file, each alone and all together.
+
+    Args:
+        source: the path of a file with `jobs:`, a mapping with its content, or jobs.
+        overrides: strings such as "jobs.gpt.schedule.kind=gpipe".
+        remedies: whether to try shifts of starts and orders of priorities too.
+
+    Raises:
+        HybridDesError: as `load` and `simulate`.
+
+    Three jobs, each with a GPU on every node:
+
+    >>> from hybrid_des import simulate_jobs
+    >>> found = simulate_jobs("scenarios/jobs/three_placements.yaml", ["sweep=none", "placement=spread"])
+    >>> {one.job.name: round(one.slowdown, 2) for one in found.runs}
+    {'large': 1.14, 'middle': 1.38, 'small': 1.21}
+    >>> found.waits.iloc[0][["job", "behind", "link"]].tolist()
+    ['large', 'small', 'node3/nic0/out']
+    """
+    began = time.perf_counter()
+    found, groups = neighbours_of(source if isinstance(source, Jobs) else load_jobs(source, overrides))
+    values = {one.name: getattr(found, one.name) for one in fields(found)}
+    if remedies:
+        values["remedies"] = remedies_of(found, groups)
+    return JobsResult(**{**values, "wall_s": time.perf_counter() - began})

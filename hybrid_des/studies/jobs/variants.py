@@ -1,0 +1,167 @@
+"""Variants of several jobs: changes that are asked for or proposed, other starts and priorities, seeds, a second file.
+
+jobs.bert=none                        without this job
+jobs.gpt.gradients.codec=bf16         another value; jobs.gpt.batch=2x a value times two
+cluster.infiniband.bandwidth=2x       of the cluster that they share
+link.leaf0/up.bandwidth=2x            of one link; links.bandwidth, links.latency: of all
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from hybrid_des.analysis.counterfactual.what_if import OF_NO_KEY, Variant, changed, link_kind, override_of, parts_in
+from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.errors import HybridDesError, ScenarioError, UsageError, unknown
+from hybrid_des.scenario.jobs import JobKeys, Jobs
+from hybrid_des.simulation.planning.wiring import fabric_of
+from hybrid_des.studies.jobs.fabric_rows import OTHERS
+from hybrid_des.studies.jobs.neighbours import Grouping, Neighbours, alone_runs, together
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
+
+Build = Callable[[Sequence[str]], Jobs]  # overrides → jobs
+
+
+MOST = 4  # jobs that are left out, or put first, one by one
+
+
+MOST_EVENTS = 4_000_000  # of all changes that nobody asked for
+
+
+WORTH = 1e-4  # of the slowdown, less of which needs no proposal and is no gain
+
+
+@dataclass(frozen=True)
+class TriedJobs:
+    """A simulated change.
+
+    Attributes:
+        change: in the syntax of `--what-if`, or in words.
+        steps: the step of each job that is left, in seconds.
+    """
+
+    change: str
+    steps: Mapping[str, float]
+
+    def told(self, base: Mapping[str, float]) -> str:
+        """The change, and each step beside what it was."""
+        parts = []
+        for name, before in base.items():
+            if name in self.steps:
+                after = self.steps[name]
+                parts.append(f"{name} {format_seconds(after)} ({(after / before - 1 if before else 0):+.1%})")
+        return f"{self.change}: {', '.join(parts)}"
+
+
+def steps_of(found: Neighbours) -> dict[str, float]:
+    """The step of each job beside the others, in seconds."""
+    runs = {one.job.name: one.together for one in found.runs}
+    return {name: run.duration / run.scenario.steps / PICOSECONDS_PER_SECOND for name, run in runs.items()}
+
+
+def asked(jobs: Jobs, changes: Sequence[str], build: Build | None) -> list[TriedJobs]:
+    """Simulate changes that were asked for.
+
+    Raises:
+        UsageError: a key does not exist, or a value cannot be scaled or is not valid for its key.
+    """
+    return [TriedJobs(text, steps_of(_simulated(*_changed(jobs, text, build)))) for text in changes]
+
+
+def why_none(found: Neighbours, groups: Grouping) -> str:
+    """Why no changes are proposed; empty if some are."""
+    slow = [one for one in found.runs if not groups.apart(one.job.name)]
+    tries = 2 * min(len(slow), MOST) + 1 if slow else 0
+    return _untried(found, tries, sum(one.together.events for one in slow))
+
+
+def _untried(found: Neighbours, tries: int, events: int) -> str:
+    """Why so many changes of so many events are not tried; empty if they are worth it."""
+    if not tries or found.slowdown - 1 < WORTH:
+        return "the jobs do not slow each other down"
+    if tries * events <= MOST_EVENTS:
+        return ""
+    return f"{tries} changes of about {events:,} events each are more than {MOST_EVENTS:,} events"
+
+
+def proposed(found: Neighbours, groups: Grouping) -> Iterator[TriedJobs]:
+    """Leave out each job that shares links, put each first, and double the kinds of links that they share."""
+    names = [one.job.name for one in found.runs if not groups.apart(one.job.name)][:MOST]
+    for name in [*names, *([OTHERS] if found.jobs.background else [])]:
+        if left := _without(found.jobs, name):
+            yield TriedJobs(f"without {name}", steps_of(_simulated(left)))
+    for name in names if len(names) > 1 else ():
+        try:
+            first = found.jobs.with_priorities({other: int(other == name) for other in names})
+            yield TriedJobs(f"{name} first", steps_of(_simulated(first)))
+        except HybridDesError:  # a size that only this order exceeds
+            continue
+    shared = {link_kind(name) for name in found.summary["shared_links"]}
+    links = {name: Fraction(2) for name in found.fabric.links if link_kind(name) in shared}
+    faster = Variant(found.jobs.jobs[0].scenario, None, found.fabric).with_links(links).fabric
+    yield TriedJobs(f"{' and '.join(sorted(shared))} links 2x", steps_of(_simulated(found.jobs, faster)))
+
+
+def _without(jobs: Jobs, name: str) -> Jobs | None:
+    """The same jobs but for one, or without background traffic; None if nothing is left."""
+    if name == OTHERS:
+        return replace(jobs, background=())
+    left = tuple(one for one in jobs.jobs if one.name != name)
+    return replace(jobs, jobs=left) if left else None
+
+
+def _simulated(jobs: Jobs, fabric: Fabric | None = None) -> Neighbours:
+    """The jobs together; alone only those that share no links."""
+    jobs = jobs.with_values(lambda scenario: {"record": "compute"})
+    groups = Grouping.of(jobs, fabric)
+    return together(jobs, alone_runs(jobs, groups, [one.name for one in jobs.jobs if groups.apart(one.name)]), groups)
+
+
+def _changed(jobs: Jobs, text: str, build: Build | None) -> tuple[Jobs, Fabric | None]:
+    """Read a change: the jobs with it, and the wiring if it is not theirs."""
+    label, overrides, own, left_out = f"--what-if {text}", list[str](), list[Any](), list[str]()
+    for key, value in parts_in(text, label):
+        if match := OF_NO_KEY.fullmatch(key):
+            if match[1] in ("rank", "kind"):
+                raise UsageError(f"{label}: {key}: of several jobs, expected links, or a key such as jobs.NAME.KEY")
+            own.append((match, value))
+        elif value in ("none", "null") and key.count(".") == 1 and key.startswith("jobs."):
+            left_out.append(key.removeprefix("jobs."))
+        else:
+            overrides.append(_override(jobs, key, value, label))
+    if overrides:
+        if build is None:
+            raise UsageError(f"{label}: these jobs were not read from a file; expected links.bandwidth or the like")
+        try:
+            jobs = build(overrides)
+        except ScenarioError as error:
+            raise UsageError(f"{label}: {error.problems[0].partition(': ')[2] or error}") from None
+    for name in left_out:
+        if name not in (names := [one.name for one in jobs.jobs]) or len(names) == 1:
+            raise UsageError(f"{label}: {unknown(name, names, 'job') if name not in names else 'no job is left'}")
+        jobs = _without(jobs, name) or jobs
+    if not own:
+        return jobs, None
+    first = jobs.jobs[0].scenario.model_copy(update={"cluster": jobs.cluster})
+    variant = Variant(first, None, fabric_of(first))
+    for match, value in own:
+        variant = changed(variant, match, value, label)
+    return jobs, variant.fabric
+
+
+def _override(jobs: Jobs, key: str, value: str, label: str) -> str:
+    """A part as an override of the file; a factor is applied to the value of the job, or of the cluster."""
+    top, _, inner = key.partition(".")
+    if top != "jobs":
+        return override_of(key, value, jobs.jobs[0].scenario, label) if top == "cluster" else f"{key}={value}"
+    name, _, inner = inner.partition(".")
+    job = next((one for one in jobs.jobs if one.name == name), None)
+    if job is None or not inner:
+        names = [one.name for one in jobs.jobs]
+        raise UsageError(f"{label}: {unknown(name, names, 'job') if job is None else 'expected jobs.NAME.KEY'}")
+    if inner in (*JobKeys.model_fields, "scenario"):
+        return f"{key}={value}"
+    return f"jobs.{name}.{override_of(inner, value, job.scenario, label)}"

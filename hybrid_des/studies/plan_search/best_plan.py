@@ -1,0 +1,120 @@
+"""The search for the best plan of a scenario: every plan is simulated, or proved not to be the best."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from hybrid_des.analysis.safe_csv import write_csv
+from hybrid_des.registry import import_file
+from hybrid_des.report.files.staging import Written, write_whole
+from hybrid_des.report.plots import style
+from hybrid_des.scenario.loading import Source, document_of
+from hybrid_des.simulation.watch import BudgetSpentError
+from hybrid_des.studies.plan_search.branch import (
+    BranchAndBound,
+    Standing,
+)
+from hybrid_des.studies.plan_search.outcome import SearchResult
+from hybrid_des.studies.plan_search.plot import draw
+from hybrid_des.studies.plan_search.scenario_files import scenario_file
+from hybrid_des.studies.plan_search.search_log import search_log
+from hybrid_des.studies.plan_search.space import plans_in
+from hybrid_des.studies.plan_search.terms import Settings, settings_of
+from hybrid_des.studies.pool import open_pool
+from hybrid_des.studies.sweep.axes import Case
+
+
+def write(found: SearchResult, folder: str | Path) -> Written:
+    """Write `search.csv`, the table of all plans; `search.png` and `.svg`; and `best.yaml`, if there is a best one.
+
+    Raises:
+        UsageError: the folder cannot be written.
+    """
+
+    def fill(staging: Path) -> None:
+        write_csv(found.table(), staging / "search.csv")
+        if found.best is not None:
+            figure = style.new_figure((8, 5))
+            draw(found, figure.subplots())
+            style.save(figure, staging, "search")
+            (staging / "best.yaml").write_text(scenario_file(found, found.best), encoding="utf-8")
+
+    return write_whole(folder, fill, replaces=["search.csv", "search.png", "search.svg", "best.yaml"])
+
+
+SLOTS = 64  # concurrent tasks on a given executor
+
+
+def search(source: Source, overrides: Sequence[str] = (), **how: Any) -> SearchResult:
+    """Find the best plan of a scenario with a `search:` block.
+
+    Args:
+        source: the file's path, a mapping with the content of one, or a scenario.
+        overrides: strings such as "search.top=3".
+        how: `jobs`, `budget_s` and the other keywords of `explore`.
+
+    Raises:
+        ScenarioError: the scenario or its block is wrong, or the space is empty.
+
+    Example:
+        >>> from hybrid_des import search
+        >>> found = search("scenarios/a100_8x.yaml", ["search.axes=[{schedule.kind: [gpipe, 1f1b, zb-h1]}]"])
+        >>> found
+        <SearchResult optimal: 10 simulated, 2 excluded by bound, 0 do not fit, 0 unknown>
+        >>> found.table()[["status", "schedule.kind", "step_time_s"]].round(3).head(1)
+              status schedule.kind  step_time_s
+        0  simulated         zb-h1        1.194
+    """
+    settings = settings_of(document_of(source, overrides))
+    return explore(settings, plans_in(settings), **how)
+
+
+def explore(
+    settings: Settings,
+    cases: Sequence[Case],
+    *,
+    jobs: int = 1,
+    executor: Executor | None = None,
+    budget_s: float = inf,
+    folder: Path | None = None,
+    resume: bool = False,
+    progress: Callable[[Standing], None] = lambda standing: None,
+    waiting: Callable[[], None] = lambda: None,
+) -> SearchResult:
+    """Find the best of some plans; Ctrl-C ends the search with its results so far.
+
+    Args:
+        settings: the scenario and its `search` block.
+        cases: the plans.
+        jobs: local worker processes, at most one per plan; 1 runs in this process, unless there is a budget.
+        executor: instead of `jobs`, anything with the `submit` of `concurrent.futures`.
+        budget_s: real seconds after which to stop.
+        folder: an existing folder to which every evaluation is written.
+        resume: whether to continue from the evaluations in `folder`.
+        progress: called after every evaluation.
+        waiting: called every second in which nothing finishes; may raise.
+
+    Raises:
+        UsageError: the folder cannot be written, or holds nothing to resume.
+    """
+    for path in settings.imports:
+        import_file(path)
+    started, stopped = time.monotonic(), ""
+    how = {"imports": settings.imports, "until": started + budget_s, "waiting": waiting}
+    with search_log(folder, settings, cases, resume=resume) as (known, note):
+        state = BranchAndBound(settings, cases, known=known, note=note, progress=progress)
+        try:
+            with open_pool(min(jobs, len(cases)), executor, slots=SLOTS, **how) as pool:
+                state.run(pool)
+        except BudgetSpentError:
+            stopped = f"after {budget_s:g} s"
+        except KeyboardInterrupt:
+            stopped = "interrupted"
+    if stopped:
+        state.stop()
+    return SearchResult(settings, state.candidates, state.least, stopped, time.monotonic() - started)

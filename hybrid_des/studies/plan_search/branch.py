@@ -1,0 +1,217 @@
+"""Best-first search: of all plans that may still be the best, the one with the lowest bound is examined next.
+
+    screened ─► priced ─► weighed ─► simulated     a plan returns to the queue after each step, with a higher bound
+        └─► impossible, does not fit, the same as another, or excluded: the best so far is no worse than its bound
+
+When the queue holds only plans whose bounds are no better than the best ones found, these are proved to be the best.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import insort
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from typing import NamedTuple
+
+from hybrid_des.studies.plan_search.evaluation import STEPS, Evaluation, evaluate, neighbours
+from hybrid_des.studies.plan_search.terms import Settings
+from hybrid_des.studies.pool import LOST, Pool, Task
+from hybrid_des.studies.sweep.axes import Case
+from hybrid_des.studies.sweep.rows import Row
+
+UNKNOWN, IMPOSSIBLE, MISFIT = "unknown", "impossible", "does not fit"
+SAME, EXCLUDED, SIMULATED = "same as another", "excluded by bound", "simulated"
+TOGETHER = 64  # plans that are screened
+ORDER = tuple(STEPS)
+KEPT = ORDER[2:]  # steps that a resumed search does not repeat
+
+
+@dataclass
+class Candidate:
+    """A plan, and what is known about it.
+
+    Attributes:
+        number: its place in the space.
+        case: its values.
+        status: its outcome so far.
+        reason: why it is ruled out, unless by its bound.
+        least: a lower bound on its cost; its cost if it is simulated.
+        held: bytes held by its fullest GPU; a lower bound before it is weighed.
+        excess: bytes beyond the usable memory.
+        done: the last step that it has passed; empty if none.
+        row: its summary.
+    """
+
+    number: int
+    case: Case
+    status: str = UNKNOWN
+    reason: str = ""
+    least: float = 0.0
+    held: int = 0
+    excess: int = 0
+    done: str = ""
+    row: Row = field(default_factory=dict)
+
+    @property
+    def weighed(self) -> bool:
+        """Whether its bound and memory are those of its order of ops."""
+        return self.done in KEPT
+
+
+class Standing(NamedTuple):
+    """The progress of a search; costs are infinite where none is known."""
+
+    plans: int
+    screened: int
+    simulated: int
+    open: int
+    best: float
+    least: float
+
+
+class BranchAndBound:
+    """The state of a search.
+
+    Attributes:
+        candidates: all plans.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        cases: Sequence[Case],
+        *,
+        known: Mapping[tuple[str, int], Evaluation] | None = None,
+        note: Callable[[str, int, Evaluation], None] = lambda step, number, found: None,
+        progress: Callable[[Standing], None] = lambda standing: None,
+    ) -> None:
+        """Begin with every plan unknown.
+
+        Args:
+            settings: the scenario and its `search` block.
+            cases: the plans.
+            known: (step, number of a plan) → the evaluation of an earlier search.
+            note: called with the step, the number and the evaluation of every plan whose order is bound or simulated.
+            progress: called after every evaluation.
+        """
+        self.candidates = [Candidate(number, case) for number, case in enumerate(cases)]
+        self._settings = settings
+        self._known = known or {}
+        self._note = note
+        self._progress = progress
+        self._screening = iter(_batches(self.candidates))
+        self._candidates: list[tuple[float, int, int]] = []  # bound, remaining steps, number
+        self._running: dict[int, Candidate] = {}
+        self._costs: list[float] = []  # of simulated plans, in ascending order
+        self._twins: dict[str, int] = {}
+        self._screened = 0
+
+    def run(self, pool: Pool) -> None:
+        """Search to the end.
+
+        Raises:
+            BudgetSpentError: the time of the pool is over.
+            WorkersLostError: its executor no longer runs anything.
+        """
+        for next_task in (self._next_screening, self._next):
+            with closing(pool.run(next_task, _lost)) as finished:
+                for task, evaluations in finished:
+                    for (step, candidate), found in zip(task.keys, evaluations, strict=False):
+                        self._learn(step, candidate, found)
+                    self._progress(self._standing())
+        for candidate in self.candidates:
+            if candidate.status == UNKNOWN:
+                candidate.status = EXCLUDED
+
+    def stop(self) -> None:
+        """Mark the plans that can no longer be the best as excluded; the others stay unknown."""
+        for candidate in self.candidates:
+            if candidate.status == UNKNOWN and candidate.done and self._is_out(candidate):
+                candidate.status = EXCLUDED
+
+    @property
+    def least(self) -> float:
+        """A cost that no plan undercuts."""
+        if self._screened < len(self.candidates):
+            return 0.0
+        return min((one.least for one in self.candidates if one.status in (UNKNOWN, SIMULATED)), default=inf)
+
+    def _learn(self, step: str, candidate: Candidate, found: Evaluation) -> None:
+        """Apply the evaluation of a step to a plan."""
+        self._running.pop(candidate.number, None)
+        if step == "screen":
+            self._screened += 1
+        elif step in KEPT and (step, candidate.number) not in self._known:
+            self._note(step, candidate.number, found)
+        candidate.done, candidate.reason = step, found.reason
+        candidate.held, candidate.excess = max(candidate.held, found.held), found.excess
+        if found.reason:
+            candidate.status = MISFIT if found.misfit else IMPOSSIBLE
+            return
+        candidate.least = found.least if step == "simulate" else max(candidate.least, found.least)
+        if step == "simulate":
+            candidate.status, candidate.row = SIMULATED, found.row
+            insort(self._costs, found.least)
+            return
+        if step == "weigh":
+            first = self._twins.setdefault(found.twin, candidate.number)
+            if first != candidate.number:
+                candidate.status, candidate.reason = SAME, f"the same as plan {first}"
+                return
+        heapq.heappush(self._candidates, (candidate.least, len(ORDER) - ORDER.index(step), candidate.number))
+
+    def _next_screening(self) -> Task | None:
+        near = next(self._screening, None)
+        return None if near is None else self._task("screen", near)
+
+    def _task(self, step: str, candidates: Sequence[Candidate]) -> Task:
+        cases = [candidate.case for candidate in candidates]
+        return Task(partial(evaluate, self._settings, step), cases, [(step, candidate) for candidate in candidates])
+
+    def _next(self) -> Task | None:
+        """The next step of the plan with the lowest bound; evaluations of earlier searches are reused."""
+        while self._candidates:
+            candidate = self.candidates[heapq.heappop(self._candidates)[2]]
+            if self._is_out(candidate):
+                candidate.status = EXCLUDED
+                continue
+            step = ORDER[ORDER.index(candidate.done) + 1]
+            known = self._known.get((step, candidate.number))
+            if known is None:
+                self._running[candidate.number] = candidate
+                return self._task(step, [candidate])
+            self._learn(step, candidate, known)
+        return None
+
+    def _is_out(self, candidate: Candidate) -> bool:
+        """Whether the requested number of simulated plans are no worse than it can be."""
+        top = self._settings.block.top
+        if len(self._costs) < top or candidate.least < self._costs[top - 1]:
+            return False
+        return not self._settings.block.front or self._is_dominated(candidate)
+
+    def _is_dominated(self, candidate: Candidate) -> bool:
+        """Whether a simulated plan needs neither more time nor more memory."""
+        simulated = (one for one in self.candidates if one.status == SIMULATED)
+        return any(one.least <= candidate.least and one.held <= candidate.held for one in simulated)
+
+    def _standing(self) -> Standing:
+        best = self._costs[0] if self._costs else inf
+        running = [candidate.least for candidate in self._running.values()]
+        least = min([best, *running, *(one[0] for one in self._candidates[:1])])
+        still = sum(least_of < best for least_of, _, _ in self._candidates) + len(running)
+        return Standing(len(self.candidates), self._screened, len(self._costs), still, best, least)
+
+
+def _batches(candidates: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
+    """Candidates that are screened together; those that share their costs are neighbours."""
+    near = sorted(candidates, key=lambda one: (neighbours(one.case), one.number))
+    return (near[first : first + TOGETHER] for first in range(0, len(near), TOGETHER))
+
+
+def _lost(case: Case, error: BaseException) -> Evaluation:
+    return Evaluation(reason=f"{LOST}: {type(error).__name__}")

@@ -1,0 +1,200 @@
+"""Evaluation of one plan in four steps of increasing cost and accuracy, and the log of all evaluations.
+
+    screen     is it a valid scenario?  a first bound on time and memory from its costs, those of collectives left out
+    price      the same with the collectives of its layers
+    weigh      the order of its ops: its peak memory, a lower bound on its time, a hash shared by equivalent plans
+    simulate   the summary
+
+Any step may rule the plan out, with an error of the scenario's validation or of its parts as the reason. Steps run in
+any process; costs and wirings that plans share are computed once per process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+from hybrid_des.analysis.metrics import summary
+from hybrid_des.errors import HybridDesError
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.loading import scenario_of
+from hybrid_des.scenario.sections.cluster import Cluster
+from hybrid_des.scenario.sections.training import Parallel
+from hybrid_des.simulation.collective_times import CollectiveTimes
+from hybrid_des.simulation.costs.basis import CostBasis
+from hybrid_des.simulation.costs.modelled import model_costs
+from hybrid_des.simulation.costs.pipeline_ranks import costs_per_rank
+from hybrid_des.simulation.costs.rank_costs import RankCosts
+from hybrid_des.simulation.costs.stages import costs_of
+from hybrid_des.simulation.planning.lowering import planned_peaks
+from hybrid_des.simulation.planning.planner import build_plan, parts_of
+from hybrid_des.simulation.planning.wiring import times_on, wired
+from hybrid_des.simulation.run import few_collections, run
+from hybrid_des.studies.goodput.states import Steps
+from hybrid_des.studies.goodput.summary import goodput_columns
+from hybrid_des.studies.plan_search.bound import bound_of, walks_of
+from hybrid_des.studies.plan_search.equivalence import fingerprint
+from hybrid_des.studies.plan_search.least_times import check_stages, first_bound
+from hybrid_des.studies.plan_search.terms import Settings
+from hybrid_des.studies.sweep.axes import Case
+from hybrid_des.studies.sweep.rows import Row
+from hybrid_des.studies.sweep.runner import with_case
+from hybrid_des.units import format_bytes, to_seconds
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The result of one step for a plan.
+
+    Attributes:
+        reason: why the plan is ruled out; empty if it is not.
+        misfit: whether it is ruled out because of its memory.
+        least: a lower bound on its cost, or its cost once it is simulated.
+        held: bytes held by its fullest GPU; a lower bound before its order is known.
+        excess: bytes beyond the usable memory; negative if it fits.
+        twin: a hash that equivalent plans share.
+        row: the summary.
+    """
+
+    reason: str = ""
+    misfit: bool = False
+    least: float = 0.0
+    held: int = 0
+    excess: int = 0
+    twin: str = ""
+    row: Row = field(default_factory=dict)
+
+
+def evaluate(settings: Settings, step: str, case: Case) -> Evaluation:
+    """The result of one of `STEPS` for a plan."""
+    try:
+        with few_collections():  # orders are made of many small objects, none of which form cycles
+            return STEPS[step](settings, case, scenario_in(settings, case))
+    except HybridDesError as error:
+        return Evaluation(reason=str(error).splitlines()[0])
+    except MemoryError:
+        raise
+    except Exception as error:  # a bug in one plan must not affect the others
+        return Evaluation(reason=f"{type(error).__name__}: {error}")
+
+
+def scenario_in(settings: Settings, case: Case) -> Scenario:
+    """The scenario of a plan.
+
+    Raises:
+        ScenarioError: it is not a valid one.
+    """
+    return scenario_of(with_case(settings.document, case, "search"))
+
+
+def _screen(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
+    check_stages(scenario)
+    if scenario.model is None or scenario.parallel.stages == "balanced":  # stages depend on collectives
+        return _bound_costs(settings, case, scenario)
+    bound = first_bound(scenario, _without_collectives(CostBasis.of(scenario)))
+    return _bounded(settings, scenario, bound.time, bound.held)
+
+
+def _bound_costs(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
+    bound = first_bound(scenario, _shared(scenario)[1])
+    return _bounded(settings, scenario, bound.time, bound.held)
+
+
+def _bound_order(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
+    times, ranks = _shared(scenario)
+    plan = build_plan(scenario.schedule, scenario.parallel.layout, ranks, times.fabric)
+    found = _bounded(settings, scenario, 0, planned_peaks(plan, costs_of(ranks, plan)), "")
+    if found.reason:
+        return found
+    parts = parts_of(scenario, plan, times.fabric, ranks=ranks, times=times)
+    walks = walks_of(scenario, parts)
+    twin = fingerprint(scenario, parts, walks[0].programs)
+    return replace(found, least=settings.objective.cost(scenario, to_seconds(bound_of(scenario, walks))), twin=twin)
+
+
+def _simulate(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
+    times, _ = _shared(scenario)
+    # a row needs no messages, memory is checked here, and failures over weeks are not part of a step
+    changed = {"record": "compute", "on_oom": "warn", "faults": None}
+    seldom = scenario.gradients.every > 1  # a group of replicas is simulated on its own part of the wiring
+    row = dict(summary(run(scenario.model_copy(update=changed), fabric=None if seldom else times.fabric)))
+    found = _bounded(settings, scenario, 0, row["peak_memory_bytes"], "")
+    row["out_of_memory"] = found.misfit
+    seconds = row["outer"]["mean_step_s"] if seldom else row["step_time_s"]
+    if settings.objective.weeks and not found.reason:
+        steps = Steps(scenario)
+        row |= goodput_columns(steps)
+        if not row["goodput"]:
+            return Evaluation(reason="no step is kept: failures undo all work")
+        # at least that of a step with all replicas at full speed, so that a bound on a step bounds it too
+        seconds = to_seconds(steps.healthy.useful) / row["goodput"]
+    return replace(found, least=settings.objective.cost(scenario, seconds), row=row)
+
+
+STEPS: Mapping[str, Callable[[Settings, Case, Scenario], Evaluation]] = {
+    "screen": _screen,
+    "price": _bound_costs,
+    "weigh": _bound_order,
+    "simulate": _simulate,
+}
+
+
+def _bounded(
+    settings: Settings, scenario: Scenario, time: int, held: Sequence[int], least: str = "at least "
+) -> Evaluation:
+    """A bound, and whether the memory of each pipeline rank suffices."""
+    cost = settings.objective.cost(scenario, to_seconds(time))
+    if not held:
+        return Evaluation(least=cost)
+    tightest = _allowed(settings, scenario)
+    place = max(range(len(tightest)), key=lambda one: held[one] - tightest[one])
+    excess = held[place] - tightest[place]
+    reason = ""
+    if excess > 0:
+        reason = f"pipeline rank {place} holds {least}{format_bytes(held[place])}; {format_bytes(tightest[place])} fit"
+    return Evaluation(reason, excess > 0, cost, max(held), excess)
+
+
+def _allowed(settings: Settings, scenario: Scenario) -> Sequence[int]:
+    """Bytes that a plan may use on the smallest GPU of each pipeline rank."""
+    layout, kinds = scenario.parallel.layout, [kind.gpu for kind in scenario.cluster.kinds]
+    if len({kind.memory for kind in kinds}) == 1:
+        return [settings.allowed(kinds[0])] * scenario.parallel.pipeline
+    allowed = {kind.memory: settings.allowed(kind) for kind in kinds}
+    tightest = [max(allowed.values())] * scenario.parallel.pipeline
+    ranks = zip(layout.along("pipeline").tolist(), scenario.cluster.gpus_of(range(layout.ranks)), strict=True)
+    for place, kind in ranks:
+        tightest[place] = min(tightest[place], allowed[kind.memory])
+    return tightest
+
+
+def _shared(scenario: Scenario) -> tuple[CollectiveTimes, RankCosts]:
+    """The wiring with its times, and the costs of a plan, which it shares with plans that have the same sections."""
+    wiring = scenario.fold != "off", scenario.parallel, scenario.cluster, scenario.efficiency, scenario.slow
+    return _times(*wiring), _ranks(CostBasis.of(scenario), *wiring)
+
+
+_fabric = lru_cache(maxsize=8)(wired)
+
+
+@lru_cache(maxsize=32)
+def _times(folded: bool, parallel: Parallel, cluster: Cluster, *rest: Any) -> CollectiveTimes:
+    return times_on(_fabric(cluster, *rest), cluster.alone, parallel, folded=folded)
+
+
+@lru_cache(maxsize=32)
+def _ranks(basis: CostBasis, *wiring: Any) -> RankCosts:
+    return costs_per_rank(basis, _times(*wiring))
+
+
+@lru_cache(maxsize=32)
+def _without_collectives(basis: CostBasis) -> RankCosts:
+    return model_costs(basis, None)
+
+
+def neighbours(case: Case) -> list[str]:
+    """The values of a plan that its costs depend on, as text: plans that agree on them share costs."""
+    read = {*CostBasis._fields, *(f"schedule.{name}" for name in CostBasis._fields), "gradients.codec"}
+    return [f"{path}={value!r}" for path, value in sorted(case.items()) if {path, path.partition(".")[0]} & read]

@@ -1,0 +1,78 @@
+"""Objectives of a search: each turns the time of a step into a cost, the lower the better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.units import format_seconds
+
+
+@dataclass(frozen=True)
+class Objective:
+    """One way to compare plans.
+
+    Attributes:
+        name: its name in `search.objective` and in the summary.
+        shown: value → its text.
+        key: the name of the value in tables and files.
+        axis: its axis label in plots.
+        cost: (scenario, seconds of a step) → the cost to minimize; it never decreases with the seconds.
+        value: cost → the figure that is shown under `key`.
+        lacking: what a scenario lacks for it; empty if nothing.
+        weeks: whether the seconds are wall time per useful step, over weeks with failures.
+    """
+
+    name: str
+    shown: Callable[[float], str]
+    key: str
+    axis: str
+    cost: Callable[[Scenario, float], float] = lambda scenario, seconds: seconds
+    value: Callable[[float], float] = lambda cost: cost
+    lacking: Callable[[Scenario], str] = lambda scenario: ""
+    weeks: bool = False
+
+    def text(self, cost: float) -> str:
+        """A cost as it is shown."""
+        return self.shown(self.value(cost))
+
+
+def _seconds_per_token_and_gpu(scenario: Scenario, seconds: float) -> float:
+    """GPU-seconds per token; the batch and the number of GPUs may differ from plan to plan."""
+    assert scenario.model is not None  # see `_no_tokens`
+    schedule, parallel = scenario.schedule, scenario.parallel
+    samples = schedule.microbatches * schedule.microbatch_size * parallel.data
+    return seconds * parallel.ranks / (samples * scenario.model.network.tokens)
+
+
+def _no_tokens(scenario: Scenario) -> str:
+    known = scenario.model is not None and scenario.model.network.sample == "sequence"
+    return "" if known else "needs a `model` of token sequences"
+
+
+STEP_TIME = Objective("step_time_s", format_seconds, "step_time_s", "step time (s)")
+
+
+TOKENS = Objective(
+    "tokens_per_gpu_s",
+    lambda value: f"{value:.4g} tokens/s",
+    "tokens_per_gpu_s",
+    "tokens per GPU and second",
+    cost=_seconds_per_token_and_gpu,
+    value=lambda cost: 1 / cost if cost else 0.0,
+    lacking=_no_tokens,
+)
+
+
+GOODPUT = Objective(
+    "goodput",
+    lambda value: f"{format_seconds(value)} per useful step",
+    "wall_per_useful_step_s",
+    "wall time per useful step (s)",
+    lacking=lambda scenario: "" if scenario.faults is not None else "needs `faults`",
+    weeks=True,
+)
+
+
+OBJECTIVES: Mapping[str, Objective] = {one.name: one for one in (STEP_TIME, TOKENS, GOODPUT)}

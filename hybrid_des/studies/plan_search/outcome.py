@@ -1,0 +1,153 @@
+"""The outcome of a search: the best plans, the reason why each of the others is ruled out, and the remaining gap."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from hybrid_des.analysis.experience import experience, tied
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.simulation.planning.planner import parts_of
+from hybrid_des.studies.plan_search.bound import least_step
+from hybrid_des.studies.plan_search.branch import (
+    EXCLUDED,
+    IMPOSSIBLE,
+    MISFIT,
+    SAME,
+    SIMULATED,
+    UNKNOWN,
+    Candidate,
+)
+from hybrid_des.studies.plan_search.evaluation import scenario_in
+from hybrid_des.studies.plan_search.terms import Settings
+from hybrid_des.studies.sweep.case_files import plain
+from hybrid_des.studies.sweep.rows import cells
+from hybrid_des.units import to_seconds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_WORDS = {SAME: "the same as others", MISFIT: "do not fit"}
+
+
+_ALWAYS = (SIMULATED, EXCLUDED, MISFIT, UNKNOWN)
+
+
+@dataclass(frozen=True, repr=False)
+class SearchResult:
+    """The outcome of a search.
+
+    Attributes:
+        settings: the scenario and its `search` block.
+        candidates: every plan of the space.
+        least: a cost that no plan undercuts.
+        stopped: why it ended before that was proved; empty if it was.
+        wall_s: real seconds.
+    """
+
+    settings: Settings
+    candidates: Sequence[Candidate]
+    least: float
+    stopped: str = ""
+    wall_s: float = 0.0
+
+    def __repr__(self) -> str:
+        return f"<SearchResult {self.sentence}>"
+
+    @cached_property
+    def ranked(self) -> list[Candidate]:
+        """The simulated plans, the best first."""
+        simulated = (one for one in self.candidates if one.status == SIMULATED)
+        return sorted(simulated, key=lambda one: (one.least, one.held, one.number))
+
+    @property
+    def best(self) -> Candidate | None:
+        """The best plan; None if none was found."""
+        return self.ranked[0] if self.ranked else None
+
+    @property
+    def gap(self) -> float:
+        """The share by which the best plan could still be undercut; 0 if it is proved to be the best."""
+        best = self.best
+        if best is None or not best.least:
+            return 0.0
+        return max(0.0, 1 - self.least / best.least)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """The number of plans by status."""
+        return Counter(one.status for one in self.candidates)
+
+    @cached_property
+    def ties(self) -> list[Candidate]:
+        """The simulated plans that are as good as the best, as far as predictions of measured runs were right."""
+        if self.best is None:
+            return []
+        known = experience(self.scenario(self.best))
+        return [one for one in self.ranked if one is not self.best and tied(known, self.best.least, one.least)]
+
+    def front(self) -> list[Candidate]:
+        """The simulated plans that no other simulated one undercuts in both time and memory, fastest first."""
+        found: list[Candidate] = []
+        for one in self.ranked:
+            if not found or one.held < found[-1].held:
+                found.append(one)
+        return found
+
+    def nearest(self) -> Candidate | None:
+        """Of the plans that do not fit, the one that exceeds the memory least."""
+        return min((one for one in self.candidates if one.status == MISFIT), key=lambda one: one.excess, default=None)
+
+    def scenario(self, candidate: Candidate) -> Scenario:
+        """The scenario of a plan."""
+        return scenario_in(self.settings, candidate.case)
+
+    def least_step(self, candidate: Candidate) -> float:
+        """A bound on the step of a plan in seconds, known without simulating it."""
+        scenario = self.scenario(candidate)
+        return to_seconds(least_step(scenario, parts_of(scenario)))
+
+    @property
+    def sentence(self) -> str:
+        """How the search ended, with its counts."""
+        counts = self.counts
+        listed = ", ".join(
+            f"{counts[name]} {_WORDS.get(name, name)}"
+            for name in (SIMULATED, EXCLUDED, SAME, MISFIT, IMPOSSIBLE, UNKNOWN)
+            if counts[name] or name in _ALWAYS
+        )
+        if not self.stopped:
+            return f"{'optimal' if self.best else 'no plan'}: {listed}"
+        if self.best is None:
+            return f"stopped ({self.stopped}), no plan yet: {listed}"
+        least = self.settings.objective.text(self.least) if self.least else "any"
+        return f"stopped ({self.stopped}), a gap of {self.gap:.1%} is left to {least}: {listed}"
+
+    def table(self) -> pd.DataFrame:
+        """One row per plan, the best first: its values, its status and reason, its bound, and its summary.
+
+        Columns: `plan`, `status`, `reason`, the keys that vary, `least` (a bound of the objective, or its value),
+        `held_bytes` of the fullest GPU, and the keys of the summary for simulated plans.
+        """
+        import pandas as pd
+
+        rest = [one for one in self.candidates if one.status != SIMULATED]
+        order = [SIMULATED, UNKNOWN, EXCLUDED, SAME, MISFIT, IMPOSSIBLE]
+        rest.sort(key=lambda one: (order.index(one.status), one.least))
+        return pd.DataFrame([self._row(one) for one in (*self.ranked, *rest)])
+
+    def _row(self, one: Candidate) -> dict[str, Any]:
+        objective = self.settings.objective
+        known = one.status not in (MISFIT, IMPOSSIBLE) and one.least
+        return {
+            "plan": one.number,
+            "status": one.status,
+            "reason": one.reason,
+            **{path: value for path, value in plain(one.case).items() if value is not None},
+            f"{objective.key}_bound": objective.value(one.least) if known else None,
+            "held_bytes": one.held or None,
+            **cells({key: value for key, value in one.row.items() if key not in ("name", "version")}),
+        }

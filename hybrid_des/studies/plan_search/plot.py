@@ -1,0 +1,55 @@
+"""The plot of a search: time against memory, one point per plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hybrid_des.report.plots import style
+from hybrid_des.studies.plan_search.branch import (
+    EXCLUDED,
+    SIMULATED,
+    UNKNOWN,
+    Candidate,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+from hybrid_des.studies.plan_search.outcome import SearchResult
+from hybrid_des.studies.plan_search.scenario_files import _with
+
+GB = 1e9
+
+
+BLUE, ORANGE, GREY = style.LINES[0], style.LINES[1], "#999999"
+
+
+def draw(found: SearchResult, ax: Axes | None = None) -> Axes:
+    """Draw every plan whose memory is known: simulated ones, the Pareto front among them, and the bounds of the others.
+
+    A plan that was not simulated is drawn at its bound: its value is there or higher, for `tokens_per_gpu_s` lower.
+    """
+    ax = style.axes(ax, (8, 5))
+    objective = found.settings.objective
+    groups: tuple[tuple[str, Sequence[Candidate], dict[str, object]], ...] = (
+        ("not simulated: its bound", _with(found, EXCLUDED, UNKNOWN), {"color": GREY, "marker": "_", "linewidths": 1}),
+        ("simulated", _with(found, SIMULATED), {"color": BLUE, "s": 16}),
+        ("none is better in both", found.front(), {"color": ORANGE, "s": 28, "zorder": 3}),
+    )
+    for label, plans, look in groups:
+        if plans:
+            points = [(one.held / GB, objective.value(one.least)) for one in plans]
+            ax.scatter(*zip(*points, strict=True), label=label, **look)  # type: ignore[arg-type]
+    front = [(one.held / GB, objective.value(one.least)) for one in found.front()]
+    if len(front) > 1:
+        ax.plot(*zip(*front, strict=True), color=ORANGE, linewidth=1, zorder=2)
+    for one in {found.settings.allowed(kind.gpu) for kind in found.settings.written.cluster.kinds}:
+        ax.axvline(one / GB, color=GREY, linewidth=0.8, linestyle=":")
+    ax.set_xlim(left=max(0.0, ax.get_xlim()[0]))  # points, whose distances matter, not their distance from 0
+    ax.set_ylim(bottom=max(0.0, ax.get_ylim()[0]))
+    ax.set_xlabel("memory of the fullest GPU (GB); dotted: usable")
+    ax.set_ylabel(objective.axis)
+    ax.set_title(style.verbatim(str(found.settings.document.value.get("name", ""))), loc="left", fontsize=10)
+    if found.ranked:
+        style.legend(ax, loc="best", bbox_to_anchor=None)
+    return style.plain(ax)

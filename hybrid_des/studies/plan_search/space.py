@@ -1,0 +1,214 @@
+"""The plans of a search: the product of the given axes, and by default of those below that nobody states.
+
+    parallel        every pipeline · data · tensor · context of all GPUs, tensor ranks within a node; with `workload`,
+                    pipeline · data
+    experts         every number of ranks that divides the experts and the ranks along data and context
+    micro-batches   of 1, 2, 4 and 8 samples; always the scenario's samples per step
+    schedule        every registered one, those of many chunks with 2, 4 and 8; one if there is no pipeline
+    recompute       every level that keeps less
+    sharding        where several ranks hold the same parameters: none and zero-1, without a pipeline every level
+    buckets         none, and 128 MiB where gradients are reduced during the pipeline
+
+What the file states stays as it is, unless an axis names it: an axis with values, or the name alone, which stands for
+the values above. The sizes of the layout multiply to the number of GPUs, so an axis of one of them varies them all; an
+axis of the schedule's kind varies its chunks.
+
+Nothing is left out silently: a plan that is listed is simulated, or has a reason why not.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from hybrid_des.pipeline import schedules
+from hybrid_des.scenario.composition import value_at
+from hybrid_des.scenario.definition import SHARDING, Scenario
+from hybrid_des.studies.plan_search.terms import VARIED, Settings
+from hybrid_des.studies.sweep.axes import MOST_CASES, Case
+from hybrid_des.studies.sweep.case_files import is_key
+
+SIZES = (1, 2, 4, 8)  # samples of a micro-batch
+CHUNKS = (2, 4, 8)
+BUCKETS = ("none", "128 MiB")
+PLAIN = "1f1b"  # without a pipeline, all orders are the same
+RANKS = ("parallel.pipeline", "parallel.data", "parallel.tensor", "parallel.context")
+LAYOUT = (*RANKS, "parallel.expert")
+
+
+def plans_in(settings: Settings) -> list[Case]:
+    """Every plan of the space, each once; a value None leaves the key out.
+
+    Raises:
+        ScenarioError: there is none, or there are too many, or execution traces leave nothing to plan.
+    """
+    document, written, kept = settings.document, settings.written, kept_in(settings)
+    if written.workload is not None and written.workload.trace is not None and written.workload.durations is None:
+        message = "is one plan, done as recorded; expected `workload.durations` too, or `sweep` to vary the machine"
+        raise document.error(("workload", "trace"), message)
+    found: dict[str, Case] = {}
+    for combination in product(*settings.axes):
+        given = {path: value for part in combination for path, value in part.items() if is_key(path)}
+        for plan in _completed(written, {**kept, **given}):
+            found.setdefault(repr(plan), plan)
+            if len(found) > MOST_CASES:
+                raise document.error(("search",), f"more than {MOST_CASES} plans")
+    if not found:
+        gpus = written.cluster.gpus
+        message = f"an empty space: no plan uses all {gpus} GPUs and has the values of `axes` and of the file"
+        raise document.error(("search", "axes"), message)
+    return list(found.values())
+
+
+def kept_in(settings: Settings) -> Case:
+    """The values that the file states and no axis names: those of every plan."""
+    named = {path for axis in settings.axes for case in axis for path in case}.union(*map(_meant, settings.names))
+    if named.intersection(LAYOUT):
+        named.update(LAYOUT)
+    if named & {"schedule.kind", "schedule.file"}:
+        named.update(("schedule.kind", "schedule.chunks"))
+    stated = {path: value_at(settings.document.value, path) for path in VARIED}
+    if value_at(settings.document.value, "schedule.microbatches") is not None and settings.written.model is not None:
+        stated["schedule.microbatch_size"] = settings.written.schedule.microbatch_size
+    return {path: value for path, value in stated.items() if value is not None and path not in named}
+
+
+def _meant(name: str) -> Sequence[str]:
+    """The keys that the name of an axis stands for."""
+    return LAYOUT if name == "parallel" else (name,)
+
+
+def values_of(plans: Iterable[Case]) -> dict[str, list[Any]]:
+    """Key → its distinct values, for the keys that have several."""
+    found: dict[str, dict[str, Any]] = {}
+    for plan in plans:
+        for path, value in plan.items():
+            found.setdefault(path, {})[repr(value)] = value
+    return {path: list(values.values()) for path, values in found.items() if len(values) > 1}
+
+
+def _completed(written: Scenario, given: Case) -> Iterator[Case]:
+    """The plans that have the given values."""
+    plans: list[Mapping[str, Any]] = [given]
+    for path, complete in (
+        ("", _ranks), ("parallel.expert", _experts), ("", _samples), ("", _schedule),
+        ("recompute", _recompute), ("sharding", _sharding), ("gradients.bucket", _buckets),
+    ):  # fmt: skip
+        plans = [{**plan, **more} for plan in plans for more in ([{}] if path in plan else complete(written, plan))]
+    yield from plans
+
+
+def _planned(written: Scenario, plan: Mapping[str, Any], path: str) -> Any:
+    """The value of a key of `parallel` or `gradients` in a plan; that of the file if the plan has none."""
+    section, _, key = path.partition(".")
+    value = plan.get(path)
+    return getattr(getattr(written, section), key) if value is None else value
+
+
+def _ranks(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    axes = [path for path in RANKS if path not in plan and (written.model or path in RANKS[:2])]
+    if written.workload is not None and written.workload.per == "rank" and RANKS[0] in axes:
+        axes.remove(RANKS[0])  # more ranks would be a larger model
+    if not axes:
+        yield {}
+        return
+    taken = 1
+    for path in RANKS:
+        size = 1 if path in axes else _planned(written, plan, path)
+        taken *= size if isinstance(size, int) and size > 0 else 1
+    if written.cluster.gpus % taken:
+        return
+    widest = max(kind.gpus_per_node for kind in written.cluster.kinds)
+    for sizes in factors(written.cluster.gpus // taken, len(axes)):
+        ranks = dict(zip(axes, sizes, strict=True))
+        if ranks.get("parallel.tensor", 1) <= widest:
+            yield ranks
+
+
+def factors(number: int, count: int) -> Iterator[tuple[int, ...]]:
+    """Every way to write a number as an ordered product of `count` factors."""
+    if count == 1:
+        yield (number,)
+        return
+    for first in (one for one in range(1, number + 1) if number % one == 0):
+        for rest in factors(number // first, count - 1):
+            yield first, *rest
+
+
+def _experts(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    experts = getattr(written.model.options, "experts", None) if written.model else None
+    if experts is None:
+        yield {}
+        return
+    holders = _holders(written, plan)
+    if each := written.parallel.expert_tensor:
+        holders = holders * _planned(written, plan, "parallel.tensor") // each
+    for size in range(1, experts.count + 1):
+        if experts.count % size == 0 and holders % size == 0:
+            yield {"parallel.expert": size}
+
+
+def _holders(written: Scenario, plan: Mapping[str, Any]) -> int:
+    """Ranks that hold the same parameters."""
+    return int(_planned(written, plan, "parallel.data") * _planned(written, plan, "parallel.context"))
+
+
+def _samples(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The same samples per step, in micro-batches of several sizes."""
+    schedule = written.schedule
+    if "schedule.microbatches" in plan or "batch" in plan:
+        yield {}
+        return
+    if written.model is None:
+        batch, replicas = schedule.microbatches * written.parallel.data, _planned(written, plan, "parallel.data")
+        if batch % replicas == 0:
+            yield {"schedule.microbatches": batch // replicas}
+        return
+    batch = schedule.microbatches * schedule.microbatch_size * written.parallel.data
+    same = {"batch": batch, "schedule.microbatches": None}
+    if "schedule.microbatch_size" in plan:
+        yield same
+        return
+    yield from ({**same, "schedule.microbatch_size": size} for size in SIZES if batch % size == 0)
+
+
+def _schedule(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The schedules, each with its chunks."""
+    if plan.get("schedule.file") is not None or ("schedule.kind" not in plan and written.schedule.file is not None):
+        yield {}
+        return
+    pipeline = _planned(written, plan, "parallel.pipeline") > 1
+    given = [plan["schedule.kind"]] if "schedule.kind" in plan else schedules.names() if pipeline else [PLAIN]
+    for kind in given:
+        named = {} if "schedule.kind" in plan else {"schedule.kind": kind}
+        if "schedule.chunks" in plan:
+            yield named
+            continue
+        known = kind in schedules.names()
+        many = known and schedules.find(kind).facts["many_chunks"] and schedules.find(kind).facts["chunks"] is None
+        yield from ({**named, "schedule.chunks": chunks} for chunks in (CHUNKS if many else (None,)))
+
+
+def _recompute(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    levels = ["none"]
+    if written.model is not None:
+        keeps_scores = getattr(written.model.options, "attention", "flash") == "plain"
+        levels += ["selective", "full"] if keeps_scores else ["full"]
+    elif written.workload is not None and not written.workload.recompute and written.workload.memory.activation:
+        levels += ["full"]
+    whole = {} if written.recompute_layers is None else {"recompute_layers": None}
+    yield from ({"recompute": level, **whole} for level in levels)
+
+
+def _sharding(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    shared, pipeline = _holders(written, plan) > 1, _planned(written, plan, "parallel.pipeline") > 1
+    yield from ({"sharding": level} for level in SHARDING[: 1 if not shared else 2 if pipeline else 4])
+
+
+def _buckets(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    if not _planned(written, plan, "gradients.overlap"):
+        yield {}
+        return
+    fsdp = plan.get("sharding") in SHARDING[2:] and _planned(written, plan, "parallel.pipeline") == 1
+    own = BUCKETS[0] if fsdp or written.gradients.bucket_rule == "stage" else None  # None: that of the rule
+    sizes = [own, *BUCKETS[1:]] if _holders(written, plan) > 1 and not fsdp else [own]
+    yield from ({"gradients.bucket": size} for size in sizes)

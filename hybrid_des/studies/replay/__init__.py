@@ -1,0 +1,1 @@
+"""Replays of measured runs: who was slow, and what it cost."""

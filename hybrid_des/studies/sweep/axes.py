@@ -1,0 +1,240 @@
+"""Axes of a sweep, and the plot of its results."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from hybrid_des.errors import ScenarioError, UsageError, unknown
+from hybrid_des.options import describe
+from hybrid_des.scenario.jobs import has_jobs, misnamed_in
+from hybrid_des.scenario.loading import Source, document_of, misnamed
+from hybrid_des.scenario.strict_yaml import Document, KeyPath
+from hybrid_des.studies.sweep.case_files import is_key, read_rows
+
+Case = Mapping[str, Any]  # swept path → value; None leaves the key out. From a file, also its other columns
+
+
+MOST_CASES = 10**6
+
+
+_ABSENT = ("rows", "source", "columns")  # of rows that are not included
+
+
+_PICTURE = ("x", "y", "hue", "where")
+
+
+@dataclass(frozen=True)
+class Plot:
+    """The plot of a sweep, by columns of its table.
+
+    Attributes:
+        x, y: the columns on the axes.
+        hue: one line per combination of values of these columns.
+        where: only cases with these values are drawn.
+    """
+
+    x: str
+    y: str
+    hue: tuple[str, ...] = ()
+    where: Mapping[str, Any] = field(default_factory=dict)
+
+    def check(self, columns: Mapping[str, Any]) -> None:
+        """Check that a row of the table has the plotted columns.
+
+        Raises:
+            UsageError: a column is missing, or `y` is not numeric.
+        """
+        for name in (self.x, self.y, *self.hue, *self.where):
+            if name not in columns:
+                raise UsageError(f"plot: {unknown(name, map(str, columns))}")
+        if not isinstance(columns[self.y], int | float | list):
+            raise UsageError(f"plot: y: {self.y} contains {describe(columns[self.y])}; expected a column of numbers")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A scenario and the values that vary in it.
+
+    Attributes:
+        document: the scenario, without its `sweep` and `plot`.
+        axes: the cases of each item of `sweep`, as mappings of the paths that vary together.
+        picture: the plot described by `plot`.
+        imports: user-defined plug-in files that every worker imports first.
+    """
+
+    document: Document
+    axes: tuple[tuple[Case, ...], ...]
+    picture: Plot | None = None
+    imports: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    def size(self) -> int:
+        """The number of cases, even if it is too large for `len`."""
+        return math.prod(map(len, self.axes))
+
+    @property
+    def paths(self) -> list[str]:
+        """The swept paths, in the order of the file."""
+        return list(dict.fromkeys(path for axis in self.axes for case in axis for path in case if is_key(path)))
+
+    @property
+    def labels(self) -> list[str]:
+        """The swept paths that identify cases: their names, or else all."""
+        return ["name"] if "name" in self.paths else self.paths
+
+    def only(self, where: Mapping[str, Any]) -> Sweep:
+        """The cases with these values, such as those in the plot: `sweep.only(sweep.picture.where)`."""
+        axes = (
+            tuple(case for case in axis if all(case[path] == value for path, value in where.items() if path in case))
+            for axis in self.axes
+        )
+        return replace(self, axes=tuple(axes))
+
+    def of_cases(self, cases: Sequence[Case]) -> Sweep:
+        """The same scenario with these cases."""
+        return replace(self, axes=(tuple(cases),))
+
+    def cases(self) -> Iterator[Case]:
+        """Every combination, the first axis slowest."""
+        for combination in itertools.product(*self.axes):
+            yield {path: value for part in combination for path, value in part.items()}
+
+
+def load_sweep(source: Source, overrides: Sequence[str] = (), imports: Sequence[str] = ()) -> Sweep:
+    """Read a file, or a mapping, with a `sweep:` block.
+
+    Raises:
+        ScenarioError: one line per problem in the block.
+    """
+    return sweep_of(document_of(source, overrides), imports)
+
+
+def sweep_of(document: Document, imports: Sequence[str] = ()) -> Sweep:
+    """Separate the `sweep` and `plot` of a document from its scenario.
+
+    Raises:
+        ScenarioError: one line per problem in them.
+    """
+    values = dict(document.value)
+    items, plot = values.pop("sweep", None), values.pop("plot", None)
+    problems: list[str] = []
+    axes = axes_of(document, ("sweep",), items, problems)
+    picture = None if plot in (None, "none") else _picture(document, plot, problems)
+    sweep = Sweep(Document(values, document.source, document.places), axes, picture, tuple(imports))
+    size = sweep.size
+    if size > MOST_CASES:
+        count = f"{size}" if size < 10**15 else "more than 1e15"
+        problems.append(document.problem(("sweep",), f"{count} cases; at most {MOST_CASES}"))
+    if problems:
+        raise ScenarioError(problems)
+    return sweep
+
+
+def axes_of(
+    document: Document, at: KeyPath, items: Any, problems: list[str], names: Sequence[str] = ()
+) -> tuple[tuple[Case, ...], ...]:
+    """The axes in a list at a path of the document, each a list of cases; errors are appended to `problems`.
+
+    An item may also be one of `names`, which is left to the caller.
+    """
+    if isinstance(items, dict) and "file" in items:
+        return _in_file(document, at, items, problems)
+    if isinstance(items, dict) and "rows" in items:
+        problems += _not_included(document, at, items)
+        return ()
+    if not isinstance(items, list) or not items:
+        problems.append(document.problem(at, "expected a list of axes such as {parallel.pipeline: [2, 4]}"))
+        return ()
+    named = [(item, i) for i, item in enumerate(items) if names and isinstance(item, str)]
+    problems += [document.problem((*at, i), unknown(name, names)) for name, i in named if name not in names]
+    given = [(i, item) for i, item in enumerate(items) if (item, i) not in named]
+    axes = tuple(_axis(document, (*at, i), item, problems) for i, item in given)
+    placed = sorted(
+        [*named, *((path, i) for i, item in given if isinstance(item, dict) for path in item)], key=itemgetter(1)
+    )
+    first = dict(reversed(placed))
+    twice = [(path, i) for path, i in placed if first[path] != i]
+    problems += [document.problem((*at, i, path), "also varies in an earlier axis") for path, i in twice]
+    return axes
+
+
+def _in_file(
+    document: Document, at: KeyPath, item: Mapping[str, Any], problems: list[str]
+) -> tuple[tuple[Case, ...], ...]:
+    """The cases of `sweep: {file: rows.csv}`, whose path is relative to the folder of the scenario."""
+    problems += [document.problem((*at, key), unknown(str(key), ["file"])) for key in item if key != "file"]
+    file = item["file"]
+    if not isinstance(file, str) or not file:
+        problems.append(document.problem((*at, "file"), f"expected the path of a CSV file, found {describe(file)}"))
+        return ()
+    try:
+        return (read_rows(Path(document.source).parent / file, document.problem((*at, "file"), "").strip(": ")),)
+    except ScenarioError as error:
+        problems += error.problems
+        return ()
+
+
+def _not_included(document: Document, at: KeyPath, item: Mapping[str, Any]) -> list[str]:
+    """What is wrong with `sweep: {rows: not included, source: …, columns: […]}`; at least that rows are needed."""
+    wrong = [document.problem((*at, key), unknown(str(key), _ABSENT)) for key in item if key not in _ABSENT]
+    wrong += [document.problem((*at, key), "is required") for key in _ABSENT if not item.get(key)]
+    if wrong:
+        return wrong
+    if item["rows"] != "not included":
+        return [document.problem((*at, "rows"), f"expected `not included`, found {describe(item['rows'])}")]
+    get = f"write a CSV file with these columns from {item['source']}; validate takes it as --rows FILE"
+    return [document.problem((*at, "rows"), f"not included; {get}")]
+
+
+def _axis(document: Document, at: KeyPath, item: Any, problems: list[str]) -> tuple[Case, ...]:
+    """One item of `sweep`: its paths vary together, so their lists have equal lengths."""
+    if not isinstance(item, dict) or not item:
+        problems.append(document.problem(at, f"expected paths with lists of values, found {describe(item)}"))
+        return ()
+    lengths: dict[str, int] = {}
+    for path, values in item.items():
+        wrong = misnamed_in(document, path) if has_jobs(document) else misnamed(path)
+        if wrong is not None:
+            problems.append(document.problem((*at, path), wrong))
+        if isinstance(values, list) and values:
+            lengths[path] = len(values)
+        else:
+            problems.append(document.problem((*at, path), f"expected a list of values, found {describe(values)}"))
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{path} has {length}" for path, length in lengths.items())
+        problems.append(document.problem(at, f"paths that vary together need lists of equal length: {found}"))
+        return ()
+    return tuple({path: item[path][i] for path in lengths} for i in range(next(iter(lengths.values()), 0)))
+
+
+def _picture(document: Document, plot: Any, problems: list[str]) -> Plot | None:
+    """Read `plot: {x, y, hue, where}`; `hue` is a column or a list of them."""
+    if not isinstance(plot, dict):
+        problems.append(document.problem(("plot",), f"expected {{x: …, y: …, hue: …}}, found {describe(plot)}"))
+        return None
+    wrong = [(key, unknown(str(key), _PICTURE)) for key in plot if key not in _PICTURE]
+    wrong += [(key, "is required") for key in ("x", "y") if key not in plot]
+    wrong += [
+        (key, f"expected the name of a column, found {describe(plot[key])}")
+        for key in ("x", "y")
+        if key in plot and not isinstance(plot[key], str)
+    ]
+    hue, where = plot.get("hue"), plot.get("where", {})
+    hues = [] if hue is None else hue if isinstance(hue, list) else [hue]
+    if not all(isinstance(name, str) for name in hues):
+        wrong.append(("hue", f"expected names of columns, found {describe(hue)}"))
+    if not isinstance(where, dict):
+        wrong.append(("where", f"expected columns and their values, found {describe(where)}"))
+    if wrong:
+        problems += [document.problem(("plot", key), message) for key, message in wrong]
+        return None
+    return Plot(plot["x"], plot["y"], tuple(hues), where)

@@ -1,0 +1,322 @@
+"""Results of a sweep: a table, a picture, files, and lines for the terminal."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybrid_des.analysis.safe_csv import write_csv
+from hybrid_des.errors import LONGEST_SHOWN, one_line
+from hybrid_des.report.files.staging import Written, write_whole
+from hybrid_des.report.plots.style import verbatim
+from hybrid_des.report.text import text_table
+from hybrid_des.scenario.loading import Source
+from hybrid_des.studies.sweep.axes import Plot, Sweep, load_sweep
+from hybrid_des.studies.sweep.rows import Row, columns, table
+from hybrid_des.studies.sweep.runner import sweep_rows
+from hybrid_des.units import Dimension, format_seconds, parse_quantity
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from hybrid_des.report.plots.figure import LegendPlace, Size
+
+from hybrid_des.studies.sweep.ranking import STEP, Ranking, larger_is_better, number
+
+SHOWN: Mapping[str, Callable[[Row], str]] = {
+    "step time": lambda row: format_seconds(row["step_time_s"]),
+    "bubble": lambda row: f"{row['bubble_ratio']:.1%}",
+    "exposed": lambda row: f"{row['exposed_communication_ratio']:.1%}",
+    "efficiency": lambda row: f"{row['efficiency']:.1%}",
+    "peak memory": lambda row: f"{max(row['peak_memory_bytes']) / 1e9:.4g} GB{MISFIT if row['out_of_memory'] else ''}",
+}
+
+
+SHOWN_KEYS = ("step_time_s", "bubble_ratio", "exposed_communication_ratio", "efficiency", "peak_memory_bytes")
+
+
+MISFIT = " does not fit"
+
+
+SHOWN_OF_WEEKS: Mapping[str, Callable[[Row], str]] = {  # of scenarios with `faults`
+    "goodput": lambda row: f"{row['goodput']:.2%}" if "goodput" in row else "",
+    "ETTR": lambda row: f"{row['ettr']:.2%}" if "ettr" in row else "",
+}
+
+
+MOST_ROWS = 40
+
+
+MOST_TICKS = 16
+
+
+LETTERS_ACROSS = 60  # total length of tick labels side by side
+
+
+LABEL_SPACE = 0.08  # share of an axis that a tick label takes
+
+
+_DIMENSIONS: tuple[Dimension, ...] = ("number", "span", "size", "bandwidth", "compute")
+
+
+def run_sweep(sweep: Sweep | Source, overrides: Sequence[str] = (), **how: Any) -> pd.DataFrame:
+    """Simulate every case of a sweep; one row per case, in the order of `Sweep.cases`.
+
+    A row holds the swept paths and the keys of the summary, or the paths and `error`; columns are those of `table`.
+
+    Args:
+        sweep: what to run; also the path of a file with a `sweep:` block, or a mapping with the content of one.
+        overrides: of a file or mapping: strings such as "sweep=[{schedule.kind: [gpipe, 1f1b]}]".
+        how: `jobs`, `executor`, `progress` and the other keywords of `sweep_rows`.
+
+    Raises:
+        HybridDesError: as `load_sweep` and `sweep_rows`.
+
+    Example:
+        >>> from hybrid_des import run_sweep
+        >>> table = run_sweep("scenarios/a100_8x.yaml", ["sweep=[{schedule.microbatches: [4, 8, 16]}]"])
+        >>> table[["schedule.microbatches", "step_time_s", "bubble_ratio"]].round(3)
+           schedule.microbatches  step_time_s  bubble_ratio
+        0                      4        0.914         0.430
+        1                      8        1.435         0.275
+        2                     16        2.478         0.160
+    """
+    return table(sweep_rows(sweep if isinstance(sweep, Sweep) else load_sweep(sweep, overrides), **how))
+
+
+def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:
+    """Write `sweep.csv` and, if the sweep has a plot, `sweep.png`.
+
+    Raises:
+        UsageError: the folder cannot be written, or a plotted column does not exist.
+    """
+    from hybrid_des.report.plots.style import new_figure
+
+    def fill(staging: Path) -> None:
+        write_csv(table(rows), staging / "sweep.csv")
+        if sweep.picture is not None and any("error" not in row for row in rows):
+            figure = new_figure((8, 5))
+            draw(rows, sweep.picture, figure.subplots())
+            figure.savefig(staging / "sweep.png", dpi=120, metadata={"Software": None})
+
+    return write_whole(folder, fill)
+
+
+def render(rows: Sequence[Row], sweep: Sweep) -> str:
+    """The table for the terminal: one line per case with its values and main figures, or its error.
+
+    Cases are ordered by the plot's `y`, or the step time, best first: those that fit, those that do not, failed ones.
+    Without a plot a table that is shown whole keeps the order of the file. The best case that fits is named.
+    """
+    if any("jobs" in row for row in rows):
+        return _of_jobs(rows, sweep.labels)
+    y = sweep.picture.y if sweep.picture is not None else STEP
+    ranking = Ranking.of(rows, y)
+    ranked = sorted(rows, key=ranking.key)
+    ordered = ranked if sweep.picture is not None or len(rows) > MOST_ROWS else rows
+    weeks = SHOWN_OF_WEEKS if any("goodput" in row for row in rows) else {}
+    per = {f"per {ranking.unit}": lambda row: format_seconds(ranking.share(row, STEP))} if ranking.unit else {}
+    shown = {"step time": SHOWN["step time"], **per, **SHOWN, **weeks}
+    if y not in SHOWN_KEYS:
+        shown[label(y)] = lambda row: f"{number(y, columns(row)[y]):.4g}"
+    paths = sweep.labels
+    lines = [[*map(one_line, paths), *shown]]
+    for row in ordered[:MOST_ROWS]:
+        figures = [] if "error" in row else [show(row) for show in shown.values()]
+        lines.append([*(_shown(row, path) for path in paths), *figures])
+    widths = [max(len(line[i]) for line in lines if i < len(line)) for i in range(len(lines[0]))]
+    texts = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=False)) for line in lines]
+    for place, row in enumerate(ordered[:MOST_ROWS], start=1):
+        if "error" in row:
+            texts[place] += f"  failed: {one_line(row['error'])}"
+    return "\n".join([*(text.rstrip() for text in texts), "", *_best(ranked[0], ranking, sweep), _counts(rows)])
+
+
+def _of_jobs(rows: Sequence[Row], paths: Sequence[str]) -> str:
+    """The table of cases with several jobs: the step of each and its slowdown; the least mean slowdown is named."""
+    good = [row for row in rows if "error" not in row]
+    names = [*good[0]["jobs"]]
+    lines = []
+    for row in rows[:MOST_ROWS]:
+        figures = [f"failed: {one_line(row['error'])}"] if "error" in row else [f"{row['slowdown']:.3f}×"]
+        if "error" not in row:
+            each = (row["jobs"][name] for name in names)
+            figures += [f"{format_seconds(job['step_time_s'])} ({job['slowdown']:.3f}×)" for job in each]
+        lines.append([*(_shown(row, path) for path in paths), *figures])
+    heads = [*map(one_line, paths), "mean slowdown", *names]
+    best = min(good, key=lambda row: float(row["slowdown"]))
+    chosen = ", ".join(f"{one_line(path)} {_shown(best, path)}" for path in paths)
+    table = text_table(heads, [[*line, *[""] * (len(heads) - len(line))] for line in lines])
+    return f"{table}\n\nleast mean slowdown: {chosen}\n{_counts(rows)}"
+
+
+def _shown(row: Row, path: str) -> str:
+    return one_line(_text(row.get(path, "")), LONGEST_SHOWN)
+
+
+def _text(value: Any) -> str:
+    """A swept value for people; `default` where the case leaves the key out."""
+    return "default" if value is None else str(value)
+
+
+def _best(row: Row, ranking: Ranking, sweep: Sweep) -> list[str]:
+    """The best case that fits, by its values."""
+    if "error" in row:
+        return []
+    if row.get("out_of_memory"):
+        return ["no case fits"]
+    y, values = ranking.y, ", ".join(f"{one_line(path)} {_shown(row, path)}" for path in sweep.labels)
+    value = number(y, columns(row)[y])
+    times = y.endswith("_s") and not larger_is_better(y)
+    figure = format_seconds(value) if times else f"{value:.1%}" if y.endswith("_ratio") else f"{value:.4g}"
+    share = ranking.share(row, y)
+    per = f", {format_seconds(share) if times else f'{share:.4g}'} per {ranking.unit}" if share != value else ""
+    return [f"best: {values}: {label(y).removesuffix(' (s)')} {figure}{per}"]
+
+
+def _counts(rows: Sequence[Row]) -> str:
+    """The numbers of all cases, of those that do not fit, and of failed ones."""
+    failed = sum("error" in row for row in rows)
+    misfits = sum(bool(row.get("out_of_memory")) for row in rows)
+    fit = f", {misfits} do not fit" if misfits else ""
+    more = f"; the best {MOST_ROWS} are shown; --out DIR or --json outputs all" if len(rows) > MOST_ROWS else ""
+    return f"{len(rows)} cases{fit}, {failed} failed{more}"
+
+
+def draw(
+    rows: Sequence[Row] | pd.DataFrame,
+    picture: Plot,
+    ax: Axes | None = None,
+    *,
+    colours: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    size: Size | None = None,
+    legend: LegendPlace | None = None,
+) -> Axes:
+    """Draw the sweep's `plot` on the given axes or on a new figure; failed cases are left out, misfits are hollow.
+
+    `rows` are those of `sweep_rows`, or the table of `run_sweep`.
+
+    Strings such as "4 ms" or "2p" are ordered by their quantities. Lists with one entry per rank are drawn as their
+    maximum, those with one entry per step as their last entry. `colours` (by the values of `hue`), `labels`, `size` and
+    `legend` are those of `plots.lines`.
+
+    Raises:
+        UsageError: the table has no such column, or `y` is not numeric.
+    """
+    import pandas as pd
+
+    from hybrid_des.report.plots.curves import lines
+    from hybrid_des.report.plots.figure import Look, points
+
+    records = _records(rows) if isinstance(rows, pd.DataFrame) else rows
+    flat = [columns(row) for row in records if "error" not in row]
+    for row in flat[:1]:
+        picture.check(row)
+    shown = [row for row in flat if all(_quantity(row[k]) == _quantity(v) for k, v in picture.where.items())]
+    places = _places([row[picture.x] for row in shown])
+    frame = pd.DataFrame(
+        {
+            "x": [places[_key(row[picture.x])] for row in shown],
+            "y": [number(picture.y, row[picture.y]) for row in shown],
+            "hue": [", ".join(_text(row[name]) for name in picture.hue) for row in shown],
+            "fits": [not row.get("out_of_memory") for row in shown],
+        }
+    )
+    ax = lines(
+        frame, "x", "y", "hue" if picture.hue else None, ax, fits="fits", colours=colours, size=size, legend=legend
+    )
+    _set_axes(ax, picture, places, {_key(row[picture.x]): row[picture.x] for row in shown})
+    drawn = ax.get_legend()
+    if picture.hue and drawn is not None:
+        drawn.set_title(", ".join(map(label, picture.hue)))
+        drawn.set_alignment("left")
+    facts = [flat[0]["name"]] if flat else []
+    facts += [f"{label(name)} {_text(value)}" for name, value in picture.where.items()]
+    ax.set_title(",  ".join(map(verbatim, facts)), loc="left", fontsize=points(1))
+    return Look(labels=labels).dress(ax)
+
+
+def _records(frame: pd.DataFrame) -> list[Row]:
+    """The rows of a table, without empty cells and with lists as lists."""
+    import pandas as pd
+
+    rows = [{str(name): cell for name, cell in row.items() if not pd.isna(cell)} for row in frame.to_dict("records")]
+    return [{name: _listed(cell) for name, cell in row.items()} for row in rows]
+
+
+def _listed(cell: Any) -> Any:
+    return json.loads(cell) if isinstance(cell, str) and cell.startswith("[") else cell
+
+
+def label(column: str) -> str:
+    """Axis label of a column: without its section, with its unit in brackets."""
+    words = column.partition(".")[2] if not column.startswith("idle_s") else column
+    words = words or column
+    for ending, unit in (("_s", " (s)"), ("_bytes", " (bytes)"), ("_ratio", " ratio")):
+        words = words.removesuffix(ending) + unit if words.endswith(ending) else words
+    return words.replace("idle_s.", "idle for ").replace("_per_s", " per s").replace(".", " ").replace("_", " ")
+
+
+def _set_axes(ax: Axes, picture: Plot, places: dict[Any, float], cells: dict[Any, Any]) -> None:
+    at = sorted(set(places.values()))
+    doubling = len(at) > 2 and all(a > 0 and b >= 1.5 * a for a, b in itertools.pairwise(at))
+    if doubling:
+        ax.set_xscale("log", base=2)
+    if len(at) <= MOST_TICKS:
+        named = {places[key]: f"{cell:g}" if isinstance(cell, float) else _text(cell) for key, cell in cells.items()}
+        texts = [verbatim(named[place]) if place in _apart(at) or doubling else "" for place in at]
+        crowded = sum(map(len, texts)) > LETTERS_ACROSS
+        ax.set_xticks(at, texts)
+        if crowded:
+            for name in ax.get_xticklabels():
+                name.set(rotation=30, ha="right", rotation_mode="anchor")
+        ax.minorticks_off()
+    ax.set_xlabel(label(picture.x))
+    ax.set_ylabel(label(picture.y))
+    ax.set_ylim(bottom=0)
+    if picture.y.endswith("_ratio"):
+        ax.yaxis.set_major_formatter(lambda value, _: f"{round(100 * value, 6):g} %")
+
+
+def _apart(at: Sequence[float]) -> list[float]:
+    """Ticks far enough apart for their labels."""
+    room, kept = LABEL_SPACE * (at[-1] - at[0]), at[:1]
+    for place in at[1:]:
+        if place - kept[-1] >= room:
+            kept = [*kept, place]
+    return list(kept)
+
+
+def _places(cells: Sequence[Any]) -> dict[Any, float]:
+    """Position of each value: its quantity, or its order of appearance if any is not a quantity."""
+    values = {_key(cell): _quantity(cell) for cell in cells}
+    if all(isinstance(value, float) for value in values.values()):
+        return values
+    return {key: float(place) for place, key in enumerate(values)}
+
+
+def _key(cell: Any) -> Any:
+    return str(cell) if isinstance(cell, list) else cell
+
+
+def _quantity(cell: Any) -> Any:
+    """A number, quantity or multiple of p as a float; anything else unchanged."""
+    if isinstance(cell, int | float | Fraction) and not isinstance(cell, bool):
+        return float(cell)
+    if not isinstance(cell, str):
+        return cell
+    text = cell.strip()
+    if text.endswith(("p", "%")):
+        text = text[:-1] or "1"
+    for dimension in _DIMENSIONS:
+        try:
+            return float(parse_quantity(text, dimension))
+        except ValueError:
+            continue
+    return cell

@@ -1,0 +1,186 @@
+"""Execution of sweeps: one row per case, in this process or on a pool of workers."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from hybrid_des.errors import HybridDesError, UsageError
+from hybrid_des.options import describe
+from hybrid_des.registry import import_file
+from hybrid_des.scenario.composition import OMITTED, put, value_at
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.jobs import has_jobs
+from hybrid_des.scenario.kinds import drop_options, section_of
+from hybrid_des.scenario.loading import scenario_of
+from hybrid_des.scenario.strict_yaml import Document, KeyPath, dotted
+from hybrid_des.studies.local_workers import cores
+from hybrid_des.studies.pool import LOST, Pool, Progress, line_of, open_pool
+from hybrid_des.studies.sweep.axes import Case, Sweep
+from hybrid_des.studies.sweep.case_files import is_key, plain
+
+if TYPE_CHECKING:
+    from hybrid_des.studies.goodput.states import Kind
+
+from hybrid_des.studies.sweep.rows import Row, columns
+
+WORTH_A_WORKER = 200  # cases that take about as long as starting a worker
+
+
+def jobs_for(sweep: Sweep) -> int:
+    """Number of local workers for a sweep of this size."""
+    return max(1, min(cores(), len(sweep) // WORTH_A_WORKER))
+
+
+def sweep_rows(
+    sweep: Sweep,
+    *,
+    jobs: int = 1,
+    executor: Executor | None = None,
+    pool: Pool | None = None,
+    progress: Progress | None = None,
+    finished: Callable[[int, Row], None] = lambda place, row: None,
+    waiting: Callable[[], None] = lambda: None,
+    known: Mapping[int, Row] = MappingProxyType({}),
+) -> list[Row]:
+    """Simulate every case; returns one row per case, in the order of `Sweep.cases`.
+
+    Args:
+        sweep: what to run.
+        jobs: local worker processes; 1 runs in this process.
+        executor: instead of `jobs`, anything with the `submit` of `concurrent.futures`, such as a Dask client's
+            executor. Its workers read the files of `imports` themselves.
+        pool: instead of `jobs`, a pool for several consecutive sweeps.
+        progress: called with (cases done, cases in total) whenever a case finishes.
+        finished: called with the number and the row of every case when it finishes, to save rows before an interrupt.
+        waiting: called every second in which workers finish nothing; may raise to end the sweep.
+        known: rows of cases, by their number, that are not simulated again.
+
+    A row holds the swept paths and the keys of the summary, or the paths and `error`. A case whose worker is lost runs
+    again; if that worker is lost too, the row says so.
+
+    Raises:
+        UsageError: the first row lacks a plotted column, a file to import fails, or the executor has no `submit`.
+        WorkersLostError: the executor no longer runs anything.
+    """
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise UsageError(f"executor: {type(executor).__name__} has no submit(), as those of concurrent.futures have")
+    for path in sweep.imports:
+        import_file(path)
+    cases = list(sweep.cases())
+    rows: list[Row] = [known.get(place, {}) for place in range(len(cases))]
+    left = [place for place in range(len(cases)) if place not in known]
+    if not left:
+        return rows
+    unchecked = sweep.picture
+    how = {"imports": sweep.imports, "progress": progress and _further(progress, len(known)), "waiting": waiting}
+    with contextlib.ExitStack() as stack:
+        if pool is None:
+            pool = stack.enter_context(open_pool(min(jobs, len(left)), executor, slots=len(left), **how))
+        tasks = pool.map(_Simulated(sweep.document), [cases[place] for place in left], _lost)
+        for number, figures in stack.enter_context(contextlib.closing(tasks)):
+            place = left[number]
+            row = rows[place] = plain(cases[place]) | figures
+            if unchecked is not None and "error" not in row:
+                unchecked.check(columns(row))
+                unchecked = None
+            finished(place, row)
+    return rows
+
+
+def _further(progress: Progress, begun: int) -> Progress:
+    """A progress that begins at the cases that are known."""
+    return lambda done, total: progress(begun + done, begun + total)
+
+
+def _lost(case: Case, error: BaseException) -> Row:
+    return {"error": f"{LOST}: {line_of(error)}"}
+
+
+class _Simulated:
+    """Case → its summary, and that of its weeks if it has `faults`, or any exception as its `error`.
+
+    The step that was simulated last is kept: neighbouring cases that differ in `faults` alone share it.
+    """
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._scenario: Scenario | None = None
+        self._row: Row = {}
+        self._times: dict[Kind, int] = {}
+
+    def __call__(self, case: Case) -> Row:
+        try:
+            varied = with_case(self._document, case)
+            return _of_jobs(varied) if has_jobs(varied) else self._simulated(scenario_of(varied))
+        except HybridDesError as error:
+            return {"error": str(error).splitlines()[0]}
+        except Exception as error:  # a bug in one case must not affect the others
+            return {"error": f"{type(error).__name__}: {error}"}
+
+    def _simulated(self, scenario: Scenario) -> Row:
+        from hybrid_des.analysis.metrics import summary
+        from hybrid_des.simulation.run import run
+        from hybrid_des.studies.goodput.states import Steps
+        from hybrid_des.studies.goodput.summary import goodput_columns
+
+        step = scenario.model_copy(update={"record": "compute", "faults": None})  # a row needs no messages
+        if scenario.faults is None:
+            return dict(summary(run(step)))
+        if step != self._scenario:
+            self._scenario, self._row, self._times = step, dict(summary(run(step))), {}
+        steps = Steps(scenario, self._times)
+        columns = goodput_columns(steps)
+        self._times = steps.times
+        return self._row | columns
+
+
+def _of_jobs(document: Document) -> Row:
+    """The figures of a case with several jobs; columns such as `jobs.gpt.slowdown`."""
+    from hybrid_des.scenario.jobs import jobs_of
+    from hybrid_des.studies.jobs.neighbours import neighbours_of
+
+    facts = neighbours_of(jobs_of(document))[0].summary
+    listed = ("waits", "nodes", "shares_links_with")
+    each = {
+        name: {key: value for key, value in job.items() if key not in listed} for name, job in facts["jobs"].items()
+    }
+    return {
+        **{key: value for key, value in facts.items() if key not in ("links", "shared_links", "notes")},
+        "jobs": each,
+    }
+
+
+def with_case(document: Document, case: Case, block: str = "sweep") -> Document:
+    """The document with the values of a case, whose places name the case and the block that it comes from."""
+    varied = Document(copy.deepcopy(document.value), document.source, dict(document.places))
+    changed: list[KeyPath] = []
+    for path, value in case.items():
+        if not is_key(path):
+            continue
+        given = OMITTED if value is None else copy.deepcopy(value)
+        place = put(varied.value, path.split("."), given, f"{block}: {path}")
+        varied.places[place] = f"{document.place((block,))}: case {path}={describe(value)}"
+        changed.append(place)
+    for place in changed:
+        before = value_at(document.value, dotted(place[:-1])) or {}
+        for gone, notice in drop_options(varied.value, place, before, lambda key: _is_given(document, changed, key)):
+            varied.notices[gone] = f"{block}: {notice}"
+    return varied
+
+
+def _is_given(document: Document, changed: Sequence[KeyPath], key: KeyPath) -> bool:
+    """Whether a case or an override gives a key, which then stays."""
+    return key in changed or document.places.get(key, "").startswith("--set")
+
+
+def dropped(sweep: Sweep) -> list[str]:
+    """What cases leave out since they select other plug-ins, one sentence each."""
+    kinds = [path for path in sweep.paths if section_of(tuple(path.split("."))) is not None]
+    cases = (case for axis in sweep.axes for case in axis if any(path in case for path in kinds))
+    notices = (one for case in cases for one in with_case(sweep.document, case).notices.items())
+    return list(dict.fromkeys(notice for gone, notice in notices if dotted(gone) not in sweep.paths))

@@ -1,0 +1,1 @@
+"""Predictions against measurements: corpora of published runs, their errors, and fitted numbers."""

@@ -1,0 +1,149 @@
+"""Jitter: random factors of durations, each distribution a function that registers itself.
+
+    @distribution("lognormal", summary="…", options=Lognormal)
+    def lognormal(options: Lognormal) -> Sample: ...
+
+A factor multiplies a duration. Its mean is 1, unless the summary of the distribution says otherwise.
+
+| name        | factor                                  | mean                | standard deviation |
+|-------------|-----------------------------------------|---------------------|--------------------|
+| normal      | max(0, 1 + σZ) divided by its mean      | 1                   | σ, where σ ≪ 1     |
+| lognormal   | exp(σZ − σ²/2)                          | 1                   | √(exp σ² − 1)      |
+| exponential | 1 − share + share · E                   | 1                   | share              |
+| uniform     | 1 − spread … 1 + spread                 | 1                   | spread/√3          |
+| bernoulli   | `factor` with probability p, else 1     | 1 + p (factor − 1)  |                    |
+
+Z is a standard normal number, E an exponential one of mean 1. The mean of a normal number cut at 0 is
+Φ(1/σ) + σ φ(1/σ) (Johnson, Kotz and Balakrishnan, Continuous Univariate Distributions 1, 1994, section 13.10.1).
+"""
+
+from collections.abc import Callable
+from fractions import Fraction
+from statistics import NormalDist
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybrid_des.options import Factor, Options, Reads, describe, read_quantity
+from hybrid_des.registry import Registry
+
+Floats = NDArray[np.float64]
+
+
+Sample = Callable[[np.random.Generator, int], Floats]  # (generator, number of factors) → factors
+
+
+_REGISTRY: Registry[Callable[..., Sample]] = Registry("distribution", "hybrid_des.workload.distributions")
+
+
+names = _REGISTRY.names
+
+
+find = _REGISTRY.__getitem__
+
+
+def distribution(
+    name: str, *, summary: str, options: type[Options]
+) -> Callable[[Callable[..., Sample]], Callable[..., Sample]]:
+    """Register a distribution of factors under its name in a scenario's `jitter.distribution`."""
+    return _REGISTRY(name, options, summary=summary)
+
+
+WIDEST = 10  # largest standard deviation of a factor or of its logarithm
+
+
+def _up_to(most: int, said: str) -> Reads:
+    """A number from 0 to `most`."""
+
+    def read(value: object) -> Fraction:
+        number = read_quantity(value, "number")
+        if number > most:
+            raise ValueError(f"must be {said}, not {describe(number)}")
+        return number
+
+    return Reads(read, {"type": "number", "minimum": 0, "maximum": most})
+
+
+Sigma = Annotated[Fraction, _up_to(WIDEST, f"at most {WIDEST}")]
+
+
+Probability = Annotated[Fraction, _up_to(1, "from 0 to 1")]
+
+
+class Normal(Options):
+    """How widely normal factors vary."""
+
+    sigma: Sigma
+    """Standard deviation of a factor, before it is cut at 0."""
+
+
+class Lognormal(Options):
+    """How widely log-normal factors vary."""
+
+    sigma: Sigma
+    """Standard deviation of the factor's logarithm; healthy ranks have 0.017 to 0.028."""
+
+
+class Exponential(Options):
+    """How much of a duration is random."""
+
+    share: Probability = Fraction(1)
+    """The share of a duration that is exponential; the rest is constant."""
+
+
+class Uniform(Options):
+    """How widely uniform factors vary."""
+
+    spread: Probability
+    """Factors lie between 1 − spread and 1 + spread."""
+
+
+class Bernoulli(Options):
+    """Rare slow ops."""
+
+    p: Probability
+    """Probability that a duration is multiplied by `factor`."""
+    factor: Factor
+    """The factor of rare durations; all others stay as they are."""
+
+
+@distribution("normal", summary="normal, cut at 0", options=Normal)
+def normal(options: Normal) -> Sample:
+    """Factors max(0, 1 + σZ), divided by their mean."""
+    sigma = float(options.sigma)
+    standard = NormalDist()
+    mean = standard.cdf(1 / sigma) + sigma * standard.pdf(1 / sigma) if sigma else 1.0
+
+    def sample(generator: np.random.Generator, count: int) -> Floats:
+        return np.maximum(1 + sigma * generator.standard_normal(count), 0) / mean
+
+    return sample
+
+
+@distribution("lognormal", summary="log-normal", options=Lognormal)
+def lognormal(options: Lognormal) -> Sample:
+    """Factors exp(σZ − σ²/2)."""
+    sigma = float(options.sigma)
+    return lambda generator, count: np.exp(sigma * generator.standard_normal(count) - sigma**2 / 2)
+
+
+@distribution("exponential", summary="a share of the duration is exponential", options=Exponential)
+def exponential(options: Exponential) -> Sample:
+    """Factors 1 − share + share · E."""
+    share = float(options.share)
+    return lambda generator, count: 1 - share + share * generator.standard_exponential(count)
+
+
+@distribution("uniform", summary="uniform around 1", options=Uniform)
+def uniform(options: Uniform) -> Sample:
+    """Factors between 1 − spread and 1 + spread."""
+    spread = float(options.spread)
+    return lambda generator, count: 1 - spread + 2 * spread * generator.random(count)
+
+
+@distribution("bernoulli", summary="rarely `factor` times as long, else as given: the mean is not 1", options=Bernoulli)
+def bernoulli(options: Bernoulli) -> Sample:
+    """Factors `factor` with probability p, else 1."""
+    p, factor = float(options.p), float(options.factor)
+    return lambda generator, count: np.where(generator.random(count) < p, factor, 1.0)

@@ -1,0 +1,72 @@
+"""`hybrid-des init` from other programs, and `hybrid-des flags`."""
+
+import json
+
+from support.tables import from_table
+
+from hybrid_des.scenario.loading import load
+
+LINE = (
+    "torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 8 --hidden-size 256 --num-attention-heads 4 "
+    "--seq-length 512 --max-position-embeddings 512 --tensor-model-parallel-size 2 --micro-batch-size 1 "
+    "--global-batch-size 16 --bf16 --new-flag 3"
+)
+
+
+def test_a_line_becomes_a_scenario_that_runs(run, tmp_path):
+    words = ("--set", "model.vocab=1000", "--set", "cluster.gpu=h100", "--out", tmp_path)
+    code, out, err = run("init", "mine", "--from-megatron", LINE, *words)
+    assert (code, out) == (0, f"{tmp_path}/mine.yaml: run it with hybrid-des {tmp_path}/mine.yaml\n")
+    assert "not understood: --new-flag 3" in err
+    scenario = load(tmp_path / "mine.yaml")
+    assert (scenario.name, scenario.parallel.data, scenario.cluster.gpus) == ("mine", 8, 16)
+    assert run(tmp_path / "mine.yaml")[0] == 0
+
+
+def test_a_line_may_be_longer_than_names_of_files(run, tmp_path):
+    line = f"{LINE} {' '.join(f'--new-{number} 1' for number in range(30))}"
+    code, _, err = run("init", "mine", "--from-megatron", line, "--set", "model.vocab=1000", "--out", tmp_path)
+    assert len(line) > 255
+    assert (code, load(tmp_path / "mine.yaml").model.options.layers) == (0, 8)
+    assert "not understood: --new-29 1" in err
+
+
+def test_what_a_line_leaves_out_is_asked_for(run, tmp_path):
+    code, out, _ = run("init", "--from-megatron", LINE, "--json", "--out", tmp_path)
+    found = json.loads(out)
+    assert (code, found["unknown"]) == (0, ["model.vocab"])
+    assert "vocab: UNKNOWN" in (tmp_path / "megatron.yaml").read_text()
+
+
+def test_a_configuration_is_named_after_its_folder(run, tmp_path):
+    config = {
+        "num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128,
+        "vocab_size": 100, "max_position_embeddings": 32,
+    }  # fmt: skip
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    code, _, _ = run("init", "--from", folder / "config.json", "--out", tmp_path)
+    assert (code, load(tmp_path / "tiny.yaml").model.options.layers) == (0, 4)
+
+
+def test_a_refused_line_is_warned_of(run, tmp_path):
+    line = f"{LINE} --vocab-size 1000 --optimizer-cpu-offload --use-distributed-optimizer"
+    code, _, err = run("init", "mine", "--from-megatron", line, "--out", tmp_path)
+    assert code == 0
+    assert "refused by Megatron-LM: --optimizer-cpu-offload: expected --use-precision-aware-optimizer" in err
+    assert "# refused by the framework: --optimizer-cpu-offload" in (tmp_path / "mine.yaml").read_text()
+
+
+@from_table
+def test_what_cannot_be_started_from_is_refused(refused, arguments, said):
+    assert said in refused("init", *arguments)
+
+
+def test_the_line_of_a_scenario_is_a_shell_command(ran, scenarios):
+    out, _ = ran("flags", scenarios / "llama3.1-70b_128.yaml", "--for", "megatron")
+    assert out.startswith("CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --nnodes 16 --nproc-per-node 8 pretrain_gpt.py \\\n")
+    out, _ = ran("flags", scenarios / "a100_8x.yaml", "--for", "torchtitan")
+    assert out.startswith("# no flag: model: register a configuration")
+    out, _ = ran("flags", scenarios / "llama3.1-70b_128.yaml", "--for", "megatron", "--json")
+    assert "--num-layers 80" in json.loads(out)["flags"]

@@ -1,0 +1,174 @@
+"""What a page is answered: the scenario with its changes as `simulate` sees it, its controls, and refusals."""
+
+import json
+import shlex
+
+import pytest
+from support.paths import SCENARIOS
+
+from hybrid_des.errors import UsageError
+from hybrid_des.interface.live.controls import controls_of
+from hybrid_des.interface.live.frames import FAST, Desk, NewerRequest, Request, answer
+from hybrid_des.report.page.document import Shown, run_data
+from hybrid_des.result import simulate
+from hybrid_des.scenario.loading import load, read_scenario, scenario_of
+
+CHANGES = (
+    {"cluster.nvlink.bandwidth": "2 GB/s"},
+    {"schedule.kind": "zb-h1", "schedule.microbatches": "5"},
+    {"parallel.pipeline": "2", "gradients.overlap": "true", "gradients.bucket": "25 MiB"},
+    {"slow": '[{"gpu": 3, "factor": 0.5}]', "gradients.algorithm": "halving-doubling"},
+)
+LONG = {"schedule.microbatches": "200"}  # long enough to be looked at
+MODULE = "hybrid_des.simulation.run"
+
+
+@pytest.fixture
+def desk():
+    return Desk(SCENARIOS / "a100_8x.yaml")
+
+
+def asked(desk, file="a100_8x.yaml", want="frame", **changes):
+    return answer(desk, Request(number=1, want=want, file=file, changes=changes))
+
+
+def undescribed(scenario):
+    """A scenario without its description, in which a file's overrides are listed."""
+    return scenario.model_copy(update={"description": ""})
+
+
+def facts(summary):
+    """A summary without what the machine's speed decides."""
+    return {key: value for key, value in summary.items() if key != "wall_s"}
+
+
+@pytest.mark.parametrize("changes", [{}, *CHANGES])
+def test_a_frame_is_what_simulate_gives(desk, changes):
+    frame = asked(desk, **changes)
+    result = simulate(load(desk.file, [f"{path}={value}" for path, value in changes.items()]))
+    about, data = run_data(Shown(result), FAST)
+    assert facts(frame["summary"]) == facts(result.summary)
+    assert (frame["run"], frame["data"]) == (about, data)
+    assert json.loads(json.dumps(frame, allow_nan=False))["number"] == 1
+
+
+@pytest.mark.parametrize("changes", CHANGES)
+def test_a_saved_file_is_the_changed_scenario(desk, tmp_path, changes):
+    saved = asked(desk, want="yaml", **changes)["yaml"]
+    (tmp_path / "saved.yaml").write_text(saved, encoding="utf-8")
+    expected = load(desk.file, [f"{path}={value}" for path, value in changes.items()])
+    assert undescribed(load(tmp_path / "saved.yaml")) == undescribed(expected)
+
+
+def test_the_copied_command_simulates_the_same(desk, run):
+    frame = asked(desk, **CHANGES[3])
+    program, *arguments = shlex.split(frame["command"])
+    code, out, _ = run(*arguments, "--json")
+    assert (program, code) == ("hybrid-des", 0)
+    assert facts(json.loads(out)) == facts(frame["summary"])
+
+
+@pytest.mark.parametrize("name", ["a100_8x", "contention_slower", "llama3.1-8b_8"])
+def test_a_value_sent_back_as_shown_changes_nothing(name):
+    document = read_scenario(SCENARIOS / f"{name}.yaml")
+    scenario = scenario_of(document)
+    shown = controls_of(scenario, document)
+    assert len(shown) > 20
+    for control in shown:
+        if control.path in ("schedule.microbatches", "batch") and "batch" in document.value:
+            continue  # one follows from the other
+        changed = scenario_of(read_scenario(SCENARIOS / f"{name}.yaml", [f"{control.path}={control.value}"]))
+        assert undescribed(changed) == undescribed(scenario), control
+
+
+def test_sliders_hold_their_values(desk):
+    controls = {control["path"]: control for control in asked(desk)["controls"]}
+    assert all(c["least"] <= c["number"] <= c["most"] or c["number"] == 0 for c in controls.values() if c["number"])
+    bandwidth = controls["cluster.infiniband.bandwidth"]
+    assert (bandwidth["kind"], bandwidth["number"], bandwidth["value"]) == ("bandwidth", 25e9, "25 GB/s")
+    assert bandwidth["least"] <= 10e9 < 400e9 <= bandwidth["most"]
+    assert "zb-h1" in controls["schedule.kind"]["choices"]
+    assert "h100" in controls["cluster.gpu"]["choices"]
+    assert controls["parallel.pipeline"]["kind"] == "whole"
+    assert controls["gradients.overlap"]["kind"] == "flag"
+    assert (controls["gradients.bucket"]["kind"], controls["gradients.bucket"]["value"]) == ("size", "none")
+    assert (controls["workload.forward"]["kind"], controls["workload.parameters"]["kind"]) == ("time", "number")
+
+
+def test_options_of_the_chosen_plugin_have_controls(desk):
+    frame = asked(desk, **{"schedule.kind": "gpipe", "cluster.topology": "leaf-spine"})
+    controls = {control["path"]: control for control in frame["controls"]}
+    assert controls["schedule.backward_order"]["choices"] == ["fifo", "lifo"]
+    assert controls["cluster.leaf_size"]["group"] == "Links"
+
+
+def test_slow_parts_are_listed_as_the_file_states_them():
+    frame = asked(Desk(SCENARIOS / "slow_gpu_h100_2x8.yaml"), "slow_gpu_h100_2x8.yaml")
+    assert frame["slow"] == [{"gpu": 3, "factor": 0.8}]
+
+
+@pytest.mark.parametrize("file", ["a100_8x.yaml", "contention_faster.yaml", "llama3.1-8b_8.yaml"])
+def test_idle_shares_have_colours_of_their_own(file):
+    shares = asked(Desk(SCENARIOS / file), file)["shares"]
+    assert len({share["colour"] for share in shares}) == len(shares) > 2
+
+
+def test_a_mistake_is_a_problem_and_not_an_end(desk):
+    assert asked(desk, **{"parallel.pipeline": "x"})["problems"] == [
+        '--set parallel.pipeline=x: parallel.pipeline: expected a whole number, found "x"'
+    ]
+    assert "did you mean" in asked(desk, **{"schedule.knd": "gpipe"})["problems"][0]
+    assert "no such file" in asked(desk, "nowhere.yaml")["problems"][0]
+    assert "problems" not in asked(desk)
+
+
+@pytest.mark.parametrize("path", ["../README.md", "/etc/passwd", "sub/../../README.md", "link.yaml", "a\0.yaml"])
+def test_a_file_outside_the_folder_is_refused(tmp_path, path):
+    (tmp_path / "a.yaml").write_text((SCENARIOS / "a100_8x.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "link.yaml").symlink_to(SCENARIOS / "h100_2x8.yaml")
+    desk = Desk(tmp_path / "a.yaml")
+    assert "outside of" in asked(desk, path)["problems"][0]
+    assert "problems" not in asked(desk, "a.yaml")
+
+
+@pytest.mark.parametrize("key", ["schedule.file", "workload.durations", "cluster.nvlink.table"])
+def test_a_change_cannot_name_a_file_outside(tmp_path, key):
+    (tmp_path / "a.yaml").write_text((SCENARIOS / "a100_8x.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "own.csv").write_text("")
+    section, _, last = key.rpartition(".")
+    for changes in ({key: "/etc/passwd"}, {key: "../x.csv"}, {section: f"{{{last}: /etc/passwd}}"}):
+        assert "outside of" in asked(Desk(tmp_path / "a.yaml"), "a.yaml", **changes)["problems"][0]
+    assert "outside of" not in asked(Desk(tmp_path / "a.yaml"), "a.yaml", **{key: "own.csv"})["problems"][0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"number": "1"}', '{"number": 1, "more": 2}', '{"number": 1, "changes": {"seed": 1}}',
+     '{"number": 1, "want": "files"}', '{"number": 1, "sizes": {"pipeline": 1000}}',
+     json.dumps({"number": 1, "changes": {str(i): "" for i in range(1000)}})],
+)  # fmt: skip
+def test_what_no_page_would_send_is_refused(text):
+    with pytest.raises(UsageError):
+        Request.of(text)
+
+
+def test_a_newer_request_ends_an_older_one(desk, monkeypatch):
+    monkeypatch.setattr(f"{MODULE}.SHOWN_EVERY_S", 0)
+    request = Request(number=1, file="a100_8x.yaml", changes=LONG)
+    with pytest.raises(NewerRequest):
+        answer(desk, request, newer=lambda: True)
+    assert "problems" not in answer(desk, request, newer=lambda: False)
+
+
+def test_a_simulation_has_a_budget():
+    desk = Desk(SCENARIOS / "a100_8x.yaml", budget_s=1e-9)
+    assert "budget of 1 ns is spent" in asked(desk, **LONG)["problems"][0]
+
+
+def test_the_command_lines_own_overrides_come_first():
+    desk = Desk(SCENARIOS / "a100_8x.yaml", overrides=("steps=2",), imports=("mine.py",))
+    frame = asked(desk, barrier="false")
+    assert frame["command"].endswith("--import mine.py --set steps=2 --set barrier=false")
+    assert next(control["value"] for control in frame["controls"] if control["path"] == "steps") == "2"
+    assert asked(desk, "h100_2x8.yaml")["summary"]["name"] == "h100_2x8"

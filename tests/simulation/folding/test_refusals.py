@@ -1,0 +1,73 @@
+"""What tells replicas apart is named, and a fold that ignored it would have been wrong."""
+
+import pytest
+import yaml
+from support.foldings import differences, run_of
+from support.paths import TESTS
+from support.scenarios import merged
+
+from hybrid_des.errors import DeadlockError
+from hybrid_des.scenario import sizes
+from hybrid_des.simulation import folds
+from hybrid_des.simulation.folding.folded_routes import FoldedRoutes
+from hybrid_des.simulation.folding.folded_transport import LineageLink
+from hybrid_des.simulation.folding.refusals import FoldRefusal
+from hybrid_des.simulation.folds import Replicas
+
+GIVEN = yaml.safe_load((TESTS / "folding" / "refusals.yaml").read_text(encoding="utf-8"))
+SIXTEEN, LEAVES, TIE, CASES = (GIVEN[of] for of in ("base", "leaves", "tie", "cases"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_tells_replicas_apart_is_named(name):
+    case = CASES[name]
+    with pytest.raises(FoldRefusal, match=f"^fold: {case['keep']}: {case['said']}$"):
+        run_of(merged(SIXTEEN, case["changes"]), case["keep"])
+
+
+@pytest.mark.parametrize("name", [*CASES, "tie"])
+def test_a_fold_that_ignored_it_would_be_wrong(name, monkeypatch):
+    case = {"keep": 1, "changes": TIE} if name == "tie" else CASES[name]
+    values = merged(SIXTEEN, case["changes"])
+    whole = run_of(values, "off")
+    monkeypatch.setattr(folds, "check", lambda *_: None)
+    monkeypatch.setattr(Replicas, "differ", "")
+    monkeypatch.setattr(LineageLink, "meet", lambda *_: None)
+    monkeypatch.setattr(FoldedRoutes, "_blockwise", (False,))
+    monkeypatch.setattr(FoldedRoutes, "_by_images", blindly)
+    try:
+        run = run_of(values, case["keep"])
+    except DeadlockError:
+        return  # some wait for members with another role, which are not there
+    assert differences(run, whole)
+
+
+def blindly(courses, route, sender, receiver):
+    """Take links for images of each other whatever they are."""
+    fold, known = courses._fold, courses._known
+    found = []
+    for hop, first in enumerate(route.links):
+        for element in fold.elements():
+            links = courses._fabric.route(fold.move(sender, element), fold.move(receiver, element)).links
+            known.setdefault(links[min(hop, len(links) - 1)], (first, element))
+        found.append(known[first])
+    return found
+
+
+def test_a_tie_that_differs_between_replicas_is_named():
+    said = r"fold: 1: messages of ranks \d+ and \d+ reach link \S+ at the same time, and which comes first differs"
+    with pytest.raises(FoldRefusal, match=said):
+        run_of(merged(SIXTEEN, TIE), 1)
+
+
+def test_a_fold_of_numerics_would_train_other_weights(monkeypatch):
+    pairs = {"gradients": {"algorithm": "recursive-doubling"}, "numerics": {"layers": 2}}
+    values = merged(SIXTEEN, {"cluster": {"nodes": 1}, "parallel": {"data": 4}, **pairs})
+    whole = run_of(values, "off")
+    assert run_of(values, "auto").run.fold is None
+    monkeypatch.setattr(sizes, "FOLDED_FROM", 2)
+    assert run_of(values, "auto").run.unfolded == "with `numerics` every replica trains on its own samples"
+    monkeypatch.setattr(Replicas, "differ", "")
+    run = run_of(values, "auto")
+    assert run.run.fold is not None
+    assert run.summary["loss"] != whole.summary["loss"]

@@ -1,0 +1,212 @@
+"""Files with several jobs: placement, the report, what each job waits for, and what would help."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from support.neighbours import BERT, CLUSTER, GPT
+from support.scenarios import merged
+
+from hybrid_des.interface.cli.main import main
+from hybrid_des.scenario.jobs import load_jobs
+from hybrid_des.scenario.loading import load
+from hybrid_des.simulation.run import run
+from hybrid_des.studies.imports.exporting import write_traces
+from hybrid_des.studies.jobs.result import simulate_jobs
+from hybrid_des.studies.sweep.axes import load_sweep
+from hybrid_des.studies.sweep.runner import sweep_rows
+
+
+def two(**changes):
+    """Two jobs that share the adapters of all four nodes."""
+    jobs = {"gpt": {**GPT, "ranks": [0, 4, 8, 12]}, "bert": {**BERT, "ranks": [1, 5, 9, 13]}}
+    return merged({"name": "two", "cluster": CLUSTER, "jobs": jobs}, changes)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return simulate_jobs(two(jobs={"bert": {"start": "7 ms"}}), remedies=True)
+
+
+def test_each_job_is_compared_with_itself_alone(found):
+    facts = found.summary["jobs"]
+    for name, job in facts.items():
+        assert job["slowdown"] == pytest.approx(job["step_time_s"] / job["alone_step_time_s"])
+        assert job["slowdown"] > 1 and 0 < job["gpu_utilisation"] < job["alone_gpu_utilisation"]
+        assert job["shares_links_with"] == [{"gpt": "bert", "bert": "gpt"}[name]]
+    whole = load({**GPT, "cluster": CLUSTER}).placed([0, 4, 8, 12])
+    assert facts["gpt"]["alone_step_time_s"] == run(whole).duration / 1e12
+
+
+@pytest.mark.parametrize("parallel", [{"pipeline": 4}, {"data": 4}], ids=["messages", "collectives"])
+def test_a_trace_shares_links_like_the_job_it_records(parallel, tmp_path):
+    times = {"forward": "1 ms", "backward": "2 ms", "activation": "16 MB", "parameters": 5_000_000}
+    job = {"parallel": parallel, "schedule": {"kind": "1f1b", "microbatches": 8}, "workload": times}
+    write_traces(load({**job, "cluster": {**CLUSTER, "gpus_per_node": 1}}), tmp_path)
+    traced = {"parallel": parallel, "workload": {"trace": str(tmp_path)}}
+    one, other = ({"ranks": [first, first + 4, first + 8, first + 12]} for first in (0, 1))
+
+    def jobs_with(second):
+        found = simulate_jobs({"cluster": CLUSTER, "jobs": {"a": {**job, **one}, "b": {**second, **other}}}).summary
+        return [(each["step_time_s"], each["shares_links_with"]) for each in found["jobs"].values()], found["notes"]
+
+    assert jobs_with(traced) == jobs_with(job)
+    assert jobs_with(job)[0][1][1] == ["a"]
+    write_traces(load({**job, "cluster": {**CLUSTER, "gpus_per_node": 1}, "sharding": "zero-2"}), tmp_path)
+    recorded = "b: collectives with recorded times take as long as alone, and slow nobody"
+    assert (recorded in jobs_with(traced)[1]) == ("data" in parallel)
+
+
+def test_an_exchange_left_out_is_said():
+    notes = simulate_jobs(two(jobs={"bert": {"gradients": {"every": 10}}})).summary["notes"]
+    assert "bert: what replicas exchange every 10 steps is left out, alone and together" in notes
+
+
+def test_the_other_job_repeats_until_the_longest_is_done(found):
+    gpt, bert = found.runs
+    assert (gpt.together.scenario.steps, bert.together.scenario.steps) == (1, 4)
+    begins = bert.together.timeline.steps["begin"] + bert.job.start
+    assert begins.max() < gpt.together.duration <= bert.together.duration + bert.job.start
+    assert bert.together.timeline.ops["start"].min() == 0  # times count from its start
+
+
+def test_waits_name_the_job_and_the_link(found):
+    waits = found.waits
+    assert {*zip(waits.job, waits.behind, strict=True)} == {("gpt", "bert"), ("bert", "gpt")}
+    assert set(waits.link) <= set(found.summary["shared_links"])
+    rows = {one.job.name: one.together.timeline.messages for one in found.runs}
+    for name, steps in (("gpt", 1), ("bert", 4)):
+        queued = (rows[name]["start"] - rows[name]["asked"]).sum() / 1e12 / steps
+        assert 0 < waits[waits.job == name].waited_s.sum() <= queued
+
+
+@pytest.mark.parametrize("sharing", ["fifo", "fair", "priority", "priority-fair"])
+def test_bytes_of_links_are_those_of_the_jobs(sharing):
+    urgent = {"priorities": {"pipeline": 1, "gradients": 0}} if "priority" in sharing else {}
+    seen = simulate_jobs(two(cluster={"sharing": sharing, **urgent}))
+    for one in seen.runs:
+        rows, channels = one.together.timeline.messages, one.together.timeline.channels
+        assert len(rows["bytes"])
+        for link in seen.summary["shared_links"][:4]:
+            mine = np.array([channel.link == link for channel in channels])[rows["channel"]]
+            assert seen.summary["links"][link]["bytes"][one.job.name] == rows["bytes"][mine].sum()
+    assert seen.slowdown > 1 and len(seen.waits)
+    assert all(sum(one["busy_ratio"].values()) <= 1 for one in seen.summary["links"].values())
+
+
+def test_jobs_on_nodes_of_their_own_are_alone_and_folded():
+    wide = {**BERT, "parallel": {"data": 256}}
+    cluster = {"nodes": 64, "gpus_per_node": 8}
+    jobs = {name: {**wide, "nodes": nodes} for name, nodes in (("one", "0-31"), ("other", "32-63"))}
+    seen = simulate_jobs({"cluster": cluster, "jobs": jobs}, remedies=True)
+    assert seen.groups == [["one"], ["other"]]
+    assert [one.slowdown for one in seen.runs] == [1.0, 1.0]
+    assert all(one.apart and one.together.fold is not None for one in seen.runs)
+    assert "do not slow each other down" in seen.report() and "nobody: as alone" in seen.report()
+
+
+def test_changes_that_help_are_found_by_simulation(found):
+    best = found.summary["best_priorities"]
+    assert best["slowdown"] < found.summary["slowdown_before_changes"]
+    first = max(best["priority"], key=best["priority"].get)
+    assert f"best priorities  {first} before" in found.report()
+    again = simulate_jobs(
+        two(cluster={"sharing": "priority"}, jobs={
+            name: {"priority": value, "steps": 4, **({"start": "7 ms"} if name == "bert" else {})}
+            for name, value in best["priority"].items()
+        })
+    )  # fmt: skip
+    assert {one.job.name: one.slowdown for one in again.runs} == pytest.approx(best["slowdowns"], rel=0.02)
+
+
+def test_background_traffic_slows_a_job_and_is_counted():
+    seen = simulate_jobs({
+        "cluster": CLUSTER, "jobs": {"gpt": {**GPT, "ranks": [0, 4, 8, 12]}},
+        "background": [{"from": "node0", "to": "node1", "rate": "8 GB/s"}],
+    })  # fmt: skip
+    assert seen.runs[0].slowdown > 1
+    assert set(seen.waits.behind) == {"background"}
+    sent = seen.summary["links"]["node0/nic0/out"]["bytes"]["background"]
+    assert 0 < sent <= 8e9 * seen.end / 1e12 + 4 * 2**20
+
+
+def test_background_traffic_beside_one_scenario():
+    values = {**GPT, "cluster": CLUSTER, "parallel": {"pipeline": 2, "data": 8}}
+    flow = {"from": "node2", "to": "node0", "rate": "9 GB/s", "message": "1 MB"}
+    quiet, beside = (run(load({**values, "background": flows})) for flows in ([], [flow]))
+    assert beside.duration > quiet.duration
+    assert beside.messages == quiet.messages
+    stopped = run(load({**values, "background": [{**flow, "until": "1 us"}]}))
+    assert quiet.duration <= stopped.duration < beside.duration
+
+
+@pytest.mark.parametrize(
+    ("placement", "gpus"),
+    [("packed", [[0, 1, 2, 3], [4, 5, 6, 7]]), ("spread", [[0, 4, 8, 12], [1, 5, 9, 13]])],
+)
+def test_jobs_are_placed_by_policy(placement, gpus):
+    jobs = load_jobs({"cluster": CLUSTER, "jobs": {"gpt": GPT, "bert": BERT}, "placement": placement})
+    assert [list(one.gpus) for one in jobs.jobs] == gpus
+
+
+def test_random_placements_follow_the_seed():
+    def placed(seed):
+        jobs = load_jobs({"cluster": CLUSTER, "jobs": {"gpt": GPT, "bert": BERT}, "placement": "random", "seed": seed})
+        return [list(one.gpus) for one in jobs.jobs]
+
+    assert placed(1) == placed(1) != placed(2)
+    assert len({gpu for gpus in placed(1) for gpu in gpus}) == 8
+
+
+def test_named_nodes_are_taken_before_the_others():
+    jobs = load_jobs({"cluster": CLUSTER, "jobs": {"gpt": GPT, "bert": {**BERT, "nodes": 0}}})
+    assert [list(one.gpus) for one in jobs.jobs] == [[4, 5, 6, 7], [0, 1, 2, 3]]
+
+
+def test_keys_of_jobs_are_swept():
+    values = {**two(), "sweep": [{"jobs.gpt.schedule.kind": ["1f1b", "gpipe"]}, {"placement": ["packed", "spread"]}]}
+    for name in values["jobs"]:
+        values["jobs"][name].pop("ranks")
+    rows = sweep_rows(load_sweep(values))
+    assert [row["jobs.gpt.schedule.kind"] for row in rows] == ["1f1b", "1f1b", "gpipe", "gpipe"]
+    assert [row["jobs"]["gpt"]["slowdown"] > 1 for row in rows] == [False, True, False, True]
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A file of jobs, one of which is in a file of its own."""
+    for name, values in (("gpt", GPT), ("bert", BERT)):
+        (tmp_path / f"{name}.yaml").write_text(json.dumps({"cluster": {"nodes": 1}, **values}))
+    path = tmp_path / "two.yaml"
+    path.write_text(
+        f"cluster: {json.dumps(CLUSTER)}\njobs:\n"
+        "  gpt: {scenario: gpt.yaml, ranks: [0, 4, 8, 12]}\n"
+        "  bert: {scenario: bert.yaml, ranks: [1, 5, 9, 13], start: 7 ms}\n"
+    )
+    return path
+
+
+def test_the_command_writes_a_folder_per_job(file, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main([str(file), "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "2 jobs on 8 of 16 GPUs, topology leaf-spine, sharing fifo" in said
+    assert {"gpt", "bert", "summary.json", "fabric.html", "fabric.png", "waits.csv"} <= {
+        path.name for path in out.iterdir()
+    }
+    assert {"summary.json", "timeline.csv", "report.html"} <= {path.name for path in (out / "bert").iterdir()}
+    summary = json.loads((out / "summary.json").read_text())
+    with (out / "links.csv").open() as rows:
+        sums = {(row["link"], row["job"]): int(row["bytes"]) for row in csv.DictReader(rows)}
+    assert all(size == summary["links"][link]["bytes"][job] for (link, job), size in sums.items())
+    page = (out / "fabric.html").read_text()
+    assert "who waits" in page and page.count('<section class="run">') == 2
+
+
+def test_json_has_each_job_and_link(file, capsys):
+    assert main([str(file), "--json", "--set", "jobs.gpt.schedule.kind=gpipe"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    keys = {"step_time_s", "alone_step_time_s", "slowdown", "gpu_utilisation"}
+    assert all(keys <= job.keys() for job in facts["jobs"].values())
+    assert facts["links"]["node0/nic0/out"]["bytes"].keys() == {"gpt", "bert"}

@@ -1,0 +1,170 @@
+"""Bounds: no simulation undercuts them, and a bound that is wrong is found out."""
+
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from random import Random
+
+import pytest
+from support import scenarios, spaces
+from support.campaigns import TIMES
+from system.fuzzing import valid
+
+from hybrid_des import collectives
+from hybrid_des.analysis.metrics import summary
+from hybrid_des.analysis.step_times import step_times
+from hybrid_des.cluster import topologies
+from hybrid_des.errors import HybridDesError, Refusal
+from hybrid_des.pipeline import schedules
+from hybrid_des.pipeline.plan import PlanRequest
+from hybrid_des.scenario.loading import scenario_from
+from hybrid_des.simulation.costs.basis import CostBasis
+from hybrid_des.simulation.costs.pipeline_ranks import costs_per_rank
+from hybrid_des.simulation.planning.lowering import planned_peaks
+from hybrid_des.simulation.planning.planner import parts_of
+from hybrid_des.simulation.run import run
+from hybrid_des.studies.plan_search import bound
+from hybrid_des.studies.plan_search.bound import least_step
+from hybrid_des.studies.plan_search.cheapest_times import CheapestTimes
+from hybrid_des.studies.plan_search.least_times import _stages_per_rank, first_bound
+
+BATCHES = 3 * TIMES  # of random scenarios
+
+
+def taken(result):
+    """Picoseconds of a step, on average."""
+    return Fraction(step_times(result.timeline).total, result.scenario.steps)
+
+
+def violations(values):
+    """What of a scenario is below its bound."""
+    scenario = scenario_from(values)
+    try:
+        parts = parts_of(scenario)
+        first = first_bound(scenario, costs_per_rank(CostBasis.of(scenario), parts.times))
+        result = run(scenario)
+    except HybridDesError:
+        return None  # an algorithm refuses these sizes
+    held = summary(result)["peak_memory_bytes"]
+    planned = planned_peaks(parts.plan, parts.costs)
+    return [
+        name
+        for name, wrong in {
+            "step": least_step(scenario, parts) > taken(result),
+            "first": first.time > taken(result),
+            "memory at first": any(least > most for least, most in zip(first.held, held, strict=bool(first.held))),
+            "planned memory": planned != held,
+        }.items()
+        if wrong
+    ]
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_no_random_scenario_undercuts_its_bounds(batch):
+    found = [violations(valid.scenario(Random(seed))) for seed in range(40 * batch, 40 * batch + 40)]
+    assert sum(one is not None for one in found) > 30
+    assert not any(found)
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_no_random_model_undercuts_its_bounds(batch):
+    found = [violations(spaces.random_model(Random(seed))) for seed in range(20 * batch, 20 * batch + 20)]
+    assert sum(one is not None for one in found) > 10
+    assert not any(found)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("kind", schedules.names())
+def test_no_schedule_undercuts_its_bounds(kind, overlap):
+    chunks = {"chunks": 2} if schedules.find(kind).facts["many_chunks"] else {}
+    values = scenarios.values(
+        kind, 4, 8, 2,
+        cluster={"gpus_per_node": 4, "nodes": 2, "infiniband": {"bandwidth": "1 GB/s"}},
+        schedule=chunks,
+        workload={"activation": "1 MB", "parameters": 1e6, "optimizer": "1 ms"},
+        gradients={"overlap": overlap, "bucket": "1 MB"},
+    )  # fmt: skip
+    assert violations(values) == []
+
+
+@pytest.mark.parametrize("sharing", ["fifo", "fair"])
+@pytest.mark.parametrize("topology", [name for name in topologies.names() if name != "links"])
+@pytest.mark.parametrize("algorithm", [name for name in collectives.algorithms() if name != "measured"])
+def test_no_collective_undercuts_its_bounds_on_any_wiring(algorithm, topology, sharing):
+    slow = {"bandwidth": "1 GB/s", "latency": "5 us"}
+    nics = {"infiniband": {**slow, "nics_per_node": 4}, **({} if topology == "pcie" else {"nvlink": slow})}
+    values = scenarios.values(
+        "1f1b", 2, 4, 4,
+        cluster={"gpus_per_node": 4, "nodes": 2, "topology": topology, "sharing": sharing, **nics},
+        workload={"activation": "1 MB", "parameters": 1e6},
+        gradients={"algorithm": algorithm},
+    )  # fmt: skip
+    assert not violations(values)
+
+
+def test_the_generated_scenarios_meet_all_schedules_and_wirings():
+    drawn = [valid.scenario(Random(seed)) for seed in range(40 * BATCHES)]
+    assert {one["schedule"]["kind"] for one in drawn} == set(schedules.names())
+    assert {one["cluster"]["topology"] for one in drawn} == set(topologies.names())
+
+
+@pytest.mark.parametrize("kind", schedules.names())
+def test_stages_grow_with_the_ranks_of_every_schedule(kind):
+    many = schedules.find(kind).facts["many_chunks"] or schedules.find(kind).facts["chunks"] is not None
+    compared = 0
+    for chunks in (1, 2, 4) if many else (1,):
+        for pipeline in (2, 4, 8):
+            try:
+                plan = schedules.make_plan(kind, PlanRequest(pipeline, 2 * pipeline, chunks))
+            except Refusal:
+                continue  # this schedule has as many chunks as it says
+            assert plan.stages == pipeline * _stages_per_rank(kind, None, chunks)
+            compared += 1
+    assert compared >= 3
+
+
+def test_a_measured_collective_takes_at_least_what_its_table_says(write):
+    table = write("bytes,time_us\n1000,5000\n4000000,9000\n", "table.csv")
+    values = scenarios.values(
+        "1f1b", 1, 1, 2, workload={"parameters": 1e6}, gradients={"algorithm": "measured", "table": str(table)}
+    )
+    scenario = scenario_from(values)
+    assert least_step(scenario, parts_of(scenario)) == taken(run(scenario)) == 12 * 10**9
+
+
+def test_without_contention_the_bound_is_the_time():
+    cable = {"bandwidth": "inf", "latency": "100 us"}  # on which nothing waits
+    for kind in ("1f1b", "gpipe", "zb-h1", "interleaved-1f1b"):
+        chunks = {"chunks": 2} if kind == "interleaved-1f1b" else {}
+        scenario = scenarios.scenario(
+            kind, 4, 8, schedule=chunks, cluster={"nvlink": cable}, workload={"activation": "1 MB"}
+        )
+        assert least_step(scenario, parts_of(scenario)) == taken(run(scenario))
+
+
+def caught(monkeypatch, planted):
+    """How often bounds are found to be wrong while one of their parts is another."""
+    planted(monkeypatch)
+    found = [violations(valid.scenario(Random(seed))) for seed in range(40)]
+    return Counter(name for one in found if one for name in one)
+
+
+def test_a_bound_that_counts_messages_twice_is_caught(monkeypatch):
+    honest = CheapestTimes._message
+
+    def planted(patch):
+        patch.setattr(CheapestTimes, "_message", lambda self, *ends: 2 * honest(self, *ends))
+
+    assert caught(monkeypatch, planted)["step"]
+
+
+def test_a_bound_that_forgets_overlap_is_caught(monkeypatch):
+    honest = bound.IdleWalk.__init__
+
+    def late(self, scenario, parts, *more, **how):
+        honest(self, scenario, replace(parts, programs=replace(parts.lowering, overlap=False)), *more, **how)
+
+    def planted(patch):
+        patch.setattr(bound.IdleWalk, "__init__", late)
+
+    assert caught(monkeypatch, planted)["step"]

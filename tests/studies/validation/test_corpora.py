@@ -1,0 +1,216 @@
+"""The shipped corpora: their rows, how many numbers are fitted, and errors on rows that ship beside them."""
+
+import csv
+import json
+import re
+import runpy
+import sys
+from contextlib import redirect_stdout
+
+import pytest
+import yaml
+from support.paths import NOTEBOOKS, PACKAGE, ROOT, SCENARIOS, SHARED, TESTS
+
+from hybrid_des.scenario.loading import load, read_scenario, scenario_of
+from hybrid_des.studies.sweep.axes import load_sweep
+from hybrid_des.studies.sweep.runner import with_case
+from hybrid_des.studies.validation.corpus import check_corpus
+
+FOLDER = SCENARIOS / "validation"
+CORPORA = sorted(FOLDER.glob("*.yaml"))
+MOST_FITTED = {
+    "vtrain_multi_node": 2, "korthikanti": 0, "megatron_2021": 0, "zero_bubble": 0, "h100_bf16": 2, "h100_fp8": 3,
+    "megatron_bridge": 1, "primus_schedules": 2,
+    "b200_dense": 2, "fsdp_a100_40gb": 4, "fsdp_a100_80gb": 4, "fsdp_h100": 4,
+}  # fmt: skip
+FACTS = ("parameters", "weight_gradients")  # of `overlap`: what is done, not how well
+
+
+@pytest.fixture(scope="module")
+def rows_of(tmp_path_factory):
+    """The rows of a corpus; where they are not included and not at hand, the test is skipped."""
+
+    def rows_of(corpus):
+        block, converter = yaml.safe_load(corpus.read_text())["sweep"], corpus.with_suffix(".py")
+        stem = f"{corpus.stem}_raw" if converter.exists() else corpus.stem
+        rows = corpus.parent / block["file"] if "file" in block else SHARED / "validation" / f"{stem}.csv"
+        if not rows.exists():
+            pytest.skip("its rows are not part of this repository")
+        return converted(converter, rows, tmp_path_factory.mktemp(corpus.stem)) if converter.exists() else rows
+
+    return rows_of
+
+
+def converted(converter, raw, folder):
+    """Rows that the script beside a corpus makes of raw ones."""
+    rows = folder / "rows.csv"
+    with rows.open("w", encoding="utf-8") as out, pytest.MonkeyPatch.context() as patch, redirect_stdout(out):
+        patch.syspath_prepend(FOLDER)
+        patch.setattr(sys, "argv", [str(converter), str(raw)])
+        runpy.run_path(str(converter), run_name="__main__")
+    return rows
+
+
+ABSENT = [file for file in CORPORA if "file" not in yaml.safe_load(file.read_text())["sweep"]]
+
+
+@pytest.mark.parametrize("file", ABSENT, ids=lambda file: file.stem)
+def test_a_corpus_without_its_rows_names_their_source(run, file):
+    code, out, err = run("validate", file)
+    assert (code, out, len(err)) == (2, "", 1)
+    source = yaml.safe_load(file.read_text())["sweep"]["source"]
+    assert f"not included; write a CSV file with these columns from {source}; validate takes it as --rows" in err[0]
+
+
+@pytest.mark.parametrize("file", ABSENT, ids=lambda file: file.stem)
+def test_a_corpus_lists_the_columns_of_its_rows(rows_of, file):
+    with rows_of(file).open(encoding="utf-8", newline="") as rows:
+        assert yaml.safe_load(file.read_text())["sweep"]["columns"] == next(csv.reader(rows))
+
+
+def test_a_corpus_without_its_rows_takes_given_ones(run, write):
+    row = {"name": "mine", "model": "gpt2", "cluster.nodes": "1", "measured.step_time_s": "1"}
+    rows = write("\n".join(map(",".join, (row, row.values()))), "rows.csv")
+    code, out, err = run("validate", ABSENT[0], "--rows", rows, "--json", "--jobs", "1")
+    assert (code, err, json.loads(out)["step_time_s"]["n"]) == (0, [], 1)
+
+
+def test_a_wrong_statement_about_rows_is_told(run, write):
+    block = "{rows: not included, source: a, column: [name]}"
+    code, _, err = run("validate", write(f"schedule: {{kind: 1f1b, microbatches: 1}}\nsweep: {block}\n"))
+    assert (code, len(err)) == (2, 2)
+    assert 'unknown "column"; did you mean "columns"?' in err[0]
+
+
+RELATIVE = re.compile(r"(?<![\w./])(?:\.\./)+[\w][\w./-]*")
+KINDS = {".py", ".yaml", ".md", ".csv", ".ipynb", ".toml", ".json", ".html"}
+
+
+def test_no_shipped_file_points_outside_the_repository():
+    folders = (PACKAGE, SCENARIOS, NOTEBOOKS, TESTS)
+    files = [ROOT / "README.md", *(file for folder in folders for file in folder.rglob("*") if file.suffix in KINDS)]
+    found = {
+        (file.relative_to(ROOT).as_posix(), path)
+        for file in files
+        for path in RELATIVE.findall(file.read_text(encoding="utf-8"))
+        if not (file.parent / path).resolve().is_relative_to(ROOT)
+    }
+    assert len(files) > 500
+    assert found == set()
+
+
+def test_every_corpus_has_its_limit():
+    assert {file.stem for file in CORPORA} == set(MOST_FITTED)
+
+
+@pytest.mark.parametrize("file", CORPORA, ids=lambda file: file.stem)
+def test_few_numbers_are_fitted(file):
+    own = yaml.safe_load(file.read_text())
+    numbers = [key for section in ("efficiency", "overlap") for key in own.get(section, {}) if key not in FACTS]
+    assert len(numbers) <= MOST_FITTED[file.stem]
+
+
+@pytest.mark.parametrize("file", CORPORA, ids=lambda file: file.stem)
+def test_every_row_is_a_valid_scenario(rows_of, file):
+    sweep = load_sweep(file, [f"sweep={{file: {rows_of(file)}}}"])
+    check_corpus(sweep)
+    for case in sweep.cases():
+        assert scenario_of(with_case(sweep.document, case)).model is not None
+
+
+def test_numbers_carry_over_unchanged():
+    fitted = read_scenario(FOLDER / "vtrain_multi_node.yaml").value["efficiency"]
+    for name in ("korthikanti", "megatron_2021", "zero_bubble"):
+        assert read_scenario(FOLDER / f"{name}.yaml").value["efficiency"] == fitted
+
+
+def test_short_pipelines_of_zero_bubble_are_predicted(run):
+    where = "schedule.microbatches == 24 and schedule.kind in ('1f1b', 'interleaved-1f1b')"
+    found = json.loads(run("validate", FOLDER / "zero_bubble.yaml", "--where", where, "--json", "--jobs", "1")[1])
+    assert found["failed"] == []
+    assert found["step_time_s"]["n"] == 2
+    assert found["step_time_s"]["worst_error_percent"] < 7
+    assert found["peak_memory_bytes"]["worst_error_percent"] < 5
+
+
+def test_zero_bubble_with_p_and_2p_activations_is_predicted(run):
+    """Ranks start the next step when they have finished theirs."""
+    where = "schedule.microbatches == 24 and schedule.max_activations in ('p', '2p')"
+    found = json.loads(run("validate", FOLDER / "zero_bubble.yaml", "--where", where, "--json", "--jobs", "1")[1])
+    assert (found["failed"], found["step_time_s"]["n"]) == ([], 2)
+    assert found["step_time_s"]["worst_error_percent"] < 7
+    assert found["peak_memory_bytes"]["mean_error_percent"] < 3
+
+
+def test_dense_rows_of_megatron_bridge_are_predicted(run, rows_of):
+    """The quick ones: those of 405 billion parameters take ten seconds each."""
+    corpus = FOLDER / "megatron_bridge.yaml"
+    where = "split == 'dense' and model.base == 'llama3-8b'"
+    words = ("--rows", rows_of(corpus), "--where", where, "--json", "--jobs", "1")
+    found = json.loads(run("validate", corpus, *words)[1])
+    assert (found["failed"], found["step_time_s"]["n"]) == ([], 3)
+    assert found["step_time_s"]["worst_error_percent"] < 8
+
+
+def test_six_schedules_of_primus_have_their_memory(run, rows_of, tmp_path):
+    corpus = FOLDER / "primus_schedules.yaml"
+    words = ("--rows", rows_of(corpus), "--json", "--jobs", "1", "--out", tmp_path)
+    found = json.loads(run("validate", corpus, *words)[1])
+    assert (found["failed"], found["peak_memory_bytes"]["n"]) == ([], 6)
+    assert found["peak_memory_bytes"]["worst_error_percent"] < 8
+    with (tmp_path / "validation.csv").open(encoding="utf-8", newline="") as lines:
+        rows = sorted(csv.DictReader(lines), key=lambda row: float(row["measured.peak_memory_bytes"]))
+    predicted = [float(row["predicted.peak_memory_bytes"]) for row in rows]
+    assert predicted == sorted(predicted)
+
+
+def raw_row(**more):
+    """A published row of Megatron-Bridge, with its recipe."""
+    return {
+        "model": "LLAMA3_70B", "gpu": "gb200", "gpus": "128", "precision": "fp8mx", "gbs": "256", "mbs": "1",
+        "sequence": "8192", "tensor": "2", "pipeline": "4", "context": "1", "chunks": "5", "expert": "1", "fsdp": "0",
+        "step_s": "8.8", "recompute_granularity": "selective", "recompute_modules": "['mlp']", "tp_comm_overlap": "",
+        "cuda_graph_impl": "transformer_engine", "moe_flex_dispatcher_backend": "",
+        "overlap_moe_expert_parallel_comm": "", "delay_wgrad_compute": "", **more,
+    }  # fmt: skip
+
+
+def test_raw_rows_become_keys_of_scenarios(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    script = runpy.run_path(str(FOLDER / "megatron_bridge.py"))
+    row = script["converted"](raw_row())
+    assert (row["cluster.nodes"], row["cluster.gpus_per_node"], row["parallel.data"]) == (2, 64, 16)
+    assert (row["precision"], row["recompute"], row["sharding"]) == ("mxfp8", "[mlp]", "zero-1")
+    assert (row["parallel.stages"], row["cuda_graphs"]) == ("even", "layers")
+
+
+@pytest.mark.parametrize(
+    ("granularity", "modules", "read"),
+    [("selective", "[]", "none"), ("selective", "", ("core_attn",)), ("selective", "['mlp']", ("mlp",)),
+     ("full", "", "full"), ("", "", "none"), ("", "[]", "none")],
+)  # fmt: skip
+def test_what_a_recipe_recomputes_is_read_as_written(monkeypatch, granularity, modules, read):
+    """Megatron-LM's `recompute_modules`: None is the attention core, an empty list is nothing."""
+    monkeypatch.syspath_prepend(FOLDER)
+    script = runpy.run_path(str(FOLDER / "megatron_bridge.py"))
+    raw = raw_row(recompute_granularity=granularity, recompute_modules=modules, recompute_num_layers="2")
+    written = yaml.safe_load(script["converted"](raw)["recompute"])
+    assert load({"model": "gpt2", "recompute": written}).recompute == read
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, "raw.csv: No such file or directory"),
+        ("model,pp\nllama2-7b,8\n", "raw.csv:2: unknown value or missing column 'schedule'"),
+        ("model,pp,vpp,schedule,tokens_s_device,max_memory_gb\nllama2-7b,8,1,zbv,fast,1\n", "raw.csv:2: could not"),
+    ],
+)
+def test_raw_rows_that_cannot_be_read_are_one_line(monkeypatch, capsys, tmp_path, text, expected):
+    if text is not None:
+        (tmp_path / "raw.csv").write_text(text)
+    monkeypatch.syspath_prepend(FOLDER)
+    monkeypatch.setattr(sys, "argv", ["primus_schedules.py", str(tmp_path / "raw.csv")])
+    with pytest.raises(SystemExit, match="2"):
+        runpy.run_path(str(FOLDER / "primus_schedules.py"), run_name="__main__")
+    assert expected in capsys.readouterr().err
