@@ -9,8 +9,8 @@ from support.scenarios import scenario
 from hybrid_des.analysis import table
 from hybrid_des.engine import clock, long_rows
 from hybrid_des.errors import installing
-from hybrid_des.report import files
 from hybrid_des.report.bars import bars_of
+from hybrid_des.report.files import run_files
 from hybrid_des.report.files.run_files import timeline_csv, timeline_parquet
 from hybrid_des.result import simulate
 from hybrid_des.scenario.loading import load
@@ -68,7 +68,7 @@ def test_files_are_made_piece_by_piece(tmp_path, monkeypatch, record):
     gradients = {"algorithm": "parameter-server", "servers": 2, "servers_on": "hosts"}
     whole = simulate(scenario("1f1b", 2, 8, 8, cluster=HOSTS, workload=SENT, gradients=gradients, record=record))
     monkeypatch.setattr(table, "PIECE", 100)
-    monkeypatch.setattr(files, "ROW_GROUP", 150)
+    monkeypatch.setattr(run_files, "ROW_GROUP", 150)
     timeline_parquet(whole, tmp_path)
     timeline_csv(whole, tmp_path)
     file = parquet.ParquetFile(tmp_path / "timeline.parquet")

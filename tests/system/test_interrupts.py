@@ -180,7 +180,7 @@ def test_a_killed_sweep_keeps_its_rows_and_ends_its_workers(write, run, tmp_path
 
 
 def test_interrupts_reach_tests_in_the_background():
-    tests = f"{TESTS / 'cli/test_cli.py'}::test_an_interrupt_disguised_as_another_error_is_an_interrupt"
+    tests = f"{TESTS / 'interface/cli/test_cli.py'}::test_an_interrupt_disguised_as_another_error_is_an_interrupt"
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", tests]
     shell = ["sh", "-c", 'trap "" INT && exec "$@"', "sh", *command]  # as `nohup … &` starts it
     done = subprocess.run(shell, cwd=ROOT, capture_output=True, text=True, timeout=300)

@@ -29,7 +29,7 @@ def summary(name: str) -> str:
 
 def find(name: str) -> ModuleType:
     """Import a command's file."""
-    return importlib.import_module(f"hybrid_des.interface.cli.command_files.{_module(name)}")
+    return importlib.import_module(f"hybrid_des.interface.cli.commands.{_module(name)}")
 
 
 def _module(name: str) -> str:

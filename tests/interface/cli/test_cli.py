@@ -55,7 +55,7 @@ def test_a_user_defined_schedule_is_imported_from_a_file(run, write, scratch):
     assert "own-of-a-test" in run("schema", "--import", mine)[1]
 
 
-@pytest.mark.parametrize(("group", "case"), cases(TESTS / "cli" / "mistakes.yaml"))
+@pytest.mark.parametrize(("group", "case"), cases(TESTS / "interface" / "cli" / "mistakes.yaml"))
 def test_a_mistake_is_one_line_and_exit_code_2(run, write, tmp_path, monkeypatch, group, case):
     for name, text in {**group["files"], **case.get("files", {})}.items():
         write(text.encode("utf-8", "surrogateescape"), name)

@@ -19,7 +19,7 @@ def safe(text):
     return all(letter.isprintable() or letter == "\n" for letter in text)
 
 
-CASES = yaml.safe_load((TESTS / "cli" / "foreign_texts.yaml").read_text(encoding="utf-8"))
+CASES = yaml.safe_load((TESTS / "interface" / "cli" / "foreign_texts.yaml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -154,7 +154,7 @@ def test_what_no_page_would_send_is_refused(text):
 
 
 def test_a_newer_request_ends_an_older_one(desk, monkeypatch):
-    monkeypatch.setattr(f"{MODULE}.SHOWN_EVERY_S", 0)
+    monkeypatch.setattr("hybrid_des.simulation.watch.SHOWN_EVERY_S", 0)
     request = Request(number=1, file="a100_8x.yaml", changes=LONG)
     with pytest.raises(NewerRequest):
         answer(desk, request, newer=lambda: True)

@@ -14,7 +14,7 @@ from hybrid_des.simulation.folding.folded_transport import LineageLink
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folds import Replicas
 
-GIVEN = yaml.safe_load((TESTS / "folding" / "refusals.yaml").read_text(encoding="utf-8"))
+GIVEN = yaml.safe_load((TESTS / "simulation" / "folding" / "refusals.yaml").read_text(encoding="utf-8"))
 SIXTEEN, LEAVES, TIE, CASES = (GIVEN[of] for of in ("base", "leaves", "tie", "cases"))
 
 

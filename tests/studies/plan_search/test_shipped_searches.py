@@ -34,7 +34,7 @@ def test_a_shipped_search_holds_the_plan_of_its_file(file):
 
 
 def test_at_most_a_fifth_of_336_plans_is_simulated():
-    settings = settings_of(read_scenario(TESTS / "plan_search" / "korthikanti.yaml"))
+    settings = settings_of(read_scenario(TESTS / "studies" / "plan_search" / "korthikanti.yaml"))
     plans = plans_in(settings)
     found = explore(settings, plans)
     assert len(plans) == 336

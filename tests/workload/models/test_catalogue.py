@@ -5,7 +5,7 @@ import yaml
 from support.paths import GOLDEN
 
 from hybrid_des.errors import UsageError
-from hybrid_des.workload import models as catalogue
+from hybrid_des.workload.models import catalogue
 from hybrid_des.workload.models.catalogue import expanded, model
 
 FIGURES = yaml.safe_load((GOLDEN / "models.yaml").read_text(encoding="utf-8"))
