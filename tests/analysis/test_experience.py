@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybrid_des import simulate
-from hybrid_des.analysis import experience, experience_table
+from hybrid_des.analysis import experience
 from hybrid_des.analysis.experience import of_runs, text, tied
 from hybrid_des.analysis.experience_table import Likeness, Recorded, known, read, written
 from hybrid_des.report.terminal import render
@@ -125,9 +125,7 @@ def test_intervals_cover_corpora_that_no_run_is_known_of():
 
 
 def test_the_report_and_the_summary_say_how_sure_they_are(monkeypatch):
-    monkeypatch.setattr(
-        experience_table, "known", lambda: tuple(run_of(1 + n / 100, gpu="a100") for n in range(-9, 11))
-    )
+    monkeypatch.setattr(experience, "known", lambda: tuple(run_of(1 + n / 100, gpu="a100") for n in range(-9, 11)))
     result = simulate(load(GPT2))
     figures, step = result.summary["experience"], result.summary["step_time_s"]
     assert figures["interval_s"][0] < step < figures["interval_s"][1]
@@ -152,7 +150,7 @@ def test_few_runs_are_told_with_the_interval_of_all(count, said):
 
 
 def test_where_no_run_is_alike_the_report_says_so(monkeypatch):
-    monkeypatch.setattr(experience_table, "known", lambda: ())
+    monkeypatch.setattr(experience, "known", lambda: ())
     result = simulate(load(GPT2))
     assert result.summary["experience"] == {
         "like": "a100, 16 bits, dense", "runs": 0, "interval_s": None, "interval_runs": 0,

@@ -103,4 +103,4 @@ def test_planning_is_asked_to_plan_to_lower_and_to_describe(name, change):
     with Entries("simulation/planning") as entries:
         assert simulate(scenario).summary
     described = {"table_of", "_ops", "_messages"}  # the table of programs, which is made when it is first read
-    assert entries.functions <= {"parts_of", "Lowering.lower", *described}
+    assert entries.functions <= {"parts_of", "Lowering.lower", "Reductions.buffers_of", *described}

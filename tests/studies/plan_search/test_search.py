@@ -22,7 +22,7 @@ from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.watch import BudgetSpentError
-from hybrid_des.studies import local_workers, pool
+from hybrid_des.studies import pool
 from hybrid_des.studies.imports.exporting import write_traces
 from hybrid_des.studies.plan_search import branch
 from hybrid_des.studies.plan_search.best_plan import explore, search
@@ -401,7 +401,7 @@ def test_no_search_has_more_workers_than_plans(monkeypatch):
         asked.append(count)
         yield [Elsewhere()] * count
 
-    monkeypatch.setattr(local_workers, "local_workers", counted)
+    monkeypatch.setattr(pool, "local_workers", counted)
     settings = spaces.settings(spaces.of_workload(), axes=FEW)
     plans = plans_in(settings)
     assert explore(settings, plans, jobs=300).best is not None
