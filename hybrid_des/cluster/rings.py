@@ -6,7 +6,7 @@ adapters: 0 1 2 3 4 5, 1 2 0 4 5 3 and 2 0 1 5 3 4. A library such as NCCL runs 
 A group has one channel per adapter that it can use on each of its nodes: no more than it has members there, and no
 more than there are different narrowest links on the way to the next node. Nodes with unequal numbers count as the
 one with the fewest, as in NCCL's search (NVIDIA/nccl, src/graph/search.cc); a group on one node has one channel, or
-as many as the links between its GPUs give (`network.linked`).
+as many as the links between its GPUs give (`cluster.linked`).
 """
 
 from __future__ import annotations

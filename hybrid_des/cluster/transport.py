@@ -76,7 +76,7 @@ class Transport:
     Args:
         links: those of the fabric, which other jobs may use too.
         trace: where messages are recorded.
-        fabric: the job's view of the fabric (`network.fabric.placed`); default: all of it.
+        fabric: the job's view of the fabric (`cluster.fabric.placed`); default: all of it.
         receipts: whether senders of pipeline messages are notified when these have arrived.
         priority: how urgent messages of each purpose are, where links have priorities; default: equally.
 

@@ -34,7 +34,7 @@ class ProcessGroup:
         part: distinguishes the process groups of one stage.
         chunks: for each rank, the chunk that holds the stage; −1 if none.
         purpose: purpose of its messages.
-        channels: the rings that run at once, each an order of the members' places (`network.symmetry`); none: one ring
+        channels: the rings that run at once, each an order of the members' places (`cluster.rings`); none: one ring
             in the group's order.
         tuned: what the collective knows about the wiring of the group, if it asks for that.
     """

@@ -8,7 +8,7 @@ On idle equal links 2(n−1)(latency + S/(n·bandwidth)), half for each phase; e
 owner encodes its sum once and keeps what the others will decode, so all members end bit-identical.
 
 With c channels, c such rings run at once, each with an equal part of the buffer and each leaving a node through another
-adapter (`network.symmetry`): 2(n−1)(latency + S/(c·n·bandwidth)) where the adapters are the slowest links.
+adapter (`cluster.rings`): 2(n−1)(latency + S/(c·n·bandwidth)) where the adapters are the slowest links.
 """
 
 from collections.abc import Callable

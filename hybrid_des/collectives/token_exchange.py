@@ -7,8 +7,8 @@ A token crosses the network once for every node that holds any of its experts, a
 
 Segments pipeline through both phases, so that an exchange takes as long as the longer phase, and not the sum. Every
 rank sends Σ P(node) · S bytes to other nodes, S: all of its tokens once, P: the probability that a token has an
-expert there (`models.layer`); and over NVLink, for the tokens of each node, Σ P(rank) · S to the other ranks of its
-own. Source: deepseek-ai/DeepEP, README; DeepSeek-AI, arXiv 2412.19437, section 3.2.2.
+expert there (`workload.models.layer`); and over NVLink, for the tokens of each node, Σ P(rank) · S to the other ranks
+of its own. Source: deepseek-ai/DeepEP, README; DeepSeek-AI, arXiv 2412.19437, section 3.2.2.
 """
 
 from __future__ import annotations

@@ -287,7 +287,7 @@ class Timeline:
         return rows
 
     def arrival(self, messages: Columns, rows: Column) -> Column:
-        """When each message arrives, if latencies do not vary: the formula of `network.sharing.fifo`, or of `fair`.
+        """When each message arrives, if latencies do not vary: the formula of `cluster.sharing.fifo`, or of `fair`.
 
         Args:
             messages: rows of messages.

@@ -5,6 +5,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,10 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--show"]:
         print(json.dumps(texts(run(Path(sys.argv[2]).resolve()))))
     else:
-        for path in [Path(name).resolve() for name in sys.argv[1:]] or NOTEBOOKS:
-            save(path)
-            print(path)
+        paths = [Path(name).resolve() for name in sys.argv[1:]] or NOTEBOOKS
+        for path in paths:
+            if len(paths) == 1:
+                save(path)
+                print(path)
+            else:  # a second shell of a process would show no pictures
+                subprocess.run([sys.executable, __file__, path], check=True)

@@ -6,7 +6,7 @@
     barrier   every rank's point ──► met
 
 Every time is the maximum over its edges of (time of the cause + lag). Under `fifo` a head that finds the link free is
-forwarded by the formula of `network.sharing.fifo`; under `fair`, a message is one edge with the duration that sharing
+forwarded by the formula of `cluster.sharing.fifo`; under `fair`, a message is one edge with the duration that sharing
 gave it, of which `queue` is the time lost to other messages.
 """
 

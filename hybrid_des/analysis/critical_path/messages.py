@@ -4,7 +4,7 @@
 
     S = max(A, S of the message before + its service time)
     next A = max(S + t − slowest, A + slowest before − slowest) + latency
-    D = max(S + t, A + slowest before) + latency                                      (see `network.sharing.fifo`)
+    D = max(S + t, A + slowest before) + latency                                      (see `cluster.sharing.fifo`)
 
 Before its first link, a message of a paced flow has been as slow as its sender.
 

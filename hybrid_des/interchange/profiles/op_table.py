@@ -49,7 +49,7 @@ class OpTable(NamedTuple):
     Attributes:
         name: of the run.
         source: the file or folder, for messages.
-        rows: one per op, as in `workload.durations.read_table`.
+        rows: one per op, as in `durations.read_table`.
         memory: GiB reserved by each pipeline rank, if known.
         skipped: steps that are left out, since training was not yet under way.
     """

@@ -66,7 +66,7 @@ class PipelineProfile:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row per op, as in `workload.durations.read_table`."""
+        """One row per op, as in `interchange.profiles.durations.read_table`."""
         return self.ops.rows
 
     @cached_property
