@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.compare import Comparison
 from hybrid_des.report.content import ALARM, CANNOT_RUN
@@ -40,11 +40,29 @@ def _title(found: Comparison) -> Iterator[str]:
 
 
 def _compared_blocks(found: Comparison) -> Iterator[tuple[str, Sequence[str]]]:
-    a, b = found.a, found.b
+    whole = found.to_mapping()
+    yield from _changes(found, whole)
+    yield _effects(found, whole)
+    if whole["bounds_s"] is not None:
+        low, high = whole["bounds_s"]
+        yield _listed("Bounds", [f"{_signed(low)} … {_signed(high)} if the order stays the same"])
+    sides = zip((found.a, found.b), found.ties, strict=True)
+    texts = [f"{side.name}: {ties_text(ties, found.a.steps)}" for side, ties in sides if ties]
+    if texts:
+        yield "Ties", ["; ".join(texts)]
+    first = whole["first_difference"]
+    text = "the same everywhere"
+    if first is not None:
+        at = format_seconds(first["at_s"])
+        text = f"first differs on {first['place']} at {at}: {first['in_a']}, in {found.b.name} {first['in_b']}"
+    yield "Order", [text]
+
+
+def _changes(found: Comparison, whole: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str]]]:
+    """What takes longer or shorter: by cause, op and link, and what only one side has."""
     causes = [(cause_name(row["cause"]), row["change_s"]) for row in found.causes() if row["change_s"]]
     causes.sort(key=lambda one: -abs(one[1]))
     yield _listed("Causes", [f"{name} {_signed(change)}" for name, change in causes], "no change, mean per rank")
-    whole = found.to_mapping()
     ops = [f"{row['kind']}@{row['rank']} {_signed(row['change_s'])} in {row['rows']}" for row in whole["ops"]]
     yield _listed("Ops", ops, "all take as long as before")
     links = [f"{row['lane']} {_signed(row['change_s'])} in {row['rows']}" for row in whole["links"]]
@@ -52,31 +70,23 @@ def _compared_blocks(found: Comparison) -> Iterator[tuple[str, Sequence[str]]]:
     alone = {name: number for name, number in whole["unmatched"].items() if number}
     if alone:
         yield _listed("Unmatched", [f"{number} {name.replace('_', ' ')}" for name, number in alone.items()])
+
+
+def _effects(found: Comparison, whole: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
+    """What each difference does to the step alone, and what only several do together."""
+    a, b = found.a, found.b
     if found.effects is None:
-        why = "one side is a folder" if not (found.a.run and found.b.run) else "the runs have different ops"
-        yield _listed("Alone", [], f"not known: {why}, so nothing can be exchanged and simulated")
-    else:
-        each = [
-            f"{row['name']} {_signed(row['in_a_s'])}"
-            + (f" ({_signed(row['in_b_s'])} in {b.name})" if row["in_b_s"] != row["in_a_s"] else "")
-            for row in whole["effects"]
-        ]
-        more = [f"{len(each) - MOST} more"] if len(each) > MOST else []
-        rest = [f"interaction {_signed(found.interaction or 0.0)}"] if each else []
-        text = " · ".join([*each[:MOST], *more, *rest])
-        yield "Alone", [text or "no duration, bandwidth or latency differs"]
-    if whole["bounds_s"] is not None:
-        low, high = whole["bounds_s"]
-        yield _listed("Bounds", [f"{_signed(low)} … {_signed(high)} if the order stays the same"])
-    texts = [f"{side.name}: {ties_text(ties, a.steps)}" for side, ties in zip((a, b), found.ties, strict=True) if ties]
-    if texts:
-        yield "Ties", ["; ".join(texts)]
-    first = whole["first_difference"]
-    text = "the same everywhere"
-    if first is not None:
-        at = format_seconds(first["at_s"])
-        text = f"first differs on {first['place']} at {at}: {first['in_a']}, in {b.name} {first['in_b']}"
-    yield "Order", [text]
+        why = "one side is a folder" if not (a.run and b.run) else "the runs have different ops"
+        return _listed("Alone", [], f"not known: {why}, so nothing can be exchanged and simulated")
+    each = [
+        f"{row['name']} {_signed(row['in_a_s'])}"
+        + (f" ({_signed(row['in_b_s'])} in {b.name})" if row["in_b_s"] != row["in_a_s"] else "")
+        for row in whole["effects"]
+    ]
+    more = [f"{len(each) - MOST} more"] if len(each) > MOST else []
+    rest = [f"interaction {_signed(found.interaction or 0.0)}"] if each else []
+    text = " · ".join([*each[:MOST], *more, *rest])
+    return "Alone", [text or "no duration, bandwidth or latency differs"]
 
 
 def draw_comparison(found: Comparison) -> Figure:

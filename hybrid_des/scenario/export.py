@@ -37,24 +37,7 @@ def to_mapping(scenario: Scenario) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        fields = type(value).model_fields
-        own = {field.alias or name: getattr(value, name) for name, field in fields.items()}
-        given = own | (value.model_extra or {})
-        marks = {name: mark_of(field, WrittenNone) for name, field in fields.items()}
-        words = {name: mark.word for name, mark in marks.items() if mark is not None}  # for None in files
-        items = {name: words.get(name) if item is None else item for name, item in given.items()}
-        if isinstance(value, PluginSection):  # options share the section's level
-            items |= {**_plain(items.pop("options") or Options()), **value.unread}
-        if (
-            isinstance(value, Scenario)
-            and value.numerics
-            and value.workload
-            and "parameters" not in value.workload.model_fields_set
-        ):
-            items["workload"] = value.workload.model_copy(update={"parameters": None})  # counted from the model
-        if isinstance(value, LinkFigures) and value.table is not None:  # replaced by the table
-            items.update(bandwidth=None, latency=None)
-        return {name: _plain(item) for name, item in items.items() if item is not None}
+        return {name: _plain(item) for name, item in _items_of(value).items() if item is not None}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if isinstance(value, Fraction):
@@ -62,6 +45,29 @@ def _plain(value: Any) -> Any:
     if isinstance(value, TimeTable):
         return value.source
     return str(value) if isinstance(value, Path) else value
+
+
+def _items_of(section: BaseModel) -> dict[str, Any]:
+    """The keys of a section as a file states them; None for values that are derived when the file is read."""
+    items = _named_as_in_files(section)
+    if isinstance(section, PluginSection):  # options share the section's level
+        items |= {**_plain(items.pop("options") or Options()), **section.unread}
+    workload = section.workload if isinstance(section, Scenario) and section.numerics else None
+    if workload and "parameters" not in workload.model_fields_set:  # counted from the model
+        items["workload"] = workload.model_copy(update={"parameters": None})
+    if isinstance(section, LinkFigures) and section.table is not None:  # replaced by the table
+        items.update(bandwidth=None, latency=None)
+    return items
+
+
+def _named_as_in_files(section: BaseModel) -> dict[str, Any]:
+    """The fields of a section by their names in files, with the word that stands for None where there is one."""
+    fields = type(section).model_fields
+    own = {field.alias or name: getattr(section, name) for name, field in fields.items()}
+    given = own | (section.model_extra or {})
+    marks = {name: mark_of(field, WrittenNone) for name, field in fields.items()}
+    words = {name: mark.word for name, mark in marks.items() if mark is not None}
+    return {name: words.get(name) if item is None else item for name, item in given.items()}
 
 
 def _number(value: Fraction) -> int | float | str | Fraction:

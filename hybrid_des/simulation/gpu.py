@@ -136,7 +136,7 @@ class Gpu:
         assert self._memory is not None
         return self._memory
 
-    def _run(self, stream: str) -> Routine:
+    def _run(self, stream: str) -> Routine:  # noqa: C901 - runs once per instruction: a call or a table costs too much
         """Read the instructions of a stream: here those of every op, elsewhere what is rarer."""
         env, calls, at = self._env, self.program.streams[stream], self._at[stream]
         inboxes, flows, add_op = self._endpoint.inboxes, self._endpoint.flows, self._recorder.ops.add

@@ -273,31 +273,46 @@ def read_table(path: Path) -> pd.DataFrame:
     Raises:
         UsageError: the file cannot be read, a column is missing, or a value is wrong.
     """
-    raw = _read(path)
+    table = _computation(_renamed(_read(path), path), path)
+    table = _with_numbers(table, path)
+    return _one_per_stage(table.assign(kind=_parts_told_apart(table)), path)
+
+
+def _renamed(raw: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """The columns that this module knows, by its names for them, and the number of each row in the file."""
     found = {name: next((one for one in names if one in raw), None) for name, names in NAMES.items()}
     table = raw[[column for column in found.values() if column]]
     table = table.rename(columns={column: name for name, column in found.items() if column})
-    ends_alone = "seconds" not in table and {"start_s", "end_s"} <= {*table}
+    instead = {"seconds": {"start_s", "end_s"}, "stage": {"rank"}}  # columns from which another follows
     for name in NEEDED:
-        if name not in table and not (name == "seconds" and ends_alone) and not (name == "stage" and "rank" in table):
+        if name not in table and not (name in instead and instead[name] <= {*table}):
             raise UsageError(f"{path}: no column {name}; found {', '.join(map(str, raw))}")
     table["row"] = table.index + (2 if path.suffix == ".csv" else 1)
+    return table
+
+
+def _computation(table: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """The rows of forwards and backwards, with this module's names for their kinds."""
     if (table.kind == "FB").any():
         raise UsageError(f"{path}: fused pairs (FB) do not give the duration of each op")
     table = table[table.kind.isin(KINDS)].assign(kind=lambda rows: rows.kind.astype(str).map(KINDS))
     if table.empty:
         raise UsageError(f"{path}: no forward or backward; expected kinds such as {', '.join(KINDS)}")
+    return table
+
+
+def _with_numbers(table: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """The rows with every number checked, durations from starts and ends if need be, and replica and chunk 0."""
     for name in NUMBERS:
         if name in table:
             table[name] = _numbers(table, name, path, _are_whole, "a whole number of at least 0").astype("int64")
     for name in ("start_s", "end_s"):
         if name in table:
             table[name] = _numbers(table, name, path, np.isfinite, "a time in seconds")
-    if ends_alone:
+    if "seconds" not in table:
         table["seconds"] = table.end_s - table.start_s
     table["seconds"] = _numbers(table, "seconds", path, _are_times, f"a time from 0 to {LARGEST_S} s")
-    table = table.assign(**{name: 0 for name in ("replica", "chunk") if name not in table})
-    return _one_per_stage(table.assign(kind=_parts_told_apart(table)), path)
+    return table.assign(**{name: 0 for name in ("replica", "chunk") if name not in table})
 
 
 def _one_per_stage(table: pd.DataFrame, path: Path) -> pd.DataFrame:

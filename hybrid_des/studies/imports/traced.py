@@ -268,9 +268,17 @@ def kineto_profile(profile: Profile, job: KinetoRanks, machine: Scenario | None)
 
 def _unknown_of(job: KinetoRanks) -> Iterator[str]:
     """What the traces do not say."""
-    several = len(job.traces) > 1
+    yield from _of_other_ranks(job)
+    yield from _not_recorded(job)
+    yield from _apart_in_time(job)
+    yield "the host: a kernel that was launched late starts as late whatever comes before it"
+
+
+def _of_other_ranks(job: KinetoRanks) -> Iterator[str]:
+    """What only the traces of further ranks would say."""
     if 1 < len(job.traces) < job.world:
         yield f"{job.world - len(job.traces)} of {job.world} ranks: collectives wait for those with a trace only"
+    several = len(job.traces) > 1
     mine = [key for key in job.collectives if key.does != EXCHANGE]
     alone = sum(len(job.collectives[key]) == 1 for key in mine)
     part = sum(len(job.collectives[key]) > 1 and not job.complete(key) for key in mine)
@@ -284,6 +292,10 @@ def _unknown_of(job: KinetoRanks) -> Iterator[str]:
         yield f"the ranks of {kept} collectives: they take the recorded time, whatever parallel.data is"
     if sends := sum(key.does == EXCHANGE and len(job.collectives[key]) == 1 for key in job.collectives):
         yield f"the other ends of {sends} pipeline messages: they take the recorded time"
+
+
+def _not_recorded(job: KinetoRanks) -> Iterator[str]:
+    """What the profiler left out, and what is assumed in its place."""
     if any(one.on_host for one in job.traces):
         yield (
             "the device: there are no kernels; outermost operators are taken as computation, gloo's annotations as "
@@ -300,6 +312,10 @@ def _unknown_of(job: KinetoRanks) -> Iterator[str]:
     if gpu_of(job.traces[0], None) is None and not job.traces[0].on_host:
         device = job.traces[0].device or "not named"
         yield f"the GPU ({device}): the catalogue lacks it, so kernels take as long on another cluster.gpu"
+
+
+def _apart_in_time(job: KinetoRanks) -> Iterator[str]:
+    """Where the clocks of ranks may differ: only a collective that both took part in tells how far."""
     if len(set(job.parts)) > 1 and not any(one.facts for one in job.traces):
         first, other = (job.traces[place].rank for place in sorted(set(job.parts))[:2])
         yield (
@@ -308,4 +324,3 @@ def _unknown_of(job: KinetoRanks) -> Iterator[str]:
         )
     if job.clocks.get("apart"):
         yield "a common clock: collectives end at different times on different ranks; ends were aligned"
-    yield "the host: a kernel that was launched late starts as late whatever comes before it"
