@@ -18,8 +18,9 @@ import numpy as np
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.profiles.graph import COMPUTE, RankTrace, Span, rank_trace
 from hybrid_des.interchange.profiles.kineto import KinetoTrace
+from hybrid_des.interchange.profiles.kineto_pipelining import named_ops
 from hybrid_des.interchange.profiles.kineto_ranks import NANOSECOND, KinetoRanks
-from hybrid_des.interchange.profiles.op_table import DURATIONS, KERNELS, OwnLayout, layout_of, ops_of, own_rows
+from hybrid_des.interchange.profiles.op_table import DURATIONS, KERNELS, OpTable, OwnLayout, layout_of, ops_of, own_rows
 from hybrid_des.interchange.profiles.recognition import CHAKRA, DUMP, TABLE, Profile, head_of, recognized
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.studies.imports.imported import Imported
@@ -78,7 +79,22 @@ def _imported(
     if profile.format == CHAKRA:
         return chakra_profile(profile, machine).imported()
     job = KinetoRanks.read(profile.files, progress)
-    return (own_kineto(profile, job) or kineto_profile(profile, job, machine)).imported()
+    found = own_kineto(profile, job) or named_pipeline(profile, job) or kineto_profile(profile, job, machine)
+    return found.imported()
+
+
+def named_pipeline(profile: Profile, job: KinetoRanks) -> PipelineProfile | None:
+    """The profile of traces in which PyTorch's schedules name the ops; None if they are others, or lack some."""
+    named = named_ops(job)
+    if named is None:
+        return None
+    ops = OpTable(profile.name, profile.told(profile.files[0].parent), named.rows)
+    found = PipelineProfile(profile, ops, inferred=named.inferred)
+    try:
+        _ = found.trace
+    except UsageError:  # such as part of a step: its kernels are still a trace
+        return None
+    return found
 
 
 LANE = "compute"

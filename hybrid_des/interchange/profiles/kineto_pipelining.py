@@ -1,0 +1,150 @@
+"""Ops of torch.distributed.pipelining, by the names that PyTorch's schedules give them in profiler traces.
+
+Schedules of several stages per rank name each op `PP:<stage><F|B|I|W><micro-batch>`, such as `PP:2F0`, and messages
+`PP:2RECV_F0`; GPipe names `Forward 0` and `Backward 0`, without the stage. All of them wait for an op's message within
+its range, so an op begins with the first computation there. On a GPU it ends with the last kernel launched there; on
+the host, where a message follows its last operator (GPipe sends within the range), else with its range.
+Names: pytorch/pytorch, torch/distributed/pipelining/schedules.py, of 2.13, whose single-stage 1F1B names nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hybrid_des.interchange.profiles.kineto import Annotation, KinetoTrace
+from hybrid_des.interchange.profiles.kineto_ranks import SECOND, KinetoRanks
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OF_STAGE = re.compile(r"PP:(\d+)([FBIW])(\d+)")
+OF_RANK = re.compile(r"(Forward|Backward) (\d+)")
+OVERLAPPED = "OVERLAP_F_B"  # a forward and a backward in one range, which does not tell them apart
+MESSAGE = "c10d::"  # operators that start a message
+COLUMNS = ["step", "replica", "stage", "chunk", "kind", "microbatch", "seconds", "start_s"]
+
+
+class NamedOp(NamedTuple):
+    """An op; times are nanoseconds on the clock of its rank. `stage` is None if the name lacks it."""
+
+    stage: int | None
+    kind: str
+    microbatch: int
+    step: int
+    start: int
+    end: int
+    whole: int  # nanoseconds of its range
+
+
+class NamedOps(NamedTuple):
+    """The ops of all ranks: one row each, as in `read_table`, and what was inferred, one sentence each."""
+
+    rows: pd.DataFrame
+    inferred: Sequence[str]
+
+
+def named_ops(job: KinetoRanks) -> NamedOps | None:
+    """The ops that PyTorch's schedules name; None if there are none, or not those of every stage."""
+    import pandas as pd
+
+    ranks = [list(_ops(one, job.steps)) for one in job.traces]
+    if not all(ranks) or len(job.traces) < max(2, job.world):
+        return None
+    stages = _stages(ranks)
+    if stages is None:
+        return None
+    places = sorted(set(stages))
+    turns: Counter[tuple[int, ...]] = Counter()
+    rows = []
+    for rank, (ops, mine) in enumerate(zip(ranks, stages, strict=True)):
+        place = turns[mine], places.index(mine)
+        turns[mine] += 1
+        clock = job.offsets[rank] - (job.corrections[rank] if job.traces[rank].on_host else 0)
+        rows += [
+            (one.step, *place, 0 if one.stage is None else mine.index(one.stage), one.kind, one.microbatch,
+             (one.end - one.start) / SECOND, (one.start + clock) / SECOND)
+            for one in ops
+        ]  # fmt: skip
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    table["start_s"] -= table.start_s.min()
+    return NamedOps(table.assign(row=table.index), [*_inferred([op for ops in ranks for op in ops])])
+
+
+def _stages(ranks: Sequence[Sequence[NamedOp]]) -> list[tuple[int, ...]] | None:
+    """The stages of every rank, in order; ranks in order are the stages if no name says. None if some are missing."""
+    if all(one.stage is None for ops in ranks for one in ops):
+        return [(rank,) for rank in range(len(ranks))]
+    found = [tuple(sorted({one.stage for one in ops if one.stage is not None})) for ops in ranks]
+    listed = sorted(stage for mine in {*found} for stage in mine)
+    return found if listed == list(range(len(listed))) and len({*map(len, found)}) == 1 else None
+
+
+def _ops(trace: KinetoTrace, steps: Sequence[int]) -> Iterator[NamedOp]:
+    """The named ops of a rank, in the order of their starts; none if some overlap within one range."""
+    marks = sorted(mark for of_thread in trace.annotations.values() for mark in of_thread)
+    if any(name.startswith("PP:") and name.endswith(OVERLAPPED) for *_, name in marks):
+        return
+    computes = _Computation(trace)
+    turns: Counter[str] = Counter()
+    for mark in marks:
+        if (op := _named(mark[2])) is None:
+            continue
+        step = _step_at(trace, mark[0]) if trace.steps else turns[mark[2]]
+        turns[mark[2]] += 1
+        if step in steps or (not trace.steps and step is not None):
+            assert step is not None
+            yield NamedOp(*op, step, *computes.within(mark), mark[1] - mark[0])
+
+
+def _named(name: str) -> tuple[int | None, str, int] | None:
+    """Stage, kind and micro-batch that a name says."""
+    if (found := OF_STAGE.fullmatch(name)) is not None:
+        return int(found[1]), found[2], int(found[3])
+    found = OF_RANK.fullmatch(name)
+    return None if found is None else (None, found[1][0], int(found[2]))
+
+
+def _step_at(trace: KinetoTrace, time: int) -> int | None:
+    return next((step for step, (start, end) in trace.steps.items() if start <= time <= end), None)
+
+
+class _Computation:
+    """What a rank computes, by the time of its launch."""
+
+    def __init__(self, trace: KinetoTrace) -> None:
+        message = np.array([name.startswith(MESSAGE) for name in trace.names], dtype=bool)[trace.name]
+        order = np.argsort(trace.launched, kind="stable")
+        computes = order[~(message | trace.communicates)[order]]
+        self._launched, self._start = trace.launched[computes], trace.start[computes]
+        self._end = trace.end[computes]
+        self._messages = np.sort(trace.start[message])
+        self._on_host = trace.on_host
+
+    def within(self, mark: Annotation) -> tuple[int, int]:
+        """Start and end of the computation that a range launches; its end, twice, if it launches none."""
+        first, last, _ = mark
+        begin, stop = np.searchsorted(self._launched, [first, last])
+        if begin == stop:
+            return last, last
+        start, end = int(self._start[begin:stop].min()), int(self._end[begin:stop].max())
+        if self._on_host:  # what no operator covers is still the op's
+            later = int(np.searchsorted(self._messages, end))
+            end = min(last, int(self._messages[later])) if later < len(self._messages) else last
+        return start, max(start, end)
+
+
+def _inferred(ops: Sequence[NamedOp]) -> Iterator[str]:
+    waited = sum(one.whole - (one.end - one.start) for one in ops) / max(1, sum(one.whole for one in ops))
+    yield (
+        "where an op begins: the range that PyTorch names holds the wait for its message; inferred from the first "
+        f"computation in it, which leaves out {waited:.0%} of the ranges"
+    )
+    if ops[0].stage is None:
+        yield "the stage of each rank: Forward and Backward name none; inferred from the order of ranks"
+    if empty := sum(one.start == one.end and one.kind == "I" for one in ops):
+        yield f"{empty} backwards for inputs compute nothing: PyTorch's first stage has its whole backward in W"

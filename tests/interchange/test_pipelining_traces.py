@@ -1,0 +1,77 @@
+"""Profiler traces in which PyTorch's pipelining schedules name their ops."""
+
+import json
+
+import pytest
+from support.paths import GOLDEN
+
+from hybrid_des import load, simulate
+from hybrid_des.studies.imports.importing import import_profile
+
+RECORDED = GOLDEN / "recordings"
+STEPS_S = {"gpipe_gloo": 0.4392, "zbv_gloo": 0.8088}  # by time.perf_counter() around each, with a barrier
+
+
+def event(category, name, start, took, thread=1, **args):
+    return {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": thread, "ts": start, "dur": took, "args": args}
+
+
+def written(folder, rank, events):
+    about = {"backend": "nccl", "rank": rank, "world_size": 2, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}]}
+    path = folder / f"rank{rank}.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "distributedInfo": about, "traceEvents": events}))
+    return path
+
+
+def gpu_rank(folder, rank, ops):
+    """Named ranges of 50 µs on the host, each of which launches one kernel: (name, start, µs)."""
+    events = [event("user_annotation", "ProfilerStep#1", 0, 90_000)]
+    for turn, (name, start, took) in enumerate(ops):
+        events += [
+            event("user_annotation", name, 100 * turn + 10, 50),
+            event("cuda_runtime", "cudaLaunchKernel", 100 * turn + 20, 5, correlation=turn),
+            event("kernel", "gemm", start, took, 7, stream=7, device=0, correlation=turn),
+        ]
+    return written(folder, rank, events)
+
+
+@pytest.mark.parametrize(("folder", "schedule", "chunks"), [("gpipe_gloo", "gpipe", 1), ("zbv_gloo", "zb-v", 2)])
+def test_a_recorded_pipeline_over_gloo_is_met(folder, schedule, chunks, tmp_path):
+    found = import_profile(RECORDED / folder)
+    figures = found.figures
+    assert figures["schedule"] == schedule
+    assert (figures["pipeline"], figures["chunks"], figures["microbatches"]) == (2, chunks, 4)
+    assert figures["simulated_step_time_s"] == pytest.approx(STEPS_S[folder], rel=0.05)
+    assert any("holds the wait for its message" in said for said in figures["unknown"])
+    found.write(tmp_path)
+    again = simulate(load(tmp_path / "scenario.yaml")).summary["step_time_s"]
+    assert again == pytest.approx(STEPS_S[folder], rel=0.05)
+
+
+def test_the_wait_for_a_message_is_no_part_of_ops():
+    table = import_profile(RECORDED / "gpipe_gloo").files["durations.csv"]
+    first = table[(table.kind == "F") & (table.microbatch == 0)].set_index("stage").seconds
+    assert first.tolist() == pytest.approx([0.030, 0.030], rel=0.05)  # the second one's range lasts 62 ms
+
+
+def test_the_first_stage_has_its_backward_in_w():
+    found = import_profile(RECORDED / "zbv_gloo")
+    table = found.files["durations.csv"]
+    inputs = table[(table.stage == 0) & (table.chunk == 0) & (table.kind == "I")]
+    assert len(inputs) and (inputs.seconds == 0).all()
+    assert any("its whole backward in W" in said for said in found.figures["unknown"])
+
+
+def test_names_of_ops_are_read_from_gpu_traces(tmp_path):
+    first = [("PP:0F0", 1_000, 1_000), ("PP:0F1", 2_000, 1_000), ("PP:0B0", 5_000, 2_000), ("PP:0B1", 8_000, 2_000)]
+    last = [("PP:1F0", 2_000, 1_000), ("PP:1B0", 3_000, 2_000), ("PP:1F1", 5_000, 1_000), ("PP:1B1", 6_000, 2_000)]
+    found = import_profile([gpu_rank(tmp_path, 0, first), gpu_rank(tmp_path, 1, last)])
+    assert found.figures["schedule"] == "1f1b"
+    assert found.figures["measured_step_time_s"] == pytest.approx(0.009)
+    assert found.figures["simulated_step_time_s"] == pytest.approx(0.009)
+    assert sorted(found.files["durations.csv"].seconds) == pytest.approx([0.001] * 4 + [0.002] * 4)
+
+
+def test_without_all_stages_kernels_stay_a_trace(tmp_path):
+    path = gpu_rank(tmp_path, 0, [("PP:0F0", 1_000, 1_000), ("PP:0B0", 5_000, 2_000)])
+    assert import_profile(path).figures["schedule"] is None
