@@ -161,14 +161,8 @@ class PluginSection(Section):
         problems = [Problem((key,), unknown_key(str(key), cls.known_keys())) for key in rest if key not in known]
         given = {key: value for key, value in rest.items() if key in known and value is not None}
         kind = chosen.options if chosen else None
-        read = {key: given.pop(key) for key in list(given) if kind and key in kind.model_fields}
         wrong: list[Problem] = []
-        unread = _alone(given, known, wrong) if given else {}
-        options = None
-        if kind is SharedOptions:
-            options, unread = SharedOptions(**unread), {}
-        elif kind is not None:
-            options = _validated(kind, read, wrong)
+        options, unread = _options_of(kind, given, known, wrong)
         section = None
         try:
             section = handler({**own, "options": options})
@@ -177,8 +171,20 @@ class PluginSection(Section):
         if section is None or problems or wrong:
             raise Problems([*problems, *wrong])
         section._unread = unread if chosen else {}  # without a plug-in, their reader is unknown
-        section._lacking = tuple(key for key in required_keys(kind) if key not in read)
+        section._lacking = tuple(key for key in required_keys(kind) if key not in given)
         return section
+
+
+def _options_of(
+    kind: type[Options] | None, given: Mapping[str, Any], known: Mapping[str, FieldInfo], problems: list[Problem]
+) -> tuple[Options | None, dict[str, Any]]:
+    """The options that a plug-in reads, and the values of those that only others read."""
+    read = {key: value for key, value in given.items() if kind and key in kind.model_fields}
+    others = {key: value for key, value in given.items() if key not in read}
+    unread = _alone(others, known, problems) if others else {}
+    if kind is SharedOptions:
+        return SharedOptions(**unread), {}
+    return None if kind is None else _validated(kind, read, problems), unread
 
 
 def _alone(given: Mapping[str, Any], known: Mapping[str, FieldInfo], problems: list[Problem]) -> dict[str, Any]:

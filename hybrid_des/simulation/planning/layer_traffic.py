@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -154,21 +154,14 @@ def tensor_traffic(
     if scenario.model is None or not (groups := scenario.parallel.layout.shared):
         return TensorTraffic()
     loads, uneven = _loads(plan, costs, list(groups))
-    events = {axis: _events(loads, axis, groups[axis]) for axis in groups}
-    perturbed = bool(scenario.slow or scenario.jitter)
-    mode = scenario.tensor_traffic
-    if scenario.fsdp or (perturbed and mode == "auto"):
-        mode = "replay"
     whole = partial(flows_of, scenario, plan, fabric, scenario.parallel.layout, reduced)
     sample = None if scenario.background else representative_replicas(scenario, plan, fabric, reduced)
     flows = sample or whole()
-    alike = len({kind.speed for kind in scenario.cluster.kinds}) == 1 and plan.fused_time >= 1
     unsettled = uneven | crossing(fabric, flows)
-    unsure = unsettled | _beside_others(scenario, fabric, flows)
-    proven = exact(fabric, flows) - unsure if alike and not (scenario.fsdp or perturbed) else set()
-    chosen = [axis for axis in groups if mode == "messages" or (mode == "auto" and axis not in proven)]
-    if mode == "auto" and sum(events[axis] for axis in chosen) > MOST_EVENTS:
-        chosen = []
+    proven: set[str] = set()
+    if _ranks_alike(scenario, plan):
+        proven = exact(fabric, flows) - unsettled - _beside_others(scenario, fabric, flows)
+    chosen = _as_messages(scenario, groups, loads, proven)
     others = [axis for axis in groups if axis not in chosen]
     disturbed = frozenset(axis for axis in others if axis not in proven)
     return TensorTraffic(
@@ -180,6 +173,29 @@ def tensor_traffic(
         flows=whole() if disturbed and sample else flows,
         streams=frozenset({"expert"} & set(groups)) if scenario.experts.streams else frozenset(),
     )
+
+
+def _perturbed(scenario: Scenario) -> bool:
+    return bool(scenario.slow or scenario.jitter)
+
+
+def _ranks_alike(scenario: Scenario, plan: Plan) -> bool:
+    """Whether members of a group may be taken to reach collectives together; no replay is proven exact otherwise."""
+    alike = len({kind.speed for kind in scenario.cluster.kinds}) == 1 and plan.fused_time >= 1
+    return alike and not (scenario.fsdp or _perturbed(scenario))
+
+
+def _as_messages(
+    scenario: Scenario, groups: Mapping[str, Groups], loads: Mapping[tuple[str, int], Load], proven: Set[str]
+) -> list[str]:
+    """The axes whose collectives are messages: by default those not proven exact as replay, if events are few."""
+    mode = scenario.tensor_traffic
+    if scenario.fsdp or mode == "replay":
+        return []
+    if mode == "messages":
+        return list(groups)
+    chosen = [] if _perturbed(scenario) else [axis for axis in groups if axis not in proven]
+    return chosen if sum(_events(loads, axis, groups[axis]) for axis in chosen) <= MOST_EVENTS else []
 
 
 def _beside_others(scenario: Scenario, fabric: Fabric, flows: AllFlows) -> set[str]:

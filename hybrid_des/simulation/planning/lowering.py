@@ -252,14 +252,8 @@ class Lowering:
         fused = self.plan.fused_time if len(action) > 1 else 1
         waits = sum(cost.waits(kind) for _, cost, kind in parts)
         duration = pace.duration(fused * (sum(cost.time(kind) for _, cost, kind in parts) - waits), fused * waits)
-        points: list[Point] = []
-        for stage in completes:
-            lasts = duration if stage in {visited for visited, _, _ in parts} else 0
-            buckets = (bucket for of in self.buckets[stage].values() for bucket in of)
-            points += [Point(ceil(lasts * bucket.leaves), stage) for bucket in buckets]
-        for stage in sorted(fresh) if self.ahead else ():
-            used = [at if len(action) == 1 else 0 for at, _, _ in self._gathers(stage)]
-            points += [Point(int(duration * at), stage, needed=True) for at in used]
+        visited = frozenset(stage for stage, _, _ in parts)
+        points = [*self._filled_at(completes, visited, duration), *self._needed_at(fresh, action, duration)]
         points.sort(key=lambda point: (point.at, point.stage))
         first = [point for point in points if point.needed and not point.at]
         rest = [point for point in points if point not in first]
@@ -269,6 +263,19 @@ class Lowering:
             shares = [(Fraction(point.at, duration or 1), point.instruction) for point in rest]
             return needs, list(at_points(body, shares))
         return needs, body_of(parts, duration, pace, self.axes, rest)
+
+    def _filled_at(self, completes: Sequence[int], visited: frozenset[int], duration: int) -> Iterator[Point]:
+        """When an action fills the buckets of stages; at once, those of stages that it does not visit."""
+        for stage in completes:
+            lasts = duration if stage in visited else 0
+            for bucket in chain.from_iterable(self.buckets[stage].values()):
+                yield Point(ceil(lasts * bucket.leaves), stage)
+
+    def _needed_at(self, fresh: frozenset[int], action: Action, duration: int) -> Iterator[Point]:
+        """When an action first uses gathered parameters; a fused pair uses those of both ops from its start."""
+        for stage in sorted(fresh) if self.ahead else ():
+            for at, _, _ in self._gathers(stage):
+                yield Point(int(duration * (at if len(action) == 1 else 0)), stage, needed=True)
 
     def _gathers(self, stage: int) -> list[Gather]:
         """The gathers of a stage in the order of use.
