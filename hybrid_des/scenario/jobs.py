@@ -134,12 +134,13 @@ class Jobs:
     def with_priorities(self, priorities: Mapping[str, int]) -> Jobs:
         """The same jobs with other priorities, by name, and a model of sharing that reads them."""
         given = [priorities.get(one.name, one.priority) for one in self.jobs]
+        among = [*given, *(flow.level for flow in self.background)]
         names = {without: name for name, without in WITHOUT_PRIORITIES.items()}
         made = []
         for one, priority in zip(self.jobs, given, strict=True):
             cluster = one.scenario.cluster
             urgent = cluster.model_copy(update={"sharing": names.get(cluster.sharing, cluster.sharing)})
-            scenario = one.scenario.model_copy(update={"cluster": urgent.urgent(priority, given)})
+            scenario = one.scenario.model_copy(update={"cluster": urgent.urgent(priority, among)})
             made.append(replace(one, scenario=scenario, priority=priority))
         return replace(self, jobs=tuple(made))
 
@@ -188,7 +189,7 @@ def jobs_of(document: Document) -> Jobs:
     places = _placed(document, shared, valid, problems)
     if problems:
         raise ScenarioError(problems)
-    among = [keys.priority for _, keys, _ in valid]
+    among = [*(keys.priority for _, keys, _ in valid), *(flow.level for flow in shared.background)]
     jobs = []
     for (name, keys, scenario), gpus in zip(valid, places, strict=True):
         cluster = scenario.cluster.placed(gpus).urgent(keys.priority, among)
@@ -295,7 +296,7 @@ def _inner(document: Document, name: str, given: Any) -> tuple[dict[str, Any], d
 
 
 def _disagreements(document: Document, read: Sequence[Read]) -> Iterator[str]:
-    """Keys that all jobs must agree on, and priorities that nothing reads."""
+    """Keys that all jobs must agree on."""
     if not read:
         return
     _, _, first = read[0]
@@ -305,13 +306,8 @@ def _disagreements(document: Document, read: Sequence[Read]) -> Iterator[str]:
             message = f"the share of the bandwidth that links reach is {float(share):g} here and "
             message += f"{float(shares[read[0][0]]):g} for {read[0][0]}; the jobs have the same links"
             yield document.problem(("jobs", name, "efficiency"), message)
-    for name, keys, one in read:
+    for name, _, one in read:
         at: KeyPath = ("jobs", name)
-        if keys.priority and one.cluster.sharing not in WITHOUT_PRIORITIES:
-            message = (
-                f"needs cluster.sharing: {' or '.join(WITHOUT_PRIORITIES)}; {one.cluster.sharing} has no priorities"
-            )
-            yield document.problem((*at, "priority"), message)
         if [slow for slow in one.slow if slow.links] != [slow for slow in first.slow if slow.links]:
             yield document.problem((*at, "slow"), "slow links are those of all jobs; expected `slow` beside `jobs`")
         for key in ("background", "faults"):

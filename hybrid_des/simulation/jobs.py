@@ -75,7 +75,10 @@ class Job(NamedTuple):
 
 def links_of(scenario: Scenario, fabric: Fabric, env: Environment | None = None) -> Links:
     """The links of a fabric, slow as in the scenario; in a new environment, if none is given."""
-    sharing = scenario.cluster.service
+    cluster = scenario.cluster
+    if scenario.background:  # of the only job
+        cluster = cluster.urgent(cluster.urgency, [flow.level for flow in scenario.background])
+    sharing = cluster.service
     schedules = {} if sharing == UNCONTENDED else schedules_of(scenario.slow, fabric)
     return Links(env or Environment(), fabric, sharing, schedules)
 

@@ -27,11 +27,12 @@ from hybrid_des.errors import DeadlockError, OutOfMemoryError, TooLongError, Usa
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import sizes
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.simulation.background import Traffic
+from hybrid_des.simulation.background import Traffic, refuse_starved
 from hybrid_des.simulation.costs.rank_costs import Costs
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
 from hybrid_des.simulation.jobs import Job, started
+from hybrid_des.simulation.links_used import links_used
 from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
 from hybrid_des.simulation.outer import Inner, Period, alike, inner_of, period_of
 from hybrid_des.simulation.outer_overlap import durations_of
@@ -197,6 +198,7 @@ def run(
             job = started(scenario, planned, fold=fold, trace=trace, retime=retime, order=order, scratch=scratch)
             traffic = _traffic_of(scenario, job.transport.links) if scenario.background else None
             if traffic:
+                refuse_starved(scenario, links_used(scenario, planned), traffic)
                 traffic.begin(_Running({0: job}, 1))
             _carry_out(job.transport.links.env, {0: job}, watch)
             others.update(traffic.carried() if traffic else {})

@@ -187,6 +187,14 @@ class Priorities(Section):
         return {key: given.get(key, min(given.values(), default=0)) for key, _ in self}
 
 
+BEHIND_JOBS = -1  # the priority of what is less urgent than any job
+
+
+def urgency_of(job: int, purpose: int = 0) -> int:
+    """The priority of messages on links: that of the job first, then that of their purpose."""
+    return job * (MOST_URGENT + 1) + purpose
+
+
 class Cluster(PluginSection):
     """The machine."""
 
@@ -284,9 +292,14 @@ class Cluster(PluginSection):
         view._urgency, view._rivals = priority, tuple(among)
         return view
 
+    @property
+    def urgency(self) -> int:
+        """The priority of the job among those that share the machine."""
+        return self._urgency
+
     def priority_of(self, purpose: Purpose) -> int:
         """The priority of a job's messages: that of the job first, then that of their purpose."""
-        return self._urgency * (MOST_URGENT + 1) + self.priorities.of.get(purpose.key, 0)
+        return urgency_of(self._urgency, self.priorities.of.get(purpose.key, 0))
 
     @property
     def service(self) -> str:

@@ -28,7 +28,7 @@ from hybrid_des.options import (
     whole,
 )
 from hybrid_des.scenario.problem import Problem, misfit
-from hybrid_des.scenario.sections.cluster import Cluster
+from hybrid_des.scenario.sections.cluster import BEHIND_JOBS, Cluster, Priority
 from hybrid_des.scenario.sections.plugins import Plugins, PluginSection
 from hybrid_des.scenario.sections.values import DistributionName
 from hybrid_des.units import to_picoseconds
@@ -270,13 +270,20 @@ class Background(Section):
     to: End
     """Its receiver; GPU i of a node sends to GPU i of the other."""
     rate: FlowRate
-    """Bytes per second, at most: a message waits until the one before has arrived."""
+    """Bytes per second on offer: message n is due at start + n · size / rate; a flow that was delayed catches up."""
     message: Bytes = 2**20
     """Size of its messages."""
     start: Time = Fraction(0)
     """When it begins, in simulated time."""
     until: Time | None = None
     """When it ends. Default: with the last job."""
+    priority: Priority | None = None
+    """With `sharing: priority` or `priority-fair`: as that of a job. Default: less urgent than all jobs."""
+
+    @property
+    def level(self) -> int:
+        """Its priority among those of jobs."""
+        return BEHIND_JOBS if self.priority is None else self.priority
 
     def pairs(self, cluster: Cluster) -> Iterator[tuple[int, int, int]]:
         """The senders and receivers, as GPUs, and the number of these pairs."""

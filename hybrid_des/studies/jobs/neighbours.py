@@ -7,24 +7,22 @@ if alone, and its replicas are folded as ever. All ranks of the others are simul
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.metrics import summary
-from hybrid_des.cluster.connections import Connection, around, between_all, links_of
+from hybrid_des.cluster.connections import around, links_of
 from hybrid_des.cluster.fabric import Fabric, placed
-from hybrid_des.cluster.rings import channels
 from hybrid_des.engine.causes import Causes
-from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.jobs import Jobs, PlacedJob
+from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES
 from hybrid_des.scenario.sections.perturbations import Background
 from hybrid_des.simulation import background
 from hybrid_des.simulation import jobs as simulated
-from hybrid_des.simulation.planning.flows import flows_of_layers
+from hybrid_des.simulation.links_used import connections_of_layers, links_used
 from hybrid_des.simulation.planning.planner import Parts, parts_of
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import CONCURRENT, Run, run, run_jobs
@@ -330,6 +328,8 @@ def together(
     seldom = ((one.name, one.scenario.gradients.every) for one in jobs.jobs)
     left_out = "what replicas exchange every {} steps is left out, alone and together"
     notes = [f"{name}: {left_out.format(every)}" for name, every in seldom if every > 1]
+    if any(one.priority for one in jobs.jobs) and (ignored := jobs.cluster.sharing) not in WITHOUT_PRIORITIES:
+        notes.append(f"priorities of jobs change nothing: cluster.sharing is {ignored}, which has none")
     events = sum(one.events for one in alone.values())
     for group in groups.groups:
         members = [_as_messages(by_name[name], groups, notes) for name in group if name not in flows]
@@ -339,6 +339,8 @@ def together(
         beside = background.Traffic(
             [flows[name] for name in group if name in flows], jobs.cluster, links, groups.fabric
         )
+        for one in members:
+            background.refuse_starved(one.scenario, groups.uses[one.name], beside)
         numbered = {number: traces[one.name] for number, one in enumerate(members) if one.name in traces}
         starts = [one.start for one in members]
         scenarios = [one.scenario for one in members]
@@ -351,35 +353,6 @@ def together(
     found = [JobRun(one, alone.get(one.name, runs[one.name]), runs[one.name]) for one in jobs.jobs]
     named = [sorted({OTHERS if name in flows else name for name in group}) for group in groups.groups]
     return Neighbours(jobs, groups.fabric, found, named, tuple(notes), traffic, events=events)
-
-
-def links_used(scenario: Scenario, parts: Parts) -> set[str]:
-    """The links on the routes of everything that a job sends."""
-    return links_of(parts.fabric, chain(_outside_layers(scenario, parts), *_of_layers(scenario, parts).values()))
-
-
-def _outside_layers(scenario: Scenario, parts: Parts) -> Iterator[Connection]:
-    for line in scenario.parallel.layout.groups("pipeline"):
-        yield from (Connection(line[sender], line[receiver]) for sender, receiver in parts.programs.pairs)
-    reductions = ((scenario.gradients.algorithm, processes) for processes, _ in parts.reductions.processes)
-    given = ((one.processes.kind, one.processes) for one in parts.given if not one.replayed)
-    for algorithm, processes in chain(reductions, given):
-        members = [rank for rank in processes.ranks if rank < parts.fabric.gpus]  # a switch is reached as its GPUs are
-        if processes.rings:
-            yield from chain.from_iterable(around(ring.ranks) for ring, _ in processes.rings)
-        else:
-            yield from between_all(algorithm, members)
-    for ranks in (ranks for groups in parts.meeting or () for ranks in groups):
-        for ring in channels(parts.fabric, ranks):
-            yield from around(ring)
-
-
-def _of_layers(scenario: Scenario, parts: Parts) -> dict[str, list[Connection]]:
-    """The flows of collectives inside ops, by axis."""
-    if scenario.model is None:
-        return {}
-    flows = flows_of_layers(scenario, parts.fabric, scenario.parallel.layout)
-    return {axis: list(chain.from_iterable(groups)) for axis, groups in flows.items()}
 
 
 def _connected(uses: Mapping[str, set[str]]) -> list[list[str]]:
@@ -399,7 +372,7 @@ def _as_messages(job: PlacedJob, groups: Grouping, notes: list[str]) -> PlacedJo
     parts, uses = groups.planned[job.name], groups.uses
     others = set[str]().union(*(links for name, links in uses.items() if name != job.name))
     scenario, touched = job.scenario, list[str]()
-    for axis, flows in _of_layers(scenario, parts).items():
+    for axis, flows in connections_of_layers(scenario, parts).items():
         if axis not in parts.traffic.messages and links_of(parts.fabric, flows) & others:
             touched.append(axis)
     gathered = [ranks for groups in parts.meeting or () for ranks in groups]

@@ -27,8 +27,6 @@ WRONG = {
         "two.yaml:3: jobs.gpt.scenario: holds jobs itself; expected the scenario of one job",
     "  gpt: {scenario: none.yaml}":
         "two.yaml:3: jobs.gpt.scenario: none.yaml: no such file",
-    "  gpt: {scenario: gpt.yaml, priority: 1}":
-        "two.yaml:3: jobs.gpt.priority: needs cluster.sharing: priority or priority-fair; fifo has no priorities",
     "  gpt: {scenario: gpt.yaml, nodes: 0, placement: spread}":
         "two.yaml:3: jobs.gpt: nodes, ranks and placement exclude each other; expected one of them",
     "  gpt: {scenario: gpt.yaml, cluster: {nodes: 2}}":
