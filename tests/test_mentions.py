@@ -42,7 +42,7 @@ KNOWN |= {
 FOREIGN = {  # names of other programs
     "LOKY_MAX_CPU_COUNT", "Runtime", "__del__", "baseTimeNanoseconds", "cross_device_reduce_1stage", "initialize_ub",
     "multimem_all_reduce_kernel", "ncclDevKernel_Generic", "ncclTopoGetAlgoTime", "pipeline_llm", "pp_rank_N.json",
-    "use_ce", "zb_v_sail",
+    "torch.distributed.pipelining", "use_ce", "zb_v_sail",
 }  # fmt: skip
 FOREIGN |= {
     "a1",
