@@ -131,6 +131,18 @@ def test_no_imports_go_round_in_a_circle(typing):
     assert not set(circles(edges))
 
 
+def test_private_names_stay_in_their_module():
+    private = {
+        f"{name}: {alias.name}"
+        for name in NAMES
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE.name)
+        for alias in node.names
+        if alias.name.startswith("_") and not alias.name.startswith("__")
+    }
+    assert private == set()
+
+
 def circles(edges):
     """The sets of modules that import each other, by Tarjan: each as text."""
     index, low, stack = {}, {}, []

@@ -24,7 +24,7 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
     import pandas as pd
-from hybrid_des.analysis.model_figures import _plain, model_figures
+from hybrid_des.analysis.model_figures import model_figures, plain_number
 
 _COUNTERS = tuple(dict.fromkeys(purpose.counter for purpose in PURPOSES if purpose.usual))
 
@@ -91,8 +91,8 @@ def summary(run: Run) -> dict[str, Any]:
         "speedup": float(share * ranks),
         "efficiency": float(share),
         "microbatches_per_s": timeline.programs.microbatches * scenario.parallel.data / step_time if step_time else 0,
-        **{key: _plain(Fraction(getattr(run, key), steps)) for key in ("messages", *counters, "bytes_scales")},
-        **({"bytes_switched": _plain(Fraction(run.bytes_switched, steps))} if run.bytes_switched else {}),
+        **{key: plain_number(Fraction(getattr(run, key), steps)) for key in ("messages", *counters, "bytes_scales")},
+        **({"bytes_switched": plain_number(Fraction(run.bytes_switched, steps))} if run.bytes_switched else {}),
         **_memory(run),
         **(model_figures(run, times, step_time, seconds, reduced) if scenario.model else {}),
         **({"experience": facts(found, step_time)} if (found := experience(scenario)) else {}),
@@ -145,7 +145,7 @@ def _memory(run: Run) -> dict[str, Any]:
         activations[place] = max(activations[place], Fraction(most))
         held[place] = max(held[place], size)
     return {
-        "peak_activations": [_plain(value) for value in activations],
+        "peak_activations": [plain_number(value) for value in activations],
         "peak_memory_bytes": held,
         "out_of_memory": not worst_peak(run.ranks, run.peak_memory, run.scenario.cluster.gpus_of(run.ranks)).fits,
     }

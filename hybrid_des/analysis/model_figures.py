@@ -21,7 +21,7 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND
 from hybrid_des.workload.models.layer import Attention, Model
 
 
-def _plain(value: Fraction) -> int | float:
+def plain_number(value: Fraction) -> int | float:
     """An integer as an int, so that JSON shows 2 instead of 2.0."""
     return int(value) if value.denominator == 1 else float(value)
 
@@ -156,7 +156,7 @@ def _tensor_traffic(run: Run) -> dict[str, Any]:
     if not used:
         return {}
     return {
-        **{f"bytes_{axis}": _plain(Fraction(getattr(run, f"bytes_{axis}"), steps)) for axis in used},
+        **{f"bytes_{axis}": plain_number(Fraction(getattr(run, f"bytes_{axis}"), steps)) for axis in used},
         "tensor_traffic": {axis: "messages" if axis in traffic.messages else "replay" for axis in used},
         "tensor_traffic_delay_s": run.tensor_delay / PICOSECONDS_PER_SECOND,
     }

@@ -91,10 +91,10 @@ def _exchanges(group: Group, buffer: Buffer, options: Partners, *, halve: bool =
             shards.finish(own[group.me])
             yield from _double(group, shards, core, place, first)
 
-    return _with_guests(group, shards, exchange(), own, halve=halve, double=double)
+    return with_guests(group, shards, exchange(), own, halve=halve, double=double)
 
 
-def _with_guests(
+def with_guests(
     group: Group,
     pieces: Pieces,
     exchange: Routine,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from hybrid_des.collectives.buffer import Buffer, Pipelining
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.registration import Site, collective
-from hybrid_des.collectives.servers import _serve
+from hybrid_des.collectives.servers import serve
 from hybrid_des.errors import Refusal
 
 
@@ -41,4 +41,4 @@ def in_switch(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
             cut.put(i, (yield group.from_(above).receive()))
         return
     for i in range(count):
-        yield from _serve(group, cut, i, first=0)
+        yield from serve(group, cut, i, first=0)

@@ -20,9 +20,9 @@ from hybrid_des.cluster.fabric import by_node
 from hybrid_des.cluster.rings import orders
 from hybrid_des.collectives.buffer import Buffer, Channels, shares_of
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.collectives.nccl_lanes import Part, _lanes
-from hybrid_des.collectives.nccl_switches import _through_switches
-from hybrid_des.collectives.nccl_trees import _tree
+from hybrid_des.collectives.nccl_lanes import Part, lanes_of
+from hybrid_des.collectives.nccl_switches import through_switches
+from hybrid_des.collectives.nccl_trees import along_tree
 from hybrid_des.collectives.permutation import Permutation, around, in_place
 from hybrid_des.collectives.registration import Collective, Site, collective
 from hybrid_des.collectives.ring import ring, ring_all_gather, ring_reduce_scatter
@@ -60,9 +60,9 @@ def nccl(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """All-reduce `buffer` over the group."""
     choice = group.tuned.choice("all-reduce", buffer.bytes)
     if choice.algorithm.startswith("nvls"):
-        yield from _through_switches(group, buffer, choice)
+        yield from through_switches(group, buffer, choice)
     elif group.me < group.size:
-        part = _tree if choice.algorithm == "tree" else _around(ring, options)
+        part = along_tree if choice.algorithm == "tree" else _around(ring, options)
         yield from _on_channels(group, buffer, "all-reduce", part)
 
 
@@ -91,7 +91,7 @@ def _on_channels(group: Group, buffer: Buffer, does: str, part: Part) -> Routine
     yield group.pause(group.tuned.start(choice) + late)
     rings = group.rings
     parts = buffer.sections(shares_of(buffer.elements, group.size, len(rings)))
-    lanes = [_lanes(ring, group.tuned, choice) for ring in rings]
+    lanes = [lanes_of(ring, group.tuned, choice) for ring in rings]
     yield group.together(*(part(*one, choice) for one in zip(lanes, parts, strict=True)))
     if copied:
         yield group.pause(copied)

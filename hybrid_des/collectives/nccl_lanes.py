@@ -29,12 +29,13 @@ Lanes = Callable[[int], Group]  # number → the group, with flows of its own at
 Part = Callable[[Lanes, Buffer, Choice], Routine]
 
 
-def _lanes(group: Group, wiring: Wiring, choice: Choice) -> Lanes:
+def lanes_of(group: Group, wiring: Wiring, choice: Choice) -> Lanes:
+    """The lanes of a choice over a group, paced as its channels are."""
     paces, first = wiring.paces(choice), OF_CHOICE * VARIANTS.index(choice)
     return lambda number: group.paced(*paces, first + number)
 
 
-def _paced(up: Group, relatives: Family, number: int, before: Message | None) -> Any:
+def paced(up: Group, relatives: Family, number: int, before: Message | None) -> Any:
     """Leaves send as fast as their channel carries; others are as slow as what they receive."""
     if before is None or relatives.children or relatives.parent is None:
         return None

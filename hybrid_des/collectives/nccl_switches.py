@@ -8,8 +8,8 @@ from typing import NamedTuple
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.double_binary_tree import Family
 from hybrid_des.collectives.group import Group, Routine, seats
-from hybrid_des.collectives.nccl_lanes import Lanes, _lanes
-from hybrid_des.collectives.nccl_trees import _seat
+from hybrid_des.collectives.nccl_lanes import Lanes, lanes_of
+from hybrid_des.collectives.nccl_trees import seat_of
 from hybrid_des.collectives.tuning import Choice
 
 SEGMENT, MOST_SEGMENTS = 2**19, 64  # bytes that pass the switches of several nodes together, and how many of them
@@ -27,9 +27,9 @@ class Segments(NamedTuple):
         return [(i, i + self.width) for i in range(0, len(self.pieces.elements), self.width)]
 
 
-def _through_switches(group: Group, buffer: Buffer, choice: Choice) -> Routine:
+def through_switches(group: Group, buffer: Buffer, choice: Choice) -> Routine:
     """All-reduce through the switch of every node."""
-    wiring, lane = group.tuned, _lanes(group, group.tuned, choice)
+    wiring, lane = group.tuned, lanes_of(group, group.tuned, choice)
     width, several = wiring.ranks // wiring.nodes, wiring.nodes > 1
     loops, late = (buffer.bytes // SEGMENT, 0) if several else wiring.loops(buffer.bytes)
     count = max(1, min(MOST_SEGMENTS, loops))
@@ -41,7 +41,7 @@ def _through_switches(group: Group, buffer: Buffer, choice: Choice) -> Routine:
         )
         return
     yield group.pause(wiring.start(choice) + late)
-    seat = _seat(group)
+    seat = seat_of(group)
     switch = group.size + seat.node
     routines = [_read_by_switch(lane(0), segments, switch), _stored(lane(0), segments, switch)]
     for tree in (0, 1):

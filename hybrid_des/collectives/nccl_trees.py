@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.double_binary_tree import Family, family, from_root, to_root
 from hybrid_des.collectives.group import Group, Routine, seats
-from hybrid_des.collectives.nccl_lanes import CHUNKS, Lanes, _paced
+from hybrid_des.collectives.nccl_lanes import CHUNKS, Lanes, paced
 from hybrid_des.collectives.tuning import Choice
 
 MOST_CHUNKS = 32  # of a tree; more cost only simulated events
@@ -44,19 +44,20 @@ class Seat(NamedTuple):
         return Family(parent, behind + children)
 
 
-def _seat(group: Group) -> Seat:
+def seat_of(group: Group) -> Seat:
+    """This rank's node and seat on it."""
     on, seat = seats(group.nodes)
     return Seat(on, *seat[group.me])
 
 
-def _tree(lane: Lanes, buffer: Buffer, choice: Choice) -> Routine:
+def along_tree(lane: Lanes, buffer: Buffer, choice: Choice) -> Routine:
     """All-reduce along both trees, each with half of the buffer."""
-    seat, routines = _seat(lane(0)), []
+    seat, routines = seat_of(lane(0)), []
     for tree, half in enumerate(buffer.parts(2)):
         count = max(1, min(MOST_CHUNKS, half.bytes // CHUNKS[choice.protocol]))
         up, down, relatives = lane(2 * tree), lane(2 * tree + 1), seat.chained(tree)
         pieces = half.split(count)
-        routines.append(to_root(up, down, pieces, relatives, partial(_paced, up, relatives)))
+        routines.append(to_root(up, down, pieces, relatives, partial(paced, up, relatives)))
         if relatives.parent is not None:
             routines.append(from_root(down, pieces, relatives))
     yield lane(0).together(*routines)

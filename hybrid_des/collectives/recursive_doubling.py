@@ -12,7 +12,7 @@ also rounds its own sum through the codec, so that both partners reduce the same
 
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.collectives.halving_doubling import _with_guests, core_of
+from hybrid_des.collectives.halving_doubling import core_of, with_guests
 from hybrid_des.collectives.permutation import in_pairs
 from hybrid_des.collectives.registration import collective
 
@@ -35,4 +35,4 @@ def recursive_doubling(group: Group, buffer: Buffer) -> Routine:
         if len(core) < group.size:
             whole.agree(0)
 
-    return _with_guests(group, whole, exchange())
+    return with_guests(group, whole, exchange())

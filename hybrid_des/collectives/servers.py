@@ -74,14 +74,14 @@ def parameter_server(group: Group, buffer: Buffer, options: Servers) -> Routine:
             if shard != own:
                 group.to(first + shard).send(shards.encode(shard))
     if own is not None:
-        yield from _serve(group, shards, own, first=own)
+        yield from serve(group, shards, own, first=own)
     if group.me < group.size:
         for shard in range(count):
             if shard != own:
                 shards.put(shard, (yield group.from_(first + shard).receive()))
 
 
-def _serve(group: Group, pieces: Pieces, piece: int, first: int) -> Routine:
+def serve(group: Group, pieces: Pieces, piece: int, first: int) -> Routine:
     """Reduce the pieces pushed by all ranks, then send the sum to each, to one of them first."""
     ranks = [rank for rank in _from(first, group.size) if rank != group.me]
     for rank in sorted(ranks):

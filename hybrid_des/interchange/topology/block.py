@@ -49,6 +49,11 @@ class Block:
             said = f"{comment}; " if comment else ""
             self.ask("gpu", f"{said}a name of hybrid-des's catalogue, or {{memory, peak, bandwidth, multiprocessors}}")
 
+    def ask_nodes(self) -> None:
+        """Ask for what a network does not show of its nodes."""
+        self.gpu(None, "")
+        self.ask("gpus_per_node", "the network does not show them")
+
     @property
     def mapping(self) -> dict[str, Any]:
         """The values as a scenario file has them."""

@@ -1,4 +1,10 @@
-"""The fabric that ibnetdiscover finds: switches, adapters and cables with their rates."""
+"""The fabric that ibnetdiscover finds: switches, adapters and cables with their rates.
+
+    Ca  1 "H-0002" # "node1 mlx5_0"          an adapter, or a switch, with its links:
+    [1](guid) "S-0001"[4] # lid 5 lmc 0 "leaf1" lid 1 4xNDR
+
+If every adapter of a node is below another leaf, the leaves are rails. (ibnetdiscover(8))
+"""
 
 import re
 from collections import Counter, defaultdict
@@ -7,8 +13,10 @@ from typing import Any, NamedTuple
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 from hybrid_des.interchange.topology.block import Block
-from hybrid_des.interchange.topology.networks import RATES, _ask_nodes
-from hybrid_des.interchange.topology.slurm import _leaves
+from hybrid_des.interchange.topology.slurm import add_leaves
+
+# Gb/s of data on 4 lanes (InfiniBand Trade Association roadmap)
+RATES = {"SDR": 8, "DDR": 16, "QDR": 32, "FDR10": 40, "FDR": 54, "EDR": 100, "HDR": 200, "NDR": 400, "XDR": 800}
 
 
 class _Cable(NamedTuple):
@@ -46,7 +54,7 @@ def read_ibnetdiscover(text: str, name: str) -> Block:
     for key, adapter in adapters.items():
         by_node[(adapter.name.split() or [key])[0]].append(key)
     block = Block(f"From {one_line(name)}: the fabric that ibnetdiscover found.")
-    _ask_nodes(block)
+    block.ask_nodes()
     block.add("nodes", len(by_node), "hosts of the adapters' descriptions")
     _fabric(block, devices, adapters, by_node)
     return block
@@ -85,7 +93,7 @@ def _fabric(
     elif rails:
         block.add("topology", "rails", f"the {per_node} adapters of a node are below different leaves")
     else:
-        _leaves(block, [len(nodes) for nodes in below.values()], "leaf")
+        add_leaves(block, [len(nodes) for nodes in below.values()], "leaf")
     if len(below) > 1:
         ratios = [_oversubscription(devices, leaf, sum(nodes.values())) for leaf, nodes in below.items()]
         known = sorted({ratio for ratio in ratios if ratio is not None})

@@ -2,19 +2,18 @@
 
 read_topology(text, "topo.xml")     # a Block: the cluster's values with comments, and what is unknown
 
-machines    NCCL_TOPO_DUMP_FILE of NCCL and RCCL, nvidia-smi topo -m
-networks    SLURM's topology.conf and topology.yaml, ibnetdiscover
+machines         NCCL_TOPO_DUMP_FILE of NCCL and RCCL, nvidia-smi topo -m
+slurm            SLURM's topology.conf and topology.yaml
+ibnetdiscover    the fabric that InfiniBand's tool of this name finds
 """
 
 import re
 
 from hybrid_des.errors import UsageError
-from hybrid_des.interchange.topology.block import UNKNOWN, Block
+from hybrid_des.interchange.topology.block import Block
 from hybrid_des.interchange.topology.ibnetdiscover import read_ibnetdiscover
 from hybrid_des.interchange.topology.machines import read_matrix, read_nccl_xml
 from hybrid_des.interchange.topology.slurm import read_slurm, read_slurm_yaml
-
-__all__ = ["UNKNOWN", "Block", "read_topology"]
 
 _READERS = (  # the first whose pattern is found
     (r"<system[\s>]", read_nccl_xml),

@@ -1,4 +1,7 @@
-"""SLURM's topology.conf and topology.yaml: switches over hosts, as leaves and a spine."""
+"""SLURM's topology.conf and topology.yaml: switches over hosts, as leaves and a spine.
+
+SwitchName=leaf1 Nodes=n[01-16]          who is below which switch; no bandwidths (schedmd.com, topology.conf)
+"""
 
 import re
 from collections import Counter
@@ -8,7 +11,8 @@ import yaml
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 from hybrid_des.interchange.topology.block import Block
-from hybrid_des.interchange.topology.networks import MOST_NODES, _ask_nodes
+
+MOST_NODES = 2**20
 
 
 def read_slurm(text: str, name: str) -> Block:
@@ -96,10 +100,10 @@ def _slurm_block(
     if not leaves:
         raise UsageError(f"{name}: no switch with nodes in it")
     block = Block(f"From {one_line(name)}: SLURM's topology, which gives membership and no bandwidth.")
-    _ask_nodes(block)
+    block.ask_nodes()
     nodes = {node for members in leaves.values() for node in members}
     block.add("nodes", len(nodes))
-    _leaves(block, [len(members) for members in leaves.values()], "block" if blocks else "leaf")
+    add_leaves(block, [len(members) for members in leaves.values()], "block" if blocks else "leaf")
     block.ask("oversubscription", "bandwidth below a leaf over its bandwidth to the spine; 1: non-blocking")
     block.ask("infiniband.bandwidth", "of each adapter")
     block.ask("infiniband.nics_per_node", "their number")
@@ -117,7 +121,7 @@ def _depth(above: Mapping[str, Sequence[str]]) -> int:
     return max(depths.values(), default=0)
 
 
-def _leaves(block: Block, sizes: list[int], word: str) -> None:
+def add_leaves(block: Block, sizes: list[int], word: str) -> None:
     """The size of a leaf: that of all but the last."""
     sizes = sorted(sizes, reverse=True)
     if len(sizes) == 1:

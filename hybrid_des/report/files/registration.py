@@ -20,9 +20,6 @@ from hybrid_des.analysis.metrics import Findings
 from hybrid_des.registry import Registry
 from hybrid_des.report.files.staging import Written, write_files, write_whole
 
-__all__ = ["Written", "find", "names", "output", "write", "write_files", "write_unfinished", "write_whole"]
-
-
 UNFINISHED = "unfinished.json"
 
 

@@ -37,7 +37,7 @@ def flows_of(
         layout: the ranks, those of the scenario or of fewer replicas.
         reduced: the replica groups.
     """
-    ring, count = _around_rings(scenario, fabric, reduced), scenario.gradients.channels
+    ring, count = around_rings(scenario, fabric, reduced), scenario.gradients.channels
     together = scenario.barrier or scenario.steps == 1
     pipeline = list(_of_pipeline(plan, layout))
     known = ring or all(len(group.ranks) <= MOST_PAIRS for group in reduced)
@@ -81,7 +81,7 @@ def _between_all(scenario: Scenario) -> set[str]:
     return {"expert"} | ({"context"} if scenario.parallel.context_method == "all-to-all" else set())
 
 
-def _around_rings(scenario: Scenario, fabric: Fabric, reduced: Sequence[ReplicaGroup]) -> bool:
+def around_rings(scenario: Scenario, fabric: Fabric, reduced: Sequence[ReplicaGroup]) -> bool:
     """Whether all gradients go around rings."""
     gradients = scenario.gradients
     if gradients.algorithm != "nccl" or scenario.sharding == "zero-1":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hybrid_des.scenario.definition import Scenario
     from hybrid_des.simulation.planning.gradients import ReplicaGroup
 
-from hybrid_des.simulation.planning.flows import _around_rings, flows_of
+from hybrid_des.simulation.planning.flows import around_rings, flows_of
 
 PERIODS = 3  # so that the neighbours of a block in the ring are two different blocks
 
@@ -33,7 +33,7 @@ def representative_replicas(
     layout, blocks = scenario.parallel.layout, fabric.blocks
     replicas, stride = layout.sizes["data"], layout.strides["data"]
     in_order = scenario.parallel.context == 1 or layout.strides["context"] < stride
-    around = len(plan.paths) == 1 and not scenario.parallel.layout.apart and _around_rings(scenario, fabric, reduced)
+    around = len(plan.paths) == 1 and not scenario.parallel.layout.apart and around_rings(scenario, fabric, reduced)
     if blocks is None or not (in_order and around) or replicas * stride % blocks.size:
         return None
     period = next(k for k in range(1, replicas + 1) if replicas % k == 0 and k * stride % blocks.size == 0)

@@ -17,7 +17,7 @@ from hybrid_des.scenario.jobs import Jobs
 from hybrid_des.simulation.run import Run
 from hybrid_des.studies.jobs.fabric_rows import OTHERS
 from hybrid_des.studies.jobs.neighbours import Grouping, Neighbours, Remedies, Remedy, alone_runs, together
-from hybrid_des.studies.jobs.variants import WORTH, _untried
+from hybrid_des.studies.jobs.variants import WORTH, untried
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 PARTS = 8  # of a step, by which starts are shifted
@@ -35,7 +35,7 @@ def remedies_of(found: Neighbours, grouping: Grouping) -> Remedies:
     groups = [group for group in groups if len(group) > 1]
     tries = sum(PARTS * (len(group) - 1) + len([*_all_orders(group)]) for group in groups)
     events = sum(one.together.events * STEPS // one.together.scenario.steps for one in found.runs if not one.apart)
-    if why := _untried(found, tries, events):
+    if why := untried(found, tries, events):
         return Remedies(found.slowdown, skipped=why)
     trial = _Trial(found.jobs, grouping)
     base = trial.of(trial.jobs)

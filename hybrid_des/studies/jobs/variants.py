@@ -75,10 +75,10 @@ def why_none(found: Neighbours, groups: Grouping) -> str:
     """Why no changes are proposed; empty if some are."""
     slow = [one for one in found.runs if not groups.apart(one.job.name)]
     tries = 2 * min(len(slow), MOST) + 1 if slow else 0
-    return _untried(found, tries, sum(one.together.events for one in slow))
+    return untried(found, tries, sum(one.together.events for one in slow))
 
 
-def _untried(found: Neighbours, tries: int, events: int) -> str:
+def untried(found: Neighbours, tries: int, events: int) -> str:
     """Why so many changes of so many events are not tried; empty if they are worth it."""
     if not tries or found.slowdown - 1 < WORTH:
         return "the jobs do not slow each other down"

@@ -16,7 +16,7 @@ from hybrid_des.studies.plan_search.branch import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 from hybrid_des.studies.plan_search.outcome import SearchResult
-from hybrid_des.studies.plan_search.scenario_files import _with
+from hybrid_des.studies.plan_search.scenario_files import with_values
 
 GB = 1e9
 
@@ -32,8 +32,12 @@ def draw(found: SearchResult, ax: Axes | None = None) -> Axes:
     ax = style.axes(ax, (8, 5))
     objective = found.settings.objective
     groups: tuple[tuple[str, Sequence[Candidate], dict[str, object]], ...] = (
-        ("not simulated: its bound", _with(found, EXCLUDED, UNKNOWN), {"color": GREY, "marker": "_", "linewidths": 1}),
-        ("simulated", _with(found, SIMULATED), {"color": BLUE, "s": 16}),
+        (
+            "not simulated: its bound",
+            with_values(found, EXCLUDED, UNKNOWN),
+            {"color": GREY, "marker": "_", "linewidths": 1},
+        ),
+        ("simulated", with_values(found, SIMULATED), {"color": BLUE, "s": 16}),
         ("none is better in both", found.front(), {"color": ORANGE, "s": 28, "zorder": 3}),
     )
     for label, plans, look in groups:

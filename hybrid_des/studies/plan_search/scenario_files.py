@@ -26,5 +26,6 @@ def scenario_file(found: SearchResult, candidate: Candidate) -> str:
     return "\n".join(lines) + yaml_text(values)
 
 
-def _with(found: SearchResult, *statuses: str) -> list[Candidate]:
+def with_values(found: SearchResult, *statuses: str) -> list[Candidate]:
+    """The candidates of these statuses whose time and memory are known."""
     return [one for one in found.candidates if one.status in statuses and one.weighed]

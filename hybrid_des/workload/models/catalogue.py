@@ -21,23 +21,7 @@ import yaml
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.options import describe
 from hybrid_des.workload.models.kinds.registration import DEFAULT, make_model
-from hybrid_des.workload.models.layer import (
-    Attention,
-    Elementwise,
-    Gemm,
-    Kept,
-    Kernel,
-    Layer,
-    Model,
-    Parameters,
-    Part,
-    layer_of,
-)
-
-__all__ = [
-    "Attention", "Elementwise", "Gemm", "Kept", "Kernel", "Layer", "Model", "Parameters", "Part", "expanded",
-    "layer_of", "merged", "model", "names",
-]  # fmt: skip
+from hybrid_des.workload.models.layer import Model
 
 Values = Mapping[str, Any]
 
