@@ -1,6 +1,6 @@
 """What a wheel takes along beside the package: the scenarios and the documentation; and the README in its metadata.
 
-`hybrid_des.scenario.composition` and `hybrid_des.interface.cli.commands.docs` find the files there.
+`hybrid_des.scenario.shipped` and `hybrid_des.interface.cli.commands.docs` find the files there.
 """
 
 import re
@@ -43,7 +43,7 @@ class ShippedScenarios(BuildHookInterface):
             return
         root, included = Path(self.root), build_data["force_include"]
         folder = root / "scenarios"
-        for file in (*folder.glob("*.yaml"), *folder.glob("experiments/*.yaml")):
+        for file in (*folder.rglob("*.yaml"), *folder.rglob("*.csv")):
             included[str(file)] = f"hybrid_des/shipped/{file.relative_to(folder).as_posix()}"
         for file in (root / "CHANGELOG.md", folder / "REFERENCE.md", *root.glob("docs/**/*.md")):
             included[str(file)] = f"hybrid_des/shipped/docs/{file.relative_to(root).as_posix()}"

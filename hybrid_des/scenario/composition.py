@@ -1,7 +1,4 @@
-"""Composition of a scenario file: its own values over those of its `base`, and overrides `--set a.b=value`.
-
-Also the scenarios shipped with the package: found by name, and copied with the files that they build on.
-"""
+"""Composition of a scenario file: its own values over those of its `base`, and overrides `--set a.b=value`."""
 
 import copy
 import os
@@ -11,16 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hybrid_des.errors import ScenarioError, UsageError, one_line, unknown
+from hybrid_des.errors import ScenarioError, one_line
 from hybrid_des.options import NamesFile, describe, mark_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.kinds import drop_options
 from hybrid_des.scenario.problem import sections_at
+from hybrid_des.scenario.shipped import located
 from hybrid_des.scenario.strict_yaml import MAX_DEPTH, SURROGATE, Document, KeyPath, dotted, parse_value, read
 
-_PACKAGE = Path(__file__).resolve().parents[1]
-_INSTALLED, _CHECKOUT = _PACKAGE / "shipped", _PACKAGE.parent / "scenarios"
-_SCHEMA_LINE = re.compile(r"^# yaml-language-server:.*\n(?:#\n)?")
 _OWN = ("name", "description", "sweep", "plot", "search")  # not inherited from the base
 MOST_BASES = 32  # files in a chain of bases
 LONGEST_LABEL = 200  # characters of an override in a message
@@ -33,11 +28,13 @@ _NEXT = re.compile(rf",(?=\s*(?:{_KEYS})(?:\.[\w.-]+)?=)")  # a comma before ano
 def with_base(path: str | Path, users: tuple[str, ...] = ()) -> Document:
     """Read a file and merge it over its `base`, section by section and key by key.
 
-    The name defaults to the file's stem. Relative paths are resolved against the file's own folder.
+    The name defaults to the file's stem. Relative paths are resolved against the file's own folder. Where there is no
+    file `scenarios/first.yaml`, the shipped one is read.
 
     Raises:
         ScenarioError: a file cannot be read, or the bases form a cycle.
     """
+    path = located(path)
     document = read(path)
     if not isinstance(document.value, dict):
         found = "is empty" if document.value is None else f"contains {describe(document.value)}"
@@ -250,54 +247,3 @@ def value_at(values: Any, path: str) -> Any:
     for key in path.split("."):
         values = values.get(key) if isinstance(values, Mapping) else None
     return values
-
-
-def shipped_folder() -> Path:
-    """The folder of the shipped scenarios: in the package or, in a checkout, beside it.
-
-    Raises:
-        UsageError: they are missing.
-    """
-    found = next((folder for folder in (_INSTALLED, _CHECKOUT) if folder.is_dir()), None)
-    if found is None:
-        raise UsageError(f"{_INSTALLED}: the scenarios are missing; install hybrid-des again")
-    return found
-
-
-def shipped() -> dict[str, Path]:
-    """Every shipped scenario and experiment by its name, such as "a100_8x" and "experiments/chunks"."""
-    folder = shipped_folder()
-    files = [*sorted(folder.glob("*.yaml")), *sorted(folder.glob("experiments/*.yaml"))]
-    return {file.relative_to(folder).with_suffix("").as_posix(): file for file in files if file.stem != "base"}
-
-
-def shipped_description(file: Path) -> str:
-    """What a scenario shows: its description, or else the first sentence of its opening comment."""
-    text = read(file).value.get("description")
-    if text:
-        return str(text)
-    comment = " ".join(re.findall(r"^# ?(.*)$", without_schema_line(file), flags=re.MULTILINE))
-    return comment.partition(". ")[0].strip().removesuffix(".")
-
-
-def with_bases(name: str) -> dict[str, str]:
-    """The texts of a shipped scenario and of the files that it builds on, by the names of their copies.
-
-    Raises:
-        UsageError: there is no such scenario.
-    """
-    known = shipped()
-    if name not in known:
-        raise UsageError(f"{unknown(name, known)}; hybrid-des scenarios lists all")
-    file: Path | None = known[name]
-    found = {}
-    while file is not None:
-        found[file.name] = without_schema_line(file)
-        base = read(file).value.get("base")
-        file = file.parent / base if base else None
-    return found
-
-
-def without_schema_line(file: Path) -> str:
-    """The text of a scenario without the line that points an editor to the schema in a checkout."""
-    return _SCHEMA_LINE.sub("", file.read_text(encoding="utf-8"))

@@ -13,6 +13,7 @@ from hybrid_des.scenario.composition import anchor_overrides, over_base, overrid
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.problem import Problem, problems_in, sections_at, unknown_key
+from hybrid_des.scenario.shipped import located
 from hybrid_des.scenario.strict_yaml import Document, KeyPath, dotted
 
 # Placeholders for missing or invalid required values, so that the remaining checks can still run.
@@ -94,7 +95,7 @@ def read_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Document:
     """
     document = with_base(path)
     override(document, overrides)
-    anchor_overrides(document, Path(path).parent)
+    anchor_overrides(document, located(path).parent)
     _describe_changes(document, overrides)
     return document
 

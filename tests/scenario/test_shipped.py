@@ -10,11 +10,10 @@ from types import ModuleType
 import pytest
 from support.paths import ROOT, SCENARIOS
 
-from hybrid_des import load
 from hybrid_des.errors import UsageError
 from hybrid_des.interface.cli.commands.docs import pages
-from hybrid_des.scenario.composition import shipped, shipped_description, with_bases
-from hybrid_des.studies.sweep.axes import load_sweep
+from hybrid_des.scenario.loading import read_scenario
+from hybrid_des.scenario.shipped import located, rows_of, shipped, shipped_description, with_bases
 
 
 @pytest.fixture
@@ -45,12 +44,12 @@ def test_a_wheel_takes_scenarios_and_documentation_along(hatch_build):
     hook.root = str(ROOT)
     hook.initialize("standard", taken)
     places = {place: Path(file) for file, place in taken["force_include"].items()}
-    files = [*SCENARIOS.glob("*.yaml"), *SCENARIOS.glob("experiments/*.yaml")]
+    files = [*SCENARIOS.rglob("*.yaml"), *SCENARIOS.rglob("*.csv")]
     documents = [ROOT / "CHANGELOG.md", SCENARIOS / "REFERENCE.md", *ROOT.glob("docs/**/*.md")]
     scenarios = {f"hybrid_des/shipped/{file.relative_to(SCENARIOS).as_posix()}": file for file in files}
     docs = {f"hybrid_des/shipped/docs/{file.relative_to(ROOT).as_posix()}": file for file in documents}
     assert places == scenarios | docs
-    assert len(scenarios) > 20
+    assert len(scenarios) > 50
     assert len(docs) > 4
     hook.initialize("editable", none := {"force_include": {}})
     assert none["force_include"] == {}
@@ -60,7 +59,8 @@ def test_every_scenario_is_listed_with_what_it_shows(run):
     code, out, err = run("scenarios", "--json")
     assert (code, err) == (0, [])
     rows = json.loads(out)
-    assert {row["name"] for row in rows} >= {file.stem for file in SCENARIOS.glob("*.yaml")}
+    files = {file.relative_to(SCENARIOS).with_suffix("").as_posix() for file in SCENARIOS.rglob("*.yaml")}
+    assert {row["name"] for row in rows} == {name for name in files if not name.endswith("/base")}
     assert all(row["description"] for row in rows)
     lines = run("scenarios")[1].splitlines()[1:]
     assert [line.split()[0] for line in lines] == [row["name"] for row in rows]
@@ -72,10 +72,10 @@ def test_a_copy_means_what_the_original_means(run, tmp_path, name):
     copy = Path(out.split(": ")[0])
     assert (code, copy.parent) == (0, tmp_path / "mine")
     assert len(err) == len(list((tmp_path / "mine").iterdir())) - 1
-    if name.startswith("experiments/"):
-        assert list(load_sweep(copy).cases()) == list(load_sweep(shipped()[name]).cases())
-    else:
-        assert load(copy) == load(shipped()[name])
+    original, own = (read_scenario(file).value for file in (shipped()[name], copy))
+    if rows := rows_of(original):
+        assert (copy.parent / rows).read_text() == (shipped()[name].parent / rows).read_text()
+    assert own == original
 
 
 def test_a_file_of_ones_own_is_not_overwritten(run, tmp_path, monkeypatch):
@@ -103,3 +103,25 @@ def test_an_unknown_name_is_one_line(run, tmp_path, monkeypatch):
 def test_a_description_is_said_by_the_file():
     assert shipped_description(shipped()["a100_8x"]) == "4-stage 1F1B pipeline, 2 replicas, one DGX A100"
     assert shipped_description(shipped()["experiments/chunks"]).startswith("Chunks (virtual pipeline stages)")
+
+
+def test_paths_of_the_documentation_need_no_clone(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run("costs", "scenarios/search/13b_64.yaml", "--set", "search=none")
+    assert (code, bool(out)) == (0, True)
+    assert err == [
+        "note: scenarios/search/13b_64.yaml is not in this folder; the one that comes with hybrid-des is read"
+    ]
+
+
+@pytest.mark.parametrize("name", ["scenarios/../README.md", "scenarios/none.yaml", "first.yaml", "scenarios"])
+def test_other_paths_stay_what_they_are(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    assert located(name) == Path(name)
+
+
+def test_a_file_of_ones_own_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("scenarios").mkdir()
+    Path("scenarios/first.yaml").write_text("mine")
+    assert located("scenarios/first.yaml").read_text() == "mine"

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from hybrid_des.errors import UsageError
 from hybrid_des.files import open_file
+from hybrid_des.scenario.shipped import located
 
 HEAD = 1 << 16  # bytes that tell formats apart; a profiler's trace begins with facts about the machine
 GZIP = b"\x1f\x8b"
@@ -81,7 +82,7 @@ def recognized(target: str | Path | Sequence[str | Path]) -> Profile:
     Raises:
         UsageError: there is none, or a file cannot be read.
     """
-    targets = [target] if isinstance(target, str | Path) else list(target)
+    targets = [located(path) for path in ([target] if isinstance(target, str | Path) else target)]
     unpacked: list[tuple[Path, Path]] = []
     paths = [path for one in targets for path in _paths(one, unpacked)]
     none = Profile("", (), unpacked=tuple(unpacked))

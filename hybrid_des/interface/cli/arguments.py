@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hybrid_des.scenario.definition import Scenario
     from hybrid_des.scenario.strict_yaml import Document
 
+WRITTEN = ("out", "write", "order")  # options that name files to write
 PER_CORE = 4  # most worker processes per core: more only take memory from each other
 
 
@@ -139,10 +140,11 @@ def left_out(args: argparse.Namespace) -> list[str]:
     Of a scenario that cannot be read, nothing: the command says why.
     """
     from hybrid_des.scenario.loading import read_scenario
+    from hybrid_des.scenario.shipped import located
 
     file, changes = getattr(args, "file", None), list(getattr(args, "set", None) or ())
     what_ifs = [[one] for one in getattr(args, "what_if", None) or ()]
-    if not (changes or what_ifs) or not isinstance(file, str) or not Path(file).is_file():
+    if not (changes or what_ifs) or not isinstance(file, str) or not located(file).is_file():
         return []
     found: dict[str, None] = {}
     for what_if in ([], *what_ifs):
@@ -151,6 +153,17 @@ def left_out(args: argparse.Namespace) -> list[str]:
         except HybridDesError:
             continue
     return list(found)
+
+
+def stand_ins(args: argparse.Namespace) -> list[str]:
+    """One sentence for each argument that names a file which only the package has."""
+    from hybrid_des.scenario.shipped import located
+
+    given = [value for name, value in vars(args).items() if name not in WRITTEN]
+    texts = [text for value in given for text in (value if isinstance(value, list) else [value])]
+    files = [text for text in texts if isinstance(text, str | Path) and Path(text).parts[:1] == ("scenarios",)]
+    missing = [file for file in files if located(file) != Path(file)]
+    return [f"{file} is not in this folder; the one that comes with hybrid-des is read" for file in missing]
 
 
 def distinct(names: Sequence[str], changes: Sequence[str]) -> list[str]:

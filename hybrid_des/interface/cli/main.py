@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from hybrid_des.errors import HybridDesError, SimulationError, UsageError, unknown
 from hybrid_des.interface.cli import command_files, simulate
-from hybrid_des.interface.cli.arguments import Parser, import_files, left_out
+from hybrid_des.interface.cli.arguments import Parser, import_files, left_out, stand_ins
 from hybrid_des.interface.cli.output import discard_output, make_output_safe, say
 
 SIGNALED = 128  # plus the signal number, as in shells
@@ -155,7 +155,7 @@ def _run(arguments: list[str]) -> int:
             args = parser.parse_args(arguments[1:])
             with _checked_within(args):
                 import_files(getattr(args, "imports", ()), checked=arguments[0] != "verify")
-            for notice in left_out(args):
+            for notice in (*stand_ins(args), *left_out(args)):
                 say(f"note: {notice}")
             return int(command.run(args))
         listed = "\n".join(f"  {name:<12} {command_files.summary(name)}" for name in command_files.names())
@@ -174,6 +174,8 @@ def _run(arguments: list[str]) -> int:
             parser.error(f"unrecognized arguments: {' '.join(rest)}")
         with _checked_within(args):
             import_files(args.imports)
+        for notice in stand_ins(args):
+            say(f"note: {notice}")
         return simulate.run(args)
     except SystemExit as done:  # --help and --version
         return int(done.code or 0)

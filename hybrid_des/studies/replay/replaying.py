@@ -25,6 +25,7 @@ from hybrid_des.interchange.profiles.durations import Times
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import scenario_from
+from hybrid_des.scenario.shipped import located
 from hybrid_des.simulation.planning.planner import parts_of
 from hybrid_des.simulation.run import Run, run
 from hybrid_des.units import PICOSECONDS_PER_SECOND, grouped_by
@@ -235,7 +236,7 @@ def replay(path: str | Path, schedule: str | None = None) -> Replayed:
             replica  stage  slowdown
         12        1      2      1.23
     """
-    return Replayed.of(read_trace(Path(path), schedule), Path(path).stem)
+    return Replayed.of(read_trace(located(path), schedule), Path(path).stem)
 
 
 def scenario_of_trace(trace: MeasuredRun, name: str, between: float = 0, latency: float = 0) -> Scenario:

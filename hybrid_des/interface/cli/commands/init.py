@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         return _import(args)
     if args.name is None or args.set:
         raise UsageError("init: expected the NAME of a shipped scenario, --from FILE or --from-megatron LINE")
-    from hybrid_des.scenario.composition import with_bases
+    from hybrid_des.scenario.shipped import with_bases
 
     texts = with_bases(args.name)
     files = _write(args, dict(reversed(texts.items())))

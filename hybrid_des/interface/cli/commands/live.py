@@ -39,9 +39,9 @@ def run(args: argparse.Namespace) -> int:
             raise
         raise UsageError(f"live needs the live extra: {installing('live')}") from None
     from hybrid_des.interface.live.frames import Desk
-    from hybrid_des.scenario.composition import shipped
     from hybrid_des.scenario.jobs import has_jobs
     from hybrid_des.scenario.loading import SEVERAL, read_scenario
+    from hybrid_des.scenario.shipped import shipped
 
     file = Path(args.file) if args.file is not None else shipped()[DEFAULT]
     document = read_scenario(file, args.set)  # its mistakes are seen here, those of changes on the page

@@ -19,6 +19,7 @@ from hybrid_des.interface.cli.arguments import add_out, as_path
 from hybrid_des.interface.cli.output import say_written, show_result, status_line
 from hybrid_des.report.files.staging import write_files
 from hybrid_des.report.text import text_table
+from hybrid_des.scenario.shipped import located
 from hybrid_des.studies.imports.importing import import_profile
 from hybrid_des.studies.replay.heat_map import heat_map
 from hybrid_des.studies.replay.measured import SLOW
@@ -46,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replay, print the comparison and the verdict, and write files."""
+    args.file = located(args.file)
     if not has_ops(args.file):
         return _imported(args)
     with status_line(args.json):

@@ -7,7 +7,7 @@ import argparse
 
 from hybrid_des.interface.cli.output import show_result
 from hybrid_des.report.text import text_table
-from hybrid_des.scenario.composition import shipped, shipped_description
+from hybrid_des.scenario.shipped import shipped, shipped_description
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,92 @@
+"""The scenarios that come with the package: found by name or by the path they have in the documentation, and copied."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hybrid_des.errors import UsageError, unknown
+from hybrid_des.scenario.strict_yaml import read
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_INSTALLED, _CHECKOUT = _PACKAGE / "shipped", _PACKAGE.parent / "scenarios"
+_SCHEMA_LINE = re.compile(r"^# yaml-language-server:.*\n(?:#\n)?")
+_BASE = re.compile(r"^base: .*$", flags=re.MULTILINE)
+
+
+def located(path: str | Path) -> Path:
+    """A path as it is, or that of the shipped file that the documentation calls so, if only that exists.
+
+    Example:
+        >>> located("scenarios/goodput/gpus_1024.yaml").name, located("mine.yaml").name
+        ('gpus_1024.yaml', 'mine.yaml')
+    """
+    path = Path(path)
+    first, *inner = path.parts or ("",)
+    if first != "scenarios" or ".." in inner or path.exists():
+        return path
+    file = next((folder for folder in (_INSTALLED, _CHECKOUT) if folder.is_dir()), path).joinpath(*inner)
+    return file if file.is_file() else path
+
+
+def shipped_folder() -> Path:
+    """The folder of the shipped scenarios: in the package or, in a checkout, beside it.
+
+    Raises:
+        UsageError: they are missing.
+    """
+    found = next((folder for folder in (_INSTALLED, _CHECKOUT) if folder.is_dir()), None)
+    if found is None:
+        raise UsageError(f"{_INSTALLED}: the scenarios are missing; install hybrid-des again")
+    return found
+
+
+def shipped() -> dict[str, Path]:
+    """Every shipped scenario by its name, such as "a100_8x" and "experiments/chunks"; those at the top first."""
+    folder = shipped_folder()
+    files = sorted(folder.rglob("*.yaml"), key=lambda file: (len(file.relative_to(folder).parts) > 1, file))
+    return {file.relative_to(folder).with_suffix("").as_posix(): file for file in files if file.stem != "base"}
+
+
+def shipped_description(file: Path) -> str:
+    """What a scenario shows: its description, or else the first sentence of its opening comment."""
+    text = read(file).value.get("description")
+    if text:
+        return str(text)
+    comment = " ".join(re.findall(r"^# ?(.*)$", without_schema_line(file), flags=re.MULTILINE))
+    return comment.partition(". ")[0].strip().removesuffix(".")
+
+
+def with_bases(name: str) -> dict[str, str]:
+    """The texts of a shipped scenario and of the files that it builds on, by the names of their copies in one folder.
+
+    Raises:
+        UsageError: there is no such scenario.
+    """
+    known = shipped()
+    if name not in known:
+        raise UsageError(f"{unknown(name, known)}; hybrid-des scenarios lists all")
+    file: Path | None = known[name]
+    copy, found = known[name].name, {}
+    while file is not None:
+        values = read(file).value
+        found[copy] = without_schema_line(file)
+        if rows := rows_of(values):
+            found[rows] = (file.parent / rows).read_text(encoding="utf-8")
+        base = values.get("base")
+        file = (file.parent / base).resolve() if base else None
+        if file is not None:
+            above, copy = copy, file.name if file.name not in found else f"{file.stem}_base.yaml"
+            found[above] = _BASE.sub(f"base: {copy}", found[above])
+    return found
+
+
+def rows_of(values: Mapping[str, Any]) -> str | None:
+    """The file of rows that a sweep takes its cases from, beside its own."""
+    sweep = values.get("sweep")
+    return sweep.get("file") if isinstance(sweep, Mapping) else None
+
+
+def without_schema_line(file: Path) -> str:
+    """The text of a scenario without the line that points an editor to the schema in a checkout."""
+    return _SCHEMA_LINE.sub("", file.read_text(encoding="utf-8"))
