@@ -80,14 +80,17 @@ class Bars:
         return self._of_lines([line for line, rank in enumerate(self.ranks) if rank in ranks])
 
     def _of_lines(self, lines: Sequence[int]) -> Bars:
-        place = np.full(len(self.ranks), NONE)
-        place[lines] = np.arange(len(lines))
-        ops, waits = self.kept(place[self.line] != NONE), self.waits[place[self.waits[:, 0].astype(np.int64)] != NONE]
-        waits = np.column_stack([place[waits[:, 0].astype(np.int64)], waits[:, 1:]])
+        position = np.full(len(self.ranks), NONE)
+        position[lines] = np.arange(len(lines))
+        ops, waits = (
+            self.kept(position[self.line] != NONE),
+            self.waits[position[self.waits[:, 0].astype(np.int64)] != NONE],
+        )
+        waits = np.column_stack([position[waits[:, 0].astype(np.int64)], waits[:, 1:]])
         ranks, replicas, places, times = (
             tuple(column[line] for line in lines) for column in (self.ranks, self.replicas, self.places, self.times)
         )
-        whole = replace(ops, line=place[ops.line], waits=waits)
+        whole = replace(ops, line=position[ops.line], waits=waits)
         return replace(whole, ranks=ranks, replicas=replicas, places=places, times=times)
 
     def merged(self) -> Bars:
@@ -104,12 +107,12 @@ class Bars:
 
     def _pipelines(self) -> dict[tuple[int, int], tuple[int, ...]]:
         """The lines of each pipeline, by replica and by its number among those of the replica."""
-        found: dict[tuple[int, int], tuple[int, ...]] = {}
+        lines_of: dict[tuple[int, int], tuple[int, ...]] = {}
         seen: dict[tuple[int, int], int] = {}
         for line, at in enumerate(zip(self.replicas, self.places, strict=True)):
             number = seen[at] = seen.get(at, -1) + 1
-            found[at[0], number] = (*found.get((at[0], number), ()), line)
-        return found
+            lines_of[at[0], number] = (*lines_of.get((at[0], number), ()), line)
+        return lines_of
 
     def _shown(self) -> list[bytes]:
         """All that is drawn on each line."""
@@ -161,11 +164,11 @@ def bars_of(source: Timeline | pd.DataFrame, every: int = 1) -> Bars:
     else:
         ops, reductions = ops_of(source), reductions_of(source)
         second = np.full(len(ops["kind"]), NONE)
-    rank, replica, place = (
+    rank, replica, pipeline_rank = (
         np.concatenate([ops[name], reductions[name]]) for name in ("rank", "replica", "pipeline_rank")
     )
     ranks, row = np.unique(rank, return_index=True)
-    order = np.lexsort((place[row], replica[row]))
+    order = np.lexsort((pipeline_rank[row], replica[row]))
     line = np.zeros(int(ranks.max(initial=-1)) + 1, dtype=np.int64)
     line[ranks[order]] = np.arange(len(ranks))
     whole = max(int(rows["end"].max(initial=0)) for rows in (ops, reductions))
@@ -182,7 +185,7 @@ def bars_of(source: Timeline | pd.DataFrame, every: int = 1) -> Bars:
         np.column_stack([line[reducing], start / PICOSECONDS_PER_SECOND, end / PICOSECONDS_PER_SECOND]),
         tuple(ranks[order].tolist()),
         tuple(replica[row][order].tolist()),
-        tuple(place[row][order].tolist()),
+        tuple(pipeline_rank[row][order].tolist()),
         (source.alike if isinstance(source, Timeline) else 1,) * len(ranks),
         int(ops["chunk"].max(initial=0)) + 1,
     )
@@ -196,17 +199,17 @@ def _reductions(timeline: Timeline, mine: NDArray[np.bool_] | None) -> Columns:
     ranks = timeline.layout.ranks  # parameter servers have no line
     sender = np.array([channel.sender for channel in timeline.channels], dtype=np.int64)
     times, steps = step_times(timeline), timeline.steps
-    place = timeline.pipeline[steps["rank"]], steps["step"], timeline.pipeline_rank[steps["rank"]]
+    where = timeline.pipeline[steps["rank"]], steps["step"], timeline.pipeline_rank[steps["rank"]]
     some = slice(None) if mine is None else mine[steps["rank"]]
-    found = [(steps["rank"][some], times.last_compute()[place][some], steps["reduced"][some])]
+    spans = [(steps["rank"][some], times.last_compute()[where][some], steps["reduced"][some])]
     for sent in timeline.message_pieces(
         lambda c: (
             c.hop == 0 and c.purpose.cause == REDUCTION.cause and c.sender < ranks and (mine is None or mine[c.sender])
         )
     ):
         periods = sender[sent["channel"]], sent["asked"], sent["end"]
-        found.append(periods if timeline.stream is None else _merge(*periods, gap=timeline.duration // FINEST))
-    rank, start, end = (np.concatenate(columns) for columns in zip(*found, strict=True))
+        spans.append(periods if timeline.stream is None else _merge(*periods, gap=timeline.duration // FINEST))
+    rank, start, end = (np.concatenate(columns) for columns in zip(*spans, strict=True))
     real = end > start
     rank = rank[real]
     return {
@@ -228,5 +231,5 @@ def _merge(rank: Column, start: Column, end: Column, gap: int) -> tuple[Column, 
         merged.append((rank[piece][first], start[piece][first], until[final]))
     if not merged:
         return rank, start, end
-    one, two, three = (np.concatenate(column) for column in zip(*merged, strict=True))
-    return one, two, three
+    ranks, starts, ends = (np.concatenate(column) for column in zip(*merged, strict=True))
+    return ranks, starts, ends

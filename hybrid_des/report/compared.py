@@ -23,45 +23,47 @@ SIDE_LABEL = 10
 MOST = 6  # rows per list
 
 
-def render_comparison(found: Comparison, width: int = 100) -> str:
+def render_comparison(comparison: Comparison, width: int = 100) -> str:
     """The comparison as text."""
-    return "\n".join([*_title(found), *labelled(_compared_blocks(found), width, SIDE_LABEL)])
+    return "\n".join([*_title(comparison), *labelled(_compared_blocks(comparison), width, SIDE_LABEL)])
 
 
-def _title(found: Comparison) -> Iterator[str]:
-    before, after = (format_seconds(side.summary["step_time_s"]) for side in (found.a, found.b))
-    change = f"{_signed(found.change)} ({found.regression * 100:+.1f} %)"
-    yield f"{found.a.name} → {found.b.name}: step {before} → {after}, {change}"
-    if found.tied:
+def _title(comparison: Comparison) -> Iterator[str]:
+    before, after = (format_seconds(side.summary["step_time_s"]) for side in (comparison.a, comparison.b))
+    change = f"{_signed(comparison.change)} ({comparison.regression * 100:+.1f} %)"
+    yield f"{comparison.a.name} → {comparison.b.name}: step {before} → {after}, {change}"
+    if comparison.tied:
         yield "a tie: the steps differ by less than predictions of measured runs like these were off (90 %)"
     yield from (
-        f"{ALARM}: {side.name}: {CANNOT_RUN}" for side in (found.a, found.b) if side.summary.get("out_of_memory")
+        f"{ALARM}: {side.name}: {CANNOT_RUN}"
+        for side in (comparison.a, comparison.b)
+        if side.summary.get("out_of_memory")
     )
 
 
-def _compared_blocks(found: Comparison) -> Iterator[tuple[str, Sequence[str]]]:
-    whole = found.to_mapping()
-    yield from _changes(found, whole)
-    yield _effects(found, whole)
+def _compared_blocks(comparison: Comparison) -> Iterator[tuple[str, Sequence[str]]]:
+    whole = comparison.to_mapping()
+    yield from _changes(comparison, whole)
+    yield _effects(comparison, whole)
     if whole["bounds_s"] is not None:
         low, high = whole["bounds_s"]
         yield _listed("Bounds", [f"{_signed(low)} … {_signed(high)} if the order stays the same"])
-    sides = zip((found.a, found.b), found.ties, strict=True)
-    texts = [f"{side.name}: {ties_text(ties, found.a.steps)}" for side, ties in sides if ties]
+    sides = zip((comparison.a, comparison.b), comparison.ties, strict=True)
+    texts = [f"{side.name}: {ties_text(ties, comparison.a.steps)}" for side, ties in sides if ties]
     if texts:
         yield "Ties", ["; ".join(texts)]
     first = whole["first_difference"]
     text = "the same everywhere"
     if first is not None:
         at = format_seconds(first["at_s"])
-        text = f"first differs on {first['place']} at {at}: {first['in_a']}, in {found.b.name} {first['in_b']}"
+        text = f"first differs on {first['place']} at {at}: {first['in_a']}, in {comparison.b.name} {first['in_b']}"
     yield "Order", [text]
 
 
-def _changes(found: Comparison, whole: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str]]]:
+def _changes(comparison: Comparison, whole: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str]]]:
     """What takes longer or shorter: by cause, op and link, and what only one side has."""
-    causes = [(cause_name(row["cause"]), row["change_s"]) for row in found.causes() if row["change_s"]]
-    causes.sort(key=lambda one: -abs(one[1]))
+    causes = [(cause_name(row["cause"]), row["change_s"]) for row in comparison.causes() if row["change_s"]]
+    causes.sort(key=lambda cause: -abs(cause[1]))
     yield _listed("Causes", [f"{name} {_signed(change)}" for name, change in causes], "no change, mean per rank")
     ops = [f"{row['kind']}@{row['rank']} {_signed(row['change_s'])} in {row['rows']}" for row in whole["ops"]]
     yield _listed("Ops", ops, "all take as long as before")
@@ -72,10 +74,10 @@ def _changes(found: Comparison, whole: Mapping[str, Any]) -> Iterator[tuple[str,
         yield _listed("Unmatched", [f"{number} {name.replace('_', ' ')}" for name, number in alone.items()])
 
 
-def _effects(found: Comparison, whole: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
+def _effects(comparison: Comparison, whole: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
     """What each difference does to the step alone, and what only several do together."""
-    a, b = found.a, found.b
-    if found.effects is None:
+    a, b = comparison.a, comparison.b
+    if comparison.effects is None:
         why = "one side is a folder" if not (a.run and b.run) else "the runs have different ops"
         return _listed("Alone", [], f"not known: {why}, so nothing can be exchanged and simulated")
     each = [
@@ -84,20 +86,20 @@ def _effects(found: Comparison, whole: Mapping[str, Any]) -> tuple[str, Sequence
         for row in whole["effects"]
     ]
     more = [f"{len(each) - MOST} more"] if len(each) > MOST else []
-    rest = [f"interaction {_signed(found.interaction or 0.0)}"] if each else []
+    rest = [f"interaction {_signed(comparison.interaction or 0.0)}"] if each else []
     text = " · ".join([*each[:MOST], *more, *rest])
     return "Alone", [text or "no duration, bandwidth or latency differs"]
 
 
-def draw_comparison(found: Comparison) -> Figure:
+def draw_comparison(comparison: Comparison) -> Figure:
     """Draw the computation of both runs, one below the other, on one time axis."""
-    ranks = int(found.a.summary["ranks"])
+    ranks = int(comparison.a.summary["ranks"])
     width, height = size_of(ranks)
     figure = new_figure((width, 2 * height))
     upper = figure.add_subplot(2, 1, 1)
     lower = figure.add_subplot(2, 1, 2, sharex=upper)
     longest = 0.0
-    for ax, side in ((upper, found.a), (lower, found.b)):
+    for ax, side in ((upper, comparison.a), (lower, comparison.b)):
         gantt(side.rows, ax)
         step = format_seconds(side.summary["step_time_s"])
         ax.set_title(f"{verbatim(side.name)}:  step {step}", loc="left", fontsize=10)

@@ -186,32 +186,32 @@ def _hiding(scenario: Scenario) -> list[str]:
 
 def _perturbations(scenario: Scenario, ends_s: float) -> str:
     """Everything that perturbs a run which ends at this time; empty if nothing does."""
-    found = [_slow(one, ends_s) for one in scenario.slow]
-    found += [text for one in scenario.jitter for text in _random(one)]
+    parts = [_slow(one, ends_s) for one in scenario.slow]
+    parts += [text for one in scenario.jitter for text in _random(one)]
     if scenario.jitter:
-        found.append(f"seed {scenario.seed}")
-    return "; ".join(found)
+        parts.append(f"seed {scenario.seed}")
+    return "; ".join(parts)
 
 
-def _slow(one: Slow, ends_s: float) -> str:
-    kind, name = one.target
-    if one.flap is not None:
-        what = f"down for {_time(one.flap)}"
+def _slow(slow: Slow, ends_s: float) -> str:
+    kind, name = slow.target
+    if slow.flap is not None:
+        what = f"down for {_time(slow.flap)}"
     else:
-        speed = [] if one.factor is None else [f"at {float(one.factor):.4g}×"]
-        what = " and ".join([*speed, *([f"{_time(one.latency)} late"] if one.latency else [])])
-    begin = f" from {_time(one.from_)}" if one.from_ else ""
-    end = "" if one.until is None else f" until {_time(one.until)}"
-    unseen = " (after the end of this run)" if one.from_ and one.from_ >= ends_s else ""
+        speed = [] if slow.factor is None else [f"at {float(slow.factor):.4g}×"]
+        what = " and ".join([*speed, *([f"{_time(slow.latency)} late"] if slow.latency else [])])
+    begin = f" from {_time(slow.from_)}" if slow.from_ else ""
+    end = "" if slow.until is None else f" until {_time(slow.until)}"
+    unseen = " (after the end of this run)" if slow.from_ and slow.from_ >= ends_s else ""
     return f"{kind} {name} {what}{begin}{end}{unseen}"
 
 
-def _random(one: Jitter) -> Iterator[str]:
-    if one.distribution is not None:
-        options = ", ".join(f"{key} {float(value):.4g}" for key, value in one.options or ())
-        yield f"{one.distribution} jitter {LEVELS[one.level]} ({options})"
-    if one.noise is not None:
-        yield f"noise of {_time(one.noise.detour)} every {_time(one.noise.period)}"
+def _random(jitter: Jitter) -> Iterator[str]:
+    if jitter.distribution is not None:
+        options = ", ".join(f"{key} {float(value):.4g}" for key, value in jitter.options or ())
+        yield f"{jitter.distribution} jitter {LEVELS[jitter.level]} ({options})"
+    if jitter.noise is not None:
+        yield f"noise of {_time(jitter.noise.detour)} every {_time(jitter.noise.period)}"
 
 
 def _time(seconds: Fraction) -> str:
@@ -310,20 +310,20 @@ def _memory(run: Run, facts: Mapping[str, Any], peak: MemoryPeak) -> list[Fact]:
     note = _held(scenario, peak)
     parts = memory_parts(run.costs, run.timeline.layout.coordinate(peak.rank, "pipeline"), peak.held)
     if not peak.fits:
-        found = [Fact("memory", ALARM, note, "alarm")]
+        shown = [Fact("memory", ALARM, note, "alarm")]
     elif scenario.workload and "activation" not in scenario.workload.memory.model_fields_set:
-        found = [Fact("memory", "activations not given", f"without them {note}")]
+        shown = [Fact("memory", "activations not given", f"without them {note}")]
     else:
-        found = [Fact("memory", "fits", note, "bold")]
+        shown = [Fact("memory", "fits", note, "bold")]
     if scenario.model is not None:
         sizes = [f"{format_bytes(size)} {part}" for part, size in parts.items()]
-        found += [Fact("  by part", ", ".join(sizes[:3]) + ","), Fact("", ", ".join(sizes[3:]))]
+        shown += [Fact("  by part", ", ".join(sizes[:3]) + ","), Fact("", ", ".join(sizes[3:]))]
     if not peak.fits:
-        found.append(Fact("  does not fit", misfit(parts, peak.gpu.memory)))
+        shown.append(Fact("  does not fit", misfit(parts, peak.gpu.memory)))
         advice = what_would_fit(scenario, run.plan, run.fabric)
-        found += [Fact("  would fit", advice)] if advice else []
+        shown += [Fact("  would fit", advice)] if advice else []
     held = [format_bytes(size) for size in facts["peak_memory_bytes"]]
-    return [*found, Fact("  per pipeline rank", _few(held), weight="dim")]
+    return [*shown, Fact("  per pipeline rank", _few(held), weight="dim")]
 
 
 def _held(scenario: Scenario, peak: MemoryPeak) -> str:

@@ -39,48 +39,48 @@ PROPOSED = 2  # changes in the advice
 RUNGS = {"all ranks at the mean": "even ranks", "split backward (zb-h1)": "zb-h1"}  # short names
 
 
-def render_explanation(found: Explanation, width: int = 100) -> str:
+def render_explanation(explanation: Explanation, width: int = 100) -> str:
     """The explanation as text of about fifteen lines."""
-    scenario, step = found.run.scenario, found.seconds(found.duration)
+    scenario, step = explanation.run.scenario, explanation.seconds(explanation.duration)
     parallel, schedule = scenario.parallel, scenario.schedule
     sizes = [count(parallel.ranks, "rank"), count(schedule.microbatches, "micro-batch")]
     steps = f", {count(scenario.steps, 'step')}" if scenario.steps > 1 else ""
     title = f"{scenario.name}: {schedule.kind or schedule.file or 'as traced'}, {', '.join(sizes)}{steps}"
     total = f"step {format_seconds(step)}"
     lines = [f"{title:<{max(width - len(total) - 1, 0)}} {total}"]
-    lines += folded(alarm, width) if (alarm := alarm_of(found.run)) else []
-    return "\n".join([*lines, *labelled(_blocks(found, max(width - LABEL, NARROWEST)), width, LABEL)])
+    lines += folded(alarm, width) if (alarm := alarm_of(explanation.run)) else []
+    return "\n".join([*lines, *labelled(_blocks(explanation, max(width - LABEL, NARROWEST)), width, LABEL)])
 
 
-def _blocks(found: Explanation, room: int) -> Iterator[tuple[str, Sequence[str]]]:
-    yield "Verdict", [verdict(found)]
-    yield "Path", [_parts(found, room), _stops(found, room)]
-    if near := _near(found):
+def _blocks(explanation: Explanation, room: int) -> Iterator[tuple[str, Sequence[str]]]:
+    yield "Verdict", [verdict(explanation)]
+    yield "Path", [_parts(explanation, room), _stops(explanation, room)]
+    if near := _near(explanation):
         yield "Nearly", [near]
-    if found.what_if:
-        yield "What if", _what_ifs(found, room)
-    if network := _network(found):
+    if explanation.what_if:
+        yield "What if", _what_ifs(explanation, room)
+    if network := _network(explanation):
         yield "Network", [network]
-    if slow := _slow(found):
+    if slow := _slow(explanation):
         yield "Slow", slow
-    yield "Ladder", [_ladder(found)]
-    if ranked := _ranked(found, room):
+    yield "Ladder", [_ladder(explanation)]
+    if ranked := _ranked(explanation, room):
         yield "Ranking", [ranked]
-    yield "Idle", _idle(found, room)
-    if found.ties is not None:
-        yield "Ties", [ties_text(found.ties, found.run.scenario.steps)]
-    yield "Next", [advice(found)]
+    yield "Idle", _idle(explanation, room)
+    if explanation.ties is not None:
+        yield "Ties", [ties_text(explanation.ties, explanation.run.scenario.steps)]
+    yield "Next", [advice(explanation)]
 
 
-def verdict(found: Explanation) -> str:
+def verdict(explanation: Explanation) -> str:
     """What bounds the step, in one sentence."""
-    shares = found.shares
+    shares = explanation.shares
     split = (
         f"ranks compute {shares['compute']:.0%} of the step, wait for each other {shares['other ranks']:.0%}, "
         f"for bytes {shares['bytes']:.0%}"
     ).replace("%", " %")
-    if culprit := found.culprit:
-        saved = _percent(1 - culprit.least / found.duration)
+    if culprit := explanation.culprit:
+        saved = _percent(1 - culprit.least / explanation.duration)
         parts = ", ".join(f"{name} {share:.0%}".replace("%", " %") for name, share in shares.items())
         return f"held up by {culprit.name} ({saved} of the step): {parts}"
     if shares["compute"] >= 0.9:
@@ -96,31 +96,31 @@ def rounded_count(number: int) -> str:
     return f"{number // 10**power}e+{power}"
 
 
-def _parts(found: Explanation, room: int) -> str:
+def _parts(explanation: Explanation, room: int) -> str:
     """The parts of the critical path, in words."""
-    parts = found.on_path
+    parts = explanation.on_path
     busy = Counter[int]()
-    for piece in found.path:
+    for piece in explanation.path:
         if piece.compute:
-            busy[found.names.rank(piece.activity)] += piece.compute
-    most = sorted(busy.items(), key=lambda one: (-one[1], one[0]))
+            busy[explanation.names.rank(piece.activity)] += piece.compute
+    most = sorted(busy.items(), key=lambda entry: (-entry[1], entry[0]))
     words = {"transfer": "on links", "queueing": "in queues", OTHERS: "behind other jobs", "latency": "latency"}
-    texts = [f"{_time(found, parts[part])} {word}" for part, word in words.items() if parts.get(part)]
-    number = found.paths
+    texts = [f"{_time(explanation, parts[part])} {word}" for part, word in words.items() if parts.get(part)]
+    number = explanation.paths
     many = "very many" if number is None else rounded_count(number)
     tail = "".join(f"   {text}" for text in [*texts, "one path" if number == 1 else f"{many} paths"])
     if not busy:
         return f"no compute{tail}"
-    named = [f"rank {rank} {_time(found, time)}" for rank, time in most]
-    line = fitting(f"{_time(found, parts['compute'])} compute (", named, room - len(tail) - 1) + f"){tail}"
-    return line if len(line) <= room else f"{_time(found, parts['compute'])} compute{tail}"
+    named = [f"rank {rank} {_time(explanation, time)}" for rank, time in most]
+    line = fitting(f"{_time(explanation, parts['compute'])} compute (", named, room - len(tail) - 1) + f"){tail}"
+    return line if len(line) <= room else f"{_time(explanation, parts['compute'])} compute{tail}"
 
 
-def _stops(found: Explanation, room: int) -> str:
+def _stops(explanation: Explanation, room: int) -> str:
     """The activities along the path, of a long one its ends; consecutive messages of one collective are one stop."""
-    names = [found.names(piece.activity) for piece in found.path if piece.end > piece.start]
+    names = [explanation.names(piece.activity) for piece in explanation.path if piece.end > piece.start]
     stops = []
-    for name, same in groupby(names, key=lambda one: one.split(" ")[0] if ">" in one else one):
+    for name, same in groupby(names, key=lambda text: text.split(" ")[0] if ">" in text else text):
         number = len(list(same))
         stops.append(name if number == 1 else f"{name} ×{number}")
     for left_out in range(len(stops)):
@@ -131,113 +131,123 @@ def _stops(found: Explanation, room: int) -> str:
     return ""
 
 
-def _near(found: Explanation) -> str:
+def _near(explanation: Explanation) -> str:
     """The activities closest to the critical path."""
-    rows = near_rows(found.slack, found.names, found.top)
+    rows = near_rows(explanation.slack, explanation.names, explanation.top)
     texts = []
     for away, group in groupby(rows, key=lambda row: row["total_float_s"]):
         names = list(dict.fromkeys(row["activity"] for row in group))
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        share = away * 1e12 / found.duration if found.duration else 0
+        share = away * 1e12 / explanation.duration if explanation.duration else 0
         texts.append(f"{shown} {'is' if len(names) == 1 else 'are'} {format_seconds(away)} ({_percent(share)}) from it")
     return "; ".join(texts[: 2 if len(rows) <= NEAR else 1])
 
 
-def _what_ifs(found: Explanation, room: int) -> list[str]:
-    asked = [one for one in found.what_if if _worth(found, one)]
+def _what_ifs(explanation: Explanation, room: int) -> list[str]:
+    asked = [one for one in explanation.what_if if _worth(explanation, one)]
     width = max(24, *(len(one.change) for one in asked)) + 2
     lines = [f"{'':<{width}}{'first order':>12}{'simulated':>12}"]
-    for one in asked:
-        first = "–" if one.first_order is None else _change(one.first_order, found.duration)
-        steps = found.run.scenario.steps
-        simulated = _change(one.duration * steps, found.duration * one.steps)
-        note = _note(found, one, one.duration * steps // one.steps)
-        line = f"{one.change:<{width}}{first:>12}{simulated:>12}"
+    for tried in asked:
+        first = "–" if tried.first_order is None else _change(tried.first_order, explanation.duration)
+        steps = explanation.run.scenario.steps
+        simulated = _change(tried.duration * steps, explanation.duration * tried.steps)
+        note = _note(explanation, tried, tried.duration * steps // tried.steps)
+        line = f"{tried.change:<{width}}{first:>12}{simulated:>12}"
         lines.append(f"{line}   {note}" if note and len(line) + 3 + len(note) <= max(room, 90) else line)
     return lines
 
 
-def _worth(found: Explanation, one: Tried) -> bool:
+def _worth(explanation: Explanation, tried: Tried) -> bool:
     """Whether the result of a usual what-if is worth a line; those of the user always are."""
-    steps = found.run.scenario.steps
-    usual = one.steps != steps or one.change == TWICE
-    return not usual or abs(one.duration * steps - found.duration * one.steps) > SLIGHT * found.duration * one.steps
+    steps = explanation.run.scenario.steps
+    usual = tried.steps != steps or tried.change == TWICE
+    return (
+        not usual
+        or abs(tried.duration * steps - explanation.duration * tried.steps)
+        > SLIGHT * explanation.duration * tried.steps
+    )
 
 
-def _note(found: Explanation, one: Tried, simulated: int) -> str:
+def _note(explanation: Explanation, tried: Tried, simulated: int) -> str:
     """An explanation if both numbers differ, or if a step has a different number of micro-batches."""
-    before = found.run.scenario.schedule.microbatches
-    if one.microbatches != before:
-        return f"{_change(simulated * before, found.duration * one.microbatches)} per micro-batch"
-    first = one.first_order
-    if first is None or abs(first - simulated) <= SLIGHT * found.duration:
+    before = explanation.run.scenario.schedule.microbatches
+    if tried.microbatches != before:
+        return f"{_change(simulated * before, explanation.duration * tried.microbatches)} per micro-batch"
+    first = tried.first_order
+    if first is None or abs(first - simulated) <= SLIGHT * explanation.duration:
         return ""
-    if (first <= found.duration) != (simulated <= found.duration):
+    if (first <= explanation.duration) != (simulated <= explanation.duration):
         return "the order on links changes"
     return "another path turns critical" if simulated > first else "the order changes"
 
 
-def _network(found: Explanation) -> str:
+def _network(explanation: Explanation) -> str:
     """The cost of the network, in words."""
-    if not found.duration or found.network <= COSTLY * found.duration:
+    if not explanation.duration or explanation.network <= COSTLY * explanation.duration:
         return ""
-    queue = found.duration - found.rung("no queueing")
-    waits = found.shares["bytes"] * found.duration
-    parts = f"costs {_time(found, found.network)}, {_percent(found.network / found.duration)} of the step"
-    queued = f" (queueing {_time(found, queue)})" if queue > SLIGHT * found.duration else ""
-    return f"{parts}{queued}; ranks wait for bytes {_time(found, round(waits))}"
+    queue = explanation.duration - explanation.rung("no queueing")
+    waits = explanation.shares["bytes"] * explanation.duration
+    share = _percent(explanation.network / explanation.duration)
+    parts = f"costs {_time(explanation, explanation.network)}, {share} of the step"
+    queued = f" (queueing {_time(explanation, queue)})" if queue > SLIGHT * explanation.duration else ""
+    return f"{parts}{queued}; ranks wait for bytes {_time(explanation, round(waits))}"
 
 
-def _slow(found: Explanation) -> list[str]:
+def _slow(explanation: Explanation) -> list[str]:
     """The cost of what is slow: in words of the costliest, and a line for everything else that `slow` names."""
-    if found.slow is None or not found.slow.groups:
+    if explanation.slow is None or not explanation.slow.groups:
         return []
-    first = _costliest(found, found.slow)
-    stated = [group for group in found.slow.groups if group.stated]
-    rest = [group for group in stated if not (first.startswith(f"{group.name} ") and group is found.slow.groups[0])]
-    left = len({one.target for one in found.run.scenario.slow}) - len(stated)
+    first = _costliest(explanation, explanation.slow)
+    stated = [group for group in explanation.slow.groups if group.stated]
+    rest = [
+        group for group in stated if not (first.startswith(f"{group.name} ") and group is explanation.slow.groups[0])
+    ]
+    left = len({one.target for one in explanation.run.scenario.slow}) - len(stated)
     more = [f"{left} more in `slow`, not simulated without"] if left else []
-    return [*([first] if first else []), *(_stated_cost(found, group) for group in rest), *more]
+    return [*([first] if first else []), *(_stated_cost(explanation, group) for group in rest), *more]
 
 
-def _stated_cost(found: Explanation, group: Straggler) -> str:
+def _stated_cost(explanation: Explanation, group: Straggler) -> str:
     """What an entry of `slow` costs, however little."""
-    cost = found.duration - group.least
+    cost = explanation.duration - group.least
     if cost <= 0:
-        return f"{group.name} is slow and costs nothing" + (f": {_time(found, -cost)} longer without" if cost else "")
-    return f"{group.name} is slow and costs {_time(found, cost)}, {_percent(cost / found.duration)} of the step"
+        return f"{group.name} is slow and costs nothing" + (
+            f": {_time(explanation, -cost)} longer without" if cost else ""
+        )
+    share = _percent(cost / explanation.duration)
+    return f"{group.name} is slow and costs {_time(explanation, cost)}, {share} of the step"
 
 
-def _costliest(found: Explanation, slow: Stragglers) -> str:
+def _costliest(explanation: Explanation, slow: Stragglers) -> str:
     """The cost of the costliest node, rank or link; empty if it is slight."""
-    group, least = slow.groups[0], found.duration * (1 - SLIGHT)
+    group, least = slow.groups[0], explanation.duration * (1 - SLIGHT)
     uneven = slow.ideal < least
     if not uneven and group.least >= least:
         return ""
-    even = f"all even {_change(slow.ideal, found.duration)}"
-    waits = found.reasons[REPLICA] / max(found.whole, 1)
+    even = f"all even {_change(slow.ideal, explanation.duration)}"
+    waits = explanation.reasons[REPLICA] / max(explanation.whole, 1)
     waiting = f"; waiting for a slower replica {_percent(waits)}" if waits > SLIGHT else ""
     if group.least >= least:
         return f"no single node or rank costs much: {even}{waiting}"
     computes = "is slow" if group.slow is None else f"computes {group.slow:.2f}× the mean"
     mended = "at the mean" if group.usual is None else "like the others"
     more = f", {even}" if uneven else ""
-    return f"{group.name} {computes}: {mended} {_change(group.least, found.duration)}{more}{waiting}"
+    return f"{group.name} {computes}: {mended} {_change(group.least, explanation.duration)}{more}{waiting}"
 
 
-def _ladder(found: Explanation) -> str:
+def _ladder(explanation: Explanation) -> str:
     """The step on each rung that shortens it, and the last one."""
-    before, texts = found.duration, []
-    for rung in found.rungs:
-        if before - rung.duration > SLIGHT / 5 * found.duration or rung is found.rungs[-1]:
-            texts.append(f"{RUNGS.get(rung.name, rung.name)} {_time(found, rung.duration)}")
+    before, texts = explanation.duration, []
+    for rung in explanation.rungs:
+        if before - rung.duration > SLIGHT / 5 * explanation.duration or rung is explanation.rungs[-1]:
+            texts.append(f"{RUNGS.get(rung.name, rung.name)} {_time(explanation, rung.duration)}")
             before = rung.duration
     return " · ".join(texts)
 
 
-def _ranked(found: Explanation, room: int) -> str:
-    helping = [gain for gain in found.gains[: found.top] if gain.duration < found.duration]
-    named = [f"{one.part.name} {one.change} {_change(one.duration, found.duration)}" for one in helping]
+def _ranked(explanation: Explanation, room: int) -> str:
+    helping = [gain for gain in explanation.gains[: explanation.top] if gain.duration < explanation.duration]
+    named = [f"{one.part.name} {one.change} {_change(one.duration, explanation.duration)}" for one in helping]
     return fitting("", named, room, " · ") if named else ""
 
 
@@ -249,35 +259,35 @@ def ties_text(ties: Ties, steps: int) -> str:
     return f"step {least} … {most} in {orders} of simultaneous arrivals at links"
 
 
-def _idle(found: Explanation, room: int) -> list[str]:
+def _idle(explanation: Explanation, room: int) -> list[str]:
     """Idle time: of all ranks by reason, and of the rank that idles the most by what happened meanwhile."""
-    ranks = found.run.timeline.layout.ranks
-    reasons = {name: time for name, time in found.reasons.items() if time}
+    ranks = explanation.run.timeline.layout.ranks
+    reasons = {name: time for name, time in explanation.reasons.items() if time}
     if not reasons:
         return ["none"]
-    large = {name: time for name, time in reasons.items() if time > SLIGHT * found.whole} or reasons
-    named = sorted(large.items(), key=lambda one: -one[1])
-    mean = _time(found, round(sum(reasons.values()) / ranks))
+    large = {name: time for name, time in reasons.items() if time > SLIGHT * explanation.whole} or reasons
+    named = sorted(large.items(), key=lambda entry: -entry[1])
+    mean = _time(explanation, round(sum(reasons.values()) / ranks))
     totals = Counter[int]()
-    for one in found.idle:
-        totals[one.rank] += one.end - one.start
+    for piece in explanation.idle:
+        totals[piece.rank] += piece.end - piece.start
     worst = min(totals, key=lambda rank: (-totals[rank], rank))
-    during = [f"{what} {_time(found, time)}" for what, time in found.during(worst).items()]
-    means = [f"{cause_name(name)} {_time(found, round(time / ranks))}" for name, time in named]
+    during = [f"{what} {_time(explanation, time)}" for what, time in explanation.during(worst).items()]
+    means = [f"{cause_name(name)} {_time(explanation, round(time / ranks))}" for name, time in named]
     return [
         fitting(f"mean {mean}: ", means, room),
-        fitting(f"rank {worst}  {_time(found, totals[worst])}: ", during, room),
+        fitting(f"rank {worst}  {_time(explanation, totals[worst])}: ", during, room),
     ]
 
 
-def advice(found: Explanation) -> str:
+def advice(explanation: Explanation) -> str:
     """What to try next: of the changes that were simulated, those that help the most."""
-    slow = [one for one in found.proposals if one.against == "slow ranks"]
-    bought = [one for one in found.proposals if one.against == "links"][:1]
-    free = [one for one in found.proposals if one.against not in ("slow ranks", "links")]
-    free.sort(key=lambda one: "microbatches=" in one.change)  # last, since these change the training
-    hidden, steps = _hidden(found), found.run.scenario.steps
-    if hidden > max((one.gain for one in found.proposals), default=SLIGHT):
+    slow = [one for one in explanation.proposals if one.against == "slow ranks"]
+    bought = [one for one in explanation.proposals if one.against == "links"][:1]
+    free = [one for one in explanation.proposals if one.against not in ("slow ranks", "links")]
+    free.sort(key=lambda proposal: "microbatches=" in proposal.change)  # last, since these change the training
+    hidden, steps = _hidden(explanation), explanation.run.scenario.steps
+    if hidden > max((one.gain for one in explanation.proposals), default=SLIGHT):
         change = f"barrier=false,steps={max(4, steps)} ({_gain(hidden)})"
         return f"{change}: the barrier between steps hides what this schedule gains"
     if slow:
@@ -287,40 +297,40 @@ def advice(found: Explanation) -> str:
         texts.append(f"to buy: {_proposed(bought[0])}")
     if texts:
         return "; or ".join(texts)
-    quicker = next((gain for gain in found.gains if gain.duration < found.duration), None)
+    quicker = next((gain for gain in explanation.gains if gain.duration < explanation.duration), None)
     if quicker is None:
         return "nothing that was tried makes it shorter"
-    saved = _change(quicker.duration, found.duration)
+    saved = _change(quicker.duration, explanation.duration)
     return f"quicker ops, little else costs: {quicker.part.name} {quicker.change} {saved}"
 
 
-def _hidden(found: Explanation) -> float:
+def _hidden(explanation: Explanation) -> float:
     """The share of a step that several steps without a barrier save."""
-    steps = found.run.scenario.steps
-    saved = [1 - one.duration * steps / (found.duration * one.steps) for one in found.what_if
-             if one.steps != steps and found.duration]  # fmt: skip
+    steps = explanation.run.scenario.steps
+    saved = [1 - one.duration * steps / (explanation.duration * one.steps) for one in explanation.what_if
+             if one.steps != steps and explanation.duration]  # fmt: skip
     return max(saved, default=0.0)
 
 
 def _one_of_each(ordered: Sequence[Tried]) -> list[Tried]:
     """The best change of each key."""
     best: dict[str, Tried] = {}
-    for one in ordered:
-        best.setdefault(one.change.partition("=")[0], one)
+    for proposal in ordered:
+        best.setdefault(proposal.change.partition("=")[0], proposal)
     return list(best.values())
 
 
-def _proposed(one: Tried) -> str:
-    per = " per micro-batch" if "microbatches=" in one.change else ""
-    return f"{one.change} ({_gain(one.gain)}{per})"
+def _proposed(tried: Tried) -> str:
+    per = " per micro-batch" if "microbatches=" in tried.change else ""
+    return f"{tried.change} ({_gain(tried.gain)}{per})"
 
 
 def _gain(share: float) -> str:
     return f"{-share * 100:+.1f} %"
 
 
-def _time(found: Explanation, picoseconds: int) -> str:
-    return format_seconds(found.seconds(picoseconds))
+def _time(explanation: Explanation, picoseconds: int) -> str:
+    return format_seconds(explanation.seconds(picoseconds))
 
 
 def _change(after: int, before: int) -> str:

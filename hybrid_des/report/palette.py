@@ -91,11 +91,11 @@ def idle_label(cause: str) -> str:
 def shades(colour: str, parts: int) -> list[str]:
     """The colour #RRGGBB itself for the first chunk, and lighter shades for later ones."""
     channels = _channels(colour)
-    found = []
+    colours = []
     for part in range(parts):
         light = LIGHTEST * part / max(parts - 1, 1)
-        found.append("#" + "".join(f"{round(one + (255 - one) * light):02X}" for one in channels))
-    return found
+        colours.append("#" + "".join(f"{round(one + (255 - one) * light):02X}" for one in channels))
+    return colours
 
 
 def ink(colour: str) -> str:

@@ -113,12 +113,12 @@ def chart_of(timeline: Timeline, width: int) -> list[Line]:
 def _lines(blocks: Sequence[Column], names: Sequence[str], times: Sequence[int], label: int, gap: bool) -> list[Line]:
     """The lines of ranks, those of equal replicas once, with a mark in the middle if ranks are left out there."""
     lines: list[Line] = []
-    for place, (name, many) in enumerate(zip(names, times, strict=True)):
-        if gap and place == MOST_LINES // 2:
+    for number, (name, many) in enumerate(zip(names, times, strict=True)):
+        if gap and number == MOST_LINES // 2:
             lines.append([(" " * label + "⋮", "dim")])
         if many:
             head = f"{name} ×{many}" if many > 1 else name
-            lines.append([(f"{head:<{label}}", ""), *_join([_parts(cells[place]) for cells in blocks])])
+            lines.append([(f"{head:<{label}}", ""), *_join([_parts(cells[number]) for cells in blocks])])
     return lines
 
 
@@ -197,17 +197,17 @@ def _filled(bars: Bars, shown: list[int], window: Window) -> Seconds:
     """How long each kind lasts in each cell, shown line × column × kind, in seconds."""
     begin, end, columns = window
     width = (end - begin) / columns
-    filled, place = np.zeros((len(shown), columns, len(KINDS))), {line: i for i, line in enumerate(shown)}
+    filled, row_of = np.zeros((len(shown), columns, len(KINDS))), {line: i for i, line in enumerate(shown)}
     waits = bars.waits.T
     line = np.concatenate([bars.line, waits[0].astype(np.int64)])
     kind = np.concatenate([bars.kind, np.full(len(bars.waits), REDUCTION_LETTER)])
     start, stop = (np.concatenate(pair) for pair in ((bars.start, waits[1]), (bars.end, waits[2])))
     inside = (start < end) & (stop >= begin) & np.isin(line, shown)
-    for one, what, low, high in zip(*(column[inside].tolist() for column in (line, kind, start, stop)), strict=True):
+    for row, what, low, high in zip(*(column[inside].tolist() for column in (line, kind, start, stop)), strict=True):
         last = min(int((high - begin) / width), columns - 1)
         for column in range(max(min(int((low - begin) / width), last), 0), last + 1):
             left = begin + column * width
-            filled[place[one], column, what] += max(min(high, left + width) - max(low, left), 0.0)
+            filled[row_of[row], column, what] += max(min(high, left + width) - max(low, left), 0.0)
     return filled
 
 

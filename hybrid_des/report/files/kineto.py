@@ -81,8 +81,8 @@ def _streams(timeline: Timeline, algorithm: str) -> Streams:
 
 def _op(row: Row) -> Kernel:
     kind = OP_KINDS[row["kind"]]
-    place = {} if row["microbatch"] == NONE else {name: row[name] for name in ("microbatch", "chunk", "stage")}
-    return KERNELS.get(kind, kind), place
+    position = {} if row["microbatch"] == NONE else {name: row[name] for name in ("microbatch", "chunk", "stage")}
+    return KERNELS.get(kind, kind), position
 
 
 def _collective(name: str, sizes: Mapping[int, int], row: Row) -> Kernel:
@@ -121,7 +121,7 @@ def _events(rank: int, streams: Streams, steps: Rows) -> Iterator[Event]:
         for row in rows.of(rank)
     ]
     free = 0
-    for number, (step, *_, stream, row) in enumerate(sorted(kernels, key=lambda one: one[:5]), start=1):
+    for number, (step, *_, stream, row) in enumerate(sorted(kernels, key=lambda kernel: kernel[:5]), start=1):
         begin = max(begin_of[step], free)  # one launch after the other
         free = begin + 1
         ids = f'"correlation":{number},"External id":{number}'

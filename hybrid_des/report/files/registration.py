@@ -53,14 +53,14 @@ def write(findings: Findings, folder: str | Path) -> Written:
         UsageError: the folder cannot be created or written.
     """
     # a module once imported stays in memory: optional ones are imported last
-    formats = sorted((find(name) for name in names()), key=lambda one: one.facts["needs"] is not None)
+    formats = sorted((find(name) for name in names()), key=lambda entry: entry.facts["needs"] is not None)
 
     def fill(staging: Path) -> list[str]:
         notes: list[str] = []
-        for one in formats:
-            kept = findings.run.scenario.record != "none" or not one.facts["rows"]
-            if kept and (one.facts["needs"] is None or importlib.util.find_spec(one.facts["needs"])):
-                notes += one.build(findings, staging) or []
+        for entry in formats:
+            kept = findings.run.scenario.record != "none" or not entry.facts["rows"]
+            if kept and (entry.facts["needs"] is None or importlib.util.find_spec(entry.facts["needs"])):
+                notes += entry.build(findings, staging) or []
                 _give_back()
         return notes
 

@@ -51,9 +51,9 @@ def reserved(folder: Path) -> Iterator[Path]:
                 lock.close()
             _remove(begun)
     except BaseException:
-        for place in missing:
+        for made in missing:
             with contextlib.suppress(OSError):  # another run writes there
-                place.rmdir()
+                made.rmdir()
         raise
 
 
@@ -160,13 +160,13 @@ def _set_aside(files: Iterable[Path], staging: Path) -> Iterator[None]:
     """Move files away, and back on an error."""
     places = {file: staging / file.name for file in files if file.is_file()}
     try:
-        for file, place in places.items():
-            file.replace(place)
+        for file, aside in places.items():
+            file.replace(aside)
         yield
     except BaseException:
-        for file, place in places.items():
-            if place.exists():
-                place.replace(file)
+        for file, aside in places.items():
+            if aside.exists():
+                aside.replace(file)
         raise
 
 

@@ -81,14 +81,14 @@ def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[Event]:
     thread_of = {rank: next(threads) for rank in ops.rows_of}
     digits = len(str(timeline.layout.ranks - 1))
     for rank, tid in thread_of.items():
-        pid, copy, place = rank + 1, int(replica[rank]), int(pipeline_rank[rank])
-        title = f"GPU {rank:0{digits}}: replica {copy}, pipeline rank {place}"
+        pid, copy, position = rank + 1, int(replica[rank]), int(pipeline_rank[rank])
+        title = f"GPU {rank:0{digits}}: replica {copy}, pipeline rank {position}"
         title += f" ({timeline.alike} identical GPUs)" if timeline.alike > 1 else ""
-        yield from about_process(pid, title, copy * programs.pipeline + place)
+        yield from about_process(pid, title, copy * programs.pipeline + position)
         yield from about_thread(pid, tid, COMPUTE)
         track = track_of(pid, tid)
         for row in ops.of(rank):
-            yield _op_slice(track, row, programs, many_chunks=programs.visits[place] > 1)
+            yield _op_slice(track, row, programs, many_chunks=programs.visits[position] > 1)
             yield from arrows.ends("s", row, track)
         for thread, (rows, describe) in beside.items():
             if rank in rows.rows_of:
@@ -98,7 +98,7 @@ def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[Event]:
                 yield from (slice_of(track, row, *describe(row)) for row in rows.of(rank))
         if rank in memory:
             mine = {name: column[memory[rank]] for name, column in held.items()}
-            yield from _memory_counters(pid, mine, programs.visits[place])
+            yield from _memory_counters(pid, mine, programs.visits[position])
     for rank, tid in thread_of.items():
         track = track_of(rank + 1, tid)
         for row in ops.of(rank):
@@ -201,10 +201,10 @@ def _links(timeline: Timeline, threads: Iterator[int]) -> Iterator[Event]:
     ids = count(1)
     for home, pid in pid_of.items():
         yield from about_process(pid, f"links of {home}", ranks + pid)
-    for place in sent.rows_of:
-        pid, tid = pid_of[_home(names[place])], next(threads)
-        yield from about_thread(pid, tid, names[place])
-        yield from _message_slices(track_of(pid, tid), sent, place, ends, ids)
+    for named in sent.rows_of:
+        pid, tid = pid_of[_home(names[named])], next(threads)
+        yield from about_thread(pid, tid, names[named])
+        yield from _message_slices(track_of(pid, tid), sent, named, ends, ids)
     yield from _link_counters(timeline, pid_of)
 
 

@@ -110,9 +110,9 @@ def slice_of(track: str, row: Row, name: str, category: str, args: str) -> Event
     )
 
 
-def about_process(pid: int, name: str, place: int) -> Iterator[Event]:
+def about_process(pid: int, name: str, order: int) -> Iterator[Event]:
     """The name of a process, and its place in their order."""
-    return about_track(f'"pid":{pid}', process_name=name, process_sort_index=place)
+    return about_track(f'"pid":{pid}', process_name=name, process_sort_index=order)
 
 
 def about_thread(pid: int, tid: int, name: str) -> Iterator[Event]:

@@ -94,27 +94,27 @@ class Kinds:
         for name in OP_KINDS:
             self.number(name, ACTIVITIES[name].label, ACTIVITIES[name].colour, "op")
 
-    def number(self, name: str, label: str, colour: str, place: str) -> int:
+    def number(self, name: str, label: str, colour: str, where: str) -> int:
         """The number of a kind, which is added if it is new."""
         for number, row in enumerate(self.rows):
-            if row["name"] == name and row["place"] == place:
+            if row["name"] == name and row["place"] == where:
                 return number
-        chunks = self._chunks if place == "op" else 1
+        chunks = self._chunks if where == "op" else 1
         colours = shades(colour, chunks)
         inks = [ink(shade) for shade in colours]
-        self.rows.append({"name": name, "label": label, "colours": colours, "inks": inks, "place": place})
+        self.rows.append({"name": name, "label": label, "colours": colours, "inks": inks, "place": where})
         return len(self.rows) - 1
 
 
 def _pipelines(timeline: Timeline, reasons: Reasons) -> list[list[int]]:
     """Groups of pipelines that are identical in every row of their ranks, in order of their first."""
-    pipeline, place = timeline.pipeline, timeline.pipeline_rank
+    pipeline, pipeline_rank = timeline.pipeline, timeline.pipeline_rank
     ops = {**timeline.ops, "path": _on_path(reasons)[: len(timeline.ops["rank"])]}
     digests: dict[int, list[bytes]] = {}
     tables = (ops, timeline.reductions, timeline.gathers, timeline.memory, reasons.idle)
     for table in tables:
         of_pipeline = pipeline[table["rank"]]
-        facts = [place[table["rank"]], *(column for name, column in table.items() if name != "rank")]
+        facts = [pipeline_rank[table["rank"]], *(column for name, column in table.items() if name != "rank")]
         order = np.lexsort((*facts[::-1], of_pipeline))
         ends = np.searchsorted(of_pipeline[order], np.arange(pipeline.max() + 2))
         for number, (first, last) in enumerate(pairwise(ends.tolist())):
@@ -128,8 +128,8 @@ def _rank_lanes(timeline: Timeline, group: Sequence[int]) -> Iterator[dict[str, 
     """The lanes of the first pipeline of a group, each with the ranks that it stands for."""
     of_rank = timeline.pipeline[: timeline.layout.ranks]
     many = len(np.unique(timeline.layout.along("data"))) > 1
-    for place in range(timeline.programs.pipeline):
-        alike = np.flatnonzero(np.isin(of_rank, group) & (timeline.layout.along("pipeline") == place))
+    for pipeline_rank in range(timeline.programs.pipeline):
+        alike = np.flatnonzero(np.isin(of_rank, group) & (timeline.layout.along("pipeline") == pipeline_rank))
         first = int(alike[of_rank[alike] == group[0]][0])
         replica = timeline.layout.coordinate(first, "data")
         yield {

@@ -30,22 +30,22 @@ COLUMNS, HEIGHT, LEFT, BELOW, NAMES = 520, 220, 70, 34, 150  # pixels
 LINE = 13  # pixels between names
 
 
-def explanation_page(found: Explanation) -> str:
+def explanation_page(explanation: Explanation) -> str:
     """The page of `explain`: its text, curves and changes above the run."""
-    lines = render_explanation(found, COLUMNS).splitlines()
-    drawn = curves_svg(curves(found.run, found.gains), found.seconds(1))
-    more = f"<div>{drawn}{what_if_table(found)}</div>"
-    return page_of([Shown(Findings(found.run), traced_reasons(found.graph, lines), more=more)])
+    lines = render_explanation(explanation, COLUMNS).splitlines()
+    drawn = curves_svg(curves(explanation.run, explanation.gains), explanation.seconds(1))
+    more = f"<div>{drawn}{what_if_table(explanation)}</div>"
+    return page_of([Shown(Findings(explanation.run), traced_reasons(explanation.graph, lines), more=more)])
 
 
-def comparison_page(found: Comparison) -> str | None:
+def comparison_page(comparison: Comparison) -> str | None:
     """The page of `compare`, both runs on one time axis; None if one was read from a folder."""
-    if found.a.run is None or found.b.run is None:
+    if comparison.a.run is None or comparison.b.run is None:
         return None
-    text = render_comparison(found).splitlines()
-    names = ("A: " + found.a.name, "B: " + found.b.name)
-    reasons = (traced_reasons(graph_of(run), said) for run, said in ((found.a.run, text), (found.b.run, [])))
-    runs = (Findings(found.a.run), Findings(found.b.run))
+    text = render_comparison(comparison).splitlines()
+    names = ("A: " + comparison.a.name, "B: " + comparison.b.name)
+    reasons = (traced_reasons(graph_of(run), said) for run, said in ((comparison.a.run, text), (comparison.b.run, [])))
+    runs = (Findings(comparison.a.run), Findings(comparison.b.run))
     return page_of([Shown(*shown) for shown in zip(runs, reasons, names, strict=True)])
 
 
@@ -110,15 +110,15 @@ def curves_svg(curves: Sequence[Curve], seconds: float) -> str:
                for share in (0, 0.25, 0.5, 0.75) if share <= last]  # fmt: skip
     pieces.append(f'<text x="{x(last / 2):.0f}" y="{HEIGHT - 3}" text-anchor="middle">less time in the class</text>')
     places = _spread([y(curve.points[-1][1]) for curve in curves])
-    for curve, place, colour in zip(curves, places, (*LINES, *LINES), strict=False):
+    for curve, height, colour in zip(curves, places, (*LINES, *LINES), strict=False):
         line = " ".join(f"{x(share):.1f},{y(end):.1f}" for share, end in curve.points)
         pieces.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
         pieces += [f'<circle cx="{x(share):.1f}" cy="{y(end):.1f}" r="2.5" fill="{colour}"/>'
                    for share, end in curve.points]  # fmt: skip
         end = x(curve.points[-1][0])
-        pieces.append(f'<path d="M{end + 3:.1f} {y(curve.points[-1][1]):.1f}L{x(last) + 14:.1f} {place:.1f}" '
+        pieces.append(f'<path d="M{end + 3:.1f} {y(curve.points[-1][1]):.1f}L{x(last) + 14:.1f} {height:.1f}" '
                       f'stroke="{colour}" stroke-width="0.7"/>')  # fmt: skip
-        pieces.append(f'<text x="{x(last) + 17:.0f}" y="{place + 4:.0f}">{html.escape(curve.name)}</text>')
+        pieces.append(f'<text x="{x(last) + 17:.0f}" y="{height + 4:.0f}">{html.escape(curve.name)}</text>')
     return (
         "<h2>What if one class were quicker: the step, simulated</h2>"
         f'<svg id="curves" width="{WIDTH}" height="{HEIGHT}" '
@@ -127,36 +127,36 @@ def curves_svg(curves: Sequence[Curve], seconds: float) -> str:
 
 
 def _axes(right: float, ticks: Sequence[tuple[float, str]]) -> Iterator[str]:
-    for place, text in ticks:
-        yield f'<path d="M{LEFT} {place:.1f}H{right:.0f}" stroke="var(--line)"/>'
-        yield f'<text x="{LEFT - 6}" y="{place + 4:.1f}" text-anchor="end">{text}</text>'
+    for height, text in ticks:
+        yield f'<path d="M{LEFT} {height:.1f}H{right:.0f}" stroke="var(--line)"/>'
+        yield f'<text x="{LEFT - 6}" y="{height + 4:.1f}" text-anchor="end">{text}</text>'
 
 
 def _spread(places: Sequence[float]) -> list[float]:
     """Heights of names, near the given ones, so that names do not overlap."""
     order = sorted(range(len(places)), key=places.__getitem__)
-    found, last = [0.0] * len(places), -float(LINE)
+    heights, last = [0.0] * len(places), -float(LINE)
     for number in order:
-        last = found[number] = max(places[number], last + LINE)
+        last = heights[number] = max(places[number], last + LINE)
     over = max(0.0, last - (HEIGHT - BELOW)) if places else 0.0
     for number in reversed(order):
         if over <= 0:
             break
-        found[number] -= over
-    return found
+        heights[number] -= over
+    return heights
 
 
-def what_if_table(found: Explanation) -> str:
+def what_if_table(explanation: Explanation) -> str:
     """Every change that was simulated, the most helpful first, as an HTML table."""
-    steps, before = found.run.scenario.steps, found.run.scenario.schedule.microbatches
-    rows = [(one.change, one.first_order, one.duration, one.steps, one.microbatches) for one in found.what_if]
-    rows += [(f"{gain.part.name} {gain.change}", None, gain.duration, steps, before) for gain in found.gains]
-    rows += [(one.change, None, one.duration, one.steps, one.microbatches) for one in found.proposals]
+    steps, before = explanation.run.scenario.steps, explanation.run.scenario.schedule.microbatches
+    rows = [(one.change, one.first_order, one.duration, one.steps, one.microbatches) for one in explanation.what_if]
+    rows += [(f"{gain.part.name} {gain.change}", None, gain.duration, steps, before) for gain in explanation.gains]
+    rows += [(one.change, None, one.duration, one.steps, one.microbatches) for one in explanation.proposals]
     unique = {row[0]: row for row in rows[::-1]}.values()
-    base = max(found.duration, 1) / steps / before
+    base = max(explanation.duration, 1) / steps / before
     cells = []
     for name, first, end, count, microbatches in sorted(unique, key=lambda row: row[2] / row[3] / row[4]):
-        order = "" if first is None else f"{first / max(found.duration, 1) - 1:+.1%}"
+        order = "" if first is None else f"{first / max(explanation.duration, 1) - 1:+.1%}"
         step = format_seconds(end * 1e-12 / count)
         gain = f"{end / count / microbatches / base - 1:+.1%}"
         cells.append(f"<tr><td>{html.escape(name)}<td>{order}<td>{step}<td>{gain}</tr>")

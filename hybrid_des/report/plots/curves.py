@@ -146,14 +146,14 @@ def _draw_lanes(
     colours: Iterable[str],
 ) -> None:
     """Draw the lanes of some links from the top, and name them."""
-    tops, place = np.cumsum([use.rate for use in uses], axis=0), {name: i for i, name in enumerate(uses[0].links)}
+    tops, index_of = np.cumsum([use.rate for use in uses], axis=0), {name: i for i, name in enumerate(uses[0].links)}
     scale = scale_of(between[1] - between[0])[0]
     edges = uses[0].edges / PICOSECONDS_PER_SECOND / scale
-    largest = max((float(tops[-1, place[name]].max()) for name in shown), default=0.0) or 1.0
+    largest = max((float(tops[-1, index_of[name]].max()) for name in shown), default=0.0) or 1.0
     wiring, colours = run.fabric.links if run.fabric is not None else {}, list(colours)
     limits = {name: float(link.bandwidth) for name, link in wiring.items() if link.bandwidth}  # known and finite
     for base, name in enumerate(reversed(shown)):
-        _draw_lane(ax, edges, base, 0.9 * tops[:, place[name]] / limits.get(name, largest), colours)
+        _draw_lane(ax, edges, base, 0.9 * tops[:, index_of[name]] / limits.get(name, largest), colours)
     names = [f"{verbatim(name)}  {limits[name] / 1e9:.4g} GB/s" if name in limits else verbatim(name) for name in shown]
     ax.set_yticks([len(shown) - 1 - lane + 0.45 for lane in range(len(shown))], names, fontsize=points(0.8))
     ax.set_ylim(-0.1, len(shown))
@@ -208,14 +208,14 @@ def memory_curve(
     with view.canvas(ax, lambda width: max(0.4 * width, 2.0)) as ax:
         scale, unit = scale_of(end - begin)
         highest: dict[GpuKind, float] = {}
-        for place, (rank, name) in enumerate(drawn.items()):
+        for number, (rank, name) in enumerate(drawn.items()):
             mine = run.timeline.memory["rank"] == rank
             time = run.timeline.memory["time"][mine] / PICOSECONDS_PER_SECOND / scale
             held = run.timeline.memory["bytes"][mine] / 1e9
             (gpu,) = run.scenario.cluster.gpus_of([rank])
             highest[gpu] = max(highest.get(gpu, 0.0), float(held.max(initial=0.0)))
-            label = name if many <= LABELLED or place in (0, many - 1) else None
-            colour = view.colour(name, _along(place, many))
+            label = name if many <= LABELLED or number in (0, many - 1) else None
+            colour = view.colour(name, _along(number, many))
             ax.step(time, held, where="post", color=colour, label=label, linewidth=1.3)
         _draw_limits(ax, highest)
         ax.set_xlim(begin / scale, end / scale or 1)
@@ -234,12 +234,12 @@ def _draw_limits(ax: Axes, highest: Mapping[GpuKind, float]) -> None:
             ax.axhline(gpu.memory / 1e9, color="black", linestyle=style, linewidth=1, label=name)
 
 
-def _legend_beside(ax: Axes, place: LegendPlace | None, title: str | None = None) -> None:
+def _legend_beside(ax: Axes, side: LegendPlace | None, title: str | None = None) -> None:
     """Place the legend to the right of the data, or below a narrow figure, which has no room beside them."""
-    place, names = place or ("below" if narrow(ax) else "right"), ax.get_legend_handles_labels()[1]
+    side, names = side or ("below" if narrow(ax) else "right"), ax.get_legend_handles_labels()[1]
     small: dict[str, Any] = {"title_fontsize": points(0.8)} if narrow(ax) else {}
-    columns = {"ncols": 2, "columnspacing": 1.0} if place == "below" and narrow(ax) else {}
-    place_legend(ax, place, names, title=title, **small, **columns)
+    columns = {"ncols": 2, "columnspacing": 1.0} if side == "below" and narrow(ax) else {}
+    place_legend(ax, side, names, title=title, **small, **columns)
 
 
 def lines(
@@ -319,11 +319,11 @@ def _alike(curve: pd.Series[float], other: pd.Series[float], curves: Sequence[pd
     return len(apart) > 0 and bool((apart <= NEARLY * span).mean() >= 0.5)
 
 
-def what_if_curves(found: Explanation, ax: Axes | None = None, **style: Unpack[Style]) -> Axes:
+def what_if_curves(explanation: Explanation, ax: Axes | None = None, **style: Unpack[Style]) -> Axes:
     """Draw the step, simulated, with less time in one class of ops or links, one line per class that helps the most.
 
     Args:
-        found: what `explain` found.
+        explanation: what `explain` found.
         ax: axes to draw on; default: a new pyplot figure.
         colours: by the names of the legend, such as {"F ops": "black"}.
         labels: texts by those usually drawn, such as {"F ops": "forwards"}.
@@ -335,10 +335,10 @@ def what_if_curves(found: Explanation, ax: Axes | None = None, **style: Unpack[S
     """
     look = Look(**style)
     with look.canvas(ax, lambda width: 0.64 * width) as ax:
-        scale, unit = scale_of(found.seconds(found.duration))
-        for i, curve in enumerate(curves(found.run, found.gains)):
+        scale, unit = scale_of(explanation.seconds(explanation.duration))
+        for i, curve in enumerate(curves(explanation.run, explanation.gains)):
             saved, ends = zip(*curve.points, strict=True)
-            name, steps = verbatim(curve.name), [found.seconds(end) / scale for end in ends]
+            name, steps = verbatim(curve.name), [explanation.seconds(end) / scale for end in ends]
             line = {"color": look.colour(name, LINES[i % len(LINES)]), "marker": MARKERS[i % len(MARKERS)]}
             ax.plot([100 * share for share in saved], steps, label=name, **line)
         ax.set_xlabel("less time in the class (%)")
@@ -393,13 +393,13 @@ def _binary(size: int) -> str:
     return f"{size} B"
 
 
-def _along(place: int, pipeline: int) -> Any:
+def _along(pipeline_rank: int, pipeline: int) -> Any:
     """Distinct colours for few lines, a colour map for many."""
     if pipeline <= len(LINES) - 1:
-        return LINES[place]
+        return LINES[pipeline_rank]
     import matplotlib as mpl
 
-    return mpl.colormaps["cividis"](place / (pipeline - 1))
+    return mpl.colormaps["cividis"](pipeline_rank / (pipeline - 1))
 
 
 def natural(name: str) -> list[tuple[int, str]]:

@@ -100,17 +100,17 @@ def _draw_matrix(picture: Drawing, ax: Axes, fabric: Fabric, ends: tuple[int, in
     """Draw a cell for each link from a GPU to another, and the cells of a route with a frame."""
     from matplotlib.patches import Patch, Rectangle
 
-    place = {gpu: i for i, gpu in enumerate(picture.gpus)}
-    links = [link for link in fabric.links.values() if link.source in place and link.target in place]
+    index_of = {gpu: i for i, gpu in enumerate(picture.gpus)}
+    links = [link for link in fabric.links.values() if link.source in index_of and link.target in index_of]
     colours = _colours(link.bandwidth for link in links)
     for link in links:
-        corner = place[link.target] - 0.46, place[link.source] - 0.46
+        corner = index_of[link.target] - 0.46, index_of[link.source] - 0.46
         ax.add_patch(Rectangle(corner, 0.92, 0.92, facecolor=colours[link.bandwidth]))
     _, stops = _route(fabric, *ends) if ends is not None else ([], [])
-    for a, b in pairwise(dict.fromkeys(stop for stop in stops if stop in place)):
-        corner = place[b] - 0.48, place[a] - 0.48
+    for a, b in pairwise(dict.fromkeys(stop for stop in stops if stop in index_of)):
+        corner = index_of[b] - 0.48, index_of[a] - 0.48
         ax.add_patch(Rectangle(corner, 0.96, 0.96, fill=False, edgecolor=HIGHLIGHT, linewidth=2.2, zorder=3))
-    names = [_label(gpu) for gpu in place]
+    names = [_label(gpu) for gpu in index_of]
     ax.set_xticks(range(len(names)), names, fontsize=8)
     ax.set_yticks(range(len(names)), names, fontsize=8)
     ax.set_xlim(-0.6, len(names) - 0.4)
@@ -123,7 +123,7 @@ def _draw_matrix(picture: Drawing, ax: Axes, fabric: Fabric, ends: tuple[int, in
 
 def _colours(bandwidths: Iterable[Bandwidth]) -> dict[Bandwidth, str]:
     """A colour for each bandwidth, the highest first."""
-    kinds = sorted(set(bandwidths), key=lambda one: (one is not None, -(one or 0)))
+    kinds = sorted(set(bandwidths), key=lambda bandwidth: (bandwidth is not None, -(bandwidth or 0)))
     return dict(zip(kinds, cycle(LINES[:-2])))
 
 
@@ -213,12 +213,12 @@ def _place_in_layers(picture: Drawing) -> None:
     layer, level = list(picture.gpus), 0
     while layer:
         level += 1
-        found = dict.fromkeys(point for below in layer for point in near.get(below, ()) if point not in picture.at)
-        homes = {point: {picture.gpus.get(other, other) for other in near[point]} for point in found}
-        own = [point for point in found if level == 1 and len(homes[point]) == 1]  # switches of a single node
+        reached = dict.fromkeys(point for below in layer for point in near.get(below, ()) if point not in picture.at)
+        homes = {point: {picture.gpus.get(other, other) for other in near[point]} for point in reached}
+        own = [point for point in reached if level == 1 and len(homes[point]) == 1]  # switches of a single node
         _spread(picture, own, near, BELOW)
-        _spread(picture, [point for point in found if point not in own], near, float(level))
-        layer = list(found)
+        _spread(picture, [point for point in reached if point not in own], near, float(level))
+        layer = list(reached)
 
 
 def _spread(picture: Drawing, points: Iterable[str], near: Mapping[str, Iterable[str]], y: float) -> None:

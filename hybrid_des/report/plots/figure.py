@@ -289,9 +289,9 @@ def chosen(what: str, wanted: Iterable[int] | int | None, known: Iterable[int]) 
     """
     if wanted is None:
         return None
-    found, there = [wanted] if isinstance(wanted, int) else list(wanted), set(known)
-    for one in found:
-        if one not in there:
+    asked, there = [wanted] if isinstance(wanted, int) else list(wanted), set(known)
+    for choice in asked:
+        if choice not in there:
             expected = f"{min(there)} to {max(there)}" if there else "none, as no rows were recorded"
-            raise UsageError(f"{what}: no {one}; expected {expected}")
-    return found
+            raise UsageError(f"{what}: no {choice}; expected {expected}")
+    return asked

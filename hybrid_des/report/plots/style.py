@@ -100,24 +100,24 @@ def legend(ax: Axes, **options: Any) -> None:
     ax.legend(**{"frameon": False, "fontsize": points(0.8), **where, **options})
 
 
-def place_legend(ax: Axes, place: LegendPlace, names: Sequence[str] = (), **options: Any) -> None:
+def place_legend(ax: Axes, side: LegendPlace, names: Sequence[str] = (), **options: Any) -> None:
     """Place a legend without a frame around the data, if at all.
 
     Args:
         ax: the axes.
-        place: where it is.
+        side: where it is.
         names: its entries, which above and below the data are in as few rows as fit.
         options: of `legend`.
     """
-    if place == "none":
+    if side == "none":
         return
-    if place == "right":
+    if side == "right":
         texts = 1.005 if not ax.texts else 1.005 + points(2) / points_across(ax)  # beside the names of replicas
         legend(ax, **{"bbox_to_anchor": (texts, 1.0), **options})
         return
     columns = _columns(names, points_across(ax) / points(0.8 * WIDTH_OF_LETTER)) if narrow(ax) else len(names)
     gaps = {"borderaxespad": 0.2, "columnspacing": 1.2, "ncols": max(columns, 1)}
-    if place == "above":
+    if side == "above":
         legend(ax, **{"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), **gaps, **options})
         return
     from matplotlib.transforms import ScaledTranslation
@@ -129,10 +129,10 @@ def place_legend(ax: Axes, place: LegendPlace, names: Sequence[str] = (), **opti
     legend(ax, **{**where, **gaps, **options})
 
 
-def legend_of_colours(ax: Axes, colours: Mapping[str, Any], place: LegendPlace | None = None) -> None:
+def legend_of_colours(ax: Axes, colours: Mapping[str, Any], side: LegendPlace | None = None) -> None:
     """Place a legend of named patches, by default above the data, on the right; several colours share one patch."""
     if colours:
-        place_legend(ax, place or "above", list(colours), **patches_of(colours))
+        place_legend(ax, side or "above", list(colours), **patches_of(colours))
 
 
 def patches_of(colours: Mapping[str, Any]) -> dict[str, Any]:
