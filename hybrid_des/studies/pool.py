@@ -112,10 +112,10 @@ class Pool:
         done = itertools.count(1)
         with closing(self.run(lambda: next(tasks, None), lost)) as finished:
             for task, results in finished:
-                for place, result in zip(task.keys, results, strict=False):
+                for key, result in zip(task.keys, results, strict=False):
                     if self.progress is not None:
                         self.progress(next(done), len(items))
-                    yield place, result
+                    yield key, result
 
     def run(self, next_task: Callable[[], Task | None], lost: Lost) -> Generator[tuple[Task, list[Any]], None, None]:
         """Yield every task with the results of its items; of a long one, the rest comes later as a task of its own.

@@ -74,32 +74,32 @@ def sources_of(scenario: Scenario) -> list[Source]:
     spares = faults.spares.nodes if faults.spares else 0
     repair = faults.spares.repair if faults.spares else None
     parts: dict[tuple[str, int], Parts] = {}  # shared by classes
-    found = []
-    for name, one in zip(faults.names, faults.classes, strict=True):
-        key = one.what, nodes_below(one, scenario.cluster) or 0
+    sources = []
+    for name, failure in zip(faults.names, faults.classes, strict=True):
+        key = failure.what, nodes_below(failure, scenario.cluster) or 0
         if key not in parts:
             parts[key] = _parts(scenario, *key, nodes, spares)
-        found.append(_source(one, name, repair if one.repair is None else one.repair, parts[key]))
-    return found
+        sources.append(_source(failure, name, repair if failure.repair is None else failure.repair, parts[key]))
+    return sources
 
 
-def _source(one: FailureClass, name: str, repair: Fraction | None, parts: Parts) -> Source:
+def _source(failure: FailureClass, name: str, repair: Fraction | None, parts: Parts) -> Source:
     mean, shape = None, 1.0
-    if one.mtbf is not None:
-        mean = float(one.mtbf)
-    elif one.count is not None and one.over is not None:
-        mean = float(len(parts[0]) * one.over / one.count)
-    elif one.weibull is not None:
-        shape = float(one.weibull.shape)
-        mean = float(one.weibull.scale) * math.gamma(1 + 1 / shape)
-    effect = one.effect
+    if failure.mtbf is not None:
+        mean = float(failure.mtbf)
+    elif failure.count is not None and failure.over is not None:
+        mean = float(len(parts[0]) * failure.over / failure.count)
+    elif failure.weibull is not None:
+        shape = float(failure.weibull.shape)
+        mean = float(failure.weibull.scale) * math.gamma(1 + 1 / shape)
+    effect = failure.effect
     return Source(
         name,
-        one.what,
+        failure.what,
         *parts,
         mean,
         shape,
-        tuple(sorted(map(to_picoseconds, one.times or ()))),
+        tuple(sorted(map(to_picoseconds, failure.times or ()))),
         None if repair is None else to_picoseconds(repair),
         None if effect is None or effect.flap is None else to_picoseconds(effect.flap),
         None if effect is None else effect.slow,

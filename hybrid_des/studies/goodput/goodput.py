@@ -81,15 +81,15 @@ def outcomes_of(jobs: Sequence[Campaign], steps: Steps, pool: Pool = HERE) -> li
     """
     count = faults_of(steps.scenario).replications
     numbers = [(i, number) for i in range(len(jobs)) for number in range(count)]
-    found: list[Replication] = [Replication()] * len(numbers)
+    replications: list[Replication] = [Replication()] * len(numbers)
 
     def lost(number: tuple[int, int], error: BaseException) -> None:
         raise SimulationError(f"{steps.scenario.name}: replication {number[1]}: {LOST_TWICE}: {line_of(error)}")
 
-    for place, (outcome, known) in pool.map(partial(_replicated, steps, jobs), numbers, lost):
-        found[place] = outcome
+    for index, (outcome, known) in pool.map(partial(_replicated, steps, jobs), numbers, lost):
+        replications[index] = outcome
         steps.known |= known
-    return [found[i * count : (i + 1) * count] for i in range(len(jobs))]
+    return [replications[i * count : (i + 1) * count] for i in range(len(jobs))]
 
 
 def _replicated(

@@ -258,19 +258,19 @@ class RenewalProcess:
         """Send the nodes at these places to repair; returns the places that were occupied."""
         job, spares = len(self.job.replicas), self._free
         hit = [place for place in places if place not in self._empty and place not in spares]
-        for place in hit:
-            (self._empty if place < job else self._free).add(place)
-            self._slow = {mark: spell for mark, spell in self._slow.items() if mark[1] != place}
-            heapq.heappush(self._returns, (self._time + (repair or 0), place))
+        for slot in hit:
+            (self._empty if slot < job else self._free).add(slot)
+            self._slow = {mark: spell for mark, spell in self._slow.items() if mark[1] != slot}
+            heapq.heappush(self._returns, (self._time + (repair or 0), slot))
         return hit
 
-    def _come_back(self, place: int) -> None:
+    def _come_back(self, slot: int) -> None:
         """Return a repaired node to its own place, to another empty one of the job, or to the spares."""
         if self._empty:
-            self._empty.remove(place if place in self._empty else min(self._empty))
+            self._empty.remove(slot if slot in self._empty else min(self._empty))
             self._filled = True
         else:
-            self._free.remove(place if place in self._free else min(self._free))
+            self._free.remove(slot if slot in self._free else min(self._free))
         if self._phase == "repair":
             self._replace()
 
@@ -278,8 +278,8 @@ class RenewalProcess:
         """Put spares into empty places; then continue, wait, or make do with fewer replicas."""
         job = len(self.job.replicas)
         waiting = [place for place in range(job, job + self.job.spares) if place not in self._free]
-        for place, spare in zip(sorted(self._empty), waiting, strict=False):
-            self._empty.remove(place)
+        for slot, spare in zip(sorted(self._empty), waiting, strict=False):
+            self._empty.remove(slot)
             self._free.add(spare)
             self._filled = True
         fewest = len(self._all) if self.job.fewest is None else self.job.fewest

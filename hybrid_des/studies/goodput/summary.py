@@ -139,14 +139,14 @@ def at_most(down: int, nodes: int, share: float) -> float:
 def warnings_of(scenario: Scenario, job: Campaign) -> list[str]:
     """Warnings about values that are possible but hardly intended, one line each."""
     mtbf, saving = mtbf_of(job.sources, job.horizon), job.saving
-    found = []
+    warnings = []
     if mtbf is not None and saving.ever and to_seconds(saving.stop + saving.write) > mtbf:
         takes = to_seconds(saving.stop + saving.write)
-        found.append(
+        warnings.append(
             f"{scenario.name}: faults.checkpoint: one takes {takes:g} s, "
             f"longer than the mean time between failures, {mtbf:.4g} s"
         )
-    return found
+    return warnings
 
 
 def goodput_columns(steps: Steps) -> dict[str, Any]:

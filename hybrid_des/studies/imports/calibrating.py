@@ -105,7 +105,7 @@ def gpu_of(trace: KinetoTrace, gpu: str | None) -> str | None:
 
 
 def _reached(traces: Sequence[KinetoTrace], peak: float, notes: list[str]) -> list[Reached]:
-    found: dict[str, list[tuple[float, float]]] = {}
+    shares: dict[str, list[tuple[float, float]]] = {}
     lacking = 0
     for trace in traces:
         for product, took in trace.outermost():
@@ -113,14 +113,14 @@ def _reached(traces: Sequence[KinetoTrace], peak: float, notes: list[str]) -> li
             if flops is None:
                 lacking += 1
             elif took >= LEAST:
-                found.setdefault("gemm" if "attention" not in product.name else "attention", []).append(
+                shares.setdefault("gemm" if "attention" not in product.name else "attention", []).append(
                     (flops, took / 1e9)
                 )
     if lacking:
         notes.append(f"{lacking} products are not in 16 bits, or have no shapes; they are left out")
-    if not found:
+    if not shares:
         notes.append("no efficiency: no 16-bit products with shapes of at least 10 µs; profile with record_shapes=True")
-    return [_share(what, np.array(each), peak) for what, each in sorted(found.items(), reverse=True)]
+    return [_share(what, np.array(each), peak) for what, each in sorted(shares.items(), reverse=True)]
 
 
 def _share(what: str, each: np.ndarray[tuple[int, int], np.dtype[np.float64]], peak: float) -> Reached:
@@ -164,11 +164,11 @@ def _collectives(job: KinetoRanks, source: str, notes: list[str]) -> dict[str, N
             "no times of collectives: "
             + ("one rank's kernels hold the wait for the others" if alone else "none of known size has all its ranks")
         )
-    found: dict[str, NcclTests] = {}
-    for (does, ranks), sizes in sorted(times.items(), key=lambda one: len(one[1])):
+    tables: dict[str, NcclTests] = {}
+    for (does, ranks), sizes in sorted(times.items(), key=lambda entry: len(entry[1])):
         each = [Measurement(size, round(median(sizes[size]))) for size in sorted(sizes)]
         spread = [Fraction(max(all_of), max(1, min(all_of))) for all_of in sizes.values()]
         slowest = f"the slowest of a size took up to {float(max(spread)):.2f} times the fastest"
         note = f"medians of {sum(map(len, sizes.values()))} transfers on {ranks} ranks; {slowest}"
-        found[NAMES[does]] = NcclTests(NAMES[does], ranks, each, source, (note,))
-    return found
+        tables[NAMES[does]] = NcclTests(NAMES[does], ranks, each, source, (note,))
+    return tables

@@ -65,7 +65,7 @@ def write_traces(scenario: Scenario, folder: str | Path) -> Written:
     def fill(staging: Path) -> None:
         for rank, trace in enumerate(traces):
             (staging / f"chakra.{rank}.et").write_bytes(write_chakra(trace))
-        text = json.dumps(dict(sorted(groups.items(), key=lambda one: int(one[0]))))
+        text = json.dumps(dict(sorted(groups.items(), key=lambda entry: int(entry[0]))))
         (staging / GROUPS).write_text(text + "\n", encoding="utf-8")
 
     return write_whole(folder, fill, replaces=old)
@@ -84,16 +84,16 @@ def traces_of(scenario: Scenario) -> list[RankTrace]:
     layout = scenario.parallel.layout
     nodes = scenario.cluster.nodes_of(range(layout.ranks))
     groups = _Groups(parts, layout)
-    found = []
+    traces = []
     for rank, node in enumerate(nodes):
         program, pace = programs.of(rank, layout.coordinate(rank, "pipeline"), node.speed)
         if pace is not None:
             raise Refusal(f"{scenario.name}: a trace holds one step: {VARIES}")
-        found.append(_Exported(rank, groups).trace(program.streams, scenario.name))
-    sent = {(rank, one.peer, one.tag): one.size for rank, one in nodes_of(found, SEND)}
-    for rank, one in nodes_of(found, RECEIVE):
-        one.size = sent[one.peer, rank, one.tag]
-    return found
+        traces.append(_Exported(rank, groups).trace(program.streams, scenario.name))
+    sent = {(rank, one.peer, one.tag): one.size for rank, one in nodes_of(traces, SEND)}
+    for rank, received in nodes_of(traces, RECEIVE):
+        received.size = sent[received.peer, rank, received.tag]
+    return traces
 
 
 class _Groups:
@@ -110,23 +110,23 @@ class _Groups:
         """The name of a group: numbers, which ASTRA-sim expects, from 1."""
         return self._numbers.setdefault(ranks, str(len(self._numbers) + 1))
 
-    def reduced(self, rank: int, one: Collective) -> Iterator[tuple[str, tuple[int, ...], dict[str, Any]]]:
+    def reduced(self, rank: int, collective: Collective) -> Iterator[tuple[str, tuple[int, ...], dict[str, Any]]]:
         """What a collective of gradients or parameters does, its ranks, and the facts of its node."""
-        purpose, stage, part = one.group
+        purpose, stage, part = collective.group
         group, reductions = self._of[rank, stage, part], self.parts.reductions
         gathers = purpose == PARAMETERS.name
         kind = next(processes.kind for processes, other in reductions.processes if other is group)
         does = "all-gather" if gathers else str(collectives.find(kind).facts["does"])
-        elements = group.buckets[one.call].elements
+        elements = group.buckets[collective.call].elements
         width = 2 if gathers else reductions.codec.bytes_per_element
         parts = len(group.ranks) if does == "all-gather" else 1
         size = -(-round(elements * width) // parts)
         yield does, tuple(group.ranks), {"size": size, "place": {"elements": elements}}
 
-    def of_layers(self, rank: int, one: Collective) -> Iterator[tuple[str, tuple[int, ...], dict[str, Any]]]:
+    def of_layers(self, rank: int, collective: Collective) -> Iterator[tuple[str, tuple[int, ...], dict[str, Any]]]:
         """The same of collectives of sharded layers, whose durations are known."""
-        does = "all-gather" if one.row is not None and one.row.table == "gathers" else "reduce-scatter"
-        for duration, of_part in zip(one.call, self.parts.meeting or (), strict=True):
+        does = "all-gather" if collective.row is not None and collective.row.table == "gathers" else "reduce-scatter"
+        for duration, of_part in zip(collective.call, self.parts.meeting or (), strict=True):
             ranks = next((tuple(ranks) for ranks in of_part if rank in ranks), ())
             if duration and ranks:
                 yield does, ranks, {"duration": duration, "place": {"given": True}}
@@ -171,9 +171,9 @@ class _Exported:
             at = _Stream(stream)
             for call in calls:
                 at.call = call
-                for one in call.block.instructions:
-                    if (read := READ.get(one.__class__)) is not None:
-                        read(self, at, one)
+                for instruction in call.block.instructions:
+                    if (read := READ.get(instruction.__class__)) is not None:
+                        read(self, at, instruction)
             if at.pending:
                 raise Refusal(f"{name}: a bucket is filled in the middle of an op that a trace cannot cut")
         for node, needs in self._nodes:
@@ -181,23 +181,23 @@ class _Exported:
         return RankTrace(f"rank {self._rank} of {name}", [node for node, _ in self._nodes], self._members)
 
     def _resolved(self, needs: list[Need]) -> set[int]:
-        found: set[int] = set()
-        for one in needs:
-            if isinstance(one, int):
-                found.add(one)
+        resolved: set[int] = set()
+        for need in needs:
+            if isinstance(need, int):
+                resolved.add(need)
             else:
-                event, turn = one
+                event, turn = need
                 records = self._records.get(event, [])
                 if turn < len(records):  # else of the step before
-                    found |= self._resolved(records[turn])
-        return found
+                    resolved |= self._resolved(records[turn])
+        return resolved
 
     def _add(self, node: Node, last: list[Need]) -> int:
         node.id = len(self._nodes)
         self._nodes.append((node, [*last]))
         return node.id
 
-    def _begin(self, at: _Stream, one: Begin) -> None:
+    def _begin(self, at: _Stream, begin: Begin) -> None:
         at.op = {"op": max(at.call.number, -1) + 1}
         if at.call.ops:
             kind, microbatch, chunk = at.call.ops[0]
@@ -206,23 +206,23 @@ class _Exported:
                 at.op |= {"op_kind": kind, "microbatch": microbatch, "chunk": chunk, "stage": stage}
         self._begun = len(self._nodes)
 
-    def _end(self, at: _Stream, one: End) -> None:
+    def _end(self, at: _Stream, end: End) -> None:
         if len(self._nodes) == self._begun:
             self._compute(at, Compute(0))
         at.op = None
 
-    def _compute(self, at: _Stream, one: Compute) -> None:
+    def _compute(self, at: _Stream, compute: Compute) -> None:
         """Nodes of computation, cut where events are recorded."""
         name = at.call.name or at.call.block.label or "optimizer"
         done = 0
         for after, event in sorted(at.pending):
-            if after > one.duration:
+            if after > compute.duration:
                 break
             self._piece(after - done, name, at)
             done = after
             self._record(at, Record(event))
-        at.pending = [(after - one.duration, event) for after, event in at.pending if after > one.duration]
-        self._piece(one.duration - done, name, at)
+        at.pending = [(after - compute.duration, event) for after, event in at.pending if after > compute.duration]
+        self._piece(compute.duration - done, name, at)
 
     def _piece(self, duration: int, name: str, at: _Stream) -> None:
         if not duration and self._nodes and at.last and at.op is None:
@@ -230,47 +230,47 @@ class _Exported:
         node = Node(0, name, COMPUTATION, duration, stream=at.name, place=at.op or {})
         at.last = [self._add(node, at.last)]
 
-    def _message(self, at: _Stream, one: Receive | Send, kind: str) -> Node:
-        tag = one.tag + at.call.ops[one.op].microbatch
-        place = {"purpose": one.purpose.name}
-        return Node(0, f"{kind} {at.call.name}", kind, peer=self._line[one.peer], tag=tag, place=place)
+    def _message(self, at: _Stream, instruction: Receive | Send, kind: str) -> Node:
+        tag = instruction.tag + at.call.ops[instruction.op].microbatch
+        facts = {"purpose": instruction.purpose.name}
+        return Node(0, f"{kind} {at.call.name}", kind, peer=self._line[instruction.peer], tag=tag, place=facts)
 
-    def _receive(self, at: _Stream, one: Receive) -> None:
-        at.last = [*at.last, self._add(self._message(at, one, RECEIVE), [])]
+    def _receive(self, at: _Stream, receive: Receive) -> None:
+        at.last = [*at.last, self._add(self._message(at, receive, RECEIVE), [])]
 
-    def _send(self, at: _Stream, one: Send) -> None:
-        node = self._message(at, one, SEND)
-        node.size = one.message.size
-        self._sent[one.purpose.name, node.tag] = self._add(node, at.last)
+    def _send(self, at: _Stream, send: Send) -> None:
+        node = self._message(at, send, SEND)
+        node.size = send.message.size
+        self._sent[send.purpose.name, node.tag] = self._add(node, at.last)
 
-    def _confirm(self, at: _Stream, one: Confirm) -> None:
-        at.last = [*at.last, self._sent[one.purpose.name, one.tag + at.call.ops[one.op].microbatch]]
+    def _confirm(self, at: _Stream, confirm: Confirm) -> None:
+        at.last = [*at.last, self._sent[confirm.purpose.name, confirm.tag + at.call.ops[confirm.op].microbatch]]
 
-    def _record(self, at: _Stream, one: Record) -> None:
-        if one.after:
-            at.pending.append((one.after, one.event))
+    def _record(self, at: _Stream, record: Record) -> None:
+        if record.after:
+            at.pending.append((record.after, record.event))
         else:
-            self._records.setdefault(one.event, []).append([*at.last])
+            self._records.setdefault(record.event, []).append([*at.last])
 
-    def _wait(self, at: _Stream, one: Wait) -> None:
-        turn = self._waits.get(one.event, 0)
-        self._waits[one.event] = turn + 1
-        at.last = [*at.last, (one.event, turn)]
+    def _wait(self, at: _Stream, wait: Wait) -> None:
+        turn = self._waits.get(wait.event, 0)
+        self._waits[wait.event] = turn + 1
+        at.last = [*at.last, (wait.event, turn)]
 
-    def _collective(self, at: _Stream, one: Collective) -> None:
-        if one.group == BARRIER:
+    def _collective(self, at: _Stream, collective: Collective) -> None:
+        if collective.group == BARRIER:
             return
-        if one.group[0] == GIVEN:
+        if collective.group[0] == GIVEN:
             raise Refusal(TRACED)
-        made = self._groups.of_layers if one.group == LAYERS else self._groups.reduced
-        for does, ranks, facts in made(self._rank, one):
+        made = self._groups.of_layers if collective.group == LAYERS else self._groups.reduced
+        for does, ranks, facts in made(self._rank, collective):
             group = self._groups.number(ranks)
             self._members[group] = ranks
-            name = f"{does} of stage {one.row.stage}" if one.row is not None else does
+            name = f"{does} of stage {collective.row.stage}" if collective.row is not None else does
             node = Node(0, name, COLLECTIVE, stream=at.name, does=does, group=group, **facts)
             at.last = [self._add(node, at.last)]
 
-    def _inside(self, at: _Stream, one: Instruction) -> None:
+    def _inside(self, at: _Stream, instruction: Instruction) -> None:
         raise Refusal(INSIDE)
 
 

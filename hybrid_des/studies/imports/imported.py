@@ -164,13 +164,15 @@ class Imported:
             yield _labelled("clocks", said)
         for name, text in self._facts():
             yield _labelled(name, text)
-        for place, one in enumerate(self.unusual[:MOST_SHOWN]):
-            times = f"{format_seconds(one.seconds)}, usually {format_seconds(one.usual)}"
-            yield _labelled("" if place else "unusual", f"{one.what} of rank {one.rank} in step {one.step}: {times}")
+        for number, event in enumerate(self.unusual[:MOST_SHOWN]):
+            times = f"{format_seconds(event.seconds)}, usually {format_seconds(event.usual)}"
+            yield _labelled(
+                "" if number else "unusual", f"{event.what} of rank {event.rank} in step {event.step}: {times}"
+            )
         if len(self.unusual) > MOST_SHOWN:
             yield _labelled("", f"and {len(self.unusual) - MOST_SHOWN} more")
-        for place, text in enumerate(self.unknown):
-            yield _labelled("" if place else "unknown", text)
+        for number, text in enumerate(self.unknown):
+            yield _labelled("" if number else "unknown", text)
 
     def _steps(self) -> str:
         simulated = f"simulated {format_seconds(_mean(self.simulated) or 0.0)}"

@@ -79,8 +79,8 @@ def _imported(
     if profile.format == CHAKRA:
         return chakra_profile(profile, machine).imported()
     job = KinetoRanks.read(profile.files, progress)
-    found = own_kineto(profile, job) or named_pipeline(profile, job) or kineto_profile(profile, job, machine)
-    return found.imported()
+    imported = own_kineto(profile, job) or named_pipeline(profile, job) or kineto_profile(profile, job, machine)
+    return imported.imported()
 
 
 def named_pipeline(profile: Profile, job: KinetoRanks) -> PipelineProfile | None:
@@ -89,12 +89,12 @@ def named_pipeline(profile: Profile, job: KinetoRanks) -> PipelineProfile | None
     if named is None:
         return None
     ops = OpTable(profile.name, profile.told(profile.files[0].parent), named.rows)
-    found = PipelineProfile(profile, ops, inferred=named.inferred)
+    pipeline = PipelineProfile(profile, ops, inferred=named.inferred)
     try:
-        _ = found.trace
+        _ = pipeline.trace
     except UsageError:  # such as part of a step: its kernels are still a trace
         return None
-    return found
+    return pipeline
 
 
 LANE = "compute"
@@ -133,8 +133,8 @@ def own_timeline(profile: Profile) -> TraceProfile | None:
     times = rows.assign(**{end: (rows[f"{end}_s"] * PICOSECONDS_PER_SECOND).round() for end in ("start", "end")})
     bounds = times.groupby("step").agg({"start": "min", "end": "max"}).astype("int64")
     order = np.argsort((bounds.end - bounds.start).to_numpy(), kind="stable")
-    place = int(order[(len(order) - 1) // 2])
-    step, zero, end = (int(column[place]) for column in (bounds.index, bounds.start.to_numpy(), bounds.end.to_numpy()))
+    middle = int(order[(len(order) - 1) // 2])
+    step, zero, end = (int(column[middle]) for column in (bounds.index, bounds.start.to_numpy(), bounds.end.to_numpy()))
     if len(bounds) == 1:
         end = max(end, zero + round(_step_of_summary(path) * PICOSECONDS_PER_SECOND))
     mine = times[(times.step == step) & (times.lane == LANE)].sort_values(["start", "end"], kind="stable")
@@ -155,32 +155,30 @@ def _whole(rows: pd.DataFrame, path: Path) -> pd.DataFrame:
     import pandas as pd
 
     numbers = {name: pd.to_numeric(rows[name], errors="coerce") for name in (*OF_ROWS, *OF_MESSAGES)}
-    found = rows.assign(**numbers)
-    empty = found[[*OF_ROWS, "lane", "kind"]].isna()
-    empty[[*OF_MESSAGES]] = found[[*OF_MESSAGES]].isna() & (found.lane != LANE).to_numpy()[:, None]
+    numbered = rows.assign(**numbers)
+    empty = numbered[[*OF_ROWS, "lane", "kind"]].isna()
+    empty[[*OF_MESSAGES]] = numbered[[*OF_MESSAGES]].isna() & (numbered.lane != LANE).to_numpy()[:, None]
     if empty.any(axis=None):
-        place = int(empty.any(axis=1).argmax())
-        lacks = next(name for name in rows if name in empty and empty[name].iloc[place])
-        raise UsageError(
-            f"{path}: row {place + 2}: {lacks}: expected a value, found {rows[lacks].iloc[place]}; is it cut?"
-        )
-    return found
+        row = int(empty.any(axis=1).argmax())
+        lacks = next(name for name in rows if name in empty and empty[name].iloc[row])
+        raise UsageError(f"{path}: row {row + 2}: {lacks}: expected a value, found {rows[lacks].iloc[row]}; is it cut?")
+    return numbered
 
 
 def _step_of_summary(path: Path) -> float:
     """The step of the `summary.json` beside a timeline, whose rows end with the last message; 0 if there is none."""
     try:
-        found = json.loads((path.parent / "summary.json").read_text(encoding="utf-8"))
-        step = found["step_time_s"] if path.name == "timeline.csv" else 0
+        summary = json.loads((path.parent / "summary.json").read_text(encoding="utf-8"))
+        step = summary["step_time_s"] if path.name == "timeline.csv" else 0
     except (OSError, ValueError, KeyError, TypeError):
         return 0.0
     return float(step) if isinstance(step, int | float) and 0 <= step < LONGEST_S else 0.0
 
 
-def _span(one: Mapping[Any, Any]) -> Span:
-    place = {name: int(one[name]) for name in ("microbatch", "chunk", "stage") if one[name] == one[name]}
-    kind = {} if one["kind"] == "optimizer" else {"op_kind": one["kind"], **place}
-    return Span(str(one["kind"]), COMPUTE, int(one["start"]), int(one["end"]), place=kind)
+def _span(row: Mapping[Any, Any]) -> Span:
+    facts = {name: int(row[name]) for name in ("microbatch", "chunk", "stage") if row[name] == row[name]}
+    kind = {} if row["kind"] == "optimizer" else {"op_kind": row["kind"], **facts}
+    return Span(str(row["kind"]), COMPUTE, int(row["start"]), int(row["end"]), place=kind)
 
 
 def _transfers(messages: pd.DataFrame) -> pd.DataFrame:
@@ -200,10 +198,10 @@ def _transfers(messages: pd.DataFrame) -> pd.DataFrame:
 
 def own_kineto(profile: Profile, job: KinetoRanks) -> TraceProfile | None:
     """The profile of a folder written with `--hta`; None if the traces are others."""
-    found = own_rows(job)
-    if found is None:
+    own = own_rows(job)
+    if own is None:
         return None
-    layout, table = found
+    layout, table = own
     try:
         run = measured_run(table.assign(row=table.index), str(profile.files[0].parent))
     except UsageError:  # fused pairs: no durations of single ops
@@ -215,16 +213,16 @@ def own_kineto(profile: Profile, job: KinetoRanks) -> TraceProfile | None:
     return _profile(profile, traces, layout, run, measured=measured, step=job.chosen, collectives=job.table())
 
 
-def _own_trace(job: KinetoRanks, one: KinetoTrace, zero: int, end: int) -> RankTrace:
+def _own_trace(job: KinetoRanks, trace: KinetoTrace, zero: int, end: int) -> RankTrace:
     """The ops of a rank; its collectives and messages show as gaps."""
     spans = []
-    for event in job.computing(one).tolist():
-        name = one.names[int(one.name[event])]
-        facts = one.facts.get(event)
+    for event in job.computing(trace).tolist():
+        name = trace.names[int(trace.name[event])]
+        facts = trace.facts.get(event)
         known = {} if facts is None else {"op_kind": KERNELS.get(name, "F"), **facts}
-        start = int(one.start[event]) * NANOSECOND
-        spans.append(Span(name, COMPUTE, start, start + int(one.duration[event]) * NANOSECOND, place=known))
-    return rank_trace(str(one.path), spans, zero * NANOSECOND, end * NANOSECOND)
+        start = int(trace.start[event]) * NANOSECOND
+        spans.append(Span(name, COMPUTE, start, start + int(trace.duration[event]) * NANOSECOND, place=known))
+    return rank_trace(str(trace.path), spans, zero * NANOSECOND, end * NANOSECOND)
 
 
 def _profile(
@@ -256,8 +254,8 @@ def _durations(run: MeasuredRun) -> pd.DataFrame:
 
     rows = []
     for kind, times in run.durations.times.items():
-        for place in zip(*np.nonzero(times >= 0), strict=True):
-            step, replica, stage, chunk, microbatch = (int(one) for one in place)
-            seconds = int(times[place]) / PICOSECONDS_PER_SECOND
+        for index in zip(*np.nonzero(times >= 0), strict=True):
+            step, replica, stage, chunk, microbatch = (int(one) for one in index)
+            seconds = int(times[index]) / PICOSECONDS_PER_SECOND
             rows.append((run.durations.steps[step], replica, stage, chunk, kind, microbatch, seconds))
     return pd.DataFrame(rows, columns=[*DURATIONS[:-1]])

@@ -85,10 +85,10 @@ def _pauses(recordings: Sequence[Recording]) -> tuple[float, float | None]:
     between, latency, crossing = 0.0, 0.0, np.isfinite(needed)
     for _ in range(ROUNDS):
         own = before + between >= needed + latency
-        found = _mean((start - before)[own], longest), _mean((start - needed)[~own], longest)
-        if found == (between, latency):
+        fitted = _mean((start - before)[own], longest), _mean((start - needed)[~own], longest)
+        if fitted == (between, latency):
             break
-        between, latency = found
+        between, latency = fitted
     return between, latency if crossing.any() else None
 
 
@@ -97,11 +97,11 @@ def _mean(pauses: Ends, longest: float) -> float:
     return round(max(0.0, float(known.mean())), DIGITS) if len(known) else 0.0
 
 
-def _ends(one: Recording) -> tuple[Ends, Ends, Ends]:
+def _ends(recording: Recording) -> tuple[Ends, Ends, Ends]:
     """Start of every op that follows another, end of the one before it, and of the last one that it needs elsewhere."""
-    run, plan = one.run, one.run.plan
-    zero = one.table.groupby("step").start_s.transform("min")
-    starts = durations_of(one.table.assign(seconds=one.table.start_s - zero), run.sizes, "").times
+    run, plan = recording.run, recording.run.plan
+    zero = recording.table.groupby("step").start_s.transform("min")
+    starts = durations_of(recording.table.assign(seconds=recording.table.start_s - zero), run.sizes, "").times
     actions = [(rank, action[0]) for rank, program in enumerate(plan.programs) for action in program]
     begin, end = [], []
     for rank, op in actions:

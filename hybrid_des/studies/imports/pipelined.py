@@ -59,12 +59,14 @@ class PipelineProfile:
         Raises:
             UsageError: they are broken, do not say when each op ran, or other runs have other pipeline ranks.
         """
-        found = cls(profile, ops_of(profile), [ops_of(one) for one in others])
-        for one in found.recordings[1:]:
-            if one.run.sizes.stage != (ranks := found.trace.sizes.stage):
-                source = one.run.durations.source
-                raise UsageError(f"{source}: {one.run.sizes.stage} pipeline ranks; {found.ops.source} has {ranks}")
-        return found
+        pipelined = cls(profile, ops_of(profile), [ops_of(one) for one in others])
+        for recording in pipelined.recordings[1:]:
+            if recording.run.sizes.stage != (ranks := pipelined.trace.sizes.stage):
+                source = recording.run.durations.source
+                raise UsageError(
+                    f"{source}: {recording.run.sizes.stage} pipeline ranks; {pipelined.ops.source} has {ranks}"
+                )
+        return pipelined
 
     @property
     def table(self) -> pd.DataFrame:
@@ -170,15 +172,15 @@ class PipelineProfile:
     def unusual(self) -> list[Unusual]:
         """Ops that took longer than twice the median of their kind there, the longest first."""
         table = self.table.assign(usual=self.table.groupby(PLACE).seconds.transform("median"))
-        found = table[(table.seconds > FACTOR * table.usual) & (table.usual > 0)]
-        found = found.sort_values("seconds", ascending=False, kind="stable")
+        rows = table[(table.seconds > FACTOR * table.usual) & (table.usual > 0)]
+        rows = rows.sort_values("seconds", ascending=False, kind="stable")
         return [
             Unusual(
                 f"{one['kind']}{one['microbatch']}", one["stage"], one["step"], one["seconds"], one["usual"],
                 {"replica": one["replica"], "chunk": one["chunk"], "kind": one["kind"],
                  "microbatch": one["microbatch"]},
             )
-            for one in found.to_dict("records")
+            for one in rows.to_dict("records")
         ]  # fmt: skip
 
     @property
@@ -226,14 +228,14 @@ class PipelineProfile:
         """The measured and the simulated run of the step with the median length."""
         trace, steps = self.trace, self.replayed.steps
         spans = steps.measured_s if "measured_s" in steps else steps.simulated_s
-        place = int(spans.argsort(kind="stable").iloc[len(spans) // 2])
-        one = replace(
+        middle = int(spans.argsort(kind="stable").iloc[len(spans) // 2])
+        durations = replace(
             trace.durations,
-            steps=trace.durations.steps[place : place + 1],
-            times={kind: times[place : place + 1] for kind, times in trace.durations.times.items()},
+            steps=trace.durations.steps[middle : middle + 1],
+            times={kind: times[middle : middle + 1] for kind, times in trace.durations.times.items()},
         )
-        simulated = self._replay(replace(trace, durations=one)).run
-        rows = self.table[self.table.step == trace.durations.steps[place]]
+        simulated = self._replay(replace(trace, durations=durations)).run
+        rows = self.table[self.table.step == trace.durations.steps[middle]]
         return Findings(as_measured(simulated, rows) if "start_s" in rows else simulated), Findings(simulated)
 
 
@@ -266,13 +268,13 @@ def as_measured(simulated: Run, rows: pd.DataFrame) -> Run:
     }
     start, end = timeline.ops["start"].copy(), timeline.ops["end"].copy()
     names = ("replica", "pipeline_rank", "chunk", "kind", "microbatch", "index")
-    for row, (*place, kind, microbatch, index) in enumerate(
+    for row, (*position, kind, microbatch, index) in enumerate(
         zip(*(table[name].tolist() for name in names), strict=True)
     ):
-        one = at.get((*place, OP_KINDS[kind], microbatch)) if index != OPTIMIZER else None
-        if one is not None:
-            start[row] = round((one["start_s"] - zero) * PICOSECONDS_PER_SECOND)
-            end[row] = start[row] + round(one["seconds"] * PICOSECONDS_PER_SECOND)
+        measured = at.get((*position, OP_KINDS[kind], microbatch)) if index != OPTIMIZER else None
+        if measured is not None:
+            start[row] = round((measured["start_s"] - zero) * PICOSECONDS_PER_SECOND)
+            end[row] = start[row] + round(measured["seconds"] * PICOSECONDS_PER_SECOND)
     return with_recorded(simulated, start, end)
 
 

@@ -88,21 +88,21 @@ class TraceProfile:
         count = len(self.distinct)
         parallel = {"data": self.ranks} if count == 1 else {"pipeline": count}
         free = {"gpus_per_node": self.ranks, "nvlink": {"bandwidth": "inf", "latency": 0}}
-        found: dict[str, Any] = {
+        sections: dict[str, Any] = {
             "name": self.profile.name,
             "description": f"Imported from {WHAT[self.profile.format]}: {self.profile.files[0].name}",
             "cluster": free,
             "parallel": parallel,
             "workload": {"trace": TRACES, **({"transfers": "recorded"} if self.machine is None else {})},
         }
-        found = found if self.machine is None else {**found, **of_machine(self.machine)}
+        sections = sections if self.machine is None else {**sections, **of_machine(self.machine)}
         recorded: dict[str, Any] = {} if self.gpu is None else {"recorded_on": self.gpu}
         if count == 1 and self.ranks > 1 and self.machine is None:
             recorded["recorded_ranks"] = self.ranks
         if self.gpu is not None:
-            found["cluster"] = {**found["cluster"], "gpu": self.gpu}
-        workload = {**found["workload"], **recorded, **self.further.get("workload", {})}
-        return {**found, **self.further, "workload": workload}
+            sections["cluster"] = {**sections["cluster"], "gpu": self.gpu}
+        workload = {**sections["workload"], **recorded, **self.further.get("workload", {})}
+        return {**sections, **self.further, "workload": workload}
 
     @cached_property
     def _simulated(self) -> tuple[Run, GivenTraces]:
@@ -137,16 +137,16 @@ class TraceProfile:
     @property
     def unusual(self) -> list[Unusual]:
         """Computation that took longer than twice the median of its name on its rank, the longest first."""
-        found = []
+        unusual = []
         for rank, trace in enumerate(self.distinct):
             alike = grouped_by(_computation(trace), _kind)
             usual = {kind: median(node.duration for node in nodes) for kind, nodes in alike.items()}
-            found += [
+            unusual += [
                 _unusual(node, rank, self.facts.get("step", 0), usual[_kind(node)])
                 for node in _computation(trace)
                 if node.duration > FACTOR * usual[_kind(node)] > 0
             ]
-        return sorted(found, key=lambda one: -one.seconds)
+        return sorted(unusual, key=lambda event: -event.seconds)
 
     @property
     def _lacking(self) -> Iterator[str]:
@@ -177,10 +177,10 @@ def _computation(trace: RankTrace) -> Sequence[Node]:
 
 def _kind(node: Node) -> Any:
     """What computation is compared with: the same kernel, the same kind of op in the same place, or the same name."""
-    place = node.place
-    if "microbatch" in place:
-        return place.get("op_kind"), place.get("stage"), place.get("chunk")
-    return place.get("kernel", node.name)
+    facts = node.place
+    if "microbatch" in facts:
+        return facts.get("op_kind"), facts.get("stage"), facts.get("chunk")
+    return facts.get("kernel", node.name)
 
 
 def _unusual(node: Node, rank: int, step: int, usual: float) -> Unusual:
@@ -210,19 +210,19 @@ def _facts(node: Node) -> tuple[Any, ...]:
 def of_machine(machine: Scenario) -> dict[str, Any]:
     """The cluster of a scenario, with the shares of bandwidth that its links reach, and how gradients are reduced."""
     values = to_mapping(machine)
-    found = {key: dict(values[key]) for key in OF_MACHINE if key in values}
-    found["gradients"] = {key: value for key, value in found.get("gradients", {}).items() if key not in BUCKETS}
-    return {key: section for key, section in found.items() if section}
+    sections = {key: dict(values[key]) for key in OF_MACHINE if key in values}
+    sections["gradients"] = {key: value for key, value in sections.get("gradients", {}).items() if key not in BUCKETS}
+    return {key: section for key, section in sections.items() if section}
 
 
 def _as_recorded(simulated: Run, traces: GivenTraces) -> Run:
     """A simulated run with the recorded starts and ends of its ops in place of its own."""
     ops = simulated.timeline.ops
     each = len(traces.recorded) == simulated.scenario.parallel.ranks  # every rank has a trace of its own
-    place = (ops["rank"] if each else simulated.timeline.pipeline_rank[ops["rank"]]).tolist()
+    ranks = (ops["rank"] if each else simulated.timeline.pipeline_rank[ops["rank"]]).tolist()
     zero = min(start for rows in traces.recorded for start, _ in rows if start >= 0)
     start, end = ops["start"].copy(), ops["end"].copy()
-    for row, (rank, index) in enumerate(zip(place, ops["index"].tolist(), strict=True)):
+    for row, (rank, index) in enumerate(zip(ranks, ops["index"].tolist(), strict=True)):
         known = traces.recorded[rank][index] if index != OPTIMIZER else (-1, -1)
         if known[0] >= 0:
             start[row], end[row] = known[0] - zero, known[1] - zero

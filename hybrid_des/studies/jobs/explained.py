@@ -86,16 +86,16 @@ class ExplainedJobs:
         blocks.append("\n".join(labelled([("What if", [*(one.told(base) for one in self.tried), *why])], width)))
         return "\n\n".join(blocks)
 
-    def _of(self, one: ExplainedJob, width: int) -> list[str]:
-        facts = one.to_mapping()
+    def _of(self, explained_job: ExplainedJob, width: int) -> list[str]:
+        facts = explained_job.to_mapping()
         step, alone = facts["step_time_s"], facts["alone_step_time_s"]
         others = facts["critical_path_s"][OTHER_JOBS]
-        title = f"{one.run.job.name}: step {format_seconds(step)}, alone {format_seconds(alone)}"
+        title = f"{explained_job.run.job.name}: step {format_seconds(step)}, alone {format_seconds(alone)}"
         verdict = f"{others / step:.1%} of the step waits for {OTHER_JOBS}" if step else ""
         if not others:
             verdict = "no message of another job is on its critical path"
-        waits = [wait for wait in self.neighbours.rows.waits if wait.job == one.run.job.name][:MOST_BEHIND]
-        steps = one.run.together.scenario.steps
+        waits = [wait for wait in self.neighbours.rows.waits if wait.job == explained_job.run.job.name][:MOST_BEHIND]
+        steps = explained_job.run.together.scenario.steps
         behind = ", ".join(
             f"{wait.behind} on {wait.link} ({format_seconds(wait.waited / PICOSECONDS_PER_SECOND / steps)})"
             for wait in waits
@@ -111,7 +111,7 @@ class ExplainedJobs:
 
 def _parts(seconds: Mapping[str, float], step: float) -> str:
     shown = {name: time for name, time in seconds.items() if step and time / step >= SHOWN}
-    return ", ".join(f"{name} {time / step:.1%}" for name, time in sorted(shown.items(), key=lambda one: -one[1]))
+    return ", ".join(f"{name} {time / step:.1%}" for name, time in sorted(shown.items(), key=lambda entry: -entry[1]))
 
 
 def explain_jobs(source: Source | Jobs, changes: Sequence[str] = (), build: Build | None = None) -> ExplainedJobs:
@@ -132,13 +132,13 @@ def explain_jobs(source: Source | Jobs, changes: Sequence[str] = (), build: Buil
     jobs = given.with_values(lambda scenario: {"record": "all"})
     groups = Grouping.of(jobs)
     traces = {one.name: Causes() for one in jobs.jobs}
-    found = together(jobs, alone_runs(jobs, groups), groups, traces)
-    why = why_none(found, groups)
-    tried = [*asked(given, changes, build), *(() if why else proposed(found, groups))]
-    found = replace(found, wall_s=time.perf_counter() - began)
-    return ExplainedJobs(found, [_explained(found, one) for one in found.runs], tried, why)
+    neighbours = together(jobs, alone_runs(jobs, groups), groups, traces)
+    why = why_none(neighbours, groups)
+    tried = [*asked(given, changes, build), *(() if why else proposed(neighbours, groups))]
+    neighbours = replace(neighbours, wall_s=time.perf_counter() - began)
+    return ExplainedJobs(neighbours, [_explained(neighbours, one) for one in neighbours.runs], tried, why)
 
 
-def _explained(found: Neighbours, one: JobRun) -> ExplainedJob:
-    graph = graph_of(one.together, found.rows.beside(one.job.name))
-    return ExplainedJob(one, time_by_part(critical_path(graph)), by_reason(idle_pieces(graph)))
+def _explained(neighbours: Neighbours, job_run: JobRun) -> ExplainedJob:
+    graph = graph_of(job_run.together, neighbours.rows.beside(job_run.job.name))
+    return ExplainedJob(job_run, time_by_part(critical_path(graph)), by_reason(idle_pieces(graph)))

@@ -69,7 +69,7 @@ class FabricRows:
     def _of(self) -> Sequence[Columns]:
         """For each owner: `link`, `asked`, `start`, `end`, `bytes`, `flow`, and `alone`, the time on an idle link."""
         number = {name: place for place, name in enumerate(self.links)}
-        found = []
+        listed = []
         for owner in self.owners:
             rows, channel = owner.rows, owner.rows["channel"]
             of_channel = np.array([number[one.link] for one in owner.channels], dtype=np.int64)
@@ -78,8 +78,8 @@ class FabricRows:
             flow = channel - hops[channel] if len(hops) else link
             alone = service_alone(self.fabric, self.links, link, rows["bytes"])
             times = {name: rows[name] + owner.start for name in ("asked", "start", "end")}
-            found.append({**times, "link": link, "flow": flow, "bytes": rows["bytes"], "alone": alone})
-        return found
+            listed.append({**times, "link": link, "flow": flow, "bytes": rows["bytes"], "alone": alone})
+        return listed
 
     @property
     def end(self) -> int:
@@ -118,7 +118,7 @@ class FabricRows:
         """For each message row of an owner, the picoseconds for which others' messages are on its link meanwhile."""
         job = next(number for number, owner in enumerate(self.owners) if owner.name == name)
         rows = self._of[job]
-        found = np.zeros(len(rows["link"]), dtype=np.int64)
+        overlap = np.zeros(len(rows["link"]), dtype=np.int64)
         for link in self.shared:
             at = np.flatnonzero(rows["link"] == link)
             theirs = [other for number, other in enumerate(self._of) if number != job]
@@ -127,17 +127,17 @@ class FabricRows:
             )
             if len(at) and len(start):
                 since = rows["start" if self.concurrent else "asked"][at]
-                found[at] = _Periods.merged(start, end).between(since, rows["end"][at])
-        return found
+                overlap[at] = _Periods.merged(start, end).between(since, rows["end"][at])
+        return overlap
 
     @cached_property
     def waits(self) -> list[Wait]:
         """Who waits for whom and where, the longest first."""
-        found = self._lost() if self.concurrent else self._queued()
-        return sorted(found, key=lambda one: (-one.waited, one.job, one.link, one.behind))
+        waits = self._lost() if self.concurrent else self._queued()
+        return sorted(waits, key=lambda wait: (-wait.waited, wait.job, wait.link, wait.behind))
 
     def _queued(self) -> list[Wait]:
-        found = []
+        waits = []
         for link in self.shared:
             mine = [np.flatnonzero(rows["link"] == link) for rows in self._of]
             served = [_Periods(rows["start"][at], rows["end"][at]) for rows, at in zip(self._of, mine, strict=True)]
@@ -145,8 +145,8 @@ class FabricRows:
                 for other, periods in enumerate(served):
                     if other != job:
                         waited = periods.between(rows["asked"][at], rows["start"][at])
-                        found += self._wait(job, other, link, waited)
-        return found
+                        waits += self._wait(job, other, link, waited)
+        return waits
 
     def _wait(self, job: int, other: int, link: int, waited: Column) -> list[Wait]:
         if self.owners[job].name == OTHERS or not waited.any():
@@ -155,7 +155,7 @@ class FabricRows:
         return [Wait(*names, int(waited.sum()), int(np.count_nonzero(waited)))]
 
     def _lost(self) -> list[Wait]:
-        found: list[Wait] = []
+        waits: list[Wait] = []
         periods = {
             (owner, link): _Periods.merged(rows["start"][at], rows["end"][at])
             for owner, rows in enumerate(self._of)
@@ -169,15 +169,15 @@ class FabricRows:
                 for other in range(len(self.owners)):
                     if other != job and (other, link) in periods:
                         beside[other, at] = periods[other, link].between(rows["start"][at], rows["end"][at])
-            found += self._attributed(job, beside)
-        return found
+            waits += self._attributed(job, beside)
+        return waits
 
     def _attributed(self, job: int, beside: Column) -> list[Wait]:
         """The time that each message loses, to those beside it on the link where they are the longest."""
-        rows, found = self._of[job], list[Wait]()
+        rows, waits = self._of[job], list[Wait]()
         order = np.lexsort((-beside.sum(axis=0), rows["start"], rows["flow"]))
         if not len(order):
-            return found
+            return waits
         keys = np.stack([rows["flow"][order], rows["start"][order]])
         first = np.flatnonzero(np.append(True, np.any(keys[:, 1:] != keys[:, :-1], axis=0)))
         took = (rows["end"] - rows["start"])[order][first]
@@ -186,8 +186,8 @@ class FabricRows:
         for other in range(len(self.owners)):
             part = np.minimum(lost, beside[other, at])
             for link in np.unique(rows["link"][at][part > 0]).tolist():
-                found += self._wait(job, other, link, part[rows["link"][at] == link])
-        return found
+                waits += self._wait(job, other, link, part[rows["link"][at] == link])
+        return waits
 
 
 class _Periods:

@@ -27,59 +27,61 @@ if TYPE_CHECKING:
 from hybrid_des.studies.jobs.report import BINS, GREY, MOST_DRAWN, render
 
 
-def write(found: Neighbours, folder: str | Path) -> dict[Path, Written]:
+def write(neighbours: Neighbours, folder: str | Path) -> dict[Path, Written]:
     """Write a folder per job with its usual files, and into the folder what concerns the fabric.
 
     Raises:
         UsageError: a folder cannot be created or written.
     """
     folder = Path(folder)
-    written = {folder / one.job.name: files.write(Findings(one.together), folder / one.job.name) for one in found.runs}
+    written = {
+        folder / one.job.name: files.write(Findings(one.together), folder / one.job.name) for one in neighbours.runs
+    }
     contents = {
-        "summary.json": found.summary,
-        "report.txt": render(found) + "\n",
-        "waits.csv": found.waits,
-        "links.csv": found.links,
-        "fabric.html": page(found),
-        "fabric": draw_fabric_use(found),
+        "summary.json": neighbours.summary,
+        "report.txt": render(neighbours) + "\n",
+        "waits.csv": neighbours.waits,
+        "links.csv": neighbours.links,
+        "fabric.html": page(neighbours),
+        "fabric": draw_fabric_use(neighbours),
     }
     written[folder] = write_files(folder, contents)
     return written
 
 
-def page(found: Neighbours) -> str:
+def page(neighbours: Neighbours) -> str:
     """A page of all jobs on one time axis, with who waits for whom and the use of links by job."""
-    shown = [Shown(Findings(_at_its_start(one)), name=one.job.name) for one in found.runs]
-    return page_of(shown, title=found.jobs.name, lead=render(found))
+    shown = [Shown(Findings(_at_its_start(one)), name=one.job.name) for one in neighbours.runs]
+    return page_of(shown, title=neighbours.jobs.name, lead=render(neighbours))
 
 
-def _at_its_start(one: JobRun) -> Any:
+def _at_its_start(job_run: JobRun) -> Any:
     """The run of a job at times of the fabric."""
-    if not one.job.start:
-        return one.together
-    timeline, by = one.together.timeline, one.job.start
+    if not job_run.job.start:
+        return job_run.together
+    timeline, by = job_run.together.timeline, job_run.job.start
     moved: dict[str, Any] = {}
     for name in ("ops", "messages", "steps", "reductions", "memory", "gathers", "waits", "exchanges"):
         table = getattr(timeline, name)
         if table is not None:
             moved[name] = {key: column + by if key in _TIMES else column for key, column in table.items()}
-    return replace(one.together, timeline=replace(timeline, **moved))
+    return replace(job_run.together, timeline=replace(timeline, **moved))
 
 
 _TIMES = frozenset({"asked", "start", "end", "begin", "sent", "reduced", "free", "time"})
 
 
-def draw_fabric_use(found: Neighbours) -> Figure:
+def draw_fabric_use(neighbours: Neighbours) -> Figure:
     """The use of the busiest shared links over time, by job: a lane per link, a colour per owner."""
-    lanes = _drawn(found)
+    lanes = _drawn(neighbours)
     figure = new_figure((10.0, 1.2 + 0.55 * max(len(lanes), 1)))
     ax = figure.subplots()
-    scale, unit = scale_of(found.rows.end / PICOSECONDS_PER_SECOND)
-    colours = {one.name: colour for one, colour in zip(found.rows.owners, _colours(found), strict=True)}
-    edges = np.linspace(0, max(found.rows.end, 1), BINS + 1)
+    scale, unit = scale_of(neighbours.rows.end / PICOSECONDS_PER_SECOND)
+    colours = {one.name: colour for one, colour in zip(neighbours.rows.owners, _colours(neighbours), strict=True)}
+    edges = np.linspace(0, max(neighbours.rows.end, 1), BINS + 1)
     for lane, link in enumerate(reversed(lanes)):
         base = np.zeros(BINS)
-        for name, share in _shares(found, link, edges):
+        for name, share in _shares(neighbours, link, edges):
             top = np.minimum(base + share, 1.0)
             low, high = (np.append(one, one[-1]) * 0.85 + lane for one in (base, top))
             ax.fill_between(edges / PICOSECONDS_PER_SECOND / scale, low, high, step="post", color=colours[name], lw=0)
@@ -92,14 +94,14 @@ def draw_fabric_use(found: Neighbours) -> Figure:
     return figure
 
 
-def _colours(found: Neighbours) -> Iterator[str]:
-    for number, one in enumerate(found.rows.owners):
-        yield GREY if one.name == OTHERS else LINES[number % len(LINES)]
+def _colours(neighbours: Neighbours) -> Iterator[str]:
+    for number, owner in enumerate(neighbours.rows.owners):
+        yield GREY if owner.name == OTHERS else LINES[number % len(LINES)]
 
 
-def _drawn(found: Neighbours) -> list[str]:
+def _drawn(neighbours: Neighbours) -> list[str]:
     """The busiest links, those that several jobs use first, in natural order."""
-    summary, shared = found.summary["links"], set(found.summary["shared_links"])
+    summary, shared = neighbours.summary["links"], set(neighbours.summary["shared_links"])
 
     def busy(link: str) -> tuple[bool, float]:
         return link not in shared, -sum(summary[link]["busy_ratio"].values())
@@ -107,10 +109,10 @@ def _drawn(found: Neighbours) -> list[str]:
     return sorted(sorted(summary, key=busy)[:MOST_DRAWN], key=natural)
 
 
-def _shares(found: Neighbours, link: str, edges: Any) -> Iterator[tuple[str, Any]]:
+def _shares(neighbours: Neighbours, link: str, edges: Any) -> Iterator[tuple[str, Any]]:
     """For each owner, the share of each bin for which its messages occupy a link."""
     width = edges[1] - edges[0]
-    for name, start, end, alone in found.rows.on(link):
+    for name, start, end, alone in neighbours.rows.on(link):
         used = np.zeros(len(edges))
         rate = alone / np.maximum(end - start, 1)  # of the link's bandwidth, while a message is on it
         for times, sign in ((start, 1.0), (end, -1.0)):  # the integral of the rate is piecewise linear

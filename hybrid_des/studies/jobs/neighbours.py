@@ -55,8 +55,8 @@ class JobRun:
     @cached_property
     def facts(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """The summaries of the job alone and together."""
-        found = summary(self.alone)
-        return found, found if self.apart else summary(self.together)
+        alone = summary(self.alone)
+        return alone, alone if self.apart else summary(self.together)
 
     @property
     def slowdown(self) -> float:
@@ -100,13 +100,17 @@ class Remedies:
         """The keys that they add to the summary."""
         if self.skipped:
             return {"best_starts": None, "best_priorities": None, "not_tried": self.skipped}
-        found: dict[str, Any] = {"slowdown_before_changes": self.slowdown}
-        for key, one in (("best_starts", self.starts), ("best_priorities", self.priorities)):
-            found[key] = None
-            if one is not None:
+        mapping: dict[str, Any] = {"slowdown_before_changes": self.slowdown}
+        for key, remedy in (("best_starts", self.starts), ("best_priorities", self.priorities)):
+            mapping[key] = None
+            if remedy is not None:
                 name = "start_s" if key == "best_starts" else "priority"
-                found[key] = {name: dict(one.values), "slowdown": one.slowdown, "slowdowns": dict(one.of_jobs)}
-        return found
+                mapping[key] = {
+                    name: dict(remedy.values),
+                    "slowdown": remedy.slowdown,
+                    "slowdowns": dict(remedy.of_jobs),
+                }
+        return mapping
 
 
 @dataclass(frozen=True)
@@ -137,13 +141,13 @@ class Neighbours:
     @cached_property
     def rows(self) -> FabricRows:
         """The messages of all jobs that share links, and of those alone that were simulated whole."""
-        found = [
+        of_jobs = [
             owned(one.job.name, one.together.timeline.channels, one.together.timeline.all_messages(), one.job.start)
             for one in self.runs
             if one.together.fold is None
         ]
         concurrent = self.jobs.jobs[0].scenario.cluster.sharing in CONCURRENT
-        return FabricRows([*found, *self.traffic], self.fabric, concurrent)
+        return FabricRows([*of_jobs, *self.traffic], self.fabric, concurrent)
 
     @property
     def end(self) -> int:
@@ -177,7 +181,7 @@ class Neighbours:
     def summary(self) -> dict[str, Any]:
         """Everything by its public keys; seconds, bytes."""
         sizes, times, end = self.rows.bytes_of(), self.rows.bytes_of("alone"), max(self.end, 1)
-        found = {
+        facts = {
             "version": self.jobs.jobs[0].scenario.version,
             "name": self.jobs.name,
             "sharing": self.jobs.jobs[0].scenario.cluster.sharing,
@@ -195,29 +199,29 @@ class Neighbours:
             "wall_s": self.wall_s,
             "events": self.events,
         }
-        return found if self.remedies is None else {**found, **self.remedies.to_mapping()}
+        return facts if self.remedies is None else {**facts, **self.remedies.to_mapping()}
 
-    def _facts(self, one: JobRun) -> dict[str, Any]:
-        alone, together = one.facts
+    def _facts(self, job_run: JobRun) -> dict[str, Any]:
+        alone, together = job_run.facts
         return {
-            "gpus": len(one.job.gpus),
-            "nodes": sorted({self.fabric.node_of[gpu] for gpu in one.job.gpus}),
-            "start_s": one.job.start / PICOSECONDS_PER_SECOND,
-            "priority": one.job.priority,
-            "steps": one.together.scenario.steps,
+            "gpus": len(job_run.job.gpus),
+            "nodes": sorted({self.fabric.node_of[gpu] for gpu in job_run.job.gpus}),
+            "start_s": job_run.job.start / PICOSECONDS_PER_SECOND,
+            "priority": job_run.job.priority,
+            "steps": job_run.together.scenario.steps,
             "step_time_s": together["step_time_s"],
             "alone_step_time_s": alone["step_time_s"],
-            "slowdown": one.slowdown,
+            "slowdown": job_run.slowdown,
             "gpu_utilisation": together["efficiency"],
             "alone_gpu_utilisation": alone["efficiency"],
             "ranks_simulated": together["ranks_simulated"],
             "shares_links_with": [
-                name for group in self.groups if one.job.name in group for name in group if name != one.job.name
+                name for group in self.groups if job_run.job.name in group for name in group if name != job_run.job.name
             ],
             "waits": [
                 {key: value for key, value in row.items() if key != "job"}
-                for row in (_wait_row(wait, one.together.scenario.steps) for wait in self.rows.waits)
-                if row["job"] == one.job.name
+                for row in (_wait_row(wait, job_run.together.scenario.steps) for wait in self.rows.waits)
+                if row["job"] == job_run.job.name
             ],
         }
 
@@ -253,8 +257,8 @@ def neighbours_of(jobs: Jobs) -> tuple[Neighbours, Grouping]:
     """
     began = time.perf_counter()
     groups = Grouping.of(jobs)
-    found = together(jobs, alone_runs(jobs, groups), groups)
-    return replace(found, wall_s=time.perf_counter() - began), groups
+    neighbours = together(jobs, alone_runs(jobs, groups), groups)
+    return replace(neighbours, wall_s=time.perf_counter() - began), groups
 
 
 @dataclass(frozen=True)
@@ -300,16 +304,16 @@ def alone_runs(jobs: Jobs, groups: Grouping, names: Collection[str] | None = Non
     A job that shares links is served by the same model as together with the others, so that what differs is theirs; to
     one that does not, the priorities of jobs mean nothing.
     """
-    found = {}
-    for one in jobs.jobs:
-        if names is not None and one.name not in names:
+    runs = {}
+    for job in jobs.jobs:
+        if names is not None and job.name not in names:
             continue
-        cluster = one.scenario.cluster
-        if groups.apart(one.name):
-            cluster = cluster.urgent(one.priority)
-        parts = None if one.scenario.numerics else groups.planned[one.name]
-        found[one.name] = run(one.scenario.model_copy(update={"cluster": cluster}), parts=parts)
-    return found
+        cluster = job.scenario.cluster
+        if groups.apart(job.name):
+            cluster = cluster.urgent(job.priority)
+        parts = None if job.scenario.numerics else groups.planned[job.name]
+        runs[job.name] = run(job.scenario.model_copy(update={"cluster": cluster}), parts=parts)
+    return runs
 
 
 def together(
@@ -339,8 +343,8 @@ def together(
         beside = background.Traffic(
             [flows[name] for name in group if name in flows], jobs.cluster, links, groups.fabric
         )
-        for one in members:
-            background.refuse_starved(one.scenario, groups.uses[one.name], beside)
+        for member in members:
+            background.refuse_starved(member.scenario, groups.uses[member.name], beside)
         numbered = {number: traces[one.name] for number, one in enumerate(members) if one.name in traces}
         starts = [one.start for one in members]
         scenarios = [one.scenario for one in members]
@@ -350,9 +354,9 @@ def together(
         if len(beside.recorder.channels):
             assert beside.recorder.messages is not None
             traffic.append(owned(OTHERS, beside.recorder.channels, beside.recorder.messages.table()))
-    found = [JobRun(one, alone.get(one.name, runs[one.name]), runs[one.name]) for one in jobs.jobs]
+    job_runs = [JobRun(one, alone.get(one.name, runs[one.name]), runs[one.name]) for one in jobs.jobs]
     named = [sorted({OTHERS if name in flows else name for name in group}) for group in groups.groups]
-    return Neighbours(jobs, groups.fabric, found, named, tuple(notes), traffic, events=events)
+    return Neighbours(jobs, groups.fabric, job_runs, named, tuple(notes), traffic, events=events)
 
 
 def _connected(uses: Mapping[str, set[str]]) -> list[list[str]]:

@@ -29,19 +29,19 @@ STEPS = 4  # at least: a shift acts on later steps
 ORDERED = 3  # jobs, up to which all orders are tried
 
 
-def remedies_of(found: Neighbours, grouping: Grouping) -> Remedies:
+def remedies_of(neighbours: Neighbours, grouping: Grouping) -> Remedies:
     """Try shifts of starts and orders of priorities of the jobs that share links."""
-    groups = [[name for name in group if name != OTHERS] for group in found.groups]
+    groups = [[name for name in group if name != OTHERS] for group in neighbours.groups]
     groups = [group for group in groups if len(group) > 1]
     tries = sum(PARTS * (len(group) - 1) + len([*_all_orders(group)]) for group in groups)
-    events = sum(one.together.events * STEPS // one.together.scenario.steps for one in found.runs if not one.apart)
-    if why := untried(found, tries, events):
-        return Remedies(found.slowdown, skipped=why)
-    trial = _Trial(found.jobs, grouping)
+    events = sum(one.together.events * STEPS // one.together.scenario.steps for one in neighbours.runs if not one.apart)
+    if why := untried(neighbours, tries, events):
+        return Remedies(neighbours.slowdown, skipped=why)
+    trial = _Trial(neighbours.jobs, grouping)
     base = trial.of(trial.jobs)
     starts = _best_starts(trial, groups, base)
     orders = [trial.order(order) for group in groups for order in _all_orders(group)]
-    best = min(orders, key=lambda one: one.slowdown, default=base)
+    best = min(orders, key=lambda trial: trial.slowdown, default=base)
     return Remedies(
         base.slowdown,
         starts if starts.slowdown < base.slowdown - WORTH else None,
@@ -71,9 +71,9 @@ class _Trial:
 
     def of(self, jobs: Jobs) -> Remedy:
         """The slowdowns of some jobs, with their starts as values."""
-        found = together(jobs, self.alone, self._groups)
+        neighbours = together(jobs, self.alone, self._groups)
         starts = {one.name: one.start / PICOSECONDS_PER_SECOND for one in jobs.jobs}
-        return Remedy(starts, found.slowdown, {one.job.name: one.slowdown for one in found.runs})
+        return Remedy(starts, neighbours.slowdown, {one.job.name: one.slowdown for one in neighbours.runs})
 
     def start(self, starts: Mapping[str, int]) -> Remedy:
         """The same with other starts."""
@@ -104,7 +104,7 @@ def _best_starts(trial: _Trial, groups: Sequence[Sequence[str]], base: Remedy) -
                 shift: trial.start({**starts, name: starts[name] + shift})
                 for shift in (round(longest * part / PARTS) for part in range(1, PARTS))
             }
-            shift = min(tried, key=lambda one: (tried[one].slowdown, one), default=0)
+            shift = min(tried, key=lambda start: (tried[start].slowdown, start), default=0)
             if shift and tried[shift].slowdown < best.slowdown - WORTH:
                 best, starts[name] = tried[shift], starts[name] + shift
     return best

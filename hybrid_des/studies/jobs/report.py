@@ -28,37 +28,37 @@ BINS = 400  # of the picture's time axis
 GREY = "#8A8A8A"
 
 
-def render(found: Neighbours, width: int = 100) -> str:
+def render(neighbours: Neighbours, width: int = 100) -> str:
     """The report of the command line as text."""
-    cluster, jobs = found.jobs.cluster, found.jobs
+    cluster, jobs = neighbours.jobs.cluster, neighbours.jobs
     title = f"{jobs.name}: {jobs.description}" if jobs.description else jobs.name
     taken = sum(len(one.gpus) for one in jobs.jobs)
     sharing = f"sharing {cluster.sharing}"  # the verdict depends on it
     setup = f"{len(jobs.jobs)} jobs on {taken} of {cluster.gpus} GPUs, topology {cluster.topology}, {sharing}"
     blocks = [
         [title, setup],
-        [_jobs(found)],
-        _waits(found),
-        _links(found),
-        _remedies(found.remedies),
-        [line for note in found.notes for line in textwrap.wrap(f"note: {note}", width, subsequent_indent="  ")],
-        [f"real time {format_seconds(found.wall_s)} for {found.events:,} events"],
+        [_jobs(neighbours)],
+        _waits(neighbours),
+        _links(neighbours),
+        _remedies(neighbours.remedies),
+        [line for note in neighbours.notes for line in textwrap.wrap(f"note: {note}", width, subsequent_indent="  ")],
+        [f"real time {format_seconds(neighbours.wall_s)} for {neighbours.events:,} events"],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
-def _jobs(found: Neighbours) -> str:
-    urgent = any(one.priority for one in found.jobs.jobs)
+def _jobs(neighbours: Neighbours) -> str:
+    urgent = any(one.priority for one in neighbours.jobs.jobs)
     heads = ["job", "GPUs", "nodes", "start", *(["priority"] if urgent else []), "steps"]
     heads += ["alone", "together", "slowdown", "GPUs compute", "shares links with"]
     rows = []
-    for one in found.runs:
-        facts = found.summary["jobs"][one.job.name]
+    for job_run in neighbours.runs:
+        facts = neighbours.summary["jobs"][job_run.job.name]
         rows.append([
-            one.job.name, str(facts["gpus"]), _ranges(facts["nodes"]), format_seconds(facts["start_s"]),
-            *([str(one.job.priority)] if urgent else []), str(facts["steps"]),
+            job_run.job.name, str(facts["gpus"]), _ranges(facts["nodes"]), format_seconds(facts["start_s"]),
+            *([str(job_run.job.priority)] if urgent else []), str(facts["steps"]),
             format_seconds(facts["alone_step_time_s"]), format_seconds(facts["step_time_s"]),
-            f"{one.slowdown:.3f}×", f"{facts['gpu_utilisation']:.1%}",
+            f"{job_run.slowdown:.3f}×", f"{facts['gpu_utilisation']:.1%}",
             ", ".join(facts["shares_links_with"]) or "nobody: as alone",
         ])  # fmt: skip
     return text_table(heads, rows)
@@ -76,8 +76,8 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ",".join(shown) if len(shown) < 5 else f"{','.join(shown[:3])}, … ({len(numbers)})"
 
 
-def _waits(found: Neighbours) -> list[str]:
-    waits = found.waits
+def _waits(neighbours: Neighbours) -> list[str]:
+    waits = neighbours.waits
     if not len(waits):
         return []
     rows = [
@@ -90,11 +90,11 @@ def _waits(found: Neighbours) -> list[str]:
     return [*lines, *([f"  … and {more} more pairs of job and link"] if more > 0 else [])]
 
 
-def _links(found: Neighbours) -> list[str]:
-    shared, summary = found.summary["shared_links"], found.summary["links"]
+def _links(neighbours: Neighbours) -> list[str]:
+    shared, summary = neighbours.summary["shared_links"], neighbours.summary["links"]
     if not shared:
         return []
-    names = [*(one.job.name for one in found.runs), *([OTHERS] if found.traffic else [])]
+    names = [*(one.job.name for one in neighbours.runs), *([OTHERS] if neighbours.traffic else [])]
     busiest = sorted(shared, key=lambda link: (-sum(summary[link]["busy_ratio"].values()), natural(link)))
     rows = [
         [link, f"{sum(summary[link]['busy_ratio'].values()):.1%}", *(_of_job(summary[link], name) for name in names)]
@@ -113,32 +113,32 @@ def _of_job(link: Mapping[str, Any], name: str) -> str:
     return "" if size is None else f"{link['busy_ratio'][name]:.1%} {format_bytes(size)}"
 
 
-def _remedies(found: Remedies | None) -> list[str]:
-    if found is None:
+def _remedies(remedies: Remedies | None) -> list[str]:
+    if remedies is None:
         return []
-    if found.skipped:
-        return [f"other starts and priorities: not tried; {found.skipped}"]
-    before = f"mean slowdown {found.slowdown:.3f}×"
+    if remedies.skipped:
+        return [f"other starts and priorities: not tried; {remedies.skipped}"]
+    before = f"mean slowdown {remedies.slowdown:.3f}×"
     return [
-        f"what would help ({found.tried} changes simulated, as it is: {before} by GPUs)",
-        f"  best starts      {_start(found.starts)}",
-        f"  best priorities  {_order(found.priorities)}",
+        f"what would help ({remedies.tried} changes simulated, as it is: {before} by GPUs)",
+        f"  best starts      {_start(remedies.starts)}",
+        f"  best priorities  {_order(remedies.priorities)}",
     ]
 
 
-def _start(one: Remedy | None) -> str:
-    if one is None:
+def _start(remedy: Remedy | None) -> str:
+    if remedy is None:
         return "as they are"
-    at = ", ".join(f"{name} at {format_seconds(value)}" for name, value in one.values.items())
-    return f"{at}: {one.slowdown:.3f}× ({_each(one)})"
+    at = ", ".join(f"{name} at {format_seconds(value)}" for name, value in remedy.values.items())
+    return f"{at}: {remedy.slowdown:.3f}× ({_each(remedy)})"
 
 
-def _order(one: Remedy | None) -> str:
-    if one is None:
+def _order(remedy: Remedy | None) -> str:
+    if remedy is None:
         return "none help"
-    names = sorted(one.values, key=lambda name: -one.values[name])
-    return f"{' before '.join(names)}: {one.slowdown:.3f}× ({_each(one)})"
+    names = sorted(remedy.values, key=lambda name: -remedy.values[name])
+    return f"{' before '.join(names)}: {remedy.slowdown:.3f}× ({_each(remedy)})"
 
 
-def _each(one: Remedy) -> str:
-    return ", ".join(f"{name} {value:.3f}×" for name, value in one.of_jobs.items())
+def _each(remedy: Remedy) -> str:
+    return ", ".join(f"{name} {value:.3f}×" for name, value in remedy.of_jobs.items())

@@ -69,8 +69,8 @@ def simulate_jobs(source: Source | Jobs, overrides: Sequence[str] = (), *, remed
     ['large', 'small', 'node3/nic0/out']
     """
     began = time.perf_counter()
-    found, groups = neighbours_of(source if isinstance(source, Jobs) else load_jobs(source, overrides))
-    values = {one.name: getattr(found, one.name) for one in fields(found)}
+    neighbours, groups = neighbours_of(source if isinstance(source, Jobs) else load_jobs(source, overrides))
+    values = {one.name: getattr(neighbours, one.name) for one in fields(neighbours)}
     if remedies:
-        values["remedies"] = remedies_of(found, groups)
+        values["remedies"] = remedies_of(neighbours, groups)
     return JobsResult(**{**values, "wall_s": time.perf_counter() - began})

@@ -35,12 +35,12 @@ def spread_jobs(jobs: Jobs, runs: int, progress: Callable[[int, int], None] | No
         pairs = zip(jobs.jobs, these.jobs, strict=True)
         same = all(CostBasis.of(one.scenario) == CostBasis.of(other.scenario) for one, other in pairs)
         used = groups if same else Grouping.of(these)
-        found = together(these, alone_runs(these, used), used)
-        row: dict[str, Any] = {"seed": number, "slowdown": found.slowdown}
-        for one in found.runs:
-            alone, beside = (facts["step_time_s"] for facts in one.facts)
-            figures = zip(FIGURES, (beside, alone, one.slowdown), strict=True)
-            row |= {f"jobs.{one.job.name}.{name}": value for name, value in figures}
+        neighbours = together(these, alone_runs(these, used), used)
+        row: dict[str, Any] = {"seed": number, "slowdown": neighbours.slowdown}
+        for job_run in neighbours.runs:
+            alone, beside = (facts["step_time_s"] for facts in job_run.facts)
+            figures = zip(FIGURES, (beside, alone, job_run.slowdown), strict=True)
+            row |= {f"jobs.{job_run.job.name}.{name}": value for name, value in figures}
         rows.append(row)
         if progress is not None:
             progress(number + 1, runs)
@@ -64,11 +64,11 @@ class ComparedJobs:
     def jobs(self) -> dict[str, dict[str, Any]]:
         """Figures of the jobs that both have: those of A and B, and the change of the step in seconds."""
         first, second = self.a.summary["jobs"], self.b.summary["jobs"]
-        found = {}
+        figures = {}
         for name in (name for name in first if name in second):
             pairs = {key: [first[name][key], second[name][key]] for key in (*FIGURES, "gpu_utilisation")}
-            found[name] = {**pairs, "change_s": pairs["step_time_s"][1] - pairs["step_time_s"][0]}
-        return found
+            figures[name] = {**pairs, "change_s": pairs["step_time_s"][1] - pairs["step_time_s"][0]}
+        return figures
 
     def to_mapping(self) -> dict[str, Any]:
         """Everything as plain values."""
@@ -78,10 +78,10 @@ class ComparedJobs:
 
     def rows(self) -> list[list[str]]:
         """Cells of a table: job, step in A and B, change, slowdown in A and B."""
-        found = []
-        for name, one in self.jobs.items():
-            before, after = one["step_time_s"]
-            change = f"{one['change_s'] / before:+.1%}" if before else ""
+        lines = []
+        for name, job in self.jobs.items():
+            before, after = job["step_time_s"]
+            change = f"{job['change_s'] / before:+.1%}" if before else ""
             times = format_seconds(before), format_seconds(after)
-            found.append([name, *times, change, *(f"{slow:.3f}×" for slow in one["slowdown"])])
-        return found
+            lines.append([name, *times, change, *(f"{slow:.3f}×" for slow in job["slowdown"])])
+        return lines

@@ -56,9 +56,9 @@ class TriedJobs:
         return f"{self.change}: {', '.join(parts)}"
 
 
-def steps_of(found: Neighbours) -> dict[str, float]:
+def steps_of(neighbours: Neighbours) -> dict[str, float]:
     """The step of each job beside the others, in seconds."""
-    runs = {one.job.name: one.together for one in found.runs}
+    runs = {one.job.name: one.together for one in neighbours.runs}
     return {name: run.duration / run.scenario.steps / PICOSECONDS_PER_SECOND for name, run in runs.items()}
 
 
@@ -71,38 +71,38 @@ def asked(jobs: Jobs, changes: Sequence[str], build: Build | None) -> list[Tried
     return [TriedJobs(text, steps_of(_simulated(*_changed(jobs, text, build)))) for text in changes]
 
 
-def why_none(found: Neighbours, groups: Grouping) -> str:
+def why_none(neighbours: Neighbours, groups: Grouping) -> str:
     """Why no changes are proposed; empty if some are."""
-    slow = [one for one in found.runs if not groups.apart(one.job.name)]
+    slow = [one for one in neighbours.runs if not groups.apart(one.job.name)]
     tries = 2 * min(len(slow), MOST) + 1 if slow else 0
-    return untried(found, tries, sum(one.together.events for one in slow))
+    return untried(neighbours, tries, sum(one.together.events for one in slow))
 
 
-def untried(found: Neighbours, tries: int, events: int) -> str:
+def untried(neighbours: Neighbours, tries: int, events: int) -> str:
     """Why so many changes of so many events are not tried; empty if they are worth it."""
-    if not tries or found.slowdown - 1 < WORTH:
+    if not tries or neighbours.slowdown - 1 < WORTH:
         return "the jobs do not slow each other down"
     if tries * events <= MOST_EVENTS:
         return ""
     return f"{tries} changes of about {events:,} events each are more than {MOST_EVENTS:,} events"
 
 
-def proposed(found: Neighbours, groups: Grouping) -> Iterator[TriedJobs]:
+def proposed(neighbours: Neighbours, groups: Grouping) -> Iterator[TriedJobs]:
     """Leave out each job that shares links, put each first, and double the kinds of links that they share."""
-    names = [one.job.name for one in found.runs if not groups.apart(one.job.name)][:MOST]
-    for name in [*names, *([OTHERS] if found.jobs.background else [])]:
-        if left := _without(found.jobs, name):
+    names = [one.job.name for one in neighbours.runs if not groups.apart(one.job.name)][:MOST]
+    for name in [*names, *([OTHERS] if neighbours.jobs.background else [])]:
+        if left := _without(neighbours.jobs, name):
             yield TriedJobs(f"without {name}", steps_of(_simulated(left)))
     for name in names if len(names) > 1 else ():
         try:
-            first = found.jobs.with_priorities({other: int(other == name) for other in names})
+            first = neighbours.jobs.with_priorities({other: int(other == name) for other in names})
             yield TriedJobs(f"{name} first", steps_of(_simulated(first)))
         except HybridDesError:  # a size that only this order exceeds
             continue
-    shared = {link_kind(name) for name in found.summary["shared_links"]}
-    links = {name: Fraction(2) for name in found.fabric.links if link_kind(name) in shared}
-    faster = Variant(found.jobs.jobs[0].scenario, None, found.fabric).with_links(links).fabric
-    yield TriedJobs(f"{' and '.join(sorted(shared))} links 2x", steps_of(_simulated(found.jobs, faster)))
+    shared = {link_kind(name) for name in neighbours.summary["shared_links"]}
+    links = {name: Fraction(2) for name in neighbours.fabric.links if link_kind(name) in shared}
+    faster = Variant(neighbours.jobs.jobs[0].scenario, None, neighbours.fabric).with_links(links).fabric
+    yield TriedJobs(f"{' and '.join(sorted(shared))} links 2x", steps_of(_simulated(neighbours.jobs, faster)))
 
 
 def _without(jobs: Jobs, name: str) -> Jobs | None:

@@ -29,7 +29,7 @@ from hybrid_des.studies.pool import open_pool
 from hybrid_des.studies.sweep.axes import Case
 
 
-def write(found: SearchResult, folder: str | Path) -> Written:
+def write(result: SearchResult, folder: str | Path) -> Written:
     """Write `search.csv`, the table of all plans; `search.png` and `.svg`; and `best.yaml`, if there is a best one.
 
     Raises:
@@ -37,12 +37,12 @@ def write(found: SearchResult, folder: str | Path) -> Written:
     """
 
     def fill(staging: Path) -> None:
-        write_csv(found.table(), staging / "search.csv")
-        if found.best is not None:
+        write_csv(result.table(), staging / "search.csv")
+        if result.best is not None:
             figure = style.new_figure((8, 5))
-            draw(found, figure.subplots())
+            draw(result, figure.subplots())
             style.save(figure, staging, "search")
-            (staging / "best.yaml").write_text(scenario_file(found, found.best), encoding="utf-8")
+            (staging / "best.yaml").write_text(scenario_file(result, result.best), encoding="utf-8")
 
     return write_whole(folder, fill, replaces=["search.csv", "search.png", "search.svg", "best.yaml"])
 

@@ -133,46 +133,48 @@ class IdleWalk:
         ends = (time for c in clocks for time in (c.after_reductions + self._update, c.gathered, c.gathering))
         return max([*self._ends, *ends])
 
-    def _stream(self, place: int, stream: str) -> Iterator[Hashable]:
+    def _stream(self, pipeline_rank: int, stream: str) -> Iterator[Hashable]:
         """Walk a stream; yields what it waits for."""
         now, times = 0, self._times
         sent: dict[Hashable, int] = {}
-        one: Any
+        instruction: Any
         key: Hashable
         started: dict[int, int] = {}  # slot → the least end of its collective
         exchanged = 0  # the least time at which the stream of exchanges is free
-        for call in self.programs[place].streams[stream]:
-            for one in call.block.instructions:
-                kind = one.__class__
+        for call in self.programs[pipeline_rank].streams[stream]:
+            for instruction in call.block.instructions:
+                kind = instruction.__class__
                 if kind is Compute:
-                    now += one.duration
+                    now += instruction.duration
                 elif kind is Receive:
-                    key = place, one.purpose, one.tag + call.ops[one.op].microbatch
+                    key = pipeline_rank, instruction.purpose, instruction.tag + call.ops[instruction.op].microbatch
                     if not times[key]:
                         yield key
                     now = max(now, times.pop(key)[0])
                 elif kind is Send:
-                    tag = one.tag + call.ops[one.op].microbatch
-                    sent[one.purpose, tag] = now + self._message(place, one.peer, one.message.size)
-                    self._happens((one.peer, one.purpose, tag), sent[one.purpose, tag])
+                    tag = instruction.tag + call.ops[instruction.op].microbatch
+                    sent[instruction.purpose, tag] = now + self._message(
+                        pipeline_rank, instruction.peer, instruction.message.size
+                    )
+                    self._happens((instruction.peer, instruction.purpose, tag), sent[instruction.purpose, tag])
                 elif kind is Confirm:
-                    now = max(now, sent[one.purpose, one.tag + call.ops[one.op].microbatch])
+                    now = max(now, sent[instruction.purpose, instruction.tag + call.ops[instruction.op].microbatch])
                 elif kind is Record:
-                    self._happens((place, one.event), now + (one.after or 0))
+                    self._happens((pipeline_rank, instruction.event), now + (instruction.after or 0))
                 elif kind is Wait:
-                    key = place, one.event
+                    key = pipeline_rank, instruction.event
                     if not times[key]:
                         yield key
                     now = max(now, times[key].popleft())
                 elif kind is Collective:
-                    now = self._collective(place, stream, one, now)
+                    now = self._collective(pipeline_rank, stream, instruction, now)
                 elif kind is Start:
-                    begin = max(now, exchanged) if one.group[0] in self._streams else now
-                    started[one.slot] = begin + self._inside(one.call)
-                    if one.group[0] in self._streams:
-                        exchanged = started[one.slot]
+                    begin = max(now, exchanged) if instruction.group[0] in self._streams else now
+                    started[instruction.slot] = begin + self._inside(instruction.call)
+                    if instruction.group[0] in self._streams:
+                        exchanged = started[instruction.slot]
                 elif kind is Join:
-                    now = max(now, started.pop(one.slot))
+                    now = max(now, started.pop(instruction.slot))
         self._ends.append(now)
 
     def _happens(self, key: Hashable, time: int) -> None:
@@ -188,15 +190,15 @@ class IdleWalk:
             return exchange.launch
         return exchange.launch + self._cheapest.inside(exchange.algorithm, exchange.size, self._messages[exchange.axis])
 
-    def _collective(self, place: int, stream: str, one: Collective, now: int) -> int:
+    def _collective(self, pipeline_rank: int, stream: str, collective: Collective, now: int) -> int:
         """The earliest time at which a stream proceeds after a collective that it reaches now."""
-        purpose, stage, part = one.group
-        if one.group == BARRIER:
+        purpose, stage, part = collective.group
+        if collective.group == BARRIER:
             return now
-        if one.group == LAYERS:
-            return now + int(sum(one.call))
-        processes, sizes, clock = self._groups[place, stage, part]
-        reduces, elements = purpose == REDUCTION.name, sizes[one.call]
+        if collective.group == LAYERS:
+            return now + int(sum(collective.call))
+        processes, sizes, clock = self._groups[pipeline_rank, stage, part]
+        reduces, elements = purpose == REDUCTION.name, sizes[collective.call]
         codec = self._codec if reduces else self._sixteen
         if stream == PARAMETER:
             return now + self._cheapest.hops(processes, elements, codec)

@@ -86,7 +86,7 @@ class BranchAndBound:
         cases: Sequence[Case],
         *,
         known: Mapping[tuple[str, int], Evaluation] | None = None,
-        note: Callable[[str, int, Evaluation], None] = lambda step, number, found: None,
+        note: Callable[[str, int, Evaluation], None] = lambda step, number, evaluation: None,
         progress: Callable[[Standing], None] = lambda standing: None,
     ) -> None:
         """Begin with every plan unknown.
@@ -120,8 +120,8 @@ class BranchAndBound:
         for next_task in (self._next_screening, self._next):
             with closing(pool.run(next_task, _lost)) as finished:
                 for task, evaluations in finished:
-                    for (step, candidate), found in zip(task.keys, evaluations, strict=False):
-                        self._learn(step, candidate, found)
+                    for (step, candidate), evaluation in zip(task.keys, evaluations, strict=False):
+                        self._learn(step, candidate, evaluation)
                     self._progress(self._standing())
         for candidate in self.candidates:
             if candidate.status == UNKNOWN:
@@ -140,25 +140,25 @@ class BranchAndBound:
             return 0.0
         return min((one.least for one in self.candidates if one.status in (UNKNOWN, SIMULATED)), default=inf)
 
-    def _learn(self, step: str, candidate: Candidate, found: Evaluation) -> None:
+    def _learn(self, step: str, candidate: Candidate, evaluation: Evaluation) -> None:
         """Apply the evaluation of a step to a plan."""
         self._running.pop(candidate.number, None)
         if step == "screen":
             self._screened += 1
         elif step in KEPT and (step, candidate.number) not in self._known:
-            self._note(step, candidate.number, found)
-        candidate.done, candidate.reason = step, found.reason
-        candidate.held, candidate.excess = max(candidate.held, found.held), found.excess
-        if found.reason:
-            candidate.status = MISFIT if found.misfit else IMPOSSIBLE
+            self._note(step, candidate.number, evaluation)
+        candidate.done, candidate.reason = step, evaluation.reason
+        candidate.held, candidate.excess = max(candidate.held, evaluation.held), evaluation.excess
+        if evaluation.reason:
+            candidate.status = MISFIT if evaluation.misfit else IMPOSSIBLE
             return
-        candidate.least = found.least if step == "simulate" else max(candidate.least, found.least)
+        candidate.least = evaluation.least if step == "simulate" else max(candidate.least, evaluation.least)
         if step == "simulate":
-            candidate.status, candidate.row = SIMULATED, found.row
-            insort(self._costs, found.least)
+            candidate.status, candidate.row = SIMULATED, evaluation.row
+            insort(self._costs, evaluation.least)
             return
         if step == "weigh":
-            first = self._twins.setdefault(found.twin, candidate.number)
+            first = self._twins.setdefault(evaluation.twin, candidate.number)
             if first != candidate.number:
                 candidate.status, candidate.reason = SAME, f"the same as plan {first}"
                 return
@@ -209,7 +209,7 @@ class BranchAndBound:
 
 def _batches(candidates: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
     """Candidates that are screened together; those that share their costs are neighbours."""
-    near = sorted(candidates, key=lambda one: (neighbours(one.case), one.number))
+    near = sorted(candidates, key=lambda candidate: (neighbours(candidate.case), candidate.number))
     return (near[first : first + TOGETHER] for first in range(0, len(near), TOGETHER))
 
 

@@ -105,13 +105,13 @@ def _bound_costs(settings: Settings, case: Case, scenario: Scenario) -> Evaluati
 def _bound_order(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
     times, ranks = _shared(scenario)
     plan = build_plan(scenario.schedule, scenario.parallel.layout, ranks, times.fabric)
-    found = _bounded(settings, scenario, 0, planned_peaks(plan, costs_of(ranks, plan)), "")
-    if found.reason:
-        return found
+    bounded = _bounded(settings, scenario, 0, planned_peaks(plan, costs_of(ranks, plan)), "")
+    if bounded.reason:
+        return bounded
     parts = parts_of(scenario, plan, times.fabric, ranks=ranks, times=times)
     walks = walks_of(scenario, parts)
     twin = fingerprint(scenario, parts, walks[0].programs)
-    return replace(found, least=settings.objective.cost(scenario, to_seconds(bound_of(scenario, walks))), twin=twin)
+    return replace(bounded, least=settings.objective.cost(scenario, to_seconds(bound_of(scenario, walks))), twin=twin)
 
 
 def _simulate(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
@@ -120,17 +120,17 @@ def _simulate(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
     changed = {"record": "compute", "on_oom": "warn", "faults": None}
     seldom = scenario.gradients.every > 1  # a group of replicas is simulated on its own part of the wiring
     row = dict(summary(run(scenario.model_copy(update=changed), fabric=None if seldom else times.fabric)))
-    found = _bounded(settings, scenario, 0, row["peak_memory_bytes"], "")
-    row["out_of_memory"] = found.misfit
+    bounded = _bounded(settings, scenario, 0, row["peak_memory_bytes"], "")
+    row["out_of_memory"] = bounded.misfit
     seconds = row["outer"]["mean_step_s"] if seldom else row["step_time_s"]
-    if settings.objective.weeks and not found.reason:
+    if settings.objective.weeks and not bounded.reason:
         steps = Steps(scenario)
         row |= goodput_columns(steps)
         if not row["goodput"]:
             return Evaluation(reason="no step is kept: failures undo all work")
         # at least that of a step with all replicas at full speed, so that a bound on a step bounds it too
         seconds = to_seconds(steps.healthy.useful) / row["goodput"]
-    return replace(found, least=settings.objective.cost(scenario, seconds), row=row)
+    return replace(bounded, least=settings.objective.cost(scenario, seconds), row=row)
 
 
 STEPS: Mapping[str, Callable[[Settings, Case, Scenario], Evaluation]] = {
@@ -149,11 +149,11 @@ def _bounded(
     if not held:
         return Evaluation(least=cost)
     tightest = _allowed(settings, scenario)
-    place = max(range(len(tightest)), key=lambda one: held[one] - tightest[one])
-    excess = held[place] - tightest[place]
+    worst = max(range(len(tightest)), key=lambda rank: held[rank] - tightest[rank])
+    excess = held[worst] - tightest[worst]
     reason = ""
     if excess > 0:
-        reason = f"pipeline rank {place} holds {least}{format_bytes(held[place])}; {format_bytes(tightest[place])} fit"
+        reason = f"pipeline rank {worst} holds {least}{format_bytes(held[worst])}; {format_bytes(tightest[worst])} fit"
     return Evaluation(reason, excess > 0, cost, max(held), excess)
 
 
@@ -165,8 +165,8 @@ def _allowed(settings: Settings, scenario: Scenario) -> Sequence[int]:
     allowed = {kind.memory: settings.allowed(kind) for kind in kinds}
     tightest = [max(allowed.values())] * scenario.parallel.pipeline
     ranks = zip(layout.along("pipeline").tolist(), scenario.cluster.gpus_of(range(layout.ranks)), strict=True)
-    for place, kind in ranks:
-        tightest[place] = min(tightest[place], allowed[kind.memory])
+    for rank, kind in ranks:
+        tightest[rank] = min(tightest[rank], allowed[kind.memory])
     return tightest
 
 

@@ -98,10 +98,10 @@ def _shape(kind: str, options: Options | None, pipeline: int, microbatches: int,
 def _largest(shape: _Shape, costs: Costs) -> list[int]:
     """Bytes that each rank needs for the backward of one micro-batch of its largest chunk."""
     backward: Kind = "I" if shape.split else "B"
-    found = [0] * shape.plan.pipeline
+    largest = [0] * shape.plan.pipeline
     for (rank, _), cost in costs.stages.items():
-        found[rank] = max(found[rank], cost.kept + cost.needed(backward))
-    return found
+        largest[rank] = max(largest[rank], cost.kept + cost.needed(backward))
+    return largest
 
 
 def _time(scenario: Scenario, shape: _Shape, costs: Costs) -> int:
@@ -114,12 +114,12 @@ def _time(scenario: Scenario, shape: _Shape, costs: Costs) -> int:
     ways: dict[int, list[_Way]] = {}
     for path in plan.paths:
         before = behind = 0
-        for place in path:
-            cost = costs.stages[place]
+        for position in path:
+            cost = costs.stages[position]
             counted = [one for one in cost.traffic if not alike or (one.axis == "expert" and scenario.experts.streams)]
             forward = cost.forward - sum(one.forward for one in counted)
             backward = cost.backward - sum(one.backward for one in counted)
-            ways.setdefault(place[0], []).append(_Way(forward + backward, before, behind))
+            ways.setdefault(position[0], []).append(_Way(forward + backward, before, behind))
             before += forward
             behind += 0 if shape.split else backward
     longest = Fraction(0)

@@ -61,7 +61,7 @@ class SearchResult:
     def ranked(self) -> list[Candidate]:
         """The simulated plans, the best first."""
         simulated = (one for one in self.candidates if one.status == SIMULATED)
-        return sorted(simulated, key=lambda one: (one.least, one.held, one.number))
+        return sorted(simulated, key=lambda candidate: (candidate.least, candidate.held, candidate.number))
 
     @property
     def best(self) -> Candidate | None:
@@ -91,15 +91,19 @@ class SearchResult:
 
     def front(self) -> list[Candidate]:
         """The simulated plans that no other simulated one undercuts in both time and memory, fastest first."""
-        found: list[Candidate] = []
-        for one in self.ranked:
-            if not found or one.held < found[-1].held:
-                found.append(one)
-        return found
+        front: list[Candidate] = []
+        for candidate in self.ranked:
+            if not front or candidate.held < front[-1].held:
+                front.append(candidate)
+        return front
 
     def nearest(self) -> Candidate | None:
         """Of the plans that do not fit, the one that exceeds the memory least."""
-        return min((one for one in self.candidates if one.status == MISFIT), key=lambda one: one.excess, default=None)
+        return min(
+            (one for one in self.candidates if one.status == MISFIT),
+            key=lambda candidate: candidate.excess,
+            default=None,
+        )
 
     def scenario(self, candidate: Candidate) -> Scenario:
         """The scenario of a plan."""
@@ -136,18 +140,18 @@ class SearchResult:
 
         rest = [one for one in self.candidates if one.status != SIMULATED]
         order = [SIMULATED, UNKNOWN, EXCLUDED, SAME, MISFIT, IMPOSSIBLE]
-        rest.sort(key=lambda one: (order.index(one.status), one.least))
+        rest.sort(key=lambda candidate: (order.index(candidate.status), candidate.least))
         return pd.DataFrame([self._row(one) for one in (*self.ranked, *rest)])
 
-    def _row(self, one: Candidate) -> dict[str, Any]:
+    def _row(self, candidate: Candidate) -> dict[str, Any]:
         objective = self.settings.objective
-        known = one.status not in (MISFIT, IMPOSSIBLE) and one.least
+        known = candidate.status not in (MISFIT, IMPOSSIBLE) and candidate.least
         return {
-            "plan": one.number,
-            "status": one.status,
-            "reason": one.reason,
-            **{path: value for path, value in plain(one.case).items() if value is not None},
-            f"{objective.key}_bound": objective.value(one.least) if known else None,
-            "held_bytes": one.held or None,
-            **cells({key: value for key, value in one.row.items() if key not in ("name", "version")}),
+            "plan": candidate.number,
+            "status": candidate.status,
+            "reason": candidate.reason,
+            **{path: value for path, value in plain(candidate.case).items() if value is not None},
+            f"{objective.key}_bound": objective.value(candidate.least) if known else None,
+            "held_bytes": candidate.held or None,
+            **cells({key: value for key, value in candidate.row.items() if key not in ("name", "version")}),
         }

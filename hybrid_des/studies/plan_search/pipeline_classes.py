@@ -47,19 +47,19 @@ class PipelineClasses:
         longest = max(self.ranks, key=lambda way: sum(1 / self.speeds[rank] for rank in way))
         return replace(self, ranks=[longest])
 
-    def speed(self, place: int) -> Fraction:
+    def speed(self, pipeline_rank: int) -> Fraction:
         """The speed of the fastest rank at a place."""
-        return max(self.speeds[way[place]] for way in self.ranks)
+        return max(self.speeds[way[pipeline_rank]] for way in self.ranks)
 
     @cached_property
     def message(self) -> Callable[[int, int, int], int]:
         """(Sender's place, receiver's place, bytes) → the least time of a message."""
         kinds = cache(self._kinds)
-        return cache(lambda place, peer, size: min(self.cheapest.message(*ends, size) for ends in kinds(place, peer)))
+        return cache(lambda rank, peer, size: min(self.cheapest.message(*ends, size) for ends in kinds(rank, peer)))
 
-    def _kinds(self, place: int, peer: int) -> list[tuple[int, int]]:
+    def _kinds(self, rank: int, peer: int) -> list[tuple[int, int]]:
         """A sender and receiver for every kind of route from one place to another."""
-        found: dict[object, tuple[int, int]] = {}
+        kinds: dict[object, tuple[int, int]] = {}
         for way in self.ranks:
-            found.setdefault(self.cheapest.kind_of(way[place], way[peer]), (way[place], way[peer]))
-        return list(found.values())
+            kinds.setdefault(self.cheapest.kind_of(way[rank], way[peer]), (way[rank], way[peer]))
+        return list(kinds.values())

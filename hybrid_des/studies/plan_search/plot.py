@@ -24,36 +24,36 @@ GB = 1e9
 BLUE, ORANGE, GREY = style.LINES[0], style.LINES[1], "#999999"
 
 
-def draw(found: SearchResult, ax: Axes | None = None) -> Axes:
+def draw(result: SearchResult, ax: Axes | None = None) -> Axes:
     """Draw every plan whose memory is known: simulated ones, the Pareto front among them, and the bounds of the others.
 
     A plan that was not simulated is drawn at its bound: its value is there or higher, for `tokens_per_gpu_s` lower.
     """
     ax = style.axes(ax, (8, 5))
-    objective = found.settings.objective
+    objective = result.settings.objective
     groups: tuple[tuple[str, Sequence[Candidate], dict[str, object]], ...] = (
         (
             "not simulated: its bound",
-            with_values(found, EXCLUDED, UNKNOWN),
+            with_values(result, EXCLUDED, UNKNOWN),
             {"color": GREY, "marker": "_", "linewidths": 1},
         ),
-        ("simulated", with_values(found, SIMULATED), {"color": BLUE, "s": 16}),
-        ("none is better in both", found.front(), {"color": ORANGE, "s": 28, "zorder": 3}),
+        ("simulated", with_values(result, SIMULATED), {"color": BLUE, "s": 16}),
+        ("none is better in both", result.front(), {"color": ORANGE, "s": 28, "zorder": 3}),
     )
     for label, plans, look in groups:
         if plans:
             points = [(one.held / GB, objective.value(one.least)) for one in plans]
             ax.scatter(*zip(*points, strict=True), label=label, **look)  # type: ignore[arg-type]
-    front = [(one.held / GB, objective.value(one.least)) for one in found.front()]
+    front = [(one.held / GB, objective.value(one.least)) for one in result.front()]
     if len(front) > 1:
         ax.plot(*zip(*front, strict=True), color=ORANGE, linewidth=1, zorder=2)
-    for one in {found.settings.allowed(kind.gpu) for kind in found.settings.written.cluster.kinds}:
-        ax.axvline(one / GB, color=GREY, linewidth=0.8, linestyle=":")
+    for limit in {result.settings.allowed(kind.gpu) for kind in result.settings.written.cluster.kinds}:
+        ax.axvline(limit / GB, color=GREY, linewidth=0.8, linestyle=":")
     ax.set_xlim(left=max(0.0, ax.get_xlim()[0]))  # points, whose distances matter, not their distance from 0
     ax.set_ylim(bottom=max(0.0, ax.get_ylim()[0]))
     ax.set_xlabel("memory of the fullest GPU (GB); dotted: usable")
     ax.set_ylabel(objective.axis)
-    ax.set_title(style.verbatim(str(found.settings.document.value.get("name", ""))), loc="left", fontsize=10)
-    if found.ranked:
+    ax.set_title(style.verbatim(str(result.settings.document.value.get("name", ""))), loc="left", fontsize=10)
+    if result.ranked:
         style.legend(ax, loc="best", bbox_to_anchor=None)
     return style.plain(ax)

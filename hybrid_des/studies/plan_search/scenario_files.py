@@ -13,19 +13,19 @@ from hybrid_des.studies.plan_search.outcome import SearchResult
 from hybrid_des.studies.sweep.runner import with_case
 
 
-def scenario_file(found: SearchResult, candidate: Candidate) -> str:
+def scenario_file(result: SearchResult, candidate: Candidate) -> str:
     """The text of a scenario file: the content of the searched file with the values of a plan.
 
     The paths in it are made absolute, so that it can be placed anywhere.
     """
-    document = with_case(found.settings.document, candidate.case, "search")
+    document = with_case(result.settings.document, candidate.case, "search")
     anchor(document, Path.cwd())
     values = {key: value for key, value in document.value.items() if value not in ({}, None)}
     values["name"] = f"{values.get('name', 'scenario')}, plan {candidate.number}"
-    lines = ["# Found by hybrid-des search.", f"# {found.sentence}", ""]
+    lines = ["# Found by hybrid-des search.", f"# {result.sentence}", ""]
     return "\n".join(lines) + yaml_text(values)
 
 
-def with_values(found: SearchResult, *statuses: str) -> list[Candidate]:
+def with_values(result: SearchResult, *statuses: str) -> list[Candidate]:
     """The candidates of these statuses whose time and memory are known."""
-    return [one for one in found.candidates if one.status in statuses and one.weighed]
+    return [one for one in result.candidates if one.status in statuses and one.weighed]

@@ -49,7 +49,7 @@ def search_log(
         UsageError: the folder cannot be written, or, with `resume`, does not hold this search.
     """
     if folder is None:
-        yield {}, lambda step, number, found: None
+        yield {}, lambda step, number, evaluation: None
         return
     path, head = folder / LOG, _head(settings, cases)
     known = _read(path, head) if resume else {}
@@ -60,17 +60,17 @@ def search_log(
         draft.replace(path)  # from here on, earlier evaluations cannot be lost
         file = path.open("a", encoding="utf-8")
 
-    def note(step: str, number: int, found: Evaluation) -> None:
+    def note(step: str, number: int, evaluation: Evaluation) -> None:
         with cannot_be_written(folder):
-            file.write(_line(step, number, found) + "\n")
+            file.write(_line(step, number, evaluation) + "\n")
             file.flush()
 
     with file:
         yield known, note
 
 
-def _line(step: str, number: int, found: Evaluation) -> str:
-    return json.dumps({"step": step, "plan": number, **asdict(found)}, allow_nan=False)
+def _line(step: str, number: int, evaluation: Evaluation) -> str:
+    return json.dumps({"step": step, "plan": number, **asdict(evaluation)}, allow_nan=False)
 
 
 def _head(settings: Settings, cases: Sequence[Case]) -> dict[str, Any]:
@@ -98,11 +98,11 @@ def _read(path: Path, head: Mapping[str, Any]) -> Known:
         raise UsageError(f"{path}: from a different search{counts}; --resume needs {SAME}")
     known = {}
     for number, line in enumerate(lines[:-1], start=2):  # a whole line has a line break
-        found = _parsed(line)
-        if found.keys() != LINE:
+        entry = _parsed(line)
+        if entry.keys() != LINE:
             raise UsageError(f"{path}:{number}: not a finding of a search; delete this line to appraise its plan again")
-        step, plan = found.pop("step"), found.pop("plan")
-        known[step, plan] = Evaluation(**found)
+        step, plan = entry.pop("step"), entry.pop("plan")
+        known[step, plan] = Evaluation(**entry)
     return known
 
 

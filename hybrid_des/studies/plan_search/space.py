@@ -45,18 +45,18 @@ def plans_in(settings: Settings) -> list[Case]:
     if written.workload is not None and written.workload.trace is not None and written.workload.durations is None:
         message = "is one plan, done as recorded; expected `workload.durations` too, or `sweep` to vary the machine"
         raise document.error(("workload", "trace"), message)
-    found: dict[str, Case] = {}
+    plans: dict[str, Case] = {}
     for combination in product(*settings.axes):
         given = {path: value for part in combination for path, value in part.items() if is_key(path)}
         for plan in _completed(written, {**kept, **given}):
-            found.setdefault(repr(plan), plan)
-            if len(found) > MOST_CASES:
+            plans.setdefault(repr(plan), plan)
+            if len(plans) > MOST_CASES:
                 raise document.error(("search",), f"more than {MOST_CASES} plans")
-    if not found:
+    if not plans:
         gpus = written.cluster.gpus
         message = f"an empty space: no plan uses all {gpus} GPUs and has the values of `axes` and of the file"
         raise document.error(("search", "axes"), message)
-    return list(found.values())
+    return list(plans.values())
 
 
 def kept_in(settings: Settings) -> Case:
@@ -79,11 +79,11 @@ def _meant(name: str) -> Sequence[str]:
 
 def values_of(plans: Iterable[Case]) -> dict[str, list[Any]]:
     """Key → its distinct values, for the keys that have several."""
-    found: dict[str, dict[str, Any]] = {}
+    by_path: dict[str, dict[str, Any]] = {}
     for plan in plans:
         for path, value in plan.items():
-            found.setdefault(path, {})[repr(value)] = value
-    return {path: list(values.values()) for path, values in found.items() if len(values) > 1}
+            by_path.setdefault(path, {})[repr(value)] = value
+    return {path: list(values.values()) for path, values in by_path.items() if len(values) > 1}
 
 
 def _completed(written: Scenario, given: Case) -> Iterator[Case]:

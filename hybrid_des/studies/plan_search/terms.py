@@ -147,8 +147,8 @@ def _block(given: Any, document: Document) -> tuple[SearchBlock, list[str]]:
     try:
         return SearchBlock.model_validate(given), []
     except ValidationError as error:
-        found = problems_in(error, SearchBlock)
-        return SearchBlock(), [document.problem(("search", *one.path), one.message) for one in found]
+        problems = problems_in(error, SearchBlock)
+        return SearchBlock(), [document.problem(("search", *one.path), one.message) for one in problems]
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,13 @@ from hybrid_des.studies.plan_search.evaluation import evaluate
 from hybrid_des.studies.plan_search.outcome import SearchResult
 
 
-def tune(found: SearchResult, best: Candidate, trials: int) -> tuple[Candidate, Mapping[str, float]]:
+def tune(result: SearchResult, best: Candidate, trials: int) -> tuple[Candidate, Mapping[str, float]]:
     """The best plan with values of `search.tune`, and these values; the plan itself and no values if none is better.
 
     Raises:
         UsageError: there is nothing to tune, or Optuna is not installed.
     """
-    settings = found.settings
+    settings = result.settings
     if not settings.tunables:
         raise UsageError("--tune needs search.tune: the continuous knobs and their ranges")
     try:

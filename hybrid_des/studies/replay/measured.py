@@ -125,17 +125,17 @@ def _programs(table: pd.DataFrame, sizes: Sizes) -> list[list[Op]]:
 
 
 def _first(table: pd.DataFrame) -> pd.DataFrame:
-    found: pd.DataFrame = table[(table.step == table.step.min()) & (table.replica == 0)]
-    return found
+    rows: pd.DataFrame = table[(table.step == table.step.min()) & (table.replica == 0)]
+    return rows
 
 
 def _times(table: pd.DataFrame) -> list[dict[Op, tuple[float, float]]]:
     """Per pipeline rank, the start and the duration of each op in the first step of the first replica."""
-    found: dict[int, dict[Op, tuple[float, float]]] = {}
+    times: dict[int, dict[Op, tuple[float, float]]] = {}
     columns = ["stage", "kind", "microbatch", "chunk", "start_s", "seconds"]
     for stage, kind, microbatch, chunk, start, seconds in _first(table)[columns].itertuples(index=False, name=None):
-        found.setdefault(stage, {})[Op(kind, microbatch, chunk)] = start, seconds
-    return [found.get(stage, {}) for stage in range(max(found, default=-1) + 1)]
+        times.setdefault(stage, {})[Op(kind, microbatch, chunk)] = start, seconds
+    return [times.get(stage, {}) for stage in range(max(times, default=-1) + 1)]
 
 
 def _in_time(order: Sequence[Sequence[Op]], times: Sequence[Mapping[Op, tuple[float, float]]]) -> bool:

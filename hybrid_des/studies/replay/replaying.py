@@ -66,12 +66,12 @@ class Ideals:
     @cached_property
     def ideal(self) -> Mapping[str, Times]:
         """All ops of a kind at the mean of those in the plan."""
-        found = dict(self.times)
-        for name, ops in grouped_by(self.plan.ops(), lambda one: one[1].kind).items():
+        times = dict(self.times)
+        for name, ops in grouped_by(self.plan.ops(), lambda entry: entry[1].kind).items():
             ranks, chunks, microbatches = np.array([(rank, op.chunk, op.microbatch) for rank, op in ops]).T
-            mean = found[name][:, :, ranks, chunks, microbatches].mean()
-            found[name] = np.full_like(found[name], round(float(mean)))
-        return found
+            mean = times[name][:, :, ranks, chunks, microbatches].mean()
+            times[name] = np.full_like(times[name], round(float(mean)))
+        return times
 
     @cached_property
     def measured(self) -> Lengths:
@@ -115,10 +115,10 @@ class Ideals:
     def _exchanged(self, kinds: str, stages: int | slice) -> tuple[Lengths, Lengths]:
         """Every step and replica with the measured durations of some ops only, and with ideal durations of these."""
 
-        def mixed(most: Mapping[str, Times], one: Mapping[str, Times]) -> Lengths:
+        def mixed(most: Mapping[str, Times], other: Mapping[str, Times]) -> Lengths:
             times = {kind: most[kind].copy() for kind in most}
             for kind in times.keys() & set(kinds):
-                times[kind][:, :, stages] = one[kind][:, :, stages]
+                times[kind][:, :, stages] = other[kind][:, :, stages]
             return lengths(self.plan, times)
 
         return mixed(self.ideal, self.times), mixed(self.times, self.ideal)
@@ -208,8 +208,8 @@ class Replayed:
         if self.what_if.slowdown < SLOW or sizes.stage * sizes.replica == 1:
             return None
         classes = {"worker": True, "stage": sizes.stage > 1, "replica": sizes.replica > 1}
-        found = [self.slowest(what) for what, several in classes.items() if several]
-        return culprit([(one, one["removed"]) for one in found])
+        worst = [self.slowest(what) for what, several in classes.items() if several]
+        return culprit([(one, one["removed"]) for one in worst])
 
 
 def replay(path: str | Path, schedule: str | None = None) -> Replayed:

@@ -33,23 +33,23 @@ def estimates_of(sample: ArrayLike) -> dict[str, Estimate]:
     ordered = np.sort(np.asarray(sample, dtype=np.float64))
     wide = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     mean, error = float(ordered.mean()), float(ordered.std(ddof=1)) / math.sqrt(len(ordered))
-    found = {"mean": Estimate(mean, mean - wide * error, mean + wide * error)}
+    estimates = {"mean": Estimate(mean, mean - wide * error, mean + wide * error)}
     for percent in PERCENTILES:
         share = percent / 100
         about, by = share * len(ordered), wide * math.sqrt(len(ordered) * share * (1 - share))
         low, high = math.floor(about - by) - 1, math.ceil(about + by)
-        found[f"p{percent}"] = Estimate(
+        estimates[f"p{percent}"] = Estimate(
             float(np.percentile(ordered, percent)),
             float(ordered[low]) if low >= 0 else None,
             float(ordered[high]) if high < len(ordered) else None,
         )
-    return found
+    return estimates
 
 
 def as_mapping(sample: ArrayLike) -> dict[str, Any]:
     """The figures of a sample for JSON, with its size, standard deviation, minimum and maximum."""
     numbers = np.asarray(sample, dtype=np.float64)
-    found: dict[str, Any] = {"n": len(numbers)}
-    for name, one in estimates_of(sample).items():
-        found |= {name: one.value, f"{name}_ci95": [one.low, one.high]}
-    return {**found, "std": float(numbers.std(ddof=1)), "min": float(numbers.min()), "max": float(numbers.max())}
+    mapping: dict[str, Any] = {"n": len(numbers)}
+    for name, estimate in estimates_of(sample).items():
+        mapping |= {name: estimate.value, f"{name}_ci95": [estimate.low, estimate.high]}
+    return {**mapping, "std": float(numbers.std(ddof=1)), "min": float(numbers.min()), "max": float(numbers.max())}

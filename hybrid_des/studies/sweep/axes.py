@@ -210,8 +210,8 @@ def _axis(document: Document, at: KeyPath, item: Any, problems: list[str]) -> tu
         else:
             problems.append(document.problem((*at, path), f"expected a list of values, found {describe(values)}"))
     if len(set(lengths.values())) > 1:
-        found = ", ".join(f"{path} has {length}" for path, length in lengths.items())
-        problems.append(document.problem(at, f"paths that vary together need lists of equal length: {found}"))
+        counts = ", ".join(f"{path} has {length}" for path, length in lengths.items())
+        problems.append(document.problem(at, f"paths that vary together need lists of equal length: {counts}"))
         return ()
     return tuple({path: item[path][i] for path in lengths} for i in range(next(iter(lengths.values()), 0)))
 

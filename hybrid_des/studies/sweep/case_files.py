@@ -33,12 +33,12 @@ def is_key(column: str) -> bool:
     return column != "split" and not column.startswith(_BESIDE)
 
 
-def read_rows(path: Path, place: str) -> tuple[dict[str, Any], ...]:
+def read_rows(path: Path, where: str) -> tuple[dict[str, Any], ...]:
     """The cases in a file.
 
     Args:
         path: the file.
-        place: the place that names it, for messages.
+        where: the place that names it, for messages.
 
     Raises:
         ScenarioError: it cannot be read, a column is not a key, or a cell is not YAML; one line per problem.
@@ -47,14 +47,14 @@ def read_rows(path: Path, place: str) -> tuple[dict[str, Any], ...]:
         with open_file(path) as file:
             data = file.read(LARGEST + 1)
         if len(data) > LARGEST:
-            raise ScenarioError([f"{place}: {path}: larger than {LARGEST // 2**20} MiB; not a table of rows"])
+            raise ScenarioError([f"{where}: {path}: larger than {LARGEST // 2**20} MiB; not a table of rows"])
         lines = list(csv.reader(data.decode("utf-8-sig").splitlines()))
     except (OSError, ValueError, csv.Error) as error:
         reason = str(getattr(error, "strerror", None) or "not a text file").lower()
-        raise ScenarioError([one_line(f"{place}: {path}: cannot be read: {reason}")]) from None
+        raise ScenarioError([one_line(f"{where}: {path}: cannot be read: {reason}")]) from None
     numbered = [(number, cells) for number, cells in enumerate(lines, start=1) if any(cells)]
     if len(numbered) < 2:
-        raise ScenarioError([f"{place}: {path}: expected a line of keys and at least one row"])
+        raise ScenarioError([f"{where}: {path}: expected a line of keys and at least one row"])
     (_, columns), *rows = numbered
     problems = _wrong_columns(columns)
     wrong = [(number, cells) for number, cells in rows if len(cells) != len(columns)]
@@ -66,14 +66,14 @@ def read_rows(path: Path, place: str) -> tuple[dict[str, Any], ...]:
 
 def _wrong_columns(columns: list[str]) -> list[tuple[int, str]]:
     """Problems of the first line, each with the number of the line."""
-    found = [f"{column}: {wrong}" for column in columns if is_key(column) and (wrong := misnamed(column))]
-    found += [f"{column}: a second column of this name" for column in set(columns) if columns.count(column) > 1]
-    return [(1, message) for message in found]
+    problems = [f"{column}: {wrong}" for column in columns if is_key(column) and (wrong := misnamed(column))]
+    problems += [f"{column}: a second column of this name" for column in set(columns) if columns.count(column) > 1]
+    return [(1, message) for message in problems]
 
 
-def _case(columns: list[str], cells: list[str], place: str) -> dict[str, Any]:
+def _case(columns: list[str], cells: list[str], where: str) -> dict[str, Any]:
     filled = ((column, cell.strip()) for column, cell in zip(columns, cells, strict=True) if cell.strip())
-    return {column: cell if column in _TEXTS else parse_value(cell, f"{place}: {column}") for column, cell in filled}
+    return {column: cell if column in _TEXTS else parse_value(cell, f"{where}: {column}") for column, cell in filled}
 
 
 def plain(value: Any) -> Any:

@@ -41,18 +41,18 @@ def sweep_log(folder: Path | None, sweep: Sweep, *, resume: bool = False) -> Ite
         UsageError: the folder cannot be written, or, with `resume`, does not hold this sweep.
     """
     if folder is None:
-        yield {}, lambda place, row: None
+        yield {}, lambda case, row: None
         return
     path, head = folder / LOG, _head(sweep)
     known = _read(path, head) if resume else {}
     with journal(folder) as keep, ExitStack() as files:
         begun: list[IO[str]] = []
 
-        def note(place: int, row: Row) -> None:
+        def note(case: int, row: Row) -> None:
             with cannot_be_written(folder):
                 if not begun:
                     begun.append(files.enter_context(_begun(path, head, known)))
-                begun[0].write(_line(place, row))
+                begun[0].write(_line(case, row))
                 begun[0].flush()
             keep(row)
 
@@ -72,8 +72,8 @@ def _begun(path: Path, head: Mapping[str, Any], known: Known) -> IO[str]:
     return path.open("a", encoding="utf-8")
 
 
-def _line(place: int, row: Row) -> str:
-    return json.dumps({"case": place, "row": row}, allow_nan=False) + "\n"
+def _line(case: int, row: Row) -> str:
+    return json.dumps({"case": case, "row": row}, allow_nan=False) + "\n"
 
 
 def _head(sweep: Sweep) -> dict[str, Any]:
@@ -100,12 +100,12 @@ def _read(path: Path, head: Mapping[str, Any]) -> Known:
         raise UsageError(f"{path}: from a different sweep{counts}; --resume needs {SAME}")
     known: dict[int, Row] = {}
     for number, line in enumerate(lines[:-1], start=2):  # a whole line has a line break
-        found = _parsed(line)
-        place, row = found.get("case"), found.get("row")
-        if type(place) is not int or not 0 <= place < head["cases"] or not isinstance(row, dict):
+        entry = _parsed(line)
+        case, row = entry.get("case"), entry.get("row")
+        if type(case) is not int or not 0 <= case < head["cases"] or not isinstance(row, dict):
             raise UsageError(f"{path}:{number}: not a row of a sweep; delete this line to simulate its case again")
         if not str(row.get("error", "")).startswith(LOST):
-            known[place] = row
+            known[case] = row
     return known
 
 

@@ -131,9 +131,9 @@ def render(rows: Sequence[Row], sweep: Sweep) -> str:
         lines.append([*(_shown(row, path) for path in paths), *figures])
     widths = [max(len(line[i]) for line in lines if i < len(line)) for i in range(len(lines[0]))]
     texts = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=False)) for line in lines]
-    for place, row in enumerate(ordered[:MOST_ROWS], start=1):
+    for position, row in enumerate(ordered[:MOST_ROWS], start=1):
         if "error" in row:
-            texts[place] += f"  failed: {one_line(row['error'])}"
+            texts[position] += f"  failed: {one_line(row['error'])}"
     return "\n".join([*(text.rstrip() for text in texts), "", *_best(ranked[0], ranking, sweep), _counts(rows)])
 
 
@@ -287,9 +287,9 @@ def _set_axes(ax: Axes, picture: Plot, places: dict[Any, float], cells: dict[Any
 def _apart(at: Sequence[float]) -> list[float]:
     """Ticks far enough apart for their labels."""
     room, kept = LABEL_SPACE * (at[-1] - at[0]), at[:1]
-    for place in at[1:]:
-        if place - kept[-1] >= room:
-            kept = [*kept, place]
+    for position in at[1:]:
+        if position - kept[-1] >= room:
+            kept = [*kept, position]
     return list(kept)
 
 

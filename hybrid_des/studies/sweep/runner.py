@@ -43,7 +43,7 @@ def sweep_rows(
     executor: Executor | None = None,
     pool: Pool | None = None,
     progress: Progress | None = None,
-    finished: Callable[[int, Row], None] = lambda place, row: None,
+    finished: Callable[[int, Row], None] = lambda index, row: None,
     waiting: Callable[[], None] = lambda: None,
     known: Mapping[int, Row] = MappingProxyType({}),
 ) -> list[Row]:
@@ -83,12 +83,12 @@ def sweep_rows(
             pool = stack.enter_context(open_pool(min(jobs, len(left)), executor, slots=len(left), **how))
         tasks = pool.map(_Simulated(sweep.document), [cases[place] for place in left], _lost)
         for number, figures in stack.enter_context(contextlib.closing(tasks)):
-            place = left[number]
-            row = rows[place] = plain(cases[place]) | figures
+            index = left[number]
+            row = rows[index] = plain(cases[index]) | figures
             if unchecked is not None and "error" not in row:
                 unchecked.check(columns(row))
                 unchecked = None
-            finished(place, row)
+            finished(index, row)
     return rows
 
 
@@ -163,12 +163,12 @@ def with_case(document: Document, case: Case, block: str = "sweep") -> Document:
         if not is_key(path):
             continue
         given = OMITTED if value is None else copy.deepcopy(value)
-        place = put(varied.value, path.split("."), given, f"{block}: {path}")
-        varied.places[place] = f"{document.place((block,))}: case {path}={describe(value)}"
-        changed.append(place)
-    for place in changed:
-        before = value_at(document.value, dotted(place[:-1])) or {}
-        for gone, notice in drop_options(varied.value, place, before, lambda key: _is_given(document, changed, key)):
+        keys = put(varied.value, path.split("."), given, f"{block}: {path}")
+        varied.places[keys] = f"{document.place((block,))}: case {path}={describe(value)}"
+        changed.append(keys)
+    for keys in changed:
+        before = value_at(document.value, dotted(keys[:-1])) or {}
+        for gone, notice in drop_options(varied.value, keys, before, lambda key: _is_given(document, changed, key)):
             varied.notices[gone] = f"{block}: {notice}"
     return varied
 

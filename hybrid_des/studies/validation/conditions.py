@@ -20,8 +20,8 @@ _COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
-    ast.In: lambda one, many: one in many,
-    ast.NotIn: lambda one, many: one not in many,
+    ast.In: lambda value, many: value in many,
+    ast.NotIn: lambda value, many: value not in many,
 }
 
 
@@ -85,9 +85,9 @@ def _value_of(node: ast.AST, row: Mapping[str, Any], text: str) -> Any:
     raise _wrong(text)
 
 
-def _compared(op: ast.cmpop, one: Any, other: Any) -> bool:
+def _compared(op: ast.cmpop, value: Any, other: Any) -> bool:
     try:
-        return _COMPARE[type(op)](one, other)
+        return _COMPARE[type(op)](value, other)
     except TypeError:  # a text and a number, or a missing cell, have no order
         return False
 

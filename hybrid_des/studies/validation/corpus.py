@@ -77,10 +77,10 @@ def check_corpus(sweep: Sweep) -> None:
         if column not in known:
             raise UsageError(f"{source}: {unknown(column, known)}")
     for number, case in enumerate(cases, start=1):
-        found = {column: case[column] for column in known if column in case}
-        if not found:
+        values = {column: case[column] for column in known if column in case}
+        if not values:
             raise UsageError(f"{source}: row {number} has no measurement; expected {' or '.join(known)}")
-        for column, value in found.items():
+        for column, value in values.items():
             if isinstance(value, bool) or not isinstance(value, int | float | Fraction) or not LEAST <= value <= MOST:
                 wrong = f"expected a positive number, found {describe(value)}"
                 raise UsageError(f"{source}: row {number}: {column}: {wrong}")
@@ -88,12 +88,12 @@ def check_corpus(sweep: Sweep) -> None:
 
 def predict(sweep: Sweep, run: RunCases) -> list[Prediction]:
     """Run every row."""
-    found = []
+    predictions = []
     for case, row in zip(map(plain, sweep.cases()), run(sweep), strict=True):
         measured = {figure: float(case[MEASURED + figure]) for figure in FIGURES if MEASURED + figure in case}
         predicted = {figure: float(np.max(row[figure])) for figure in FIGURES if "error" not in row}
-        found.append(Prediction(case, measured, predicted, row.get("error")))
-    return found
+        predictions.append(Prediction(case, measured, predicted, row.get("error")))
+    return predictions
 
 
 class Errors(NamedTuple):
