@@ -62,6 +62,6 @@ def _deepspeed(values: Mapping[str, Any]) -> str:
     """What its settings are called here."""
     zero, batch = values.get("zero_optimization"), values.get("train_batch_size")
     stage = zero.get("stage") if isinstance(zero, dict) else None
-    found = [f"--set sharding=zero-{stage}"] if stage in (1, 2, 3) else []
-    found += [f"--set batch={batch}"] if isinstance(batch, int) and not isinstance(batch, bool) else []
-    return f", and {' '.join(found)}" if found else ", and the rest with --set"
+    flags = [f"--set sharding=zero-{stage}"] if stage in (1, 2, 3) else []
+    flags += [f"--set batch={batch}"] if isinstance(batch, int) and not isinstance(batch, bool) else []
+    return f", and {' '.join(flags)}" if flags else ", and the rest with --set"

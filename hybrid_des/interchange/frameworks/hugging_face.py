@@ -128,10 +128,10 @@ class _Config:
             UsageError: it is no whole number.
         """
         self._read |= {*names}
-        found = next(((name, self.values[name]) for name in names if self.values.get(name) is not None), None)
-        if found is None:
+        given = next(((name, self.values[name]) for name in names if self.values.get(name) is not None), None)
+        if given is None:
             return None
-        name, value = found
+        name, value = given
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise UsageError(f"{self.name}: {name}: expected a whole number, found {describe(value)}")
         return value

@@ -81,18 +81,18 @@ def flags_in(text: str, name: str) -> dict[str, list[str]]:
     Raises:
         UsageError: a quotation is not closed.
     """
-    found: dict[str, list[str]] = {}
+    flags: dict[str, list[str]] = {}
     words: list[str] = []
     for word in _words(text, name):
         match = _FLAG.fullmatch(word)
         if match is None:
             words.append(word)
             continue
-        words = found[f"--{match[1].replace('_', '-')}"] = []
+        words = flags[f"--{match[1].replace('_', '-')}"] = []
         if match[2] is not None:
             words.append(match[2])
             words = []  # what follows is no value of it
-    return found
+    return flags
 
 
 def _words(text: str, name: str) -> Iterator[str]:
@@ -254,8 +254,8 @@ def word(flag: str, path: str, words: Mapping[str, Any], default: Any) -> Rule:
 
     def write(values: Values) -> Iterable[str]:
         value = values.get(path)
-        found = next((text for text, meaning in words.items() if meaning == value), None)
-        return () if found is None or value == default else (f"{flag} {found}",)
+        written = next((text for text, meaning in words.items() if meaning == value), None)
+        return () if written is None or value == default else (f"{flag} {written}",)
 
     def read(given: Given) -> Values:
         text = given.text(flag)

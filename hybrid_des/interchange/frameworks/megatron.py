@@ -85,8 +85,8 @@ def _read_schedule(given: Given) -> Values:
     if ranks == 1:
         return {}
     if chunks > 1:
-        found = {"schedule.kind": "interleaved-1f1b", "schedule.chunks": chunks}
-        return found | ({"schedule.p2p": "blocking"} if waits else {})
+        values = {"schedule.kind": "interleaved-1f1b", "schedule.chunks": chunks}
+        return values | ({"schedule.p2p": "blocking"} if waits else {})
     return {"schedule.kind": "1f1b", "schedule.p2p": "blocking"}  # plain 1F1B waits for its messages there
 
 
@@ -175,15 +175,15 @@ def _write_dispatch(values: Values) -> Iterator[str]:
 
 
 def _read_dispatch(given: Given) -> Values:
-    found = {path: value for rule in (_DISPATCHER, _STREAMS, _DELAYED) for path, value in rule.read(given).items()}
+    values = {path: value for rule in (_DISPATCHER, _STREAMS, _DELAYED) for path, value in rule.read(given).items()}
     split, tensor = given.number("--expert-tensor-parallel-size"), given.number("--tensor-model-parallel-size") or 1
     for flag in ("--moe-flex-dispatcher-backend", "--moe-enable-deepep"):
         given.words(flag)  # which of the libraries that send once per node
     if given.number("--num-experts") is None:
         return {}
     if (given.number("--expert-model-parallel-size") or 1) * (split or tensor) == 1:
-        found.pop("experts.dispatcher", None)
-    return {**found, "parallel.expert_tensor": None if split in (None, tensor) else split}
+        values.pop("experts.dispatcher", None)
+    return {**values, "parallel.expert_tensor": None if split in (None, tensor) else split}
 
 
 LAYOUT = (
@@ -248,24 +248,27 @@ def _write_recompute(values: Values) -> Iterable[str]:
 
 
 def _read_recompute(given: Given) -> Values:
-    found = given.text("--recompute-granularity")
+    granularity = given.text("--recompute-granularity")
     method, layers = given.text("--recompute-method"), given.number("--recompute-num-layers")
-    if found is None and "--recompute-activations" in given:
-        found = "selective"
-    if found == "full" and method == "block" and layers:
-        return {"recompute": found, "recompute_layers": None if layers == given.number("--num-layers") else layers}
-    if found == "full" and (layers or 1) > 1:
+    if granularity is None and "--recompute-activations" in given:
+        granularity = "selective"
+    if granularity == "full" and method == "block" and layers:
+        return {
+            "recompute": granularity,
+            "recompute_layers": None if layers == given.number("--num-layers") else layers,
+        }
+    if granularity == "full" and (layers or 1) > 1:
         message = f"{layers} of {method}; expected every layer by itself (uniform, 1), or a block of them"
         raise given.error("--recompute-num-layers", message)
     modules = given.words("--recompute-modules")
-    if found == "selective" and modules and set(modules) <= set(MODULES) and set(modules) != {"core_attn"}:
+    if granularity == "selective" and modules and set(modules) <= set(MODULES) and set(modules) != {"core_attn"}:
         return {"recompute": list(modules)}
     if modules and set(modules) != {"core_attn"}:
         expected = f"expected selective recomputation of {', '.join(MODULES)}"
         raise given.error("--recompute-modules", f"{expected}, found {' '.join(modules)}")
-    if found not in (None, "full", "selective"):
-        raise given.error("--recompute-granularity", f"expected full or selective, found {found}")
-    return {"recompute": found or "none"}
+    if granularity not in (None, "full", "selective"):
+        raise given.error("--recompute-granularity", f"expected full or selective, found {granularity}")
+    return {"recompute": granularity or "none"}
 
 
 _STRATEGIES = {"no_shard": "none", "optim": "zero-1", "optim_grads": "zero-2", "optim_grads_params": "zero-3"}
@@ -293,15 +296,15 @@ def _read_sharding(given: Given) -> Values:
     separately = _FUSION in given
     given.words(_META)
     optimizer, strategy = "--use-distributed-optimizer" in given, given.text("--data-parallel-sharding-strategy")
-    found = "zero-1" if optimizer else "none"
+    sharding = "zero-1" if optimizer else "none"
     if "--use-megatron-fsdp" in given:
         if strategy not in (None, *_STRATEGIES):
             raise given.error("--data-parallel-sharding-strategy", f"expected one of {', '.join(_STRATEGIES)}")
-        found = _STRATEGIES[strategy or "no_shard"]
-    found = "zero-3" if "--use-torch-fsdp2" in given else found
-    pad = True if found == "zero-1" else None  # as its optimizer does
-    fused = False if separately and found in ("none", "zero-1") else None  # the others assert it
-    return {"sharding": found, "gradients.pad": pad, "gradients.fused": fused}
+        sharding = _STRATEGIES[strategy or "no_shard"]
+    sharding = "zero-3" if "--use-torch-fsdp2" in given else sharding
+    pad = True if sharding == "zero-1" else None  # as its optimizer does
+    fused = False if separately and sharding in ("none", "zero-1") else None  # the others assert it
+    return {"sharding": sharding, "gradients.pad": pad, "gradients.fused": fused}
 
 
 def _write_overlap(values: Values) -> Iterable[str]:
@@ -461,11 +464,11 @@ def read_megatron(text: str, name: str) -> Imported:
     sizes = {path.partition(".")[2]: values.pop(path) for path in [*values] if path.startswith("model.")}
     unread = given.unread
     idle = tuple(flag for flag in unread if _IDLE.fullmatch(flag.split(" ")[0]))
-    found = {**by_path(published_model(sizes)), **values}
+    merged = {**by_path(published_model(sizes)), **values}
     wrong = tuple(f"{flag}{given.meant(flag.split(' ')[0])}" for flag in unread if flag not in idle)
     nodes, per_node = given.number(*_NODES), given.number(*_PER_NODE)
     ranks = nodes * per_node if nodes and per_node else None
-    return Imported(found, tuple(assumed), wrong, idle, tuple(refusals(Line(given.flags, ranks))))
+    return Imported(merged, tuple(assumed), wrong, idle, tuple(refusals(Line(given.flags, ranks))))
 
 
 def _sizes(given: Given, values: dict[str, Any]) -> Iterator[str]:

@@ -58,8 +58,8 @@ def _read_latent(given: Given) -> Values:
     if "--multi-latent-attention" not in given:
         return {}
     defaults = {"key_value": 512, "nope": 128, "rope": 64, "value": 128}  # Megatron-LM's
-    found = {key: size if size is not None else defaults.get(key) for key, size in sizes.items()}
-    latent = {key: size for key, size in found.items() if size is not None}
+    latent_sizes = {key: size if size is not None else defaults.get(key) for key, size in sizes.items()}
+    latent = {key: size for key, size in latent_sizes.items() if size is not None}
     without = dict.fromkeys(("model.head_size", "model.kv_heads", "model.qk_norm"))  # of no meaning there
     return {"model.latent": latent, **without}
 

@@ -98,11 +98,13 @@ def published_model(sizes: Mapping[str, Any]) -> str | dict[str, Any]:
         entry = expanded({"base": name})
         if entry.pop("kind", DEFAULT) != DEFAULT:
             continue
-        one = Transformer.model_validate(entry)
+        published = Transformer.model_validate(entry)
         own = {
-            key: getattr(asked, key) for key in ("sequence", "predictions") if getattr(asked, key) != getattr(one, key)
+            key: getattr(asked, key)
+            for key in ("sequence", "predictions")
+            if getattr(asked, key) != getattr(published, key)
         }
-        if one.model_copy(update=own) == _with_defaults(asked, one):
+        if published.model_copy(update=own) == _with_defaults(asked, published):
             return {"base": name, **own} if own else name
     return stated
 
@@ -112,12 +114,12 @@ def by_path(model: str | Mapping[str, Any]) -> dict[str, Any]:
     return {"model": model} if isinstance(model, str) else {f"model.{key}": value for key, value in model.items()}
 
 
-def _with_defaults(asked: Transformer, one: Transformer) -> Transformer:
+def _with_defaults(asked: Transformer, published: Transformer) -> Transformer:
     """Sizes in the form of another model's: what equals the default may be stated in one and left out in the other."""
     same = {}
     for key, default in (("kv_heads", asked.heads), ("head_size", asked.hidden // asked.heads)):
-        if (getattr(asked, key) or default) == (getattr(one, key) or default):
-            same[key] = getattr(one, key)
+        if (getattr(asked, key) or default) == (getattr(published, key) or default):
+            same[key] = getattr(published, key)
     return asked.model_copy(update=same)
 
 

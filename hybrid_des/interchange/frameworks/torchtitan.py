@@ -48,8 +48,8 @@ def _published(scenario: Scenario) -> str:
     """The name of a published model, where only its sequence may differ."""
     if scenario.model is None or not isinstance(scenario.model.options, Transformer):
         return ""
-    found = published_model(dict(scenario.model.options))
-    return found if isinstance(found, str) else str(found.get("base", ""))
+    published = published_model(dict(scenario.model.options))
+    return published if isinstance(published, str) else str(published.get("base", ""))
 
 
 def _flags(scenario: Scenario, values: Values) -> Iterator[str]:

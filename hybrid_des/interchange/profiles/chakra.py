@@ -112,22 +112,22 @@ def _of_messages(content: bytes) -> Iterator[dict[str, Any]]:
     messages = sized(content)
     next(messages, None)  # the metadata
     for message in messages:
-        found: dict[str, Any] = {"id": 0, "name": "", "type": 0, "needs": [], "duration": 0, "attributes": {}}
+        fields: dict[str, Any] = {"id": 0, "name": "", "type": 0, "needs": [], "duration": 0, "attributes": {}}
         for number, value in fields_of(message):
             if number == 1 and isinstance(value, int):
-                found["id"] = value
+                fields["id"] = value
             elif number == 2 and isinstance(value, bytes):
-                found["name"] = value.decode("utf-8", "replace")
+                fields["name"] = value.decode("utf-8", "replace")
             elif number == 3:
-                found["type"] = value
+                fields["type"] = value
             elif number == 5:
-                found["needs"] += numbers_of(value)
+                fields["needs"] += numbers_of(value)
             elif number == 7 and isinstance(value, int):
-                found["duration"] = value * MICROSECOND
+                fields["duration"] = value * MICROSECOND
             elif number == 10 and isinstance(value, bytes):
                 name, what = _attribute(value)
-                found["attributes"][name] = what
-        yield found
+                fields["attributes"][name] = what
+        yield fields
 
 
 def _attribute(message: bytes) -> tuple[str, Any]:
@@ -149,8 +149,8 @@ def _attribute(message: bytes) -> tuple[str, Any]:
 def _of_json(content: bytes) -> Iterator[dict[str, Any]]:
     """The nodes of the JSON form, whose keys vary in case."""
     whole = json.loads(content)
-    for one in whole["workload_graph"] if isinstance(whole, dict) else whole:
-        keys = {key.lower(): value for key, value in one.items()}
+    for entry in whole["workload_graph"] if isinstance(whole, dict) else whole:
+        keys = {key.lower(): value for key, value in entry.items()}
         attributes = {key: value for key, value in keys.items() if key.startswith("comm_") or key == "is_cpu_op"}
         extra = {
             str(each["name"]): next((v for k, v in each.items() if k != "name"), None) for each in keys.get("attrs", ())
@@ -163,15 +163,15 @@ def _of_json(content: bytes) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-def _node(one: Mapping[str, Any], groups: dict[str, tuple[int, ...]]) -> Node:
-    known, name, kind = one["attributes"], one["name"], KINDS[one["type"]]
+def _node(message: Mapping[str, Any], groups: dict[str, tuple[int, ...]]) -> Node:
+    known, name, kind = message["attributes"], message["name"], KINDS[message["type"]]
     host = bool(known.get("is_cpu_op"))
     if host:
         kind = COMPUTATION  # the call that launches a collective is work of the host
-    duration = known.get("duration_picos", one["duration"])
-    if not isinstance(one["id"], int) or not isinstance(duration, int) or not 0 <= duration <= LONGEST:
-        raise ValueError(f"node {one['id']}: expected a whole number, and a time of at least 0 and at most 11 days")
-    node = Node(one["id"], name, kind, duration, tuple(one["needs"]), start=int(known.get("start_picos", -1)))
+    duration = known.get("duration_picos", message["duration"])
+    if not isinstance(message["id"], int) or not isinstance(duration, int) or not 0 <= duration <= LONGEST:
+        raise ValueError(f"node {message['id']}: expected a whole number, and a time of at least 0 and at most 11 days")
+    node = Node(message["id"], name, kind, duration, tuple(message["needs"]), start=int(known.get("start_picos", -1)))
     node.place = {key: known[key] for key in OWN if key in known and _is_own(key, known[key])}
     if kind == COMPUTATION:
         node.stream = str(known.get("stream", f"host {known.get('tid', 0)}" if host else COMPUTE))
@@ -258,15 +258,15 @@ def _encoded(name: str, value: bool | int | str | tuple[int, ...]) -> bytes:
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
     """The number at a place, and the place after it."""
-    found = shift = 0
+    number = shift = 0
     while True:
         if at >= len(data) or shift >= MOST_BITS + 7:
             raise ValueError(f"a number is cut at byte {at}")
         byte = data[at]
-        found |= (byte & 127) << shift
+        number |= (byte & 127) << shift
         at += 1
         if byte < 128:
-            return found, at
+            return number, at
         shift += 7
 
 
@@ -310,8 +310,8 @@ def numbers_of(value: int | bytes) -> Iterator[int]:
         return
     at = 0
     while at < len(value):
-        one, at = varint(value, at)
-        yield one
+        number, at = varint(value, at)
+        yield number
 
 
 def signed(value: int) -> int:
@@ -324,12 +324,12 @@ def write_varint(value: int) -> bytes:
     if 0 <= value < 128:
         return SHORT[value]
     value &= (1 << MOST_BITS) - 1
-    found = bytearray()
+    encoded = bytearray()
     while value > 127:
-        found.append(value & 127 | 128)
+        encoded.append(value & 127 | 128)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def write_field(number: int, value: int | bytes) -> bytes:

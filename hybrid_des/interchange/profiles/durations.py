@@ -154,8 +154,8 @@ class Durations:
                 round(self.usual(kind, rank, chunk, usual) if alike else shares[kind].of_stage(plan, rank, stage))
                 for kind in "FBW"
             )
-            found = {"F": forward, "B": whole, "I": max(0, whole - weight), "W": weight}
-            for kind, picoseconds in found.items():
+            durations = {"F": forward, "B": whole, "I": max(0, whole - weight), "W": weight}
+            for kind, picoseconds in durations.items():
                 lasting = picoseconds + usual.overhead.held(kind, split=False)
                 for microbatch in range(plan.microbatches) if kind in "IW" else ():
                     if (stage, microbatch) in plan.split:
@@ -261,10 +261,10 @@ class Shares(NamedTuple):
     def between(self, first: Fraction, last: Fraction) -> Fraction:
         """The part between two fractions of the model's depth, without the ends."""
         count = len(self.body)
-        found = Fraction(0)
+        share = Fraction(0)
         for at, whole in enumerate(self.body):
-            found += whole * max(Fraction(0), min(last * count, Fraction(at + 1)) - max(first * count, Fraction(at)))
-        return found
+            share += whole * max(Fraction(0), min(last * count, Fraction(at + 1)) - max(first * count, Fraction(at)))
+        return share
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -280,9 +280,9 @@ def read_table(path: Path) -> pd.DataFrame:
 
 def _renamed(raw: pd.DataFrame, path: Path) -> pd.DataFrame:
     """The columns that this module knows, by its names for them, and the number of each row in the file."""
-    found = {name: next((one for one in names if one in raw), None) for name, names in NAMES.items()}
-    table = raw[[column for column in found.values() if column]]
-    table = table.rename(columns={column: name for name, column in found.items() if column})
+    column_of = {name: next((one for one in names if one in raw), None) for name, names in NAMES.items()}
+    table = raw[[column for column in column_of.values() if column]]
+    table = table.rename(columns={column: name for name, column in column_of.items() if column})
     instead = {"seconds": {"start_s", "end_s"}, "stage": {"rank"}}  # columns from which another follows
     for name in NEEDED:
         if name not in table and not (name in instead and instead[name] <= {*table}):
@@ -327,12 +327,12 @@ def _one_per_stage(table: pd.DataFrame, path: Path) -> pd.DataFrame:
 
 def _parts_told_apart(table: pd.DataFrame) -> pd.Series[str]:
     """The kinds, with I for a B that has a matching W, as in `timeline.csv`."""
-    place = ["step", *(name for name in ("rank", "replica", "stage", "chunk", "microbatch") if name in table)]
-    apart = table[table.kind == "W"][place].drop_duplicates().assign(apart=True)
+    keys = ["step", *(name for name in ("rank", "replica", "stage", "chunk", "microbatch") if name in table)]
+    apart = table[table.kind == "W"][keys].drop_duplicates().assign(apart=True)
     if apart.empty:
         return table.kind
-    found = table[place].merge(apart, how="left", on=place).apart.notna().to_numpy()
-    return table.kind.mask(found & (table.kind == "B").to_numpy(), "I")
+    split = table[keys].merge(apart, how="left", on=keys).apart.notna().to_numpy()
+    return table.kind.mask(split & (table.kind == "B").to_numpy(), "I")
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -395,8 +395,8 @@ def _numbers(table: pd.DataFrame, name: str, path: Path, valid: Callable[..., An
         raise UsageError(f"{path}: {name}: a number is larger than 1e308") from None
     wrong = table[~valid(numbers)]
     if len(wrong):
-        one = wrong.iloc[0]
-        raise UsageError(f"{path}: row {one.row}: {name}: expected {expected}, found {one[name]}")
+        row = wrong.iloc[0]
+        raise UsageError(f"{path}: row {row.row}: {name}: expected {expected}, found {row[name]}")
     return numbers
 
 
@@ -408,11 +408,11 @@ def _are_times(numbers: pd.Series[float]) -> pd.Series[bool]:
     return (numbers >= 0) & (numbers <= LARGEST_S)
 
 
-def _refuse_second(table: pd.DataFrame, place: Sequence[str], source: str) -> None:
-    twice = table[table.duplicated(list(place))]
+def _refuse_second(table: pd.DataFrame, keys: Sequence[str], source: str) -> None:
+    twice = table[table.duplicated(list(keys))]
     if len(twice):
-        one = twice.iloc[0]
-        raise UsageError(f"{source}: row {one.row}: a second {WORDS[one.kind]} of micro-batch {one.microbatch} there")
+        row = twice.iloc[0]
+        raise UsageError(f"{source}: row {row.row}: a second {WORDS[row.kind]} of micro-batch {row.microbatch} there")
 
 
 def durations_of(table: pd.DataFrame, sizes: Sizes, source: str) -> Durations:
@@ -424,8 +424,8 @@ def durations_of(table: pd.DataFrame, sizes: Sizes, source: str) -> Durations:
     for name, most in sizes._asdict().items():
         beyond = table[table[name] >= most]
         if len(beyond):
-            one = beyond.iloc[0]
-            raise UsageError(f"{source}: row {one.row}: there is no {name} {one[name]}, only 0 … {most - 1}")
+            row = beyond.iloc[0]
+            raise UsageError(f"{source}: row {row.row}: there is no {name} {row[name]}, only 0 … {most - 1}")
     _refuse_second(table, OP, source)
     steps, places = np.unique(table.step.to_numpy(), return_inverse=True)
     kinds = [kind for kind in "FBIW" if (table.kind == kind).any()]
@@ -451,10 +451,10 @@ def sizes_of(table: pd.DataFrame, source: str) -> Sizes:
     """
     sizes = Sizes(*(int(table[name].max()) + 1 for name in Sizes._fields))
     if sizes.replica * sizes.stage * sizes.chunk * sizes.microbatch > len(table):
-        found = (
+        counts = (
             f"{sizes.replica} replicas × {sizes.stage} stages × {sizes.chunk} chunks × {sizes.microbatch} micro-batches"
         )
-        raise UsageError(f"{source}: {len(table)} rows cannot hold {found}, counted from 0; are there gaps?")
+        raise UsageError(f"{source}: {len(table)} rows cannot hold {counts}, counted from 0; are there gaps?")
     return sizes
 
 
@@ -479,8 +479,8 @@ def read_durations(
     if "stage" not in table:
         beyond = table[table["rank"] >= layout.ranks]
         if len(beyond):
-            one = beyond.iloc[0]
-            raise UsageError(f"{path}: row {one.row}: there is no rank {one['rank']}, only 0 … {layout.ranks - 1}")
+            row = beyond.iloc[0]
+            raise UsageError(f"{path}: row {row.row}: there is no rank {row['rank']}, only 0 … {layout.ranks - 1}")
         along = {"replica": layout.along("data"), "stage": layout.along("pipeline")}
         table = table.assign(**{name: places[table["rank"]] for name, places in along.items()})
     held = int(table.chunk.max()) + 1 if chunks is None else chunks

@@ -90,12 +90,12 @@ def in_order(nodes: Sequence[Node], source: str) -> list[Node]:
     Raises:
         UsageError: ids are missing or repeated, or nodes need each other in a cycle; the message names them.
     """
-    place = {node.id: number for number, node in enumerate(nodes)}
-    if len(place) < len(nodes):
+    index_of = {node.id: number for number, node in enumerate(nodes)}
+    if len(index_of) < len(nodes):
         seen: set[int] = set()
         twice = next(node.id for node in nodes if node.id in seen or seen.add(node.id))  # type: ignore[func-returns-value]
         raise UsageError(f"{source}: two nodes have the id {twice}")
-    missing = [(node.id, need) for node in nodes for need in node.needs if need not in place]
+    missing = [(node.id, need) for node in nodes for need in node.needs if need not in index_of]
     if missing:
         named = _listed(sorted({need for _, need in missing}))
         raise UsageError(f"{source}: node {missing[0][0]} needs {named}, which the trace does not have")
@@ -103,29 +103,29 @@ def in_order(nodes: Sequence[Node], source: str) -> list[Node]:
     users: list[list[int]] = [[] for _ in nodes]
     for number, node in enumerate(nodes):
         for need in set(node.needs):
-            users[place[need]].append(number)
+            users[index_of[need]].append(number)
     ready = [number for number, count in enumerate(waits) if not count]
     heapq.heapify(ready)
-    found = []
+    ordered = []
     while ready:
         number = heapq.heappop(ready)
-        found.append(nodes[number])
+        ordered.append(nodes[number])
         for user in users[number]:
             waits[user] -= 1
             if not waits[user]:
                 heapq.heappush(ready, user)
-    if len(found) < len(nodes):
-        raise UsageError(f"{source}: nodes need each other in a cycle: {_cycle(nodes, waits, place)}")
-    return found
+    if len(ordered) < len(nodes):
+        raise UsageError(f"{source}: nodes need each other in a cycle: {_cycle(nodes, waits, index_of)}")
+    return ordered
 
 
-def _cycle(nodes: Sequence[Node], waits: Sequence[int], place: Mapping[int, int]) -> str:
+def _cycle(nodes: Sequence[Node], waits: Sequence[int], index_of: Mapping[int, int]) -> str:
     """One cycle among the nodes that still wait."""
     number = next(number for number, count in enumerate(waits) if count)
     path: list[int] = []
     while number not in path:
         path.append(number)
-        number = next(place[need] for need in nodes[number].needs if waits[place[need]])
+        number = next(index_of[need] for need in nodes[number].needs if waits[index_of[need]])
     around = [nodes[one].id for one in path[path.index(number) :]]
     shown = [*around, around[0]] if len(around) <= MOST_NAMED else [*around[:MOST_NAMED]]
     return " → ".join(map(str, shown)) + ("" if len(around) <= MOST_NAMED else f" → … ({len(around)} nodes)")
@@ -196,7 +196,7 @@ def rank_trace(
         nodes.append(node)
         done.append(ready + duration if span.met is None else max(ready + duration, span.met))
         ends[span.stream], busy[span.stream] = done[-1], max(span.end, begin)
-    last = max(ends.items(), key=lambda one: one[1], default=None)
+    last = max(ends.items(), key=lambda entry: entry[1], default=None)
     if COMPUTE in ends and end > ends[COMPUTE] and (last is None or end > last[1] or last[0] == COMPUTE):
         nodes.append(_gap(len(nodes), COMPUTE, end - ends[COMPUTE], ()))
     return RankTrace(source, nodes, groups or {})
@@ -245,9 +245,9 @@ class Tags:
         for (sender, receiver, tag), more in counts.items():
             if more:
                 side, other = ("sent", "received") if more > 0 else ("received", "sent")
-                place = traces[min(sender if more > 0 else receiver, len(traces) - 1)].source
+                source = traces[min(sender if more > 0 else receiver, len(traces) - 1)].source
                 raise UsageError(
-                    f"{place}: a message from rank {sender} to rank {receiver} with tag {tag} is {side}, "
+                    f"{source}: a message from rank {sender} to rank {receiver} with tag {tag} is {side}, "
                     f"but not {other}"
                 )
 

@@ -116,15 +116,15 @@ def input_bytes(args: Mapping[str, Any]) -> int:
     dims, types = args.get("Input Dims"), args.get("Input type")
     if not isinstance(dims, list) or not isinstance(types, list):
         return 0
-    found = 0
+    total = 0
     for shape, kind in zip(dims, types, strict=False):
         width = BYTES.get(str(kind).lower(), 0)
         if width and isinstance(shape, list) and shape and all(isinstance(one, int) for one in shape):
             product = width
-            for one in shape:
-                product *= one
-            found += product
-    return found
+            for length in shape:
+                product *= length
+            total += product
+    return total
 
 
 def _count(value: Any) -> int:
@@ -221,9 +221,9 @@ class KinetoTrace:
     @cached_property
     def communicates(self) -> NDArray[np.bool_]:
         """Whether each of the device's events communicates."""
-        found = np.zeros(len(self.start), dtype=bool)
-        found[[one.kernel for one in self.communications]] = True
-        return found
+        flags = np.zeros(len(self.start), dtype=bool)
+        flags[[one.kernel for one in self.communications]] = True
+        return flags
 
     @property
     def numbers(self) -> set[int]:
@@ -238,7 +238,7 @@ class KinetoTrace:
     @cached_property
     def op(self) -> list[str]:
         """What each of the device's events belongs to, an annotation or a pass; empty if nothing says it."""
-        found = [""] * len(self.start)
+        ops = [""] * len(self.start)
         for thread in np.unique(self.thread[self.launched != NONE]).tolist():
             mine = np.flatnonzero((self.thread == thread) & (self.launched != NONE))
             of_main = {} if thread == self.main else self.annotations
@@ -246,39 +246,39 @@ class KinetoTrace:
                 self.annotations.get(thread, ()), of_main.get(self.main, ()), self.passes.get(thread, ()),
             ):  # fmt: skip
                 for number, name in zip(mine.tolist(), self._innermost(mine, intervals), strict=True):
-                    found[number] = found[number] or name
-        return found
+                    ops[number] = ops[number] or name
+        return ops
 
     def _innermost(self, events: Numbers, annotations: Sequence[Annotation]) -> list[str]:
         """The innermost annotation that contains the launch of each event, steps left out."""
         order = np.argsort(self.launched[events], kind="stable")
-        found = [""] * len(events)
+        names = [""] * len(events)
         open_ones: list[tuple[int, str]] = []
         at = 0
-        for place in order.tolist():
-            time = int(self.launched[events[place]])
+        for index in order.tolist():
+            time = int(self.launched[events[index]])
             while at < len(annotations) and annotations[at][0] <= time:
                 _, end, name = annotations[at]
                 open_ones.append((end, name))
                 at += 1
             while open_ones and open_ones[-1][0] < time:
                 open_ones.pop()
-            found[place] = next((name for end, name in reversed(open_ones) if end >= time), "")
-        return found
+            names[index] = next((name for end, name in reversed(open_ones) if end >= time), "")
+        return names
 
     @cached_property
     def step(self) -> Numbers:
         """The step of each of the device's events, by its launch; `NONE` if there is none."""
         if not self.steps:
             return np.zeros(len(self.start), dtype=np.int64)
-        found = np.full(len(self.start), NONE, dtype=np.int64)
+        steps = np.full(len(self.start), NONE, dtype=np.int64)
         numbers = sorted(self.steps, key=lambda number: self.steps[number][0])
         starts = [self.steps[number][0] for number in numbers]
-        for place, time in enumerate((self.start if self.on_device else self.launched).tolist()):
+        for event, time in enumerate((self.start if self.on_device else self.launched).tolist()):
             turn = bisect_right(starts, time) - 1
             if time != NONE and turn >= 0 and time <= self.steps[numbers[turn]][1]:
-                found[place] = numbers[turn]
-        return found
+                steps[event] = numbers[turn]
+        return steps
 
     def outermost(self) -> Iterator[tuple[Product, int]]:
         """Products that no other one contains, each with nanoseconds of the kernels that it launched."""
@@ -286,11 +286,14 @@ class KinetoTrace:
         keys = list(zip(self.thread[order].tolist(), self.launched[order].tolist(), strict=True))
         before = np.concatenate(([0], np.cumsum(self.duration[order])))
         ends: dict[int, int] = {}
-        for one in sorted(self.products, key=lambda one: (one.start, -one.end)):
-            if one.start >= ends.get(one.thread, NONE):
-                ends[one.thread] = one.end
-                first, last = bisect_left(keys, (one.thread, one.start)), bisect_right(keys, (one.thread, one.end))
-                yield one, int(before[last] - before[first])
+        for product in sorted(self.products, key=lambda product: (product.start, -product.end)):
+            if product.start >= ends.get(product.thread, NONE):
+                ends[product.thread] = product.end
+                first, last = (
+                    bisect_left(keys, (product.thread, product.start)),
+                    bisect_right(keys, (product.thread, product.end)),
+                )
+                yield product, int(before[last] - before[first])
 
     @property
     def recorded_waits(self) -> bool:

@@ -51,11 +51,11 @@ def transfer_of(members: Sequence[Member]) -> int:
     return max(member.end for member in members) - max(member.start for member in members)
 
 
-def does_of(trace: KinetoTrace, one: Communication) -> str:
+def does_of(trace: KinetoTrace, communication: Communication) -> str:
     """What a kernel of communication does; sends and receives are an all-to-all where their op is one."""
-    if one.does == EXCHANGE and ALL_TO_ALL.search(trace.op[one.kernel]):
+    if communication.does == EXCHANGE and ALL_TO_ALL.search(trace.op[communication.kernel]):
         return "all-to-all"
-    return one.does
+    return communication.does
 
 
 def collectives_of(traces: Sequence[KinetoTrace], shifts: Sequence[int], *, checked: bool = True) -> Collectives:
@@ -66,8 +66,8 @@ def collectives_of(traces: Sequence[KinetoTrace], shifts: Sequence[int], *, chec
     labels = _labels(traces)
     present = {one.rank: place for place, one in enumerate(traces)}
     numbered = _numbered(traces)
-    found: Collectives = {}
-    for place, trace in enumerate(traces):
+    collectives: Collectives = {}
+    for rank, trace in enumerate(traces):
         turns: dict[tuple[int, str, str], int] = {}
         for each in trace.communications:
             does = does_of(trace, each)
@@ -77,11 +77,11 @@ def collectives_of(traces: Sequence[KinetoTrace], shifts: Sequence[int], *, chec
             kind = int(trace.step[each.kernel]), group, does
             turn = turns[kind] = turns.get(kind, -1) + 1
             by_number = does != EXCHANGE and (each.group, does) in numbered  # ranks count messages by themselves
-            start = int(trace.start[each.kernel]) + shifts[place]
-            member = Member(place, start, start + int(trace.duration[each.kernel]), each)
+            start = int(trace.start[each.kernel]) + shifts[rank]
+            member = Member(rank, start, start + int(trace.duration[each.kernel]), each)
             key = Key(*kind, each.sequence if by_number and each.sequence is not None else turn)
-            found.setdefault(key, []).append(member)
-    return _apart(found, len(traces)) if checked else found
+            collectives.setdefault(key, []).append(member)
+    return _apart(collectives, len(traces)) if checked else collectives
 
 
 def _labels(traces: Sequence[KinetoTrace]) -> dict[tuple[str, tuple[int, ...]], str]:
@@ -101,57 +101,59 @@ def _listed(members: Sequence[int]) -> str:
 
 def _numbered(traces: Sequence[KinetoTrace]) -> set[tuple[str, str]]:
     """Groups and kinds whose numbers tell collectives apart: those of coalesced ones repeat."""
-    repeated, found = set(), set()
+    repeated, numbered = set(), set()
     for trace in traces:
         seen = set()
-        for one in trace.communications:
-            kind = one.group, does_of(trace, one)
-            found.add(kind)
-            if one.sequence is None or (*kind, one.sequence) in seen:
+        for communication in trace.communications:
+            kind = communication.group, does_of(trace, communication)
+            numbered.add(kind)
+            if communication.sequence is None or (*kind, communication.sequence) in seen:
                 repeated.add(kind)
-            seen.add((*kind, one.sequence))
-    return found - repeated
+            seen.add((*kind, communication.sequence))
+    return numbered - repeated
 
 
-def _pair(rank: int, one: Communication, present: Mapping[int, int]) -> str | None:
+def _pair(rank: int, communication: Communication, present: Mapping[int, int]) -> str | None:
     """What tells the messages between two ranks apart; None if the other one has no trace, or is not known."""
-    if one.peer is not None:
-        ends = (rank, one.peer) if one.sends else (one.peer, rank)
-        return f"{ends[0]} to {ends[1]}" if one.peer in present else None
-    both = len(one.members) == 2 and all(member in present for member in one.members)
-    return f"{one.members[0]} and {one.members[1]}" if both else None
+    if communication.peer is not None:
+        ends = (rank, communication.peer) if communication.sends else (communication.peer, rank)
+        return f"{ends[0]} to {ends[1]}" if communication.peer in present else None
+    both = len(communication.members) == 2 and all(member in present for member in communication.members)
+    return f"{communication.members[0]} and {communication.members[1]}" if both else None
 
 
-def _apart(found: Collectives, ranks: int) -> Collectives:
+def _apart(collectives: Collectives, ranks: int) -> Collectives:
     """The same, where ranks that were not in one collective are told apart."""
-    alike = [key for key in found if key.group == UNNAMED or (key.does == EXCHANGE and not key.group.startswith(ALONE))]
+    alike = [
+        key for key in collectives if key.group == UNNAMED or (key.does == EXCHANGE and not key.group.startswith(ALONE))
+    ]
     for keys in grouped_by(alike, lambda key: (key.step, key.group, key.does)).values():
-        whole = [key for key in keys if len(found[key]) == (2 if key.does == EXCHANGE else ranks)]
-        together = [key for key in whole if _overlap(found[key])]
+        whole = [key for key in keys if len(collectives[key]) == (2 if key.does == EXCHANGE else ranks)]
+        together = [key for key in whole if _overlap(collectives[key])]
         if len(whole) < len(keys) or len(together) < SHARED * len(keys):
             for key in keys:
-                for member in found.pop(key):
-                    found[key._replace(group=f"{key.group} on rank {member.rank}".strip())] = [member]
-    return found
+                for member in collectives.pop(key):
+                    collectives[key._replace(group=f"{key.group} on rank {member.rank}".strip())] = [member]
+    return collectives
 
 
 def _overlap(members: Sequence[Member]) -> bool:
     return max(member.start for member in members) <= min(member.end for member in members)
 
 
-def clock_offsets(found: Collectives, ranks: int) -> list[int]:
+def clock_offsets(collectives: Collectives, ranks: int) -> list[int]:
     """Nanoseconds to add to the times of each rank: none, unless collectives end further apart than they take."""
     together: dict[tuple[int, int], list[int]] = {}
     messages: dict[tuple[int, int], list[int]] = {}
-    for key, members in found.items():
+    for key, members in collectives.items():
         pairs = together if key.does in TOGETHER else messages if key.does == EXCHANGE else {}
-        for one in members[1:]:
-            pairs.setdefault((members[0].rank, one.rank), []).append(members[0].end - one.end)
+        for member in members[1:]:
+            pairs.setdefault((members[0].rank, member.rank), []).append(members[0].end - member.end)
     differences = [{pair: int(median(each)) for pair, each in by.items()} for by in (together, messages)]
     offsets, _ = connected(differences, ranks)
     transfers = [
         max(m.end + offsets[m.rank] for m in members) - max(m.start + offsets[m.rank] for m in members)
-        for key, members in found.items()
+        for key, members in collectives.items()
         if key.does in TOGETHER and len(members) > 1
     ]
     usual = median(transfers) if transfers else 0
@@ -162,11 +164,11 @@ def connected(differences: Sequence[Mapping[tuple[int, int], int]], ranks: int) 
     """The offset of each rank to the first that it is connected with, and that one; earlier differences count more."""
     offset, part = [0] * ranks, list(range(ranks))
     for by_pair in differences:
-        for (one, other), difference in by_pair.items():
-            if part[one] == part[other]:
+        for (this, other), difference in by_pair.items():
+            if part[this] == part[other]:
                 continue
-            moved = offset[one] + difference - offset[other]  # other ends together with one
-            first, second = sorted((part[one], part[other]))
+            moved = offset[this] + difference - offset[other]  # other ends together with this
+            first, second = sorted((part[this], part[other]))
             if part[other] == first:
                 moved = -moved
             for rank in range(ranks):

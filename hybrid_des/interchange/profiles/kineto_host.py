@@ -38,7 +38,7 @@ class HostEvent(NamedTuple):
 
 def host_events(events: Iterable[Mapping[str, Any]]) -> list[HostEvent]:
     """Outermost operators of every thread and the communication of gloo, in the order of their starts."""
-    found: list[HostEvent] = []
+    kept: list[HostEvent] = []
     for event in events:
         category, name = event.get("cat"), str(event.get("name", ""))
         gloo = category == ANNOTATION and name.startswith(PREFIX)
@@ -46,19 +46,19 @@ def host_events(events: Iterable[Mapping[str, Any]]) -> list[HostEvent]:
             continue
         start, took = (round(float(event.get(key, 0)) * NANOSECONDS) for key in ("ts", "dur"))
         args = (event.get("args") or {}) if gloo else None
-        found.append(HostEvent(start, took, event.get("tid", 0), name, args))
-    found.sort(key=lambda one: (one.start, -one.duration))
-    return [*_outermost(found)]
+        kept.append(HostEvent(start, took, event.get("tid", 0), name, args))
+    kept.sort(key=lambda event: (event.start, -event.duration))
+    return [*_outermost(kept)]
 
 
 def _outermost(events: Sequence[HostEvent]) -> Iterable[HostEvent]:
     ends: dict[Any, int] = {}
-    for one in events:
-        if one.communicates:
-            yield one
-        elif one.start >= ends.get(one.thread, one.start):
-            ends[one.thread] = one.start + one.duration
-            yield one
+    for event in events:
+        if event.communicates:
+            yield event
+        elif event.start >= ends.get(event.thread, event.start):
+            ends[event.thread] = event.start + event.duration
+            yield event
 
 
 def fill(trace: KinetoTrace, events: Sequence[HostEvent], groups: Mapping[str, tuple[int, ...]]) -> None:
@@ -74,10 +74,10 @@ def fill(trace: KinetoTrace, events: Sequence[HostEvent], groups: Mapping[str, t
     trace.launched, trace.thread = trace.start, _column([_number(one.thread) for one in events])
     members = next(iter(groups.values())) if len(groups) == 1 else ()
     group = next(iter(groups)) if len(groups) == 1 else ""
-    for place, one in enumerate(events):
-        if one.args is not None and (does := kind_of(one.name.removeprefix(PREFIX))) is not None:
-            size = input_bytes(one.args)
-            trace.communications.append(Communication(place, does, size, group, members, len(members), None))
+    for index, event in enumerate(events):
+        if event.args is not None and (does := kind_of(event.name.removeprefix(PREFIX))) is not None:
+            size = input_bytes(event.args)
+            trace.communications.append(Communication(index, does, size, group, members, len(members), None))
 
 
 def _number(thread: Any) -> int:

@@ -62,11 +62,11 @@ def named_ops(job: KinetoRanks) -> NamedOps | None:
     turns: Counter[tuple[int, ...]] = Counter()
     rows = []
     for rank, (ops, mine) in enumerate(zip(ranks, stages, strict=True)):
-        place = turns[mine], places.index(mine)
+        position = turns[mine], places.index(mine)
         turns[mine] += 1
         clock = job.offsets[rank] - (job.corrections[rank] if job.traces[rank].on_host else 0)
         rows += [
-            (one.step, *place, 0 if one.stage is None else mine.index(one.stage), one.kind, one.microbatch,
+            (one.step, *position, 0 if one.stage is None else mine.index(one.stage), one.kind, one.microbatch,
              (one.end - one.start) / SECOND, (one.start + clock) / SECOND)
             for one in ops
         ]  # fmt: skip
@@ -79,9 +79,9 @@ def _stages(ranks: Sequence[Sequence[NamedOp]]) -> list[tuple[int, ...]] | None:
     """The stages of every rank, in order; ranks in order are the stages if no name says. None if some are missing."""
     if all(one.stage is None for ops in ranks for one in ops):
         return [(rank,) for rank in range(len(ranks))]
-    found = [tuple(sorted({one.stage for one in ops if one.stage is not None})) for ops in ranks]
-    listed = sorted(stage for mine in {*found} for stage in mine)
-    return found if listed == list(range(len(listed))) and len({*map(len, found)}) == 1 else None
+    stages = [tuple(sorted({one.stage for one in ops if one.stage is not None})) for ops in ranks]
+    listed = sorted(stage for mine in {*stages} for stage in mine)
+    return stages if listed == list(range(len(listed))) and len({*map(len, stages)}) == 1 else None
 
 
 def _ops(trace: KinetoTrace, steps: Sequence[int]) -> Iterator[NamedOp]:
@@ -103,10 +103,10 @@ def _ops(trace: KinetoTrace, steps: Sequence[int]) -> Iterator[NamedOp]:
 
 def _named(name: str) -> tuple[int | None, str, int] | None:
     """Stage, kind and micro-batch that a name says."""
-    if (found := OF_STAGE.fullmatch(name)) is not None:
-        return int(found[1]), found[2], int(found[3])
-    found = OF_RANK.fullmatch(name)
-    return None if found is None else (None, found[1][0], int(found[2]))
+    if (match := OF_STAGE.fullmatch(name)) is not None:
+        return int(match[1]), match[2], int(match[3])
+    match = OF_RANK.fullmatch(name)
+    return None if match is None else (None, match[1][0], int(match[2]))
 
 
 def _step_at(trace: KinetoTrace, time: int) -> int | None:

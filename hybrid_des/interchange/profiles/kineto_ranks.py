@@ -84,25 +84,23 @@ class KinetoRanks:
             traces.append(read_kineto(path, turn, shown))
         named = {one.named for one in traces if one.world < 2}
         if len({one.rank for one in traces}) < len(named) == len(traces):
-            for one in traces:  # of processes that knew of no others
-                one.rank = one.named
-        traces.sort(key=lambda one: one.rank)
+            for trace in traces:  # of processes that knew of no others
+                trace.rank = trace.named
+        traces.sort(key=lambda trace: trace.rank)
         for before, after in pairwise(traces):
             if before.rank == after.rank:
                 other = before.path.name if before.path.parent == after.path.parent else before.path
                 raise UsageError(f"{after.path}: a second trace of rank {after.rank}, beside {other}")
-        found = cls(traces, max(len(traces), *map(_world, traces)))
-        if not found.steps:
+        job = cls(traces, max(len(traces), *map(_world, traces)))
+        if not job.steps:
             pairs = ((one, two) for turn, two in enumerate(traces) for one in traces[:turn])
             apart = (pair for pair in pairs if pair[0].numbers.isdisjoint(pair[1].numbers))
             first, second = next(apart, (traces[0], traces[-1]))
             raise UsageError(f"{second.path}: {_steps(second)}; {first.path.name} has {_steps(first)}: of one run?")
-        found._set_clocks()
-        if found.spans[found.chosen] > LONGEST_S:
-            raise UsageError(
-                f"{files[0]}: step {found.chosen} lasts {found.spans[found.chosen]:.3g} s: are its times µs?"
-            )
-        return found
+        job._set_clocks()
+        if job.spans[job.chosen] > LONGEST_S:
+            raise UsageError(f"{files[0]}: step {job.chosen} lasts {job.spans[job.chosen]:.3g} s: are its times µs?")
+        return job
 
     @cached_property
     def steps(self) -> list[int]:
@@ -112,20 +110,20 @@ class KinetoRanks:
     @cached_property
     def spans(self) -> dict[int, float]:
         """Step → seconds from the first to the last work of the device that it launched, over all ranks."""
-        found = {}
+        seconds = {}
         for step in self.steps:
             bounds = [self.bounds(place, step) for place in range(len(self.traces))]
-            found[step] = (max(end for _, end in bounds) - min(start for start, _ in bounds)) / SECOND
-        return found
+            seconds[step] = (max(end for _, end in bounds) - min(start for start, _ in bounds)) / SECOND
+        return seconds
 
-    def bounds(self, place: int, step: int) -> tuple[int, int]:
+    def bounds(self, index: int, step: int) -> tuple[int, int]:
         """First start and last end of the work of a rank in a step, on the clock of the first rank."""
-        one = self.traces[place]
-        mine = one.step == step
-        shift = self.offsets[place] if self.offsets else 0
-        if one.facts and step in one.steps:  # a trace of this program, whose steps are those of the device
-            return one.steps[step][0] + shift, one.steps[step][1] + shift
-        return int(one.start[mine].min()) + shift, int(one.end[mine].max()) + shift
+        trace = self.traces[index]
+        mine = trace.step == step
+        shift = self.offsets[index] if self.offsets else 0
+        if trace.facts and step in trace.steps:  # a trace of this program, whose steps are those of the device
+            return trace.steps[step][0] + shift, trace.steps[step][1] + shift
+        return int(trace.start[mine].min()) + shift, int(trace.end[mine].max()) + shift
 
     @cached_property
     def chosen(self) -> int:
@@ -167,10 +165,10 @@ class KinetoRanks:
         together = self.gathered or self.matched
         if not together:
             return {}
-        found = [max(m.end for m in members) - min(m.end for m in members) for members in together.values()]
+        spreads = [max(m.end for m in members) - min(m.end for m in members) for members in together.values()]
         usual = median(map(transfer_of, together.values()))
-        apart = any(self.corrections) or median(found) > max(usual, 1)
-        return {"spread_s": max(found) / SECOND, "apart": bool(apart),
+        apart = any(self.corrections) or median(spreads) > max(usual, 1)
+        return {"spread_s": max(spreads) / SECOND, "apart": bool(apart),
                 "offsets_s": [one / SECOND for one in self.corrections]}  # fmt: skip
 
     def _set_clocks(self) -> None:
@@ -178,9 +176,9 @@ class KinetoRanks:
         said = [one.base - self.traces[0].base for one in self.traces]
         self.offsets.extend(said)
         ours = any(one.facts for one in self.traces)  # simulated ranks have one clock
-        found = {} if ours else collectives_of(self.traces, said, checked=False)
-        named = {key: members for key, members in found.items() if key.group != UNNAMED}
-        self.corrections.extend(clock_offsets(named or found, len(said)))
+        collectives = {} if ours else collectives_of(self.traces, said, checked=False)
+        named = {key: members for key, members in collectives.items() if key.group != UNNAMED}
+        self.corrections.extend(clock_offsets(named or collectives, len(said)))
         self.offsets[:] = [one + other for one, other in zip(said, self.corrections, strict=True)]
         if not self.matched:  # ranks of different groups: nothing tells their clocks
             self.corrections[:], self.offsets[:] = [0] * len(said), said
@@ -204,9 +202,9 @@ class KinetoRanks:
         bounds = [self.bounds(rank, self.steps[0]) for rank, one in enumerate(self.parts) if one == part]
         return min(start for start, _ in bounds), max(end for _, end in bounds)
 
-    def computing(self, one: KinetoTrace) -> Numbers:
+    def computing(self, trace: KinetoTrace) -> Numbers:
         """The events of a trace in the chosen step that do not communicate."""
-        return np.flatnonzero((one.step == self.chosen) & ~one.communicates)
+        return np.flatnonzero((trace.step == self.chosen) & ~trace.communicates)
 
     @property
     def communication(self) -> dict[str, float]:
@@ -214,10 +212,10 @@ class KinetoRanks:
         if not any(one.communications for one in self.traces):
             return {}
         sent = exposed = 0
-        for one in self.traces:
-            mine = one.step == self.chosen
-            sent += _union(one, np.flatnonzero(mine & one.communicates))
-            exposed += _union(one, np.flatnonzero(mine)) - _union(one, self.computing(one))
+        for trace in self.traces:
+            mine = trace.step == self.chosen
+            sent += _union(trace, np.flatnonzero(mine & trace.communicates))
+            exposed += _union(trace, np.flatnonzero(mine)) - _union(trace, self.computing(trace))
         count = len(self.traces)
         return {"communication_s": sent / count / SECOND, "exposed_communication_s": exposed / count / SECOND}
 
@@ -231,7 +229,7 @@ class KinetoRanks:
         wait, held, last = ([0] * len(self.traces) for _ in range(3))
         known = [key for key in self.gathered if key.step == self.chosen and self.complete(key)]
         for key in known:
-            *_, before, latest = sorted(self.collectives[key], key=lambda one: one.start)
+            *_, before, latest = sorted(self.collectives[key], key=lambda member: member.start)
             held[latest.rank] += latest.start - before.start
             last[latest.rank] += 1
             for member in self.collectives[key]:
@@ -246,10 +244,10 @@ class KinetoRanks:
     def kernels(self) -> dict[str, float]:
         """Shares of the time of kernels that compute, by what bounds them as their names tell."""
         times = {PRODUCTS: 0, ATTENTION: 0, MEMORY: 0, "unknown": 0}
-        for one in self.traces:
-            works = [work_of(name) or "unknown" for name in one.names]
-            for event in self.computing(one).tolist():
-                times[works[int(one.name[event])]] += int(one.duration[event])
+        for trace in self.traces:
+            works = [work_of(name) or "unknown" for name in trace.names]
+            for event in self.computing(trace).tolist():
+                times[works[int(trace.name[event])]] += int(trace.duration[event])
         whole = sum(times.values())
         return {work: time / whole for work, time in times.items()} if whole else {}
 
@@ -259,7 +257,7 @@ class KinetoRanks:
 
         rows = []
         zero = min(int(one.start.min()) + shift for one, shift in zip(self.traces, self.offsets, strict=True))
-        for key, members in sorted(self.collectives.items(), key=lambda one: one[0]):
+        for key, members in sorted(self.collectives.items(), key=lambda entry: entry[0]):
             latest = max(member.start for member in members)
             known = self.complete(key)
             rows += [
@@ -276,13 +274,13 @@ class KinetoRanks:
         import pandas as pd
 
         tables = []
-        for place, one in enumerate(self.traces):
-            mine = np.flatnonzero(one.step == self.chosen)
+        for index, trace in enumerate(self.traces):
+            mine = np.flatnonzero(trace.step == self.chosen)
             tables.append(pd.DataFrame({
-                "rank": one.rank, "stream": one.stream[mine], "op": [one.op[event] for event in mine.tolist()],
-                "name": [one.names[number] for number in one.name[mine].tolist()],
-                "start_s": (one.start[mine] + self.offsets[place] - self.zero) / SECOND,
-                "seconds": one.duration[mine] / SECOND,
+                "rank": trace.rank, "stream": trace.stream[mine], "op": [trace.op[event] for event in mine.tolist()],
+                "name": [trace.names[number] for number in trace.name[mine].tolist()],
+                "start_s": (trace.start[mine] + self.offsets[index] - self.zero) / SECOND,
+                "seconds": trace.duration[mine] / SECOND,
             }))  # fmt: skip
         return pd.concat(tables, ignore_index=True)
 
@@ -290,37 +288,37 @@ class KinetoRanks:
         """The chosen step of every rank as an execution trace."""
         return [self._rank_trace(place) for place in range(len(self.traces))]
 
-    def _rank_trace(self, place: int) -> RankTrace:
-        one, groups = self.traces[place], dict[str, tuple[int, ...]]()
-        mine = np.flatnonzero(one.step == self.chosen).tolist()
-        edges = edges_of(one, mine)
+    def _rank_trace(self, index: int) -> RankTrace:
+        trace, groups = self.traces[index], dict[str, tuple[int, ...]]()
+        mine = np.flatnonzero(trace.step == self.chosen).tolist()
+        edges = edges_of(trace, mine)
         number = {event: turn for turn, event in enumerate(mine)}
-        streams = streams_of(one)
-        part = self._part[place]
+        streams = streams_of(trace)
+        part = self._part[index]
         spans = []
         for event in mine:
-            start = (int(one.start[event]) + self.offsets[place]) * NANOSECOND
+            start = (int(trace.start[event]) + self.offsets[index]) * NANOSECOND
             span = Span(
-                one.names[int(one.name[event])], streams[int(one.stream[event])], start,
-                start + int(one.duration[event]) * NANOSECOND, [number[other] for other in edges.get(event, ())],
-                place=_place(one, event),
+                trace.names[int(trace.name[event])], streams[int(trace.stream[event])], start,
+                start + int(trace.duration[event]) * NANOSECOND, [number[other] for other in edges.get(event, ())],
+                place=_place(trace, event),
             )  # fmt: skip
             if event in part:
-                self._collective(span, one, part[event], groups)
+                self._collective(span, trace, part[event], groups)
             spans.append(span)
         end = max(span.end for span in spans)
         spans = _together(spans) if len(spans) > MOST_NODES else spans
-        return rank_trace(str(one.path), spans, self.zero * NANOSECOND, end, groups)
+        return rank_trace(str(trace.path), spans, self.zero * NANOSECOND, end, groups)
 
     @cached_property
     def _part(self) -> list[dict[int, Key]]:
         """Rank → event → the collective of the chosen step that it is part of."""
-        found: list[dict[int, Key]] = [{} for _ in self.traces]
+        parts: list[dict[int, Key]] = [{} for _ in self.traces]
         for key, members in self.collectives.items():
             if key.step == self.chosen:
                 for member in members:
-                    found[member.rank][member.communication.kernel] = key
-        return found
+                    parts[member.rank][member.communication.kernel] = key
+        return parts
 
     def group_of(self, key: Key) -> tuple[int, ...] | None:
         """The members of a collective, as places among the traces or as ranks of the job; None if they are not known.
@@ -332,19 +330,19 @@ class KinetoRanks:
             return None
         if len(self.traces) > 1:
             return tuple(sorted(member.rank for member in members)) if len(members) > 1 else None
-        one = members[0].communication
-        if key.does == EXCHANGE or self.world == 1 or one.group_size < 2:
+        first = members[0].communication
+        if key.does == EXCHANGE or self.world == 1 or first.group_size < 2:
             return None
-        if one.group_size == self.world:
+        if first.group_size == self.world:
             return tuple(range(self.world))
-        steps = {after - before for before, after in pairwise(one.members)}
-        if len(one.members) < 2 or len(steps) > 1:
+        steps = {after - before for before, after in pairwise(first.members)}
+        if len(first.members) < 2 or len(steps) > 1:
             return None
-        whole = range(one.members[0], one.members[0] + one.group_size * min(steps), min(steps))
+        whole = range(first.members[0], first.members[0] + first.group_size * min(steps), min(steps))
         fits = whole[-1] < self.world and not self.world % (len(whole) * whole.step)
         return tuple(whole) if fits and self.traces[0].rank in whole else None
 
-    def _collective(self, span: Span, one: KinetoTrace, key: Key, groups: dict[str, tuple[int, ...]]) -> None:
+    def _collective(self, span: Span, trace: KinetoTrace, key: Key, groups: dict[str, tuple[int, ...]]) -> None:
         """Make a span a collective, if its group is known; else it takes its time as computation does."""
         members, ranks = self.collectives[key], self.group_of(key)
         if ranks is None:
@@ -363,19 +361,19 @@ class KinetoRanks:
 def _together(spans: Sequence[Span]) -> list[Span]:
     """Runs of computation of a stream, without edges, as one span each: a trace of a million kernels stays small."""
     needed = {place for span in spans for place in span.after}
-    found: list[Span] = []
+    joined: list[Span] = []
     number: list[int] = []
-    for place, span in enumerate(spans):
-        last = found[-1] if found else None
+    for index, span in enumerate(spans):
+        last = joined[-1] if joined else None
         follows = last is not None and (last.stream, last.kind, span.kind) == (span.stream, COMPUTATION, COMPUTATION)
-        if last is not None and follows and not span.after and place - 1 not in needed:
+        if last is not None and follows and not span.after and index - 1 not in needed:
             last.end = max(last.end, span.end)
         else:
-            found.append(span)
-        number.append(len(found) - 1)
-    for span in found:
+            joined.append(span)
+        number.append(len(joined) - 1)
+    for span in joined:
         span.after = [number[place] for place in span.after]
-    return found
+    return joined
 
 
 def _behind(progress: Callable[[int, int], None], before: int, whole: int) -> Callable[[int, int], None]:
@@ -413,18 +411,18 @@ def edges_of(trace: KinetoTrace, events: Sequence[int]) -> dict[int, list[int]]:
     of_stream = grouped_by(events, lambda event: int(trace.stream[event]))
     if trace.recorded_waits:
         return _recorded_edges(trace, of_stream)
-    found: dict[int, list[int]] = {}
+    edges: dict[int, list[int]] = {}
     ends = {stream: np.maximum.accumulate(trace.end[mine]) for stream, mine in of_stream.items()}
     for stream, mine in of_stream.items():
         for other, theirs in of_stream.items():
             if other == stream:
                 continue
             places = np.searchsorted(ends[other], trace.start[mine], side="right") - 1
-            for event, place in zip(mine, places.tolist(), strict=True):
-                place = min(place, bisect_left(theirs, event) - 1)  # events of no length may begin together
-                if place >= 0 and trace.start[event] - ends[other][place] <= NEAR:
-                    found.setdefault(event, []).append(theirs[place])
-    return found
+            for event, position in zip(mine, places.tolist(), strict=True):
+                position = min(position, bisect_left(theirs, event) - 1)  # events of no length may begin together
+                if position >= 0 and trace.start[event] - ends[other][position] <= NEAR:
+                    edges.setdefault(event, []).append(theirs[position])
+    return edges
 
 
 def _recorded_edges(trace: KinetoTrace, of_stream: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
@@ -432,21 +430,21 @@ def _recorded_edges(trace: KinetoTrace, of_stream: Mapping[int, Sequence[int]]) 
 
     Where a trace does not say which record is meant, that is the last one that ended before.
     """
-    found: dict[int, list[int]] = {}
+    edges: dict[int, list[int]] = {}
     launches = {stream: trace.launched[list(events)].tolist() for stream, events in of_stream.items()}
     for stream, other, recorded, waited in trace.waits:
         if waited == NONE or stream not in of_stream or other not in of_stream or stream == other:
             continue
-        place = bisect_left(launches[stream], waited)
-        if place == len(launches[stream]):
+        position = bisect_left(launches[stream], waited)
+        if position == len(launches[stream]):
             continue
-        consumer, theirs = of_stream[stream][place], of_stream[other]
+        consumer, theirs = of_stream[stream][position], of_stream[other]
         before = bisect_right(launches[other], waited if recorded == NONE else recorded) - 1
         while recorded == NONE and before >= 0 and trace.end[theirs[before]] > trace.start[consumer]:
             before -= 1
         if before >= 0 and trace.end[theirs[before]] <= trace.start[consumer] and theirs[before] < consumer:
-            found.setdefault(consumer, []).append(theirs[before])
-    return found
+            edges.setdefault(consumer, []).append(theirs[before])
+    return edges
 
 
 def _place(trace: KinetoTrace, event: int) -> dict[str, Any]:

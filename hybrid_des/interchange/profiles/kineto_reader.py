@@ -81,9 +81,9 @@ def read_kineto(path: Path, turn: int, progress: Callable[[int, int], None] | No
         raise UsageError(f"{path}: not a whole file: {error}") from None
     named = NAMED_RANK.search(path.name)
     host = [] if reader.has_kernels else host_events(_events(path, _Ends(), None))
-    found = reader.trace(head_of(path), ends.last, int(named[1]) if named else turn, host)
-    found.named = int(named[1]) if named else NONE
-    return found
+    trace = reader.trace(head_of(path), ends.last, int(named[1]) if named else turn, host)
+    trace.named = int(named[1]) if named else NONE
+    return trace
 
 
 class _Ends:
@@ -101,9 +101,9 @@ class _Ends:
     def read(self, size: int = -1) -> bytes:
         """The next bytes."""
         assert self._file is not None
-        found = self._file.read(size)
-        self.last = (self.last + found)[-HEAD:] if len(found) < HEAD else found[-HEAD:]
-        return found
+        data = self._file.read(size)
+        self.last = (self.last + data)[-HEAD:] if len(data) < HEAD else data[-HEAD:]
+        return data
 
 
 def _events(path: Path, ends: _Ends, progress: Callable[[int, int], None] | None) -> Iterator[dict[str, Any]]:
@@ -121,11 +121,11 @@ def _events(path: Path, ends: _Ends, progress: Callable[[int, int], None] | None
         packed = raw.read(2) == GZIP
         raw.seek(0)
         file: IO[bytes] = gzip.open(raw) if packed else raw  # type: ignore[assignment]  # noqa: SIM115 (raw is closed)
-        found = ijson.items(ends.of(file), prefix, use_float=True, buf_size=CHUNK)
+        items = ijson.items(ends.of(file), prefix, use_float=True, buf_size=CHUNK)
         number = 0
         while True:
             try:
-                event = next(found)
+                event = next(items)
             except StopIteration:
                 return
             except (ijson.JSONError, ValueError) as error:
@@ -140,10 +140,10 @@ def _events(path: Path, ends: _Ends, progress: Callable[[int, int], None] | None
 
 def _job(text: bytes) -> tuple[dict[str, int], dict[str, tuple[int, ...]]] | None:
     """Rank and number of ranks, and the ranks of process groups, as far as a part of a trace holds them."""
-    place = text.find(b'"distributedInfo"')
-    if place < 0:
+    start = text.find(b'"distributedInfo"')
+    if start < 0:
         return None
-    said = text[place:].decode("utf-8", "replace")
+    said = text[start:].decode("utf-8", "replace")
     facts = {key: int(value) for key, value in reversed(FACT.findall(said[: HEAD // 16]))}
     try:
         info, _ = json.JSONDecoder().raw_decode(said, said.index("{"))
@@ -295,14 +295,14 @@ class _Reader:
             raise UsageError(f"{trace.path}: a profiler trace without kernels and operators: {wanted}")
         facts, groups = _job(head) or _job(tail) or ({}, {})
         trace.rank, trace.world = facts.get("rank", turn), facts.get("world_size", 0)
-        trace.base = next((int(found[1]) for text in (head, tail) if (found := BASE.search(text))), 0)
+        trace.base = next((int(match[1]) for text in (head, tail) if (match := BASE.search(text))), 0)
         gpu = GPU.search(head) or GPU.search(tail)
         trace.device = gpu[1].decode("utf-8", "replace") if gpu else ""
         if host:
             fill(trace, host, groups)
-        place = np.empty(0, np.int64) if host else self._in_order()
+        row_of = np.empty(0, np.int64) if host else self._in_order()
         for of_thread in trace.annotations.values():
-            of_thread.sort(key=lambda one: (one[0], -one[1]))
+            of_thread.sort(key=lambda entry: (entry[0], -entry[1]))
         for named in trace.collectives.values():
             named.sort()
         if not host:
@@ -310,8 +310,8 @@ class _Reader:
         if trace.main == NONE and trace.annotations:
             trace.main = max(trace.annotations, key=lambda thread: len(trace.annotations[thread]))
         trace.passes = self._passes()
-        for kernel, (name, args) in sorted(self._named.items(), key=lambda one: int(place[one[0]])):
-            trace.communications.append(self._communication(int(place[kernel]), name, args, groups))
+        for kernel, (name, args) in sorted(self._named.items(), key=lambda entry: int(row_of[entry[0]])):
+            trace.communications.append(self._communication(int(row_of[kernel]), name, args, groups))
         return trace
 
     def _in_order(self) -> Numbers:
@@ -320,11 +320,11 @@ class _Reader:
         columns = [np.array(column, dtype=np.int64) for column in self._device]
         order = np.lexsort((columns[2], columns[1], columns[0]))  # events of no length before those they hold up
         trace.start, trace.duration, trace.stream, trace.correlation, trace.name = (one[order] for one in columns)
-        place = np.empty_like(order)
-        place[order] = np.arange(len(order))
-        trace.facts = {int(place[kernel]): facts for kernel, facts in trace.facts.items()}
+        row_of = np.empty_like(order)
+        row_of[order] = np.arange(len(order))
+        trace.facts = {int(row_of[kernel]): facts for kernel, facts in trace.facts.items()}
         trace.names = [name for name, _ in self._numbers]
-        return place
+        return row_of
 
     def _link(self) -> None:
         """Find the launch of every event, by its correlation number; without launches, steps are the device's."""
@@ -348,12 +348,12 @@ class _Reader:
 
     def _passes(self) -> dict[int, list[Annotation]]:
         """Forwards and backwards by thread: from the first to the last link of a run of links of one kind."""
-        found: dict[int, list[Annotation]] = {}
+        passes: dict[int, list[Annotation]] = {}
         engine: dict[int, list[tuple[int, int]]] = {}
         for start, end, thread in sorted(self._backwards):
             engine.setdefault(thread, []).append((start, end))
         links = [one for one in sorted(self._links) if not (one[2] and _inside(engine.get(one[1], ()), one[0]))]
-        runs = [list(run) for _, run in groupby(links, key=lambda one: one[2])]  # recomputed forwards left out
+        runs = [list(run) for _, run in groupby(links, key=lambda link: link[2])]  # recomputed forwards left out
         for run, after in pairwise([*runs, []]):
             begin, thread, forward = run[0]
             limit = after[0][0] if after else LARGEST
@@ -361,8 +361,8 @@ class _Reader:
             if not forward:
                 mine = [one for one in engine.get(thread, ()) if one[1] >= begin and one[0] < limit]
                 begin, end = min([begin, *(first for first, _ in mine)]), max([end, *(last for _, last in mine)])
-            found.setdefault(thread, []).append((begin, end, "forward" if forward else "backward"))
-        return found
+            passes.setdefault(thread, []).append((begin, end, "forward" if forward else "backward"))
+        return passes
 
     def _communication(
         self, kernel: int, name: str, args: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]
@@ -373,25 +373,27 @@ class _Reader:
         begin, end, said = self._operators.get(args.get("External id", NONE), (0, -1, {}))
         if "Collective name" not in args and begin <= launched <= end:
             args = {**args, **said}
-        one = communication(kernel, name, args)
-        assert one is not None
-        if one.does in (UNKNOWN, EXCHANGE) or not one.size:
+        call = communication(kernel, name, args)
+        assert call is not None
+        if call.does in (UNKNOWN, EXCHANGE) or not call.size:
             around = trace.collectives.get(thread, [])
-            place = bisect_right(around, launched, key=lambda each: each[0]) - 1
-            if launched != NONE and place >= 0 and launched <= around[place][1]:
-                _, _, called, size = around[place]
-                does = kind_of(called) or one.does
-                one = one._replace(does=does if one.does in (UNKNOWN, EXCHANGE) else one.does, size=one.size or size)
+            index = bisect_right(around, launched, key=lambda each: each[0]) - 1
+            if launched != NONE and index >= 0 and launched <= around[index][1]:
+                _, _, called, size = around[index]
+                does = kind_of(called) or call.does
+                call = call._replace(
+                    does=does if call.does in (UNKNOWN, EXCHANGE) else call.does, size=call.size or size
+                )
         ranks = groups.get(str(args.get("Process Group Name", "")), ())
-        if len(ranks) > len(one.members):
-            one = one._replace(members=ranks, group_size=one.group_size or len(ranks))
-        return one
+        if len(ranks) > len(call.members):
+            call = call._replace(members=ranks, group_size=call.group_size or len(ranks))
+        return call
 
 
 def _inside(intervals: Sequence[tuple[int, int]], time: int) -> bool:
     """Whether a time is in one of some sorted intervals."""
-    place = bisect_right(intervals, (time, LARGEST)) - 1
-    return place >= 0 and time <= intervals[place][1]
+    index = bisect_right(intervals, (time, LARGEST)) - 1
+    return index >= 0 and time <= intervals[index][1]
 
 
 def _append(columns: Sequence[array[int]], *values: int) -> None:

@@ -89,8 +89,8 @@ def read_ops(target: Path) -> OpTable:
 def ops_of(profile: Profile) -> OpTable:
     """The ops in the files of a profile, with the errors of `read_ops`."""
     with profile.told_errors():
-        found = _ops_of(profile)
-    return found._replace(source=profile.told(found.source))
+        table = _ops_of(profile)
+    return table._replace(source=profile.told(table.source))
 
 
 def _ops_of(profile: Profile) -> OpTable:
@@ -98,9 +98,9 @@ def _ops_of(profile: Profile) -> OpTable:
     if profile.format == DUMP:
         return _event_dump(profile.files)
     if _ours(profile):
-        found = own_rows(KinetoRanks.read(profile.files))
-        if found is not None:
-            return OpTable(_name(first.parent), str(first.parent), found[1])
+        rows = own_rows(KinetoRanks.read(profile.files))
+        if rows is not None:
+            return OpTable(_name(first.parent), str(first.parent), rows[1])
     if profile.format != TABLE:
         why = "which does not say whose micro-batch a kernel is"
         raise UsageError(
@@ -163,15 +163,15 @@ def own_rows(job: KinetoRanks) -> tuple[OwnLayout, pd.DataFrame] | None:
     return layout, table.assign(row=table.index)
 
 
-def _rows(one: KinetoTrace, step: int, layout: OwnLayout) -> Iterator[tuple[Any, ...]]:
-    place = layout.replica[one.rank], layout.stage[one.rank]
-    split = any(one.names[int(one.name[event])] == "weight_gradient" for event in one.facts)
-    for event, facts in one.facts.items():
-        name = one.names[int(one.name[event])]
-        if int(one.step[event]) == step and name in KERNELS:
+def _rows(trace: KinetoTrace, step: int, layout: OwnLayout) -> Iterator[tuple[Any, ...]]:
+    position = layout.replica[trace.rank], layout.stage[trace.rank]
+    split = any(trace.names[int(trace.name[event])] == "weight_gradient" for event in trace.facts)
+    for event, facts in trace.facts.items():
+        name = trace.names[int(trace.name[event])]
+        if int(trace.step[event]) == step and name in KERNELS:
             kind = "I" if split and KERNELS[name] == "B" else KERNELS[name]
-            seconds = one.duration[event] / 10**9
-            yield step, *place, facts["chunk"], kind, facts["microbatch"], seconds, one.start[event] / 10**9
+            seconds = trace.duration[event] / 10**9
+            yield step, *position, facts["chunk"], kind, facts["microbatch"], seconds, trace.start[event] / 10**9
 
 
 def layout_of(replica: Mapping[int, int], stage: Mapping[int, int]) -> OwnLayout | None:
@@ -227,14 +227,14 @@ def _event_dump(files: Sequence[Path]) -> OpTable:
 
 
 def _by_rank(files: Sequence[Path]) -> dict[int, Path]:
-    found: dict[int, Path] = {}
-    for place, path in enumerate(files):
+    paths: dict[int, Path] = {}
+    for number, path in enumerate(files):
         match = _RANK.search(path.stem)
-        rank = int(match[1]) if match else place
-        if rank in found:
-            raise UsageError(f"{path}: a second event dump of rank {rank}, beside {found[rank].name}")
-        found[rank] = path
-    return dict(sorted(found.items()))
+        rank = int(match[1]) if match else number
+        if rank in paths:
+            raise UsageError(f"{path}: a second event dump of rank {rank}, beside {paths[rank].name}")
+        paths[rank] = path
+    return dict(sorted(paths.items()))
 
 
 def _config(folder: Path) -> Mapping[str, Any]:
@@ -272,14 +272,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[int, dict[str, Any]]:
     """The steps of a dump by number."""
-    found = {}
+    steps = {}
     for key, step in read_json(path).items():
         if not key.isdecimal() or not isinstance(step, dict):
             raise UsageError(f'{path}: "{key[:40]}": expected the number of a step, and its events')
-        found[int(key)] = step
-    if not found:
+        steps[int(key)] = step
+    if not steps:
         raise UsageError(f"{path}: no steps")
-    return found
+    return steps
 
 
 def _common_steps(dumps: Mapping[int, Mapping[int, Any]], ranks: Mapping[int, Path]) -> list[int]:
@@ -325,12 +325,12 @@ def _ops(
             raise UsageError(
                 f"{where}: {len(starts)} ops; expected a multiple of {chunks} chunks × {pipeline} pipeline ranks"
             )
-        for place, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        for index, (start, end) in enumerate(zip(starts, ends, strict=True)):
             if not all(isinstance(one, int | float) and abs(one) <= LONGEST_MS for one in (start, end)):
-                raise UsageError(f"{where}: op {place}: expected times in milliseconds, of at most {LONGEST_MS:g}")
+                raise UsageError(f"{where}: op {index}: expected times in milliseconds, of at most {LONGEST_MS:g}")
             if end < start:
-                raise UsageError(f"{where}: op {place} ends at {end:g} ms, before its start at {start:g} ms")
-            microbatch, chunk = place_of(place, pipeline, chunks)
+                raise UsageError(f"{where}: op {index} ends at {end:g} ms, before its start at {start:g} ms")
+            microbatch, chunk = place_of(index, pipeline, chunks)
             chunk = chunks - 1 - chunk if kind == "B" else chunk
             yield number, rank, kind, microbatch, chunk, start / MILLISECONDS, (end - start) / MILLISECONDS
 
@@ -340,5 +340,5 @@ def place_of(turn: int, pipeline: int, chunks: int) -> tuple[int, int]:
     if chunks == 1:
         return turn, 0
     group, within = divmod(turn, pipeline * chunks)
-    chunk, place = divmod(within, pipeline)
-    return group * pipeline + place, chunk
+    chunk, pipeline_rank = divmod(within, pipeline)
+    return group * pipeline + pipeline_rank, chunk

@@ -50,10 +50,10 @@ class Profile(NamedTuple):
 
     def told(self, text: object) -> str:
         """A text in which members of archives have their names there, not those of temporary files."""
-        found = str(text)
+        message = str(text)
         for folder, archive in reversed(self.unpacked):  # an archive in an archive comes later
-            found = found.replace(str(folder), str(archive))
-        return found
+            message = message.replace(str(folder), str(archive))
+        return message
 
     @contextmanager
     def told_errors(self) -> Iterator[None]:
@@ -88,10 +88,10 @@ def recognized(target: str | Path | Sequence[str | Path]) -> Profile:
     none = Profile("", (), unpacked=tuple(unpacked))
     with none.told_errors():
         formats = {path: format_of(path) for path in paths}
-    for one in WHAT:
-        if found := [path for path in paths if formats[path] == one]:
-            rest = tuple(path for path in paths if formats[path] not in (one, CONFIG))
-            return Profile(one, tuple(found), rest, none.unpacked)
+    for kind in WHAT:
+        if chosen := [path for path in paths if formats[path] == kind]:
+            rest = tuple(path for path in paths if formats[path] not in (kind, CONFIG))
+            return Profile(kind, tuple(chosen), rest, none.unpacked)
     if len(paths) == 1:
         raise UsageError(f"{none.told(paths[0])}: {what_is(paths[0])}; {EXPECTED}")
     raise UsageError(f"{' '.join(map(str, targets))}: none of its {len(paths)} files is a profile; {EXPECTED}")
@@ -106,20 +106,20 @@ def _paths(target: str | Path, unpacked: list[tuple[Path, Path]]) -> list[Path]:
     """The files in a target; folders with those of archives are appended to `unpacked`."""
     path = Path(target)
     if path.is_dir():
-        found = _files(path.iterdir()) or _files(path.glob("*/*")) or _files(path.glob("*/*/*"))
+        paths = _files(path.iterdir()) or _files(path.glob("*/*")) or _files(path.glob("*/*/*"))
     elif path.exists() or not glob.has_magic(str(target)):
-        found = [path]
+        paths = [path]
     else:
-        found = sorted(Path(one) for one in glob.glob(str(target)) if Path(one).is_file())  # noqa: PTH207 (may be absolute)
-    if not found:
+        paths = sorted(Path(one) for one in glob.glob(str(target)) if Path(one).is_file())  # noqa: PTH207 (may be absolute)
+    if not paths:
         raise UsageError(f"{target}: {'an empty folder' if path.is_dir() else 'no file matches'}; {EXPECTED}")
-    if len(found) > MOST_FILES:
-        raise UsageError(f"{target}: {len(found)} files; at most {MOST_FILES}")
+    if len(paths) > MOST_FILES:
+        raise UsageError(f"{target}: {len(paths)} files; at most {MOST_FILES}")
     inside = {}
-    for one in filter(is_archive, found):
-        unpacked.append((_unpacked(one), one))
-        inside[one] = _paths(unpacked[-1][0], unpacked)
-    return sorted((each for one in found for each in inside.get(one, [one])), key=natural)
+    for archive in filter(is_archive, paths):
+        unpacked.append((_unpacked(archive), archive))
+        inside[archive] = _paths(unpacked[-1][0], unpacked)
+    return sorted((each for one in paths for each in inside.get(one, [one])), key=natural)
 
 
 def _unpacked(archive: Path) -> Path:
@@ -183,9 +183,9 @@ def format_of(path: Path) -> str | None:
 
 def what_is(path: Path) -> str:
     """What a file is, in words, for messages."""
-    found = format_of(path)
-    if found in WHAT:
-        return WHAT[found]
+    known = format_of(path)
+    if known in WHAT:
+        return WHAT[known]
     text = head_of(path).lstrip()
     if not text:
         return "it is empty"

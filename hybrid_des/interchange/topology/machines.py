@@ -87,23 +87,23 @@ def _parsed(text: str, name: str) -> ElementTree.Element:
         system = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
         raise UsageError(f"{name}: not whole XML: {error}; expected a dump of NCCL_TOPO_DUMP_FILE") from None
-    found = system if system.tag == "system" else system.find(".//system")
-    if found is None:
+    root = system if system.tag == "system" else system.find(".//system")
+    if root is None:
         raise UsageError(f"{name}: no <system>; expected a dump of NCCL_TOPO_DUMP_FILE")
-    return found
+    return root
 
 
 def _found(system: ElementTree.Element, tag: str) -> list[_Port]:
     """All elements of a kind, with their places in the tree of PCIe switches."""
-    found = [
+    ports = [
         _Port(element.get("name") or f"GPU {element.get('dev', '?')}", bus, above, element, pci)
         for element, bus, above, pci in _placed(system)
         if element.tag == tag
     ]
-    numbers = [port.element.get("dev", "") for port in found]
+    numbers = [port.element.get("dev", "") for port in ports]
     if all(number.isdecimal() for number in numbers) and len(set(numbers)) == len(numbers):
-        found.sort(key=lambda port: int(port.element.get("dev", "")))
-    return found
+        ports.sort(key=lambda port: int(port.element.get("dev", "")))
+    return ports
 
 
 _Placed = tuple[ElementTree.Element, str, tuple[str, ...], Mapping[str, str]]
@@ -206,8 +206,8 @@ def _over_host(block: Block, pairs: Iterable[tuple[int, int]], gpus: Sequence[_P
     """Links of the GPUs to their host, if only that connects groups of them."""
     reached, waiting = {0}, [0]
     while waiting:
-        place = waiting.pop()
-        near = {other for pair in pairs if place in pair for other in pair} - reached
+        point = waiting.pop()
+        near = {other for pair in pairs if point in pair for other in pair} - reached
         reached |= near
         waiting += near
     if len(reached) == len(gpus):
@@ -281,8 +281,8 @@ def _pci_only(block: Block, system: ElementTree.Element, name: str) -> Block:
 
 def _of_class(system: ElementTree.Element, classes: Sequence[str], noun: str) -> list[_Port]:
     """PCIe devices of some classes, numbered in the order of the file."""
-    found = [one for one in _placed(system) if one[0].tag == "pci" and (one[3].get("class") or "")[:6] in classes]
-    return [_Port(f"{noun} {number}", bus, above, one, pci) for number, (one, bus, above, pci) in enumerate(found)]
+    devices = [one for one in _placed(system) if one[0].tag == "pci" and (one[3].get("class") or "")[:6] in classes]
+    return [_Port(f"{noun} {number}", bus, above, one, pci) for number, (one, bus, above, pci) in enumerate(devices)]
 
 
 MOST_LINKS = 18  # of a GPU: NVIDIA H100 and B200 datasheets

@@ -47,10 +47,10 @@ def read_slurm_yaml(text: str, name: str) -> Block:
         UsageError: it is damaged.
     """
     try:
-        found = yaml.safe_load(text)
+        document = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise UsageError(f"{name}: not YAML: {one_line(str(error))}") from None
-    listed = [one for one in (found if isinstance(found, list) else [found]) if isinstance(one, dict)]
+    listed = [one for one in (document if isinstance(document, list) else [document]) if isinstance(one, dict)]
     shaped = [one for one in listed if isinstance(one.get("tree") or one.get("block"), dict)]
     if not shaped:
         raise UsageError(f"{name}: no topology with tree: or block: in it")
@@ -77,21 +77,21 @@ def hosts(text: str, name: str) -> list[str]:
     Raises:
         UsageError: a bracket is not closed, or a range is none.
     """
-    found: list[str] = []
+    names: list[str] = []
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
         match = re.fullmatch(r"([^\[\]]*)(?:\[([\d,\-]+)\]([^\[\]]*))?", part)
         if match is None:
             raise UsageError(f'{name}: "{one_line(part, LONGEST_SHOWN)}": expected hosts such as n[01-16]')
         if match[2] is None:
-            found.append(match[1])
+            names.append(match[1])
             continue
         for piece in match[2].split(","):
             first, _, last = piece.partition("-")
             if not first.isdecimal() or (last and not last.isdecimal()) or int(last or first) - int(first) > MOST_NODES:
                 raise UsageError(f'{name}: "{one_line(part, LONGEST_SHOWN)}": expected hosts such as n[01-16]')
             numbers = range(int(first), int(last or first) + 1)
-            found += [f"{match[1]}{one:0{len(first)}}{match[3]}" for one in numbers]
-    return found
+            names += [f"{match[1]}{one:0{len(first)}}{match[3]}" for one in numbers]
+    return names
 
 
 def _slurm_block(
