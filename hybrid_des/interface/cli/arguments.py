@@ -146,13 +146,13 @@ def left_out(args: argparse.Namespace) -> list[str]:
     what_ifs = [[one] for one in getattr(args, "what_if", None) or ()]
     if not (changes or what_ifs) or not isinstance(file, str) or not located(file).is_file():
         return []
-    found: dict[str, None] = {}
+    notices: dict[str, None] = {}
     for what_if in ([], *what_ifs):
         try:
-            found |= dict.fromkeys(read_scenario(file, [*changes, *what_if]).notices.values())
+            notices |= dict.fromkeys(read_scenario(file, [*changes, *what_if]).notices.values())
         except HybridDesError:
             continue
-    return list(found)
+    return list(notices)
 
 
 def stand_ins(args: argparse.Namespace) -> list[str]:
@@ -168,10 +168,10 @@ def stand_ins(args: argparse.Namespace) -> list[str]:
 
 def distinct(names: Sequence[str], changes: Sequence[str]) -> list[str]:
     """The names of two scenarios, of which the second may be the first with changes, told apart."""
-    found = list(names)
-    if len(set(found)) < len(found):
-        found[1] = f"{found[1]} with {', '.join(changes)}" if changes else f"{found[1]} (second)"
-    return found
+    labels = list(names)
+    if len(set(labels)) < len(labels):
+        labels[1] = f"{labels[1]} with {', '.join(changes)}" if changes else f"{labels[1]} (second)"
+    return labels
 
 
 def count(text: str) -> int:

@@ -141,16 +141,16 @@ def render_layers(frame: pd.DataFrame, scenario: Scenario) -> str:
     """The table of layers, one block of lines for consecutive layers that are alike, and explanations."""
     numbers = ["forward_s", "input_gradient_s", "weight_gradient_s"]
     size, unit = _unit("s", frame[numbers].to_numpy().max(initial=0.0))
-    found: list[tuple[list[tuple[int, str]], list[dict[Any, Any]]]] = []
-    for place, rows in groupby(frame.to_dict("records"), key=lambda row: (row["stage"], row["layer"])):
+    blocks: list[tuple[list[tuple[int, str]], list[dict[Any, Any]]]] = []
+    for layer, rows in groupby(frame.to_dict("records"), key=lambda row: (row["stage"], row["layer"])):
         block = [{key: value for key, value in row.items() if key not in ("stage", "layer")} for row in rows]
-        if found and str(found[-1][1]) == str(block):
-            found[-1][0].append(place)
+        if blocks and str(blocks[-1][1]) == str(block):
+            blocks[-1][0].append(layer)
         else:
-            found.append(([place], block))
+            blocks.append(([layer], block))
     head = f"{f'times of a micro-batch in {unit}':<53}{'forward':>9}{'input':>9}{'weight':>9}"
     lines = [head]
-    for places, block in found:
+    for places, block in blocks:
         lines += ["", *_heading(places, block[-1])]
         for row in block:
             name = row["operation"] if row["operation"] == TOTAL else f"{row['operation']}: {row['what']}"

@@ -112,9 +112,9 @@ def _jobs(args: argparse.Namespace, document: Document) -> int:
     jobs = jobs_of(document)
     with nullcontext() if args.out is None else reserved(args.out):  # fails before a long simulation
         with status_line(args.quiet):
-            found = simulate_jobs(jobs, remedies=True)
-        written = {} if args.out is None else found.write(args.out)
-    _output(args, found.summary, lambda: show(found.report(terminal_width())))
+            neighbours = simulate_jobs(jobs, remedies=True)
+        written = {} if args.out is None else neighbours.write(args.out)
+    _output(args, neighbours.summary, lambda: show(neighbours.report(terminal_width())))
     if not args.quiet:
         for folder, files in written.items():
             say_written(folder, files)
@@ -179,9 +179,9 @@ def _sweep(args: argparse.Namespace, document: Document) -> int:
     with sweep.sweep_log(args.out, cases, resume=args.resume) as (known, keep):
         finished = dict(known)
 
-        def note(place: int, row: sweep.Row) -> None:
-            finished[place] = row
-            keep(place, row)
+        def note(number: int, row: sweep.Row) -> None:
+            finished[number] = row
+            keep(number, row)
 
         try:
             jobs = args.jobs or sweep.jobs_for(cases)
@@ -192,12 +192,12 @@ def _sweep(args: argparse.Namespace, document: Document) -> int:
         except (KeyboardInterrupt, sweep.WorkersLostError):
             if finished:
                 _print_rows(args, [row for _, row in sorted(finished.items())], cases)
-                place = (
+                written = (
                     f"; their rows are in {args.out / sweep.PARTIAL}, --resume simulates the others"
                     if args.out is not None
                     else ""
                 )
-                say(f"{len(finished)} of {len(cases)} cases finished{place}")
+                say(f"{len(finished)} of {len(cases)} cases finished{written}")
             raise
     _print_rows(args, rows, cases)
     if any("error" not in row for row in rows):

@@ -90,7 +90,7 @@ def controls_of(scenario: Scenario, document: Document) -> list[Control]:
     values = to_mapping(scenario)
     rows = [(group, path, label) for group, paths in GROUPS.items() for path, label in paths.items()]
     rows += [row for row in _options(scenario) if row[1] not in {path for _, path, _ in rows}]
-    found = []
+    controls = []
     for group, path, label in rows:
         schema = _schema(scenario, path)
         if schema is None or (scenario.model is None and path in MODELLED):
@@ -98,9 +98,9 @@ def controls_of(scenario: Scenario, document: Document) -> list[Control]:
         value = value_at(document.value, path)
         value = value_at(values, path) if value is None else value
         if value is not None and not isinstance(value, dict):
-            found.append(_control(group, path, label, value, schema))
-    short = [one for one in found if len(one.value) <= LONGEST_LINE]  # without lists such as all links of a fabric
-    return sorted(short, key=lambda one: list(GROUPS).index(one.group))
+            controls.append(_control(group, path, label, value, schema))
+    short = [one for one in controls if len(one.value) <= LONGEST_LINE]  # without lists such as all links of a fabric
+    return sorted(short, key=lambda control: list(GROUPS).index(control.group))
 
 
 def _options(scenario: Scenario) -> Iterator[tuple[str, str, str]]:
@@ -118,8 +118,8 @@ def _schema(scenario: Scenario, path: str) -> Mapping[str, Any] | None:
     for section in sections:
         at = getattr(at, section, None)
     homes = [at, at.options] if isinstance(at, PluginSection) else [at]
-    found = (_properties(type(home)).get(key) for home in homes if isinstance(home, BaseModel))
-    return next(filter(None, found), None)
+    schemas = (_properties(type(home)).get(key) for home in homes if isinstance(home, BaseModel))
+    return next(filter(None, schemas), None)
 
 
 @cache
@@ -143,8 +143,8 @@ def _control(group: str, path: str, label: str, value: Any, schema: Mapping[str,
 def _flat(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The alternatives of a schema."""
     if "anyOf" in schema:
-        for one in schema["anyOf"]:
-            yield from _flat({**{key: schema[key] for key in ("examples",) if key in schema}, **one})
+        for option in schema["anyOf"]:
+            yield from _flat({**{key: schema[key] for key in ("examples",) if key in schema}, **option})
     else:
         yield schema
 

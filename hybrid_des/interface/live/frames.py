@@ -228,12 +228,12 @@ def _yaml(desk: Desk, request: Request, newer: Callable[[], bool]) -> dict[str, 
 
 
 def _schedules(desk: Desk, request: Request, newer: Callable[[], bool]) -> dict[str, Any]:
-    found = []
-    for one in schedule_runs(request.sizes):
+    runs = []
+    for entry in schedule_runs(request.sizes):
         if newer():
             raise NewerRequest
-        found.append(one)
-    return {"runs": [about for about, _ in found], "data": [data for _, data in found]}
+        runs.append(entry)
+    return {"runs": [about for about, _ in runs], "data": [data for _, data in runs]}
 
 
 _ANSWERS: Mapping[str, Callable[[Desk, Request, Callable[[], bool]], dict[str, Any]]] = {

@@ -126,8 +126,8 @@ def work(desk: Desk, connection: Connection) -> None:
                 waiting[request.want] = request
             request = next(iter(waiting.values()))
             try:
-                found = answer(desk, request, connection.poll)
+                reply = answer(desk, request, connection.poll)
             except NewerRequest:
                 continue
             del waiting[request.want]
-            connection.send((request.number, json.dumps(found, allow_nan=False)))
+            connection.send((request.number, json.dumps(reply, allow_nan=False)))

@@ -78,31 +78,37 @@ def _from_profile(args: argparse.Namespace) -> int:
     """Print shares of peaks, and print or write the table of a collective."""
     from hybrid_des.studies.imports.calibrating import calibrate_profile
 
-    found = calibrate_profile(args.file, args.gpu)
-    measured = found.collectives.get(args.collective or "all_reduce")
+    calibration = calibrate_profile(args.file, args.gpu)
+    measured = calibration.collectives.get(args.collective or "all_reduce")
     table = None if measured is None else link_table(measured) if args.link else all_reduce_table(measured)
     if args.out is not None:
         if table is None:
-            raise UsageError(f"{args.file}: no table to write: {'; '.join(found.notes) or 'no such collective'}")
+            raise UsageError(f"{args.file}: no table to write: {'; '.join(calibration.notes) or 'no such collective'}")
         write_file(args.out, write_table(table, f"a profile, {shown(Path(args.file).name)}"))
     if args.json:
         fits = {} if measured is None else {"a table of every second size": fit_of_every_second(measured.times)}
         tables = {} if measured is None or table is None else _data(measured, table, fits)
         reached = {one.what: {key: value for key, value in one._asdict().items() if key != "what"}
-                   for one in found.reached}  # fmt: skip
-        print(json.dumps({"gpu": found.gpu, "efficiency": reached, **tables, "lacking": list(found.notes)}, indent=2))
+                   for one in calibration.reached}  # fmt: skip
+        print(
+            json.dumps(
+                {"gpu": calibration.gpu, "efficiency": reached, **tables, "lacking": list(calibration.notes)}, indent=2
+            )
+        )
         return 0
-    if found.reached:
-        print(f"efficiency: {{{', '.join(f'{one.what}: {one.share:.3f}' for one in found.reached)}}}  # of {found.gpu}")
+    if calibration.reached:
+        shares = ", ".join(f"{one.what}: {one.share:.3f}" for one in calibration.reached)
+        print(f"efficiency: {{{shares}}}  # of {calibration.gpu}")
     if table is not None and args.out is None:
         sys.stdout.write(write_table(table, f"a profile, {shown(Path(args.file).name)}"))
-    for one in found.reached:
-        quartiles = " … ".join(f"{share:.1%}" for share in one.quartiles)
-        say(f"{one.what}: {one.products} products, half of them {quartiles}; mean error of their times {one.error:.1%}")
-    for test in found.collectives.values():
+    for product in calibration.reached:
+        quartiles = " … ".join(f"{share:.1%}" for share in product.quartiles)
+        count = f"{product.what}: {product.products} products"
+        say(f"{count}, half of them {quartiles}; mean error of their times {product.error:.1%}")
+    for test in calibration.collectives.values():
         for note in test.notes:
             say(f"{test.test}: {note}; a table of every second size: {_describe(fit_of_every_second(test.times))}")
-    for note in found.notes:
+    for note in calibration.notes:
         say(f"note: {note}")
     return 0
 

@@ -48,12 +48,12 @@ def run(args: argparse.Namespace) -> int:
     if has_jobs_in(args.a, args.set):
         return _jobs(args)
     with status_line(args.quiet), within(args.budget, "compare"):
-        found = compare(*_sides(args))
-    show_result(args, found.to_mapping, lambda: render_comparison(found, width))
+        comparison = compare(*_sides(args))
+    show_result(args, comparison.to_mapping, lambda: render_comparison(comparison, width))
     if args.out is not None:
-        contents = {"comparison": draw_comparison(found), "comparison.html": comparison_page(found)}
+        contents = {"comparison": draw_comparison(comparison), "comparison.html": comparison_page(comparison)}
         write_files(args.out, contents)
-    return _judged(args, found.regression, f"{found.b.name}: the step grows")
+    return _judged(args, comparison.regression, f"{comparison.b.name}: the step grows")
 
 
 def _judged(args: argparse.Namespace, regression: float, what: str) -> int:
@@ -75,12 +75,12 @@ def _jobs(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.b}: one scenario; expected several jobs, as in {args.a}")
     with status_line(args.quiet), within(args.budget, "compare"):
         a, b = load_jobs(args.a, args.set), load_jobs(args.b or args.a, [*args.set, *args.changes])
-        found = ComparedJobs(neighbours_of(a)[0], neighbours_of(b)[0])
+        comparison = ComparedJobs(neighbours_of(a)[0], neighbours_of(b)[0])
     names = distinct([a.name, b.name], args.changes)
     heads = ["job", "step in A", "in B", "change", "slowdown in A", "in B"]
     title = f"A: {names[0]}\nB: {names[1]}"
-    show_result(args, found.to_mapping, lambda: f"{title}\n\n{text_table(heads, found.rows())}")
-    return _judged(args, found.regression, f"{names[1]}: a job's step grows")
+    show_result(args, comparison.to_mapping, lambda: f"{title}\n\n{text_table(heads, comparison.rows())}")
+    return _judged(args, comparison.regression, f"{names[1]}: a job's step grows")
 
 
 def has_jobs_in(name: str, overrides: Sequence[str]) -> bool:

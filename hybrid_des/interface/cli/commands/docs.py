@@ -27,15 +27,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the list of pages, a page, or a section."""
-    found = pages()
+    files = pages()
     if args.page is None:
-        titles = {name: title(path) for name, path in found.items()}
+        titles = {name: title(path) for name, path in files.items()}
         lines = list(titles.items())
         show_result(args, lambda: titles, lambda: text_table(("page", "title"), lines))
         return 0
-    if args.page not in found:
-        raise UsageError(f"{unknown(args.page, found, 'page')}; hybrid-des docs lists all")
-    text = found[args.page].read_text(encoding="utf-8")
+    if args.page not in files:
+        raise UsageError(f"{unknown(args.page, files, 'page')}; hybrid-des docs lists all")
+    text = files[args.page].read_text(encoding="utf-8")
     if args.section is not None:
         text = section(text, args.section)
     show_result(args, lambda: {"page": args.page, "text": text}, text.rstrip)
@@ -51,10 +51,10 @@ def pages() -> dict[str, Path]:
     folder = INSTALLED if INSTALLED.is_dir() else CHECKOUT
     files = sorted((folder / "docs").rglob("*.md"))
     named = {file.relative_to(folder / "docs").with_suffix("").as_posix(): file for file in files}
-    found = {name: file for name, file in named.items() if name not in MADE}
-    if not found:
+    pages_of = {name: file for name, file in named.items() if name not in MADE}
+    if not pages_of:
         raise UsageError(f"{INSTALLED}: the documentation is missing; install hybrid-des again")
-    return found | {name: folder / path for name, path in NAMED.items()}
+    return pages_of | {name: folder / path for name, path in NAMED.items()}
 
 
 def title(page: Path) -> str:
@@ -69,8 +69,8 @@ def section(text: str, words: str) -> str:
         UsageError: no heading contains them.
     """
     headings = list(HEADING.finditer(text))
-    for place, one in enumerate(headings):
-        if words.lower() in one[2].lower():
-            ends = (other.start() for other in headings[place + 1 :] if len(other[1]) <= len(one[1]))
-            return text[one.start() : next(ends, len(text))]
+    for number, heading in enumerate(headings):
+        if words.lower() in heading[2].lower():
+            ends = (other.start() for other in headings[number + 1 :] if len(other[1]) <= len(heading[1]))
+            return text[heading.start() : next(ends, len(text))]
     raise UsageError(f"section: {unknown(words, [one[2].strip('`') for one in headings])}")

@@ -46,14 +46,14 @@ def run(args: argparse.Namespace) -> int:
 
     scenario = one_scenario("explain", args.file, args.set)
     with status_line(args.quiet), within(args.budget, scenario.name):
-        found = explain(scenario, args.what_if, build=build, top=args.top)
+        explanation = explain(scenario, args.what_if, build=build, top=args.top)
     show_result(
         args,
-        lambda: {"verdict": verdict(found), **found.to_mapping(), "next": advice(found)},
-        lambda: render_explanation(found, terminal_width()),
+        lambda: {"verdict": verdict(explanation), **explanation.to_mapping(), "next": advice(explanation)},
+        lambda: render_explanation(explanation, terminal_width()),
     )
     if args.out is not None:
-        write_files(args.out, {"report.html": explanation_page(found)})
+        write_files(args.out, {"report.html": explanation_page(explanation)})
         say(f"wrote {args.out / 'report.html'}")
     return 0
 
@@ -66,10 +66,12 @@ def _jobs(args: argparse.Namespace, document: Document) -> int:
 
     jobs = jobs_of(document)
     with status_line(args.quiet), within(args.budget, jobs.name):
-        found = explain_jobs(jobs, args.what_if, build)
-    show_result(args, found.to_mapping, lambda: found.report(terminal_width()))
+        explanation = explain_jobs(jobs, args.what_if, build)
+    show_result(args, explanation.to_mapping, lambda: explanation.report(terminal_width()))
     if args.out is not None:
-        write(found.neighbours, args.out)
-        write_files(args.out, {"explanation.json": found.to_mapping(), "explanation.txt": found.report() + "\n"})
+        write(explanation.neighbours, args.out)
+        write_files(
+            args.out, {"explanation.json": explanation.to_mapping(), "explanation.txt": explanation.report() + "\n"}
+        )
         say(f"wrote {args.out}")
     return 0

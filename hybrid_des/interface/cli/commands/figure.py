@@ -119,15 +119,15 @@ def _write(path: Path, ax: Axes) -> None:
 
 def _numbers(text: str) -> list[int]:
     """Parse numbers and ranges such as 0,2,4-6."""
-    found: list[int] = []
+    chosen: list[int] = []
     for part in text.split(","):
         ends = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", part.strip())
         numbers = range(int(ends[1]), int(ends[2] or ends[1]) + 1) if ends else range(0)
         if not 0 < len(numbers) <= MOST_NUMBERS:
             shown = one_line(text, LONGEST_SHOWN)
             raise argparse.ArgumentTypeError(f'expected numbers such as 0,2,4-6, found "{shown}"')
-        found += numbers
-    return found
+        chosen += numbers
+    return chosen
 
 
 def _pairs(option: str, texts: Iterable[str]) -> dict[str, str]:

@@ -38,9 +38,9 @@ def run(args: argparse.Namespace) -> int:
 
     with progress_bar(args.json, "reading") as progress:
         machine = None if args.machine is None else load(args.machine)
-        found = import_profile(args.source, progress, machine, args.overheads_from)
-        written = None if args.out is None else found.write(args.out)
+        imported = import_profile(args.source, progress, machine, args.overheads_from)
+        written = None if args.out is None else imported.write(args.out)
     if written is not None:
         say_written(args.out, written)
-    show_result(args, lambda: found.figures, found.text)
+    show_result(args, lambda: imported.figures, imported.text)
     return 0

@@ -76,14 +76,14 @@ def _import(args: argparse.Namespace) -> int:
     text, unknown = scenario_file(name, imported, args.set)
     (file,) = _write(args, {f"{name}.yaml": text})
     if args.json:
-        found = {
+        facts = {
             "assumed": imported.assumed,
             "unknown": unknown,
             "not_understood": imported.unread,
             "refused": imported.refused,
         }
-        found |= {"without_effect": imported.idle, "refused": imported.refused}
-        print(json.dumps({"file": str(file), **found}, indent=2, ensure_ascii=False))
+        facts |= {"without_effect": imported.idle, "refused": imported.refused}
+        print(json.dumps({"file": str(file), **facts}, indent=2, ensure_ascii=False))
         return 0
     show(f"{file}: run it with hybrid-des {file}" if not unknown else f"{file}: state what is UNKNOWN, then run it")
     for what, lines in (

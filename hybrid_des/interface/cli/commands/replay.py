@@ -68,11 +68,11 @@ def _imported(args: argparse.Namespace) -> int:
     if args.schedule is not None:
         raise UsageError(f"{args.file}: --schedule: traces are done as recorded; it is for tables of durations")
     with status_line(args.json):
-        found = import_profile(args.file)
-        figures = found.figures
+        profile = import_profile(args.file)
+        figures = profile.figures
     if args.out is not None:
-        say_written(args.out, found.write(args.out))
-    show_result(args, lambda: figures, lambda: "\n".join([found.text(), *_ranks(figures)]))
+        say_written(args.out, profile.write(args.out))
+    show_result(args, lambda: figures, lambda: "\n".join([profile.text(), *_ranks(figures)]))
     return 0
 
 
@@ -121,13 +121,13 @@ def _figures(replayed: Replayed) -> dict[str, Any]:
     }
 
 
-def _plain(one: dict[str, Any] | None) -> dict[str, Any] | None:
+def _plain(culprit: dict[str, Any] | None) -> dict[str, Any] | None:
     """A class for JSON, without fields that do not apply to it."""
-    if one is None:
+    if culprit is None:
         return None
-    keys = {"worker": ("replica", "stage"), "stage": ("stage",), "replica": ("replica",)}[one["what"]]
-    numbers = {key: int(one[key]) for key in keys}
-    return {"what": one["what"], **numbers, "slowdown": one["slowdown"], "removed": one["removed"]}
+    keys = {"worker": ("replica", "stage"), "stage": ("stage",), "replica": ("replica",)}[culprit["what"]]
+    numbers = {key: int(culprit[key]) for key in keys}
+    return {"what": culprit["what"], **numbers, "slowdown": culprit["slowdown"], "removed": culprit["removed"]}
 
 
 def _report(replayed: Replayed, figures: dict[str, Any]) -> str:
@@ -156,24 +156,24 @@ def _report(replayed: Replayed, figures: dict[str, Any]) -> str:
 
 def verdict(replayed: Replayed) -> str:
     """Who was slow, in a sentence."""
-    one = replayed.culprit()
+    culprit = replayed.culprit()
     if replayed.what_if.slowdown < SLOW:
         return f"no straggler: differences between ops cost less than {SLOW - 1:.0%}"
-    if one is None:
+    if culprit is None:
         return f"no single stage or replica explains {MOST:.0%} of the loss"
-    more = {"worker": "", "stage": ", in all replicas", "replica": ", all of its stages"}[one["what"]]
-    name = NAMES[one["what"]].format(**one) + more
-    share = "all" if one["removed"] >= 1 else f"{one['removed']:.0%}"
-    return f"{name}: slowdown {one['slowdown']:.3f} by itself, {share} of the loss"
+    more = {"worker": "", "stage": ", in all replicas", "replica": ", all of its stages"}[culprit["what"]]
+    name = NAMES[culprit["what"]].format(**culprit) + more
+    share = "all" if culprit["removed"] >= 1 else f"{culprit['removed']:.0%}"
+    return f"{name}: slowdown {culprit['slowdown']:.3f} by itself, {share} of the loss"
 
 
 def _table(replayed: Replayed) -> str:
     table = replayed.classes.sort_values(["what", "slowdown"], ascending=[True, False], kind="stable")
     rows, removed = [], []
     for what in NAMES:
-        for one in table[table.what == what].head(MOST_ROWS).to_dict("records"):
-            name = NAMES[what].format_map(one) or ("forwards" if one["kind"] == "F" else "backwards")
-            removed.append(round(one["removed"], 3) + 0.0)  # never -0.0%
-            rows.append([name, f"{one['slowdown']:.3f}", f"{removed[-1]:.1%}"])
+        for row in table[table.what == what].head(MOST_ROWS).to_dict("records"):
+            name = NAMES[what].format_map(row) or ("forwards" if row["kind"] == "F" else "backwards")
+            removed.append(round(row["removed"], 3) + 0.0)  # never -0.0%
+            rows.append([name, f"{row['slowdown']:.3f}", f"{removed[-1]:.1%}"])
     notes = [text for text, true in ((ABOVE, max(removed) > 1), (BELOW, min(removed) < 0)) if true]
     return "\n".join([text_table(["only this as measured", "slowdown", "removed if ideal"], rows), *notes])

@@ -122,12 +122,12 @@ def _blocks(rows: Sequence[Mapping[str, str]]) -> str:
 def _ops(done: Run) -> list[list[tuple[int, int, str]]]:
     """For each rank the start and end of its actions in picoseconds, and their names."""
     rows = done.timeline.ops
-    found: list[list[tuple[int, int, str]]] = [[] for _ in range(done.plan.pipeline)]
+    ops: list[list[tuple[int, int, str]]] = [[] for _ in range(done.plan.pipeline)]
     names = [done.plan.names(rank) for rank in range(done.plan.pipeline)]
     for rank, index, start, end in zip(*(rows[key].tolist() for key in ("rank", "index", "start", "end")), strict=True):
-        if rank < len(found) and 0 <= index < len(names[rank]):
-            found[rank].append((start, end, names[rank][index]))
-    return found
+        if rank < len(ops) and 0 <= index < len(names[rank]):
+            ops[rank].append((start, end, names[rank][index]))
+    return ops
 
 
 def _grid(done: Run) -> str:

@@ -82,27 +82,27 @@ def run(args: argparse.Namespace) -> int:
         workers(args.dask, args.jobs or cores()) as where,
     ):
         how = {"budget_s": args.budget, "folder": args.out, "resume": args.resume, **where}
-        found = explore(settings, plans, progress=progress, **how)
-    if args.out is not None and not found.stopped:
+        result = explore(settings, plans, progress=progress, **how)
+    if args.out is not None and not result.stopped:
         (args.out / LOG).unlink(missing_ok=True)
     if args.json:
-        print(json.dumps(_summary(found), indent=2, allow_nan=False))
+        print(json.dumps(_summary(result), indent=2, allow_nan=False))
     else:
-        if found.best is not None:
-            print(_table(found))
-        show(found.sentence)
-        if found.ties:
-            show(_as_good(found))
+        if result.best is not None:
+            print(_table(result))
+        show(result.sentence)
+        if result.ties:
+            show(_as_good(result))
     if args.out is not None:
-        write(found, args.out)
-    if found.best is not None:
-        best = found.best if args.tune is None else _tuned(found, found.best, args.tune)
-        _about_the_best(args, found, best, talks)
-    if found.stopped == "interrupted":
+        write(result, args.out)
+    if result.best is not None:
+        best = result.best if args.tune is None else _tuned(result, result.best, args.tune)
+        _about_the_best(args, result, best, talks)
+    if result.stopped == "interrupted":
         raise KeyboardInterrupt  # results so far are output; the signal determines the exit code
-    if found.best is not None or found.stopped:
+    if result.best is not None or result.stopped:
         return 0
-    say(f"{args.file}: {_why_none(found)}")
+    say(f"{args.file}: {_why_none(result)}")
     return 1
 
 
@@ -146,19 +146,19 @@ def _progress(settings: Settings, standing: Standing) -> str:
     return f"{standing.simulated} simulated, {excluded} excluded, {standing.open} open; best {best}, bound {least}"
 
 
-def _tuned(found: SearchResult, best: Candidate, trials: int) -> Candidate:
+def _tuned(result: SearchResult, best: Candidate, trials: int) -> Candidate:
     """The best plan with the best values found for its knobs."""
-    plan, values = tune(found, best, trials)
+    plan, values = tune(result, best, trials)
     listed = ", ".join(f"{path}={value:g}" for path, value in values.items()) or "nothing better"
-    cost, less = found.settings.objective.text(plan.least), 1 - plan.least / best.least
+    cost, less = result.settings.objective.text(plan.least), 1 - plan.least / best.least
     say(f"tuned in {trials} trials, without proof: {listed}: {cost}, {less:.2%} less")
     return plan
 
 
-def _about_the_best(args: argparse.Namespace, found: SearchResult, best: Candidate, talks: bool) -> None:
-    scenario = found.scenario(best)
+def _about_the_best(args: argparse.Namespace, search_result: SearchResult, best: Candidate, talks: bool) -> None:
+    scenario = search_result.scenario(best)
     if args.write is not None:
-        write_file(args.write, scenario_file(found, best))
+        write_file(args.write, scenario_file(search_result, best))
     if args.order is not None:
         write_file(args.order, write_order(plan_of(scenario)))
     if args.out is not None or talks:
@@ -173,25 +173,25 @@ def _about_the_best(args: argparse.Namespace, found: SearchResult, best: Candida
         say(f"verified: {verify(scenario)}")
 
 
-def _table(found: SearchResult) -> str:
+def _table(result: SearchResult) -> str:
     """The best plans, one per line."""
-    objective, shown = found.settings.objective, found.ranked[: found.settings.block.top]
-    paths = list(values_of([one.case for one in found.candidates]))
+    objective, shown = result.settings.objective, result.ranked[: result.settings.block.top]
+    paths = list(values_of([one.case for one in result.candidates]))
     heads = ["", objective.key.removesuffix("_s").replace("_", " "), "memory"]
     heads += [path.split(".")[-1] for path in paths]
     rows = []
-    for place, one in enumerate(shown, start=1):
-        values = [one.case.get(path) for path in paths]
+    for number, candidate in enumerate(shown, start=1):
+        values = [candidate.case.get(path) for path in paths]
         cells = ["" if value is None else str(plain(value)) for value in values]
-        rows.append([str(place), objective.text(one.least), format_bytes(one.held), *cells])
+        rows.append([str(number), objective.text(candidate.least), format_bytes(candidate.held), *cells])
     return text_table(heads, rows)
 
 
-def _as_good(found: SearchResult) -> str:
+def _as_good(result: SearchResult) -> str:
     """Which plans are ties."""
-    assert found.best is not None
-    last = 1 + len(found.ties)
-    more = found.ties[-1].least / found.best.least - 1
+    assert result.best is not None
+    last = 1 + len(result.ties)
+    more = result.ties[-1].least / result.best.least - 1
     return f"plans 1 to {last} are ties: up to {more:.1%} apart, less than predictions of measured runs were off (90 %)"
 
 
@@ -202,11 +202,11 @@ def _flags(scenario: Scenario) -> str:
     return "\n".join(f"\n{name}\n{launch_text(launch)}" for name, launch in launches.items())
 
 
-def _why_none(found: SearchResult) -> str:
+def _why_none(result: SearchResult) -> str:
     """Why no plan was found, and the one that is nearest to fitting."""
-    nearest, block = found.nearest(), found.settings.block
+    nearest, block = result.nearest(), result.settings.block
     if nearest is None:
-        first = next(one for one in found.candidates if one.status == IMPOSSIBLE)
+        first = next(one for one in result.candidates if one.status == IMPOSSIBLE)
         return f"every plan is impossible; the first: {first.reason}"
     values = ", ".join(f"{path}={value}" for path, value in plain(nearest.case).items() if value is not None)
     limit = "search.memory" if block.memory else "the GPU's memory"
@@ -214,24 +214,29 @@ def _why_none(found: SearchResult) -> str:
     return f"no plan fits into {limit}{less}; the nearest: {nearest.reason} ({values})"
 
 
-def _summary(found: SearchResult) -> dict[str, Any]:
+def _summary(result: SearchResult) -> dict[str, Any]:
     """The outcome as plain values."""
     return {
-        "outcome": found.sentence,
-        "objective": found.settings.objective.name,
-        "plans": len(found.candidates),
-        "counts": dict(found.counts),
-        "gap_ratio": found.gap,
-        "stopped": found.stopped,
-        "best": [_plan(found, one) for one in found.ranked[: found.settings.block.top]],
-        "front": [_plan(found, one) for one in found.front()],
-        "ties": [one.number for one in found.ties],
-        "wall_s": found.wall_s,
+        "outcome": result.sentence,
+        "objective": result.settings.objective.name,
+        "plans": len(result.candidates),
+        "counts": dict(result.counts),
+        "gap_ratio": result.gap,
+        "stopped": result.stopped,
+        "best": [_plan(result, one) for one in result.ranked[: result.settings.block.top]],
+        "front": [_plan(result, one) for one in result.front()],
+        "ties": [one.number for one in result.ties],
+        "wall_s": result.wall_s,
     }
 
 
-def _plan(found: SearchResult, one: Candidate) -> dict[str, Any]:
-    objective = found.settings.objective
-    shown = {path: value for path, value in plain(one.case).items() if value}
+def _plan(result: SearchResult, candidate: Candidate) -> dict[str, Any]:
+    objective = result.settings.objective
+    shown = {path: value for path, value in plain(candidate.case).items() if value}
     values = {path: value if isinstance(value, int | float | str) else str(value) for path, value in shown.items()}
-    return {"plan": one.number, objective.key: objective.value(one.least), "held_bytes": one.held, "values": values}
+    return {
+        "plan": candidate.number,
+        objective.key: objective.value(candidate.least),
+        "held_bytes": candidate.held,
+        "values": values,
+    }

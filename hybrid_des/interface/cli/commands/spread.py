@@ -87,10 +87,10 @@ def _jobs(args: argparse.Namespace) -> int:
 
 def _jobs_report(jobs: Jobs, figures: Mapping[str, Any]) -> str:
     rows = []
-    for one in jobs.jobs:
+    for job in jobs.jobs:
         for key, write in (("step_time_s", _signed), ("slowdown", "{:.3f}×".format)):
-            found = figures[f"jobs.{one.name}.{key}"]
-            rows.append([one.name, key.removesuffix("_time_s"), *(write(found[name]) for name in WORDS)])
+            figure = figures[f"jobs.{job.name}.{key}"]
+            rows.append([job.name, key.removesuffix("_time_s"), *(write(figure[name]) for name in WORDS)])
     return f"{jobs.name}: {figures['runs']} runs\n{text_table(['job', '', *WORDS.values()], rows, '  ')}"
 
 
@@ -114,24 +114,24 @@ def _tables(args: argparse.Namespace, scenarios: Mapping[str, Scenario]) -> dict
 
 def _ties(tables: Mapping[str, pd.DataFrame], scenarios: Mapping[str, Scenario]) -> dict[str, Any]:
     """The step times that occur in random orders of simultaneous arrivals."""
-    found = []
+    rows = []
     for name, table in tables.items():
         counts = table.step_time_s.value_counts().sort_index()
         steps = [{"step_time_s": step, "orders": int(number)} for step, number in counts.items()]
         simulated = as_simulated(scenarios[name])
-        found.append({"name": name, "orders": len(table), "as_simulated_s": simulated, "step_times": steps})
-    return {"ties": found}
+        rows.append({"name": name, "orders": len(table), "as_simulated_s": simulated, "step_times": steps})
+    return {"ties": rows}
 
 
 def _ties_reports(figures: Mapping[str, Any]) -> str:
     return "\n\n".join(map(_ties_report, figures["ties"]))
 
 
-def _ties_report(found: Mapping[str, Any]) -> str:
-    usual, steps = format_seconds(found["as_simulated_s"]), Counter[str]()
-    for one in found["step_times"]:
-        steps[format_seconds(one["step_time_s"])] += one["orders"]
-    title = f"{found['name']}: {found['orders']} orders of simultaneous arrivals at links; as simulated {usual}"
+def _ties_report(ties: Mapping[str, Any]) -> str:
+    usual, steps = format_seconds(ties["as_simulated_s"]), Counter[str]()
+    for row in ties["step_times"]:
+        steps[format_seconds(row["step_time_s"])] += row["orders"]
+    title = f"{ties['name']}: {ties['orders']} orders of simultaneous arrivals at links; as simulated {usual}"
     if len(steps) == 1:
         return f"{title}\n  the step takes {usual} in all of them"
     rows = [[step, str(orders)] for step, orders in [*steps.items()][:MOST_STEPS]]
@@ -158,12 +158,12 @@ def _figures(tables: Mapping[str, pd.DataFrame], scenarios: Mapping[str, Scenari
 
 def _report(figures: Mapping[str, Any]) -> str:
     parts = []
-    for one in figures["runs"]:
-        times, usual = one["step_time_s"], one["without_jitter_s"]
+    for row in figures["runs"]:
+        times, usual = row["step_time_s"], row["without_jitter_s"]
         longer = f"on average {times['mean'] / usual - 1:+.2%} with it" if usual else ""
         rows = [*_rows(times), ["standard deviation", format_seconds(times["std"]), ""]]
         rows.append(["without jitter", format_seconds(usual), longer])
-        title = f"{one['name']}: {times['n']} runs, seeds {one['seeds'][0]} … {one['seeds'][1]}"
+        title = f"{row['name']}: {times['n']} runs, seeds {row['seeds'][0]} … {row['seeds'][1]}"
         parts.append(f"{title}\n{text_table(['', 'step time', '95 % confidence'], rows, '  ')}")
     if "difference_s" in figures:
         first, second = (one["name"] for one in figures["runs"])

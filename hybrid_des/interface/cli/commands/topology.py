@@ -70,8 +70,8 @@ def _imported(args: argparse.Namespace) -> int:
     if args.file is not None or args.route or args.out or args.set:
         raise UsageError("topology: --from stands alone; put its output into a scenario for --route and --out")
     block = read_topology(read_text(args.dump, "the dump of a topology"), args.dump)
-    found = {"cluster": block.mapping, "unknown": block.asked, "notes": block.notes}
-    show_result(args, lambda: found, lambda: block.text)
+    facts = {"cluster": block.mapping, "unknown": block.asked, "notes": block.notes}
+    show_result(args, lambda: facts, lambda: block.text)
     for path, question in block.asked.items():
         say(f"unknown: cluster.{path}: {question}")
     return 0

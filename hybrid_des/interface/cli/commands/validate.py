@@ -88,21 +88,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Predict every row, print the errors, and return 1 if no row could be predicted."""
     sweep = _corpus(args)
-    found = _validated(args, sweep)
+    validation = _validated(args, sweep)
     if args.out is not None:
-        _write(args.out, sweep, found)
+        _write(args.out, sweep, validation)
     if args.record:
-        _note(args, sweep, found)
-    show_result(args, lambda: _summary(found), lambda: _report(found))
+        _note(args, sweep, validation)
+    show_result(args, lambda: _summary(validation), lambda: _report(validation))
     if args.fit:
-        _say_what_it_did(found)
-    if len(found.failed) == len(found.predictions):
-        say(f"{args.file}: no row could be predicted; the first: {found.failed[0].error}")
+        _say_what_it_did(validation)
+    if len(validation.failed) == len(validation.predictions):
+        say(f"{args.file}: no row could be predicted; the first: {validation.failed[0].error}")
         return 1
     return 0
 
 
-def _note(args: argparse.Namespace, sweep: Sweep, found: Validation) -> None:
+def _note(args: argparse.Namespace, sweep: Sweep, validation: Validation) -> None:
     """Replace the runs of this corpus in the package's table."""
     if args.fit or args.where:
         raise UsageError("--record notes all rows of a corpus with its own numbers; leave out --fit and --where")
@@ -111,9 +111,9 @@ def _note(args: argparse.Namespace, sweep: Sweep, found: Validation) -> None:
     day, commit = date.today().isoformat(), _commit()
     known.cache_clear()  # another process may have noted a corpus meanwhile
     runs = [one for one in known() if one.corpus != corpus]
-    for one in found.predictions:
-        if (ratio := one.ratio("step_time_s")) is not None:
-            like = Likeness.of(scenario_of(with_case(document, one.case)))
+    for prediction in validation.predictions:
+        if (ratio := prediction.ratio("step_time_s")) is not None:
+            like = Likeness.of(scenario_of(with_case(document, prediction.case)))
             runs.append(Recorded(corpus, like, fitted, ratio, day, commit))
     write_file(TABLE, written(runs))
     known.cache_clear()
@@ -132,8 +132,8 @@ def _commit() -> str:
     """The commit of the package's folder, with + if files of the package differ from it."""
 
     def git(*words: str) -> str:
-        found = subprocess.run(["git", *words], cwd=PACKAGE, capture_output=True, text=True, check=False)
-        return found.stdout.strip()
+        done = subprocess.run(["git", *words], cwd=PACKAGE, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
 
     with suppress(OSError):
         changed = git("status", "--porcelain", "--", "*.py", "*.yaml")
@@ -193,49 +193,51 @@ def _chosen(sweep: Sweep, where: str | None) -> Sweep:
     return sweep.of_cases(cases)
 
 
-def _say_what_it_did(found: Validation) -> None:
+def _say_what_it_did(validation: Validation) -> None:
     """Say where a fit found nothing better, or made the rows that it did not see worse."""
-    if not found.numbers:
+    if not validation.numbers:
         say("--fit: no numbers with a smaller mean error were found; those of the file stay")
         return
-    each = [errors_by_figure(rows).get("step_time_s") for rows in (found.before, found.predictions)]
+    each = [errors_by_figure(rows).get("step_time_s") for rows in (validation.before, validation.predictions)]
     first, then = (errors.mean_error_percent if errors else 0.0 for errors in each)
     if then > first:
         say(f"warning: --fit: the mean error of the other rows grew from {first:.1f} % to {then:.1f} %")
 
 
-def _summary(found: Validation) -> dict[str, Any]:
+def _summary(validation: Validation) -> dict[str, Any]:
     def errors(rows: Sequence[Prediction]) -> dict[str, Any]:
         return {figure: one._asdict() for figure, one in errors_by_figure(rows).items()}
 
-    by = {c: {v: errors(rows) for v, rows in grouped(found.predictions, c).items()} for c in found.by}
+    by = {c: {v: errors(rows) for v, rows in grouped(validation.predictions, c).items()} for c in validation.by}
     return {
-        **errors(found.predictions),
-        "fitted": dict(found.numbers),
-        **({"fitted_on": errors(found.used)} if found.used else {}),
-        **({"before_fit": errors(found.before)} if found.before else {}),
+        **errors(validation.predictions),
+        "fitted": dict(validation.numbers),
+        **({"fitted_on": errors(validation.used)} if validation.used else {}),
+        **({"before_fit": errors(validation.before)} if validation.before else {}),
         **({"by": by} if by else {}),
-        "rows": len(found.predictions),
-        "failed": [{"name": one.name, "error": one.error} for one in found.failed],
+        "rows": len(validation.predictions),
+        "failed": [{"name": one.name, "error": one.error} for one in validation.failed],
     }
 
 
-def _report(found: Validation) -> str:
-    parts = [_row_table(found.predictions)]
-    if found.failed:
-        lines = [f"failed  {one.name}: {one.error}" for one in found.failed]
-        parts.append("\n".join([*lines, f"{len(lines)} of {len(found.predictions)} rows failed"]))
-    name = "other rows" if found.used else "all rows"
-    groups = [(name, found.predictions), (f"{name}, before", found.before), ("rows fitted", found.used)]
-    groups += [(f"{c} {value}", rows) for c in found.by for value, rows in grouped(found.predictions, c).items()]
+def _report(validation: Validation) -> str:
+    parts = [_row_table(validation.predictions)]
+    if validation.failed:
+        lines = [f"failed  {one.name}: {one.error}" for one in validation.failed]
+        parts.append("\n".join([*lines, f"{len(lines)} of {len(validation.predictions)} rows failed"]))
+    name = "other rows" if validation.used else "all rows"
+    groups = [(name, validation.predictions), (f"{name}, before", validation.before), ("rows fitted", validation.used)]
+    groups += [
+        (f"{c} {value}", rows) for c in validation.by for value, rows in grouped(validation.predictions, c).items()
+    ]
     errors = []
     for name, rows in groups:
         for figure, (n, *amounts, bias) in errors_by_figure(rows).items():
             percent = [f"{amount:.1f} %" for amount in amounts]
             errors.append([f"{name}, {WORDS[figure]}", str(n), *percent, f"{bias:+.1f} %"])
     parts.append(text_table(HEADS, errors))
-    if found.numbers:
-        parts.append(f"fitted\n{_yaml(found.numbers)}".rstrip())
+    if validation.numbers:
+        parts.append(f"fitted\n{_yaml(validation.numbers)}".rstrip())
     return "\n\n".join(parts)
 
 
@@ -244,9 +246,9 @@ def _row_table(predictions: Sequence[Prediction]) -> str:
     for figure, words in WORDS.items():
         if any(figure in one.measured for one in predictions):
             heads += [words, "measured", "error"]
-            for one, line in zip(predictions, lines, strict=True):
-                ratio = one.ratio(figure)
-                line += [_shown(figure, one.predicted), _shown(figure, one.measured)]
+            for prediction, line in zip(predictions, lines, strict=True):
+                ratio = prediction.ratio(figure)
+                line += [_shown(figure, prediction.predicted), _shown(figure, prediction.measured)]
                 line.append("" if ratio is None else f"{100 * (ratio - 1):+.1f} %")
     return text_table(heads, lines)
 
@@ -261,24 +263,24 @@ def _yaml(numbers: Mapping[str, float]) -> str:
     return yaml.safe_dump(nested(numbers), sort_keys=False)
 
 
-def _write(folder: Path, sweep: Sweep, found: Validation) -> None:
+def _write(folder: Path, sweep: Sweep, validation: Validation) -> None:
     """Write `validation.csv`, `validation.png` and `fitted.yaml`."""
-    rows = [*found.used, *found.predictions]
+    rows = [*validation.used, *validation.predictions]
 
     def fill(staging: Path) -> None:
         write_csv(table([_record(one) for one in rows]), staging / "validation.csv")
-        drawn = picture(str(sweep.document.value["name"]), rows, found.by[0] if found.by else None)
+        drawn = picture(str(sweep.document.value["name"]), rows, validation.by[0] if validation.by else None)
         drawn.savefig(staging / "validation.png", dpi=120, metadata={"Software": None})
-        if found.numbers:
-            (staging / "fitted.yaml").write_text(_yaml(found.numbers), encoding="utf-8")
+        if validation.numbers:
+            (staging / "fitted.yaml").write_text(_yaml(validation.numbers), encoding="utf-8")
 
     write_whole(folder, fill, replaces=["fitted.yaml"])
 
 
-def _record(one: Prediction) -> dict[str, Any]:
+def _record(prediction: Prediction) -> dict[str, Any]:
     """A line of the table: the row's cells, the predictions and their errors in percent."""
-    predicted = {f"predicted.{figure}": value for figure, value in one.predicted.items()}
-    ratios = {figure: one.ratio(figure) for figure in one.predicted}
+    predicted = {f"predicted.{figure}": value for figure, value in prediction.predicted.items()}
+    ratios = {figure: prediction.ratio(figure) for figure in prediction.predicted}
     errors = {f"error_percent.{figure}": 100 * (ratio - 1) for figure, ratio in ratios.items() if ratio is not None}
-    cells = {key: str(value) if isinstance(value, list) else value for key, value in one.case.items()}
-    return {**cells, **predicted, **errors, **({"error": one.error} if one.error else {})}
+    cells = {key: str(value) if isinstance(value, list) else value for key, value in prediction.case.items()}
+    return {**cells, **predicted, **errors, **({"error": prediction.error} if prediction.error else {})}
