@@ -182,9 +182,9 @@ def collective(
     document.value["gradients"] = {"algorithm": algorithm} if algorithm in collectives.algorithms() else {}
     bench = Bench.of(scenario_of(document_of(document.value, overrides)), name, len(many), ranks)
     rows: list[BenchRow] = []
-    for one in collectives.all_reduces(bench.scenario.gradients.options) if name == ALL else [name]:
+    for kind in collectives.all_reduces(bench.scenario.gradients.options) if name == ALL else [name]:
         try:
-            rows += [bench.row(one, size) for size in many]
+            rows += [bench.row(kind, size) for size in many]
         except Refusal:
             if name != ALL:
                 raise

@@ -23,11 +23,11 @@ def phases_of(timeline: Timeline) -> Columns:
     assert rows is not None
     count = len(rows["start"])
     bucket, part, parts = (np.full(count, NONE, dtype=np.int64) for _ in range(3))
-    found = {"bucket": bucket, "part": part, "parts": parts}
+    columns = {"bucket": bucket, "part": part, "parts": parts}
     hop, flow, stage = (timeline.of_channel[name][rows["channel"]] for name in ("hop", "flow", "stage"))
     mine = np.flatnonzero(stage != NONE)
     if not len(mine) or not len(timeline.reductions["rank"]):
-        return found
+        return columns
     order = mine[np.lexsort((rows["start"][mine], rows["asked"][mine], hop[mine], flow[mine]))]
     first = order[hop[order] == 0]
     bucket[first] = _buckets(timeline, rows["asked"][first], rows["channel"][first], rows["tag"][first])
@@ -35,9 +35,9 @@ def phases_of(timeline: Timeline) -> Columns:
     hops = int(hop.max()) + 1
     for other, later in groups(order[hop[order] > 0], flow * hops + hop):
         on_first = first[np.searchsorted(flow[first], other // hops) :][: len(later)]
-        for column in found.values():
+        for column in columns.values():
             column[later] = column[on_first]
-    return found
+    return columns
 
 
 def phase_name(kind: str, part: int, parts: int) -> str:
@@ -57,14 +57,14 @@ def _buckets(timeline: Timeline, asked: Column, channel: Column, tag: Column) ->
     stages = max(int(rows["stage"].max()), int(stage.max(initial=0))) + 1
     keys = (rows["rank"] * steps + rows["step"]) * stages + rows["stage"]
     wanted = (sender * steps + step) * stages + stage
-    found = np.full(len(asked), NONE, dtype=np.int64)
+    buckets = np.full(len(asked), NONE, dtype=np.int64)
     messages = dict(groups(np.argsort(wanted, kind="stable"), wanted))
     for key, mine in groups(np.lexsort((rows["bucket"], rows["start"], keys)), keys):
         here = messages.get(key, mine[:0])
         at = np.searchsorted(rows["start"][mine], asked[here], side="right") - 1
         inside = (at >= 0) & (asked[here] <= rows["end"][mine][at])
-        found[here[inside]] = rows["bucket"][mine][at[inside]]
-    return found
+        buckets[here[inside]] = rows["bucket"][mine][at[inside]]
+    return buckets
 
 
 def _number(flow: Column, bucket: Column, rows: Column, part: Column, parts: Column) -> None:

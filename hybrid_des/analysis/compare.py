@@ -135,7 +135,7 @@ class Comparison:
 
     def to_mapping(self) -> dict[str, Any]:
         """Everything as plain values; times in seconds, effects and bounds in seconds per step."""
-        found = None if self.effects is None else [
+        effects = None if self.effects is None else [
             {"name": one.name, "in_a_s": self._seconds(one.in_a), "in_b_s": self._seconds(one.in_b)}
             for one in self.effects
         ]  # fmt: skip
@@ -149,7 +149,7 @@ class Comparison:
             "links": changes(self.pairs, ["lane"], "links"),
             "unmatched": unmatched(self.pairs),
             "first_difference": first_difference(self.pairs),
-            "effects": found,
+            "effects": effects,
             "interaction_s": self.interaction,
             "ties": {
                 key: None if ties is None else ties.to_mapping(self.a.steps)

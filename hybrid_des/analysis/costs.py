@@ -102,9 +102,9 @@ def _times(cost: StageCosts) -> dict[str, float]:
 
 
 def _collectives(cost: StageCosts, axes: Sequence[str]) -> dict[str, float]:
-    found = {traffic.axis: traffic for traffic in cost.traffic}
+    by_axis = {traffic.axis: traffic for traffic in cost.traffic}
     times = {
-        f"{axis}_{kind}_s": getattr(found[axis], kind) if axis in found else 0
+        f"{axis}_{kind}_s": getattr(by_axis[axis], kind) if axis in by_axis else 0
         for axis in axes
         for kind in ("exposed", "hidden", "slowed")
     }
@@ -119,18 +119,23 @@ def _layer_rows(scenario: Scenario, ranks: RankCosts, plan: Plan) -> Iterator[di
     layers = zip(scenario.model.network.layers, layer_parts(basis), layer_parts(keeping(basis)), costs, strict=True)
     for layer, again, once, (stage, cost) in layers:
         parts = again if cost.again else once
-        place = {"stage": stage, "layer": layer.name}
+        position = {"stage": stage, "layer": layer.name}
         for operation, times in parts.operations:
-            yield {**place, "operation": operation.name, "what": described(operation), **_columns(*times)}
+            yield {**position, "operation": operation.name, "what": described(operation), **_columns(*times)}
         for traffic in cost.traffic:
             sent = [one for one in (*parts.forward, *parts.backward) if one.axis == traffic.axis]
             waits = (traffic.forward / PICOSECONDS_PER_SECOND, traffic.backward / PICOSECONDS_PER_SECOND, 0.0)
-            yield {**place, "operation": f"{traffic.axis} {COLLECTIVES}", "what": _exchanged(sent), **_columns(*waits)}
+            yield {
+                **position,
+                "operation": f"{traffic.axis} {COLLECTIVES}",
+                "what": _exchanged(sent),
+                **_columns(*waits),
+            }
         if parts.again:
             levels = "+".join([scenario.recompute] if isinstance(scenario.recompute, str) else scenario.recompute)
-            yield {**place, "operation": "again", "what": f"recompute {levels}", **_columns(0.0, parts.again, 0.0)}
+            yield {**position, "operation": "again", "what": f"recompute {levels}", **_columns(0.0, parts.again, 0.0)}
         whole = (time / PICOSECONDS_PER_SECOND for time in (cost.forward, cost.time("I"), cost.weight))
-        yield {**place, "operation": TOTAL, "what": "", **_columns(*whole), **_sizes(cost)}
+        yield {**position, "operation": TOTAL, "what": "", **_columns(*whole), **_sizes(cost)}
 
 
 def _columns(*times: float) -> dict[str, float]:
@@ -166,6 +171,6 @@ def described(operation: Operation) -> str:
 def _exchanged(exchanges: Sequence[Exchange]) -> str:
     """A layer's collectives along one axis, forward and backward together."""
     counts: Counter[tuple[str, int]] = Counter()
-    for one in exchanges:
-        counts[one.does, one.size] += one.repeats
+    for exchange in exchanges:
+        counts[exchange.does, exchange.size] += exchange.repeats
     return ", ".join(f"{count} × {does} of {format_bytes(size)}" for (does, size), count in counts.items())

@@ -53,7 +53,7 @@ class Exchanged(NamedTuple):
 
 
 def effects(
-    one: Run,
+    this: Run,
     other: Run,
     given: Mapping[str, Any] | None = None,
     of_other: Mapping[str, Any] | None = None,
@@ -65,25 +65,25 @@ def effects(
     cannot be exchanged alone are left out.
 
     Args:
-        one: the run A.
+        this: the run A.
         other: the run B.
         given: the values that A's scenario was made from; default: the fewest that make it.
         of_other: the same of B's.
     """
-    mine = given_values(one.scenario) if given is None else given
+    mine = given_values(this.scenario) if given is None else given
     theirs = given_values(other.scenario) if of_other is None else of_other
-    changed = {key: both for key in _keys(mine, theirs) if (both := _exchanged(one, other, mine, theirs, key))}
-    same = one.timeline.programs.is_like(other.timeline.programs)
-    fine = [key for key, both in changed.items() if key in FINE and same and _retimes(one, other, both)]
+    changed = {key: both for key in _keys(mine, theirs) if (both := _exchanged(this, other, mine, theirs, key))}
+    same = this.timeline.programs.is_like(other.timeline.programs)
+    fine = [key for key, both in changed.items() if key in FINE and same and _retimes(this, other, both)]
     pairs = [(key, Variant(both.there), Variant(both.back)) for key, both in changed.items() if key not in fine]
-    if fine and (both := _exchanged(one, other, mine, theirs, *fine)):
-        pairs += [*_durations(one, other, both), *_wires(one, other, both)]
-    ends = one.timeline.duration, other.timeline.duration
-    found = []
+    if fine and (both := _exchanged(this, other, mine, theirs, *fine)):
+        pairs += [*_durations(this, other, both), *_wires(this, other, both)]
+    ends = this.timeline.duration, other.timeline.duration
+    listed = []
     for name, there, back in pairs:
         with suppress(HybridDesError):
-            found.append(Effect(name, there.simulated().duration - ends[0], ends[1] - back.simulated().duration))
-    return sorted(found, key=lambda effect: -abs(effect.in_a))
+            listed.append(Effect(name, there.simulated().duration - ends[0], ends[1] - back.simulated().duration))
+    return sorted(listed, key=lambda effect: -abs(effect.in_a))
 
 
 def _keys(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
@@ -96,14 +96,14 @@ def _keys(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
 
 
 def _exchanged(
-    one: Run, other: Run, mine: Mapping[str, Any], theirs: Mapping[str, Any], *keys: str
+    this: Run, other: Run, mine: Mapping[str, Any], theirs: Mapping[str, Any], *keys: str
 ) -> Exchanged | None:
     """Both scenarios with the other's sections; None if one is impossible, or is the same with them."""
     try:
         both = Exchanged(_with(mine, theirs, keys), _with(theirs, mine, keys))
     except ScenarioError:
         return None
-    return None if both.there == one.scenario and both.back == other.scenario else both
+    return None if both.there == this.scenario and both.back == other.scenario else both
 
 
 def _with(values: Mapping[str, Any], others: Mapping[str, Any], keys: Sequence[str]) -> Scenario:
@@ -111,9 +111,9 @@ def _with(values: Mapping[str, Any], others: Mapping[str, Any], keys: Sequence[s
     return scenario_from(kept | {key: others[key] for key in keys if key in others})
 
 
-def _retimes(one: Run, other: Run, both: Exchanged) -> bool:
+def _retimes(this: Run, other: Run, both: Exchanged) -> bool:
     """Whether an exchange changes durations, bandwidths and latencies only, on the same wires."""
-    for run, changed in ((one, both.there), (other, both.back)):
+    for run, changed in ((this, both.there), (other, both.back)):
         wires = None if run.fabric is None else run.fabric.links.keys()
         options = run.scenario.cluster.options == changed.cluster.options
         if not only_times_differ(run.scenario, changed) or not options or wires != fabric_of(changed).links.keys():
@@ -121,12 +121,12 @@ def _retimes(one: Run, other: Run, both: Exchanged) -> bool:
     return True
 
 
-def _durations(one: Run, other: Run, both: Exchanged) -> Iterator[Pair]:
+def _durations(this: Run, other: Run, both: Exchanged) -> Iterator[Pair]:
     """Ranks whose ops take different times: by node if these are fewer than pipeline ranks, or a single rank.
 
     The links are each run's own, since collectives inside ops are as quick as their links.
     """
-    a, b = Variant.of(one), Variant.of(other)
+    a, b = Variant.of(this), Variant.of(other)
     mine, theirs = (_never_slow(side).programs() for side in (a, replace(a, scenario=both.there)))
     mine_of_b, theirs_of_b = (_never_slow(side).programs() for side in (b, replace(b, scenario=both.back)))
     layout, cluster = a.scenario.parallel.layout, a.scenario.cluster
@@ -141,17 +141,17 @@ def _durations(one: Run, other: Run, both: Exchanged) -> Iterator[Pair]:
         yield name, there, b.with_retime(_those_of(theirs_of_b, mine_of_b, {*ranks}))
 
 
-def bounds(one: Run, other: Run) -> tuple[int, int] | None:
+def bounds(this: Run, other: Run) -> tuple[int, int] | None:
     """Lower and upper bound of the change of the run's end if the order of everything is the same, in picoseconds.
 
     The lower bound is the change along A's critical paths, the upper bound that along B's. None if the runs have
     different ops or messages.
     """
-    low = first_order(one, Slack.of(graph_of(one)), Variant.of(other))
-    high = first_order(other, Slack.of(graph_of(other)), Variant.of(one))
+    low = first_order(this, Slack.of(graph_of(this)), Variant.of(other))
+    high = first_order(other, Slack.of(graph_of(other)), Variant.of(this))
     if low is None or high is None:
         return None
-    return low - one.timeline.duration, other.timeline.duration - high
+    return low - this.timeline.duration, other.timeline.duration - high
 
 
 def _never_slow(side: Variant) -> Variant:
@@ -173,9 +173,9 @@ def _those_of(programs: list[Program], instead_of: list[Program], ranks: Abstrac
     return DurationOverride(retime, lambda rank: rank in ranks and (id(programs[rank]), id(instead_of[rank])))
 
 
-def _wires(one: Run, other: Run, both: Exchanged) -> Iterator[Pair]:
+def _wires(this: Run, other: Run, both: Exchanged) -> Iterator[Pair]:
     """Kinds of links that differ, then all latencies."""
-    a, b = Variant.of(one), Variant.of(other)
+    a, b = Variant.of(this), Variant.of(other)
     assert a.fabric is not None and b.fabric is not None
     mine, theirs, of_b, back_of_b = a.fabric, fabric_of(both.there), b.fabric, fabric_of(both.back)
     differ = (name for name, link in mine.links.items() if link.bandwidth != theirs.links[name].bandwidth)

@@ -99,15 +99,15 @@ def of_runs(like: Likeness, runs: Sequence[Recorded]) -> Experience:
     shown = same if len(same) >= FEW else alike
     if not shown:
         return Experience(like.words, reach=reach, runs=len(runs))
-    nearest = sorted(shown, key=lambda one: like.distance(one.like))[:NEAREST]
+    nearest = sorted(shown, key=lambda recorded: like.distance(recorded.like))[:NEAREST]
     shared = like if shown is same else like._replace(sharded=False)
     off = tuple(sorted(exp(errors[id(one)]) - 1 for one in nearest))
-    return Experience(shared.words, off, reach, len(runs), max(shown, key=lambda one: one.date))
+    return Experience(shared.words, off, reach, len(runs), max(shown, key=lambda recorded: recorded.date))
 
 
-def _left_out(one: Recorded, of: int) -> float:
+def _left_out(recorded: Recorded, of: int) -> float:
     """The error of a run of a corpus with so many, as a logarithm, as if it had been left out of the fit."""
-    return abs(log(one.ratio)) / (1 - min(one.fitted, of - 1) / of)
+    return abs(log(recorded.ratio)) / (1 - min(recorded.fitted, of - 1) / of)
 
 
 def _reach(runs: Sequence[tuple[float, float]]) -> float | None:
@@ -125,40 +125,42 @@ def _reach(runs: Sequence[tuple[float, float]]) -> float | None:
     return next((error for (error, _), sofar in zip(weights, inside, strict=True) if sofar >= needed - ROUNDING), None)
 
 
-def tied(found: Experience | None, step: float, other: float) -> bool:
+def tied(experience: Experience | None, step: float, other: float) -> bool:
     """Whether two predictions differ by less than their interval."""
-    return bool(found and found.reach is not None and step and other and abs(log(other / step)) <= found.reach)
+    return bool(
+        experience and experience.reach is not None and step and other and abs(log(other / step)) <= experience.reach
+    )
 
 
-def facts(found: Experience, step: float) -> dict[str, Any]:
+def facts(experience: Experience, step: float) -> dict[str, Any]:
     """As values of a summary."""
-    interval = found.interval(step)
-    rests = {"interval_s": None if interval is None else list(interval), "interval_runs": found.runs}
-    if found.latest is None:
-        return {"like": found.like, "runs": 0, **rests, "text": text(found, step)}
+    interval = experience.interval(step)
+    rests = {"interval_s": None if interval is None else list(interval), "interval_runs": experience.runs}
+    if experience.latest is None:
+        return {"like": experience.like, "runs": 0, **rests, "text": text(experience, step)}
     return {
-        "like": found.like,
-        "runs": len(found.errors),
-        "median_error_percent": 100 * found.median,
-        "p90_error_percent": 100 * found.most,
+        "like": experience.like,
+        "runs": len(experience.errors),
+        "median_error_percent": 100 * experience.median,
+        "p90_error_percent": 100 * experience.most,
         **rests,
-        "recorded": found.latest.date,
-        "commit": found.latest.commit,
-        "text": text(found, step),
+        "recorded": experience.latest.date,
+        "commit": experience.latest.commit,
+        "text": text(experience, step),
     }
 
 
-def text(found: Experience, step: float) -> str:
+def text(experience: Experience, step: float) -> str:
     """How sure a predicted step is, in words."""
-    count, interval = len(found.errors), found.interval(step)
+    count, interval = len(experience.errors), experience.interval(step)
     if count >= FEW:
-        median, most = 100 * found.median, 100 * found.most
+        median, most = 100 * experience.median, 100 * experience.most
         return f"runs like it were predicted within {median:.1f} % (median), {most:.1f} % (90 %)"
     if not count:
         said = "nothing like this was measured"
     else:
         runs = "the only run" if count == 1 else f"the {count} runs"
-        said = f"{runs} like it {'was' if count == 1 else 'were'} predicted within {100 * found.errors[-1]:.1f} %"
+        said = f"{runs} like it {'was' if count == 1 else 'were'} predicted within {100 * experience.errors[-1]:.1f} %"
     if interval is None:
         return said
     low, high = map(format_seconds, interval)

@@ -118,9 +118,9 @@ def written(runs: Iterable[Recorded]) -> str:
     )
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for one in sorted(runs, key=lambda one: (one.corpus, one.like)):
-        sharded = "yes" if one.like.sharded else "no"
+    for run in sorted(runs, key=lambda run: (run.corpus, run.like)):
+        sharded = "yes" if run.like.sharded else "no"
         writer.writerow(
-            [one.corpus, *one.like[:3], sharded, *one.like[4:], one.fitted, f"{one.ratio:.5f}", one.date, one.commit]
+            [run.corpus, *run.like[:3], sharded, *run.like[4:], run.fitted, f"{run.ratio:.5f}", run.date, run.commit]
         )
     return file.getvalue()

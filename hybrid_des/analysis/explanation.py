@@ -208,9 +208,9 @@ class Explanation:
         """Idle time: means per rank by reason and by the summary's causes, and each rank's."""
         ranks = self.run.timeline.layout.ranks
         causes, each = Counter[str](), {rank: Counter[str]() for rank in range(ranks)}
-        for one in self.idle:
-            causes[one.cause] += one.end - one.start
-            each[one.rank][one.reason] += one.end - one.start
+        for piece in self.idle:
+            causes[piece.cause] += piece.end - piece.start
+            each[piece.rank][piece.reason] += piece.end - piece.start
         worst = sorted(each, key=lambda rank: (-sum(each[rank].values()), rank))[: self.top]
         return {
             "by_reason_s": {name: self.seconds(time) / ranks for name, time in self.reasons.items()},
@@ -230,11 +230,11 @@ class Explanation:
     def during(self, rank: int) -> dict[str, int]:
         """What happened while a rank was idle, longest first: ranks that computed, links, latency, queues."""
         sums = Counter[str]()
-        for one in self.idle:
-            if one.rank == rank:
-                computes = self.names.is_op(one.activity)
-                what = f"rank {self.names.rank(one.activity)} computing" if computes else _BYTES[one.reason]
-                sums[what] += one.end - one.start
+        for piece in self.idle:
+            if piece.rank == rank:
+                computes = self.names.is_op(piece.activity)
+                what = f"rank {self.names.rank(piece.activity)} computing" if computes else _BYTES[piece.reason]
+                sums[what] += piece.end - piece.start
         return dict(sums.most_common())
 
     def _stragglers(self) -> dict[str, Any] | None:
@@ -272,8 +272,8 @@ _BYTES = {"transfer": "link", "latency": "latency", "queueing": "queue", REPLICA
           OTHERS: "another job"}  # fmt: skip
 
 
-def _outcome(one: Tried) -> dict[str, Any]:
-    return {"step_time_s": one.duration / PICOSECONDS_PER_SECOND / one.steps, "microbatches": one.microbatches}
+def _outcome(tried: Tried) -> dict[str, Any]:
+    return {"step_time_s": tried.duration / PICOSECONDS_PER_SECOND / tried.steps, "microbatches": tried.microbatches}
 
 
 @few_collections()
@@ -326,14 +326,14 @@ def explain(
     rows = [_simulated(name, change, base, slack) for name, change in {**_usual(base, busiest), **changes}.items()]
     rows += _without_barrier(base)
     rungs, gains, slow = ladder(base), ranking(base, busiest), stragglers(base)
-    found = proposals(base, rungs, gains, slow, build)
-    return Explanation(base, slack, rows, rungs, gains, slow, found, top, ties_of(base))
+    proposed = proposals(base, rungs, gains, slow, build)
+    return Explanation(base, slack, rows, rungs, gains, slow, proposed, top, ties_of(base))
 
 
-def _busiest(found: Explanation) -> list[int]:
+def _busiest(explanation: Explanation) -> list[int]:
     """The pipeline ranks on critical paths, those with the most time first, then the others."""
-    layout = found.run.timeline.layout
-    spans_of = {int(name): span for (sort, name), span in found.classes.items() if sort == "rank"}
+    layout = explanation.run.timeline.layout
+    spans_of = {int(name): span for (sort, name), span in explanation.classes.items() if sort == "rank"}
     order = sorted(spans_of, key=lambda rank: (-spans_of[rank].least, -spans_of[rank].most, rank))
     places = [layout.coordinate(rank, "pipeline") for rank in order]
     return list(dict.fromkeys([*places, *range(layout.sizes["pipeline"])]))
@@ -344,10 +344,10 @@ def _usual(base: Run, busiest: Sequence[int]) -> dict[str, Variant]:
     at = Variant.of(base)
     slowest = part_at(at, busiest[0])
     free = at.with_all_links(None).with_latency(Fraction(0))
-    found = {f"{slowest.name} 25 % quicker": slowest.scaled(at, QUARTER)}
+    changes = {f"{slowest.name} 25 % quicker": slowest.scaled(at, QUARTER)}
     if base.messages:
-        found |= {TWICE: at.with_all_links(Fraction(2)), "all bytes free": free}
-    return found
+        changes |= {TWICE: at.with_all_links(Fraction(2)), "all bytes free": free}
+    return changes
 
 
 def _simulated(name: str, change: Variant, base: Run, slack: Slack) -> Tried:

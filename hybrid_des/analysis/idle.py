@@ -103,14 +103,14 @@ def drawn_pieces(timeline: Timeline, pieces: Columns | None = None) -> Columns:
     last = times.last_compute().max(axis=-1)[timeline.pipeline[pieces["rank"]], pieces["step"]]
     drained = np.where(part == PARTS.index(END_OF_STEP), np.clip(last, pieces["start"], pieces["end"]), pieces["start"])
     before, after = drained > pieces["start"], drained < pieces["end"]
-    found = {
+    columns = {
         "rank": np.concatenate([pieces["rank"][before], pieces["rank"][after]]),
         "start": np.concatenate([pieces["start"][before], drained[after]]),
         "end": np.concatenate([drained[before], pieces["end"][after]]),
         "cause": np.concatenate([np.full(np.count_nonzero(before), PARTS.index(DRAIN)), part[after]]),
     }
-    order = np.lexsort((found["start"], found["rank"]))
-    return {name: column[order] for name, column in found.items()}
+    order = np.lexsort((columns["start"], columns["rank"]))
+    return {name: column[order] for name, column in columns.items()}
 
 
 def _waits(timeline: Timeline, times: StepTimes) -> Iterator[Waits]:
@@ -137,8 +137,8 @@ def _before_ops(timeline: Timeline, times: StepTimes) -> Iterator[Waits]:
 def _after_ops(timeline: Timeline, times: StepTimes) -> Iterator[Waits]:
     """Waits after a rank's last op: for its sends, its reductions, and the other ranks."""
     steps = timeline.steps
-    place = timeline.pipeline[steps["rank"]], steps["step"], timeline.pipeline_rank[steps["rank"]]
-    row, last = np.arange(len(steps["rank"])), times.last_compute()[place]
+    where = timeline.pipeline[steps["rank"]], steps["step"], timeline.pipeline_rank[steps["rank"]]
+    row, last = np.arange(len(steps["rank"])), times.last_compute()[where]
     sent, reduced = steps["sent"], steps["reduced"]
     yield (STEPS, row, last, sent, ACTIVATION.cause, DRAIN, sent)
     yield (STEPS, row, sent, reduced, REDUCTION.cause, REPLICA, reduced)
@@ -219,9 +219,9 @@ def first_from(entries: tuple[Column, Column], wanted: tuple[Column, Column]) ->
     order = np.lexsort((times, ranks))  # what is wanted is before what is there at the same time
     there = np.flatnonzero(order >= which)
     next_one = np.searchsorted(there, np.flatnonzero(order < which))
-    found = np.empty(which, dtype=np.int64)
-    found[order[order < which]] = order[there[np.minimum(next_one, count - 1)]] - which if count else 0
-    return found
+    first = np.empty(which, dtype=np.int64)
+    first[order[order < which]] = order[there[np.minimum(next_one, count - 1)]] - which if count else 0
+    return first
 
 
 def account(timeline: Timeline, times: StepTimes) -> dict[str, int]:
@@ -233,8 +233,8 @@ def account(timeline: Timeline, times: StepTimes) -> dict[str, int]:
     idle = dict.fromkeys(CAUSES, 0)
     for _, _, start, end, cause, _, _ in _waits(timeline, times):  # no table is made, which would need all reasons
         took = np.maximum(end - start, 0)
-        for place in [CAUSES.index(cause)] if isinstance(cause, str) else np.unique(cause).tolist():
-            idle[CAUSES[place]] += total(took if isinstance(cause, str) else took[cause == place])
+        for number in [CAUSES.index(cause)] if isinstance(cause, str) else np.unique(cause).tolist():
+            idle[CAUSES[number]] += total(took if isinstance(cause, str) else took[cause == number])
     busy = total(times.end - times.start) + times.optimizer - total(inside_waits(timeline.waits))
     return {"busy": busy, **{cause: time for cause, time in idle.items() if time or cause in USUAL}}
 
@@ -242,8 +242,8 @@ def account(timeline: Timeline, times: StepTimes) -> dict[str, int]:
 def hidden_reduction(timeline: Timeline, times: StepTimes) -> int:
     """Picoseconds, over all ranks and steps, of gradient reduction overlapped with remaining compute."""
     rows = timeline.reductions
-    place = timeline.pipeline[rows["rank"]], rows["step"], timeline.pipeline_rank[rows["rank"]]
-    beside = total(np.maximum(np.minimum(rows["end"], times.last_compute()[place]) - rows["start"], 0))
+    where = timeline.pipeline[rows["rank"]], rows["step"], timeline.pipeline_rank[rows["rank"]]
+    beside = total(np.maximum(np.minimum(rows["end"], times.last_compute()[where]) - rows["start"], 0))
     return beside - _exposed(rows, timeline.waits)
 
 
@@ -275,15 +275,15 @@ def _last_of_groups(timeline: Timeline, rows: Columns) -> tuple[Column, Column]:
     steps, shape = timeline.steps, (int(timeline.steps["step"].max()) + 1, timeline.layout.ranks)
     stages = int(rows["stage"].max(initial=0)) + 1
     key = (rows["step"] * stages + rows["stage"]) * timeline.layout.ranks + group_of(timeline, rows)
-    place = np.unique(key, return_inverse=True)[1].reshape(-1)
+    group = np.unique(key, return_inverse=True)[1].reshape(-1)
     ends = np.full(len(key), NEVER)
-    np.maximum.at(ends, place, rows["end"])
-    found = []
-    for end in (ends[place], rows["end"]):
+    np.maximum.at(ends, group, rows["end"])
+    lasts = []
+    for end in (ends[group], rows["end"]):
         latest = np.full(shape, NEVER)
         np.maximum.at(latest, (rows["step"], rows["rank"]), end)
-        found.append(np.maximum(latest[steps["step"], steps["rank"]], 0))
-    return found[0], found[1]
+        lasts.append(np.maximum(latest[steps["step"], steps["rank"]], 0))
+    return lasts[0], lasts[1]
 
 
 def group_of(timeline: Timeline, rows: Columns) -> Column:
@@ -316,9 +316,9 @@ def _came(rows: Columns) -> Column:
     """Whether a rank came to a reduction from its ops, rather than from another reduction."""
     order = np.lexsort((rows["end"], rows["start"], rows["rank"]))
     rank, start, end = (rows[name][order] for name in ("rank", "start", "end"))
-    found = np.ones(len(order), dtype=bool)
-    found[order[1:]] = (rank[1:] != rank[:-1]) | (start[1:] > end[:-1])
-    return found
+    flags = np.ones(len(order), dtype=bool)
+    flags[order[1:]] = (rank[1:] != rank[:-1]) | (start[1:] > end[:-1])
+    return flags
 
 
 def inside_waits(waits: Columns) -> Column:

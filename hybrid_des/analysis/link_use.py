@@ -62,7 +62,7 @@ def _spread(carried: Rates, edges: Column, link: Column, since: Column, speed: R
     """Add flows of rate `speed` from `since` on: to part of the window they start in, and to all later ones."""
     windows = carried.shape[1]
     at = np.minimum(np.searchsorted(edges, since, side="right") - 1, windows - 1)
-    place = link * windows + at
-    carried += np.bincount(place, speed * (edges[at + 1] - since), minlength=carried.size).reshape(carried.shape)
-    begun = np.bincount(place, speed, minlength=carried.size).reshape(carried.shape)
+    cell = link * windows + at
+    carried += np.bincount(cell, speed * (edges[at + 1] - since), minlength=carried.size).reshape(carried.shape)
+    begun = np.bincount(cell, speed, minlength=carried.size).reshape(carried.shape)
     carried[:, 1:] += np.cumsum(begun, axis=1)[:, :-1] * np.diff(edges).astype(float)[1:]

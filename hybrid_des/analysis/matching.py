@@ -14,14 +14,14 @@ from hybrid_des.analysis.table import COMPUTE
 KEY = ["step", "rank", "lane", "kind", "microbatch", "chunk", "stage", "peer", "hop"]
 
 
-def matched(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+def matched(this: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     """Match the rows of two timelines by step, rank, kind, micro-batch, chunk and stage.
 
     Messages are also matched by peer, link and hop; those that agree in all of these, such as those of a collective, in
     order of start. Rows of one side only are kept. Columns `took_a`, `took_b`, `start_a`, `start_b` are picoseconds,
     missing if a side has no such row; `_merge` says which sides have it.
     """
-    return _keyed(one).merge(_keyed(other), how="outer", on=[*KEY, "repeat"], suffixes=("_a", "_b"), indicator=True)
+    return _keyed(this).merge(_keyed(other), how="outer", on=[*KEY, "repeat"], suffixes=("_a", "_b"), indicator=True)
 
 
 def _keyed(rows: pd.DataFrame) -> pd.DataFrame:

@@ -95,7 +95,7 @@ def summary(run: Run) -> dict[str, Any]:
         **({"bytes_switched": plain_number(Fraction(run.bytes_switched, steps))} if run.bytes_switched else {}),
         **_memory(run),
         **(model_figures(run, times, step_time, seconds, reduced) if scenario.model else {}),
-        **({"experience": facts(found, step_time)} if (found := experience(scenario)) else {}),
+        **({"experience": facts(known_runs, step_time)} if (known_runs := experience(scenario)) else {}),
         **(run.numerics or {}),
         **({} if run.outer is None else {"outer": run.outer.facts()}),
         "wall_s": run.wall_s,
@@ -107,13 +107,13 @@ def _communication(
     timeline: Timeline, times: StepTimes, idle: dict[str, float], count: int
 ) -> dict[str, dict[str, float]]:
     """Exposed and hidden seconds of gradients and, if they are gathered, parameters; `idle` learns of the latter."""
-    found = {
+    figures = {
         "gradients": {"exposed": idle[REDUCTION.cause], "hidden": _seconds(hidden_reduction(timeline, times), count)}
     }
     if len(timeline.gathers["rank"]):
         exposed = idle.setdefault(PARAMETERS.cause, 0.0)
-        found["parameters"] = {"exposed": exposed, "hidden": _seconds(hidden_gathers(timeline), count)}
-    return found
+        figures["parameters"] = {"exposed": exposed, "hidden": _seconds(hidden_gathers(timeline), count)}
+    return figures
 
 
 def _pipeline(times: StepTimes, waits: Columns) -> dict[str, float]:
@@ -141,9 +141,9 @@ def _memory(run: Run) -> dict[str, Any]:
     activations: list[Fraction] = [Fraction(0)] * timeline.programs.pipeline
     held = [0] * timeline.programs.pipeline
     for rank, most, size in zip(run.ranks, run.peak_activations, run.peak_memory, strict=True):
-        place = timeline.layout.coordinate(rank, "pipeline")
-        activations[place] = max(activations[place], Fraction(most))
-        held[place] = max(held[place], size)
+        pipeline_rank = timeline.layout.coordinate(rank, "pipeline")
+        activations[pipeline_rank] = max(activations[pipeline_rank], Fraction(most))
+        held[pipeline_rank] = max(held[pipeline_rank], size)
     return {
         "peak_activations": [plain_number(value) for value in activations],
         "peak_memory_bytes": held,

@@ -113,8 +113,8 @@ def _throughput(what: str, rate: float, gpus: int) -> dict[str, float]:
 def _inside_ops(run: Run) -> dict[str, dict[str, float]]:
     """Seconds per step and rank of the collectives that ops wait for, mean over ranks: as replayed, or as recorded."""
     exposed, hidden = Counter[str](), Counter[str]()
-    for place, times in _forwards(run).items():
-        for traffic in run.costs.stages[place].traffic:
+    for position, times in _forwards(run).items():
+        for traffic in run.costs.stages[position].traffic:
             exposed[traffic.axis] += times * traffic.exposed
             hidden[traffic.axis] += times * traffic.hidden
     ranks = dict.fromkeys(AXES, run.timeline.programs.pipeline)

@@ -57,9 +57,9 @@ def reasons_of(timeline: Timeline) -> Reasons:
 def _releases_of_ops(timeline: Timeline) -> Column:
     """For each op row the row of the op that released it."""
     ops, programs, row_of = timeline.ops, timeline.programs, step_times(timeline).row
-    at, place = (timeline.pipeline[ops["rank"]], ops["step"]), timeline.pipeline_rank[ops["rank"]]
-    index = np.where(ops["index"] == OPTIMIZER, programs.sizes[place], ops["index"])
-    number = programs.first[place] + index
+    at, pipeline_rank = (timeline.pipeline[ops["rank"]], ops["step"]), timeline.pipeline_rank[ops["rank"]]
+    index = np.where(ops["index"] == OPTIMIZER, programs.sizes[pipeline_rank], ops["index"])
+    number = programs.first[pipeline_rank] + index
     before = np.where(index > 0, row_of[(*at, number - 1)], NONE)
     before[ops["end"][before] != ops["start"]] = NONE
     sent = programs.messages

@@ -56,18 +56,18 @@ def step_times(timeline: Timeline) -> StepTimes:
     lasts = firsts + sizes
     size = int(of_rank[steps["rank"]].max()) + 1, int(steps["step"].max()) + 1
 
-    def arranged(rows: Columns, names: Sequence[str], length: int, place: Column) -> dict[str, Column]:
+    def arranged(rows: Columns, names: Sequence[str], length: int, position: Column) -> dict[str, Column]:
         """Columns as arrays pipeline × step × place, each row at its own."""
-        at = (of_rank[rows["rank"]] * size[1] + rows["step"]) * length + place
+        at = (of_rank[rows["rank"]] * size[1] + rows["step"]) * length + position
         return {name: _scattered(rows[name], at, (*size, length)) for name in names}
 
     optimizer = ops["index"] == OPTIMIZER
     row = np.flatnonzero(~optimizer)
     computed = {"row": row, **{name: column[row] for name, column in ops.items()}}
-    place = firsts[pipeline_rank[computed["rank"]]] + computed["index"]
+    position = firsts[pipeline_rank[computed["rank"]]] + computed["index"]
     of_steps = arranged(steps, ("begin", "sent", "reduced", "end"), pipeline, pipeline_rank[steps["rank"]])
     return StepTimes(
-        **arranged(computed, ("asked", "start", "end", "row"), int(lasts[-1]), place),
+        **arranged(computed, ("asked", "start", "end", "row"), int(lasts[-1]), position),
         done=of_steps.pop("end"),
         **of_steps,
         optimizer=total((ops["end"] - ops["start"])[optimizer]),
@@ -78,10 +78,10 @@ def step_times(timeline: Timeline) -> StepTimes:
 
 
 def _scattered(column: Column, at: Column, shape: tuple[int, ...]) -> Column:
-    found = np.empty(shape, dtype=np.int64)
-    assert len(at) == found.size  # a run that has ended has a row for every place
-    found.reshape(-1)[at] = column
-    return found
+    scattered = np.empty(shape, dtype=np.int64)
+    assert len(at) == scattered.size  # a run that has ended has a row for every place
+    scattered.reshape(-1)[at] = column
+    return scattered
 
 
 def total(times: Column) -> int:

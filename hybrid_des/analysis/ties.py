@@ -55,8 +55,8 @@ def ties_of(base: Run) -> Ties | None:
     if base.scenario.cluster.sharing != "fifo" or not _has_ties(base):
         return None
     number = min(MOST, max(FEWEST, EVENTS // max(base.events, 1)))
-    found = Ties(base.duration, [*in_orders(base.scenario, range(number), base.plan, base.fabric)])
-    return found if found.most > found.least else None
+    ties = Ties(base.duration, [*in_orders(base.scenario, range(number), base.plan, base.fabric)])
+    return ties if ties.most > ties.least else None
 
 
 def in_orders(

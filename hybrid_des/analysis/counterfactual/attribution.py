@@ -60,14 +60,14 @@ class Loss(NamedTuple):
         return (self.whole - without) / (self.whole - self.ideal) if self.whole != self.ideal else 0.0
 
 
-def culprit(found: Sequence[tuple[Class, float]]) -> Class | None:
+def culprit(candidates: Sequence[tuple[Class, float]]) -> Class | None:
     """The smallest class behind most of the loss; None if there is none.
 
     Args:
-        found: classes, the smallest first, with the share of the loss that each removes.
+        candidates: classes, the smallest first, with the share of the loss that each removes.
     """
-    most = max((removed for _, removed in found), default=0.0)
-    return next(one for one, removed in found if removed >= NEARLY * most) if most >= MOST else None
+    most = max((removed for _, removed in candidates), default=0.0)
+    return next(one for one, removed in candidates if removed >= NEARLY * most) if most >= MOST else None
 
 
 class Straggler(NamedTuple):
@@ -127,9 +127,9 @@ def stragglers(base: Run) -> Stragglers | None:
     if not base.scenario.slow and not (computes and (_varies(base.scenario) or _uneven(programs))):
         return None
     end, work = base.timeline.duration, work_of_ranks(base)
-    found = [*_stated(base, work), *(_measured(base, at, work) if computes else ())]
-    found.sort(key=lambda one: (not one.is_costly(end), one.mean, one.least))
-    return Stragglers(at_the_mean_of(base, at).simulated().duration, found)
+    groups = [*_stated(base, work), *(_measured(base, at, work) if computes else ())]
+    groups.sort(key=lambda group: (not group.is_costly(end), group.mean, group.least))
+    return Stragglers(at_the_mean_of(base, at).simulated().duration, groups)
 
 
 def at_the_mean_of(base: Run, variant: Variant) -> Variant:
@@ -171,7 +171,7 @@ def _varies(scenario: Scenario) -> bool:
 
 def _stated(base: Run, work: Column) -> Iterator[Straggler]:
     """What `slow` names, with all of its entries, each simulated without: the most slowed first."""
-    entries = grouped_by(base.scenario.slow, lambda one: one.target)
+    entries = grouped_by(base.scenario.slow, lambda slow: slow.target)
     if not entries:
         return
     plan: Plan | None = base.plan
@@ -204,7 +204,7 @@ def _measured(base: Run, at: Variant, work: Column) -> Iterator[Straggler]:
         yield Straggler(part.name, slow(ranks), _end_at_the_mean(at, part), usual)
     places = range(layout.sizes["pipeline"]) if layout.sizes["pipeline"] > 1 else ()
     each = [(slow([*part.members]), part) for part in (part_at(at, place) for place in places)]
-    for over_mean, part in sorted(each, key=lambda one: -one[0])[:MOST_GROUPS]:
+    for over_mean, part in sorted(each, key=lambda entry: -entry[0])[:MOST_GROUPS]:
         yield Straggler(part.name, over_mean, _end_at_the_mean(at, part))
 
 

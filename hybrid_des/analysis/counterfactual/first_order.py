@@ -45,27 +45,27 @@ def first_order(base: Run, slack: Slack, variant: Variant) -> int | None:
     return base.timeline.duration + change_of(slack, lags_with(base, messages, duration))
 
 
-def _for_good(one: Slow) -> bool:
+def _for_good(slow: Slow) -> bool:
     """Whether an entry of `slow` applies all the time, so that durations can be scaled."""
-    return one.stage is None and not one.from_ and one.until is None and one.flap is None
+    return slow.stage is None and not slow.from_ and slow.until is None and slow.flap is None
 
 
-def only_times_differ(one: Scenario, other: Scenario) -> bool:
+def only_times_differ(this: Scenario, other: Scenario) -> bool:
     """Whether two scenarios differ only in durations, bandwidths and latencies."""
     ignored = LABELS | {"cluster", "workload", "efficiency"}
-    same = all(getattr(one, key) == getattr(other, key) for key in type(one).model_fields.keys() - ignored)
-    wiring = all(getattr(one.cluster, key) == getattr(other.cluster, key) for key in ("sharing", "topology", "gpus"))
-    if one.workload is None or other.workload is None:
-        return same and wiring and one.workload is other.workload
-    sizes = type(one.workload).model_fields.keys() - TIMES
-    return same and wiring and all(getattr(one.workload, key) == getattr(other.workload, key) for key in sizes)
+    same = all(getattr(this, key) == getattr(other, key) for key in type(this).model_fields.keys() - ignored)
+    wiring = all(getattr(this.cluster, key) == getattr(other.cluster, key) for key in ("sharing", "topology", "gpus"))
+    if this.workload is None or other.workload is None:
+        return same and wiring and this.workload is other.workload
+    sizes = type(this.workload).model_fields.keys() - TIMES
+    return same and wiring and all(getattr(this.workload, key) == getattr(other.workload, key) for key in sizes)
 
 
 def _messages(messages: Messages, fabric: Fabric) -> Messages | None:
     """The messages of a run on other links; None if their routes would differ."""
     if not len(messages.flow):
         return messages
-    _, first, place = np.unique(messages.flow, return_index=True, return_inverse=True)
+    _, first, index = np.unique(messages.flow, return_index=True, return_inverse=True)
     latency = messages.latency[first]
     for flow, message in enumerate(first.tolist()):
         route = fabric.route(int(messages.sender[message]), int(messages.receiver[message]))
@@ -78,17 +78,17 @@ def _messages(messages: Messages, fabric: Fabric) -> Messages | None:
     own = np.zeros_like(messages.own)
     own[there] = service_alone(fabric, messages.links, messages.link[there], size[there])
     slower = own.max(axis=1) / np.maximum(messages.slowest[:, -1], 1)
-    return replace(messages, own=own, latency=latency[place], took=np.rint(messages.took * slower).astype(np.int64))
+    return replace(messages, own=own, latency=latency[index], took=np.rint(messages.took * slower).astype(np.int64))
 
 
 def _same_messages(before: list[Program], after: list[Program]) -> bool:
     """Whether the order of ops is the same, none is new, and every op sends as many bytes as before."""
     known: set[tuple[int, int]] = set()
-    for one, other in zip(before, after, strict=True):
-        if (id(one), id(other)) in known:
+    for this, other in zip(before, after, strict=True):
+        if (id(this), id(other)) in known:
             continue
-        known.add((id(one), id(other)))
-        if other.ops.keys() - one.ops.keys() or _sends(one) != _sends(other):
+        known.add((id(this), id(other)))
+        if other.ops.keys() - this.ops.keys() or _sends(this) != _sends(other):
             return False
     return True
 

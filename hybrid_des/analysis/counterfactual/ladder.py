@@ -119,12 +119,12 @@ def ranking(base: Run, busiest: Sequence[int]) -> list[Gain]:
     """
     at, each = Variant.of(base), min(MOST, max(FEWEST, EVENTS // 3 // max(base.events, 1)))
     places = busiest if at.scenario.parallel.pipeline > 1 else ()
-    found = []
+    gains = []
     for parts in ((part_at(at, place) for place in places), kinds_in(at), links_in(at)):
         for part in islice(parts, each):
             change, factor = ("twice as fast", FASTER) if part.sort == "link" else ("10 % quicker", QUICKER)
-            found.append(Gain(part, change, part.scaled(at, factor).simulated().duration))
-    return sorted(found, key=lambda gain: gain.duration)
+            gains.append(Gain(part, change, part.scaled(at, factor).simulated().duration))
+    return sorted(gains, key=lambda gain: gain.duration)
 
 
 def curves(base: Run, gains: Sequence[Gain]) -> list[Curve]:
@@ -134,12 +134,12 @@ def curves(base: Run, gains: Sequence[Gain]) -> list[Curve]:
         gain for sort in ("rank", "kind", "link") for gain in [one for one in helping if one.part.sort == sort][:EACH]
     ]
     points = max(1, min(len(SAVED), EVENTS_OF_CURVES // max(base.events, 1) // max(len(chosen), 1)))
-    found = []
+    drawn = []
     for part in (gain.part for gain in chosen):
         ends = [(0.0, base.timeline.duration)]
         for share in SAVED[:points]:
             factor = 1 / (1 - share) if part.sort == "link" else 1 - share
             ends.append((float(share), part.scaled(Variant.of(base), factor).simulated().duration))
         noun = {"rank": part.name, "kind": f"{part.name} ops", "link": f"{part.name} links"}[part.sort]
-        found.append(Curve(noun, sorted(ends)))
-    return found
+        drawn.append(Curve(noun, sorted(ends)))
+    return drawn

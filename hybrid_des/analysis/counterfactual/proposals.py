@@ -91,7 +91,7 @@ def proposals(
     if bubble >= least:
         tried["bubble"] = [_tried("bubble", text, base, build) for text in [*_less_bubble(base.scenario)][:most]]
     helping = {
-        name: sorted((one for one in ones if one is not None and one.gain > WORTH), key=lambda one: -one.gain)
+        name: sorted((one for one in ones if one is not None and one.gain > WORTH), key=lambda tried: -tried.gain)
         for name, ones in tried.items()
     }
     costs = {"network": network, "bubble": bubble}

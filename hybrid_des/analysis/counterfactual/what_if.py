@@ -105,8 +105,8 @@ class Variant:
         route = self.fabric.route
 
         def scaled(sender: int, receiver: int) -> Route:
-            found = route(sender, receiver)
-            return Route(found.links, tuple(round(latency * factor) for latency in found.latencies))
+            original = route(sender, receiver)
+            return Route(original.links, tuple(round(latency * factor) for latency in original.latencies))
 
         return replace(self, fabric=replace(self.fabric, route=scaled))
 
@@ -175,11 +175,11 @@ class Part(NamedTuple):
         return at.with_retime(DurationOverride(retime, lambda rank: self.sort == "rank" and rank in self.members))
 
 
-def part_at(at: Variant, place: int) -> Part:
+def part_at(at: Variant, pipeline_rank: int) -> Part:
     """The global ranks of a pipeline rank, by its name in reports."""
     layout = at.scenario.parallel.layout
-    ranks = frozenset(rank for rank in range(layout.ranks) if layout.coordinate(rank, "pipeline") == place)
-    return Part("rank", name_of_place(at, place), ranks)
+    ranks = frozenset(rank for rank in range(layout.ranks) if layout.coordinate(rank, "pipeline") == pipeline_rank)
+    return Part("rank", name_of_place(at, pipeline_rank), ranks)
 
 
 def kinds_in(at: Variant) -> Iterator[Part]:
@@ -234,14 +234,14 @@ def kinds_of(call: Call) -> tuple[str, ...]:
     return tuple(op.kind for op in call.ops)
 
 
-def name_of_place(at: Variant, place: int) -> str:
+def name_of_place(at: Variant, pipeline_rank: int) -> str:
     """The name of a pipeline rank in reports, which may stand for several global ranks."""
     layout = at.scenario.parallel.layout
     if layout.sizes["pipeline"] == 1:
         return "all ranks"
     if layout.ranks == layout.sizes["pipeline"]:
-        return f"rank {place}"
-    return f"pipeline rank {place}"
+        return f"rank {pipeline_rank}"
+    return f"pipeline rank {pipeline_rank}"
 
 
 def builder_of(scenario: Scenario) -> Build:
@@ -301,13 +301,13 @@ def override_of(key: str, value: str, scenario: Scenario, label: str) -> str:
     factor = _FACTOR.fullmatch(value)
     name, _, last = key.rpartition(".")
     if name and last.isdecimal():
-        found = _at(to_mapping(scenario), name, label)
-        if not isinstance(found, dict | list):
-            found = [found] * scenario.parallel.pipeline
-            if int(last) >= len(found):
-                raise UsageError(f"{label}: there are {len(found)} pipeline ranks; it has no {last}")
-            found[int(last)] = _scaled(found[int(last)], factor, label) if factor else value
-            return f"{name}=[{', '.join(map(_written, found))}]"
+        current = _at(to_mapping(scenario), name, label)
+        if not isinstance(current, dict | list):
+            current = [current] * scenario.parallel.pipeline
+            if int(last) >= len(current):
+                raise UsageError(f"{label}: there are {len(current)} pipeline ranks; it has no {last}")
+            current[int(last)] = _scaled(current[int(last)], factor, label) if factor else value
+            return f"{name}=[{', '.join(map(_written, current))}]"
     if factor is None:
         return f"{key}={value}"
     return f"{key}={_written(_scaled(_at(to_mapping(scenario), key, label), factor, label))}"

@@ -139,14 +139,14 @@ def graph_of(run: Run, beside: Column | None = None) -> Graph:
     timeline, tables = run.timeline, run.trace.columns()
     points = tables["points"]
     messages = messages_of(run, tables["sends"])
-    order, place = _order(points["row"], messages)
+    order, position = _order(points["row"], messages)
     count = len(points["kind"])
     time = np.concatenate([points["time"], messages.times])[order]
     senders = np.repeat(messages.sender, np.diff(messages.base))
     rank = np.concatenate([_ranks(timeline, tables), senders])[order]
     times = np.append(time, timeline.duration)
-    columns = _edges(tables, messages, place)
-    delivered = place[count + messages.deliveries]
+    columns = _edges(tables, messages, position)
+    delivered = position[count + messages.deliveries]
     marks = tables["marks"]
     return Graph(
         timeline,
@@ -154,9 +154,9 @@ def graph_of(run: Run, beside: Column | None = None) -> Graph:
         times,
         np.append(rank, NONE),
         **_known(run, columns, times, delivered, None if beside is None else messages.lost_to(beside)),
-        at_op=_at_op(tables, place, points["before"]),
-        at_mark=[_by_row(marks, table, place) for table in range(5)],
-        head=place[count + messages.heads],
+        at_op=_at_op(tables, position, points["before"]),
+        at_mark=[_by_row(marks, table, position) for table in range(5)],
+        head=position[count + messages.heads],
         delivered=delivered,
     )
 
@@ -212,32 +212,32 @@ def lags_with(run: Run, messages: Messages, duration: Column) -> Column:
     same = duration[row] == whole[row]
     shares = lag[point] * (duration[row] / np.maximum(whole[row], 1))
     lag[point] = np.where(same, lag[point], np.rint(shares).astype(np.int64))
-    _, place = _order(points["row"], messages)
-    return _edges({**tables, "points": {**points, "lag": lag}}, messages, place)["lag"]
+    _, position = _order(points["row"], messages)
+    return _edges({**tables, "points": {**points, "lag": lag}}, messages, position)["lag"]
 
 
-def _edges(tables: dict[str, dict[str, Column]], messages: Messages, place: Column) -> dict[str, Column]:
+def _edges(tables: dict[str, dict[str, Column]], messages: Messages, position: Column) -> dict[str, Column]:
     """All edges, ordered by their points."""
     points = tables["points"]
     count = len(points["kind"])
-    ends = _by_row(tables["marks"], STEPS, place)
+    ends = _by_row(tables["marks"], STEPS, position)
     blocks = [
-        _program(points, tables["pieces"], place),
-        _waits(points, tables["edges"], place, place[count + messages.deliveries]),
+        _program(points, tables["pieces"], position),
+        _waits(points, tables["edges"], position, position[count + messages.deliveries]),
         *(
-            {**block, "cause": place[block["cause"]], "point": place[block["point"]]}
+            {**block, "cause": position[block["cause"]], "point": position[block["point"]]}
             for block in messages.edges(tables["sends"], count)
         ),
-        edges_of(ends, np.full(len(ends), len(place)), BARRIER),
+        edges_of(ends, np.full(len(ends), len(position)), BARRIER),
     ]
     columns = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
     by_point = np.argsort(columns["point"], kind="stable")
     return {name: column[by_point] for name, column in columns.items()}
 
 
-def _by_row(marks: dict[str, Column], table: int, place: Column) -> Column:
+def _by_row(marks: dict[str, Column], table: int, position: Column) -> Column:
     """The point of each row of a table; rows are marked in their order."""
-    points: Column = place[marks["point"][marks["table"] == table]]
+    points: Column = position[marks["point"][marks["table"] == table]]
     return points
 
 
@@ -245,30 +245,32 @@ def _order(row: Column, messages: Messages) -> tuple[Column, Column]:
     """Order points so that causes precede effects: as points and message rows were recorded."""
     key = np.concatenate([2 * row, messages.order])
     order = np.argsort(key, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    return order, place
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order))
+    return order, position
 
 
-def _program(points: dict[str, Column], pieces: dict[str, Column], place: Column) -> Columns:
+def _program(points: dict[str, Column], pieces: dict[str, Column], position: Column) -> Columns:
     """Edges from each point of a process to the next."""
     activity = np.full(len(points["kind"]), NONE)
     activity[pieces["point"]] = pieces["row"]
     held = np.flatnonzero(points["before"] != NONE)
     return edges_of(
-        place[points["before"][held]], place[held], PROGRAM, lag=points["lag"][held], activity=activity[held]
+        position[points["before"][held]], position[held], PROGRAM, lag=points["lag"][held], activity=activity[held]
     )
 
 
-def _waits(points: dict[str, Column], edges: dict[str, Column], place: Column, delivered: Column) -> Columns:
+def _waits(points: dict[str, Column], edges: dict[str, Column], position: Column, delivered: Column) -> Columns:
     """Edges from what a process has waited for: a message, another process, all processes that meet."""
     cause, point = edges["cause"], edges["point"]
     message = cause < NONE
     causes = np.empty(len(cause), dtype=np.int64)
     causes[message] = delivered[-2 - cause[message]]
-    causes[~message] = place[cause[~message]]
+    causes[~message] = position[cause[~message]]
     kind = np.where(points["kind"][point] == MET, BARRIER, DATA)
-    return edges_of(causes, place[point], kind, lag=edges["lag"], transfer=np.where(kind == BARRIER, edges["lag"], 0))
+    return edges_of(
+        causes, position[point], kind, lag=edges["lag"], transfer=np.where(kind == BARRIER, edges["lag"], 0)
+    )
 
 
 def _ranks(timeline: Timeline, tables: dict[str, dict[str, Column]]) -> Column:
@@ -286,11 +288,11 @@ def _ranks(timeline: Timeline, tables: dict[str, dict[str, Column]]) -> Column:
     return np.where(points["kind"] == MET, NONE, of_thread[points["thread"]])
 
 
-def _at_op(tables: dict[str, dict[str, Column]], place: Column, before: Column) -> tuple[Column, Column]:
+def _at_op(tables: dict[str, dict[str, Column]], position: Column, before: Column) -> tuple[Column, Column]:
     """The points at which ops start and end; an op of zero duration has one point for both."""
     marks, pieces = tables["marks"], tables["pieces"]
     end = marks["point"][marks["table"] == OPS]
     start = end.copy()
     rows, firsts = np.unique(pieces["row"], return_index=True)
     start[rows] = before[pieces["point"][firsts]]
-    return place[start], place[end]
+    return position[start], position[end]

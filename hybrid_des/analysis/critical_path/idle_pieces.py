@@ -51,21 +51,21 @@ def idle_pieces(graph: Graph) -> list[Idle]:
     points = _points(graph, waits)
     order = np.lexsort((waits["row"], waits["start"], points))  # those that end at one point share its chain
     columns = (points, *(waits[name] for name in ("rank", "step", "start", "end", "cause", "reason")))
-    found: list[Idle] = []
+    pieces: list[Idle] = []
     known, since, chain = NONE, 0, list[Piece]()
     for point, rank, step, start, end, cause, reason in zip(*(one[order].tolist() for one in columns), strict=True):
         if point != known or start < since:
             known, since, chain = point, start, chains.chain(point, start)
         for named, begin, until, activity in _clipped(chain, start, end, REASONS[reason], queue_last):
-            found.append(Idle(rank, step, begin, until, CAUSES[cause], named, activity))
-    return found
+            pieces.append(Idle(rank, step, begin, until, CAUSES[cause], named, activity))
+    return pieces
 
 
 def by_reason(idle: Iterable[Idle]) -> dict[str, int]:
     """Idle picoseconds of all ranks by reason."""
     sums = Counter[str]()
-    for one in idle:
-        sums[one.reason] += one.end - one.start
+    for piece in idle:
+        sums[piece.reason] += piece.end - piece.start
     return {reason: sums[reason] for reason in REASONS}
 
 

@@ -95,17 +95,17 @@ class Messages:
     @cached_property
     def slow_link(self) -> Column:
         """Message × link: the link of the longest service time so far; the first such link."""
-        found = self.link.copy()
-        for hop in range(1, found.shape[1]):
+        links = self.link.copy()
+        for hop in range(1, links.shape[1]):
             same = self.own[:, hop] <= self.slowest[:, hop - 1]
-            found[same, hop] = found[same, hop - 1]
-        return found
+            links[same, hop] = links[same, hop - 1]
+        return links
 
     def lost_to(self, beside: Column) -> Column:
         """Under `fair`, the most that each message can lose to others that share its links for so long."""
         longest = np.where(self.rows >= 0, beside[self.rows], 0).max(axis=1, initial=0)
-        found: Column = np.minimum(self.lost, longest)
-        return found
+        column: Column = np.minimum(self.lost, longest)
+        return column
 
     @property
     def sizes(self) -> Column:

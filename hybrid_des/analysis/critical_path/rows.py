@@ -146,8 +146,8 @@ def released_by(graph: Graph) -> Column:
     cause = np.where(chosen >= 0, graph.cause[chosen], NONE)
     activity = np.where((chosen >= 0) & (graph.lag[chosen] > 0), graph.activity[chosen], NONE)
     before: list[int] = []
-    for at, one in zip(cause.tolist(), activity.tolist(), strict=True):
-        before.append(one if one != NONE else before[at] if at != NONE else NONE)
+    for at, own in zip(cause.tolist(), activity.tolist(), strict=True):
+        before.append(own if own != NONE else before[at] if at != NONE else NONE)
     starts: Column = np.concatenate([graph.at_op[0], graph.head])
     return np.array(before, dtype=np.int64)[starts]
 
@@ -164,23 +164,23 @@ def idle_table(idle: Sequence[Idle], names: Names) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def class_rows(found: Mapping[Any, Span]) -> list[dict[str, Any]]:
+def class_rows(spans: Mapping[Any, Span]) -> list[dict[str, Any]]:
     """The classes with their least and most time over all critical paths."""
     return [
         {"class": sort, "name": name, "least_s": span.least / SECOND, "most_s": span.most / SECOND}
-        for (sort, name), span in found.items()
+        for (sort, name), span in spans.items()
     ]
 
 
 def collective_rows(timeline: Timeline) -> list[dict[str, Any]]:
     """Each reduction of a bucket: the last rank to begin it, the mean wait for that rank, and the transfer time."""
-    rows, found = timeline.reductions, []
+    rows, listed = timeline.reductions, []
     keys = np.stack([rows["step"], rows["stage"], rows["bucket"], group_of(timeline, rows)])
     order = np.lexsort(keys[::-1])
     for mine in np.split(order, np.flatnonzero(np.diff(keys[:, order]).any(axis=0)) + 1) if len(order) else ():
         start, end = rows["start"][mine], rows["end"][mine]
         last = int(start.argmax())
-        found.append(
+        listed.append(
             {
                 **{name: int(rows[name][mine[0]]) for name in ("step", "stage", "bucket")},
                 "ranks": len(mine),
@@ -189,4 +189,4 @@ def collective_rows(timeline: Timeline) -> list[dict[str, Any]]:
                 "transfer_s": int(end.max() - start[last]) / SECOND,
             }
         )
-    return found
+    return listed

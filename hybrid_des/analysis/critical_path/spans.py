@@ -34,14 +34,14 @@ def spans(slack: Slack, weights: Mapping[Any, Column]) -> dict[Any, Span]:
     edges = slack.critical
     cause, point, chain = _contracted(slack.graph.cause[edges], slack.graph.point[edges])
     points = int(point.max(initial=0)) + 1
-    found: dict[Any, Span] = {}
+    classes: dict[Any, Span] = {}
     batch = max(1, MOST // points)
     for first in range(0, len(names), batch):
         some = names[first : first + batch]
         parts = np.stack([_summed(chain, weights[name], len(cause)) for name in some], axis=1)
         least, most = _extremes(cause.tolist(), point.tolist(), parts, points)
-        found |= {name: Span(int(a), int(b)) for name, a, b in zip(some, least, most, strict=True)}
-    return found
+        classes |= {name: Span(int(a), int(b)) for name, a, b in zip(some, least, most, strict=True)}
+    return classes
 
 
 def _summed(chain: Column, weight: Column, count: int) -> Column:
@@ -70,10 +70,10 @@ def _contracted(cause: Column, point: Column) -> tuple[Column, Column, Column]:
     last = np.zeros(len(roots), dtype=np.int64)
     np.maximum.at(last, chain, point)
     order = np.argsort(last, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order))
     _, kept = np.unique(np.concatenate([cause[roots][order], last[order]]), return_inverse=True)
-    return kept[: len(roots)], kept[len(roots) :], place[chain]
+    return kept[: len(roots)], kept[len(roots) :], position[chain]
 
 
 def _extremes(cause: list[int], point: list[int], parts: Column, points: int) -> tuple[Column, Column]:
