@@ -79,12 +79,12 @@ def _entry(name: str) -> dict[str, Any]:
 
 def merged(below: Values, above: Values) -> dict[str, Any]:
     """Both mappings merged key by key; values of the second take precedence, and None removes a key."""
-    found = dict(below)
+    result = dict(below)
     for key, value in above.items():
-        if isinstance(value, Mapping) and isinstance(found.get(key), Mapping):
-            found[key] = merged(found[key], value)
+        if isinstance(value, Mapping) and isinstance(result.get(key), Mapping):
+            result[key] = merged(result[key], value)
         elif value is None:
-            found.pop(key, None)
+            result.pop(key, None)
         else:
-            found[key] = value
-    return found
+            result[key] = value
+    return result

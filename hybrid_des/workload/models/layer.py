@@ -70,10 +70,10 @@ class Routing:
         """The probability that a token has at least one of these experts; exact where loads are equal."""
         return Fraction(_weighted_hit(self, held)) if self.loads else _hit(self, held)
 
-    def held(self, place: int, ranks: int) -> Held:
+    def held(self, rank: int, ranks: int) -> Held:
         """The experts of one of so many ranks, which hold equal numbers of neighbouring ones."""
         each = self.count // ranks
-        return tuple(range(place * each, (place + 1) * each))
+        return tuple(range(rank * each, (rank + 1) * each))
 
     def busiest(self, ranks: int) -> Fraction:
         """Tokens of the busiest of so many ranks, all copies counted, relative to the mean."""
@@ -88,11 +88,11 @@ def _hit(routing: Routing, held: Held) -> Fraction:
     size, chosen, k = routing.count // routing.groups, routing.top_groups, routing.active
     among = chosen * size
     held_in = [_overlap(held, range(group * size, (group + 1) * size)) for group in range(routing.groups)]
-    found: Counter[tuple[int, int]] = Counter({(0, 0): 1})  # (groups chosen, experts held among theirs) → ways
+    counts: Counter[tuple[int, int]] = Counter({(0, 0): 1})  # (groups chosen, experts held among theirs) → ways
     for here in held_in:
-        more = Counter({(number + 1, total + here): ways for (number, total), ways in found.items()})
-        found.update({key: ways for key, ways in more.items() if key[0] <= chosen})
-    missed = sum(ways * comb(among - total, k) for (number, total), ways in found.items() if number == chosen)
+        more = Counter({(number + 1, total + here): ways for (number, total), ways in counts.items()})
+        counts.update({key: ways for key, ways in more.items() if key[0] <= chosen})
+    missed = sum(ways * comb(among - total, k) for (number, total), ways in counts.items() if number == chosen)
     return 1 - Fraction(missed, comb(routing.groups, chosen) * comb(among, k))
 
 
@@ -120,12 +120,12 @@ def _weighted_hit(routing: Routing, held: Held) -> float:
 @lru_cache(maxsize=4096)
 def _polynomial(routing: Routing, among: range, without: Held) -> NDArray[np.float64]:
     """The elementary symmetric polynomials of the weights among these experts, of degree 0 to `active`."""
-    found = np.zeros(routing.active + 1)
-    found[0] = 1.0
+    coefficients = np.zeros(routing.active + 1)
+    coefficients[0] = 1.0
     for expert in among:
         if expert not in without:
-            found[1:] += routing.loads[expert] * found[:-1]
-    return found
+            coefficients[1:] += routing.loads[expert] * coefficients[:-1]
+    return coefficients
 
 
 def _product(factors: Sequence[NDArray[np.float64]], degree: int) -> NDArray[np.float64]:
@@ -300,8 +300,8 @@ class Kept:
         return Kept(*(mine - its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
 
-def _sums(one: Parameters | Kept, other: Parameters | Kept) -> list[int]:
-    return [getattr(one, field.name) + getattr(other, field.name) for field in fields(one)]
+def _sums(this: Parameters | Kept, other: Parameters | Kept) -> list[int]:
+    return [getattr(this, field.name) + getattr(other, field.name) for field in fields(this)]
 
 
 class Module(NamedTuple):
@@ -405,9 +405,9 @@ class Layer(Part):
         return sum((operation.flop for operation in self.operations), Fraction(0))
 
 
-def layer_of(name: str, parts: Iterable[Part], output: int, place: Place = "block", **of_experts: Any) -> Layer:
+def layer_of(name: str, parts: Iterable[Part], output: int, position: Place = "block", **of_experts: Any) -> Layer:
     """A layer made of parts; `of_experts` are its further attributes."""
-    return Layer(**vars(sum(parts, Part())), name=name, output=output, place=place, **of_experts)
+    return Layer(**vars(sum(parts, Part())), name=name, output=output, place=position, **of_experts)
 
 
 def linear(

@@ -88,17 +88,17 @@ def _counts_of(rule: str, layers: Sequence[Layer], stages: int, costs: Sequence[
 
 def _block_costs(layers: Sequence[Layer], costs: Sequence[Cost]) -> list[Cost]:
     """Costs of blocks; the first includes the layers before it, the last those after it."""
-    found: list[Cost] = []
+    blocks: list[Cost] = []
     before: Cost = 0
     for layer, cost in zip(layers, costs, strict=True):
         if layer.place == "first":
             before += cost
         elif layer.place == "last":
-            found[-1] += cost
+            blocks[-1] += cost
         else:
-            found.append(cost + before)
+            blocks.append(cost + before)
             before = 0
-    return found
+    return blocks
 
 
 def balanced(costs: Sequence[Cost], stages: int) -> list[int]:

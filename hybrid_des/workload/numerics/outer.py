@@ -95,9 +95,9 @@ class OuterStep:
         for fragment in range(settings.fragments):
             if (step + 1) % settings.every == (fragment + 1) * settings.every // settings.fragments % settings.every:
                 self._arriving += [self._exchanged(step, stage, fragment) for stage in self._common]
-        for one in [one for one in self._arriving if one.step <= step]:
-            self._arriving.remove(one)
-            self._arrive(one)
+        for arriving in [one for one in self._arriving if one.step <= step]:
+            self._arriving.remove(arriving)
+            self._arrive(arriving)
 
     def _exchanged(self, step: int, stage: int, fragment: int) -> Arriving:
         """Average a fragment of a stage over the groups, and take the outer step."""
@@ -116,12 +116,12 @@ class OuterStep:
                 seen.add(group)
                 yield worker.stages[stage].weights.astype(np.float64)
 
-    def _arrive(self, one: Arriving) -> None:
+    def _arrive(self, arriving: Arriving) -> None:
         kept = self.settings.mixing if self.settings.overlap else 0.0
         for _, worker in self._workers:
-            if one.stage in worker.stages:
-                weights = worker.stages[one.stage].weights
-                weights[one.places] = kept * weights[one.places] + (1 - kept) * one.values
+            if arriving.stage in worker.stages:
+                weights = worker.stages[arriving.stage].weights
+                weights[arriving.places] = kept * weights[arriving.places] + (1 - kept) * arriving.values
 
     def _places(self, size: int, fragment: int) -> slice:
         count = self.settings.fragments
