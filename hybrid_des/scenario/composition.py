@@ -37,8 +37,8 @@ def with_base(path: str | Path, users: tuple[str, ...] = ()) -> Document:
     path = located(path)
     document = read(path)
     if not isinstance(document.value, dict):
-        found = "is empty" if document.value is None else f"contains {describe(document.value)}"
-        raise ScenarioError([f"{document.source}: {found}; expected keys such as schedule: and workload:"])
+        what = "is empty" if document.value is None else f"contains {describe(document.value)}"
+        raise ScenarioError([f"{document.source}: {what}; expected keys such as schedule: and workload:"])
     document.value.setdefault("name", Path(path).stem)
     anchor(document, Path(path).parent)
     return over_base(document, Path(path).parent, (*users, os.path.realpath(path)))

@@ -126,13 +126,13 @@ def _whole(schema: dict[str, Any]) -> dict[str, Any]:
     return {"$schema": _DIALECT, "title": "hybrid_des scenario", **tidy}
 
 
-def _needed(node: Any, definitions: Mapping[str, Any], found: frozenset[str] = frozenset()) -> frozenset[str]:
+def _needed(node: Any, definitions: Mapping[str, Any], known: frozenset[str] = frozenset()) -> frozenset[str]:
     """Names of the definitions that a part of the schema refers to, transitively."""
     if isinstance(node, list | dict):
         for item in node.values() if isinstance(node, dict) else node:
-            found = _needed(item, definitions, found)
+            known = _needed(item, definitions, known)
     name = node.get("$ref", "").rpartition("/")[2] if isinstance(node, dict) else ""
-    return _needed(definitions[name], definitions, found | {name}) if name and name not in found else found
+    return _needed(definitions[name], definitions, known | {name}) if name and name not in known else known
 
 
 def _joined(parts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

@@ -137,11 +137,11 @@ class Jobs:
         among = [*given, *(flow.level for flow in self.background)]
         names = {without: name for name, without in WITHOUT_PRIORITIES.items()}
         made = []
-        for one, priority in zip(self.jobs, given, strict=True):
-            cluster = one.scenario.cluster
+        for job, priority in zip(self.jobs, given, strict=True):
+            cluster = job.scenario.cluster
             urgent = cluster.model_copy(update={"sharing": names.get(cluster.sharing, cluster.sharing)})
-            scenario = one.scenario.model_copy(update={"cluster": urgent.urgent(priority, among)})
-            made.append(replace(one, scenario=scenario, priority=priority))
+            scenario = job.scenario.model_copy(update={"cluster": urgent.urgent(priority, among)})
+            made.append(replace(job, scenario=scenario, priority=priority))
         return replace(self, jobs=tuple(made))
 
 
@@ -168,8 +168,8 @@ def jobs_of(document: Document) -> Jobs:
     values, entries = document.value, document.value["jobs"]
     problems = [document.problem((key,), unknown_key(str(key), OWN)) for key in values if key not in (*OWN, *OF_FILES)]
     if not isinstance(entries, dict) or not entries:
-        found = "none" if entries == {} else describe(entries)
-        message = f"expected jobs by name, such as gpt: {{scenario: gpt.yaml, nodes: 0-7}}, found {found}"
+        given = "none" if entries == {} else describe(entries)
+        message = f"expected jobs by name, such as gpt: {{scenario: gpt.yaml, nodes: 0-7}}, found {given}"
         raise ScenarioError([*problems, document.problem(("jobs",), message)])
     if not isinstance(values.get("cluster"), dict):
         raise ScenarioError([*problems, document.problem(("cluster",), "is required: the machine that the jobs share")])
@@ -254,12 +254,12 @@ def _document_of_job(document: Document, name: str, entry: Mapping[str, Any]) ->
     for key in more:
         places = {place: text for place, text in places.items() if place[:1] != (key,)} if key not in inner else places
     inner = merged(inner, more)
-    for place, text in document.places.items():
-        if place[:2] == at and len(place) > 2 and place[2] in more:
-            places[place[2:]] = text
-        key = str(place[0]) if place else ""
+    for path, text in document.places.items():
+        if path[:2] == at and len(path) > 2 and path[2] in more:
+            places[path[2:]] = text
+        key = str(path[0]) if path else ""
         if key in ("cluster", "slow", "efficiency") and not isinstance(inner.get(key), str | int):
-            places[place] = text
+            places[path] = text
     for key in ("sweep", "plot", "search", "description"):
         inner.pop(key, None)
     if inner.pop("jobs", None) is not None:
@@ -306,19 +306,19 @@ def _disagreements(document: Document, read: Sequence[Read]) -> Iterator[str]:
             message = f"the share of the bandwidth that links reach is {float(share):g} here and "
             message += f"{float(shares[read[0][0]]):g} for {read[0][0]}; the jobs have the same links"
             yield document.problem(("jobs", name, "efficiency"), message)
-    for name, _, one in read:
+    for name, _, scenario in read:
         at: KeyPath = ("jobs", name)
-        if [slow for slow in one.slow if slow.links] != [slow for slow in first.slow if slow.links]:
+        if [slow for slow in scenario.slow if slow.links] != [slow for slow in first.slow if slow.links]:
             yield document.problem((*at, "slow"), "slow links are those of all jobs; expected `slow` beside `jobs`")
         for key in ("background", "faults"):
-            if getattr(one, key):
+            if getattr(scenario, key):
                 yield document.problem((*at, key), f"expected no `{key}` in one of several jobs")
 
 
 def _placed(document: Document, shared: Shared, read: Sequence[Read], problems: list[str]) -> list[Sequence[int]]:
     """The GPUs of each job: those of jobs that name them first, then the others' in the order of the file."""
     owner: dict[int, str] = {}
-    found: dict[str, Sequence[int]] = {}
+    gpus_of: dict[str, Sequence[int]] = {}
     named = [one for one in read if one[1].nodes is not None or one[1].ranks is not None]
     for name, keys, scenario in [*named, *(one for one in read if one not in named)]:
         spec, count = scenario.cluster.spec, scenario.parallel.ranks
@@ -343,8 +343,8 @@ def _placed(document: Document, shared: Shared, read: Sequence[Read], problems: 
             problems.append(document.problem(at, wrong))
             continue
         owner |= dict.fromkeys(gpus, name)
-        found[name] = gpus
-    return [found.get(name, ()) for name, _, _ in read]
+        gpus_of[name] = gpus
+    return [gpus_of.get(name, ()) for name, _, _ in read]
 
 
 def _given(keys: JobKeys, spec: ClusterSpec) -> list[int]:

@@ -57,9 +57,9 @@ def drop_options(
 def _unread(section: Mapping[str, Any], kind: type[PluginSection], old: Entry[Any], new: Entry[Any]) -> Collection[str]:
     """Keys of a section that the old plug-in reads and the new one does not."""
     shared = new.options is not None and not new.keys  # reads the options of all
-    found = [key for key in section if key in old.keys and key not in new.keys and not shared]
+    unread = [key for key in section if key in old.keys and key not in new.keys and not shared]
     if kind is Schedule and new.facts:
-        found += [INSTEAD] if section.get(INSTEAD) is not None else []
+        unread += [INSTEAD] if section.get(INSTEAD) is not None else []
         fixed = new.facts["chunks"] or (None if new.facts["many_chunks"] else 1)
-        found += [CHUNKS] if fixed is not None and section.get(CHUNKS, fixed) != fixed else []
-    return found
+        unread += [CHUNKS] if fixed is not None and section.get(CHUNKS, fixed) != fixed else []
+    return unread

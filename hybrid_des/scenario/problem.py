@@ -122,11 +122,11 @@ NAMES: Mapping[str, str] = {  # key → its other names
 
 
 def _keys_by_name() -> Mapping[str, list[str]]:
-    found = defaultdict(list)
+    paths = defaultdict(list)
     for path, names in NAMES.items():
         for name in (path.rpartition(".")[2], *names.split()):  # its own name too: it may stand in another section
-            found[name].append(path)
-    return found
+            paths[name].append(path)
+    return paths
 
 
 _KEYS = _keys_by_name()

@@ -35,10 +35,10 @@ def shipped_folder() -> Path:
     Raises:
         UsageError: they are missing.
     """
-    found = next((folder for folder in (_INSTALLED, _CHECKOUT) if folder.is_dir()), None)
-    if found is None:
+    shipped = next((folder for folder in (_INSTALLED, _CHECKOUT) if folder.is_dir()), None)
+    if shipped is None:
         raise UsageError(f"{_INSTALLED}: the scenarios are missing; install hybrid-des again")
-    return found
+    return shipped
 
 
 def shipped() -> dict[str, Path]:
@@ -67,18 +67,18 @@ def with_bases(name: str) -> dict[str, str]:
     if name not in known:
         raise UsageError(f"{unknown(name, known)}; hybrid-des scenarios lists all")
     file: Path | None = known[name]
-    copy, found = known[name].name, {}
+    copy, files = known[name].name, {}
     while file is not None:
         values = read(file).value
-        found[copy] = without_schema_line(file)
+        files[copy] = without_schema_line(file)
         if rows := rows_of(values):
-            found[rows] = (file.parent / rows).read_text(encoding="utf-8")
+            files[rows] = (file.parent / rows).read_text(encoding="utf-8")
         base = values.get("base")
         file = (file.parent / base).resolve() if base else None
         if file is not None:
-            above, copy = copy, file.name if file.name not in found else f"{file.stem}_base.yaml"
-            found[above] = _BASE.sub(f"base: {copy}", found[above])
-    return found
+            above, copy = copy, file.name if file.name not in files else f"{file.stem}_base.yaml"
+            files[above] = _BASE.sub(f"base: {copy}", files[above])
+    return files
 
 
 def rows_of(values: Mapping[str, Any]) -> str | None:

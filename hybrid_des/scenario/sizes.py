@@ -77,8 +77,8 @@ def excesses(scenario: Any) -> Iterator[Problem]:
     """The first count of a `Scenario` that is too large, with the estimate; others would follow from it."""
     for count, most, what, paths in _counts(scenario, _kept(scenario)):
         if count > most:
-            found = misfit(_refused(count, most, what), *paths.split())
-            yield found._replace(path=("cluster",)) if what in ("GPUs", "links") else found
+            problem = misfit(_refused(count, most, what), *paths.split())
+            yield problem._replace(path=("cluster",)) if what in ("GPUs", "links") else problem
             return
 
 

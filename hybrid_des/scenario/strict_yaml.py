@@ -101,9 +101,9 @@ def parse(text: str, source: str) -> Document:
     try:
         loader = _Loader(text, source)
     except yaml.reader.ReaderError as error:
-        place = f"{source}:{text.count(chr(10), 0, error.position) + 1}"
-        found = f"control character 0x{ord(text[error.position]):02x}"
-        raise ScenarioError([f"{place}: not valid YAML: {found}"]) from None
+        where = f"{source}:{text.count(chr(10), 0, error.position) + 1}"
+        what = f"control character 0x{ord(text[error.position]):02x}"
+        raise ScenarioError([f"{where}: not valid YAML: {what}"]) from None
     value = None
     try:
         root = loader.get_node() if loader.check_node() else None
@@ -118,16 +118,16 @@ def parse(text: str, source: str) -> Document:
     return Document(value, source, loader.places)
 
 
-def parse_value(text: str, place: str) -> Any:
-    """The plain value of a text that stands in one line, such as an override; `place` is its place in problems.
+def parse_value(text: str, where: str) -> Any:
+    """The plain value of a text that stands in one line, such as an override; `where` is its place in problems.
 
     Raises:
         ScenarioError: it is not strict YAML; one line per problem.
     """
     try:
-        return parse(text, place).value
+        return parse(text, where).value
     except ScenarioError as error:
-        raise ScenarioError([problem.replace(f"{place}:1: ", f"{place}: ", 1) for problem in error.problems]) from None
+        raise ScenarioError([problem.replace(f"{where}:1: ", f"{where}: ", 1) for problem in error.problems]) from None
 
 
 class _Loader(yaml.SafeLoader):

@@ -252,11 +252,11 @@ class Cluster(PluginSection):
     @cached_property
     def site_of(self) -> Sequence[int]:
         """The site of each node; all are at one, if there are none."""
-        found = [0] * len(self.spec.nodes)
+        sites = [0] * len(self.spec.nodes)
         for number, site in enumerate(self.sites):
             for node in site.nodes:
-                found[node] = number
-        return found
+                sites[node] = number
+        return sites
 
     @property
     def unit_question(self) -> str:

@@ -227,22 +227,24 @@ class Faults(Section):
         """The name of each class: as given, else `what`, numbered from its second occurrence on."""
         seen: dict[str, int] = {}
         names = []
-        for one in self.classes:
-            name = one.name or one.what
+        for failure in self.classes:
+            name = failure.name or failure.what
             seen[name] = seen.get(name, 0) + 1
-            names.append(name if one.name or seen[name] == 1 else f"{name} {seen[name]}")
+            names.append(name if failure.name or seen[name] == 1 else f"{name} {seen[name]}")
         return tuple(names)
 
 
 FaultsOrNone = Annotated[Faults | None, or_none(Literal["none"] | Faults | None)]
 
 
-def nodes_below(one: FailureClass, cluster: Cluster) -> int | None:
+def nodes_below(failure: FailureClass, cluster: Cluster) -> int | None:
     """Number of nodes that a failure of a class takes down; None if unknown."""
     leaf = getattr(cluster.options, "leaf_size", None)
-    domain = one.domain
+    domain = failure.domain
     if domain is None:
-        domain = 0 if one.what == "job" else leaf if one.what == "switch" else None if one.what == "power" else 1
+        domain = (
+            0 if failure.what == "job" else leaf if failure.what == "switch" else None if failure.what == "power" else 1
+        )
     return {NO_NODE: 0, ONE_NODE: 1, LEAF: leaf}[domain] if isinstance(domain, str) else domain
 
 
@@ -254,11 +256,15 @@ def misfits_of_faults(faults: Faults, cluster: Cluster, parallel: Parallel) -> I
     for i, name in enumerate(names):
         if name in names[:i]:
             yield misfit(f'"{name}" is the name of classes[{names.index(name)}] too', f"faults.classes.{i}.name")
-    for i, one in enumerate(faults.classes):
+    for i, failure in enumerate(faults.classes):
         path = f"faults.classes.{i}"
-        for message, *key in (*_misfits_of_rate(one), *_misfits_of_domain(one, cluster), *_misfits_of_effect(one)):
+        for message, *key in (
+            *_misfits_of_rate(failure),
+            *_misfits_of_domain(failure, cluster),
+            *_misfits_of_effect(failure),
+        ):
             yield misfit(message, ".".join([path, *key]), "cluster")
-        if one.repair is not None and faults.spares is None:
+        if failure.repair is not None and faults.spares is None:
             yield misfit("is read with `spares` only", f"{path}.repair", "faults.spares")
     if faults.checkpoint is not None:
         yield from _misfits_of_mode(faults.checkpoint)
@@ -280,32 +286,32 @@ def misfits_of_faults(faults: Faults, cluster: Cluster, parallel: Parallel) -> I
 Mistake = tuple[str, ...]  # a message, and the key that it is about, or none for the whole section
 
 
-def _misfits_of_rate(one: FailureClass) -> Iterator[Mistake]:
-    given = [key for key in RATES if getattr(one, key) is not None]
+def _misfits_of_rate(failure: FailureClass) -> Iterator[Mistake]:
+    given = [key for key in RATES if getattr(failure, key) is not None]
     if not given:
         yield ("a rate is required; expected one of mtbf, count and over, weibull, times",)
     for key in given[1:]:
         yield f"replaces `{given[0]}`; give only one of the two", key
-    if one.count is not None and one.over is None:
+    if failure.count is not None and failure.over is None:
         yield "is required by `count`: failures in what time", "over"
-    if one.over is not None and one.count is None:
+    if failure.over is not None and failure.count is None:
         yield "is read with `count` only", "over"
 
 
-def _misfits_of_domain(one: FailureClass, cluster: Cluster) -> Iterator[Mistake]:
-    below = nodes_below(one, cluster)
-    if one.domain == LEAF and below is None:
+def _misfits_of_domain(failure: FailureClass, cluster: Cluster) -> Iterator[Mistake]:
+    below = nodes_below(failure, cluster)
+    if failure.domain == LEAF and below is None:
         yield "leaf: this topology has no leaves; expected a number of nodes", "domain"
     elif below is None:
-        yield f"is required: the number of nodes below a {one.what}", "domain"
-    if one.what == "job" and below:
+        yield f"is required: the number of nodes below a {failure.what}", "domain"
+    if failure.what == "job" and below:
         yield "a failure of the job takes down no nodes; expected none", "domain"
-    if one.what in WIDE and one.domain == NO_NODE:
-        yield f"none: expected the number of nodes below a {one.what}, or what: job", "domain"
+    if failure.what in WIDE and failure.domain == NO_NODE:
+        yield f"none: expected the number of nodes below a {failure.what}, or what: job", "domain"
 
 
-def _misfits_of_effect(one: FailureClass) -> Iterator[Mistake]:
-    effect = one.effect
+def _misfits_of_effect(failure: FailureClass) -> Iterator[Mistake]:
+    effect = failure.effect
     if effect is None:
         return
     if (effect.flap is None) == (effect.slow is None):
@@ -313,8 +319,8 @@ def _misfits_of_effect(one: FailureClass) -> Iterator[Mistake]:
     elif (effect.slow is None) != (effect.lasts is None):
         known, lacking = ("slow", "lasts") if effect.lasts is None else ("lasts", "slow")
         yield f"`{known}` needs `{lacking}` too", "effect"
-    elif effect.slow is not None and one.what not in ("gpu", "node", "nic", "link"):
-        yield f"slows a gpu, node, nic or link, not a {one.what}", "effect", "slow"
+    elif effect.slow is not None and failure.what not in ("gpu", "node", "nic", "link"):
+        yield f"slows a gpu, node, nic or link, not a {failure.what}", "effect", "slow"
     elif effect.slow is not None and effect.slow >= 1:
         yield f"must be less than 1, a share of its speed, not {decimal(effect.slow)}", "effect", "slow"
 
@@ -336,8 +342,8 @@ def _misfits_of_copies(checkpoint: Checkpoint, faults: Faults, cluster: Cluster)
     """A copy in the memory of one other node is lost if several nodes fail together."""
     if checkpoint.mode != "memory" or checkpoint.persist is not None:
         return
-    for i, one in enumerate(faults.classes):
-        if one.effect is None and (nodes_below(one, cluster) or 0) > 1:
+    for i, failure in enumerate(faults.classes):
+        if failure.effect is None and (nodes_below(failure, cluster) or 0) > 1:
             message = f"is required: {faults.names[i]} takes down several nodes, with what their memory holds"
             yield misfit(message, "faults.checkpoint.persist", f"faults.classes.{i}")
             return

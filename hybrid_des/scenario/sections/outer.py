@@ -77,13 +77,13 @@ def misfits_of_sites(cluster: Cluster) -> Iterator[Problem]:
     wrong = [node for node in held if node >= nodes]
     twice = [node for node, count in held.items() if count > 1]
     missing = [node for node in range(nodes) if node not in held]
-    for found, what in (
+    for misplaced, what in (
         (wrong, f"beyond the {nodes} nodes of the cluster"),
         (twice, "in two sites"),
         (missing, "in no site"),
     ):
-        if found:
-            yield misfit(f"node {found[0]} is {what}", "cluster.sites", "cluster.nodes")
+        if misplaced:
+            yield misfit(f"node {misplaced[0]} is {what}", "cluster.sites", "cluster.nodes")
             return
 
 
@@ -103,8 +103,8 @@ def misfits_of_outer(scenario: Any) -> Iterator[Problem]:
         yield misfit(
             f"{data} replicas cannot be divided into {groups} groups", "gradients.outer.groups", "parallel.data"
         )
-    elif found := _across(scenario, groups):
-        yield found
+    elif problem := _across(scenario, groups):
+        yield problem
     if scenario.sharding not in ("none", "zero-1"):
         yield misfit("is not supported with `sharding` beyond zero-1", every, "sharding")
     if outer is not None and outer.fragments > gradients.every:

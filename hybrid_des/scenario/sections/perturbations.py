@@ -165,43 +165,43 @@ def misfits_of_slow(slow: Sequence[Slow], cluster: Cluster, stages: int) -> Iter
         "stage": (stages, "the pipeline has stages", "parallel"),
     }
     links = cache(lambda: _links_of(cluster))
-    for place, one in enumerate(slow):
-        wrong = list(_mistakes(one))
+    for number, entry in enumerate(slow):
+        wrong = list(_mistakes(entry))
         for message, *key in wrong:
-            yield misfit(message, ".".join(["slow", str(place), *key]))
+            yield misfit(message, ".".join(["slow", str(number), *key]))
         if wrong:
             continue
-        kind, value = one.target
+        kind, value = entry.target
         count, what, section = sizes.get(kind, (MOST, "", "cluster"))
         if isinstance(value, str):
-            message = _link_misfit(one, links())
+            message = _link_misfit(entry, links())
         else:
             message = f"there is no {kind} {value}; {what} 0 … {count - 1}" if value >= count else ""
         if message:
-            yield misfit(message, f"slow.{place}.{kind}", section)
+            yield misfit(message, f"slow.{number}.{kind}", section)
 
 
-def _mistakes(one: Slow) -> Iterator[tuple[str, ...]]:
+def _mistakes(slow: Slow) -> Iterator[tuple[str, ...]]:
     """Problems of an item by itself: a message, and the key if it is about a single one."""
-    given = [kind for kind in WHERE if getattr(one, kind) is not None]
+    given = [kind for kind in WHERE if getattr(slow, kind) is not None]
     if len(given) != 1:
-        found = " and ".join(given) or "none"
-        yield (f"expected one of {', '.join(WHERE)}, found {found}",)
+        listed = " and ".join(given) or "none"
+        yield (f"expected one of {', '.join(WHERE)}, found {listed}",)
         return
     computing = given[0] in COMPUTING
-    if computing and one.latency:
+    if computing and slow.latency:
         yield f"is read for a link or nic, not for a {given[0]}", "latency"
-    if computing and one.flap is not None:
+    if computing and slow.flap is not None:
         yield f"is read for a link or nic, not for a {given[0]}", "flap"
-    if one.factor is None and one.flap is None and not one.latency:
+    if slow.factor is None and slow.flap is None and not slow.latency:
         yield (f"expected a factor such as 0.5{'' if computing else ', a latency or a flap'}",)
-    if one.flap == 0:
+    if slow.flap == 0:
         yield "must be more than 0", "flap"
     for key in ("factor", "until", "latency"):
-        if one.flap is not None and getattr(one, key):
+        if slow.flap is not None and getattr(slow, key):
             yield "cannot be combined with `flap`, which sets the bandwidth to 0", key
-    if one.until is not None and one.until <= one.from_:
-        yield f"the interval ends at {float(one.until):g} s, but begins at {float(one.from_):g} s", "until"
+    if slow.until is not None and slow.until <= slow.from_:
+        yield f"the interval ends at {float(slow.until):g} s, but begins at {float(slow.from_):g} s", "until"
 
 
 def _links_of(cluster: Cluster) -> Mapping[str, LinkSpec]:
@@ -215,12 +215,12 @@ def _links_of(cluster: Cluster) -> Mapping[str, LinkSpec]:
     return fabric.links
 
 
-def _link_misfit(one: Slow, known: Mapping[str, LinkSpec]) -> str:
+def _link_misfit(slow: Slow, known: Mapping[str, LinkSpec]) -> str:
     """The problem if the cluster lacks a link or NIC, or its bandwidth is infinite; empty if there is none."""
-    kind, name = one.target
+    kind, name = slow.target
     if not known:
         return ""
-    names = [link for link in one.links if link in known]
+    names = [link for link in slow.links if link in known]
     if not names:
         nics = {link.rpartition("/")[0] for link in known if re.fullmatch(r"node\d+/nic\d+/(in|out)", link)}
         others = nics if kind == "nic" else set(known)
@@ -228,7 +228,7 @@ def _link_misfit(one: Slow, known: Mapping[str, LinkSpec]) -> str:
         few = ", ".join(list(known)[:3]) if kind == "link" else "none; this topology has none"
         near = "did you mean" in message or (kind == "nic" and others)
         return message if near else f"{message.partition(';')[0]}; expected such as {few}"
-    if not one.latency and all(known[name].bandwidth is None for name in names):
+    if not slow.latency and all(known[name].bandwidth is None for name in names):
         return "has an infinite bandwidth, which cannot be changed"
     return ""
 
@@ -237,12 +237,12 @@ def misfits_of_jitter(jitter: Sequence[Jitter], ranks: int) -> Iterator[Problem]
     """Items without a distribution or its options, and noise that is given twice or never pauses."""
     if sum(one.noise is not None for one in jitter) > 1:
         yield misfit("found more than one `noise`; expected one at most", "jitter")
-    for place, one in enumerate(jitter):
-        path = f"jitter.{place}" if len(jitter) > 1 else "jitter"  # that of a single mapping has no number
-        yield from one.misfits_of_options(path, ranks)
-        if one.distribution is None and one.noise is None:
+    for number, entry in enumerate(jitter):
+        path = f"jitter.{number}" if len(jitter) > 1 else "jitter"  # that of a single mapping has no number
+        yield from entry.misfits_of_options(path, ranks)
+        if entry.distribution is None and entry.noise is None:
             yield misfit(f"is required, one of {', '.join(distributions.names())}", f"{path}.distribution")
-        noise = one.noise
+        noise = entry.noise
         if noise is not None and not 0 < to_picoseconds(noise.detour) < to_picoseconds(noise.period):
             yield misfit("must be more than 0 and less than the period", f"{path}.noise.detour")
 
@@ -289,8 +289,8 @@ class Background(Section):
         """The senders and receivers, as GPUs, and the number of these pairs."""
         senders, receivers = _gpus(self.from_, cluster), _gpus(self.to, cluster)
         count = max(len(senders), len(receivers))
-        for place in range(count):
-            yield senders[place % len(senders)], receivers[place % len(receivers)], count
+        for number in range(count):
+            yield senders[number % len(senders)], receivers[number % len(receivers)], count
 
 
 def _gpus(end: str, cluster: Cluster) -> Sequence[int]:

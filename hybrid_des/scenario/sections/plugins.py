@@ -56,11 +56,11 @@ class Plugins:
 
     def readers(self) -> dict[str, dict[str, FieldInfo]]:
         """For each option, the plug-ins that read it, by name, with their fields."""
-        found: dict[str, dict[str, FieldInfo]] = {}
+        readers: dict[str, dict[str, FieldInfo]] = {}
         for entry in map(self.find, self.names()):
             for key in entry.keys:
-                found.setdefault(key, {})[entry.name] = entry.options.model_fields[key]  # type: ignore[union-attr]
-        return found
+                readers.setdefault(key, {})[entry.name] = entry.options.model_fields[key]  # type: ignore[union-attr]
+        return readers
 
     def chosen(self, values: Mapping[str, Any]) -> Entry[Any] | None:
         """The plug-in that plain values select; None if the name is unknown."""

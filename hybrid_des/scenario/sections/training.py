@@ -102,8 +102,8 @@ class Parallel(Section):
     @property
     def layout(self) -> Layout:
         """The ranks with their coordinates."""
-        place = self.order.index("tensor") + 1
-        order = self.order if "context" in self.order else (*self.order[:place], "context", *self.order[place:])
+        after = self.order.index("tensor") + 1
+        order = self.order if "context" in self.order else (*self.order[:after], "context", *self.order[after:])
         return _layout(order, tuple([getattr(self, axis) for axis in order]), self.expert, self.expert_tensor or 0)
 
     @property
@@ -262,8 +262,8 @@ class Gradients(PluginSection):
     @property
     def channels(self) -> int | None:
         """The number of rings that run at once; None: as many as a group can use."""
-        found: int | None = getattr(self.options, "channels", None)
-        return found
+        channels: int | None = getattr(self.options, "channels", None)
+        return channels
 
 
 class ModelChoice(PluginSection):

@@ -68,8 +68,10 @@ def per_rank(dimension: Dimension) -> Reads:
             raise Problems(problems)
         return tuple(numbers)
 
-    one = quantity_schema(dimension)
-    return Reads(read, {"anyOf": [*one["anyOf"], {"type": "array", "items": one}], "examples": one["examples"]})
+    schema = quantity_schema(dimension)
+    return Reads(
+        read, {"anyOf": [*schema["anyOf"], {"type": "array", "items": schema}], "examples": schema["examples"]}
+    )
 
 
 def share(*, above_0: bool = False, below_1: bool = False) -> Reads:
@@ -238,19 +240,19 @@ _RANGE = re.compile(r"\s*(\d{1,8})\s*-\s*(\d{1,8})\s*")
 
 def _numbers(value: Any) -> tuple[int, ...]:
     """Read numbers such as 3, 0-7 or [0-3, 8]."""
-    found: list[int] = []
+    numbers: list[int] = []
     for item in value if isinstance(value, list | tuple) else [value]:
         match = _RANGE.fullmatch(item) if isinstance(item, str) else None
         if match:
             first, last = map(int, match.groups())
             if last < first or last > MOST:
                 raise ValueError(f"expected a range such as 0-7, found {describe(item)}")
-            found += range(first, last + 1)
+            numbers += range(first, last + 1)
         else:
-            found.append(whole(0, MOST).read(item))
-    if len(set(found)) < len(found):
-        raise ValueError(f"{next(one for one in found if found.count(one) > 1)} is given twice")
-    return tuple(found)
+            numbers.append(whole(0, MOST).read(item))
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"{next(one for one in numbers if numbers.count(one) > 1)} is given twice")
+    return tuple(numbers)
 
 
 _NUMBERS = {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "array"}], "examples": ["0-7"]}
