@@ -53,7 +53,7 @@ class Traffic:
 
     def offered(self, above: int) -> dict[str, Fraction]:
         """Bytes per second that flows of a higher priority offer each link for as long as the jobs run."""
-        found = dict[str, Fraction]()
+        rates = dict[str, Fraction]()
         for flow, sender, receiver, pairs in self._flows:
             if flow.level <= above or flow.until is not None:
                 continue
@@ -61,8 +61,8 @@ class Traffic:
             widths = (self._fabric.links[link].bandwidth for link in route)
             rate = min([flow.rate / pairs, *(width for width in widths if width is not None)])  # what arrives there
             for link in route:
-                found[link] = found.get(link, Fraction(0)) + rate
-        return found
+                rates[link] = rates.get(link, Fraction(0)) + rate
+        return rates
 
     def bandwidth(self, link: str) -> Fraction | None:
         """That of a link; None is infinite."""

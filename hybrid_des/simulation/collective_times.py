@@ -132,7 +132,7 @@ class CollectiveTimes:
         if key not in self._around:
             buffer = Buffer(elements_of(size), codecs.find(SIXTEEN_BITS).build())
             run = partial(measure, self.fabric, name, options=options, sharing=self._sharing)
-            self._around[key] = run([ranks], lambda group, place: buffer)
+            self._around[key] = run([ranks], lambda group, member: buffer)
         return self._around[key]
 
     def around(
@@ -180,25 +180,25 @@ class CollectiveTimes:
     ) -> Outcome:
         run = partial(measure, self.fabric, name, sharing=self._sharing)
         if name == "all-to-all":
-            return run(groups, lambda group, place: Buffer(elements, codec))
+            return run(groups, lambda group, member: Buffer(elements, codec))
         of_groups, acting = self._rings(groups, count)
         rings = list(chain.from_iterable(of_groups))
         sizes = [size for each in of_groups for size in split_evenly(elements, len(each))]
         members = len(rings[0])
         run = partial(run, options=Channels(channels=1))  # each ring is a group
         if acting == members:
-            return run(rings, lambda ring, place: Buffer(sizes[ring], codec))
+            return run(rings, lambda ring, member: Buffer(sizes[ring], codec))
         images = [[ring[place % acting] for place in range(members)] for ring in rings]
         padded = [-(-size // members) * members for size in sizes]
-        found = run(images, lambda ring, place: Buffer(padded[ring], codec), acting=acting)
-        passes = found.messages // (len(rings) * acting)  # of a shard, from member to member
+        outcome = run(images, lambda ring, member: Buffer(padded[ring], codec), acting=acting)
+        passes = outcome.messages // (len(rings) * acting)  # of a shard, from member to member
         sent = [Buffer(size, codec).split(members).pack(0, members) for size in sizes]
         return Outcome(
-            found.duration,
+            outcome.duration,
             passes * members * len(rings),
             passes * sum(shards.size - shards.scales for shards in sent),
             passes * sum(shards.scales for shards in sent),
-            found.even,
+            outcome.even,
         )
 
     def _rings_of(self, groups: Sequence[Sequence[int]], count: int | None) -> tuple[Sequence[Sequence[Ring]], int]:
@@ -226,26 +226,26 @@ class CollectiveTimes:
             each = zip(parts or (), (asked, asked._replace(codec=codecs.find(SIXTEEN_BITS).build())), strict=False)
             with suppress(Refusal, UsageError):
                 tried[name] = [(kind, one, self.simulated(kind, one)) for kind, one in each]
-        for kind, one, sets in chain.from_iterable(tried.values()):
+        for kind, concurrent, sets in chain.from_iterable(tried.values()):
             for together in sets:
-                self._check_size(kind, one, together, together.folds[0] if together.folds else None)
+                self._check_size(kind, concurrent, together, together.folds[0] if together.folds else None)
 
         def effort(name: str) -> tuple[int, str]:
             return sum(together.acting for *_, sets in tried[name] for together in sets), name
 
-        found: dict[str, Outcome] = {}
+        outcomes: dict[str, Outcome] = {}
         for name in sorted(tried, key=effort):
-            limit = min((outcome.duration for outcome in found.values()), default=None) if self._folded else None
+            limit = min((outcome.duration for outcome in outcomes.values()), default=None) if self._folded else None
             try:
-                found[name] = reduce(Outcome.then, (self._of_all(*part, limit) for part in tried[name]))
+                outcomes[name] = reduce(Outcome.then, (self._of_all(*part, limit) for part in tried[name]))
             except UnwieldyError:
                 raise
             except (Refusal, UsageError, OvertakenError):
                 continue
-        if not found:
+        if not outcomes:
             raise Refusal("no all-reduce supports these groups on this wiring")
-        best = min(found, key=lambda name: (found[name].duration, name))
-        return best, found[best]
+        best = min(outcomes, key=lambda name: (outcomes[name].duration, name))
+        return best, outcomes[best]
 
     def of(self, name: str, asked: Concurrent) -> Outcome:
         """A collective in several groups at once.
@@ -267,14 +267,14 @@ class CollectiveTimes:
         sets = [Isomorphic(range(len(groups)), 1)]
         if self._folded:
             sets = separated(self.fabric, [group.ranks for group in groups], asked.elements)
-        sets.sort(key=lambda one: -sum(asked.elements[number] for number in one.groups))
-        found = []
-        for one in sets:
-            together = [groups[number] for number in one.groups]
-            found.append(
-                SimulatedGroups(together, one.sets, list(self._folds(together, asked)) if self._folded else [])
+        sets.sort(key=lambda alike: -sum(asked.elements[number] for number in alike.groups))
+        simulated = []
+        for alike in sets:
+            together = [groups[number] for number in alike.groups]
+            simulated.append(
+                SimulatedGroups(together, alike.sets, list(self._folds(together, asked)) if self._folded else [])
             )
-        return found
+        return simulated
 
     def _folds(self, groups: Sequence[ProcessGroup], asked: Concurrent) -> Iterator[Fold]:
         """The folds that look exact, those with the fewest members first."""
@@ -302,30 +302,30 @@ class CollectiveTimes:
     def _of_all(self, name: str, asked: Concurrent, sets: Sequence[SimulatedGroups], limit: int | None) -> Outcome:
         """Simulate all sets; see `carried_out` for the limit."""
         whole = NOTHING
-        for one in sets:
-            of_set = self._of_set(name, asked, one, limit)
+        for simulated_groups in sets:
+            of_set = self._of_set(name, asked, simulated_groups, limit)
             even = of_set.even and (whole is NOTHING or (whole.even and of_set.duration == whole.duration))
             whole = Outcome(
                 max(whole.duration, of_set.duration),
-                whole.messages + one.sets * of_set.messages,
-                whole.bytes + one.sets * of_set.bytes,
-                whole.scales + one.sets * of_set.scales,
+                whole.messages + simulated_groups.sets * of_set.messages,
+                whole.bytes + simulated_groups.sets * of_set.bytes,
+                whole.scales + simulated_groups.sets * of_set.scales,
                 even,
             )
         return whole
 
-    def _of_set(self, name: str, asked: Concurrent, one: SimulatedGroups, limit: int | None) -> Outcome:
-        for fold in (*one.folds[:MOST_TRIES], None):
-            self._check_size(name, asked, one, fold)
+    def _of_set(self, name: str, asked: Concurrent, simulated_groups: SimulatedGroups, limit: int | None) -> Outcome:
+        for fold in (*simulated_groups.folds[:MOST_TRIES], None):
+            self._check_size(name, asked, simulated_groups, fold)
             with suppress(FoldRefusal):
-                return self._run(name, asked, one.groups, fold, limit)
+                return self._run(name, asked, simulated_groups.groups, fold, limit)
         raise AssertionError("unfolded runs are not refused")
 
-    def _check_size(self, name: str, asked: Concurrent, one: SimulatedGroups, fold: Fold | None) -> None:
+    def _check_size(self, name: str, asked: Concurrent, simulated_groups: SimulatedGroups, fold: Fold | None) -> None:
         order = 1 if fold is None else fold.order
-        sizes = [(group.size, group.size // order * (len(group.channels) or 1)) for group in one.groups]
-        if found := self._too_many(name, dict(asked.options or {}), sizes):
-            raise UnwieldyError(found)
+        sizes = [(group.size, group.size // order * (len(group.channels) or 1)) for group in simulated_groups.groups]
+        if reason := self._too_many(name, dict(asked.options or {}), sizes):
+            raise UnwieldyError(reason)
 
     def _run(
         self, name: str, asked: Concurrent, groups: Sequence[ProcessGroup], fold: Fold | None, limit: int | None
@@ -343,7 +343,7 @@ class CollectiveTimes:
         )
         algorithm = collectives.configured(name, asked.options)
         return carried_out(
-            network, algorithm, members, lambda number, place: Buffer(asked.elements[number], asked.codec), limit=limit
+            network, algorithm, members, lambda number, member: Buffer(asked.elements[number], asked.codec), limit=limit
         )
 
 
@@ -374,8 +374,8 @@ def _repeats(fabric: Fabric, rings: Sequence[Ring], period: int) -> bool:
     stand_in: dict[int, int] = {}
     images: dict[Connection, Connection] = {}
     for number, ring in enumerate(rings):
-        for place, rank in enumerate(ring):
-            if stand_in.setdefault(rank, ring[place % period]) != ring[place % period]:
+        for position, rank in enumerate(ring):
+            if stand_in.setdefault(rank, ring[position % period]) != ring[position % period]:
                 return False
         of_period = around([ring[place % period] for place in range(len(ring))], number)
         images |= zip(around(ring, number), of_period, strict=True)

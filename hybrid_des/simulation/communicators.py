@@ -62,20 +62,20 @@ class Communicators:
 
     def of(self, ranks: Collection[int]) -> Mapping[int, Mapping[program.Group, Participant]]:
         """Rank → its communicators."""
-        found: dict[int, dict[program.Group, Participant]] = {rank: {} for rank in ranks}
+        participants: dict[int, dict[program.Group, Participant]] = {rank: {} for rank in ranks}
         if self._parts.slowdown is not None:
             self.computation = {rank: Computation(self._transport.env) for rank in ranks}
         for made in (self._of_gradients, self._of_layers, self._replayed, self._of_traces):
-            for rank, key, communicator in made(found):
-                found[rank][key] = communicator
+            for rank, key, communicator in made(participants):
+                participants[rank][key] = communicator
         for axis in self._parts.traffic.streams:
-            self._put_on_streams(axis, found)
-        return found
+            self._put_on_streams(axis, participants)
+        return participants
 
-    def _put_on_streams(self, axis: str, found: dict[int, dict[program.Group, Participant]]) -> None:
+    def _put_on_streams(self, axis: str, participants: dict[int, dict[program.Group, Participant]]) -> None:
         """Give every rank a stream for the collectives along an axis, replayed ones included."""
         env, layout = self._transport.env, self._parts.times.layout
-        for rank, mine in found.items():
+        for rank, mine in participants.items():
             stream = Stream(env, self.computation.get(rank))
             for stage in self._parts.programs.chunks(layout.coordinate(rank, "pipeline")):
                 known = mine.get((axis, stage, 0))
@@ -87,9 +87,9 @@ class Communicators:
         yield from self._servers_of_gradients()
         for group in self._parts.given:
             processes = group.processes
-            for place in range(processes.size, len(processes.ranks)):
-                communicator = self._communicator(processes, place, partial(_work_of_trace, group))
-                yield processes.ranks[place], group.key, processes.ranks[0], communicator
+            for position in range(processes.size, len(processes.ranks)):
+                communicator = self._communicator(processes, position, partial(_work_of_trace, group))
+                yield processes.ranks[position], group.key, processes.ranks[0], communicator
 
     def _servers_of_gradients(self) -> Servers:
         states = (state for worker in self._parts.workers.values() for state in worker.stages.items())
@@ -97,9 +97,9 @@ class Communicators:
         for processes, group in self._reductions.processes:
             zeros = _no_arrays if group.part or group.stage not in lengths else partial(_zeros, lengths[group.stage])
             begin = self._begin(group, processes.kind, self._reductions.codec, arrays=zeros)
-            for place in range(processes.size, len(processes.ranks)):
+            for position in range(processes.size, len(processes.ranks)):
                 key = REDUCTION.name, group.stage, group.part
-                yield processes.ranks[place], key, group.ranks[0], self._communicator(processes, place, begin)
+                yield processes.ranks[position], key, group.ranks[0], self._communicator(processes, position, begin)
 
     def _of_gradients(self, wanted: Collection[int]) -> Made:
         """The reductions of gradients, and the gathers of sharded parameters."""
@@ -112,16 +112,16 @@ class Communicators:
             )
             reduce = partial(self._begin, group, processes.kind, reductions.codec, lost=lost)
             alike = reduce()
-            for place, rank in enumerate(processes.ranks[: processes.size]):
+            for position, rank in enumerate(processes.ranks[: processes.size]):
                 if rank not in wanted:
                     continue
                 begin, member = alike, (rank, group.stage)
                 if rank in workers and not group.part:
                     begin = reduce(arrays=partial(self._arrays, workers[rank], group.stage))
-                made = self._communicator(processes, place, begin, member=member)
+                made = self._communicator(processes, position, begin, member=member)
                 yield rank, (REDUCTION.name, group.stage, group.part), made
                 if gather:
-                    made = self._communicator(gathering, place, gather, member=member)
+                    made = self._communicator(gathering, position, gather, member=member)
                     yield rank, (PARAMETERS.name, group.stage, group.part), made
 
     def _lost(self, ranks: Sequence[int]) -> Fraction:
@@ -129,16 +129,16 @@ class Communicators:
         slowdown, parts = self._parts.slowdown, self._parts
         if slowdown is None:
             return Fraction(0)
-        place = parts.times.layout.coordinate(ranks[0], "pipeline")
-        return slowdown.lost(beyond=parts.fabric.apart(ranks), moving=self._moving.get(place, Fraction(0)))
+        pipeline_rank = parts.times.layout.coordinate(ranks[0], "pipeline")
+        return slowdown.lost(beyond=parts.fabric.apart(ranks), moving=self._moving.get(pipeline_rank, Fraction(0)))
 
     @cached_property
     def _moving(self) -> Mapping[int, Fraction]:
         """Pipeline rank with stages → the share of its computation that memory bounds."""
-        found: dict[int, list[Fraction]] = {}
-        for (place, _), cost in self._parts.costs.stages.items():
-            found.setdefault(place, []).append(cost.moving)
-        return {place: sum(shares, Fraction(0)) / len(shares) for place, shares in found.items()}
+        by_rank: dict[int, list[Fraction]] = {}
+        for (pipeline_rank, _), cost in self._parts.costs.stages.items():
+            by_rank.setdefault(pipeline_rank, []).append(cost.moving)
+        return {place: sum(shares, Fraction(0)) / len(shares) for place, shares in by_rank.items()}
 
     def _of_layers(self, wanted: Collection[int]) -> Made:
         """The collectives inside ops, along axes where they are messages."""
@@ -151,8 +151,8 @@ class Communicators:
         for axis, groups in traffic.messages.items():
             for ranks in groups:
                 rings = () if traffic.flows and axis in traffic.flows.pairs else orders(self._parts.fabric, ranks)
-                place = layout.coordinate(ranks[0], "pipeline")
-                for stage, chunk in self._parts.programs.chunks(place).items():
+                pipeline_rank = layout.coordinate(ranks[0], "pipeline")
+                for stage, chunk in self._parts.programs.chunks(pipeline_rank).items():
                     chunks = [chunk] * len(ranks)
                     whole = ProcessGroup(axis, stage, ranks, chunks, purpose=OF_LAYERS[axis], channels=rings)
                     for number, rank in enumerate(ranks):
@@ -161,7 +161,7 @@ class Communicators:
 
     def _replayed(self, wanted: Collection[int]) -> Made:
         """The collectives of sharded layers: members meet; in a fold, those that are simulated."""
-        found: dict[int, list[ReplayedGroup | None]] = {}
+        meetings: dict[int, list[ReplayedGroup | None]] = {}
         groups = self._parts.meeting or ()
         for part, of_part in enumerate(groups):
             for ranks in of_part:
@@ -169,12 +169,12 @@ class Communicators:
                 meeting = self._transport.make(ReplayedGroup, len(members))
                 lost = self._lost(ranks)
                 for rank in members:
-                    found.setdefault(rank, [None] * len(groups))[part] = meeting
+                    meetings.setdefault(rank, [None] * len(groups))[part] = meeting
                     if lost:
                         meeting.told.append(partial(self.computation[rank].during, lost))
         if self._parts.meeting is not None:
             for rank in wanted:
-                yield rank, LAYERS, Replayed(found.get(rank, ()))
+                yield rank, LAYERS, Replayed(meetings.get(rank, ()))
 
     def _of_traces(self, wanted: Collection[int]) -> Made:
         """The groups of programs that came from a trace: by messages, or members meet and the recorded time passes."""
@@ -186,13 +186,13 @@ class Communicators:
                     yield rank, group.key, Replayed([meeting])
                 continue
             begin = partial(_work_of_trace, group)
-            for place, rank in enumerate(group.processes.ranks[: group.processes.size]):
+            for position, rank in enumerate(group.processes.ranks[: group.processes.size]):
                 if rank in wanted:
-                    yield rank, group.key, self._communicator(group.processes, place, begin, member=(rank, 0))
+                    yield rank, group.key, self._communicator(group.processes, position, begin, member=(rank, 0))
 
-    def _communicator(self, group: ProcessGroup, place: int, begin: Begin, **more: Any) -> Communicator:
-        beside = self.computation.get(group.ranks[place])
-        return Communicator(self._transport.env, Group(self._transport, group, place), begin, beside=beside, **more)
+    def _communicator(self, group: ProcessGroup, position: int, begin: Begin, **more: Any) -> Communicator:
+        beside = self.computation.get(group.ranks[position])
+        return Communicator(self._transport.env, Group(self._transport, group, position), begin, beside=beside, **more)
 
     def _begin(
         self,

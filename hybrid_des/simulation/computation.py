@@ -115,19 +115,19 @@ class Computation:
     def _spans(self, begin: int, until: int | None = None) -> list[Span]:
         """When collectives are under way from `begin` on: until now, or in future; those that ended are forgotten."""
         now, spans, over = self._env.now, list[Span](), False
-        for one in self._periods:
-            end = one.end
+        for period in self._periods:
+            end = period.end
             if end is not None and end <= begin:
                 over = True
                 continue
             if until is None:
-                if end is None or one.begin == now:
+                if end is None or period.begin == now:
                     continue
             elif end is None or end > until:
                 end = until
-            since = one.begin if one.begin > begin else begin
+            since = period.begin if period.begin > begin else begin
             if since < end:
-                spans.append((since, end, one.lost))
+                spans.append((since, end, period.lost))
         if over:
             self._periods = [one for one in self._periods if one.end is None or one.end > begin]
         return spans if len(spans) < 2 else _apart(spans)
@@ -135,8 +135,8 @@ class Computation:
 
 def _apart(spans: list[Span]) -> list[Span]:
     """Spans that do not overlap; of several at once, the largest share counts."""
-    found = []
+    periods = []
     for since, until in pairwise(sorted({moment for begin, end, _ in spans for moment in (begin, end)})):
         if shares := [lost for begin, end, lost in spans if begin <= since < end]:
-            found.append((since, until, max(shares)))
-    return found
+            periods.append((since, until, max(shares)))
+    return periods

@@ -85,20 +85,20 @@ def folds_of(replicas: Replicas, reasons: list[str]) -> Iterator[Fold]:
     kept = [asked] if isinstance(asked, int) else [k for k in range(1, parallel.data) if parallel.data % k == 0]
     tried = 0
     for keep in kept:
-        found = None
+        fold = None
         if tried == MOST_TRIES:
             break
         try:
-            found = _first(replicas, keep)
+            fold = _first(replicas, keep)
         except FoldRefusal as refusal:
             if isinstance(asked, int):
                 raise FoldRefusal(f"fold: {keep}: {refusal}") from None
             reasons.append(str(refusal))
-        if found is not None:
+        if fold is not None:
             tried += 1
             if asked == "auto":
-                yield from _narrower(replicas, found.turns)
-            yield found
+                yield from _narrower(replicas, fold.turns)
+            yield fold
     if asked == "auto" and not replicas.differ:
         yield from _narrower(replicas, ())
 
@@ -130,8 +130,8 @@ def _first(replicas: Replicas, keep: int) -> Fold | None:
         raise FoldRefusal(f"{every} replicas are not a multiple of {keep}")
     if keep == every:
         return None
-    if found := replicas.differ:
-        raise FoldRefusal(found)
+    if reason := replicas.differ:
+        raise FoldRefusal(reason)
     refusals = []
     for fold in folds_along(layout, "data", keep):
         try:
@@ -246,7 +246,7 @@ def _check_exchanges(fold: Fold, replicas: Replicas, nodes: RankArray, axis: str
 def _exchange_evenly(replicas: Replicas, axis: str, members: int) -> bool:
     """Whether all layers along an axis exchange equal parts between all members, each with the next one first."""
     costs = replicas.parts.costs
-    found = [
+    exchanges = [
         one
         for stage in costs.stages.values()
         for layer in stage.layers
@@ -254,15 +254,17 @@ def _exchange_evenly(replicas: Replicas, axis: str, members: int) -> bool:
         for one in way
         if one.axis == axis
     ]
-    return all(_evenly(one, members) for one in found)
+    return all(_evenly(one, members) for one in exchanges)
 
 
-def _evenly(one: LayerCollective, members: int) -> bool:
+def _evenly(layer_collective: LayerCollective, members: int) -> bool:
     """Whether a collective on one node sends as much from each member to each other."""
-    if one.algorithm == "all-to-all":
-        return one.size % (ELEMENT * members) == 0
-    if one.algorithm in ("per-node-dispatch", "per-node-combine") and isinstance(one.how, TokenExchange):
-        routing = one.how.routing
+    if layer_collective.algorithm == "all-to-all":
+        return layer_collective.size % (ELEMENT * members) == 0
+    if layer_collective.algorithm in ("per-node-dispatch", "per-node-combine") and isinstance(
+        layer_collective.how, TokenExchange
+    ):
+        routing = layer_collective.how.routing
         return len({routing.hit(routing.held(place, members)) for place in range(members)}) == 1
     return False
 
@@ -306,5 +308,5 @@ def check_size(scenario: Scenario, fold: Fold | None, reasons: Sequence[str]) ->
         Refusal: it is too large; the message says why it was not folded, or not further.
     """
     kept = scenario.parallel.data if fold is None else fold.kept("data")
-    if found := too_large(scenario, kept):
-        raise Refusal("; ".join([found, *(f"replicas differ: {reason}" for reason in reasons[-1:])]))
+    if problem := too_large(scenario, kept):
+        raise Refusal("; ".join([problem, *(f"replicas differ: {reason}" for reason in reasons[-1:])]))

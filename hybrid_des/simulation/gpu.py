@@ -90,8 +90,8 @@ class Events(dict[str, Handoff]):
         self._endpoint = endpoint
 
     def __missing__(self, name: str) -> Handoff:
-        found = self[name] = self._endpoint.handoff()
-        return found
+        handoff = self[name] = self._endpoint.handoff()
+        return handoff
 
 
 class Gpu:
@@ -145,46 +145,48 @@ class Gpu:
         )  # fmt: skip
         timeout, at_once, with_time = env.timeout, AT_ONCE, WITH_TIME
         step, steps = 0, self._context.steps
-        one: Any
+        instruction: Any
         while step < steps or (yield from self._goes_on(stream, step)):
             at.step, at.base, at.marks = step, (base := step << STEP_SHIFT), []
             for call in calls:
                 at.call, ops = call, call.ops
                 asked = now = env.now
                 released = STREAM
-                for one in call.block.instructions:
-                    kind = one.__class__
+                for instruction in call.block.instructions:
+                    kind = instruction.__class__
                     if kind is Receive:
-                        op = ops[one.op]
-                        message = yield inboxes[one.purpose].receive(base + one.tag + op.microbatch)
+                        op = ops[instruction.op]
+                        message = yield inboxes[instruction.purpose].receive(base + instruction.tag + op.microbatch)
                         if arithmetic:
                             arithmetic.receive(op, message)
                         if env.now > now:
-                            now, released = env.now, one.place
+                            now, released = env.now, instruction.place
                     elif kind is Begin:
                         start = env.now
-                        if memory and one.holds[1]:
-                            memory.hold(start, one.holds)
+                        if memory and instruction.holds[1]:
+                            memory.hold(start, instruction.holds)
                         if arithmetic:  # takes no simulated time; a bucket may be sent before the op ends
                             arithmetic.compute(step, ops)
                     elif kind is Compute:
-                        took = one.duration if pace is None else pace.lasts(step, call, one, env.now)
+                        took = instruction.duration if pace is None else pace.lasts(step, call, instruction, env.now)
                         if took and computation:
                             yield from computation.lasting(took, pace)
                         elif took:
                             yield timeout(took)
                     elif kind is End:
                         add_op((step, rank, call.number, asked, start, env.now, released))
-                        if memory and one.frees[1]:
-                            memory.free(env.now, one.frees)
+                        if memory and instruction.frees[1]:
+                            memory.free(env.now, instruction.frees)
                     elif kind is Send:
-                        op = ops[one.op]
-                        message = arithmetic.message(op, one.message) if arithmetic else one.message
-                        flows[one.peer, one.purpose].send(message, base + one.tag + op.microbatch)
+                        op = ops[instruction.op]
+                        message = arithmetic.message(op, instruction.message) if arithmetic else instruction.message
+                        flows[instruction.peer, instruction.purpose].send(
+                            message, base + instruction.tag + op.microbatch
+                        )
                     elif (act := at_once.get(kind)) is not None:
-                        act(self, at, one)
+                        act(self, at, instruction)
                     else:
-                        yield from with_time[kind](self, at, one)
+                        yield from with_time[kind](self, at, instruction)
             step += 1
 
     def _goes_on(self, stream: str, step: int) -> Generator[Any, Any, bool]:
@@ -203,43 +205,45 @@ class Gpu:
                     self._events[GOES_ON + other].hand(taken)
         return taken
 
-    def _record(self, at: Position, one: Record) -> None:
-        if one.after is None:
-            self._events[one.event].hand(None)
+    def _record(self, at: Position, record: Record) -> None:
+        if record.after is None:
+            self._events[record.event].hand(None)
         else:
-            self._env.process(self._record_later(one.event, one.after))
+            self._env.process(self._record_later(record.event, record.after))
 
-    def _start(self, at: Position, one: Start) -> None:
-        at.started[one.slot] = self._env.now, self._communicators[one.group].start(at.step, one.call)
+    def _start(self, at: Position, start: Start) -> None:
+        at.started[start.slot] = self._env.now, self._communicators[start.group].start(at.step, start.call)
 
-    def _mark(self, at: Position, one: Mark) -> None:
+    def _mark(self, at: Position, mark: Mark) -> None:
         at.marks.append(self._env.now)
-        if one.last:
+        if mark.last:
             self._recorder.steps.add((at.step, self.rank, *at.marks))
 
-    def _learn(self, at: Position, one: Learn) -> None:
+    def _learn(self, at: Position, learn: Learn) -> None:
         if self._arithmetic:
             self._arithmetic.learn(at.step)
 
-    def _confirm(self, at: Position, one: Confirm) -> Routine:
-        yield self._endpoint.receipts(one.purpose).receive(at.base + one.tag + at.call.ops[one.op].microbatch)
+    def _confirm(self, at: Position, confirm: Confirm) -> Routine:
+        yield self._endpoint.receipts(confirm.purpose).receive(
+            at.base + confirm.tag + at.call.ops[confirm.op].microbatch
+        )
 
-    def _wait(self, at: Position, one: Wait) -> Routine:
+    def _wait(self, at: Position, wait: Wait) -> Routine:
         begin = self._env.now
-        yield self._events[one.event].receive()
-        self._waited(at, one.cause, begin)
+        yield self._events[wait.event].receive()
+        self._waited(at, wait.cause, begin)
 
-    def _collective(self, at: Position, one: Collective) -> Routine:
+    def _collective(self, at: Position, collective: Collective) -> Routine:
         begin = self._env.now
-        yield from self._communicators[one.group].run(at.step, one.call)
-        if one.row:
-            table, stage, bucket = one.row
+        yield from self._communicators[collective.group].run(at.step, collective.call)
+        if collective.row:
+            table, stage, bucket = collective.row
             getattr(self._recorder, table).add((at.step, self.rank, stage, bucket, begin, self._env.now))
-        self._waited(at, one.cause, begin)
+        self._waited(at, collective.cause, begin)
 
-    def _join(self, at: Position, one: Join) -> Routine:
+    def _join(self, at: Position, join: Join) -> Routine:
         env = self._env
-        (begin, work), free = at.started.pop(one.slot), env.now
+        (begin, work), free = at.started.pop(join.slot), env.now
         if work.__class__ is tuple:  # on a stream, with its begin and end
             if work[1] > free:
                 yield env.timeout(work[1] - free)
@@ -247,7 +251,7 @@ class Gpu:
             work = (yield work) or (begin, env.now)
         begin, end = work
         free = min(free, end)
-        self._recorder.exchanges.add((at.step, self.rank, one.purpose, min(begin, free), free, end))
+        self._recorder.exchanges.add((at.step, self.rank, join.purpose, min(begin, free), free, end))
 
     def _waited(self, at: Position, cause: Cause | None, begin: int) -> None:
         if cause and (now := self._env.now) > begin:
@@ -263,15 +267,15 @@ class Gpu:
         if (at := self._at.get(COMPUTE)) is None:
             (stage,) = self._at[GRADIENT].call.block.stages
             return f"server {self.rank}: in the reduction of stage {stage}'s gradients"
-        place = f"rank {self.rank}, step {at.step}: "
+        prefix = f"rank {self.rank}, step {at.step}: "
         if not at.call.ops:
-            return place + "in the reduction of its gradients"
+            return prefix + "in the reduction of its gradients"
         waits = (
             f"the {one.purpose.name} of micro-batch {at.call.ops[one.op].microbatch} "
             f"from rank {self._endpoint.pipeline[one.peer]}"
             for one in at.call.block.every(Receive)
         )
-        return place + f"at {at.call.name}, which needs {' and '.join(waits) or 'nothing'}"
+        return prefix + f"at {at.call.name}, which needs {' and '.join(waits) or 'nothing'}"
 
 
 AT_ONCE: Mapping[type, Callable[[Gpu, Position, Any], None]] = {

@@ -57,10 +57,10 @@ class Job(NamedTuple):
         """Picoseconds by which computation took longer beside collectives, replayed ones of layers included."""
         apart = {*self.parts.traffic.messages, *self.parts.traffic.streams}
         replayed = dict.fromkeys(self.programs, 0)
-        for place, program in self.programs.items():
+        for pipeline_rank, program in self.programs.items():
             for op in (op for call in program.streams[COMPUTE] for op in call.ops if op.kind == "F"):
-                traffic = self.parts.costs.stages[place, op.chunk].traffic
-                replayed[place] += sum(one.slowed for one in traffic if one.axis not in apart)
+                traffic = self.parts.costs.stages[pipeline_rank, op.chunk].traffic
+                replayed[pipeline_rank] += sum(one.slowed for one in traffic if one.axis not in apart)
         of_layers = sum(replayed[self._place(gpu)] for gpu in self.gpus)
         return self.scenario.steps * of_layers + sum(gpu.computation.slowed for gpu in self.gpus if gpu.computation)
 
@@ -155,8 +155,8 @@ def _gpus(
         Random(order).shuffle(made)
     gpus = []
     for rank, node in made:
-        place = layout.coordinate(rank, "pipeline")
-        program, pace = programs.of(rank, place, node.speed)
+        pipeline_rank = layout.coordinate(rank, "pipeline")
+        program, pace = programs.of(rank, pipeline_rank, node.speed)
         transport.begin(rank)
         gpus.append(
             Gpu(
@@ -164,7 +164,7 @@ def _gpus(
                 Endpoint(transport, rank, layout.line(rank, "pipeline")),
                 program,
                 {**communicators[rank], BARRIER: barrier},
-                MemoryLedger(rank, parts.costs.resident[place], context.recorder.memory),
+                MemoryLedger(rank, parts.costs.resident[pipeline_rank], context.recorder.memory),
                 arithmetic=Arithmetic(parts.workers[rank]) if parts.training else None,
                 pace=pace,
                 computation=made_by.computation.get(rank),

@@ -77,23 +77,23 @@ class MemoryPeak:
 
 def worst_peak(ranks: Sequence[int], held: Sequence[int], gpus: Sequence[GpuKind]) -> MemoryPeak:
     """Find the GPU closest to or furthest above its memory; all arguments have one entry per rank."""
-    place = max(range(len(held)), key=lambda place: held[place] - gpus[place].memory)
-    return MemoryPeak(ranks[place], held[place], gpus[place])
+    worst = max(range(len(held)), key=lambda index: held[index] - gpus[index].memory)
+    return MemoryPeak(ranks[worst], held[worst], gpus[worst])
 
 
-def memory_parts(costs: Costs, place: int, peak: int) -> dict[str, int]:
+def memory_parts(costs: Costs, pipeline_rank: int, peak: int) -> dict[str, int]:
     """Memory of a pipeline rank at its peak by part, in bytes; a workload gives all but activations as one number."""
-    stages = [stage for (rank, _), stage in costs.stages.items() if rank == place]
-    activations, resident = peak - costs.resident[place], sum(stage.resident for stage in stages)
+    stages = [stage for (rank, _), stage in costs.stages.items() if rank == pipeline_rank]
+    activations, resident = peak - costs.resident[pipeline_rank], sum(stage.resident for stage in stages)
     if not resident:
-        return {"parameters, gradients and optimizer": costs.resident[place], "activations": activations}
+        return {"parameters, gradients and optimizer": costs.resident[pipeline_rank], "activations": activations}
     weights, gradients = (sum(getattr(stage, name) for stage in stages) for name in ("weights", "gradients"))
     return {
         "parameters": weights,
         "gradients": gradients,
         "optimizer": resident - weights - gradients,
         "activations": activations,
-        "transients": costs.transient[place],
+        "transients": costs.transient[pipeline_rank],
     }
 
 

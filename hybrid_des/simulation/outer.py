@@ -205,9 +205,9 @@ def period_of(scenario: Scenario, inner: Inner) -> Period:
     times, codec = times_of(scenario, fabric_of(scenario)), codecs.find(outer.codec).build()
     sizes = [split_evenly(sum(bucket.elements for bucket in group.buckets), outer.fragments) for group in groups]
     asked = [Concurrent([group.ranks for group in groups], elements, codec) for elements in zip(*sizes, strict=True)]
-    outer, found = _exchanges(times, outer, asked)
+    outer, outcome = _exchanges(times, outer, asked)
     least = sum(_least(scenario, one) for one in asked)
-    period = Period(scenario.outer_groups, scenario.parallel.ranks, gradients.every, outer, inner.steps, found, least)
+    period = Period(scenario.outer_groups, scenario.parallel.ranks, gradients.every, outer, inner.steps, outcome, least)
     flows = chain.from_iterable(between_all(outer.algorithm, ranks) for ranks in asked[0].groups)
     if not outer.overlap or not links_on(times.fabric, flows) & {*inner.links}:
         return period
@@ -227,9 +227,9 @@ def _exchanges(times: CollectiveTimes, outer: Outer, asked: Sequence[Concurrent]
         if any(asked[0].elements):
             with suppress(UnwieldyError):
                 name, done[tuple(asked[0].elements)] = times.fastest(asked[0])
-    for one in asked:  # evenly split fragments have at most two sizes
-        if (key := tuple(one.elements)) not in done:
-            done[key] = times.of(name, one) if any(key) else NOTHING
+    for sizes in asked:  # evenly split fragments have at most two sizes
+        if (key := tuple(sizes.elements)) not in done:
+            done[key] = times.of(name, sizes) if any(key) else NOTHING
     return outer.model_copy(update={"algorithm": name}), [done[tuple(one.elements)] for one in asked]
 
 
@@ -258,11 +258,11 @@ def _all_overlapped(
     if scenario.numerics or overlap > between or inner.events * max(likely) > MOST_EVENTS:
         return None
     whole, made = parts_of(scenario, fabric=fabric), dict[tuple[int, ...], Overlapped]()
-    for one, count in zip(asked, likely, strict=True):  # evenly split fragments have at most two sizes
-        key, steps = tuple(one.elements), count
+    for sizes, count in zip(asked, likely, strict=True):  # evenly split fragments have at most two sizes
+        key, steps = tuple(sizes.elements), count
         while key not in made:
-            found = overlapped(scenario, whole, period.outer.algorithm, one, steps)
-            if found.exchange <= sum(found.steps) or steps == overlap:
-                made[key] = found
+            tried = overlapped(scenario, whole, period.outer.algorithm, sizes, steps)
+            if tried.exchange <= sum(tried.steps) or steps == overlap:
+                made[key] = tried
             steps = min(2 * steps, overlap)
     return [made[tuple(one.elements)] for one in asked]

@@ -90,10 +90,10 @@ class FurtherSteps:
         taken, now = self._repeats and bool(self._jobs.left - {self._number}), self._jobs.env.now
         asked, point = self._asked.pop(step)
         self._known[step] = taken, point
-        for one in (asked, *(known(waiting, point) for waiting in self._waiting.pop(step, ()))):
-            one.happen(now, taken)
+        for event in (asked, *(known(waiting, point) for waiting in self._waiting.pop(step, ()))):
+            event.happen(now, taken)
 
 
 def _here(taken: bool, point: int = NOTHING) -> Here:
-    found: Here = known(Here(taken), point)
-    return found
+    here: Here = known(Here(taken), point)
+    return here

@@ -210,15 +210,15 @@ def run(
     job = folded.outcome
     _check_memory(job)
     end = int(job.recorder.steps.table()["end"].max()) if scenario.background else job.transport.env.now
-    found = _run_of(folded, end, began, trace, others)
-    return replace(found, outer=_period(scenario, found)) if seldom and scenario.numerics else found
+    result = _run_of(folded, end, began, trace, others)
+    return replace(result, outer=_period(scenario, result)) if seldom and scenario.numerics else result
 
 
 def _of_groups(scenario: Scenario, **how: Any) -> Run:
     """The inner step of one group of replicas, the slowest, with what the exchange between all groups costs."""
     numbers = range(1 if alike(scenario) else scenario.outer_groups)
     runs = (run(inner_of(scenario, number), **how) for number in numbers)
-    slowest = max(runs, key=lambda one: one.duration)
+    slowest = max(runs, key=lambda group: group.duration)
     return replace(slowest, outer=_period(scenario, slowest))
 
 
@@ -275,10 +275,10 @@ def run_jobs(
     repetition, jobs = Repetition(env, len(scenarios)), dict[int, Job]()
 
     def begin(number: int, _: object = None) -> None:
-        one, mine, trace = scenarios[number], planned[number], traces.get(number)
+        scenario, mine, trace = scenarios[number], planned[number], traces.get(number)
         repeats = not (mine.training or mine.durations)
-        further = repetition.job(number, one.parallel.ranks, one.steps, repeats=repeats, trace=trace)
-        jobs[number] = started(one, mine, links, trace=trace, further=further if repeat else None)
+        further = repetition.job(number, scenario.parallel.ranks, scenario.steps, repeats=repeats, trace=trace)
+        jobs[number] = started(scenario, mine, links, trace=trace, further=further if repeat else None)
 
     for number, start in enumerate(starts or [0] * len(scenarios)):
         if start:

@@ -58,15 +58,15 @@ def schedules_of(slow: Sequence[Slow], fabric: Fabric) -> dict[str, LinkSchedule
     """
     spells: dict[str, list[Interval]] = {}
     more: dict[str, list[tuple[Interval, int]]] = {}
-    for one in slow:
-        names = [name for name in one.links if name in fabric.links]
-        if one.links and not names:
-            raise UsageError(f"slow: this wiring has no {' '.join(map(str, one.target))}")
+    for entry in slow:
+        names = [name for name in entry.links if name in fabric.links]
+        if entry.links and not names:
+            raise UsageError(f"slow: this wiring has no {' '.join(map(str, entry.target))}")
         for name in names:
-            if not one.permanent:
-                more.setdefault(name, []).append((one.spell, to_picoseconds(one.latency)))
-            if not one.permanent or not isinstance(fabric.links[name].bandwidth, Fraction):
-                spells.setdefault(name, []).append(one.spell)
+            if not entry.permanent:
+                more.setdefault(name, []).append((entry.spell, to_picoseconds(entry.latency)))
+            if not entry.permanent or not isinstance(fabric.links[name].bandwidth, Fraction):
+                spells.setdefault(name, []).append(entry.spell)
     return {name: LinkSchedule(PiecewiseRate.of(each), _latencies(more.get(name, ()))) for name, each in spells.items()}
 
 
@@ -96,25 +96,25 @@ class Programs:
         self._alike: dict[tuple[int, int], Program] = {}
         self._known: dict[tuple[int, ComputeSpeed], Program] = {}
 
-    def of(self, rank: int, place: int, speed: Fraction) -> tuple[Program, VaryingSpeed | None]:
+    def of(self, rank: int, pipeline_rank: int, speed: Fraction) -> tuple[Program, VaryingSpeed | None]:
         """The program of a rank on a GPU of this speed, and its varying pace, if it varies."""
-        place = self._own(rank, place)
+        pipeline_rank = self._own(rank, pipeline_rank)
         if not self._perturbed and self._retime is None:
-            alike = place, id(speed)  # the node's own fraction; hashing it would take longer than all else here
+            alike = pipeline_rank, id(speed)  # the node's own fraction; hashing it would take longer than all else here
             if alike not in self._alike:
-                self._alike[alike] = self._source.lower(place, ComputeSpeed(speed))
+                self._alike[alike] = self._source.lower(pipeline_rank, ComputeSpeed(speed))
             return self._alike[alike], None
         usual = ComputeSpeed(speed * self._speed(rank)) if self._perturbed else ComputeSpeed(speed)
         varying = self._pace(rank) if self._perturbed else None
-        key = place, usual
+        key = pipeline_rank, usual
         if key not in self._known:
-            self._known[key] = self._source.lower(place, usual)
+            self._known[key] = self._source.lower(pipeline_rank, usual)
         program = self._known[key]
         return program if self._retime is None else program.lasting(partial(self._retime.duration, rank)), varying
 
-    def _own(self, rank: int, place: int) -> int:
+    def _own(self, rank: int, pipeline_rank: int) -> int:
         """The number of a rank's program: that of its pipeline rank, unless each rank has its own."""
-        return rank if self._source.each else place
+        return rank if self._source.each else pipeline_rank
 
     def _speed(self, rank: int) -> Fraction:
         """The permanent factor of a rank's speed."""
@@ -154,11 +154,11 @@ class Programs:
         """GPU → the spells in which it is slow, alone or with its node."""
         spells: dict[int, list[Interval]] = {}
         nodes = self._scenario.cluster.spec.node_of
-        for one in self._scenario.slow:
-            if one.gpu is not None:
-                spells.setdefault(one.gpu, []).append(one.spell)
-            for gpu in (gpu for gpu, node in enumerate(nodes) if node == one.node):
-                spells.setdefault(gpu, []).append(one.spell)
+        for slow in self._scenario.slow:
+            if slow.gpu is not None:
+                spells.setdefault(slow.gpu, []).append(slow.spell)
+            for gpu in (gpu for gpu, node in enumerate(nodes) if node == slow.node):
+                spells.setdefault(gpu, []).append(slow.spell)
         return spells
 
     @cached_property
@@ -169,9 +169,9 @@ class Programs:
             UsageError: the plan has no such stage.
         """
         spells: dict[int, list[Interval]] = {}
-        for one in self._scenario.slow:
-            if one.stage is not None:
-                spells.setdefault(one.stage, []).append(one.spell)
+        for slow in self._scenario.slow:
+            if slow.stage is not None:
+                spells.setdefault(slow.stage, []).append(slow.spell)
         places = range(self._scenario.parallel.pipeline if spells else 0)
         last = max((stage for place in places for stage in self._source.chunks(place)), default=0)
         for stage in spells:
@@ -180,9 +180,9 @@ class Programs:
         return {stage: PiecewiseRate.of(each) for stage, each in spells.items()}
 
     def _noise(self, rank: int) -> Noise | None:
-        for one in self._scenario.jitter:
-            if one.noise is not None:
-                period, detour = to_picoseconds(one.noise.period), to_picoseconds(one.noise.detour)
+        for jitter in self._scenario.jitter:
+            if jitter.noise is not None:
+                period, detour = to_picoseconds(jitter.noise.period), to_picoseconds(jitter.noise.detour)
                 phase = int(stream(self._scenario.seed, "noise", *self._replica_and_place(rank)).random() * period)
                 return Noise(period, detour, phase)
         return None
@@ -195,24 +195,28 @@ class Programs:
     @cached_property
     def _sources(self) -> Sequence[tuple[str, Sample, tuple[str | int, ...]]]:
         """Level, distribution and key of the streams of each source of jitter."""
-        found = []
+        sources = []
         like = Counter[tuple[str, str]]()
-        for one in self._scenario.jitter:
-            if one.distribution is not None:
-                name = one.distribution, one.level
-                found.append(
-                    (one.level, distributions.find(one.distribution).build(*one.arguments), (*name, like[name]))
+        for jitter in self._scenario.jitter:
+            if jitter.distribution is not None:
+                name = jitter.distribution, jitter.level
+                sources.append(
+                    (
+                        jitter.level,
+                        distributions.find(jitter.distribution).build(*jitter.arguments),
+                        (*name, like[name]),
+                    )
                 )
                 like[name] += 1
-        return found
+        return sources
 
     def _factor(self, rank: int, level: str, sample: Sample, key: tuple[str | int, ...]) -> Factor:
         """One source's factors of the ops of a rank: by index, in separate streams."""
-        seed, microbatches, place = self._scenario.seed, self._source.microbatches, self._replica_and_place(rank)
+        seed, microbatches, position = self._scenario.seed, self._source.microbatches, self._replica_and_place(rank)
 
         @cache
         def draws(*more: str | int) -> Draws:
-            return Draws(stream(seed, "jitter", *key, *place, *more), sample)
+            return Draws(stream(seed, "jitter", *key, *position, *more), sample)
 
         if level == "rank":
             return lambda kind, chunk, step, microbatch: draws().at(0)

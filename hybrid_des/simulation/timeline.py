@@ -108,9 +108,9 @@ class ProgramTable:
         forwards = np.flatnonzero(np.isin(self.ops["kind"], FORWARDS) & (self.ops["microbatch"] >= 0))
         key = self.ops["rank"][forwards] * (self.microbatches + 1) + self.ops["microbatch"][forwards]
         keys, counts = np.unique(key, return_counts=True)
-        found = np.ones(self.pipeline, dtype=np.int64)
-        np.maximum.at(found, keys // (self.microbatches + 1), counts)
-        return found
+        visits = np.ones(self.pipeline, dtype=np.int64)
+        np.maximum.at(visits, keys // (self.microbatches + 1), counts)
+        return visits
 
     @cached_property
     def chunk_of_tag(self) -> tuple[Column, Column]:
@@ -201,10 +201,10 @@ class Timeline:
     def pipeline(self) -> Column:
         """The pipeline of every global rank, in the order of `Layout.pipelines`; `NONE` for those without rows."""
         numbers = self._place(self.layout.pipelines)
-        found = np.full(len(numbers), NONE)
+        pipelines = np.full(len(numbers), NONE)
         ranks = np.unique(self.steps["rank"])
-        found[ranks] = np.unique(numbers[ranks], return_inverse=True)[1].reshape(-1)
-        return found
+        pipelines[ranks] = np.unique(numbers[ranks], return_inverse=True)[1].reshape(-1)
+        return pipelines
 
     @cached_property
     def pipeline_rank(self) -> Column:
@@ -218,15 +218,15 @@ class Timeline:
         input part of a split backward shows as B.
         """
         ops = self.ops if rows is None else {name: column[rows] for name, column in self.ops.items()}
-        place = self.pipeline_rank[ops["rank"]]
-        entry = np.where(ops["index"] == OPTIMIZER, NONE, self.programs.first[place] + ops["index"])
+        pipeline_rank = self.pipeline_rank[ops["rank"]]
+        entry = np.where(ops["index"] == OPTIMIZER, NONE, self.programs.first[pipeline_rank] + ops["index"])
         facts = {name: column[entry] for name, column in self.programs.described.items()}
-        return {**ops, "replica": self.replica[ops["rank"]], "pipeline_rank": place, "op": entry, **facts}
+        return {**ops, "replica": self.replica[ops["rank"]], "pipeline_rank": pipeline_rank, "op": entry, **facts}
 
     def messages_of(self, wanted: Callable[[Channel], bool]) -> Columns:
         """Select the message rows of some channels; empty columns if the run kept no messages."""
-        found = list(self.message_pieces(wanted)) or [_empty(MESSAGE_COLUMNS)]
-        return {name: np.concatenate([piece[name] for piece in found]) for name in MESSAGE_COLUMNS}
+        pieces = list(self.message_pieces(wanted)) or [_empty(MESSAGE_COLUMNS)]
+        return {name: np.concatenate([piece[name] for piece in pieces]) for name in MESSAGE_COLUMNS}
 
     def message_pieces(self, wanted: Callable[[Channel], bool]) -> Iterator[Columns]:
         """The message rows of some channels, in pieces that each fit into memory; none if the run kept none."""
@@ -254,9 +254,9 @@ class Timeline:
         stage[pipeline] = (tag[pipeline] >> STAGE_SHIFT) & FIELD
         tags, chunks = self.programs.chunk_of_tag
         sent = tag[pipeline] & (1 << STEP_SHIFT) - 1
-        place = np.minimum(np.searchsorted(tags, sent), max(len(tags) - 1, 0))
+        index = np.minimum(np.searchsorted(tags, sent), max(len(tags) - 1, 0))
         if len(tags):  # messages that no op sends, such as those of a further stream, have no chunk
-            chunk[pipeline] = np.where(tags[place] == sent, chunks[place], NONE)
+            chunk[pipeline] = np.where(tags[index] == sent, chunks[index], NONE)
         return {**messages, "step": tag >> STEP_SHIFT, "microbatch": microbatch, "chunk": chunk, "stage": stage}
 
     @cached_property

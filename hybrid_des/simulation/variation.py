@@ -62,20 +62,20 @@ class VaryingSpeed:
         """The duration of the op divided by its usual duration."""
         return Fraction(self._taken, self._usual) if isinstance(self._taken, int) else self._taken / self._usual
 
-    def lasts(self, step: int, call: Call, one: Compute, now: int) -> int:
+    def lasts(self, step: int, call: Call, compute: Compute, now: int) -> int:
         """Duration in picoseconds of computation that begins now; pauses between ops are the host's."""
         if call.number == ASIDE:
-            return one.duration
+            return compute.duration
         self._begin(step, call)
-        if one.whole is None:
-            return self.end(now, Fraction(self.scale) * one.duration) - now
-        factor, after = self.table.constant, one.before + one.duration
+        if compute.whole is None:
+            return self.end(now, Fraction(self.scale) * compute.duration) - now
+        factor, after = self.table.constant, compute.before + compute.duration
         if factor is None:
-            return self.end(now, Fraction(self.scale) * one.duration) - now
-        if factor == 1 and not one.before and after == one.whole == self._usual:
+            return self.end(now, Fraction(self.scale) * compute.duration) - now
+        if factor == 1 and not compute.before and after == compute.whole == self._usual:
             return round(self._taken)
         scale = self.scale / factor
-        return round(after * scale) - round(one.before * scale)
+        return round(after * scale) - round(compute.before * scale)
 
     def end(self, start: int, work: Amount) -> int:
         """When this much work that begins at `start` is done, to the nearest picosecond."""

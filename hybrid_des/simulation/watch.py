@@ -68,13 +68,13 @@ class UnfinishedError(SimulationError):
         """Partial results of the run, by public key: shares, seconds, bytes."""
         scenario, _, recorder, transport, gpus, _ = self._job
         ops, steps = recorder.ops.table(), recorder.steps.table()
-        place = scenario.parallel.layout.along("pipeline")
+        pipeline_rank = scenario.parallel.layout.along("pipeline")
         ranks = np.array([gpu.rank for gpu in gpus])
         held = [0] * scenario.parallel.pipeline
         for gpu in gpus:
-            held[place[gpu.rank]] = max(held[place[gpu.rank]], gpu.memory.peak_bytes)
-        busy = np.bincount(place[ops["rank"]], (ops["end"] - ops["start"]).astype(float), len(held))
-        mean = busy / np.bincount(place[ranks], minlength=len(held)) / PICOSECONDS_PER_SECOND
+            held[pipeline_rank[gpu.rank]] = max(held[pipeline_rank[gpu.rank]], gpu.memory.peak_bytes)
+        busy = np.bincount(pipeline_rank[ops["rank"]], (ops["end"] - ops["start"]).astype(float), len(held))
+        mean = busy / np.bincount(pipeline_rank[ranks], minlength=len(held)) / PICOSECONDS_PER_SECOND
         return {
             "version": scenario.version,
             "name": scenario.name,

@@ -91,12 +91,12 @@ Both = tuple[tuple[LayerCollective, ...], tuple[LayerCollective, ...]]  # of for
 
 def traffic_of(forward: Sequence[LayerCollective], backward: Sequence[LayerCollective]) -> tuple[Traffic, ...]:
     """The collectives of a layer along each axis."""
-    found = []
+    traffic = []
     for axis in dict.fromkeys(one.axis for one in (*forward, *backward)):
         ways = [[one for one in way if one.axis == axis] for way in (forward, backward)]
         waits = [sum(one.repeats * one.waits for one in way) for way in ways]
         hidden = sum(one.repeats * one.hidden for way in ways for one in way)
         size = sum(one.repeats * one.size for way in ways for one in way)
         slowed = sum(one.repeats * (one.waits - one.exposed) for way in ways for one in way)
-        found.append(Traffic(axis, waits[0], waits[1], hidden, size, slowed))
-    return tuple(found)
+        traffic.append(Traffic(axis, waits[0], waits[1], hidden, size, slowed))
+    return tuple(traffic)

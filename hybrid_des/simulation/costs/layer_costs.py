@@ -176,11 +176,11 @@ def _traffic(layer: Layer, basis: CostBasis, parts: Parts, received: int, backwa
 def _weight_products(parts: Parts) -> list[float]:
     """Seconds of the weight gradients of products by columns, per half of a block, or of the logits."""
     halves = [0.0]
-    for one, took in parts:
-        if isinstance(one, Gemm) and not one.expert:
-            if one.split == "columns":
+    for part, took in parts:
+        if isinstance(part, Gemm) and not part.expert:
+            if part.split == "columns":
                 halves[-1] += took.weight
-            elif one.split == "rows":
+            elif part.split == "rows":
                 halves.append(0.0)
     return [half for half in halves if half]
 
@@ -258,8 +258,8 @@ def _again(parts: Parts, modules: Sequence[Module], basis: CostBasis, device: De
 
 def _kept(layer: Layer, basis: CostBasis, modules: Sequence[Module], *, scores: bool) -> int:
     kept, t = layer.kept, basis.parallel.tensor
-    for one in modules:
-        kept -= one.kept
+    for module in modules:
+        kept -= module.kept
     inner = kept.tensor + (kept.scores / basis.parallel.context if scores else 0)
     routed = (kept.received * Fraction(basis.parallel.of_expert, t) + Fraction(kept.expert, t)) * layer.balance
     return ceil(basis.tokens * (kept.sequence / basis.regular + inner / t + routed))
@@ -288,15 +288,15 @@ def tensor_sizes(layer: Layer, basis: CostBasis, *, tied: bool) -> tuple[tuple[i
 
     They sum to `LayerCosts.parameters`: a division that is not even leaves its rest to the first tensors.
     """
-    found, t, of_experts = [], basis.parallel.tensor, basis.parallel.expert * basis.parallel.of_expert
+    sizes, t, of_experts = [], basis.parallel.tensor, basis.parallel.expert * basis.parallel.of_expert
     divided = experts = 0
-    for one in layer.tensors:
+    for tensor in layer.tensors:
         before = -(-divided // t), -(-experts // of_experts)
-        divided += one.tensor + (one.tied if tied else 0)
-        experts += one.expert
+        divided += tensor.tensor + (tensor.tied if tied else 0)
+        experts += tensor.expert
         after = -(-divided // t), -(-experts // of_experts)
-        found.append((after[0] - before[0] + one.replicated, after[1] - before[1]))
-    return tuple(found)
+        sizes.append((after[0] - before[0] + tensor.replicated, after[1] - before[1]))
+    return tuple(sizes)
 
 
 def tied_parameters(layer: Layer, basis: CostBasis) -> int:

@@ -110,7 +110,7 @@ class _Stages:
             held = cut(self._model.layers, count, self._rule, took)
         except Refusal as refusal:
             raise Refusal(f"parallel.stages: {refusal}") from None
-        found = []
+        stages = []
         for places in held:
             blocks = [place for place in places if self._model.layers[place].is_block]
             whole = set(blocks[self._again :])
@@ -119,8 +119,8 @@ class _Stages:
             same = tuple(map(id, costs))
             if same not in self._known:
                 self._known[same] = sum_of(costs)
-            found.append(self._known[same])
-        return found
+            stages.append(self._known[same])
+        return stages
 
 
 def keeping(basis: CostBasis) -> CostBasis:
@@ -271,9 +271,9 @@ class _Costing:
         """A collective in the slowest of the groups along its axis, with the time to start it."""
         axis, does, size, repeats, behind, steps, how, weights = exchange
         groups = self._groups(axis)
-        launch, found = 0, NOTHING
+        launch, outcome = 0, NOTHING
         if self._times is not None:
-            found = max((self._times(does, size, group, how) for group in groups), key=lambda one: one.duration)
+            outcome = max((self._times(does, size, group, how) for group in groups), key=lambda each: each.duration)
             further = 1 if steps else len(groups[0]) - 1
             overhead = float(self.efficiency.collective_overhead) * (1 + OVERHEAD_OF_MEMBERS * further)
             launch = max(1, steps) * round(overhead * PICOSECONDS_PER_SECOND)
@@ -281,12 +281,12 @@ class _Costing:
                 waited = self._basis.cuda_graphs != "full"  # the host, for the number of tokens
                 launch = to_picoseconds(self.efficiency.exchange_overhead) if waited else 0
         overlapped = round(behind * PICOSECONDS_PER_SECOND)
-        overlapped += round(max(0, launch + found.duration - overlapped) * self._hidden[axis])
-        sent = found.messages, found.bytes, found.even, how
+        overlapped += round(max(0, launch + outcome.duration - overlapped) * self._hidden[axis])
+        sent = outcome.messages, outcome.bytes, outcome.even, how
         lost = self._lost(axis, groups, Fraction(0) if weights else moving, engines=axis == "tensor" and not weights)
         beside = round(weights * PICOSECONDS_PER_SECOND)
         return LayerCollective(
-            axis, ALGORITHMS[does], size, repeats, launch, found.duration, overlapped, *sent, lost, beside
+            axis, ALGORITHMS[does], size, repeats, launch, outcome.duration, overlapped, *sent, lost, beside
         )
 
     def _lost(self, axis: str, groups: Groups, moving: Fraction, *, engines: bool) -> Fraction:

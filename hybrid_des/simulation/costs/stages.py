@@ -63,15 +63,15 @@ def _gathered(stages: Sequence[StageCosts], pipeline: int) -> int:
 
 def _along(path: Path, ranks: RankCosts, pipeline: int) -> dict[Place, StageCosts]:
     """The costs of the stages of one copy of the model."""
-    found = {}
+    costs = {}
     for rank in range(pipeline):
         places = [place for place in path if place[0] == rank]
         whole = (ranks.forward, ranks.backward, ranks.weight, ranks.kept, ranks.parameters)
         cuts = (split_evenly(amounts[rank], len(places)) for amounts in whole)
-        for place, forward, backward, weight, kept, parameters in zip(places, *cuts, strict=True):
+        for position, forward, backward, weight, kept, parameters in zip(places, *cuts, strict=True):
             message, share = ranks.message[rank], ranks.weight_share[rank]
             inputs, again = (min(kept, message), kept) if ranks.repeated else (kept, 0)
-            found[place] = StageCosts(
+            costs[position] = StageCosts(
                 forward,
                 backward,
                 weight,
@@ -83,9 +83,9 @@ def _along(path: Path, ranks: RankCosts, pipeline: int) -> dict[Place, StageCost
                 transients=(again, again),
             )
     return (
-        found
+        costs
         if ranks.overhead == NO_OVERHEAD
-        else {place: _with_host(one, ranks.overhead) for place, one in found.items()}
+        else {place: _with_host(one, ranks.overhead) for place, one in costs.items()}
     )
 
 

@@ -59,10 +59,10 @@ class FoldedRoutes:
         if legs is None:
             route = self._fabric.route(sender, receiver)
             representatives = self._by_rule if any(self._blockwise) else self._by_images
-            found = representatives(route, sender, receiver)
+            images = representatives(route, sender, receiver)
             legs = self._found[sender, receiver] = [
                 FoldedHop(link, name, latency, turned)
-                for name, latency, (link, turned) in zip(route.links, route.latencies, found, strict=True)
+                for name, latency, (link, turned) in zip(route.links, route.latencies, images, strict=True)
             ]
         return legs
 
@@ -89,7 +89,7 @@ class FoldedRoutes:
         """Exchange blocks by rule, and examine images only along axes within blocks."""
         fold, blocks = self._fold, self._fabric.blocks
         assert blocks is not None
-        found = []
+        links = []
         for hop, name in enumerate(route.links):
             block = blocks.of(name)
             if block is None:
@@ -102,17 +102,17 @@ class FoldedRoutes:
                 link, within = (
                     (image.links[hop], within) if all(self._blockwise) else self._by_images(image, *ends)[hop]
                 )
-            found.append((link, fold.combined(turned, within)))
-        return found
+            links.append((link, fold.combined(turned, within)))
+        return links
 
     def _turned(self, first: int) -> tuple[Element, Element]:
         """The element that maps the simulated block to the one with this first rank, and its inverse."""
-        found = self._turns.get(first)
-        if found is None:
+        pair = self._turns.get(first)
+        if pair is None:
             _, home = self._fold.home(first)
             turned = tuple(times if whole else 0 for times, whole in zip(home, self._blockwise, strict=True))
-            found = self._turns[first] = turned, self._fold.inverse(turned)
-        return found
+            pair = self._turns[first] = turned, self._fold.inverse(turned)
+        return pair
 
     def _by_images(self, route: Route, sender: int, receiver: int) -> list[tuple[str, Element]]:
         """Examine all images along axes that do not exchange whole blocks."""

@@ -191,16 +191,16 @@ class TurnedFlow(LineageFlow):
             return
         env, moved = self.env, self._moved[hop]
         (here, root), (born, parent) = env.lineage, env.born
-        for one in (root, parent):
-            if one not in moved:
-                moved[one] = self._fold.move_root(one, step)
+        for node in (root, parent):
+            if node not in moved:
+                moved[node] = self._fold.move_root(node, step)
         env.lineage, env.born = (here, moved[root]), (born, moved[parent])
 
 
 class FoldedRendezvous(Rendezvous):
     """The rendezvous of the simulated members of a group, numbered as they arrive; their messages are alike."""
 
-    def arrive(self, place: int, message: Message, delay: int) -> Arrival:
+    def arrive(self, member: int, message: Message, delay: int) -> Arrival:
         """Arrive with a message; the event's value has one per simulated member."""
         return super().arrive(len(self._brought), message, delay)
 

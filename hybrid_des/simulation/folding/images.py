@@ -47,9 +47,9 @@ def check_images(
         images, seats, image = _image(fold, element, ranks, processes, groups)
         of_nodes = nodes[ranks].tolist(), nodes[images].tolist()
         permutation = Permutation(seats, *of_nodes, buffers, processes.channels, image.channels, processes.tuned)
-        if found := collectives.asymmetry(processes.kind, permutation, options):
+        if reason := collectives.asymmetry(processes.kind, permutation, options):
             here, there = int(ranks[0]), int(fold.move(int(ranks[0]), element))
-            raise FoldRefusal(f"ranks {here} and {there}: {found}")
+            raise FoldRefusal(f"ranks {here} and {there}: {reason}")
 
 
 def _image(
@@ -60,14 +60,14 @@ def _image(
     images = np.sort(moved)
     if (np.diff(ranks) <= 0).any():
         raise FoldRefusal(f"rank {int(ranks[0])} holds stage {processes.stage} twice")
-    found: ProcessGroup | None = processes
+    group: ProcessGroup | None = processes
     if (images != ranks).any():
-        found = groups.get((processes.stage, processes.part, int(images[0])))
-        members = () if found is None else found.ranks[: found.size]
+        group = groups.get((processes.stage, processes.part, int(images[0])))
+        members = () if group is None else group.ranks[: group.size]
         if len(members) != len(images) or (array_of(members) != images).any():
             raise FoldRefusal(f"ranks {int(moved[0])} and {int(moved[-1])} reduce gradients in different groups")
-    assert found is not None
-    return images, np.searchsorted(images, moved), found
+    assert group is not None
+    return images, np.searchsorted(images, moved), group
 
 
 def array_of(ranks: Sequence[int]) -> RankArray:

@@ -38,6 +38,6 @@ class LineageMeeting(ReplayedGroup):
 class LineageRendezvous(LineageMeeting):
     """A rendezvous of the simulated members of a group."""
 
-    def arrive(self, place: int, message: Message, delay: int) -> Arrival:
+    def arrive(self, member: int, message: Message, delay: int) -> Arrival:
         """Arrive with a message; the event's value has those of all members, which are alike."""
         return self.join(delay, [message] * self._size)

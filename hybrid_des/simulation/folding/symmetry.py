@@ -101,9 +101,9 @@ class Fold:
         """The image of a rank, or of each rank of an array."""
         moved = rank
         for (stride, size, turn), times in zip(self._places, element, strict=True):
-            place = rank // stride % size
-            turned = place ^ (times * turn.keep) if turn.swap else (place + times * turn.keep) % size
-            moved = moved + (turned - place) * stride
+            coordinate = rank // stride % size
+            turned = coordinate ^ (times * turn.keep) if turn.swap else (coordinate + times * turn.keep) % size
+            moved = moved + (turned - coordinate) * stride
         return moved
 
     def inverse(self, element: Element) -> Element:
@@ -113,11 +113,11 @@ class Fold:
             for times, count, turn in zip(element, self.counts, self.turns, strict=True)
         )
 
-    def combined(self, one: Element, other: Element) -> Element:
+    def combined(self, this: Element, other: Element) -> Element:
         """The composition of two elements; their order does not matter."""
         return tuple(
             a ^ b if turn.swap else (a + b) % count
-            for a, b, count, turn in zip(one, other, self.counts, self.turns, strict=True)
+            for a, b, count, turn in zip(this, other, self.counts, self.turns, strict=True)
         )
 
     def elements(self) -> Iterator[Element]:
@@ -127,35 +127,35 @@ class Fold:
     @cached_property
     def generators(self) -> list[Element]:
         """Elements that generate all others."""
-        found = []
+        generators = []
         for axis, (count, turn) in enumerate(zip(self.counts, self.turns, strict=True)):
             steps = [1 << bit for bit in range(count.bit_length() - 1)] if turn.swap else [1] if count > 1 else []
-            found += [(*self.identity[:axis], step, *self.identity[axis + 1 :]) for step in steps]
-        return found
+            generators += [(*self.identity[:axis], step, *self.identity[axis + 1 :]) for step in steps]
+        return generators
 
     def move_root(self, root: int, element: Element) -> int:
         """The image of a root."""
         return self.move(root >> 4, element) << 4 | (root & SURE)
 
-    def ordered(self, one: int, other: int) -> bool:
+    def ordered(self, this: int, other: int) -> bool:
         """Whether all images of two roots are in the order of the roots."""
-        return self._tied_at(one, other) is None
+        return self._tied_at(this, other) is None
 
-    def joined(self, one: int, other: int) -> int:
+    def joined(self, this: int, other: int) -> int:
         """The certain part of a root that may be either of two."""
-        place = self._tied_at(one, other)
-        return one if place is None else one >> 4 << 4 | place
+        tied = self._tied_at(this, other)
+        return this if tied is None else this >> 4 << 4 | tied
 
-    def _tied_at(self, one: int, other: int) -> int | None:
+    def _tied_at(self, this: int, other: int) -> int | None:
         """The first axis at which the order of two roots depends on the image; None if it does not."""
-        known, here, there = min(one & SURE, other & SURE), one >> 4, other >> 4
+        known, here, there = min(this & SURE, other & SURE), this >> 4, other >> 4
         for axis, (stride, size, keep) in enumerate(self._slowest_first):
             if axis == known:
                 return axis
-            place, place_there = here // stride % size, there // stride % size
-            if keep is not None and place // keep != place_there // keep:
+            coordinate, place_there = here // stride % size, there // stride % size
+            if keep is not None and coordinate // keep != place_there // keep:
                 return axis
-            if place != place_there:
+            if coordinate != place_there:
                 return None
         return None
 

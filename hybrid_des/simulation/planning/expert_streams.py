@@ -81,7 +81,7 @@ class ExpertStreams:
 
     def units(self, stage: int, cost: StageCosts, kind: Kind) -> tuple[list[Unit], Work]:
         """The layers with experts of an op, in order, and what follows the last one."""
-        found: list[Unit] = []
+        units: list[Unit] = []
         pending = Work()
         for layer in cost.layers if kind == "F" else cost.layers[::-1]:
             own = layer.collectives[0 if kind == "F" else 1] if kind != "W" else ()
@@ -94,9 +94,9 @@ class ExpertStreams:
                 pending = pending.then(Work(computes, waits, messages))
                 continue
             unit = self._unit(layer, kind, Work(computes, waits, messages), exchanges)
-            found.append(unit._replace(stage=stage, before=pending.then(unit.before)))
+            units.append(unit._replace(stage=stage, before=pending.then(unit.before)))
             pending = Work()
-        return found, pending
+        return units, pending
 
     def _unit(self, layer: StageCosts, kind: Kind, rest: Work, exchanges: Sequence[LayerCollective]) -> Unit:
         both, (forward, inputs, weights) = (exchanges[THERE], exchanges[BACK]), layer.inner
@@ -183,10 +183,10 @@ class _Writer:
             if took := self.pace.duration(computes * self.scale):
                 self.found.append(Compute(took))
             if number < len(work.messages):
-                stage, one = work.messages[number]
+                stage, collective = work.messages[number]
                 self.found += [
-                    Start((one.axis, stage, 0), one, ASIDE),
-                    Join(PURPOSES.index(OF_LAYERS[one.axis]), ASIDE),
+                    Start((collective.axis, stage, 0), collective, ASIDE),
+                    Join(PURPOSES.index(OF_LAYERS[collective.axis]), ASIDE),
                 ]
         if work.waits:
             self.found.append(Compute(round(work.waits * self.scale)))
@@ -196,11 +196,11 @@ def at_points(body: Sequence[Instruction], points: Sequence[tuple[Fraction, Inst
     """The same body with further instructions, each after a share of its computation; in order."""
     whole = sum(one.own or 0 for one in body)
     pending, done = [(int(share * whole), one) for share, one in points][::-1], 0
-    for one in body:
-        if one.own is None:
-            yield one
+    for piece in body:
+        if piece.own is None:
+            yield piece
             continue
-        left = one.own
+        left = piece.own
         while pending and pending[-1][0] < done + left:
             at, point = pending.pop()
             if at > done:

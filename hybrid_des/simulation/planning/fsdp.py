@@ -55,19 +55,19 @@ class LayerPass(NamedTuple):
     gather: tuple[Outcome, ...] = NOTHING
     scatter: tuple[Outcome, ...] = NOTHING
 
-    def gathers(self, place: int | None = None) -> tuple[Collective, ...]:
-        """The gather, if there is one; `place` counts the time waited for it."""
-        return self._collective(PARAMETERS, self.gather, "gathers", place)
+    def gathers(self, when: int | None = None) -> tuple[Collective, ...]:
+        """The gather, if there is one; `when` counts the time waited for it."""
+        return self._collective(PARAMETERS, self.gather, "gathers", when)
 
-    def scatters(self, place: int | None = None) -> tuple[Collective, ...]:
-        """The scatter, if there is one; `place` counts the time waited for it."""
-        return self._collective(REDUCTION, self.scatter, "reductions", place)
+    def scatters(self, when: int | None = None) -> tuple[Collective, ...]:
+        """The scatter, if there is one; `when` counts the time waited for it."""
+        return self._collective(REDUCTION, self.scatter, "reductions", when)
 
     def _collective(
-        self, purpose: Purpose, outcomes: Sequence[Outcome], table: str, place: int | None
+        self, purpose: Purpose, outcomes: Sequence[Outcome], table: str, when: int | None
     ) -> tuple[Collective, ...]:
         durations = tuple(outcome.duration for outcome in outcomes)
-        cause = None if place is None else waiting_for(purpose, place)
+        cause = None if when is None else waiting_for(purpose, when)
         return (Collective(LAYERS, durations, Row(table, self.stage, self.layer), cause),) if any(durations) else ()
 
 
@@ -115,7 +115,7 @@ class Fsdp:
 
     def passes(self, rank: int, action: Action, pace: ComputeSpeed, fresh: frozenset[int]) -> tuple[LayerPass, ...]:
         """The layers of an action, in the order in which they run; `fresh` stages have not run in this step."""
-        found = []
+        passes = []
         fused = self.plan.fused_time if len(action) > 1 else 1
         for op in sorted(action, key=lambda op: op.kind != "F"):
             stage, cost = self.plan.stage_of[rank, op.chunk], self.costs.stages[rank, op.chunk]
@@ -124,7 +124,7 @@ class Fsdp:
             for number, layer in layers if op.kind == "F" else reversed(layers):
                 sizes, waits = (layer.parameters, layer.experts), layer.waits(op.kind)
                 needed = (layer.parameters + (0 if op.kind == "F" else layer.later), layer.experts)
-                found.append(
+                passes.append(
                     LayerPass(
                         stage,
                         number,
@@ -135,21 +135,21 @@ class Fsdp:
                         else NOTHING,
                     )
                 )
-        return tuple(found)
+        return tuple(passes)
 
     def body(self, passes: Iterable[LayerPass]) -> tuple[list[Instruction], list[Instruction]]:
         """What an action waits for before it starts, and what it does then."""
         needs: list[Instruction] = []
         body: list[Instruction] = []
-        for one in passes:
-            before, place = (body, INSIDE) if body else (needs, BEFORE)
-            waits = [Wait(gathered(one.stage), waiting_for(PARAMETERS, place)) for _ in one.gathers()]
-            before += waits if self.ahead else one.gathers(place)
+        for layer_pass in passes:
+            before, when = (body, INSIDE) if body else (needs, BEFORE)
+            waits = [Wait(gathered(layer_pass.stage), waiting_for(PARAMETERS, when)) for _ in layer_pass.gathers()]
+            before += waits if self.ahead else layer_pass.gathers(when)
             if self.ahead or self.overlapped:
-                body += [Record(LAYER), Compute(one.duration), Record(LAYER)]
+                body += [Record(LAYER), Compute(layer_pass.duration), Record(LAYER)]
             else:
-                body.append(Compute(one.duration))
-            body += () if self.overlapped else one.scatters(INSIDE)
+                body.append(Compute(layer_pass.duration))
+            body += () if self.overlapped else layer_pass.scatters(INSIDE)
         return needs, body
 
     def stream(self, passes: Iterable[LayerPass]) -> Iterator[Instruction]:
@@ -157,21 +157,23 @@ class Fsdp:
         if not (self.ahead or self.overlapped):
             return
         before: LayerPass | None = None
-        for one in (*passes, None):
+        for layer_pass in (*passes, None):
             if before:
                 yield Wait(LAYER)
-            if one and self.ahead:
-                yield from (part for gather in one.gathers() for part in (gather, Record(gathered(one.stage))))
+            if layer_pass and self.ahead:
+                yield from (
+                    part for gather in layer_pass.gathers() for part in (gather, Record(gathered(layer_pass.stage)))
+                )
             if before:
                 yield Wait(LAYER)
                 yield from before.scatters() if self.overlapped else ()
-            before = one
+            before = layer_pass
 
     def replayed(self, passes: Iterable[LayerPass]) -> Mapping[str, int]:
         """Amounts that all ranks send for these layers, by attribute of `Run`."""
         sent = dict.fromkeys(("messages", "bytes_scales", PARAMETERS.counter, REDUCTION.counter), 0)
-        for one in passes:
-            for purpose, outcomes in ((PARAMETERS, one.gather), (REDUCTION, one.scatter)):
+        for layer_pass in passes:
+            for purpose, outcomes in ((PARAMETERS, layer_pass.gather), (REDUCTION, layer_pass.scatter)):
                 for outcome in outcomes:
                     sent["messages"] += outcome.messages
                     sent["bytes_scales"] += outcome.scales

@@ -223,18 +223,18 @@ class GivenTraces:
         """The process groups, each with the members it has in the scenario's layout."""
         _ = self.programs
         algorithms = self._algorithms(times)
-        found = []
-        for place, (key, calls) in enumerate(self._calls.items()):
+        groups = []
+        for part, (key, calls) in enumerate(self._calls.items()):
             name = "" if key.replayed else algorithms.get(key.does) or ALGORITHMS[key.does]
             options = self.scenario.gradients.options if key.does in algorithms else None
             for ranks in self._groups_of(key):
                 if key.replayed:
-                    processes = ProcessGroup(key.does, 0, ranks, (-1,) * len(ranks), part=place)
+                    processes = ProcessGroup(key.does, 0, ranks, (-1,) * len(ranks), part=part)
                 else:
-                    processes = times.process_group(name, ranks, options, stage=0, part=place)
+                    processes = times.process_group(name, ranks, options, stage=0, part=part)
                 processes = replace(processes, purpose=PURPOSE_OF.get(key.does, REDUCTION))
-                found.append(GivenGroup((GIVEN, 0, place), processes, tuple(calls), name, options))
-        return found
+                groups.append(GivenGroup((GIVEN, 0, part), processes, tuple(calls), name, options))
+        return groups
 
     def _algorithms(self, times: CollectiveTimes) -> Mapping[str, str]:
         """What does all-reduces, reduce-scatters and all-gathers: those of `gradients.algorithm`, as of gradients."""
@@ -401,10 +401,10 @@ class _Lowered:
             last.body += [*self._needs(node, stream, last), slot]  # a further piece of an op
             last.recorded = last.recorded[0], _end(node)
         else:
-            place = node.place
-            made = _Item("" if "op_kind" in place and not place.get("named") else node.name, body=[slot])
-            made.row, made.number, made.stage = stream == COMPUTE, number, int(place.get("stage", 0))
-            made.op = Op(place.get("op_kind", "F"), int(place.get("microbatch", 0)), int(place.get("chunk", 0)))
+            facts = node.place
+            made = _Item("" if "op_kind" in facts and not facts.get("named") else node.name, body=[slot])
+            made.row, made.number, made.stage = stream == COMPUTE, number, int(facts.get("stage", 0))
+            made.op = Op(facts.get("op_kind", "F"), int(facts.get("microbatch", 0)), int(facts.get("chunk", 0)))
             made.recorded = node.start, _end(node)
             self._append(stream, made, node)
         self._place(node, stream, slot)
@@ -436,24 +436,24 @@ class _Lowered:
 
     def _needs(self, node: Node, stream: str, item: _Item) -> list[Slot]:
         """What a node of a stream waits for in an item."""
-        found: list[Slot] = []
+        slots: list[Slot] = []
         for need in node.needs:
             other = self._of[need]
             if other.kind == RECEIVE and need not in self._at:
-                found += self._receive(other, stream, item)
+                slots += self._receive(other, stream, item)
                 continue
-            place = self._at[need]
+            position = self._at[need]
             if other.kind == SEND:
                 if need not in self._arrived:
-                    found.append(self._confirm(other, stream, item))
+                    slots.append(self._confirm(other, stream, item))
                     continue
-                place = self._arrived[need]
-            if place.stream != stream and self._known.get((stream, place.stream), 0) < place.turn:
-                self._known[stream, place.stream] = place.turn
+                position = self._arrived[need]
+            if position.stream != stream and self._known.get((stream, position.stream), 0) < position.turn:
+                self._known[stream, position.stream] = position.turn
                 event = f"{need} for {node.id}"
-                place.slot.append(Record(event))
-                found.append([Wait(event, _cause(other) if stream == COMPUTE else None)])
-        return found
+                position.slot.append(Record(event))
+                slots.append([Wait(event, _cause(other) if stream == COMPUTE else None)])
+        return slots
 
     def _receive(self, node: Node, stream: str, item: _Item) -> list[Slot]:
         needs = self._needs(node, stream, item)

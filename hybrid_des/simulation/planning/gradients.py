@@ -59,7 +59,7 @@ def replica_groups(
         tensors: per stage, the parameters of each tensor, outside and in experts; none if they are unknown.
     """
     codec = codecs.find(gradients.codec).build()
-    found = []
+    groups = []
     for stage, places in enumerate(zip(*plan.paths, strict=True)):  # one place per copy of the model
         for part, parameters in enumerate(parts_of_stage(*parts[stage], layout)):
             if not (parameters or (keep_empty and not part)):
@@ -71,8 +71,8 @@ def replica_groups(
                 buckets = buckets_of(parameters, codec, gradients.bucket, *rule)
                 if gradients.pad:
                     buckets = padded(buckets, len(holders[0][0]))
-                found += [ReplicaGroup(stage, part, ranks, chunks, buckets) for ranks, chunks in holders]
-    return found
+                groups += [ReplicaGroup(stage, part, ranks, chunks, buckets) for ranks, chunks in holders]
+    return groups
 
 
 def in_groups(groups: Sequence[ReplicaGroup], layout: Layout, count: int) -> list[ReplicaGroup]:
@@ -80,14 +80,14 @@ def in_groups(groups: Sequence[ReplicaGroup], layout: Layout, count: int) -> lis
     if count == 1:
         return list(groups)
     replica, each = layout.along("data"), layout.sizes["data"] // count
-    found = []
+    split = []
     for group in groups:
         held = zip(group.ranks, group.chunks, strict=True)
-        for members in grouped_by(held, lambda one: int(replica[one[0]]) // each).values():
+        for members in grouped_by(held, lambda holder: int(replica[holder[0]]) // each).values():
             if len(members) > 1:
                 ranks, chunks = zip(*members, strict=True)
-                found.append(replace(group, ranks=ranks, chunks=chunks))
-    return found
+                split.append(replace(group, ranks=ranks, chunks=chunks))
+    return split
 
 
 def parts_of_stage(regular: int, experts: int, layout: Layout) -> tuple[int, int]:

@@ -106,8 +106,8 @@ class TensorTraffic:
                     others = sum(size for group, size in sent if group != (axis, number) or axis in self.unsettled)
                     if (bandwidth := fabric.links[link].bandwidth) is not None:
                         took += (others + by_messages.get(link, 0)) / bandwidth
-                place = self._place(ranks[0])
-                worst[place] = max(worst.get(place, Fraction(0)), took)
+                pipeline_rank = self._place(ranks[0])
+                worst[pipeline_rank] = max(worst.get(pipeline_rank, Fraction(0)), took)
         return sum(worst.values(), Fraction(0))
 
     def _apart_from_each_other(self, fabric: Fabric, by_messages: Mapping[str, Fraction]) -> Fraction:
@@ -121,8 +121,8 @@ class TensorTraffic:
 
         worst: dict[int, Fraction] = {}
         for flow in self.flows.pipeline:
-            place = self._place(flow.receiver)
-            worst[place] = max(worst.get(place, Fraction(0)), takes(flow))
+            pipeline_rank = self._place(flow.receiver)
+            worst[pipeline_rank] = max(worst.get(pipeline_rank, Fraction(0)), takes(flow))
         return sum(worst.values(), max(map(takes, self.flows.gradients or ()), default=Fraction(0)))
 
     def _place(self, rank: int) -> int:
@@ -132,16 +132,16 @@ class TensorTraffic:
     def _on_links(self, fabric: Fabric) -> dict[str, dict[tuple[str, int], int]]:
         """Link → group → bytes of its replayed collectives per step; each of its flows sends an equal share."""
         assert self.flows is not None
-        found: dict[str, dict[tuple[str, int], int]] = {}
+        loads: dict[str, dict[tuple[str, int], int]] = {}
         for axis, groups in self.replayed.items():
             for number, ranks in enumerate(groups):
                 flows = self.flows.layers[axis][number]
                 each = -(-self.loads[axis, self._place(ranks[0])].bytes // len(flows))
                 for flow in flows:
                     for link in fabric.route(flow.sender, flow.receiver).links:
-                        of_link = found.setdefault(link, {})
+                        of_link = loads.setdefault(link, {})
                         of_link[axis, number] = of_link.get((axis, number), 0) + each
-        return found
+        return loads
 
 
 def tensor_traffic(
@@ -222,11 +222,11 @@ def _loads(plan: Plan, costs: Costs, axes: Sequence[str]) -> tuple[dict[tuple[st
     uneven: set[str] = set()
     micro_batches = Counter(plan.path_of)
     for path, places in enumerate(plan.paths):
-        for place in places:
-            for layer in costs.stages[place].layers:
-                for one in (one for way in layer.collectives for one in way):
-                    count, before = micro_batches[path] * one.repeats, loads[one.axis, place[0]]
-                    more = (count, count * one.messages, count * one.sent)
-                    loads[one.axis, place[0]] = Load(*map(sum, zip(before, more, strict=True)))
-                    uneven |= set() if one.even else {one.axis}
+        for position in places:
+            for layer in costs.stages[position].layers:
+                for exchange in (one for way in layer.collectives for one in way):
+                    count, before = micro_batches[path] * exchange.repeats, loads[exchange.axis, position[0]]
+                    more = (count, count * exchange.messages, count * exchange.sent)
+                    loads[exchange.axis, position[0]] = Load(*map(sum, zip(before, more, strict=True)))
+                    uneven |= set() if exchange.even else {exchange.axis}
     return loads, uneven

@@ -282,24 +282,24 @@ class Lowering:
 
         Buckets are in the order of gradients: the last holds the parameters that a forward uses first.
         """
-        found = [
+        gathers = [
             (1 - bucket.leaves, part, number)
             for part, buckets in (self.buckets.get(stage, {}) if self.sharded else {}).items()
             for number, bucket in enumerate(buckets)
         ]
-        return sorted(found, key=lambda gather: (gather[0], gather[1], -gather[2]))
+        return sorted(gathers, key=lambda gather: (gather[0], gather[1], -gather[2]))
 
-    def _source(self, rank: int, op: Op, place: int) -> tuple[int, int, Purpose, int] | None:
+    def _source(self, rank: int, op: Op, slot: int) -> tuple[int, int, Purpose, int] | None:
         """The op, peer, purpose and tag of a message that an op receives."""
         source = self.plan.source(rank, op)
-        return None if source is None else (place, source[0], _purpose(op), self._tag(source))
+        return None if source is None else (slot, source[0], _purpose(op), self._tag(source))
 
-    def _send(self, rank: int, op: Op, place: int) -> Send | None:
+    def _send(self, rank: int, op: Op, slot: int) -> Send | None:
         here, target = (rank, op.chunk), self.plan.target(rank, op)
         if target is None:
             return None
         size = message_size(self.costs, rank, op, target)
-        return Send(place, target[0], _purpose(op), self._tag(here), Message(size))
+        return Send(slot, target[0], _purpose(op), self._tag(here), Message(size))
 
     def _tag(self, sender: Place) -> int:
         return pipeline_tag(0, self.plan.stage_of[sender], 0)

@@ -82,27 +82,27 @@ def body_of(
         points: what happens meanwhile, in order.
     """
     pending = list(points)[::-1]
-    found: list[Instruction] = []
+    body: list[Instruction] = []
     now = 0
-    for one in _alone(parts, duration, pace, axes) if axes else [_Timed(duration)]:
-        end = now + one.took
+    for piece in _alone(parts, duration, pace, axes) if axes else [_Timed(duration)]:
+        end = now + piece.took
         meanwhile: list[Instruction] = []
         while pending and pending[-1].at < end:
             point = pending.pop()
-            if one.collective is None and point.at > now:
-                found.append(Compute(point.at - now))
+            if piece.collective is None and point.at > now:
+                body.append(Compute(point.at - now))
                 now = point.at
-            if one.collective is None or point.needed:
-                found.append(point.instruction)
+            if piece.collective is None or point.needed:
+                body.append(point.instruction)
             else:
                 meanwhile.append(Record(filled(point.stage), point.at - now))
-        found += meanwhile
-        if one.collective is None:
-            found.append(Compute(end - now))
+        body += meanwhile
+        if piece.collective is None:
+            body.append(Compute(end - now))
         else:
-            found += _exchange(one.collective, one.overlapped, one.stage)
+            body += _exchange(piece.collective, piece.overlapped, piece.stage)
         now = end
-    return (*found, *(point.instruction for point in reversed(pending)))
+    return (*body, *(point.instruction for point in reversed(pending)))
 
 
 def _exchange(collective: LayerCollective, overlapped: int, stage: int) -> Iterator[Instruction]:
@@ -127,8 +127,8 @@ def _alone(parts: Sequence[Part], duration: int, pace: ComputeSpeed, axes: Colle
         if until > done:
             yield _Timed(until - done)
         done = until
-        if (one := piece.collective) is not None:
-            yield _Timed(takes[one], one, overlaps[one], piece.stage)
+        if (collective := piece.collective) is not None:
+            yield _Timed(takes[collective], collective, overlaps[collective], piece.stage)
     yield _Timed(computes - done)
 
 
@@ -138,6 +138,6 @@ def _pieces(stage: int, cost: StageCosts, kind: Kind, axes: Collection[str]) -> 
         of_op = {"F": layer.collectives[0], "W": ()}.get(kind, layer.collectives[1])
         each = [one for one in of_op if one.axis in axes for _ in range(one.repeats)]
         share = Fraction(layer.time(kind) - sum(one.waits for one in each), len(each) + 1)
-        for one in each:
-            yield _Piece(share, one, stage)
+        for exchange in each:
+            yield _Piece(share, exchange, stage)
         yield _Piece(share, None, stage)

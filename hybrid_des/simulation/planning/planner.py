@@ -223,8 +223,8 @@ def _slowdown(scenario: Scenario) -> Slowdown | None:
     reached = scenario.efficiency
     if reached is None:
         return None
-    found = Slowdown.of(reached.slowed, reached.slowed_network, reached.slowed_memory)
-    return found if any(found) or scenario.experts.multiprocessors else None
+    slowdown = Slowdown.of(reached.slowed, reached.slowed_network, reached.slowed_memory)
+    return slowdown if any(slowdown) or scenario.experts.multiprocessors else None
 
 
 def _channels(reductions: Reductions) -> int | None:

@@ -372,17 +372,17 @@ def done(stream: str) -> str:
     return intern(f"{stream} done")
 
 
-def waiting_for(purpose: Purpose, place: int) -> Cause:
+def waiting_for(purpose: Purpose, position: int) -> Cause:
     """The cause of a wait."""
-    return Cause(PURPOSES.index(purpose), place)
+    return Cause(PURPOSES.index(purpose), position)
 
 
 def block_of(stages: Sequence[int], *instructions: Instruction, label: str = "") -> Block:
     """A block whose computation knows its place in the whole."""
     own = [one.own for one in instructions]
     whole, before, placed = sum(filter(None, own)), 0, list[Instruction]()
-    for one, duration in zip(instructions, own, strict=True):
-        placed.append(one if duration is None else Compute(duration, before, whole))
+    for instruction, duration in zip(instructions, own, strict=True):
+        placed.append(instruction if duration is None else Compute(duration, before, whole))
         before += duration or 0
     return Block(tuple(stages), tuple(placed), label)
 
@@ -435,18 +435,18 @@ def table_of(programs: Sequence[Program]) -> ProgramTable:
 def _ops(programs: Sequence[Program], labels: list[str]) -> Columns:
     """The columns of ops: a fused pair is described by its forward, the input part of a backward as B."""
     known: dict[Block, tuple[int, int, int, int]] = {}
-    found = []
+    rows = []
     for rank, call in ((rank, call) for rank, program in enumerate(programs) for call in program.rows):
         block, ops = call.block, call.ops
         if block not in known:
-            place = min(range(len(ops)), key=lambda place: ops[place].kind != "F")
+            first = min(range(len(ops)), key=lambda index: ops[index].kind != "F")
             labels += {block.label} - {"", *labels}
             label = labels.index(block.label) if block.label else NONE
-            known[block] = place, OP_KINDS.index(call.kind), block.stages[place], label
-        place, number, stage, label = known[block]
-        second = ops[1 - place].microbatch if len(ops) > 1 else NONE
-        found.append((rank, number, ops[place].microbatch, ops[place].chunk, stage, second, label))
-    return _columns(("rank", "kind", "microbatch", "chunk", "stage", "second", "label"), found)
+            known[block] = first, OP_KINDS.index(call.kind), block.stages[first], label
+        first, number, stage, label = known[block]
+        second = ops[1 - first].microbatch if len(ops) > 1 else NONE
+        rows.append((rank, number, ops[first].microbatch, ops[first].chunk, stage, second, label))
+    return _columns(("rank", "kind", "microbatch", "chunk", "stage", "second", "label"), rows)
 
 
 def _messages(programs: Sequence[Program]) -> Columns:
@@ -462,9 +462,9 @@ def _messages(programs: Sequence[Program]) -> Columns:
             for send in known[block][0]:
                 op, purpose = ops[send.op], PURPOSES.index(send.purpose)
                 sent.append((rank, send.peer, purpose, send.tag + op.microbatch, number, op.chunk, send.message.size))
-            for one in known[block][1]:
-                tag, purpose = one.tag + ops[one.op].microbatch, PURPOSES.index(one.purpose)
-                received.append((one.peer, rank, purpose, tag, number, one.place))
+            for receive in known[block][1]:
+                tag, purpose = receive.tag + ops[receive.op].microbatch, PURPOSES.index(receive.purpose)
+                received.append((receive.peer, rank, purpose, tag, number, receive.place))
             number += 1
     ends = "sender", "receiver", "purpose", "tag"
     sends = _columns((*ends, "producer", "chunk", "bytes"), sent)

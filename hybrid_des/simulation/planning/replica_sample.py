@@ -41,10 +41,10 @@ def representative_replicas(
         return None
     few = replace(layout, sizes={**layout.sizes, "data": PERIODS * period})
     groups = [_among(few, layout, group) for group in reduced]
-    found = flows_of(scenario, plan, fabric, few, groups)
-    of_layers = (flow for each in found.layers.values() for flows in each for flow in flows)
-    links = links_of(fabric, chain(found.pipeline, found.gradients or (), of_layers))
-    return None if any(blocks.of(link) is None for link in links) else found
+    traffic = flows_of(scenario, plan, fabric, few, groups)
+    of_layers = (flow for each in traffic.layers.values() for flows in each for flow in flows)
+    links = links_of(fabric, chain(traffic.pipeline, traffic.gradients or (), of_layers))
+    return None if any(blocks.of(link) is None for link in links) else traffic
 
 
 def _among(few: Layout, layout: Layout, group: ReplicaGroup) -> ReplicaGroup:

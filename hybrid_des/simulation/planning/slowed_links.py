@@ -25,10 +25,10 @@ def restored(fabric: Fabric, slow: Sequence[Slow]) -> Fabric:
 def _changed(fabric: Fabric, slow: Sequence[Slow], sign: int) -> Fabric:
     """The fabric with slowdowns added (sign 1) or taken back (−1)."""
     links, latency = dict(fabric.links), Counter[str]()
-    for one in (one for one in slow if one.permanent):
-        for name in filter(links.__contains__, one.links):
-            links[name] = _scaled(links[name], one.spell.factor**sign)
-            latency[name] += sign * to_picoseconds(one.latency)
+    for entry in (one for one in slow if one.permanent):
+        for name in filter(links.__contains__, entry.links):
+            links[name] = _scaled(links[name], entry.spell.factor**sign)
+            latency[name] += sign * to_picoseconds(entry.latency)
     if links == fabric.links and not latency.total():
         return fabric
 

@@ -94,21 +94,23 @@ def _checked(fabric: Fabric, topology: str) -> Callable[[int, int], Route]:
     def route(sender: int, receiver: int) -> Route:
         about = f"topology {topology}: the route from gpu{sender} to gpu{receiver}"
         try:
-            found: Route | None = fabric.route(sender, receiver)
+            answer: Route | None = fabric.route(sender, receiver)
         except LookupError:
-            found = None
-        if found is None:
+            answer = None
+        if answer is None:
             raise UsageError(f"{about} is missing")
-        if not isinstance(found, Route) or not all(isinstance(one, Sequence) for one in (found.links, found.latencies)):
-            raise UsageError(f"{about} is {found!r}; expected a Route of link names and as many latencies")
-        unknown = next((name for name in found.links if name not in fabric.links), None)
+        if not isinstance(answer, Route) or not all(
+            isinstance(one, Sequence) for one in (answer.links, answer.latencies)
+        ):
+            raise UsageError(f"{about} is {answer!r}; expected a Route of link names and as many latencies")
+        unknown = next((name for name in answer.links if name not in fabric.links), None)
         if unknown is not None:
             raise UsageError(f'{about} uses a link "{unknown}", which does not exist')
-        if not found.links or len(found.links) != len(found.latencies):
-            counts = f"{len(found.links)} links and {len(found.latencies)} latencies"
+        if not answer.links or len(answer.links) != len(answer.latencies):
+            counts = f"{len(answer.links)} links and {len(answer.latencies)} latencies"
             raise UsageError(f"{about} has {counts}; expected one latency per link, and at least one link")
-        if any(not isinstance(latency, int) or latency < 0 for latency in found.latencies):
-            raise UsageError(f"{about} has latencies {found.latencies}; expected whole picoseconds of at least 0")
-        return found
+        if any(not isinstance(latency, int) or latency < 0 for latency in answer.latencies):
+            raise UsageError(f"{about} has latencies {answer.latencies}; expected whole picoseconds of at least 0")
+        return answer
 
     return route
