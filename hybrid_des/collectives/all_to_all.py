@@ -38,8 +38,8 @@ def _rounds(nodes: tuple[int, ...]) -> Sequence[tuple[Sequence[int], Sequence[in
         grid, at = seats([0] * len(nodes))
     away = [(far, near) for far in range(len(grid)) for near in range(len(grid[0]))][1:]
 
-    def peers(place: int, sign: int) -> list[int]:
-        node, index = at[place]
+    def peers(member: int, sign: int) -> list[int]:
+        node, index = at[member]
         return [grid[(node + sign * far) % len(grid)][(index + sign * near) % len(grid[0])] for far, near in away]
 
     return [(peers(place, 1), peers(place, -1)) for place in range(len(nodes))]

@@ -112,9 +112,9 @@ def carried_out(
             raise OvertakenError
 
     processes = begun(network, algorithm, members, buffer)
-    for process, (group, place) in zip(processes, members, strict=True):
-        if place < group.size:
-            process.callbacks.append(partial(completed, group.ranks[place]))
+    for process, (group, member) in zip(processes, members, strict=True):
+        if member < group.size:
+            process.callbacks.append(partial(completed, group.ranks[member]))
     env.run(beat=None if limit is None else beat)
     if limit is not None and env.now > limit:
         raise OvertakenError
@@ -136,8 +136,8 @@ def begun(
 ) -> list[Process]:
     """Start a collective on a network, whatever else its links carry; see `carried_out`."""
     processes = []
-    for group, place in members:
-        network.begin(group.ranks[place])
-        routine = on_channels(Group(network, group, place), buffer(group.stage, place), algorithm)
+    for group, member in members:
+        network.begin(group.ranks[member])
+        routine = on_channels(Group(network, group, member), buffer(group.stage, member), algorithm)
         processes.append(network.env.process(routine))
     return processes

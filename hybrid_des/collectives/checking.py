@@ -56,10 +56,10 @@ def _refused(name: str, size: int) -> str:
     wrong = np.argwhere(after != before.sum(axis=0))
     if len(wrong):
         member, element = map(int, wrong[0])
-        found, expected = after[member, element], before[:, element].sum()
-        same = "which it began with" if found == before[member, element] else "not the sum"
-        place = f"element {element} of member {member}"
-        raise UsageError(f"{what}: {place} ends as {found:g}, {same}; expected {expected:g}, the sum over all members")
+        value, expected = after[member, element], before[:, element].sum()
+        same = "which it began with" if value == before[member, element] else "not the sum"
+        where = f"element {element} of member {member}"
+        raise UsageError(f"{what}: {where} ends as {value:g}, {same}; expected {expected:g}, the sum over all members")
     return ""
 
 
@@ -77,5 +77,5 @@ def _reduced(name: str, before: NDArray[np.float64]) -> NDArray[np.float64]:
     codec = codecs.find("fp64").build()
     members = [(group, place) for place in range(len(group.ranks))]
     algorithm = collectives.configured(name)
-    carried_out(network, algorithm, members, lambda _, place: Buffer(ELEMENTS, codec, arrays[place]), limit=LONGEST)
+    carried_out(network, algorithm, members, lambda _, member: Buffer(ELEMENTS, codec, arrays[member]), limit=LONGEST)
     return np.array(arrays[:size])

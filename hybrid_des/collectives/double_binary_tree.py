@@ -92,16 +92,16 @@ def family(me: int, size: int, tree: int) -> Family:
     return Family(None if parent is None else (parent + 1) % size, [(child + 1) % size for child in children])
 
 
-def _in_order(place: int, size: int) -> Family:
+def _in_order(member: int, size: int) -> Family:
     """Parent and children in the binary tree with in-order traversal 1, 2, …; odd places are leaves, 0 the root."""
-    if place == 0:
+    if member == 0:
         return Family(None, [1 << (size - 1).bit_length() - 1] if size > 1 else [])
-    lowest = place & -place
-    parent = (place ^ lowest) | (lowest << 1)
+    lowest = member & -member
+    parent = (member ^ lowest) | (lowest << 1)
     if parent >= size:
-        parent = place ^ lowest
+        parent = member ^ lowest
     half = lowest >> 1
-    children = [place - half] if half else []
-    while half and place + half >= size:
+    children = [member - half] if half else []
+    while half and member + half >= size:
         half >>= 1
-    return Family(parent, children + [place + half] * bool(half))
+    return Family(parent, children + [member + half] * bool(half))

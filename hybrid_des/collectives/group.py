@@ -57,12 +57,12 @@ class ProcessGroup:
     @cached_property
     def rings(self) -> Sequence[tuple[ProcessGroup, Sequence[int]]]:
         """Each channel as a group in the order of its ring, with the place of each member in it."""
-        found = []
+        rings = []
         for order in self.channels:
             ranks, chunks = ([of[place] for place in order] for of in (self.ranks, self.chunks))
             places = sorted(range(len(order)), key=order.__getitem__)
-            found.append((replace(self, ranks=ranks, chunks=chunks, servers=0, channels=()), places))
-        return found
+            rings.append((replace(self, ranks=ranks, chunks=chunks, servers=0, channels=()), places))
+        return rings
 
 
 def seats(nodes: Iterable[int]) -> tuple[list[list[int]], list[tuple[int, int]]]:
@@ -188,9 +188,9 @@ class Group:
     def _between(self, sender: int, receiver: int) -> tuple[Flow, Mailbox]:
         whole = self._processes
         ranks = whole.ranks
-        for place in (sender, receiver):
-            if not 0 <= place < len(ranks):
-                raise UsageError(f'collective "{whole.kind}": member {self.me} names member {place} of {self.size}')
+        for member in (sender, receiver):
+            if not 0 <= member < len(ranks):
+                raise UsageError(f'collective "{whole.kind}": member {self.me} names member {member} of {self.size}')
         channel = Channel(ranks[sender], ranks[receiver], whole.purpose, whole.kind, whole.stage, whole.chunks[sender])
         if self._paces is not None:
             nodes = {self._transport.node_of(ranks[place]) for place in (sender, receiver) if place < self.size}

@@ -84,12 +84,12 @@ def _exchanges(group: Group, buffer: Buffer, options: Partners, *, halve: bool =
     shards = buffer.split(first[-1])
 
     def exchange() -> Routine:
-        place = core.index(group.me)
+        position = core.index(group.me)
         if halve:
-            yield from _halve(group, shards, core, place, first)
+            yield from _halve(group, shards, core, position, first)
         if double:
             shards.finish(own[group.me])
-            yield from _double(group, shards, core, place, first)
+            yield from _double(group, shards, core, position, first)
 
     return with_guests(group, shards, exchange(), own, halve=halve, double=double)
 
@@ -136,23 +136,23 @@ def core_of(members: int) -> tuple[list[int], int]:
     return [*range(1, 2 * extra, 2), *range(2 * extra, members)], 2 * extra
 
 
-def _halve(group: Group, shards: Pieces, core: list[int], place: int, first: Sequence[int]) -> Routine:
+def _halve(group: Group, shards: Pieces, core: list[int], position: int, first: Sequence[int]) -> Routine:
     """Exchange halves, then quarters, …, until a place has the sum of its shards, the `first` one up to the next's."""
     distance = len(core) // 2
     while distance:
-        peer = place ^ distance
-        mine, theirs = (start // distance * distance for start in (place, peer))
+        peer = position ^ distance
+        mine, theirs = (start // distance * distance for start in (position, peer))
         group.to(core[peer]).send(shards.encode_span(first[theirs], first[theirs + distance]))
         shards.add_span(first[mine], first[mine + distance], (yield group.from_(core[peer]).receive()))
         distance //= 2
 
 
-def _double(group: Group, shards: Pieces, core: list[int], place: int, first: Sequence[int]) -> Routine:
+def _double(group: Group, shards: Pieces, core: list[int], position: int, first: Sequence[int]) -> Routine:
     """Exchange finished shards, then twice as many, …, until a place has all."""
     distance = 1
     while distance < len(core):
-        peer = place ^ distance
-        mine, theirs = (start // distance * distance for start in (place, peer))
+        peer = position ^ distance
+        mine, theirs = (start // distance * distance for start in (position, peer))
         group.to(core[peer]).send(shards.pack(first[mine], first[mine + distance]))
         shards.unpack(first[theirs], first[theirs + distance], (yield group.from_(core[peer]).receive()))
         distance *= 2

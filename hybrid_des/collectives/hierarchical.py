@@ -43,8 +43,8 @@ def between_nodes(permutation: Permutation, options: Pipelining, *, halved: bool
     for buffer in permutation.buffers:
         for segment in set(split_evenly(buffer.elements, _segments(buffer, width, options, halved))):
             shards = {differing(shard, nodes, across) for shard in set(split_evenly(segment, width))}
-            if found := differing(segment, width, turn) or max(shards):
-                return found
+            if reason := differing(segment, width, turn) or max(shards):
+                return reason
     return ""
 
 

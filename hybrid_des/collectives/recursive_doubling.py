@@ -26,9 +26,9 @@ def recursive_doubling(group: Group, buffer: Buffer) -> Routine:
     whole, (core, _) = buffer.split(1), core_of(group.size)
 
     def exchange() -> Routine:
-        distance, place = 1, core.index(group.me)
+        distance, position = 1, core.index(group.me)
         while distance < len(core):
-            peer = core[place ^ distance]
+            peer = core[position ^ distance]
             group.to(peer).send(whole.finish(0) if distance == 1 else whole.agree(0))
             whole.add(0, (yield group.from_(peer).receive()))
             distance *= 2

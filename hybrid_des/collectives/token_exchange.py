@@ -169,27 +169,27 @@ def dispatch(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
     Raises:
         Refusal: experts cannot be divided over the members.
     """
-    one = _exchange(tuple(group.nodes), group.me, options, buffer.elements, buffer.codec)
-    sites, me = one.sites, one.me
-    for number in range(one.segments):
+    plan = _exchange(tuple(group.nodes), group.me, options, buffer.elements, buffer.codec)
+    sites, me = plan.sites, plan.me
+    for number in range(plan.segments):
         for node in sites.beyond(me):
-            group.to(sites.stand_in(node, me)).send(one.across[node][number])
-    for place in one.locals:
-        group.to(place).send(one.whole[place])
-    yield group.together(_spread(group, one), _receive(group, one.inside))
+            group.to(sites.stand_in(node, me)).send(plan.across[node][number])
+    for member in plan.locals:
+        group.to(member).send(plan.whole[member])
+    yield group.together(_spread(group, plan), _receive(group, plan.inside))
 
 
-def _spread(group: Group, one: _Exchange) -> Routine:
+def _spread(group: Group, plan: _Exchange) -> Routine:
     """Take in tokens of other nodes, and copy them to the ranks of this one."""
-    for number, source in one.spread:
+    for number, source in plan.spread:
         yield group.from_(source).receive()
-        for place in one.locals:
-            group.to(place).send(one.copies[place][number])
+        for member in plan.locals:
+            group.to(member).send(plan.copies[member][number])
 
 
 def _receive(group: Group, expected: Iterable[tuple[int, int]]) -> Routine:
-    for place, count in expected:
-        mailbox = group.from_(place)
+    for member, count in expected:
+        mailbox = group.from_(member)
         for _ in range(count):
             yield mailbox.receive()
 
@@ -204,26 +204,26 @@ def combine(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
     Raises:
         Refusal: experts cannot be divided over the members.
     """
-    one = _exchange(tuple(group.nodes), group.me, options, buffer.elements, buffer.codec)
-    sites, me = one.sites, one.me
-    mine, whole = one.copies[me], one.whole[me]
-    for number in range(one.segments):
+    plan = _exchange(tuple(group.nodes), group.me, options, buffer.elements, buffer.codec)
+    sites, me = plan.sites, plan.me
+    mine, whole = plan.copies[me], plan.whole[me]
+    for number in range(plan.segments):
         for node in sites.beyond(me):
-            for source in one.turned(sites.on[node]):
-                stand_in = sites.stand_in(one.node, source)
+            for source in plan.turned(sites.on[node]):
+                stand_in = sites.stand_in(plan.node, source)
                 if stand_in != me:
                     group.to(stand_in).send(mine[number])
-    for place in one.locals:
-        group.to(place).send(whole)
-    back = ((sites.stand_in(node, me), one.segments) for node in sites.beyond(me, -1))
-    yield group.together(_add_up(group, one), _receive(group, back))
+    for member in plan.locals:
+        group.to(member).send(whole)
+    back = ((sites.stand_in(node, me), plan.segments) for node in sites.beyond(me, -1))
+    yield group.together(_add_up(group, plan), _receive(group, back))
 
 
-def _add_up(group: Group, one: _Exchange) -> Routine:
+def _add_up(group: Group, plan: _Exchange) -> Routine:
     """Add up what the ranks of this node return for a token, and send the sum back over the network."""
-    sums = one.across[one.node]
-    for number, source in one.added_up:
-        for place in one.locals:
-            yield group.from_(place).receive()
+    sums = plan.across[plan.node]
+    for number, source in plan.added_up:
+        for member in plan.locals:
+            yield group.from_(member).receive()
         group.to(source).send(sums[number])
-    yield from _receive(group, ((place, 1) for place in one.locals))
+    yield from _receive(group, ((place, 1) for place in plan.locals))

@@ -127,18 +127,18 @@ def _lacking(build: Any) -> str:
     return _untrue(build())
 
 
-def _untrue(one: Codec) -> str:
+def _untrue(codec: Codec) -> str:
     """How what a codec encodes differs from what it says; empty if it does not."""
     values = np.linspace(-1.0, 1.0, 32)
-    payload = one.encode(values)
+    payload = codec.encode(values)
     if not isinstance(payload, Payload):
         return f"encodes to {describe_type(payload)}; expected a Payload(data, scales, elements)"
-    sizes, said = (payload.payload_bytes, payload.scale_bytes), (one.payload_bytes(32), one.scale_bytes(32))
+    sizes, said = (payload.payload_bytes, payload.scale_bytes), (codec.payload_bytes(32), codec.scale_bytes(32))
     if sizes != said:
         return (
             f"encodes 32 elements in {sizes[0]} bytes and {sizes[1]} of scales; its sizes say {said[0]} and {said[1]}"
         )
-    decoded = one.decode(payload)
+    decoded = codec.decode(payload)
     if not isinstance(decoded, np.ndarray) or decoded.shape != values.shape:
         return f"decodes 32 elements to {describe_type(decoded)}; expected an array of 32 elements"
     return ""
