@@ -141,14 +141,14 @@ def _signatures(fabric: Fabric, kind: Footprint) -> Iterator[RouteSignature]:
     """The signatures between members of a group of this kind."""
     assert fabric.blocks is not None
     size, places = fabric.blocks.size, kind.places
-    for one, other in permutations(places, 2) if kind.beside else ():
-        yield _signature(fabric, one, other, False, fabric.route(one, other))
-    for one, other in product(places, repeat=2) if kind.apart else ():
-        yield _signature(fabric, one, other, True, fabric.route(one, size + other), fabric.route(size + one, other))
-    for place in places if fabric.reducers else ():
-        if (switch := fabric.reducers.get(fabric.node_of[place])) is not None:
-            yield _signature(fabric, place, SWITCH, False, fabric.route(place, switch))
-            yield _signature(fabric, SWITCH, place, False, fabric.route(switch, place))
+    for this, other in permutations(places, 2) if kind.beside else ():
+        yield _signature(fabric, this, other, False, fabric.route(this, other))
+    for this, other in product(places, repeat=2) if kind.apart else ():
+        yield _signature(fabric, this, other, True, fabric.route(this, size + other), fabric.route(size + this, other))
+    for position in places if fabric.reducers else ():
+        if (switch := fabric.reducers.get(fabric.node_of[position])) is not None:
+            yield _signature(fabric, position, SWITCH, False, fabric.route(position, switch))
+            yield _signature(fabric, SWITCH, position, False, fabric.route(switch, position))
 
 
 def _signature(
@@ -238,6 +238,6 @@ def _named(fabric: Fabric, places: Numbers, signatures: Sequence[Sequence[RouteS
     return as_they_appear(places).tobytes(), tuple(nodes), tuple(named)
 
 
-def _count(found: dict[Hashable, Isomorphic], key: Hashable, isomorphic: Isomorphic) -> None:
-    first, count = found.get(key, (isomorphic.groups, 0))
-    found[key] = Isomorphic(first, count + isomorphic.sets)
+def _count(counted: dict[Hashable, Isomorphic], key: Hashable, isomorphic: Isomorphic) -> None:
+    first, count = counted.get(key, (isomorphic.groups, 0))
+    counted[key] = Isomorphic(first, count + isomorphic.sets)

@@ -242,8 +242,8 @@ class Fabric:
 def by_node(nodes: Iterable[int]) -> dict[int, list[int]]:
     """The places at which each node stands in a list, in the order in which nodes appear."""
     on: dict[int, list[int]] = {}
-    for place, node in enumerate(nodes):
-        on.setdefault(node, []).append(place)
+    for gpu, node in enumerate(nodes):
+        on.setdefault(node, []).append(gpu)
     return on
 
 

@@ -148,5 +148,5 @@ def factors(recorded: str, gpu: Any) -> Mapping[str, Fraction]:
 
 def _shares(name: str) -> Mapping[str, Fraction]:
     by_precision = part(name).efficiency
-    found = next(by_precision[one] for one in SIXTEEN if one in by_precision)
-    return {key: Fraction(str(found[key])) for key in ("gemm", "attention", "memory")}
+    shares = next(by_precision[one] for one in SIXTEEN if one in by_precision)
+    return {key: Fraction(str(shares[key])) for key in ("gemm", "attention", "memory")}

@@ -25,14 +25,14 @@ Pairs = Mapping[tuple[int, int], int]  # places of sender and receiver → links
 
 def links_between(fabric: Fabric, gpus: Sequence[int]) -> tuple[Pairs, Fraction]:
     """The direct links between GPUs of a node, in units of the slowest one, and its bandwidth; none with a switch."""
-    found: dict[tuple[int, int], Fraction] = {}
-    for place, gpu in enumerate(gpus if fabric.linked and len(gpus) <= MOST_GPUS else ()):
+    bandwidths: dict[tuple[int, int], Fraction] = {}
+    for index, gpu in enumerate(gpus if fabric.linked and len(gpus) <= MOST_GPUS else ()):
         for other, peer in enumerate(gpus):
             names = fabric.route(gpu, peer).links if gpu != peer else ()
             if len(names) == 1 and isinstance(bandwidth := fabric.links[names[0]].bandwidth, Fraction):
-                found[place, other] = bandwidth
-    unit = min(found.values(), default=Fraction(0))
-    return {pair: int(bandwidth / unit) for pair, bandwidth in found.items()}, unit
+                bandwidths[index, other] = bandwidth
+    unit = min(bandwidths.values(), default=Fraction(0))
+    return {pair: int(bandwidth / unit) for pair, bandwidth in bandwidths.items()}, unit
 
 
 def rings_on(fabric: Fabric, gpus: Sequence[int]) -> list[Sequence[int]]:
@@ -56,8 +56,8 @@ def complete(fabric: Fabric, gpus: Sequence[int]) -> bool:
 def _rings(size: int, links: frozenset[tuple[tuple[int, int], int]]) -> tuple[Sequence[int], ...]:
     degrees = [[count for pair, count in links if pair[end] == place] for end in (0, 1) for place in range(size)]
     for count in range(min(map(sum, degrees)), 1, -1):
-        if found := _Search(size, dict(links), count).found:
-            return tuple(found)
+        if rings := _Search(size, dict(links), count).found:
+            return tuple(rings)
     return (range(size),)
 
 
@@ -103,8 +103,8 @@ class _Search:
     def _after(self, path: tuple[int, ...]) -> list[int]:
         here, others = path[-1], [place for place in range(self._size) if place not in path]
 
-        def ways(place: int) -> int:
-            return sum(self._left.get((place, other), 0) > 0 for other in others)
+        def ways(gpu: int) -> int:
+            return sum(self._left.get((gpu, other), 0) > 0 for other in others)
 
         able = [place for place in others if self._left.get((here, place))]
-        return sorted(able, key=lambda place: (ways(place), (place - here) % self._size))
+        return sorted(able, key=lambda gpu: (ways(gpu), (gpu - here) % self._size))

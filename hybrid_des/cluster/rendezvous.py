@@ -45,10 +45,10 @@ class Rendezvous(ReplayedGroup):
         super().__init__(env, size)
         self._brought: dict[int, Message] = {}
 
-    def arrive(self, place: int, message: Message, delay: int) -> Arrival:
+    def arrive(self, index: int, message: Message, delay: int) -> Arrival:
         """Arrive with a message; the event, `delay` picoseconds after the last arrival, has all in member order."""
         brought = self._brought
-        brought[place] = message
+        brought[index] = message
         if len(brought) == self._size:
             self._brought = {}
             return self.join(delay, [brought[member] for member in range(self._size)])

@@ -59,10 +59,10 @@ def exact(fabric: Fabric, traffic: AllFlows) -> set[str]:
     """The axes whose collectives are proven to take as long in a run as alone."""
     used = {axis: [links_of(fabric, flows) for flows in each] for axis, each in traffic.layers.items()}
     shared = traffic.layout.shared  # one duration holds for all groups that are connected alike
-    found = {axis for axis in used if len(distinct(fabric, shared[axis])) == 1 and _disjoint(used[axis])}
-    if found == set(used) and all(_in_step(fabric, traffic, axis, used) for axis in used):
-        return found
-    return {axis for axis in found if _apart(fabric, traffic, axis, used)}
+    axes = {axis for axis in used if len(distinct(fabric, shared[axis])) == 1 and _disjoint(used[axis])}
+    if axes == set(used) and all(_in_step(fabric, traffic, axis, used) for axis in used):
+        return axes
+    return {axis for axis in axes if _apart(fabric, traffic, axis, used)}
 
 
 def _disjoint(sets: Iterable[set[str]]) -> bool:
@@ -100,9 +100,9 @@ def _in_step(fabric: Fabric, traffic: AllFlows, axis: str, used: Mapping[str, Se
     if traffic.overlapped or traffic.gradients is None:
         return False
     layout, stride = traffic.layout, traffic.layout.strides["pipeline"]
-    place = [layout.coordinate(rank, "pipeline") for rank in range(layout.ranks)]
+    pipeline_rank = [layout.coordinate(rank, "pipeline") for rank in range(layout.ranks)]
     mine = {
-        link: place[ranks[0]]
+        link: pipeline_rank[ranks[0]]
         for ranks, links in zip(traffic.layout.shared[axis], used[axis], strict=True)
         for link in links
     }
@@ -110,11 +110,11 @@ def _in_step(fabric: Fabric, traffic: AllFlows, axis: str, used: Mapping[str, Se
         return False
     others = [*traffic.gradients, *(flow for each in traffic.layers.values() for flows in each for flow in flows)]
     for flow in others:
-        at = {place[flow.sender], place[flow.receiver]}
+        at = {pipeline_rank[flow.sender], pipeline_rank[flow.receiver]}
         if any({mine[link]} != at for link in links_of(fabric, [flow]) if link in mine):
             return False
     images = {
-        flow: flow._replace(sender=place[flow.sender] * stride, receiver=place[flow.receiver] * stride)
+        flow: flow._replace(sender=pipeline_rank[flow.sender] * stride, receiver=pipeline_rank[flow.receiver] * stride)
         for flow in traffic.pipeline
     }
     return isomorphic(fabric, images)

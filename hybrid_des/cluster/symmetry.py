@@ -19,10 +19,10 @@ def distinct(fabric: Fabric, groups: Iterable[Sequence[int]]) -> list[Sequence[i
     seen: dict[Any, Sequence[int]] = {}
     for group in groups:
         seen.setdefault(in_blocks(fabric, group) or tuple(group), group)
-    found: dict[Any, Sequence[int]] = {}
+    by_signature: dict[Any, Sequence[int]] = {}
     for group in seen.values():
-        found.setdefault(signature(fabric, flows_of(fabric, group)), group)
-    return list(found.values())
+        by_signature.setdefault(signature(fabric, flows_of(fabric, group)), group)
+    return list(by_signature.values())
 
 
 def flows_of(fabric: Fabric, group: Sequence[int]) -> list[Connection]:

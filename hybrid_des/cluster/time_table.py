@@ -53,8 +53,8 @@ class TimeTable:
         if len(self.entries) == 1:
             ((only, time),) = self.entries
             return round(Fraction(time * size, only))
-        place = min(max(bisect_right(self.entries, (size, -1)), 1), len(self.entries) - 1)
-        (left, before), (right, after) = self.entries[place - 1 : place + 1]
+        index = min(max(bisect_right(self.entries, (size, -1)), 1), len(self.entries) - 1)
+        (left, before), (right, after) = self.entries[index - 1 : index + 1]
         return max(0, before + round(Fraction((after - before) * (size - left), right - left)))
 
     @property

@@ -214,11 +214,11 @@ class Transport:
         )
 
 
-def _both(one: Put, other: Put) -> Put:
+def _both(this: Put, other: Put) -> Put:
     """Deliver each message to both."""
 
     def put(message: Message, tag: int, at: int) -> None:
-        one(message, tag, at)
+        this(message, tag, at)
         other(message, tag, at)
 
     return put

@@ -65,10 +65,10 @@ def parse_nccl_tests(text: str, name: str, collective: str | None = None) -> Ncc
     test = _test(log, collective)
     unit = _unit(log, notes)
     ranks = _ranks(log, test, notes)
-    found: dict[int, list[Fraction]] = {}
+    times_of: dict[int, list[Fraction]] = {}
     for row in log.rows:
-        found.setdefault(row.size, []).append(row.time.value)
-    times = [Measurement(size, round(sum(of) / len(of) * unit)) for size, of in sorted(found.items())]
+        times_of.setdefault(row.size, []).append(row.time.value)
+    times = [Measurement(size, round(sum(of) / len(of) * unit)) for size, of in sorted(times_of.items())]
     source = f"{name}:{log.tests[test]}" if test in log.tests else name
     return NcclTests(test, ranks, times, source, tuple(notes))
 
@@ -127,8 +127,8 @@ def _notes(log: NcclLog) -> list[str]:
     if log.guessed:
         notes.append(f"no line of column names; columns read as {' '.join(names)}")
     if names.count("time") == 1 and log.places != ["out-of-place"]:
-        place = "in-place" if log.places == ["in-place"] else "in-place or out-of-place (not named)"
-        notes.append(f"one group of columns; times are {place}")
+        where = "in-place" if log.places == ["in-place"] else "in-place or out-of-place (not named)"
+        notes.append(f"one group of columns; times are {where}")
     if log.empty:
         notes.append(f"{log.empty} rows of 0 bytes left out")
     by_size = sorted(log.rows, key=lambda row: (row.size, row.line))
@@ -208,6 +208,6 @@ def _ranks_by_bandwidth(log: NcclLog, test: str) -> tuple[float, float]:
         least = max(least, math.ceil(1 / (1 - low))) if low < 1 else math.inf
         most = min(most, math.floor(1 / (1 - high))) if high < 1 else most
         if least > most or low >= 1:
-            found = f"{row.busbw.text} / {row.algbw.text}"
-            log.refuse(row.line, f"busbw / algbw is {found}, expected that of {test} on one number of ranks")
+            ratio = f"{row.busbw.text} / {row.algbw.text}"
+            log.refuse(row.line, f"busbw / algbw is {ratio}, expected that of {test} on one number of ranks")
     return least, most

@@ -380,17 +380,17 @@ class Fair:
         now = self.env.now
         flows, ports = connected(port, self._solutions)
         varying = [one for one in ports if isinstance(one, VaryingPort)] if self._schedules else ()
-        for one in varying:
-            one.capacity = int(one.usual * one.bandwidth.factor(now))
+        for link in varying:
+            link.capacity = int(link.usual * link.bandwidth.factor(now))
         self._turn(flows, ports)
         first = min((flow.drains for flow in flows), default=NEVER)
         if first != NEVER:
             self.end_of(first).flows.extend(flow for flow in flows if flow.drains == first)
-        for one in varying:
-            change = one.bandwidth.next_change(now)
-            if one.flows and change is not None and change < first:
+        for link in varying:
+            change = link.bandwidth.next_change(now)
+            if link.flows and change is not None and change < first:
                 self.end_of(change)
-                self._changes.setdefault(change, []).append(one)
+                self._changes.setdefault(change, []).append(link)
 
     def _turn(self, flows: list[FairFlow], ports: list[Port]) -> None:
         """Find the rates of a component; earlier messages have them from the last change at this instant on."""

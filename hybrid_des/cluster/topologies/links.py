@@ -123,8 +123,10 @@ def _ways(wires: Sequence[Wire]) -> list[Way]:
     """Every direction of every wire, in list order."""
     ways = []
     for number, wire in enumerate(wires):
-        (one, other), figures = wire.between, (wire.bandwidth, to_picoseconds(wire.latency), number)
-        ways += [Way(one, other, *figures)] if wire.one_way else [Way(one, other, *figures), Way(other, one, *figures)]
+        (this, other), figures = wire.between, (wire.bandwidth, to_picoseconds(wire.latency), number)
+        ways += (
+            [Way(this, other, *figures)] if wire.one_way else [Way(this, other, *figures), Way(other, this, *figures)]
+        )
     return ways
 
 
