@@ -225,11 +225,11 @@ class Environment(simpy.Environment):
 
 def _of_a_process(error: RuntimeError) -> Exception:
     """The error to raise for a RuntimeError: SimPy's about a process that yields no event becomes one line."""
-    found = _NO_EVENT.search(str(error))
-    if found is None:
+    match = _NO_EVENT.search(str(error))
+    if match is None:
         return error
-    place, line, value = found.groups()
-    return UsageError(f"{place}:{line}: a process yields {value}; expected an event, such as what receive() returns")
+    where, line, value = match.groups()
+    return UsageError(f"{where}:{line}: a process yields {value}; expected an event, such as what receive() returns")
 
 
 def copied(failure: BaseException) -> BaseException:

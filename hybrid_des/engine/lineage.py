@@ -29,10 +29,10 @@ Lineage = tuple[int | None, int]
 class Roots(Protocol):
     """Knowledge of the order of roots."""
 
-    def ordered(self, one: int, other: int) -> bool:
+    def ordered(self, this: int, other: int) -> bool:
         """Whether the order of two roots is that of all their images."""
 
-    def joined(self, one: int, other: int) -> int:
+    def joined(self, this: int, other: int) -> int:
         """The certain part of a root that may be either of two."""
 
 
@@ -96,19 +96,19 @@ class LineageEnvironment(Environment):
         """Make processes that start from now on descend from a root."""
         self.lineage = self.born = (0, root)
 
-    def decided(self, one: Lineage, other: Lineage) -> bool:
+    def decided(self, this: Lineage, other: Lineage) -> bool:
         """Whether two events of one moment are in the same order in all images."""
-        if one is other:
+        if this is other:
             return True
-        if one[0] is None or other[0] is None:
+        if this[0] is None or other[0] is None:
             return False
-        return one[0] != other[0] or self._roots.ordered(one[1], other[1])
+        return this[0] != other[0] or self._roots.ordered(this[1], other[1])
 
-    def either(self, one: Lineage, other: Lineage) -> Lineage:
+    def either(self, this: Lineage, other: Lineage) -> Lineage:
         """The lineage of a child of either of two events of this moment whose order is not decided."""
-        if one[0] is None or other[0] is None:
-            return None, one[1]
-        return hash((self.now, one[0])), self._roots.joined(one[1], other[1])
+        if this[0] is None or other[0] is None:
+            return None, this[1]
+        return hash((self.now, this[0])), self._roots.joined(this[1], other[1])
 
     def forget(self) -> None:
         """Discard what is known of the order of the event being processed."""

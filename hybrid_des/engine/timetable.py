@@ -102,15 +102,15 @@ class PiecewiseRate:
 
     def next_change(self, at: int) -> int | None:
         """When the factor changes next, after `at`; None if it stays."""
-        place = bisect_right(self.starts, at)
-        return self.starts[place] if place < len(self.starts) else None
+        index = bisect_right(self.starts, at)
+        return self.starts[index] if index < len(self.starts) else None
 
     def resumes(self, at: int) -> int:
         """The first time from `at` on at which the factor is not 0, ignoring detours."""
-        place = bisect_right(self.starts, at) - 1
-        while not self.factors[place]:
-            place += 1
-            at = self.starts[place]
+        index = bisect_right(self.starts, at) - 1
+        while not self.factors[index]:
+            index += 1
+            at = self.starts[index]
         return at
 
     def end(self, start: int, work: Amount) -> int:
@@ -120,8 +120,8 @@ class PiecewiseRate:
         first = bisect_right(self.starts, start) - 1
         at: Amount = start
         left = Fraction(work)
-        for place in range(first, len(self.starts) - 1):
-            factor, until = self.factors[place], self.starts[place + 1]
+        for index in range(first, len(self.starts) - 1):
+            factor, until = self.factors[index], self.starts[index + 1]
             if factor:
                 done = self._after(at, left / factor)
                 if done <= until:
