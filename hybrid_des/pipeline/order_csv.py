@@ -141,17 +141,17 @@ def _parse_action(text: str, rank: int, index: int, column: int) -> tuple[_Cell,
     pair = _PAIR.fullmatch(text)
     names = [name.strip() for name in pair.groups()] if pair else [text]
     matches = [_OP.fullmatch(name) for name in names]
-    place = f"row {rank + 1} (rank {rank}), cell {column + 1}"
+    where = f"row {rank + 1} (rank {rank}), cell {column + 1}"
     if _OTHER.fullmatch(text):
-        raise PlanError(f'{place}: "{text}" is not a computation; export the order as compute-only')
+        raise PlanError(f'{where}: "{text}" is not a computation; export the order as compute-only')
     cells = tuple(_Cell(rank, index, int(m[1]), cast(Kind, m[2]), int(m[3])) for m in matches if m)
     if len(cells) < len(names):
         raise PlanError(
-            f'{place}: "{text}" is not an operation; expected stage, F, B, I or W, and micro-batch, such as 0F3, or a '
+            f'{where}: "{text}" is not an operation; expected stage, F, B, I or W, and micro-batch, such as 0F3, or a '
             f"pair such as (0F3;3B1)OVERLAP_F_B"
         )
     if pair and sorted(c.kind == "F" for c in cells) != [False, True]:
-        raise PlanError(f'{place}: "{text}": a fused pair is one forward and one backward')
+        raise PlanError(f'{where}: "{text}": a fused pair is one forward and one backward')
     return cells
 
 

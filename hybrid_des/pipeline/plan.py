@@ -143,8 +143,8 @@ class Edges:
         needed: Numbers = np.full(self.first[-1], self.first[-1])
         needed[consumer[leading]] = producer[leading]
         further: dict[int, list[int]] = {}
-        for number, one in zip(consumer[~leading].tolist(), producer[~leading].tolist(), strict=True):
-            further.setdefault(number, []).append(one)
+        for number, before in zip(consumer[~leading].tolist(), producer[~leading].tolist(), strict=True):
+            further.setdefault(number, []).append(before)
         return self._run(needed.tolist(), further)
 
     def _run(self, needed: list[int], further: Mapping[int, list[int]]) -> list[int]:
@@ -297,14 +297,14 @@ class Plan:
 
     def needs(self, rank: int, op: Op) -> list[tuple[int, Op]]:
         """The ops that must be done before this one, each with its pipeline rank (a cross-rank one sends a message)."""
-        found = []
+        needs = []
         for kind, offset in NEEDS[op.kind]:
-            place = self.neighbour(rank, op, offset)
-            if place is not None:
-                kinds = SPLIT if (self.stage_of[place], op.microbatch) in self.split else WHOLE
+            position = self.neighbour(rank, op, offset)
+            if position is not None:
+                kinds = SPLIT if (self.stage_of[position], op.microbatch) in self.split else WHOLE
                 if kind in kinds:
-                    found.append((place[0], Op(kind, op.microbatch, place[1])))
-        return found
+                    needs.append((position[0], Op(kind, op.microbatch, position[1])))
+        return needs
 
     def source(self, rank: int, op: Op) -> Place | None:
         """The place from which an op receives a message; None where it needs none, or has its input on its own rank."""
@@ -315,8 +315,8 @@ class Plan:
         return self._across(rank, op, TARGET.get(op.kind))
 
     def _across(self, rank: int, op: Op, distance: int | None) -> Place | None:
-        place = None if distance is None else self.neighbour(rank, op, distance)
-        return None if place is None or place[0] == rank else place
+        position = None if distance is None else self.neighbour(rank, op, distance)
+        return None if position is None or position[0] == rank else position
 
     @cached_property
     def edges(self) -> Edges:
@@ -434,8 +434,8 @@ class Plan:
         wrong = np.flatnonzero(~forward | (whole == weight) | (inputs != weight)).tolist()
         for microbatch, stage in sorted((key % m, key // m) for key in wrong)[:1]:
             rank, _ = self.paths[self.path_of[microbatch]][stage]
-            found = zip(KINDS, number[:-1, self._key(stage, microbatch)].tolist(), strict=True)
-            self._fail_incomplete(rank, stage, microbatch, {k: self._spot(action[op]) for k, op in found if op >= 0})
+            actions = zip(KINDS, number[:-1, self._key(stage, microbatch)].tolist(), strict=True)
+            self._fail_incomplete(rank, stage, microbatch, {k: self._spot(action[op]) for k, op in actions if op >= 0})
 
     def _fail_incomplete(self, rank: int, stage: int, microbatch: int, present: dict[Kind, Spot]) -> NoReturn:
         wanted = SPLIT if "W" in present else WHOLE

@@ -42,12 +42,12 @@ def chimera(request: PlanRequest) -> Plan:
     for unit, first in enumerate(range(0, m, p)):
         size = min(p, m - first)
         down = (size + 1) // 2
-        for place in range(size):
-            way, turn = divmod(place, down)
+        for slot in range(size):
+            way, turn = divmod(slot, down)
             start = 2 * (p * unit + turn)
             for stage in range(p):
                 row = grid[stage if way == 0 else p - 1 - stage]
-                row.put(start + stage, Op("F", first + place, way))
-                row.put(start + 2 * p - 1 - stage, Op("B", first + place, way))
+                row.put(start + stage, Op("F", first + slot, way))
+                row.put(start + 2 * p - 1 - stage, Op("B", first + slot, way))
             path_of.append(way)
     return Plan.of([row.program for row in grid], two_way(p), path_of)
