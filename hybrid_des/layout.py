@@ -42,14 +42,14 @@ class RankGroup(Sequence[int]):
         return len(self._chosen)
 
     @overload
-    def __getitem__(self, place: int) -> int: ...
+    def __getitem__(self, index: int) -> int: ...
     @overload
-    def __getitem__(self, place: slice) -> RankGroup: ...
-    def __getitem__(self, place: int | slice) -> int | RankGroup:
+    def __getitem__(self, index: slice) -> RankGroup: ...
+    def __getitem__(self, index: int | slice) -> int | RankGroup:
         """The rank at an index, or the group of the ranks in a slice."""
-        if isinstance(place, slice):
-            return RankGroup(self._first, self._spans, self._chosen[place])
-        return int(self._rank_of(self._chosen[place]))
+        if isinstance(index, slice):
+            return RankGroup(self._first, self._spans, self._chosen[index])
+        return int(self._rank_of(self._chosen[index]))
 
     def __iter__(self) -> Iterator[int]:
         return map(self._rank_of, self._chosen) if len(self._chosen) < SHORT else iter(self.array.tolist())

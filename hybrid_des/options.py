@@ -101,8 +101,8 @@ def required_keys(kind: type[Options] | None) -> tuple[str, ...]:
 
 def mark_of(field: FieldInfo, kind: type[Mark]) -> Mark | None:
     """The mark of class `kind` on a field, if it has one."""
-    found = (one for one in _metadata(field.metadata, field.annotation) if isinstance(one, kind))
-    return next(found, None)
+    marks = (one for one in _metadata(field.metadata, field.annotation) if isinstance(one, kind))
+    return next(marks, None)
 
 
 def _metadata(metadata: Any, annotation: Any) -> Iterator[Any]:
@@ -131,8 +131,8 @@ def plain(value: Any) -> Any:
         items = [plain(one) for one in value]
         return tuple(items) if isinstance(value, tuple) else items
     if type(value).__module__ == "numpy" and hasattr(value, "tolist"):  # without importing NumPy for it
-        found = value.tolist()
-        return plain(found) if isinstance(found, list) else found
+        plain_value = value.tolist()
+        return plain(plain_value) if isinstance(plain_value, list) else plain_value
     return value
 
 
@@ -258,8 +258,8 @@ def word_or_count(*names: str, beside: str) -> Reads:
     word, count = choice(*names, beside=beside), whole(1, MOST)
 
     def read(value: Any) -> int | str:
-        found: int | str = (word if isinstance(value, str | bool) else count).read(value)
-        return found
+        number: int | str = (word if isinstance(value, str | bool) else count).read(value)
+        return number
 
     return Reads(read, {"anyOf": [word.schema, count.schema]})
 

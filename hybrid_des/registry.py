@@ -102,14 +102,14 @@ class Registry(Generic[T]):
         @wraps(build)
         def checked(*arguments: Any) -> Any:
             try:
-                found = build(*arguments)
+                built = build(*arguments)
             except TypeError:
                 _check_call(f'{self.noun} "{name}"', build, arguments)
                 raise
-            if not isinstance(found, returns):
-                what = "nothing" if found is None else f"an object of type {type(found).__name__}"
+            if not isinstance(built, returns):
+                what = "nothing" if built is None else f"an object of type {type(built).__name__}"
                 raise UsageError(f'{self.noun} "{name}" returned {what}; expected a {returns.__name__}')
-            return found
+            return built
 
         return checked
 

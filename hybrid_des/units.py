@@ -106,10 +106,10 @@ def split_evenly(total: int, parts: int) -> list[int]:
 
 def grouped_by(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
     """Items by a key; keys, and the items of each, in the order in which they appear."""
-    found: dict[Key, list[Item]] = {}
+    groups: dict[Key, list[Item]] = {}
     for item in items:
-        found.setdefault(key(item), []).append(item)
-    return found
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def format_number(number: float) -> str:
