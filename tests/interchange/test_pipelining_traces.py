@@ -1,11 +1,13 @@
 """Profiler traces in which PyTorch's pipelining schedules name their ops."""
 
+import gzip
 import json
 
 import pytest
 from support.paths import GOLDEN
 
-from hybrid_des import load, simulate
+from hybrid_des import load, replay, simulate
+from hybrid_des.interchange.profiles.kineto_pipelining import names_ops
 from hybrid_des.studies.imports.importing import import_profile
 
 RECORDED = GOLDEN / "recordings"
@@ -46,6 +48,26 @@ def test_a_recorded_pipeline_over_gloo_is_met(folder, schedule, chunks, tmp_path
     found.write(tmp_path)
     again = simulate(load(tmp_path / "scenario.yaml")).summary["step_time_s"]
     assert again == pytest.approx(STEPS_S[folder], rel=0.05)
+
+
+@pytest.mark.parametrize(("folder", "schedule"), [("gpipe_gloo", "gpipe"), ("zbv_gloo", "zb-v")])
+def test_replay_reads_the_names_of_ops(folder, schedule):
+    replayed = replay(RECORDED / folder)
+    assert (replayed.trace.schedule, replayed.trace.sizes.microbatch) == (schedule, 4)
+    assert replayed.steps.simulated_s.mean() == pytest.approx(STEPS_S[folder], rel=0.05)
+
+
+def test_overheads_come_from_traces_that_name_ops():
+    found = import_profile(RECORDED / "gpipe_gloo", overheads_from=[RECORDED / "zbv_gloo"]).figures
+    assert found["overhead"]["forward"] is not None  # one chunk there, two here
+    assert any("holds the wait for its message" in said for said in found["unknown"])
+
+
+def test_a_packed_trace_is_searched_for_names(tmp_path):
+    for packed, text in (("named", '{"name":"PP:0F0"}'), ("other", '{"name":"PP:0RECV_F0"}')):
+        path = tmp_path / packed
+        path.write_bytes(gzip.compress((" " * (2**20 - 10) + text).encode()))  # a name across two blocks
+        assert names_ops(path) == (packed == "named")
 
 
 def test_the_wait_for_a_message_is_no_part_of_ops():

@@ -9,15 +9,20 @@ Names: pytorch/pytorch, torch/distributed/pipelining/schedules.py, of 2.13, whos
 
 from __future__ import annotations
 
+import gzip
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from hybrid_des.files import open_file
 from hybrid_des.interchange.profiles.kineto import Annotation, KinetoTrace
 from hybrid_des.interchange.profiles.kineto_ranks import SECOND, KinetoRanks
+from hybrid_des.interchange.profiles.recognition import GZIP
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +30,8 @@ if TYPE_CHECKING:
 OF_STAGE = re.compile(r"PP:(\d+)([FBIW])(\d+)")
 OF_RANK = re.compile(r"(Forward|Backward) (\d+)")
 OVERLAPPED = "OVERLAP_F_B"  # a forward and a backward in one range, which does not tell them apart
+IN_FILE = re.compile(rb'"(?:PP:\d+[FBIW]\d+|(?:Forward|Backward) \d+)"')  # as text of a trace
+CHUNK, OVERLAP = 1 << 20, 64  # bytes read at a time, and of the end of those before
 MESSAGE = "c10d::"  # operators that start a message
 COLUMNS = ["step", "replica", "stage", "chunk", "kind", "microbatch", "seconds", "start_s"]
 
@@ -46,6 +53,23 @@ class NamedOps(NamedTuple):
 
     rows: pd.DataFrame
     inferred: Sequence[str]
+
+
+def names_ops(path: Path) -> bool:
+    """Whether a trace has such a name anywhere; its text is searched, not parsed. False if it cannot be read."""
+    try:
+        with open_file(path) as raw:
+            packed = raw.read(2) == GZIP
+            raw.seek(0)
+            file: IO[bytes] = gzip.open(raw) if packed else raw  # type: ignore[assignment]  # noqa: SIM115 (raw is closed)
+            rest = b""
+            while block := file.read(CHUNK):
+                if IN_FILE.search(rest + block):
+                    return True
+                rest = block[-OVERLAP:]
+    except (OSError, ValueError, EOFError, zlib.error):
+        return False
+    return False
 
 
 def named_ops(job: KinetoRanks) -> NamedOps | None:

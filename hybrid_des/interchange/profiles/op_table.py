@@ -1,7 +1,8 @@
 """The duration of every op of a pipeline, from any profile that says when each ran.
 
-That are tables, traces that this program wrote for Holistic Trace Analysis, and event dumps of Primus and Megatron,
-which hold start and end of every forward and backward of a rank, by CUDA events:
+That are tables, traces that this program wrote for Holistic Trace Analysis, traces in which the schedules of
+torch.distributed.pipelining name their ops, and event dumps of Primus and Megatron, which hold
+start and end of every forward and backward of a rank, by CUDA events:
 
     pp_rank_3.json    {"7": {"total": 3006.7, "memory": 80.3, "fwd_start": […], "fwd_end": […], "bwd_start": […], …}, …}
     config.json       {"pp_size": 8, "vp_size": 2, "num_mbs": 16, …}
@@ -25,6 +26,7 @@ from hybrid_des.errors import UsageError
 from hybrid_des.files import LARGEST, open_file
 from hybrid_des.interchange.profiles.durations import NEEDED, read_table
 from hybrid_des.interchange.profiles.kineto import KinetoTrace
+from hybrid_des.interchange.profiles.kineto_pipelining import named_ops, names_ops
 from hybrid_des.interchange.profiles.kineto_ranks import KinetoRanks
 from hybrid_des.interchange.profiles.recognition import (
     DUMP,
@@ -52,6 +54,7 @@ class OpTable(NamedTuple):
         rows: one per op, as in `durations.read_table`.
         memory: GiB reserved by each pipeline rank, if known.
         skipped: steps that are left out, since training was not yet under way.
+        inferred: what the reader inferred, one sentence each.
     """
 
     name: str
@@ -59,6 +62,7 @@ class OpTable(NamedTuple):
     rows: pd.DataFrame
     memory: tuple[float, ...] | None = None
     skipped: tuple[int, ...] = ()
+    inferred: tuple[str, ...] = ()
 
 
 def has_ops(target: Path) -> bool:
@@ -101,6 +105,8 @@ def _ops_of(profile: Profile) -> OpTable:
         rows = own_rows(KinetoRanks.read(profile.files))
         if rows is not None:
             return OpTable(_name(first.parent), str(first.parent), rows[1])
+    if (named := _named_in(profile)) is not None:
+        return named
     if profile.format != TABLE:
         why = "which does not say whose micro-batch a kernel is"
         raise UsageError(
@@ -112,6 +118,21 @@ def _ops_of(profile: Profile) -> OpTable:
         raise UsageError(f"{first.parent}: {names}: several tables; name the one that is meant")
     path = _best(profile.files)
     return OpTable(_name(path), str(path), read_table(path))
+
+
+def named_table(profile: Profile, job: KinetoRanks) -> OpTable | None:
+    """The ops that PyTorch's pipelining schedules name in traces; None if there are none, or not of every stage."""
+    if (named := named_ops(job)) is None:
+        return None
+    source = profile.told(profile.files[0].parent)
+    return OpTable(profile.name, source, named.rows, inferred=tuple(named.inferred))
+
+
+def _named_in(profile: Profile) -> OpTable | None:
+    """The same, where the first trace has such names; others are not parsed."""
+    if profile.format != KINETO or not names_ops(profile.files[0]):
+        return None
+    return named_table(profile, KinetoRanks.read(profile.files))
 
 
 def _name(path: Path) -> str:

@@ -18,9 +18,16 @@ import numpy as np
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.profiles.graph import COMPUTE, RankTrace, Span, rank_trace
 from hybrid_des.interchange.profiles.kineto import KinetoTrace
-from hybrid_des.interchange.profiles.kineto_pipelining import named_ops
 from hybrid_des.interchange.profiles.kineto_ranks import NANOSECOND, KinetoRanks
-from hybrid_des.interchange.profiles.op_table import DURATIONS, KERNELS, OpTable, OwnLayout, layout_of, ops_of, own_rows
+from hybrid_des.interchange.profiles.op_table import (
+    DURATIONS,
+    KERNELS,
+    OwnLayout,
+    layout_of,
+    named_table,
+    ops_of,
+    own_rows,
+)
 from hybrid_des.interchange.profiles.recognition import CHAKRA, DUMP, TABLE, Profile, head_of, recognized
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.studies.imports.imported import Imported
@@ -85,11 +92,10 @@ def _imported(
 
 def named_pipeline(profile: Profile, job: KinetoRanks) -> PipelineProfile | None:
     """The profile of traces in which PyTorch's schedules name the ops; None if they are others, or lack some."""
-    named = named_ops(job)
-    if named is None:
+    ops = named_table(profile, job)
+    if ops is None:
         return None
-    ops = OpTable(profile.name, profile.told(profile.files[0].parent), named.rows)
-    pipeline = PipelineProfile(profile, ops, inferred=named.inferred)
+    pipeline = PipelineProfile(profile, ops)
     try:
         _ = pipeline.trace
     except UsageError:  # such as part of a step: its kernels are still a trace

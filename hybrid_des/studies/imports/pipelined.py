@@ -44,13 +44,11 @@ class PipelineProfile:
         profile: its format and files.
         ops: what they hold.
         others: other runs of the same model on the same ranks, which help to tell the host's time from work.
-        inferred: what its reader inferred, one sentence each.
     """
 
     profile: Profile
     ops: OpTable
     others: Sequence[OpTable] = ()
-    inferred: Sequence[str] = ()
 
     @classmethod
     def of(cls, profile: Profile, others: Sequence[Profile] = ()) -> PipelineProfile:
@@ -186,7 +184,7 @@ class PipelineProfile:
     @property
     def unknown(self) -> Iterator[str]:
         """What the profile does not say."""
-        yield from self.inferred
+        yield from self.ops.inferred
         yield (
             "transfers of messages and their sizes: links take "
             + ("the latency that starts show" if self.overheads.latency else "no time")
