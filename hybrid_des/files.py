@@ -5,7 +5,9 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+import yaml
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 
@@ -68,3 +70,9 @@ def read_stream(file: BinaryIO, name: str, expected: str = TEXTS) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UsageError(f"{name}: not a text file") from None
+
+
+def read_catalogue(path: Path) -> Any:
+    """Read a YAML file of the package, by libyaml where PyYAML has it: ten times faster."""
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return yaml.load(path.read_text(encoding="utf-8"), loader)

@@ -12,17 +12,23 @@ docstring. This module holds the base class and the field types shared by plug-i
 maps a plain value to the checked one, or raises `ValueError` with one sentence.
 """
 
+import ast
+import inspect
 import math
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import Annotated, Any, TypeVar, get_args
 
 from annotated_types import GroupedMetadata
-from pydantic import BaseModel, ConfigDict, PlainValidator, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, PlainValidator, WithJsonSchema
 from pydantic.fields import FieldInfo
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from hybrid_des.errors import LONGEST_SHOWN, one_line, unknown
 from hybrid_des.units import EXAMPLES, Dimension, parse_quantity
@@ -44,12 +50,51 @@ LARGEST = {
 class Section(BaseModel):
     """Strictly validated, immutable named values; unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The JSON Schema, with docstrings of attributes as descriptions; only a schema needs the source parsed."""
+        described = handler(schema)
+        properties = handler.resolve_ref_schema(described).get("properties", {})
+        for name, text in attribute_docstrings(cls).items():
+            field = cls.model_fields.get(name)
+            key = next((key for key in (field.alias, name) if key in properties), None) if field else None
+            if not field or not key or field.description is not None:
+                continue
+            refers = handler.resolve_ref_schema(properties[key]) if "$ref" in properties[key] else {}
+            if refers.get("description") != text:  # once is enough
+                properties[key]["description"] = text
+        return described
 
     @classmethod
     def known_keys(cls) -> dict[str, list[FieldInfo]]:
         """Each allowed key with its field, or with several fields if plug-ins share the name."""
         return {field.alias or name: [field] for name, field in cls.model_fields.items()}
+
+
+def attribute_docstrings(kind: type[Section]) -> dict[str, str]:
+    """The docstrings below the attributes of a class and its bases; none where the source is not available."""
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        for name in inspect.get_annotations(base):
+            texts.pop(name, None)  # declared again
+        if issubclass(base, Section):
+            texts |= _own_docstrings(base)
+    return texts
+
+
+def _own_docstrings(kind: type[Section]) -> dict[str, str]:
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    except (OSError, TypeError, SyntaxError):  # such as a class typed into an interpreter
+        return {}
+    return {
+        attribute.target.id: inspect.cleandoc(text.value.value)
+        for attribute, text in pairwise(getattr(body, "body", ()))
+        if isinstance(attribute, ast.AnnAssign) and isinstance(attribute.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+    }
 
 
 class Options(Section):

@@ -19,9 +19,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from hybrid_des.errors import UsageError, unknown
+from hybrid_des.files import read_catalogue
 from hybrid_des.units import Dimension, parse_quantity
 
 DEFAULT = "a100-80gb"
@@ -72,7 +71,7 @@ class GpuPart:
 
 @cache
 def _parts() -> dict[str, GpuPart]:
-    data: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("gpus.yaml").read_text(encoding="utf-8"))
+    data: dict[str, Any] = read_catalogue(Path(__file__).with_name("gpus.yaml"))
     links = {name: LinkPart(name, **_read(link)) for name, link in data["links"].items()}
     return {
         name: GpuPart(name, **_read(gpu | {sort: links[gpu[sort]] for sort in LINKS if sort in gpu}))

@@ -6,6 +6,7 @@ Heavy modules are imported only when needed, so that `--help` is fast.
 import _thread
 import argparse
 import atexit
+import gc
 import os
 import re
 import signal
@@ -25,12 +26,14 @@ from hybrid_des.interface.cli.arguments import Parser, import_files, left_out, s
 from hybrid_des.interface.cli.output import discard_output, make_output_safe, say
 
 SIGNALED = 128  # plus the signal number, as in shells
+GARBAGE = 50_000  # objects until Python looks for garbage: imports make many objects and no garbage
 AGAIN_S = 0.01  # long enough to leave the code that dropped an interrupt
 
 
 def program() -> NoReturn:
     """Run one command as a process of its own."""
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # Arrow's own pools keep much of the freed memory
+    gc.set_threshold(GARBAGE, *gc.get_threshold()[1:])
     code = main()
     if code > SIGNALED:
         # Python may end by another signal, or crash, if an interrupt has left exec() or the import of compiled code

@@ -16,9 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from hybrid_des.errors import UsageError, unknown
+from hybrid_des.files import read_catalogue
 from hybrid_des.options import describe
 from hybrid_des.workload.models.kinds.registration import DEFAULT, make_model
 from hybrid_des.workload.models.layer import Model
@@ -28,9 +27,7 @@ Values = Mapping[str, Any]
 
 @cache
 def _models() -> dict[str, dict[str, Any]]:
-    data: dict[str, dict[str, Any]] = yaml.safe_load(
-        Path(__file__).with_name("catalogue.yaml").read_text(encoding="utf-8")
-    )
+    data: dict[str, dict[str, Any]] = read_catalogue(Path(__file__).with_name("catalogue.yaml"))
     return data
 
 
