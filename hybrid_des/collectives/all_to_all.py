@@ -23,7 +23,7 @@ def all_to_all(group: Group, buffer: Buffer) -> Routine:
     """Replace shard j of `buffer` with shard `me` of rank j."""
     n, me = group.size, group.me
     shards = buffer.split(n)
-    receivers, senders = _rounds(tuple(group.nodes))[me]
+    receivers, senders = rounds(tuple(group.nodes))[me]
     for peer in receivers:
         group.to(peer).send(shards.encode(peer))
     for peer in senders:
@@ -31,7 +31,7 @@ def all_to_all(group: Group, buffer: Buffer) -> Routine:
 
 
 @lru_cache(maxsize=64)
-def _rounds(nodes: tuple[int, ...]) -> Sequence[tuple[Sequence[int], Sequence[int]]]:
+def rounds(nodes: tuple[int, ...]) -> Sequence[tuple[Sequence[int], Sequence[int]]]:
     """For each place, whom it sends to and whom it receives from, round by round."""
     grid, at = seats(nodes)
     if len({len(places) for places in grid}) > 1:

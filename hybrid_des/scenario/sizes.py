@@ -156,7 +156,7 @@ def reduction_messages(algorithm: str, ranks: int, options: Mapping[str, Any], c
         **dict.fromkeys(("ring", "ring-reduce-scatter", "ring-all-gather"), ranks * channels),
         **dict.fromkeys(("nccl-reduce-scatter", "nccl-all-gather"), ranks * channels),
         "nccl": max(ranks, 2 * nccl_trees.MOST_CHUNKS, 2 * nccl_switches.MOST_SEGMENTS // channels) * channels,
-        **dict.fromkeys(("all-to-all", "auto"), ranks),
+        **dict.fromkeys(("all-to-all", "nccl-all-to-all", "auto"), ranks),
         **dict.fromkeys(
             ("hierarchical", "hierarchical-reduce-scatter", "hierarchical-all-gather"),
             (ranks // NODE + NODE) * (given or hierarchical.MOST_SEGMENTS),
@@ -184,7 +184,10 @@ def most_channels(scenario: Any) -> int:
 
 def reduction_pairs(algorithm: str, ranks: int, options: Mapping[str, Any]) -> int:
     """Pairs that send to each other in one collective, if they grow with ranks², else 0."""
-    peers = {"all-to-all": ranks, "auto": ranks, "parameter-server": options.get("servers") or ranks}
+    peers = {
+        **dict.fromkeys(("all-to-all", "nccl-all-to-all", "auto"), ranks),
+        "parameter-server": options.get("servers") or ranks,
+    }
     return ranks * peers.get(algorithm, 0)
 
 

@@ -1,0 +1,75 @@
+"""NCCL's all-to-all: its pace by hand on small numbers, and measured times."""
+
+import numpy as np
+import pytest
+
+from hybrid_des.collectives import codecs
+from hybrid_des.collectives.benchmark import measure
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.simulation.planning.wiring import fabric_of
+
+FP32, FP64 = (codecs.find(name).build() for name in ("fp32", "fp64"))
+US = 10**6
+
+
+def machine(gpu, nodes=1, **more):
+    return fabric_of({"cluster": {"gpu": gpu, "nodes": nodes, **more}, "parallel": {"data": 2},
+                      "schedule": {"kind": "gpipe", "microbatches": 1},
+                      "workload": {"forward": 0, "backward": 0}})  # fmt: skip
+
+
+def took(fabric, ranks, size, name="nccl-all-to-all"):
+    return measure(fabric, name, [ranks], lambda group, place: Buffer(size // 4, FP32)).duration
+
+
+def test_sends_on_a100s_take_their_pace():
+    """Shards of 8.5 MB: 13 µs to start, 17 to fill, 10 for the own shard at 850 GB/s, 7 sends at 200 GB/s."""
+    shard = 8_500_000
+    assert took(machine("a100-40gb"), range(8), 8 * shard) == 40 * US + 7 * shard * 1000 // 200
+
+
+def test_small_sends_fill_only_a_part():
+    """Two H100s, shards of 8000 bytes: 7 µs, 8 ns to fill, 500 ns to leave LL, 3478 ps for the own, then the send."""
+    sent = -(-8000 * 1000 // 330)
+    expected = 7 * US + 8000 + 500_000 + 8000 * 1000 // 2300 + sent
+    assert took(machine("h100"), range(2), 16000) == pytest.approx(expected, abs=2)
+
+
+def test_slower_nvlinks_slow_the_sends_in_proportion():
+    usual, halved = (took(machine("a100-40gb", nvlink={"bandwidth": f"{rate} GB/s", "latency": "1.5 us"}), range(8),
+                          8 * 8_000_000) for rate in (300, 250))  # fmt: skip
+    assert halved - usual == pytest.approx(7 * 8_000_000 * 1000 / 200 / 5, abs=8)
+
+
+def test_several_nodes_exchange_as_all_to_all():
+    fabric = machine("h100", 2)
+    assert took(fabric, range(16), 2**26) == took(fabric, range(16), 2**26, "all-to-all")
+
+
+# µs of NVIDIA's tables (aiconfigurator-core 0.12, PyPI): A100 with NCCL 2.27.3, others with 2.29.2; H200 set nothing
+OF_NVIDIA = {
+    ("a100-80gb", 2): {2**21: 28.6, 2**28: 844.5},
+    ("a100-80gb", 8): {2**24: 114.3, 2**28: 1197.9},
+    ("h100", 2): {2**21: 15.5, 2**24: 53.0, 2**28: 494.7},
+    ("h100", 8): {2**14: 7.2, 2**21: 18.6, 2**24: 75.7, 2**28: 763.9},
+    ("h200", 8): {2**24: 73.4, 2**28: 770.8},  # not 2 MiB: 17.7 to 26.2 by release, here 19.5
+    ("b200", 4): {2**14: 10.8, 2**23: 31.4, 2**28: 427.1},
+    ("b200", 8): {2**24: 50.1, 2**28: 437.7},
+}
+
+
+@pytest.mark.parametrize(("gpu", "count"), OF_NVIDIA)
+def test_measured_all_to_alls_on_one_node_are_met(gpu, count):
+    for size, us in OF_NVIDIA[gpu, count].items():
+        allowed = 0.25 if size < 2**20 else 0.1
+        assert took(machine(gpu), range(count), size) / US == pytest.approx(us, rel=allowed), size
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5, 8])
+def test_shards_end_where_they_belong(ranks):
+    before = np.random.default_rng(0).normal(size=(ranks, 4 * ranks))
+    after = before.copy()
+    measure(
+        machine("h100"), "nccl-all-to-all", [range(ranks)], lambda group, place: Buffer(4 * ranks, FP64, after[place])
+    )
+    assert (after.reshape(ranks, ranks, 4) == before.reshape(ranks, ranks, 4).transpose(1, 0, 2)).all()
