@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.counterfactual.attribution import Loss, Straggler, Stragglers, stragglers
 from hybrid_des.analysis.counterfactual.first_order import first_order
-from hybrid_des.analysis.counterfactual.ladder import Gain, Rung, ladder, ranking
+from hybrid_des.analysis.counterfactual.ladder import Gain, Idealisation, ladder, ranking
 from hybrid_des.analysis.counterfactual.proposals import proposals
 from hybrid_des.analysis.counterfactual.what_if import (
     Build,
@@ -45,7 +45,7 @@ from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.run import Run, few_collections
+from hybrid_des.simulation.run import Run, reduced_gc
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Explanation:
     run: Run
     slack: Slack
     what_if: Sequence[Tried]
-    rungs: Sequence[Rung]
+    rungs: Sequence[Idealisation]
     gains: Sequence[Gain]
     slow: Stragglers | None
     proposals: Sequence[Tried] = ()
@@ -276,7 +276,7 @@ def _outcome(tried: Tried) -> dict[str, Any]:
     return {"step_time_s": tried.duration / PICOSECONDS_PER_SECOND / tried.steps, "microbatches": tried.microbatches}
 
 
-@few_collections()
+@reduced_gc()
 def explain(
     scenario: Source,
     what_if: Sequence[str] = (),

@@ -44,7 +44,7 @@ class Outcome(NamedTuple):
 NOTHING = Outcome(0, 0, 0, 0)
 
 
-class OvertakenError(Exception):
+class SlowerThanBestError(Exception):
     """A collective takes longer than its limit."""
 
 
@@ -77,10 +77,10 @@ def measure(
         for number, ranks in enumerate(groups)
     ]
     members = [(whole, place) for whole in wholes for place in range(acting or len(whole.ranks))]
-    return carried_out(network, collectives.configured(name, options), members, buffer)
+    return run_collective(network, collectives.configured(name, options), members, buffer)
 
 
-def carried_out(
+def run_collective(
     network: Transport,
     algorithm: collectives.Collective,
     members: Iterable[tuple[ProcessGroup, int]],
@@ -100,7 +100,7 @@ def carried_out(
     Raises:
         Refusal: the collective does not support the group or wiring.
         DeadlockError: its members deadlock.
-        OvertakenError: it takes longer than the limit.
+        SlowerThanBestError: it takes longer than the limit.
     """
     env, ends, members = network.env, dict[int, int](), list(members)
 
@@ -109,7 +109,7 @@ def carried_out(
 
     def beat() -> None:
         if limit is not None and env.now > limit:
-            raise OvertakenError
+            raise SlowerThanBestError
 
     processes = begun(network, algorithm, members, buffer)
     for process, (group, member) in zip(processes, members, strict=True):
@@ -117,7 +117,7 @@ def carried_out(
             process.callbacks.append(partial(completed, group.ranks[member]))
     env.run(beat=None if limit is None else beat)
     if limit is not None and env.now > limit:
-        raise OvertakenError
+        raise SlowerThanBestError
     if stuck := sum(process.is_alive for process in processes):
         raise DeadlockError(
             f"deadlock: {stuck} of {len(processes)} members of {members[0][0].kind} wait for each other"
@@ -134,7 +134,7 @@ def begun(
     members: Iterable[tuple[ProcessGroup, int]],
     buffer: Callable[[int, int], Buffer],
 ) -> list[Process]:
-    """Start a collective on a network, whatever else its links carry; see `carried_out`."""
+    """Start a collective on a network, whatever else its links carry; see `run_collective`."""
     processes = []
     for group, member in members:
         network.begin(group.ranks[member])

@@ -12,7 +12,7 @@ from hybrid_des.cluster.fabric import ClusterSpec, NodeSpec, PortSpec
 from hybrid_des.cluster.topologies.nodes import nodes
 from hybrid_des.cluster.transport import Links, Transport
 from hybrid_des.collectives import codecs
-from hybrid_des.collectives.benchmark import OvertakenError, carried_out
+from hybrid_des.collectives.benchmark import SlowerThanBestError, run_collective
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
@@ -49,7 +49,7 @@ def _refused(name: str, size: int) -> str:
         after = _reduced(name, before)
     except Refusal as refusal:
         return str(refusal)
-    except OvertakenError:
+    except SlowerThanBestError:
         raise UsageError(f"{what}: still sends messages after a simulated minute") from None
     except HybridDesError as error:
         raise UsageError(f"{what}: {error}") from None
@@ -77,5 +77,7 @@ def _reduced(name: str, before: NDArray[np.float64]) -> NDArray[np.float64]:
     codec = codecs.find("fp64").build()
     members = [(group, place) for place in range(len(group.ranks))]
     algorithm = collectives.configured(name)
-    carried_out(network, algorithm, members, lambda _, member: Buffer(ELEMENTS, codec, arrays[member]), limit=LONGEST)
+    run_collective(
+        network, algorithm, members, lambda _, member: Buffer(ELEMENTS, codec, arrays[member]), limit=LONGEST
+    )
     return np.array(arrays[:size])

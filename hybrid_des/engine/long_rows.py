@@ -58,7 +58,7 @@ class LongRows(Rows):
         """Whether rows have been moved to the file."""
         return self._file is not None
 
-    def relieve(self) -> None:
+    def spill(self) -> None:
         """Move rows in memory to the file, if there are many; to be called periodically.
 
         Raises:

@@ -29,7 +29,7 @@ from hybrid_des.cluster.rings import Ring, channels
 from hybrid_des.cluster.symmetry import flows_of, isomorphic
 from hybrid_des.cluster.transport import Links, Transport
 from hybrid_des.collectives import codecs
-from hybrid_des.collectives.benchmark import NOTHING, Outcome, OvertakenError, carried_out, measure
+from hybrid_des.collectives.benchmark import NOTHING, Outcome, SlowerThanBestError, measure, run_collective
 from hybrid_des.collectives.buffer import Buffer, Channels
 from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.group import ProcessGroup
@@ -40,7 +40,7 @@ from hybrid_des.layout import Layout
 from hybrid_des.options import Options
 from hybrid_des.simulation.folding.folded_transport import folded_transport
 from hybrid_des.simulation.folding.images import RankArray, check_images, check_nodes
-from hybrid_des.simulation.folding.refusals import FoldRefusal, UnwieldyError
+from hybrid_des.simulation.folding.refusals import FoldRefusal, TooManyMessagesError
 from hybrid_des.simulation.folding.symmetry import Fold, folds_along
 from hybrid_des.units import split_evenly
 
@@ -205,7 +205,7 @@ class CollectiveTimes:
         """The rings of each group, and the number of members of a ring that act."""
         of_groups = [channels(self.fabric, ranks, count) for ranks in groups]
         rings, members = list(chain.from_iterable(of_groups)), len(of_groups[0][0])
-        return of_groups, standing_for_all(self.fabric, rings) if members > LONG else members
+        return of_groups, ring_representatives(self.fabric, rings) if members > LONG else members
 
     def fastest(self, asked: Concurrent, *, halves: bool = False) -> tuple[str, Outcome]:
         """The name and outcome of the fastest all-reduce (ties: the first by name).
@@ -215,7 +215,7 @@ class CollectiveTimes:
         are run in order of increasing effort, each for no longer than the fastest so far.
 
         Raises:
-            UnwieldyError: one would need too many messages.
+            TooManyMessagesError: one would need too many messages.
             Refusal: none supports them.
         """
         tried: dict[str, list[tuple[str, Concurrent, list[SimulatedGroups]]]] = {}
@@ -238,9 +238,9 @@ class CollectiveTimes:
             limit = min((outcome.duration for outcome in outcomes.values()), default=None) if self._folded else None
             try:
                 outcomes[name] = reduce(Outcome.then, (self._of_all(*part, limit) for part in tried[name]))
-            except UnwieldyError:
+            except TooManyMessagesError:
                 raise
-            except (Refusal, UsageError, OvertakenError):
+            except (Refusal, UsageError, SlowerThanBestError):
                 continue
         if not outcomes:
             raise Refusal("no all-reduce supports these groups on this wiring")
@@ -300,7 +300,7 @@ class CollectiveTimes:
         return np.fromiter(self.fabric.node_of[:ranks], dtype=np.int64, count=ranks)
 
     def _of_all(self, name: str, asked: Concurrent, sets: Sequence[SimulatedGroups], limit: int | None) -> Outcome:
-        """Simulate all sets; see `carried_out` for the limit."""
+        """Simulate all sets; see `run_collective` for the limit."""
         whole = NOTHING
         for simulated_groups in sets:
             of_set = self._of_set(name, asked, simulated_groups, limit)
@@ -325,7 +325,7 @@ class CollectiveTimes:
         order = 1 if fold is None else fold.order
         sizes = [(group.size, group.size // order * (len(group.channels) or 1)) for group in simulated_groups.groups]
         if reason := self._too_many(name, dict(asked.options or {}), sizes):
-            raise UnwieldyError(reason)
+            raise TooManyMessagesError(reason)
 
     def _run(
         self, name: str, asked: Concurrent, groups: Sequence[ProcessGroup], fold: Fold | None, limit: int | None
@@ -342,7 +342,7 @@ class CollectiveTimes:
             if fold is None or fold.simulated(rank)
         )
         algorithm = collectives.configured(name, asked.options)
-        return carried_out(
+        return run_collective(
             network, algorithm, members, lambda number, member: Buffer(asked.elements[number], asked.codec), limit=limit
         )
 
@@ -352,7 +352,7 @@ def elements_of(size: int) -> int:
     return -(-size // ELEMENT)
 
 
-def standing_for_all(fabric: Fabric, rings: Sequence[Ring]) -> int:
+def ring_representatives(fabric: Fabric, rings: Sequence[Ring]) -> int:
     """The number of members of each ring that can stand for all of them.
 
     They can if their flows are alike: then nothing distinguishes the members from their stand-ins.

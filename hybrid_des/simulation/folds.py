@@ -97,13 +97,13 @@ def folds_of(replicas: Replicas, reasons: list[str]) -> Iterator[Fold]:
         if fold is not None:
             tried += 1
             if asked == "auto":
-                yield from _narrower(replicas, fold.turns)
+                yield from _inner_folds(replicas, fold.turns)
             yield fold
     if asked == "auto" and not replicas.differ:
-        yield from _narrower(replicas, ())
+        yield from _inner_folds(replicas, ())
 
 
-def _narrower(replicas: Replicas, turns: Sequence[FoldedAxis]) -> Iterator[Fold]:
+def _inner_folds(replicas: Replicas, turns: Sequence[FoldedAxis]) -> Iterator[Fold]:
     """Folds that also fold tensor and context ranks, if their collectives are replayed and all behave alike."""
     layout = replicas.scenario.parallel.layout
     if replicas.parts.traffic.messages or replicas.parts.meeting is not None:

@@ -40,7 +40,7 @@ from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.scenario.sections.outer import Outer, ranks_of_group
 from hybrid_des.simulation.collective_times import CollectiveTimes, Concurrent
-from hybrid_des.simulation.folding.refusals import UnwieldyError
+from hybrid_des.simulation.folding.refusals import TooManyMessagesError
 from hybrid_des.simulation.outer_overlap import Overlapped, overlapped
 from hybrid_des.simulation.planning.gradients import replica_groups
 from hybrid_des.simulation.planning.planner import parts_of
@@ -225,7 +225,7 @@ def _exchanges(times: CollectiveTimes, outer: Outer, asked: Sequence[Concurrent]
     if name == collectives.AUTO:
         name = "ring"
         if any(asked[0].elements):
-            with suppress(UnwieldyError):
+            with suppress(TooManyMessagesError):
                 name, done[tuple(asked[0].elements)] = times.fastest(asked[0])
     for sizes in asked:  # evenly split fragments have at most two sizes
         if (key := tuple(sizes.elements)) not in done:

@@ -22,7 +22,7 @@ STUCK_S = 2.0  # without a finished op, after which the share of ops does not pr
 
 
 @dataclass(frozen=True)
-class Headway:
+class RunProgress:
     """Progress of a run.
 
     Attributes:
@@ -44,7 +44,7 @@ class Headway:
         return self.elapsed_s * (1 / self.share - 1) if known else None
 
 
-Show = Callable[[Headway], None]
+Show = Callable[[RunProgress], None]
 
 
 class BudgetSpentError(Exception):
@@ -122,7 +122,7 @@ class Watch:
         self._shown = elapsed
         if ops > self._ops:
             self._ops, self._since = ops, elapsed
-        self._show(Headway(ops / of_ops if of_ops else 1.0, events, elapsed, elapsed - self._since))
+        self._show(RunProgress(ops / of_ops if of_ops else 1.0, events, elapsed, elapsed - self._since))
 
     def unfinished(self, job: Job) -> UnfinishedError:
         """The error that ends a run now."""

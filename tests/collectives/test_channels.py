@@ -17,7 +17,7 @@ from hybrid_des.collectives.buffer import Buffer, Channels
 from hybrid_des.layout import Layout
 from hybrid_des.scenario.loading import load
 from hybrid_des.simulation import collective_times
-from hybrid_des.simulation.collective_times import CollectiveTimes, standing_for_all
+from hybrid_des.simulation.collective_times import CollectiveTimes, ring_representatives
 from hybrid_des.simulation.planning.wiring import fabric_of
 
 BF16 = codecs.find("bf16").build()
@@ -116,7 +116,7 @@ def test_folded_rings_take_as_long_as_whole_ones(nodes, gpus, tensor, topology, 
     groups = [range(first, nodes * gpus, tensor) for first in range(tensor)]
     rings = [ring for ranks in groups for ring in channels_of(machine, ranks)]
     members = nodes * gpus // tensor
-    assert standing_for_all(machine, rings) == (3 if nodes == 9 else 2) * gpus // tensor < members
+    assert ring_representatives(machine, rings) == (3 if nodes == 9 else 2) * gpus // tensor < members
     elements = 100 * members * gpus
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collective_times, "LONG", 1)
@@ -138,7 +138,7 @@ def test_rings_over_different_nodes_are_not_folded(kinds):
         scenarios.scenario("1f1b", 1, 1, 16, cluster={"nodes": kinds, "gpus_per_node": 2, "topology": "nodes"})
     )
     rings = channels_of(machine, groups[0])
-    assert standing_for_all(machine, rings) == (16 if len(kinds) == 2 else 4)
+    assert ring_representatives(machine, rings) == (16 if len(kinds) == 2 else 4)
 
 
 def test_groups_that_are_connected_alike_share_a_simulation(monkeypatch):

@@ -27,7 +27,7 @@ def filled(count, spread, seed=0, folder=None):
     for row in enumerate(starts):
         rows.add(row)
         if random.random() < 0.1:
-            rows.relieve()
+            rows.spill()
     return rows, starts
 
 
@@ -57,7 +57,7 @@ def test_rows_that_all_start_at_once_are_one_piece():
     rows = LongRows(COLUMNS, "start")
     for number in range(200):
         rows.add((number, 7))
-        rows.relieve()
+        rows.spill()
     ((piece, end),) = rows.in_order()
     assert (piece["number"] == np.arange(200)).all()
     assert end is None
@@ -65,7 +65,7 @@ def test_rows_that_all_start_at_once_are_one_piece():
 
 def test_few_rows_make_no_file(tmp_path):
     rows, _ = filled(40, 10, folder=tmp_path / "missing")
-    rows.relieve()
+    rows.spill()
     assert not rows.in_file
 
 

@@ -14,7 +14,7 @@ from hybrid_des.report.terminal import render
 from hybrid_des.scenario.loading import load
 from hybrid_des.scenario.sections.outer import Outer
 from hybrid_des.simulation.collective_times import CollectiveTimes
-from hybrid_des.simulation.folding.refusals import UnwieldyError
+from hybrid_des.simulation.folding.refusals import TooManyMessagesError
 from hybrid_des.simulation.outer import Period, inner_of
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import run
@@ -84,7 +84,7 @@ def test_exchanges_within_a_site_have_no_bound_of_their_own():
 
 def test_exchanges_too_large_to_try_go_around_a_ring(monkeypatch):
     def refused(*_, **__):
-        raise UnwieldyError("too many")
+        raise TooManyMessagesError("too many")
 
     monkeypatch.setattr(CollectiveTimes, "fastest", refused)
     assert run(seldom(gradients={"outer": {"algorithm": "auto"}})).outer.facts()["algorithm"] == "ring"

@@ -6,7 +6,7 @@ from support.scenarios import scenario
 from hybrid_des.engine import clock
 from hybrid_des.result import simulate
 from hybrid_des.simulation import watch
-from hybrid_des.simulation.watch import BudgetSpentError, Headway, UnfinishedError, Watch
+from hybrid_des.simulation.watch import BudgetSpentError, RunProgress, UnfinishedError, Watch
 
 
 @pytest.fixture
@@ -18,9 +18,9 @@ def seconds(monkeypatch):
 
 
 def test_the_time_left_follows_from_the_share_of_ops():
-    assert Headway(share=0.25, events=1, elapsed_s=10, still_s=0).left_s == 30
-    assert Headway(share=0, events=1, elapsed_s=10, still_s=0).left_s is None
-    assert Headway(share=0.97, events=1, elapsed_s=10, still_s=3).left_s is None
+    assert RunProgress(share=0.25, events=1, elapsed_s=10, still_s=0).left_s == 30
+    assert RunProgress(share=0, events=1, elapsed_s=10, still_s=0).left_s is None
+    assert RunProgress(share=0.97, events=1, elapsed_s=10, still_s=3).left_s is None
 
 
 def test_progress_is_shown_a_few_times_per_second(seconds):

@@ -6,7 +6,7 @@ from typing import Any
 
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.studies.goodput.process import Campaign, Replication
+from hybrid_des.studies.goodput.process import JobSpec, Replication
 from hybrid_des.studies.goodput.replications import job_of, replicate
 from hybrid_des.studies.goodput.states import Steps
 
@@ -35,7 +35,7 @@ def weeks(step: Any = 10, *, p: int = 1, d: int = 1, m: int = 1, seed: int = 0, 
     )
 
 
-def lived(scenario: Scenario, numbers: Iterable[int] = (0,)) -> tuple[Campaign, list[Replication]]:
+def lived(scenario: Scenario, numbers: Iterable[int] = (0,)) -> tuple[JobSpec, list[Replication]]:
     """The job of a scenario, and its replications."""
     job = job_of(scenario)
     return job, replicate(job, Steps(scenario), numbers)

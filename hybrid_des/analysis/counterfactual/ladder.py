@@ -50,7 +50,7 @@ EACH = 2  # curves of each sort
 EVENTS_OF_CURVES = 4_000_000  # approximate total over all simulations of curves
 
 
-class Rung(NamedTuple):
+class Idealisation(NamedTuple):
     """An idealisation on top of those before it, and the end of the run under it, in picoseconds."""
 
     name: str
@@ -72,28 +72,28 @@ class Curve(NamedTuple):
     points: Sequence[tuple[float, int]]
 
 
-def ladder(base: Run) -> list[Rung]:
+def ladder(base: Run) -> list[Idealisation]:
     """The run as it is, and under cumulative idealisations, each no longer than the one before it.
 
     Ranks are made even, and the backward is split, where that shortens the run: it is not bound to (a rank whose ops
     are off the critical path may give them to one whose ops are on it). The last rung is what ranks compute, on
     average, in the run of the rung above it, and no run is shorter than what its ranks compute.
     """
-    rungs = [Rung("as is", base.timeline.duration)]
+    rungs = [Idealisation("as is", base.timeline.duration)]
     at = Variant.of(base).without_queueing()
-    rungs.append(Rung("no queueing", at.simulated().duration))
+    rungs.append(Idealisation("no queueing", at.simulated().duration))
     at = at.with_all_links(None)
-    rungs.append(Rung("infinite links", at.simulated().duration))
+    rungs.append(Idealisation("infinite links", at.simulated().duration))
     at = at.with_latency(Fraction(0))
     free = at.simulated()
-    rungs.append(Rung("no latency", free.duration))
+    rungs.append(Idealisation("no latency", free.duration))
     last = min(free, at_the_mean_of(free, at).simulated(), key=attrgetter("duration"))
-    rungs.append(Rung("all ranks at the mean", last.duration))
+    rungs.append(Idealisation("all ranks at the mean", last.duration))
     split = _split(free, at)
     if split is not None:
         last = min(last, split, key=attrgetter("duration"))
-        rungs.append(Rung(f"split backward ({SPLIT})", last.duration))
-    rungs.append(Rung("work / ranks", sum(work_of_ranks(last).tolist()) // base.timeline.layout.ranks))
+        rungs.append(Idealisation(f"split backward ({SPLIT})", last.duration))
+    rungs.append(Idealisation("work / ranks", sum(work_of_ranks(last).tolist()) // base.timeline.layout.ranks))
     return rungs
 
 

@@ -18,7 +18,7 @@ from fractions import Fraction
 
 from hybrid_des import collectives
 from hybrid_des.analysis.counterfactual.attribution import SLOW, Straggler, Stragglers
-from hybrid_des.analysis.counterfactual.ladder import Gain, Rung
+from hybrid_des.analysis.counterfactual.ladder import Gain, Idealisation
 from hybrid_des.analysis.counterfactual.what_if import (
     Build,
     Tried,
@@ -57,7 +57,7 @@ LESS_BUBBLE = {
 
 
 def proposals(
-    base: Run, rungs: Sequence[Rung], gains: Sequence[Gain], slow: Stragglers | None, build: Build
+    base: Run, rungs: Sequence[Idealisation], gains: Sequence[Gain], slow: Stragglers | None, build: Build
 ) -> list[Tried]:
     """Changes that help: first what is slow at the speed of most, then for the largest costs, the most helpful first.
 

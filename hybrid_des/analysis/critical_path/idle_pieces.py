@@ -20,7 +20,7 @@ from hybrid_des.analysis.critical_path.messages import PROGRAM
 from hybrid_des.analysis.critical_path.paths import Piece, chains_of
 from hybrid_des.analysis.idle import CAUSES, LATENCY, OTHERS, QUEUEING, REASONS, TRANSFER
 from hybrid_des.analysis.idle import idle_pieces as waits_of
-from hybrid_des.simulation.run import few_collections
+from hybrid_des.simulation.run import reduced_gc
 from hybrid_des.simulation.timeline import NONE, Column, Columns
 
 WAITS = 4  # of `engine.causes.TABLES`
@@ -44,7 +44,7 @@ class Idle(NamedTuple):
     activity: int
 
 
-@few_collections()
+@reduced_gc()
 def idle_pieces(graph: Graph) -> list[Idle]:
     """All idle time of a run: the pieces that its rows tell, each in the parts of its chain of causes."""
     waits, chains, queue_last = waits_of(graph.timeline), chains_of(graph), not graph.messages.fair

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from hybrid_des.report.files.staging import Written
-    from hybrid_des.simulation.watch import Headway
+    from hybrid_des.simulation.watch import RunProgress
 
 PATIENCE_S = 1.0  # before the status line appears
 
@@ -93,7 +93,7 @@ def write_file(path: Path, text: str) -> None:
         raise UsageError(f"{path}: {error.strerror or error}") from None
 
 
-def progress_line(headway: Headway) -> str:
+def progress_line(headway: RunProgress) -> str:
     """One line: share of ops, events per second, and time left."""
     from hybrid_des.units import format_seconds
 

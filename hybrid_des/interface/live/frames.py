@@ -24,7 +24,7 @@ from hybrid_des.scenario.composition import anchor, anchor_overrides, files_in, 
 from hybrid_des.scenario.export import yaml_text
 from hybrid_des.scenario.loading import read_scenario, scenario_of
 from hybrid_des.scenario.strict_yaml import Document
-from hybrid_des.simulation.watch import Headway
+from hybrid_des.simulation.watch import RunProgress
 from hybrid_des.units import format_bytes
 
 FAST = 1  # level of zlib's compression
@@ -174,7 +174,7 @@ def _frame(desk: Desk, request: Request, newer: Callable[[], bool]) -> dict[str,
     document = desk.document(request)
     scenario = scenario_of(document)
 
-    def look(headway: Headway) -> None:
+    def look(headway: RunProgress) -> None:
         if newer():
             raise NewerRequest
 

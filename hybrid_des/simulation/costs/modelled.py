@@ -140,10 +140,10 @@ def layers_of(basis: CostBasis) -> Sequence[Layer]:
     experts, layers = basis.experts, basis.model.network.layers
     if not (experts.loads or experts.concentration):
         return layers
-    return [_wanted(layer, number, basis) if layer.routing else layer for number, layer in enumerate(layers)]
+    return [_with_expert_loads(layer, number, basis) if layer.routing else layer for number, layer in enumerate(layers)]
 
 
-def _wanted(layer: Layer, number: int, basis: CostBasis) -> Layer:
+def _with_expert_loads(layer: Layer, number: int, basis: CostBasis) -> Layer:
     """A layer whose experts are not equally wanted: as the table says, or drawn for this layer."""
     assert layer.routing is not None
     count, most = layer.routing.count, layer.routing.count / layer.routing.active  # every token, at most once

@@ -127,9 +127,12 @@ class FoldedRoutes:
                 ways = f"from rank {sender} to {receiver} and from rank {here} to {there}"
                 raise FoldRefusal(f"the routes {ways} have other links or latencies")
             routes.append((element, other.links))
-        return [self._picture([(element, links[hop]) for element, links in routes]) for hop in range(len(route.links))]
+        return [
+            self._representative([(element, links[hop]) for element, links in routes])
+            for hop in range(len(route.links))
+        ]
 
-    def _picture(self, images: list[tuple[Element, str]]) -> tuple[str, Element]:
+    def _representative(self, images: list[tuple[Element, str]]) -> tuple[str, Element]:
         """The link simulated for the first of these images of a link, and the element that maps it there."""
         first, known = images[0][1], self._known
         if first not in known:

@@ -16,5 +16,5 @@ class FoldRefusal(Refusal):
     """Ranks cannot be folded onto each other; the message names the difference."""
 
 
-class UnwieldyError(Refusal):
+class TooManyMessagesError(Refusal):
     """The simulation would be too large; the message says in what respect."""

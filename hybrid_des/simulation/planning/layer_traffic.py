@@ -160,7 +160,7 @@ def tensor_traffic(
     unsettled = uneven | crossing(fabric, flows)
     proven: set[str] = set()
     if _ranks_alike(scenario, plan):
-        proven = exact(fabric, flows) - unsettled - _beside_others(scenario, fabric, flows)
+        proven = exact(fabric, flows) - unsettled - _contended_axes(scenario, fabric, flows)
     chosen = _as_messages(scenario, groups, loads, proven)
     others = [axis for axis in groups if axis not in chosen]
     disturbed = frozenset(axis for axis in others if axis not in proven)
@@ -198,7 +198,7 @@ def _as_messages(
     return chosen if sum(_events(loads, axis, groups[axis]) for axis in chosen) <= MOST_EVENTS else []
 
 
-def _beside_others(scenario: Scenario, fabric: Fabric, flows: AllFlows) -> set[str]:
+def _contended_axes(scenario: Scenario, fabric: Fabric, flows: AllFlows) -> set[str]:
     """The axes whose collectives share links with background traffic."""
     if not scenario.background:
         return set()

@@ -19,7 +19,7 @@ JOB, SPARES = 0, 1
 GAPS, PARTS = 0, 1
 
 
-class Strike(NamedTuple):
+class FailureEvent(NamedTuple):
     """A failure: its time (ps), the index of its class, whether the part is a spare's, and the part."""
 
     time: int
@@ -28,14 +28,14 @@ class Strike(NamedTuple):
     part: int
 
 
-def history(sources: Sequence[Source], horizon: int, seed: int, replication: int) -> list[Strike]:
+def history(sources: Sequence[Source], horizon: int, seed: int, replication: int) -> list[FailureEvent]:
     """All failures before a horizon in picoseconds, in order of time; simultaneous ones in the order of the classes."""
     streams = []
     for i, source in enumerate(sources):
         for group, parts in ((JOB, source.parts), (SPARES, source.spare_parts)):
             if parts:
                 drawn = _strikes(source, len(parts), horizon, (seed, replication, group, source.name))
-                streams.append([Strike(time, i, group == SPARES, part) for time, part in drawn])
+                streams.append([FailureEvent(time, i, group == SPARES, part) for time, part in drawn])
     return list(heapq.merge(*streams))
 
 

@@ -19,7 +19,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.studies.goodput.failure_sources import faults_of
 from hybrid_des.studies.goodput.ledger import LOST, USEFUL
-from hybrid_des.studies.goodput.process import Campaign, Replication
+from hybrid_des.studies.goodput.process import JobSpec, Replication
 from hybrid_des.studies.goodput.replications import job_of, replicate, with_interval
 from hybrid_des.studies.goodput.states import State, Step, Steps
 from hybrid_des.studies.goodput.summary import KEPT, confidence, share, summary, warnings_of
@@ -73,7 +73,7 @@ def goodput_on(pool: Pool, scenario: Scenario) -> Goodput:
     return Goodput(scenario, job, steps, outcomes_of([job], steps, pool)[0])
 
 
-def outcomes_of(jobs: Sequence[Campaign], steps: Steps, pool: Pool = HERE) -> list[list[Replication]]:
+def outcomes_of(jobs: Sequence[JobSpec], steps: Steps, pool: Pool = HERE) -> list[list[Replication]]:
     """The outcomes of all replications of several jobs.
 
     Raises:
@@ -93,7 +93,7 @@ def outcomes_of(jobs: Sequence[Campaign], steps: Steps, pool: Pool = HERE) -> li
 
 
 def _replicated(
-    steps: Steps, jobs: Sequence[Campaign], number: tuple[int, int]
+    steps: Steps, jobs: Sequence[JobSpec], number: tuple[int, int]
 ) -> tuple[Replication, dict[State, Step]]:
     """The outcome of one replication of a job, and the steps that have been simulated so far."""
     job, replication = number
@@ -112,7 +112,7 @@ class Goodput:
     """
 
     scenario: Scenario
-    job: Campaign
+    job: JobSpec
     steps: Steps
     outcomes: Sequence[Replication]
 
@@ -242,7 +242,7 @@ def with_spares(scenario: Scenario, count: int) -> Scenario:
     return scenario.model_copy(update={"faults": faults.model_copy(update={"spares": spares})})
 
 
-def _table(weeks: Goodput, name: str, values: Sequence[float], jobs: Sequence[Campaign], pool: Pool) -> pd.DataFrame:
+def _table(weeks: Goodput, name: str, values: Sequence[float], jobs: Sequence[JobSpec], pool: Pool) -> pd.DataFrame:
     import pandas as pd
 
     rows = []

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from hybrid_des.studies.goodput.failure_sources import Source
-from hybrid_des.studies.goodput.failures import Strike
+from hybrid_des.studies.goodput.failures import FailureEvent
 from hybrid_des.studies.goodput.ledger import Ledger
 from hybrid_des.studies.goodput.states import SlowPart, Stages, State, Steps
 from hybrid_des.studies.goodput.work import SavedWork, Saving
@@ -29,7 +29,7 @@ UP = (RUNNING, "flap", "checkpoint")  # phases in which the job has its nodes
 
 
 @dataclass(frozen=True)
-class Campaign:
+class JobSpec:
     """A job and its response to failures; times are picoseconds.
 
     Attributes:
@@ -101,7 +101,7 @@ class Replication:
 class RenewalProcess:
     """One replication of a job; `live` runs it to the horizon."""
 
-    def __init__(self, job: Campaign, strikes: Sequence[Strike], steps: Steps) -> None:
+    def __init__(self, job: JobSpec, strikes: Sequence[FailureEvent], steps: Steps) -> None:
         self.job = job
         self.outcome = Replication()
         self._steps = steps
@@ -190,7 +190,7 @@ class RenewalProcess:
 
     # failures
 
-    def _strike(self, strike: Strike) -> None:
+    def _strike(self, strike: FailureEvent) -> None:
         source = self.job.sources[strike.source]
         places = (source.spare_parts if strike.spare else source.parts)[strike.part]
         running = self._phase in UP

@@ -10,7 +10,7 @@ from hybrid_des.scenario.sections.faults import NEVER, OPTIMAL, Checkpoint
 from hybrid_des.studies.goodput.failure_sources import Source, faults_of, sources_of
 from hybrid_des.studies.goodput.failures import history
 from hybrid_des.studies.goodput.intervals import best_interval
-from hybrid_des.studies.goodput.process import Campaign, RenewalProcess, Replication
+from hybrid_des.studies.goodput.process import JobSpec, RenewalProcess, Replication
 from hybrid_des.studies.goodput.states import Steps, gpu_stages_of, replicas_of, stages_of
 from hybrid_des.studies.goodput.work import Saving
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
@@ -21,7 +21,7 @@ MOST_FAILURES = 10**6  # expected in all replications
 EVERY_STEP = Saving(steps=1)  # if nothing is known about checkpoints, no work is lost
 
 
-def job_of(scenario: Scenario) -> Campaign:
+def job_of(scenario: Scenario) -> JobSpec:
     """The job of a scenario.
 
     Raises:
@@ -34,7 +34,7 @@ def job_of(scenario: Scenario) -> Campaign:
         message = f"{expected:.3g} failures in all replications are more than can be simulated (at most 1e6)"
         raise UsageError(f"{scenario.name}: faults: {message}")
     stops_nodes = faults.spares is not None
-    return Campaign(
+    return JobSpec(
         horizon,
         sources,
         replicas_of(scenario),
@@ -89,13 +89,13 @@ def saving_of(checkpoint: Checkpoint | None, mtbf: float | None) -> Saving:
     )
 
 
-def with_interval(job: Campaign, seconds: float) -> Campaign:
+def with_interval(job: JobSpec, seconds: float) -> JobSpec:
     """The same job with another time between checkpoints."""
     every = max(round(seconds * PICOSECONDS_PER_SECOND), 1)
     return replace(job, saving=replace(job.saving, every=every, steps=None))
 
 
-def replicate(job: Campaign, steps: Steps, numbers: Iterable[int]) -> list[Replication]:
+def replicate(job: JobSpec, steps: Steps, numbers: Iterable[int]) -> list[Replication]:
     """Run replications by their numbers, which with the scenario's seed select their random numbers.
 
     Raises:

@@ -12,7 +12,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.studies.goodput.failure_sources import faults_of
 from hybrid_des.studies.goodput.intervals import best_interval, daly, young
 from hybrid_des.studies.goodput.ledger import LOST, USEFUL, unknown_causes
-from hybrid_des.studies.goodput.process import Campaign, Replication
+from hybrid_des.studies.goodput.process import JobSpec, Replication
 from hybrid_des.studies.goodput.replications import job_of, mtbf_of, replicate
 from hybrid_des.studies.goodput.states import Steps
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_seconds
@@ -22,7 +22,7 @@ KEPT = (USEFUL, "slow", "jitter", "fewer_replicas")  # time in steps whose work 
 FEWEST = 4  # replications, below which a confidence interval is meaningless
 
 
-def summary(steps: Steps, job: Campaign, outcomes: Sequence[Replication]) -> dict[str, Any]:
+def summary(steps: Steps, job: JobSpec, outcomes: Sequence[Replication]) -> dict[str, Any]:
     """The summary by its public keys; times are seconds, means over replications; unknown times are None."""
     scenario = steps.scenario
     goodputs, ettrs = ([share(outcome, job, causes) for outcome in outcomes] for causes in ((USEFUL,), KEPT))
@@ -53,12 +53,12 @@ def summary(steps: Steps, job: Campaign, outcomes: Sequence[Replication]) -> dic
     }
 
 
-def share(outcome: Replication, job: Campaign, causes: Sequence[str] = (USEFUL,)) -> float:
+def share(outcome: Replication, job: JobSpec, causes: Sequence[str] = (USEFUL,)) -> float:
     """The share of the wall time in some entries of the ledger."""
     return sum(outcome.ledger[cause] for cause in causes) / job.horizon
 
 
-def _ledger(job: Campaign, outcomes: Sequence[Replication]) -> tuple[float, dict[str, float]]:
+def _ledger(job: JobSpec, outcomes: Sequence[Replication]) -> tuple[float, dict[str, float]]:
     """Mean seconds; lost times are rounded to the last digit of the horizon, so that all sum to it in any order."""
     horizon, n = to_seconds(job.horizon), len(outcomes)
     digit = math.ulp(horizon)
@@ -92,7 +92,7 @@ def student(freedom: int) -> float:
     return math.fsum(term / freedom**power for power, term in enumerate(terms))
 
 
-def intervals(scenario: Scenario, job: Campaign) -> dict[str, Any]:
+def intervals(scenario: Scenario, job: JobSpec) -> dict[str, Any]:
     """The interval between checkpoints, and the best ones for the cost of one, in seconds; None where there is none."""
     checkpoint, mtbf = faults_of(scenario).checkpoint, mtbf_of(job.sources, job.horizon)
     every = None if job.saving.every is None else to_seconds(job.saving.every)
@@ -104,7 +104,7 @@ def intervals(scenario: Scenario, job: Campaign) -> dict[str, Any]:
     return {"checkpoint_interval_s": every if known else None, "best_interval_s": best}
 
 
-def spares_availability(scenario: Scenario, job: Campaign) -> float | None:
+def spares_availability(scenario: Scenario, job: JobSpec) -> float | None:
     """The probability that there are enough spares, by the binomial distribution.
 
     None unless all failures that take down a node take down a single one, at a constant rate, with one repair time.
@@ -136,7 +136,7 @@ def at_most(down: int, nodes: int, share: float) -> float:
     )
 
 
-def warnings_of(scenario: Scenario, job: Campaign) -> list[str]:
+def warnings_of(scenario: Scenario, job: JobSpec) -> list[str]:
     """Warnings about values that are possible but hardly intended, one line each."""
     mtbf, saving = mtbf_of(job.sources, job.horizon), job.saving
     warnings = []

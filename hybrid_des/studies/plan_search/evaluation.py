@@ -31,7 +31,7 @@ from hybrid_des.simulation.costs.stages import costs_of
 from hybrid_des.simulation.planning.lowering import planned_peaks
 from hybrid_des.simulation.planning.planner import build_plan, parts_of
 from hybrid_des.simulation.planning.wiring import times_on, wired
-from hybrid_des.simulation.run import few_collections, run
+from hybrid_des.simulation.run import reduced_gc, run
 from hybrid_des.studies.goodput.states import Steps
 from hybrid_des.studies.goodput.summary import goodput_columns
 from hybrid_des.studies.plan_search.bound import bound_of, walks_of
@@ -70,7 +70,7 @@ class Evaluation:
 def evaluate(settings: Settings, step: str, case: Case) -> Evaluation:
     """The result of one of `STEPS` for a plan."""
     try:
-        with few_collections():  # orders are made of many small objects, none of which form cycles
+        with reduced_gc():  # orders are made of many small objects, none of which form cycles
             return STEPS[step](settings, case, scenario_in(settings, case))
     except HybridDesError as error:
         return Evaluation(reason=str(error).splitlines()[0])
@@ -118,11 +118,11 @@ def _simulate(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
     times, _ = _shared(scenario)
     # a row needs no messages, memory is checked here, and failures over weeks are not part of a step
     changed = {"record": "compute", "on_oom": "warn", "faults": None}
-    seldom = scenario.gradients.every > 1  # a group of replicas is simulated on its own part of the wiring
-    row = dict(summary(run(scenario.model_copy(update=changed), fabric=None if seldom else times.fabric)))
+    local_sgd = scenario.gradients.every > 1  # a group of replicas is simulated on its own part of the wiring
+    row = dict(summary(run(scenario.model_copy(update=changed), fabric=None if local_sgd else times.fabric)))
     bounded = _bounded(settings, scenario, 0, row["peak_memory_bytes"], "")
     row["out_of_memory"] = bounded.misfit
-    seconds = row["outer"]["mean_step_s"] if seldom else row["step_time_s"]
+    seconds = row["outer"]["mean_step_s"] if local_sgd else row["step_time_s"]
     if settings.objective.weeks and not bounded.reason:
         steps = Steps(scenario)
         row |= goodput_columns(steps)

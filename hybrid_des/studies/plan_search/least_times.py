@@ -68,7 +68,7 @@ def is_perturbed(scenario: Scenario) -> bool:
     return bool(scenario.slow or scenario.jitter or given)
 
 
-class _Way(NamedTuple):
+class _StageWork(NamedTuple):
     """A stage on a path: its work on one micro-batch, the forwards before it, and the backwards after it."""
 
     work: int
@@ -111,7 +111,7 @@ def _time(scenario: Scenario, shape: _Shape, costs: Costs) -> int:
     alone = scenario.steps > 1 and not scenario.barrier  # ranks may begin the next step early: only work counts
     each = scenario.schedule.microbatches // len(plan.paths)
     alike = scenario.tensor_traffic == "replay"  # else the times of layers' collectives may differ from the costs
-    ways: dict[int, list[_Way]] = {}
+    ways: dict[int, list[_StageWork]] = {}
     for path in plan.paths:
         before = behind = 0
         for position in path:
@@ -119,7 +119,7 @@ def _time(scenario: Scenario, shape: _Shape, costs: Costs) -> int:
             counted = [one for one in cost.traffic if not alike or (one.axis == "expert" and scenario.experts.streams)]
             forward = cost.forward - sum(one.forward for one in counted)
             backward = cost.backward - sum(one.backward for one in counted)
-            ways.setdefault(position[0], []).append(_Way(forward + backward, before, behind))
+            ways.setdefault(position[0], []).append(_StageWork(forward + backward, before, behind))
             before += forward
             behind += 0 if shape.split else backward
     longest = Fraction(0)

@@ -69,7 +69,7 @@ def _read(path: Path, head: Mapping[str, Any]) -> Known:
     known = {}
     for where, entry in entries(path, head, holds="evaluations", same=SAME):
         if entry.keys() != LINE:
-            raise UsageError(f"{where}: not a finding of a search; delete this line to appraise its plan again")
+            raise UsageError(f"{where}: not a finding of a search; delete this line to evaluate its plan again")
         step, plan = entry.pop("step"), entry.pop("plan")
         known[step, plan] = Evaluation(**entry)
     return known

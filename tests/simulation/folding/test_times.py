@@ -14,7 +14,7 @@ from hybrid_des.errors import HybridDesError, Refusal, ScenarioError
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.simulation import collective_times as times_module
 from hybrid_des.simulation.collective_times import CollectiveTimes, Concurrent
-from hybrid_des.simulation.folding.refusals import UnwieldyError
+from hybrid_des.simulation.folding.refusals import TooManyMessagesError
 from hybrid_des.simulation.planning.planner import parts_of
 
 EACH = {scenario_values: 8, model_values: 2}  # once 1,000 and 300: 8,372 collectives, all alike
@@ -137,7 +137,9 @@ def test_folds_that_turn_out_wrong_give_way_to_others(monkeypatch):
 def test_what_cannot_be_tried_out_is_refused():
     values = {"cluster": {"nodes": 512}, "parallel": {"data": 4096}, "schedule": {"kind": "1f1b", "microbatches": 1}}
     work = {"forward": 0, "backward": 0, "parameters": 9973}
-    with pytest.raises(UnwieldyError, match=r"parameter-server: 16777216 pairs of ranks that send to each other are"):
+    with pytest.raises(
+        TooManyMessagesError, match=r"parameter-server: 16777216 pairs of ranks that send to each other are"
+    ):
         parts_of(scenario_from({**values, "workload": work, "gradients": {"algorithm": "auto"}}))
 
 
