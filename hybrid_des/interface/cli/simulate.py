@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from math import inf
@@ -54,7 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print only the summary, as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="print no report and no messages")
     add_jobs(parser, " for a sweep (default: by its size)")
-    add_budget(parser, "stop a single run after this time, such as 60s, and report what is known; exit code 3")
+    add_budget(
+        parser,
+        "stop a single run after this time, such as 60s, and report what is known; exit code 3; "
+        "of several jobs, try starts and priorities for what is left of it",
+    )
     parser.add_argument("--resume", action="store_true", help="resume an earlier sweep from its --out folder")
     parser.add_argument("--dask", metavar="ADDRESS", help="run a sweep on a Dask cluster, such as tcp://10.0.0.1:8786")
     parser.add_argument("--version", action=ShowVersion, nargs=0, help="show the program's version number and exit")
@@ -99,20 +104,25 @@ def run(args: argparse.Namespace) -> int:
 
 def _jobs(args: argparse.Namespace, document: Document) -> int:
     """Simulate several jobs on one cluster, alone and together, and output what they do to each other."""
+    from hybrid_des.interface.cli.deadline import within
     from hybrid_des.report.files.staging import reserved
     from hybrid_des.scenario.jobs import jobs_of
-    from hybrid_des.studies.jobs.result import simulate_jobs
+    from hybrid_des.studies.jobs.remedies import BUDGET_S
+    from hybrid_des.studies.jobs.result import jobs_in_time
 
     others = ("--hta", args.hta), ("--chakra", args.chakra), ("--jobs", args.jobs), ("--dask", args.dask)
     for option, given in others:
         if given is not None:
             raise UsageError(f"{args.file}: {option} is for other files; this one holds several jobs on one cluster")
-    if args.budget < inf:
-        raise UsageError(f"{args.file}: --budget needs a file with one job")
-    jobs = jobs_of(document)
+    jobs, began = jobs_of(document), time.monotonic()
+
+    def left() -> float:
+        return BUDGET_S if args.budget == inf else args.budget - (time.monotonic() - began)
+
     with nullcontext() if args.out is None else reserved(args.out):  # fails before a long simulation
         with status_line(args.quiet):
-            neighbours = simulate_jobs(jobs, remedies=True)
+            ended = within(args.budget, jobs.name)
+            neighbours = jobs_in_time(jobs, ended, left)
         written = {} if args.out is None else neighbours.write(args.out)
     _output(args, neighbours.summary, lambda: show(neighbours.report(terminal_width())))
     if not args.quiet:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.cluster.connections import around, links_of
@@ -80,27 +80,39 @@ class Remedy:
     of_jobs: Mapping[str, float]
 
 
+class Tried(NamedTuple):
+    """How many changes of a kind were simulated, of how many that there are."""
+
+    changes: int
+    of: int
+
+
+NONE_TRIED = Tried(0, 0)
+
+
 @dataclass(frozen=True)
 class Remedies:
     """The best starts and priorities; None if none is better than what is there.
 
     Attributes:
         slowdown: the mean slowdown as it is, over the same steps.
-        tried: number of changes that were simulated.
+        tried_starts, tried_orders: how many of them were simulated.
         skipped: why none were, if so.
     """
 
     slowdown: float
     starts: Remedy | None = None
     priorities: Remedy | None = None
-    tried: int = 0
+    tried_starts: Tried = NONE_TRIED
+    tried_orders: Tried = NONE_TRIED
     skipped: str = ""
 
     def to_mapping(self) -> dict[str, Any]:
         """The keys that they add to the summary."""
         if self.skipped:
             return {"best_starts": None, "best_priorities": None, "not_tried": self.skipped}
-        mapping: dict[str, Any] = {"slowdown_before_changes": self.slowdown}
+        tried = {"starts": self.tried_starts._asdict(), "priorities": self.tried_orders._asdict()}
+        mapping: dict[str, Any] = {"slowdown_before_changes": self.slowdown, "changes_tried": tried}
         for key, remedy in (("best_starts", self.starts), ("best_priorities", self.priorities)):
             mapping[key] = None
             if remedy is not None:

@@ -13,6 +13,7 @@ from hybrid_des.studies.jobs.neighbours import (
     Neighbours,
     Remedies,
     Remedy,
+    Tried,
 )
 from hybrid_des.units import format_bytes, format_seconds
 
@@ -119,11 +120,18 @@ def _remedies(remedies: Remedies | None) -> list[str]:
     if remedies.skipped:
         return [f"other starts and priorities: not tried; {remedies.skipped}"]
     before = f"mean slowdown {remedies.slowdown:.3f}×"
+    shifts, orders = remedies.tried_starts, remedies.tried_orders
+    tried, every = shifts.changes + orders.changes, shifts.of + orders.of
+    count = f"{tried} of {every}, for which there was time," if tried < every else str(tried)
     return [
-        f"what would help ({remedies.tried} changes simulated, as it is: {before} by GPUs)",
-        f"  best starts      {_start(remedies.starts)}",
-        f"  best priorities  {_order(remedies.priorities)}",
+        f"what would help ({count} changes simulated, as it is: {before} by GPUs)",
+        f"  best starts      {_start(remedies.starts)}{_missing(shifts)}",
+        f"  best priorities  {_order(remedies.priorities) if orders.changes else 'not known'}{_missing(orders)}",
     ]
+
+
+def _missing(tried: Tried) -> str:
+    return f" ({tried.changes} of {tried.of} tried)" if tried.changes < tried.of else ""
 
 
 def _start(remedy: Remedy | None) -> str:

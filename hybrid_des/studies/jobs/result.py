@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import fields
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,7 @@ from hybrid_des.studies.jobs.neighbours import (
     Neighbours,
     neighbours_of,
 )
-from hybrid_des.studies.jobs.remedies import remedies_of
+from hybrid_des.studies.jobs.remedies import BUDGET_S, Allowance, remedies_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,13 +50,22 @@ class JobsResult(Neighbours):
         return as_html(self.report())
 
 
-def simulate_jobs(source: Source | Jobs, overrides: Sequence[str] = (), *, remedies: bool = False) -> JobsResult:
+def simulate_jobs(
+    source: Source | Jobs,
+    overrides: Sequence[str] = (),
+    *,
+    remedies: bool = False,
+    budget_s: float = BUDGET_S,
+    tries: int | None = None,
+) -> JobsResult:
     """Simulate the jobs of a file, each alone and all together.
 
     Args:
         source: the path of a file with `jobs:`, a mapping with its content, or jobs.
         overrides: strings such as "jobs.gpt.schedule.kind=gpipe".
         remedies: whether to try shifts of starts and orders of priorities too.
+        budget_s: real seconds for these.
+        tries: simulate so many of them instead, however long it takes: the same on every machine.
 
     Raises:
         HybridDesError: as `load` and `simulate`.
@@ -72,5 +83,22 @@ def simulate_jobs(source: Source | Jobs, overrides: Sequence[str] = (), *, remed
     neighbours, groups = neighbours_of(source if isinstance(source, Jobs) else load_jobs(source, overrides))
     values = {one.name: getattr(neighbours, one.name) for one in fields(neighbours)}
     if remedies:
-        values["remedies"] = remedies_of(neighbours, groups)
+        allowance = Allowance(budget_s) if tries is None else Allowance(inf, tries)
+        values["remedies"] = remedies_of(neighbours, groups, allowance)
+    return JobsResult(**{**values, "wall_s": time.perf_counter() - began})
+
+
+def jobs_in_time(jobs: Jobs, ended: AbstractContextManager[None], left: Callable[[], float]) -> JobsResult:
+    """Simulate jobs within a limit, and try starts and priorities for as long as is left then.
+
+    Args:
+        jobs: the jobs.
+        ended: ends what runs in it at the limit; changes end by themselves.
+        left: real seconds that are left.
+    """
+    began = time.perf_counter()
+    with ended:
+        neighbours, groups = neighbours_of(jobs)
+    values = {one.name: getattr(neighbours, one.name) for one in fields(neighbours)}
+    values["remedies"] = remedies_of(neighbours, groups, Allowance(left()))
     return JobsResult(**{**values, "wall_s": time.perf_counter() - began})

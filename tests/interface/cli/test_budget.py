@@ -55,6 +55,14 @@ def test_a_budget_is_a_time(run, file, budget):
     assert (code, out, len(err)) == (2, "", 1)
 
 
+def test_several_jobs_have_a_budget(run, scenarios):
+    file = [scenarios / "jobs" / "three_placements.yaml", "--set", "sweep=none"]
+    code, out, err = run(*file, "--budget", "1 h")
+    assert (code, err) == (0, []) and "slowdown" in out
+    code, out, err = run(*file, "--budget", "1 ns")
+    assert (code, out) == (3, "") and "not complete: the budget of 1 ns is spent" in err[0]
+
+
 def test_a_sweep_has_no_budget(refused, scenarios):
     line = refused(scenarios / "experiments" / "chunks.yaml", "--budget", "1 s")
     assert "--budget needs a file without a sweep" in line

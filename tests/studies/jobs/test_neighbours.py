@@ -2,6 +2,8 @@
 
 import csv
 import json
+from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from hybrid_des.scenario.jobs import load_jobs
 from hybrid_des.scenario.loading import load
 from hybrid_des.simulation.run import run
 from hybrid_des.studies.imports.exporting import write_traces
+from hybrid_des.studies.jobs.neighbours import Grouping
+from hybrid_des.studies.jobs.remedies import Allowance, remedies_of
 from hybrid_des.studies.jobs.result import simulate_jobs
 from hybrid_des.studies.sweep.axes import load_sweep
 from hybrid_des.studies.sweep.runner import sweep_rows
@@ -118,6 +122,31 @@ def test_changes_that_help_are_found_by_simulation(found):
         })
     )  # fmt: skip
     assert {one.job.name: one.slowdown for one in again.runs} == pytest.approx(best["slowdowns"], rel=0.02)
+
+
+def test_so_many_changes_are_tried_as_were_asked_for(found):
+    few, again = (simulate_jobs(two(jobs={"bert": {"start": "7 ms"}}), remedies=True, tries=2) for _ in range(2))
+    assert few.remedies.to_mapping() == again.remedies.to_mapping()
+    tried = {"starts": {"changes": 2, "of": 7}, "priorities": {"changes": 0, "of": 2}}
+    assert few.summary["changes_tried"] == tried
+    assert "2 of 9, for which there was time," in few.report() and "not known (0 of 2 tried)" in few.report()
+    assert found.summary["changes_tried"] == {"starts": {"changes": 7, "of": 7}, "priorities": {"changes": 2, "of": 2}}
+    assert "9 changes simulated" in found.report()
+
+
+@pytest.mark.parametrize(("seconds", "changes"), [(3, 0), (4, 1), (14, 4), (1000, 9)])
+def test_no_change_begins_that_would_end_late(seconds, changes, found):
+    ticks = count()  # a second per look: a change takes one, and change n may begin at 3 n if it ends by then
+    groups = Grouping.of(found.jobs)
+    allowance = Allowance(seconds, clock=lambda: float(next(ticks)))
+    remedies = remedies_of(replace(found, wall_s=0.0), groups, allowance)
+    assert remedies.tried_starts.changes + remedies.tried_orders.changes == changes
+
+
+def test_changes_that_take_longer_than_is_left_are_not_tried(found):
+    slow = replace(found, wall_s=10.0)
+    why = remedies_of(slow, Grouping.of(found.jobs), Allowance(30)).skipped
+    assert why == "one takes about 40 s, 30 s are left for all (--budget TIME gives more)"
 
 
 def test_background_traffic_slows_a_job_and_is_counted():
