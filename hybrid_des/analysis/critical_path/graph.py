@@ -10,7 +10,7 @@ forwarded by the formula of `cluster.sharing.fifo`; under `fair`, a message is o
 gave it, of which `queue` is the time lost to other messages.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -213,15 +213,20 @@ def lags_with(run: Run, messages: Messages, duration: Column) -> Column:
     shares = lag[point] * (duration[row] / np.maximum(whole[row], 1))
     lag[point] = np.where(same, lag[point], np.rint(shares).astype(np.int64))
     _, position = _order(points["row"], messages)
-    return _edges({**tables, "points": {**points, "lag": lag}}, messages, position)["lag"]
+    return _edges({**tables, "points": {**points, "lag": lag}}, messages, position, ("lag",))["lag"]
 
 
-def _edges(tables: dict[str, dict[str, Column]], messages: Messages, position: Column) -> dict[str, Column]:
-    """All edges, ordered by their points."""
+NARROW = {"cause": np.int32, "point": np.int32, "kind": np.int8, "activity": np.int32, "link": np.int32}
+
+
+def _edges(
+    tables: dict[str, dict[str, Column]], messages: Messages, position: Column, names: Collection[str] = ()
+) -> dict[str, Column]:
+    """All edges, ordered by their points; only the columns `names`, if given. Columns that are not times are narrow."""
     points = tables["points"]
     count = len(points["kind"])
     ends = _by_row(tables["marks"], STEPS, position)
-    blocks = [
+    blocks = (
         _program(points, tables["pieces"], position),
         _waits(points, tables["edges"], position, position[count + messages.deliveries]),
         *(
@@ -229,10 +234,17 @@ def _edges(tables: dict[str, dict[str, Column]], messages: Messages, position: C
             for block in messages.edges(tables["sends"], count)
         ),
         edges_of(ends, np.full(len(ends), len(position)), BARRIER),
-    ]
-    columns = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
-    by_point = np.argsort(columns["point"], kind="stable")
-    return {name: column[by_point] for name, column in columns.items()}
+    )
+    kept = [_narrowed(block, {"point", *names} if names else block.keys()) for block in blocks]
+    by_point = np.argsort(np.concatenate([block["point"] for block in kept]), kind="stable")
+    columns: dict[str, Column] = {}
+    for name in names or tuple(kept[0]):  # a column at a time, so that few are held twice
+        columns[name] = np.concatenate([block.pop(name) for block in kept])[by_point]
+    return columns
+
+
+def _narrowed(block: Columns, names: Collection[str]) -> dict[str, Column]:
+    return {name: column.astype(NARROW.get(name, np.int64)) for name, column in block.items() if name in names}
 
 
 def _by_row(marks: dict[str, Column], table: int, position: Column) -> Column:

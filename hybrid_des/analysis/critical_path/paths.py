@@ -53,15 +53,16 @@ class Piece(NamedTuple):
 
 
 class Chains:
-    """The chains of causes of a graph, whose columns are lists here: walks take one edge at a time."""
+    """The chains of causes of a graph, whose columns are memory views here: walks take one edge at a time."""
 
     def __init__(self, graph: Graph) -> None:
-        self._time, self._released = graph.time.tolist(), graph.released.tolist()
+        self._time, self._released = graph.time.data, graph.released.data
         computes = (graph.activity >= 0) & (graph.activity < len(graph.timeline.ops["step"]))
         parts = [np.where(computes, graph.lag, 0)]
         parts += [np.where(computes, 0, part) for part in (graph.transfer, graph.latency, graph.queue, graph.others)]
-        columns = graph.cause, graph.activity, graph.lag, np.stack(parts, axis=1)
-        self._cause, self._activity, self._lag, self._parts = (column.tolist() for column in columns)
+        columns = graph.cause, graph.activity, graph.lag
+        self._cause, self._activity, self._lag = (column.data for column in columns)
+        self._parts = [part.data for part in parts]
 
     def chain(self, point: int, until: int) -> list[Piece]:
         """The pieces that lead to a point, in order, back to the first that begins at or before `until`.
@@ -73,7 +74,7 @@ class Chains:
         now = ROOT
         while (edge := released[point]) != NONE and time[point] > until:
             if lag[edge]:
-                activity, here, parts = self._activity[edge], time[point], self._parts[edge]
+                activity, here, parts = self._activity[edge], time[point], [part[edge] for part in self._parts]
                 if activity != now:
                     now = activity
                     pieces.append(Piece(now, here - lag[edge], here, *parts))

@@ -11,6 +11,7 @@ Latest times by Kelley and Walker, 1959; drag by Devaux, 1999.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +21,7 @@ from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.messages import LINK
 from hybrid_des.simulation.timeline import NONE, Column
 
+AT_ONCE = 2**16  # rows
 FOREVER = np.iinfo(np.int64).max
 
 
@@ -44,7 +46,7 @@ class Slack:
         free = [FOREVER] * len(graph.time)
         edges = (graph.cause, graph.point, graph.lag, graph.time[graph.point] - graph.time[graph.cause] - graph.lag,
                  _passed_on(graph))  # fmt: skip
-        for cause, point, lag, slack, passed in zip(*(column[::-1].tolist() for column in edges), strict=True):
+        for cause, point, lag, slack, passed in _backwards(*edges):
             if (late := latest[point] - lag) < latest[cause]:
                 latest[cause] = late
             if passed:
@@ -138,6 +140,12 @@ class Slack:
             np.maximum.at(best, low[here], longest[here])
             np.maximum.at(best, high[here] - size, longest[here])
         return best[back.reshape(-1)]
+
+
+def _backwards(*columns: Column) -> Iterator[tuple[int, ...]]:
+    """The rows of columns from the last to the first, a part at a time: Python's numbers take four times the memory."""
+    for end in range(len(columns[0]), 0, -AT_ONCE):
+        yield from zip(*(column[max(end - AT_ONCE, 0) : end][::-1].tolist() for column in columns), strict=True)
 
 
 def _passed_on(graph: Graph) -> Column:
