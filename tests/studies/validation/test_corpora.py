@@ -20,7 +20,7 @@ FOLDER = SCENARIOS / "validation"
 CORPORA = sorted(FOLDER.glob("*.yaml"))
 MOST_FITTED = {
     "vtrain_multi_node": 2, "korthikanti": 0, "megatron_2021": 0, "zero_bubble": 0, "h100_bf16": 2, "h100_fp8": 3,
-    "megatron_bridge": 1, "primus_schedules": 2,
+    "megatron_bridge": 1, "primus_schedules": 2, "nccl_all_reduce": 0,
     "b200_dense": 2, "fsdp_a100_40gb": 4, "fsdp_a100_80gb": 4, "fsdp_h100": 4,
 }  # fmt: skip
 FACTS = ("parameters", "weight_gradients")  # of `overlap`: what is done, not how well
@@ -115,7 +115,7 @@ def test_every_row_is_a_valid_scenario(rows_of, file):
     sweep = load_sweep(file, [f"sweep={{file: {rows_of(file)}}}"])
     check_corpus(sweep)
     for case in sweep.cases():
-        assert scenario_of(with_case(sweep.document, case)).model is not None
+        assert scenario_of(with_case(sweep.document, case)).model is not None or "workload.parameters" in case
 
 
 def test_numbers_carry_over_unchanged():
@@ -162,6 +162,28 @@ def test_six_schedules_of_primus_have_their_memory(run, rows_of, tmp_path):
         rows = sorted(csv.DictReader(lines), key=lambda row: float(row["measured.peak_memory_bytes"]))
     predicted = [float(row["predicted.peak_memory_bytes"]) for row in rows]
     assert predicted == sorted(predicted)
+
+
+def test_rows_of_all_reduces_become_keys_of_scenarios(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    script = runpy.run_path(str(FOLDER / "nccl_all_reduce.py"))
+    raw = {"system": "h200_sxm", "version": "2.29.2", "op_name": "all_reduce", "nccl_dtype": "half", "num_gpus": "4",
+           "message_size": "524288", "latency": "0.0125"}  # fmt: skip
+    row = script["converted"](raw)
+    assert (row["cluster.gpu"], row["parallel.data"], row["workload.parameters"]) == ("h200", "4", 2**19)
+    assert (row["description"], row["split"], row["measured.step_time_s"]) == ("NCCL 2.29.2", "from 1 MiB", 12.5e-6)
+    others = ({"op_name": "alltoall"}, {"nccl_dtype": "int8"}, {"num_gpus": "16"}, {"system": "l40s"})
+    assert [script["converted"](raw | other) for other in others] == [None] * 4
+
+
+def test_a_row_of_an_all_reduce_takes_as_long_as_it(run, write):
+    """16 MiB over eight H100s, 121.9 µs with NCCL 2.29.2."""
+    row = {"name": "one", "cluster.gpu": "h100", "parallel.data": "8", "workload.parameters": "8388608",
+           "measured.step_time_s": "121.9e-6"}  # fmt: skip
+    rows = write("\n".join(map(",".join, (row, row.values()))), "rows.csv")
+    found = json.loads(run("validate", FOLDER / "nccl_all_reduce.yaml", "--rows", rows, "--json", "--jobs", "1")[1])
+    assert found["failed"] == []
+    assert found["step_time_s"]["worst_error_percent"] < 10
 
 
 def raw_row(**more):
