@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -18,7 +18,7 @@ from hybrid_des.scenario.problem import Problem, Problems, misfit
 from hybrid_des.scenario.sections.cluster import QUANTISED, WITHOUT_PRIORITIES, Cluster
 from hybrid_des.scenario.sections.experts import ExpertTraffic, misfits_of_experts, misfits_of_loads, misfits_of_streams
 from hybrid_des.scenario.sections.faults import FaultsOrNone, misfits_of_faults
-from hybrid_des.scenario.sections.outer import misfits_of_outer, misfits_of_sites
+from hybrid_des.scenario.sections.groups import misfits_of_outer, misfits_of_sites
 from hybrid_des.scenario.sections.perturbations import (
     AllJitter,
     AllSlow,
@@ -163,7 +163,7 @@ class Scenario(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill(cls, values: Any) -> Any:
+    def _fill(cls, values: object) -> object:
         return fill(values) if isinstance(values, Mapping) else values
 
     @model_validator(mode="after")

@@ -21,12 +21,13 @@ that `auto` would have to try (`too_many`).
 
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import Any
 
 from hybrid_des.collectives import codecs, hierarchical, nccl_switches, nccl_trees, token_exchange
 from hybrid_des.collectives.buffer import MOST_SEGMENTS
 from hybrid_des.errors import Refusal
 from hybrid_des.scenario.problem import Problem, misfit
+from hybrid_des.scenario.sections.training import ModelChoice, Numerics
+from hybrid_des.scenario.sections.whole import Whole
 
 FOLDED_FROM = 129  # number of GPUs from which `fold: auto` folds replicas; up to 128, all of them are shown
 
@@ -73,7 +74,7 @@ BY_RULE = ("nodes", "rails", "leaf-spine", "pcie")  # topologies that create lin
 PerRank = Fraction | tuple[Fraction, ...]
 
 
-def excesses(scenario: Any) -> Iterator[Problem]:
+def excesses(scenario: Whole) -> Iterator[Problem]:
     """The first count of a `Scenario` that is too large, with the estimate; others would follow from it."""
     for count, most, what, paths in _counts(scenario, _kept(scenario)):
         if count > most:
@@ -82,22 +83,22 @@ def excesses(scenario: Any) -> Iterator[Problem]:
             return
 
 
-def too_large(scenario: Any, kept: int) -> str:
+def too_large(scenario: Whole, kept: int) -> str:
     """Why a run of `kept` replicas of a scenario cannot be simulated; empty if it can."""
     if kept <= _kept(scenario):  # counted when the scenario was checked
         return ""
     return next((_refused(count, most, what) for count, most, what, _ in _counts(scenario, kept) if count > most), "")
 
 
-def _kept(scenario: Any) -> int:
+def _kept(scenario: Whole) -> int:
     """The least number of replicas that are simulated."""
     replicas, fold = scenario.parallel.data, scenario.fold
     if fold == "off" or (fold == "auto" and scenario.parallel.ranks < FOLDED_FROM) or scenario.numerics is not None:
-        return int(replicas)
+        return replicas
     return 1 if fold == "auto" else int(fold)
 
 
-def _counts(scenario: Any, kept: int) -> Iterator[tuple[int, int, str, str]]:
+def _counts(scenario: Whole, kept: int) -> Iterator[tuple[int, int, str, str]]:
     """The counts of a run that simulates `kept` replicas: estimate, limit, name, and the keys it depends on."""
     parallel, schedule = scenario.parallel, scenario.schedule
     share = Fraction(kept, parallel.data)
@@ -126,7 +127,7 @@ def _refused(count: int, most: int, what: str) -> str:
     return f"{_written(count)} {what} are more than can be simulated (at most {_written(most)})"
 
 
-def too_many(algorithm: str, options: Mapping[str, Any], groups: Iterable[tuple[int, int]]) -> str:
+def too_many(algorithm: str, options: Mapping[str, object], groups: Iterable[tuple[int, int]]) -> str:
     """Why a collective cannot be simulated once in some groups; empty if it can.
 
     Args:
@@ -145,12 +146,12 @@ def too_many(algorithm: str, options: Mapping[str, Any], groups: Iterable[tuple[
     return ""
 
 
-def reduction_messages(algorithm: str, ranks: int, options: Mapping[str, Any], channels: int = 1) -> int:
+def reduction_messages(algorithm: str, ranks: int, options: Mapping[str, object], channels: int = 1) -> int:
     """Messages of one collective: 2 · ranks · (peers, rounds, servers or segments); 2 · ranks if it is unknown.
 
     Those of a ring are sent on all of its `channels`.
     """
-    given, servers = options.get("pieces"), options.get("servers") or ranks
+    given, servers = _count(options, "pieces"), _count(options, "servers") or ranks
     segments = given or MOST_SEGMENTS
     per_rank = {
         **dict.fromkeys(("ring", "ring-reduce-scatter", "ring-all-gather"), ranks * channels),
@@ -173,33 +174,39 @@ def reduction_messages(algorithm: str, ranks: int, options: Mapping[str, Any], c
     return 2 * ranks * per_rank.get(algorithm, 1)
 
 
-def most_channels(scenario: Any) -> int:
+def most_channels(scenario: Whole) -> int:
     """Channels of a ring, at most: one per adapter, and per GPU of a node that is not taken by other tensor ranks."""
     parallel, nodes = scenario.parallel, scenario.cluster.kinds
     if parallel.ranks <= nodes[0].gpus_per_node:  # on one node
-        return int(scenario.gradients.channels or 1)
+        return scenario.gradients.channels or 1
     most = max(min(kind.infiniband.nics_per_node, kind.gpus_per_node // parallel.tensor) for kind in nodes)
-    return int(scenario.gradients.channels or max(1, most))
+    return scenario.gradients.channels or max(1, most)
 
 
-def reduction_pairs(algorithm: str, ranks: int, options: Mapping[str, Any]) -> int:
+def reduction_pairs(algorithm: str, ranks: int, options: Mapping[str, object]) -> int:
     """Pairs that send to each other in one collective, if they grow with ranks², else 0."""
     peers = {
         **dict.fromkeys(("all-to-all", "nccl-all-to-all", "auto"), ranks),
-        "parameter-server": options.get("servers") or ranks,
+        "parameter-server": _count(options, "servers") or ranks,
     }
     return ranks * peers.get(algorithm, 0)
+
+
+def _count(options: Mapping[str, object], key: str) -> int | None:
+    """The number that an option of this name holds; None if it is not given, or holds something else."""
+    value = options.get(key)
+    return value if isinstance(value, int) else None
 
 
 def _written(count: int) -> str:
     return f"{count}" if count < 10**8 else f"{count:.3g}"
 
 
-def _links(scenario: Any) -> int:
+def _links(scenario: Whole) -> int:
     return sum(2 * kind.count * (kind.gpus_per_node + kind.infiniband.nics_per_node) for kind in scenario.cluster.kinds)
 
 
-def _messages(scenario: Any) -> int:
+def _messages(scenario: Whole) -> int:
     parallel, schedule = scenario.parallel, scenario.schedule
     stages = parallel.pipeline * schedule.chunks
     messages = 2 * (stages - 1) * schedule.microbatches * parallel.data
@@ -209,19 +216,19 @@ def _messages(scenario: Any) -> int:
             gradients.algorithm, parallel.data, dict(gradients.options or {}), most_channels(scenario)
         )
         messages += _buckets(scenario, stages) * each
-    return int(messages * scenario.steps)
+    return messages * scenario.steps
 
 
-def _pairs(scenario: Any) -> int:
+def _pairs(scenario: Whole) -> int:
     """Pairs in the reductions of all pipeline ranks."""
     parallel, gradients = scenario.parallel, scenario.gradients
     if parallel.data == 1 or not _buckets(scenario, 1):
         return 0
     pairs = reduction_pairs(gradients.algorithm, parallel.data, dict(gradients.options or {}))
-    return int(parallel.pipeline * pairs)
+    return parallel.pipeline * pairs
 
 
-def _inside_ops(scenario: Any) -> int:
+def _inside_ops(scenario: Whole) -> int:
     """Messages of the collectives of layers: about two collectives of 2 · peers per rank and axis, in each pass."""
     if scenario.model is None or scenario.tensor_traffic != "messages" or scenario.model.lacking:
         return 0
@@ -233,10 +240,10 @@ def _inside_ops(scenario: Any) -> int:
     segments = token_exchange.MOST_SEGMENTS if scenario.experts.dispatcher == "per-node" else 1
     peers = parallel.tensor - 1 + parallel.context - 1 + segments * (parallel.expert - 1)
     ranks = parallel.ranks // parallel.pipeline  # and all pipeline ranks together hold all layers
-    return int(4 * peers * passes * layers * ranks * scenario.schedule.microbatches * scenario.steps)
+    return 4 * peers * passes * layers * ranks * scenario.schedule.microbatches * scenario.steps
 
 
-def _buckets(scenario: Any, stages: int) -> int:
+def _buckets(scenario: Whole, stages: int) -> int:
     """Buckets of all stages."""
     gradients, workload = scenario.gradients, scenario.workload
     parameters = _of_model(scenario.model) if workload is None else _most(workload.parameters)
@@ -251,7 +258,7 @@ def _buckets(scenario: Any, stages: int) -> int:
     return stages + alike * int(size // gradients.bucket)
 
 
-def _of_model(model: Any) -> int:
+def _of_model(model: ModelChoice | None) -> int:
     """Parameters of a model; 0 if there is none or its sizes are inconsistent, which is reported separately."""
     try:
         return 0 if model is None or model.lacking else int(model.network.parameters)
@@ -259,21 +266,21 @@ def _of_model(model: Any) -> int:
         return 0
 
 
-def _trained(scenario: Any) -> int:
+def _trained(scenario: Whole) -> int:
     numerics, replicas = scenario.numerics, scenario.parallel.data
     if numerics is None:
         return 0
     weights = _weights(numerics)
     samples = numerics.batch * scenario.schedule.microbatches * replicas
-    return int(48 * weights * (replicas + 1) + 24 * samples * numerics.layers * numerics.width)
+    return 48 * weights * (replicas + 1) + 24 * samples * numerics.layers * numerics.width
 
 
-def _weights(numerics: Any) -> int:
+def _weights(numerics: Numerics | None) -> int:
     """Weights of a small model; 0 without one."""
     return 0 if numerics is None else int(numerics.layers * numerics.width**2)
 
 
-def _held(scenario: Any) -> int:
+def _held(scenario: Whole) -> int:
     workload = scenario.workload
     if workload is None:  # those of a model are computed
         return 0

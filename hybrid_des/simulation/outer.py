@@ -38,7 +38,8 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.scenario.sections.outer import Outer, ranks_of_group
+from hybrid_des.scenario.sections.groups import ranks_of_group
+from hybrid_des.scenario.sections.outer import Outer
 from hybrid_des.simulation.collective_times import CollectiveTimes, Concurrent
 from hybrid_des.simulation.folding.refusals import TooManyMessagesError
 from hybrid_des.simulation.outer_overlap import Overlapped, overlapped
@@ -164,7 +165,7 @@ def inner_of(scenario: Scenario, group: int = 0) -> Scenario:
     for key in ("sites", "wan"):
         values["cluster"].pop(key, None)
     placement = scenario.cluster.placement
-    gpus = [placement[rank] for rank in ranks_of_group(scenario, group)]
+    gpus = [placement[rank] for rank in ranks_of_group(scenario.parallel, scenario.outer_groups, group)]
     inner = scenario_from(values, scenario.name).part(group * values["parallel"]["data"])
     first = gpus == [*range(len(gpus))]  # further GPUs may host servers, and the wiring keeps its blocks
     return inner if first and group == 0 else inner.placed(gpus)

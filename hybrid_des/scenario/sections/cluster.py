@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field, PlainValidator, PrivateAttr, TypeAdapter, WithJsonSchema
 
@@ -86,7 +86,7 @@ class InfiniBand(LinkFigures):
     """Network adapters per node; GPU i of g uses NIC floor(i·nics/g). Default from the GPU."""
 
 
-def _look_up(value: Any) -> Any:
+def _look_up(value: object) -> object:
     """Replace a name from the catalogue with its figures."""
     if isinstance(value, str):
         try:
@@ -135,7 +135,7 @@ _COUNT = whole(1, MOST)
 _KINDS = TypeAdapter(tuple[NodeKind, ...])
 
 
-def _nodes(value: Any) -> int | tuple[NodeKind, ...]:
+def _nodes(value: object) -> int | tuple[NodeKind, ...]:
     """Read a list of kinds of nodes, or else a number."""
     if not isinstance(value, list | tuple):
         count: int = _COUNT.read(value)

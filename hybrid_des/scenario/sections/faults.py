@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
@@ -45,7 +45,7 @@ READ_BY = {"cost": ("sync",), "blocking": ("async", "memory"), "write": ("async"
 WHATS = ("gpu", "node", "nic", "link", "switch", "power", "job")
 
 
-def _every(value: Any) -> Fraction | str:
+def _every(value: object) -> Fraction | str:
     """A span, a number of steps as "200 steps", `optimal` or `none`."""
     if value in (OPTIMAL, NEVER):
         return str(value)
@@ -59,14 +59,14 @@ def _every(value: Any) -> Fraction | str:
         raise ValueError(message) from None
 
 
-def _shape(value: Any) -> Fraction:
+def _shape(value: object) -> Fraction:
     number = read_quantity(value, "number")
     if not LEAST_SHAPE <= number <= MOST_SHAPE:
         raise ValueError(f"must be from 0.1 to 100, not {describe(number)}")
     return number
 
 
-def _effect(value: Any) -> Any:
+def _effect(value: object) -> object:
     """Read an effect; `stop`, the default, becomes None."""
     if value == "stop":
         return None
@@ -187,7 +187,7 @@ class Checkpoint(Section):
         return (self.cost if self.mode == "sync" else self.blocking) or Fraction(0)
 
 
-def _never(value: Any) -> Any:
+def _never(value: object) -> object:
     return {"every": NEVER} if value == NEVER else value
 
 

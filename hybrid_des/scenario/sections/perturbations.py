@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator, TypeAdapter
 
@@ -39,7 +39,7 @@ COMPUTING = ("gpu", "node", "stage")
 Number = Annotated[int, whole(0, MOST)]
 
 
-def _speed(value: Any) -> Fraction:
+def _speed(value: object) -> Fraction:
     try:
         return read_positive(value, "number")
     except ValueError:
@@ -127,7 +127,7 @@ class Jitter(PluginSection):
 _JITTER = TypeAdapter(tuple[Jitter, ...])
 
 
-def _all_slow(value: Any) -> Any:
+def _all_slow(value: object) -> object:
     if value in (None, "none"):
         return ()
     if not isinstance(value, list | tuple):
@@ -135,7 +135,7 @@ def _all_slow(value: Any) -> Any:
     return value
 
 
-def _all_jitter(value: Any) -> tuple[Jitter, ...]:
+def _all_jitter(value: object) -> tuple[Jitter, ...]:
     if value in (None, "none"):
         return ()
     return _JITTER.validate_python(value) if isinstance(value, list | tuple) else (Jitter.model_validate(value),)
@@ -250,7 +250,7 @@ def misfits_of_jitter(jitter: Sequence[Jitter], ranks: int) -> Iterator[Problem]
 _END = re.compile(r"(node|gpu)(0|[1-9]\d{0,7})")
 
 
-def _end(value: Any) -> str:
+def _end(value: object) -> str:
     if not isinstance(value, str) or not _END.fullmatch(value):
         raise ValueError(f"expected a node or GPU such as node3 or gpu12, found {describe(value)}")
     return value

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -159,7 +159,7 @@ class Ends(Section):
     """Added to the input-gradient part of the backward on each of the two."""
 
 
-def _known_gpu(value: Any) -> Any:
+def _known_gpu(value: object) -> object:
     if isinstance(value, str) and value not in gpus.names():
         raise ValueError(unknown(value, gpus.names(), "GPU"))
     return value
@@ -356,7 +356,7 @@ class Efficiency(Section):
     """Added to every step: data loading, optimizer launches, logging."""
 
 
-def expanded(value: Any) -> Any:
+def expanded(value: object) -> object:
     """A model by name, or on a `base`, with all of its sizes; other values unchanged."""
     values = {"base": value} if isinstance(value, str) and value != "none" else value
     if not isinstance(values, Mapping) or values.get("base") not in models.names():
@@ -364,7 +364,7 @@ def expanded(value: Any) -> Any:
     return {**models.expanded(values), "base": values["base"]}
 
 
-def _named_or_own(value: Any) -> Any:
+def _named_or_own(value: object) -> object:
     if value is None or value == "none":
         return None
     if not isinstance(value, Mapping | ModelChoice):

@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import (
     BeforeValidator,
     Field,
     PlainValidator,
 )
+from pydantic.fields import FieldInfo
 
 from hybrid_des.cluster import topologies
 from hybrid_des.collectives import codecs
@@ -55,7 +56,7 @@ CONTEXT = "context"  # follows tensor if an order does not name it
 def per_rank(dimension: Dimension) -> Reads:
     """One quantity for all pipeline ranks, or a list with one per rank."""
 
-    def read(value: Any) -> Fraction | tuple[Fraction, ...]:
+    def read(value: object) -> Fraction | tuple[Fraction, ...]:
         if not isinstance(value, list | tuple):
             return read_quantity(value, dimension)
         numbers, problems = [], []
@@ -77,7 +78,7 @@ def per_rank(dimension: Dimension) -> Reads:
 def share(*, above_0: bool = False, below_1: bool = False) -> Reads:
     """A number from 0 to 1, without the ends that are excluded."""
 
-    def read(value: Any) -> Fraction:
+    def read(value: object) -> Fraction:
         number = read_quantity(value, "number")
         if number > 1:
             raise ValueError(f"must be from 0 to 1, not {decimal(number)}")
@@ -91,7 +92,7 @@ def share(*, above_0: bool = False, below_1: bool = False) -> Reads:
     return Reads(read, {"type": "number", least: 0, most: 1})
 
 
-def _bucket(value: Any) -> int | None:
+def _bucket(value: object) -> int | None:
     if value is None or value == "none":
         return None
     if isinstance(value, bool):
@@ -102,15 +103,16 @@ def _bucket(value: Any) -> int | None:
     return size
 
 
-def _path(value: Any) -> Path | None:
+def _path(value: object) -> Path | None:
     if value is None or isinstance(value, Path):
         return value
-    if "\0" in read_text(value):
+    text = read_text(value)
+    if "\0" in text:
         raise ValueError("a path cannot contain a null character")
-    return Path(value)
+    return Path(text)
 
 
-def or_none(schema: Any) -> BeforeValidator:
+def or_none(schema: object) -> BeforeValidator:
     """A section that may be written as `none`; `schema` is the type in files."""
     return BeforeValidator(lambda value: None if value == "none" else value, json_schema_input_type=schema)
 
@@ -120,19 +122,20 @@ def _one_of(names: Callable[[], list[str]]) -> PlainValidator:
     return PlainValidator(lambda value: choice(*names()).read(value))
 
 
-def _offer(names: Callable[[], list[str]]) -> Any:
+def _offer(names: Callable[[], list[str]]) -> FieldInfo:
     """List the currently registered names in the JSON Schema."""
-    return Field(json_schema_extra=lambda schema: schema.update({"enum": [*names()]}))
+    field: FieldInfo = Field(json_schema_extra=lambda schema: schema.update({"enum": [*names()]}))
+    return field
 
 
-def _order(value: Any) -> tuple[str, ...]:
-    named = sorted(map(str, value)) if isinstance(value, list | tuple) else []
-    if named not in (sorted(AXES), sorted((*AXES, CONTEXT))):
+def _order(value: object) -> tuple[str, ...]:
+    named = tuple(map(str, value)) if isinstance(value, list | tuple) else ()
+    if sorted(named) not in (sorted(AXES), sorted((*AXES, CONTEXT))):
         raise ValueError(f"expected the three axes {', '.join(AXES)} in some order, each once")
-    return tuple(value)
+    return named
 
 
-def _stages(value: Any) -> str | tuple[int, ...]:
+def _stages(value: object) -> str | tuple[int, ...]:
     if isinstance(value, list | tuple):
         return tuple(whole(0, MOST).read(item) for item in value)
     if isinstance(value, str) and value.startswith("E"):
@@ -151,7 +154,7 @@ def _laid_out(layout: str) -> tuple[int, ...]:
     return tuple(stage.count("t") for stage in stages)
 
 
-def _recompute(value: Any) -> str | tuple[str, ...]:
+def _recompute(value: object) -> str | tuple[str, ...]:
     if isinstance(value, list | tuple):
         if len(set(map(str, value))) < len(value):
             raise ValueError("expected names of modules, each once")
@@ -159,7 +162,7 @@ def _recompute(value: Any) -> str | tuple[str, ...]:
     return choice(*LEVELS, beside="a list of modules").read(value)  # type: ignore[no-any-return]
 
 
-def _shares(value: Any) -> Fraction | tuple[Fraction, ...]:
+def _shares(value: object) -> Fraction | tuple[Fraction, ...]:
     numbers: Fraction | tuple[Fraction, ...] = per_rank("number").read(value)
     for number in numbers if isinstance(numbers, tuple) else (numbers,):
         if number > 1:
@@ -238,7 +241,7 @@ Order = Annotated[tuple[str, ...], Reads(_order, ORDER_SCHEMA)]
 _RANGE = re.compile(r"\s*(\d{1,8})\s*-\s*(\d{1,8})\s*")
 
 
-def _numbers(value: Any) -> tuple[int, ...]:
+def _numbers(value: object) -> tuple[int, ...]:
     """Read numbers such as 3, 0-7 or [0-3, 8]."""
     numbers: list[int] = []
     for item in value if isinstance(value, list | tuple) else [value]:

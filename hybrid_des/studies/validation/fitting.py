@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hybrid_des.errors import ScenarioError, UsageError
 from hybrid_des.scenario.composition import put
+from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import misnamed, scenario_of
 from hybrid_des.studies.sweep.axes import Sweep
 from hybrid_des.studies.sweep.runner import with_case
@@ -72,8 +73,8 @@ def starts(sweep: Sweep, paths: Sequence[str]) -> Numbers:
     raise UsageError(f"--fit: no row is a valid scenario; the first problem: {reasons[0]}")
 
 
-def _number(scenario: Any, path: str) -> float:
-    value = scenario
+def _number(scenario: Scenario, path: str) -> float:
+    value: Any = scenario
     for key in path.split("."):
         value = getattr(value, key, None)
     try:
