@@ -26,14 +26,15 @@ from pydantic import BaseModel, ValidationError
 from hybrid_des.errors import HybridDesError, SimulationError, UsageError, unknown
 
 T = TypeVar("T")
+Builder = TypeVar("Builder", covariant=True)  # an entry is only read
 
 
 @dataclass(frozen=True)
-class Entry(Generic[T]):
+class Entry(Generic[Builder]):
     """A registered plug-in: its name, builder, facts about itself, and options class."""
 
     name: str
-    build: T
+    build: Builder
     facts: Mapping[str, Any] = field(default_factory=dict)
     options: type[Any] | None = None
 

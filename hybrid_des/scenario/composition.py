@@ -3,10 +3,10 @@
 import copy
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from hybrid_des.errors import ScenarioError, one_line
 from hybrid_des.options import NamesFile, describe, mark_of
@@ -36,9 +36,6 @@ def with_base(path: str | Path, users: tuple[str, ...] = ()) -> Document:
     """
     path = located(path)
     document = read(path)
-    if not isinstance(document.value, dict):
-        what = "is empty" if document.value is None else f"contains {describe(document.value)}"
-        raise ScenarioError([f"{document.source}: {what}; expected keys such as schedule: and workload:"])
     document.value.setdefault("name", Path(path).stem)
     anchor(document, Path(path).parent)
     return over_base(document, Path(path).parent, (*users, os.path.realpath(path)))
@@ -78,55 +75,66 @@ def over_base(document: Document, folder: Path, users: tuple[str, ...] = ()) -> 
 
 def anchor(document: Document, folder: Path) -> None:
     """Resolve the relative paths in a document against a folder."""
-    for path, values in _relative_paths(document):
-        values[path[-1]] = str(folder / values[path[-1]])
+    for _, name, replace in _relative_paths(document):
+        replace(str(folder / name))
 
 
 def anchor_overrides(document: Document, folder: Path) -> None:
     """Resolve the relative paths in overrides against the current folder, or else that of the scenario."""
-    for path, values in _relative_paths(document):
-        beside = folder / values[path[-1]]
-        if document.place(path).startswith("--set") and not Path(values[path[-1]]).exists() and beside.exists():
-            values[path[-1]] = str(beside)
+    for path, name, replace in _relative_paths(document):
+        beside = folder / name
+        if document.place(path).startswith("--set") and not Path(name).exists() and beside.exists():
+            replace(str(beside))
 
 
 def files_in(document: Document) -> list[str]:
     """The file paths in a document."""
-    return [values[path[-1]] for path, values in _file_paths(document)]
+    return [text for _, text, _ in _file_paths(document)]
 
 
-def _relative_paths(document: Document) -> Iterator[tuple[KeyPath, Any]]:
-    """The path of every string that is a relative file path, with what holds it."""
-    return ((path, values) for path, values in _file_paths(document) if not Path(values[path[-1]]).is_absolute())
+class _String(NamedTuple):
+    """A string among plain values: its path, and what puts another in its place."""
+
+    path: KeyPath
+    text: str
+    replace: Callable[[str], None]
 
 
-def _file_paths(document: Document) -> Iterator[tuple[KeyPath, Any]]:
-    """The path of every string that is a file path, such as `jobs.gpt.scenario`, with what holds it."""
-    for path, values in _strings(document.value):
+def _relative_paths(document: Document) -> Iterator[_String]:
+    """Every string that is a relative file path."""
+    return (string for string in _file_paths(document) if not Path(string.text).is_absolute())
+
+
+def _file_paths(document: Document) -> Iterator[_String]:
+    """Every string that is a file path, such as `jobs.gpt.scenario`."""
+    for string in _strings(document.value):
+        path = string.path
         key, inner = path[-1], path[2:] if path[0] == "jobs" else path  # a job's keys are those of a scenario
         inner = inner[1:] if inner is not path and inner[:1] == ("scenario",) else inner
         sections = sections_at(Scenario, inner[:-1])
         fields = (field for section in sections for field in section.known_keys().get(str(key), ()))
         if not inner or any(mark_of(field, NamesFile) for field in fields):
-            yield path, values
+            yield string
 
 
-def _strings(values: Any, at: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """The path of every string in nested mappings and lists, with its container."""
-    items = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
-    for key, value in items:
+def _strings(values: object, at: KeyPath = ()) -> Iterator[_String]:
+    """Every string in nested mappings and lists."""
+    if not isinstance(values, dict | list):
+        return
+    for key, value in values.items() if isinstance(values, dict) else enumerate(values):
         if isinstance(value, str):
-            yield (*at, key), values
+            yield _String((*at, key), value, partial(values.__setitem__, key))
         else:
             yield from _strings(value, (*at, key))
 
 
-def _join(below: dict[str, Any], above: dict[str, Any], base: Document, document: Document, at: KeyPath) -> None:
+def _join(below: dict[str, object], above: dict[str, object], base: Document, document: Document, at: KeyPath) -> None:
     """Merge the values and places of a file over those of its base; `null` removes an inherited key."""
     for key, value in above.items():
         path = (*at, key)
-        if isinstance(value, dict) and isinstance(below.get(key), dict):
-            _join(below[key], value, base, document, path)
+        inherited = below.get(key)
+        if isinstance(value, dict) and isinstance(inherited, dict):
+            _join(inherited, value, base, document, path)
             continue
         base.forget(path)
         if value is None and key in below:
@@ -177,7 +185,7 @@ def _apply(document: Document, text: str) -> None:
     before = copy.deepcopy(value_at(document.value, ".".join(keys[:-1])))
     path = put(document.value, keys, OMITTED if removes else parsed, label)
     document.forget(path)
-    for gone, notice in drop_options(document.value, path, before or {}, partial(_is_override, document)):
+    for gone, notice in drop_options(document.value, path, before, partial(_is_override, document)):
         document.forget(gone)
         document.notices[gone] = f"{label}: {notice}"
     for length in range(1, len(path) + 1):  # sections created for it get the same place
@@ -194,7 +202,7 @@ def _is_key(keys: Sequence[str]) -> bool:
     return any(keys[-1] in section.known_keys() for section in sections_at(Scenario, tuple(keys[:-1])))
 
 
-def put(values: dict[str, Any], keys: Sequence[str], value: Any, label: str) -> KeyPath:
+def put(values: dict[str, object], keys: Sequence[str], value: object, label: str) -> KeyPath:
     """Set the value at a path of keys and list positions, creating missing sections; `OMITTED` removes a key.
 
     Raises:
@@ -202,47 +210,57 @@ def put(values: dict[str, Any], keys: Sequence[str], value: Any, label: str) -> 
     """
     if len(keys) > MAX_DEPTH:
         raise ScenarioError([f"{label}: a path of {len(keys)} keys; at most {MAX_DEPTH}"])
-    at: Any = values
+    at: object = values
     path: KeyPath = ()
     left = list(keys)
     while left:
         if isinstance(at, dict) and ".".join(left) in at:  # an axis of a sweep is a key with dots
             left = [".".join(left)]
         key = left.pop(0)
-        if isinstance(at, list):
-            if not key.isdecimal() or int(key) >= len(at):
-                raise ScenarioError([f'{label}: {dotted(path)} is a list of {len(at)}; it has no "{key}"'])
-            step: str | int = int(key)
-        elif isinstance(at, dict):
-            step = key
-            if value is OMITTED and key not in at:
-                return (*path, key, *left)
-            if left:
-                at.setdefault(key, {})
-        else:
+        if not isinstance(at, dict | list):
             raise ScenarioError([f'{label}: {dotted(path)} is {describe(at)}; it has no "{key}"'])
-        path = (*path, step)
+        if isinstance(at, dict) and value is OMITTED and key not in at:
+            return (*path, key, *left)
+        path = (*path, key if isinstance(at, dict) else _position(at, path, key, label))
         if left:
-            if path in _NAMED and isinstance(at[step], str):
-                at[step] = {_NAMED[path]: at[step]}
-            at = at[step]
-        elif value is OMITTED and isinstance(at, dict):
-            del at[step]
+            at = _entered(at, path)
+        elif isinstance(at, dict) and value is OMITTED:
+            del at[key]
+        elif isinstance(at, dict):
+            at[key] = value
         else:
-            at[step] = None if value is OMITTED else value
+            at[int(key)] = None if value is OMITTED else value
     return path
 
 
-def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+def _position(items: Sequence[object], path: KeyPath, key: str, label: str) -> int:
+    """The position in the list at a path that a key names."""
+    if not key.isdecimal() or int(key) >= len(items):
+        raise ScenarioError([f'{label}: {dotted(path)} is a list of {len(items)}; it has no "{key}"'])
+    return int(key)
+
+
+def _entered(section: dict[str, object] | list[object], path: KeyPath) -> object:
+    """What is at the last key of a path: in place of a missing section, or of the name of one, a new one."""
+    if isinstance(section, list):
+        return section[int(path[-1])]
+    key = str(path[-1])
+    section.setdefault(key, {})
+    if path in _NAMED and isinstance(section[key], str):
+        section[key] = {_NAMED[path]: section[key]}
+    return section[key]
+
+
+def nested(values: Mapping[str, object]) -> dict[str, object]:
     """Values by path as a scenario file has them, without those that are None."""
-    mapping: dict[str, Any] = {}
+    mapping: dict[str, object] = {}
     for path, value in values.items():
         if value is not None:
             put(mapping, path.split("."), value, path)
     return mapping
 
 
-def value_at(values: Any, path: str) -> Any:
+def value_at(values: object, path: str) -> object:
     """The value at a path of nested mappings; None if they have none."""
     for key in path.split("."):
         values = values.get(key) if isinstance(values, Mapping) else None

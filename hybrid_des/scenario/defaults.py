@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil
-from typing import Any
 
 from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.collectives import codecs
@@ -30,7 +29,7 @@ _FIGURES = ("bandwidth", "latency")  # of a link; a table replaces them
 _OF_NCCL = {*Gradients.own_keys(), "channels"}  # keys of gradients that leave the algorithm to NCCL's tuner
 
 
-def fill(values: Mapping[str, Any]) -> dict[str, Any]:
+def fill(values: Mapping[str, object]) -> dict[str, object]:
     """Copy the values with these defaults filled in."""
     if "model" in values:
         values = {**values, "model": expanded(values["model"])}
@@ -48,7 +47,7 @@ def fill(values: Mapping[str, Any]) -> dict[str, Any]:
     return filled
 
 
-def _fill_efficiency(efficiency: dict[str, Any], scenario: Mapping[str, Any]) -> None:
+def _fill_efficiency(efficiency: dict[str, object], scenario: Mapping[str, object]) -> None:
     cluster, precision = scenario["cluster"], scenario.get("precision", "bf16")
     gpu = cluster.get("gpu") if isinstance(cluster, Mapping) else None
     if isinstance(gpu, str) and gpu in catalogue.names() and isinstance(precision, str):
@@ -59,7 +58,7 @@ def _fill_efficiency(efficiency: dict[str, Any], scenario: Mapping[str, Any]) ->
         efficiency.update({**of_precision, **efficiency})
 
 
-def _fill_cluster(cluster: dict[str, Any], scenario: Mapping[str, Any]) -> None:
+def _fill_cluster(cluster: dict[str, object], scenario: Mapping[str, object]) -> None:
     gpu = cluster.setdefault("gpu", catalogue.DEFAULT)
     part = _part(gpu)
     cluster.setdefault("gpus_per_node", part.gpus_per_node)
@@ -68,11 +67,12 @@ def _fill_cluster(cluster: dict[str, Any], scenario: Mapping[str, Any]) -> None:
     keys = Cluster.keys_given(cluster)
     links = _links_of_gpu(gpu, cluster["gpus_per_node"])
     _fill_links(cluster, {name: link for name, link in links.items() if name in keys})
-    if isinstance(cluster.get("nodes"), list | tuple):
-        cluster["nodes"] = [_node(node, cluster) for node in cluster["nodes"]]
+    nodes = cluster.get("nodes")
+    if isinstance(nodes, list | tuple):
+        cluster["nodes"] = [_node(node, cluster) for node in nodes]
 
 
-def _node(given: Any, cluster: Mapping[str, Any]) -> Any:
+def _node(given: object, cluster: Mapping[str, object]) -> object:
     """Complete one kind of node from its own GPU or, if it names none, from the cluster."""
     if not isinstance(given, Mapping):
         return given
@@ -87,25 +87,24 @@ def _node(given: Any, cluster: Mapping[str, Any]) -> Any:
     return node
 
 
-def _measured_away(below: Any, given: Any) -> bool:
+def _measured_away(below: object, given: object) -> bool:
     """Whether given figures replace the cluster's table."""
     has_table = isinstance(below, Mapping) and below.get("table") is not None
     return has_table and isinstance(given, Mapping) and any(key in given for key in _FIGURES)
 
 
-def _part(gpu: Any) -> catalogue.GpuPart:
+def _part(gpu: object) -> catalogue.GpuPart:
     """A GPU of the catalogue; the default for a user-defined one."""
-    known = isinstance(gpu, str) and gpu in catalogue.names()
-    return catalogue.part(gpu if known else catalogue.DEFAULT)
+    return catalogue.part(gpu if isinstance(gpu, str) and gpu in catalogue.names() else catalogue.DEFAULT)
 
 
-def _links_of_gpu(gpu: Any, per_node: Any) -> dict[str, Any]:
+def _links_of_gpu(gpu: object, per_node: object) -> dict[str, dict[str, object]]:
     """The links a GPU is sold with; a user-defined GPU has those of the default GPU.
 
     Part of an NVLink domain larger than eight has as many adapters per GPU as the whole.
     """
     part = _part(gpu)
-    links: dict[str, Any] = {
+    links: dict[str, dict[str, object]] = {
         name: {"bandwidth": link.bandwidth, "latency": link.latency}
         for name, link in (("nvlink", part.nvlink), ("infiniband", part.infiniband), ("pcie", part.pcie))
     }
@@ -117,7 +116,7 @@ def _links_of_gpu(gpu: Any, per_node: Any) -> dict[str, Any]:
     return links
 
 
-def _fill_links(section: dict[str, Any], links: Mapping[str, Any]) -> None:
+def _fill_links(section: dict[str, object], links: Mapping[str, object]) -> None:
     for name, link in links.items():
         given = section.get(name, {})
         if not isinstance(given, Mapping):
@@ -127,7 +126,7 @@ def _fill_links(section: dict[str, Any], links: Mapping[str, Any]) -> None:
         section[name] = {**{key: value for key, value in defaults if key not in replaced}, **given}
 
 
-def _fill_gradients(gradients: dict[str, Any], scenario: Mapping[str, Any]) -> None:
+def _fill_gradients(gradients: dict[str, object], scenario: Mapping[str, object]) -> None:
     if Gradients.plugins.key not in gradients and gradients.keys() - Gradients.own_keys().keys():
         requiring = Gradients.plugins.requiring(gradients)
         if len(requiring) == 1:  # an option that only one algorithm requires selects it
@@ -148,7 +147,7 @@ def megatron_bucket(replicas: int) -> int:
     return max(40_000_000, 1_000_000 * replicas)
 
 
-def _fill_schedule(schedule: dict[str, Any], scenario: Mapping[str, Any]) -> None:
+def _fill_schedule(schedule: dict[str, object], scenario: Mapping[str, object]) -> None:
     alone = _along(scenario, "pipeline") == 1
     workload = scenario.get("workload")
     traced = isinstance(workload, Mapping) and workload.get("trace") is not None
@@ -168,12 +167,13 @@ def _fill_schedule(schedule: dict[str, Any], scenario: Mapping[str, Any]) -> Non
             schedule[key] = of_ranks(schedule.get(key, mark.default), _along(scenario, "pipeline"))
 
 
-def _fill_workload(workload: dict[str, Any], scenario: Mapping[str, Any]) -> None:
+def _fill_workload(workload: dict[str, object], scenario: Mapping[str, object]) -> None:
     """Convert a `weight` given as a percentage into a time; times in a file replace those given here."""
     if workload.get("durations") is not None or workload.get("trace") is not None:
         for key in ("forward", "backward"):
             workload.setdefault(key, 0)
-    share = _PERCENT.fullmatch(workload["weight"]) if isinstance(workload.get("weight"), str) else None
+    weight = workload.get("weight")
+    share = _PERCENT.fullmatch(weight) if isinstance(weight, str) else None
     if share is None:
         return
     try:
@@ -185,11 +185,11 @@ def _fill_workload(workload: dict[str, Any], scenario: Mapping[str, Any]) -> Non
     workload["weight"] = [part * time for time in backward] if isinstance(backward, tuple) else part * backward
 
 
-def _along(scenario: Mapping[str, Any], axis: str) -> int:
+def _along(scenario: Mapping[str, object], axis: str) -> int:
     """The number of ranks along an axis of parallelism."""
     parallel = scenario.get("parallel", {})
     return _number(parallel.get(axis, 1) if isinstance(parallel, Mapping) else 1)
 
 
-def _number(value: Any) -> int:
+def _number(value: object) -> int:
     return int(value) if isinstance(value, int | Fraction) else 1

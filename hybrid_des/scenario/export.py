@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from fractions import Fraction
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import yaml
 from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic.json_schema import JsonSchemaValue, models_json_schema
 
 from hybrid_des.cluster.link_figures import LinkFigures
 from hybrid_des.cluster.time_table import TimeTable
@@ -26,18 +25,21 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _FILE_KEYS = Path(__file__).with_name("file_keys.json")
 
 
-def to_mapping(scenario: Scenario) -> dict[str, Any]:
+def to_mapping(scenario: Scenario) -> dict[str, object]:
     """Convert a scenario to plain values in SI base units, from which `scenario_from` restores an equal one.
 
     Defaults are included, absent values left out. A fraction without a finite decimal stays a `Fraction`.
     """
-    mapping: dict[str, Any] = _plain(scenario)
-    return mapping
+    return _keys_of(scenario)
 
 
-def _plain(value: Any) -> Any:
+def _keys_of(section: BaseModel) -> dict[str, object]:
+    return {name: _plain(item) for name, item in _items_of(section).items() if item is not None}
+
+
+def _plain(value: object) -> object:
     if isinstance(value, BaseModel):
-        return {name: _plain(item) for name, item in _items_of(value).items() if item is not None}
+        return _keys_of(value)
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if isinstance(value, Fraction):
@@ -47,11 +49,12 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _items_of(section: BaseModel) -> dict[str, Any]:
+def _items_of(section: BaseModel) -> dict[str, object]:
     """The keys of a section as a file states them; None for values that are derived when the file is read."""
     items = _named_as_in_files(section)
     if isinstance(section, PluginSection):  # options share the section's level
-        items |= {**_plain(items.pop("options") or Options()), **section.unread}
+        del items["options"]
+        items |= {**_keys_of(section.options or Options()), **section.unread}
     workload = section.workload if isinstance(section, Scenario) and section.numerics else None
     if workload and "parameters" not in workload.model_fields_set:  # counted from the model
         items["workload"] = workload.model_copy(update={"parameters": None})
@@ -60,7 +63,7 @@ def _items_of(section: BaseModel) -> dict[str, Any]:
     return items
 
 
-def _named_as_in_files(section: BaseModel) -> dict[str, Any]:
+def _named_as_in_files(section: BaseModel) -> dict[str, object]:
     """The fields of a section by their names in files, with the word that stands for None where there is one."""
     fields = type(section).model_fields
     own = {field.alias or name: getattr(section, name) for name, field in fields.items()}
@@ -81,7 +84,7 @@ def _number(value: Fraction) -> int | float | str | Fraction:
     return value if digits is None else f"{value.numerator * 10**digits // value.denominator}e-{digits}"
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> JsonSchemaValue:
     """The JSON Schema of the scenario file, with the names and options registered at the time of the call."""
     choosing = PluginSection.__subclasses__()
     entries = [entry for one in choosing for entry in map(one.plugins.find, one.plugins.names())]
@@ -90,7 +93,9 @@ def json_schema() -> dict[str, Any]:
     references, schema = models_json_schema([(model, "validation") for model in models])
     definitions = schema["$defs"]
     name_of = {model: reference["$ref"].rpartition("/")[2] for (model, _), reference in references.items()}
-    described: dict[Any, dict[str, Any]] = {model: definitions.pop(name_of[model]) for model in models}
+    described: dict[type[BaseModel] | None, JsonSchemaValue] = {
+        model: definitions.pop(name_of[model]) for model in models
+    }
     for section in choosing:
         properties = definitions[section.__name__]["properties"]
         del properties["options"]
@@ -102,7 +107,7 @@ def json_schema() -> dict[str, Any]:
     return _whole({**described[Scenario], "$defs": definitions})
 
 
-def _whole(schema: dict[str, Any]) -> dict[str, Any]:
+def _whole(schema: JsonSchemaValue) -> JsonSchemaValue:
     """Add the keys of files; with `base`, `sweep` or `jobs`, required keys may come from elsewhere."""
     schema["required"].remove("cluster")
     schema["properties"] |= json.loads(_FILE_KEYS.read_text(encoding="utf-8"))
@@ -121,12 +126,12 @@ def _whole(schema: dict[str, Any]) -> dict[str, Any]:
         "if": {"required": ["parallel"], "properties": {"parallel": several}},
         "then": {"anyOf": [traced, {"required": schema.pop("required"), "properties": ordered}]},
     }
-    tidy: dict[str, Any] = _tidy(schema)
+    tidy = _tidied(schema)
     tidy["$defs"] = {name: tidy["$defs"][name] for name in sorted(_needed(tidy["properties"], tidy["$defs"]))}
     return {"$schema": _DIALECT, "title": "hybrid_des scenario", **tidy}
 
 
-def _needed(node: Any, definitions: Mapping[str, Any], known: frozenset[str] = frozenset()) -> frozenset[str]:
+def _needed(node: object, definitions: Mapping[str, object], known: frozenset[str] = frozenset()) -> frozenset[str]:
     """Names of the definitions that a part of the schema refers to, transitively."""
     if isinstance(node, list | dict):
         for item in node.values() if isinstance(node, dict) else node:
@@ -135,7 +140,7 @@ def _needed(node: Any, definitions: Mapping[str, Any], known: frozenset[str] = f
     return _needed(definitions[name], definitions, known | {name}) if name and name not in known else known
 
 
-def _joined(parts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+def _joined(parts: Mapping[str, JsonSchemaValue]) -> JsonSchemaValue:
     """The schema of an option of one or several plug-ins: which of them read it, and the default if they agree."""
     texts: dict[str, list[str]] = {}
     kinds, defaults = [], []
@@ -151,13 +156,15 @@ def _joined(parts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     return {**joined, "description": described, **same}
 
 
-def _tidy(node: Any) -> Any:
+def _tidy(node: object) -> object:
     """Remove pydantic's redundancies: titles, and null as an alternative of optional values."""
     if isinstance(node, list):
         return [_tidy(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    tidy = {key: _tidy(item) for key, item in node.items() if key != "title" or isinstance(item, dict)}
+    return _tidied(node) if isinstance(node, dict) else node
+
+
+def _tidied(node: JsonSchemaValue) -> JsonSchemaValue:
+    tidy: JsonSchemaValue = {key: _tidy(item) for key, item in node.items() if key != "title" or isinstance(item, dict)}
     branches = [branch for branch in tidy.get("anyOf", ()) if branch != {"type": "null"}]
     if len(branches) == 1:
         del tidy["anyOf"]
@@ -172,18 +179,18 @@ def _tidy(node: Any) -> Any:
     return tidy
 
 
-def yaml_text(values: Mapping[str, Any]) -> str:
+def yaml_text(values: Mapping[str, object]) -> str:
     """The text of a scenario file with these plain values."""
     return yaml.safe_dump(_readable(values), sort_keys=False, allow_unicode=True, width=_WIDTH)
 
 
-def flow_text(value: Any) -> str:
+def flow_text(value: object) -> str:
     """A plain value in one line, as `--set` reads it."""
     text = yaml.safe_dump(_readable(value), default_flow_style=True, sort_keys=False, allow_unicode=True, width=inf)
     return text.removesuffix("...\n").strip()
 
 
-def _readable(value: Any) -> Any:
+def _readable(value: object) -> object:
     """Plain values with numbers as YAML writes them."""
     if isinstance(value, Mapping):
         return {key: _readable(item) for key, item in value.items()}

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from random import Random
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import ValidationError
 
@@ -33,6 +33,7 @@ from hybrid_des.scenario.loading import Source, document_of, misnamed, scenario_
 from hybrid_des.scenario.problem import problems_in, unknown_key
 from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES, Cluster, Priority
 from hybrid_des.scenario.sections.perturbations import Background, misfits_of_background
+from hybrid_des.scenario.sections.plugins import AnySection
 from hybrid_des.scenario.sections.values import Numbers
 from hybrid_des.scenario.strict_yaml import Document, KeyPath
 from hybrid_des.units import to_picoseconds
@@ -122,7 +123,7 @@ class Jobs:
         cluster = self.jobs[0].scenario.cluster
         return cluster.placed(range(cluster.gpus))
 
-    def with_values(self, values: Callable[[Scenario], Mapping[str, Any]]) -> Jobs:
+    def with_values(self, values: Callable[[Scenario], Mapping[str, object]]) -> Jobs:
         """The same jobs with other values of some keys, as they follow from each job's scenario."""
         made = (replace(one, scenario=one.scenario.model_copy(update=values(one.scenario))) for one in self.jobs)
         return replace(self, jobs=tuple(made))
@@ -201,7 +202,9 @@ def jobs_of(document: Document) -> Jobs:
 Read = tuple[str, JobKeys, Scenario]
 
 
-def _section(kind: Any, document: Document, at: KeyPath, values: Mapping[str, Any], problems: list[str]) -> Any:
+def _section(
+    kind: type[AnySection], document: Document, at: KeyPath, values: Mapping[str, object], problems: list[str]
+) -> AnySection | None:
     """The validated values at a path; None after adding the problems."""
     try:
         return kind.model_validate(values)
@@ -219,7 +222,7 @@ def _of_another_type(document: Document) -> Iterator[str]:
             yield document.problem((key,), f"expected {expected}, found {describe(value)}")
 
 
-def _job(document: Document, name: str, entry: Any, problems: list[str]) -> Read | None:
+def _job(document: Document, name: str, entry: object, problems: list[str]) -> Read | None:
     """One entry of `jobs`; None after adding the problems."""
     at: KeyPath = ("jobs", name)
     if not _NAME.fullmatch(name):
@@ -246,7 +249,7 @@ def _job(document: Document, name: str, entry: Any, problems: list[str]) -> Read
     return None if keys is None else (name, keys, scenario)
 
 
-def _document_of_job(document: Document, name: str, entry: Mapping[str, Any]) -> Document:
+def _document_of_job(document: Document, name: str, entry: Mapping[str, object]) -> Document:
     """The scenario of a job: that of its file or mapping, its further keys, and the cluster and seed of all."""
     at: KeyPath = ("jobs", name)
     inner, places = _inner(document, name, entry.get("scenario"))
@@ -268,15 +271,16 @@ def _document_of_job(document: Document, name: str, entry: Mapping[str, Any]) ->
     inner |= {"cluster": copy.deepcopy(values["cluster"]), "name": name}
     inner.setdefault("seed", values.get("seed", 0))
     own, efficiency = inner.get("slow") or [], inner.get("efficiency") or {}
-    if values.get("slow") and isinstance(own, list):  # anything else is a problem of the job's scenario
-        inner["slow"] = [*copy.deepcopy(values["slow"]), *own]
-    if values.get("efficiency") and inner.get("model") and isinstance(efficiency, dict):
-        inner["efficiency"] = {**copy.deepcopy(values["efficiency"]), **efficiency}
+    slow, shared = copy.deepcopy([values.get("slow"), values.get("efficiency")])
+    if slow and isinstance(slow, list) and isinstance(own, list):  # anything else is a problem of the job's scenario
+        inner["slow"] = [*slow, *own]
+    if shared and inner.get("model") and isinstance(shared, dict) and isinstance(efficiency, dict):
+        inner["efficiency"] = {**shared, **efficiency}
     places[()] = document.place(at)
     return Document(inner, document.source, places)
 
 
-def _inner(document: Document, name: str, given: Any) -> tuple[dict[str, Any], dict[KeyPath, str]]:
+def _inner(document: Document, name: str, given: object) -> tuple[dict[str, object], dict[KeyPath, str]]:
     """The scenario that a job names or holds, with its places."""
     at: KeyPath = ("jobs", name, "scenario")
     if given is None:
@@ -378,8 +382,10 @@ def misnamed_in(document: Document, path: str) -> str | None:
     keys = path.split(".")
     if keys[0] != "jobs":
         return None if keys[0] in OWN else unknown_key(keys[0], OWN)
-    if len(keys) < 3 or keys[1] not in document.value["jobs"]:
-        return f"expected jobs.NAME.KEY with one of {', '.join(map(str, document.value['jobs']))}"
+    jobs = document.value["jobs"]
+    names = [*map(str, jobs)] if isinstance(jobs, dict) else []
+    if len(keys) < 3 or keys[1] not in names:
+        return f"expected jobs.NAME.KEY with one of {', '.join(names)}"
     if len(keys) == 3 and keys[2] in (*JobKeys.model_fields, "scenario"):
         return None
     return misnamed(".".join(keys[2:]))

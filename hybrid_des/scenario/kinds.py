@@ -6,7 +6,6 @@ Keys that the same change gives, or an earlier `--set`, stay, and are refused wh
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
 
 from hybrid_des.registry import Entry
 from hybrid_des.scenario.definition import Scenario
@@ -26,7 +25,7 @@ def section_of(path: KeyPath) -> type[PluginSection] | None:
 
 
 def drop_options(
-    values: Any, path: KeyPath, before: Mapping[str, Any], kept: Callable[[KeyPath], bool]
+    values: object, path: KeyPath, before: object, kept: Callable[[KeyPath], bool]
 ) -> Iterator[tuple[KeyPath, str]]:
     """Remove from plain values what a changed key at a path leaves without effect.
 
@@ -44,7 +43,7 @@ def drop_options(
         section = section.get(key) if isinstance(section, dict) else None
     if kind is None or not isinstance(section, dict):
         return
-    old, new = kind.plugins.chosen(before), kind.plugins.chosen(section)
+    old, new = kind.plugins.chosen(before if isinstance(before, Mapping) else {}), kind.plugins.chosen(section)
     if old is None or new is None or old.name == new.name:
         return
     for key in [*_unread(section, kind, old, new)]:
@@ -54,7 +53,9 @@ def drop_options(
             yield at, f"{dotted(at)} of {old.name} is left out: {new.name} does not read it"
 
 
-def _unread(section: Mapping[str, Any], kind: type[PluginSection], old: Entry[Any], new: Entry[Any]) -> Collection[str]:
+def _unread(
+    section: Mapping[str, object], kind: type[PluginSection], old: Entry[object], new: Entry[object]
+) -> Collection[str]:
     """Keys of a section that the old plug-in reads and the new one does not."""
     shared = new.options is not None and not new.keys  # reads the options of all
     unread = [key for key in section if key in old.keys and key not in new.keys and not shared]

@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -17,7 +16,7 @@ from hybrid_des.scenario.shipped import located
 from hybrid_des.scenario.strict_yaml import Document, KeyPath, dotted
 
 # Placeholders for missing or invalid required values, so that the remaining checks can still run.
-_STAND_IN: Mapping[tuple[str, str], Any] = {
+_STAND_IN: Mapping[tuple[str, str], object] = {
     ("schedule", "microbatches"): 1,
     ("workload", "forward"): 0,
     ("workload", "backward"): 0,
@@ -30,7 +29,7 @@ SEVERAL = "holds several scenarios; hybrid-des FILE, explain, compare and spread
 LONGEST_DESCRIPTION = 200  # characters of a description that lists overrides
 
 
-Source = str | Path | Mapping[str, Any] | Scenario
+Source = str | Path | Mapping[str, object] | Scenario
 """A scenario, the path of its file, or a mapping with the content of one."""
 
 
@@ -76,7 +75,7 @@ def document_of(source: Source, overrides: Sequence[str] = ()) -> Document:
     return document
 
 
-def scenario_from(mapping: Mapping[str, Any], source: str = "scenario") -> Scenario:
+def scenario_from(mapping: Mapping[str, object], source: str = "scenario") -> Scenario:
     """Make a scenario from plain values as in a file; numbers may also be `Fraction`.
 
     Raises:
@@ -157,7 +156,7 @@ def misnamed(path: str) -> str | None:
     return None
 
 
-def _misfits(values: dict[str, Any], broken: Sequence[KeyPath]) -> list[Problem]:
+def _misfits(values: dict[str, object], broken: Sequence[KeyPath]) -> list[Problem]:
     """Inconsistencies among the values that are valid by themselves."""
     mended = copy.deepcopy(values)
     for path in filter(None, broken):
@@ -170,7 +169,7 @@ def _misfits(values: dict[str, Any], broken: Sequence[KeyPath]) -> list[Problem]
     return []
 
 
-def _mend(values: dict[str, Any], path: KeyPath) -> None:
+def _mend(values: dict[str, object], path: KeyPath) -> None:
     """Remove an invalid value, and insert placeholders for required ones."""
     section = values if len(path) == 1 else values.get(str(path[0]))
     if isinstance(section, dict):
@@ -179,10 +178,12 @@ def _mend(values: dict[str, Any], path: KeyPath) -> None:
         del values[str(path[0])]
     for (name, key), value in _STAND_IN.items():
         if (name, key)[: len(path)] == path:
-            values.setdefault(name, {})[key] = value
+            section = values.setdefault(name, {})
+            if isinstance(section, dict):
+                section[key] = value
 
 
-def _without_followers(problems: Sequence[Problem], values: Mapping[str, Any]) -> list[Problem]:
+def _without_followers(problems: Sequence[Problem], values: Mapping[str, object]) -> list[Problem]:
     """The problems without keys that are missing only because of another problem.
 
     The GPU and the precision have the defaults of efficiencies; a `model` excludes all of `workload`.
@@ -198,7 +199,7 @@ def _touch(a: KeyPath, b: KeyPath) -> bool:
     return a[:length] == b[:length]
 
 
-def given_values(scenario: Scenario) -> dict[str, Any]:
+def given_values(scenario: Scenario) -> dict[str, object]:
     """The fewest values that make an equal scenario: without defaults, and without what follows from other values.
 
     A file would hold these: the micro-batches of a `batch` or the links of a GPU are derived again if another value
@@ -206,22 +207,23 @@ def given_values(scenario: Scenario) -> dict[str, Any]:
     """
     mapping = fewest(to_mapping(scenario))
     if scenario.schedule.kind is not None:
-        mapping["schedule"] = {"kind": scenario.schedule.kind, **mapping.get("schedule", {})}
+        kept = mapping.get("schedule")
+        mapping["schedule"] = {"kind": scenario.schedule.kind, **(kept if isinstance(kept, dict) else {})}
     return mapping
 
 
-def fewest(values: Mapping[str, Any]) -> dict[str, Any]:
+def fewest(values: Mapping[str, object]) -> dict[str, object]:
     """The fewest of these values that make the same scenario.
 
     Raises:
         ScenarioError: they make none.
     """
-    mapping: dict[str, Any] = plain(values)
+    mapping: dict[str, object] = plain(values)
     _leave_out_derived(mapping, mapping, scenario_from(mapping))
     return mapping
 
 
-def _leave_out_derived(values: dict[str, Any], mapping: dict[str, Any], scenario: Scenario) -> None:
+def _leave_out_derived(values: dict[str, object], mapping: dict[str, object], scenario: Scenario) -> None:
     for key in list(values):
         value = values.pop(key)
         try:
@@ -261,6 +263,6 @@ def models_differ(path: str | Path, document: Document, overrides: Sequence[str]
     )
 
 
-def _ranks(document: Document) -> Any:
+def _ranks(document: Document) -> object:
     parallel = document.value.get("parallel")
     return parallel.get("pipeline", 1) if isinstance(parallel, dict) else 1

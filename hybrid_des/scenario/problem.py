@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 from pydantic import ValidationError
 
@@ -78,7 +78,7 @@ def sections_at(model: type[Section], path: KeyPath) -> Iterator[type[Section]]:
             yield from sections_at(inner, tuple(keys[1:]))
 
 
-def sections_in(annotation: Any) -> Iterator[type[Section]]:
+def sections_in(annotation: object) -> Iterator[type[Section]]:
     """The section types in a field's annotation."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         yield annotation

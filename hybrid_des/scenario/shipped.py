@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.scenario.strict_yaml import read
@@ -74,14 +73,14 @@ def with_bases(name: str) -> dict[str, str]:
         if rows := rows_of(values):
             files[rows] = (file.parent / rows).read_text(encoding="utf-8")
         base = values.get("base")
-        file = (file.parent / base).resolve() if base else None
+        file = (file.parent / str(base)).resolve() if base else None
         if file is not None:
             above, copy = copy, file.name if file.name not in files else f"{file.stem}_base.yaml"
             files[above] = _BASE.sub(f"base: {copy}", files[above])
     return files
 
 
-def rows_of(values: Mapping[str, Any]) -> str | None:
+def rows_of(values: Mapping[str, object]) -> str | None:
     """The file of rows that a sweep takes its cases from, beside its own."""
     sweep = values.get("sweep")
     return sweep.get("file") if isinstance(sweep, Mapping) else None

@@ -9,12 +9,13 @@ import re
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NamedTuple, NoReturn, Protocol
 
 import yaml
 
 from hybrid_des.errors import LONGEST_SHOWN, ScenarioError, one_line
 from hybrid_des.files import open_file
+from hybrid_des.options import describe
 
 KeyPath = tuple[str | int, ...]
 
@@ -29,18 +30,25 @@ _INFINITY = re.compile(r"([-+]?)(?:\.inf|\.Inf|\.INF)")
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
+class Parsed(NamedTuple):
+    """A text as plain values, with their places."""
+
+    value: object  # dict, list, str, int, Fraction, bool, None, or an infinite float
+    places: dict[KeyPath, str]
+
+
 @dataclass
 class Document:
-    """The content of a file as plain values, with their places.
+    """The content of a scenario file as plain values, with their places.
 
     Attributes:
-        value: dict, list, str, int, Fraction, bool, None, or an infinite float.
+        value: the values by key; below them dict, list, str, int, Fraction, bool, None, or an infinite float.
         source: name of the document in messages: the file as the user wrote it.
         places: the place of each path of keys and list positions, such as "a.yaml:14".
         notices: keys that changes of other keys have left out, each with a sentence that says so.
     """
 
-    value: Any
+    value: dict[str, object]
     source: str
     places: dict[KeyPath, str] = field(default_factory=dict)
     notices: dict[KeyPath, str] = field(default_factory=dict)
@@ -69,7 +77,7 @@ def read(path: str | Path) -> Document:
     """Read a file.
 
     Raises:
-        ScenarioError: it cannot be read or is not strict YAML; one line per problem.
+        ScenarioError: it cannot be read, is not strict YAML, or holds no keys; one line per problem.
     """
     source = str(path)
     try:
@@ -89,10 +97,14 @@ def read(path: str | Path) -> Document:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ScenarioError([f"{source}:{line}: not a text file in UTF-8 (byte 0x{data[error.start]:02x})"]) from None
-    return parse(text, source)
+    value, places = parse(text, source)
+    if not isinstance(value, dict):
+        what = "is empty" if value is None else f"contains {describe(value)}"
+        raise ScenarioError([f"{source}: {what}; expected keys such as schedule: and workload:"])
+    return Document(value, source, places)
 
 
-def parse(text: str, source: str) -> Document:
+def parse(text: str, source: str) -> Parsed:
     """Parse a text; `source` is its name in places.
 
     Raises:
@@ -104,7 +116,7 @@ def parse(text: str, source: str) -> Document:
         where = f"{source}:{text.count(chr(10), 0, error.position) + 1}"
         what = f"control character 0x{ord(text[error.position]):02x}"
         raise ScenarioError([f"{where}: not valid YAML: {what}"]) from None
-    value = None
+    value: object = None
     try:
         root = loader.get_node() if loader.check_node() else None
         if loader.check_node():
@@ -115,10 +127,10 @@ def parse(text: str, source: str) -> Document:
         loader.complain(error.problem_mark or error.context_mark, f"not valid YAML: {error.problem or error.context}")
     if loader.problems:
         raise ScenarioError(loader.problems)
-    return Document(value, source, loader.places)
+    return Parsed(value, loader.places)
 
 
-def parse_value(text: str, where: str) -> Any:
+def parse_value(text: str, where: str) -> object:
     """The plain value of a text that stands in one line, such as an override; `where` is its place in problems.
 
     Raises:
@@ -128,6 +140,12 @@ def parse_value(text: str, where: str) -> Any:
         return parse(text, where).value
     except ScenarioError as error:
         raise ScenarioError([problem.replace(f"{where}:1: ", f"{where}: ", 1) for problem in error.problems]) from None
+
+
+class _Mark(Protocol):
+    """A place in a text, as PyYAML has it."""
+
+    line: int
 
 
 class _Loader(yaml.SafeLoader):
@@ -140,13 +158,14 @@ class _Loader(yaml.SafeLoader):
         self.places: dict[KeyPath, str] = {(): f"{source}:1"}
         self._depth = 0
 
-    def complain(self, mark: Any, message: str) -> None:
+    def complain(self, mark: _Mark | None, message: str) -> None:
         """Record a problem at a PyYAML mark."""
         self.problems.append(f"{self._place(mark)}: {message}")
 
-    def next_event(self) -> Any:
+    def next_event(self) -> yaml.NodeEvent:
         """Peek at the next event."""
-        return self.peek_event()  # type: ignore[no-untyped-call]
+        event: yaml.NodeEvent = self.peek_event()  # type: ignore[no-untyped-call]
+        return event
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Compose the next node and its children.
@@ -159,7 +178,7 @@ class _Loader(yaml.SafeLoader):
             self._stop(event, "YAML anchors and aliases are not supported; repeat the value where it is used")
         if isinstance(event, yaml.CollectionStartEvent) and self._depth >= MAX_DEPTH:
             self._stop(event, f"nested deeper than {MAX_DEPTH} levels")
-        if event.tag is not None:
+        if isinstance(event, yaml.CollectionStartEvent | yaml.ScalarEvent) and event.tag is not None:
             self.complain(event.start_mark, f"the YAML tag {event.tag} is not supported; write the plain value")
         if isinstance(event, yaml.ScalarEvent) and SURROGATE.search(event.value):
             self.complain(event.start_mark, "an unpaired surrogate is not a valid character")
@@ -172,7 +191,7 @@ class _Loader(yaml.SafeLoader):
         self.complain(event.start_mark, message)
         raise ScenarioError(self.problems)
 
-    def value(self, node: yaml.Node, path: KeyPath) -> Any:
+    def value(self, node: yaml.Node, path: KeyPath) -> object:
         """The plain value of a node at `path`; records the places of its children."""
         if isinstance(node, yaml.ScalarNode):
             return node.value if node.style else _scalar(node.value)
@@ -184,8 +203,8 @@ class _Loader(yaml.SafeLoader):
             items.append(self.value(item, (*path, number)))
         return items
 
-    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
-        values: dict[str, Any] = {}
+    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, object]:
+        values: dict[str, object] = {}
         for key, item in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 self.complain(key.start_mark, "a key must be a scalar, not a list or mapping")
@@ -198,11 +217,11 @@ class _Loader(yaml.SafeLoader):
             values[key.value] = self.value(item, here)
         return values
 
-    def _place(self, mark: Any) -> str:
+    def _place(self, mark: _Mark | None) -> str:
         return f"{self.source}:{mark.line + 1 if mark else 1}"
 
 
-def _scalar(text: str) -> Any:
+def _scalar(text: str) -> object:
     """The value of a plain scalar in YAML 1.2's core schema; implausibly long numbers stay strings."""
     if _NULL.fullmatch(text):
         return None

@@ -9,6 +9,7 @@ advised.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.errors import HybridDesError, ScenarioError
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.scenario.composition import put
+from hybrid_des.scenario.composition import OMITTED, put
 from hybrid_des.scenario.definition import SHARDING, Scenario
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import scenario_from, scenario_of
@@ -98,9 +99,9 @@ def _changed(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario:
     """
     values = to_mapping(scenario)
     if "parameters" not in scenario.overlap.model_fields_set:
-        del values["overlap"]["parameters"]  # its default depends on `sharding`
-    chosen = {**values, "gradients": {**values["gradients"]}}
-    del chosen["gradients"]["algorithm"]  # its default depends on `sharding` too
+        put(values, ("overlap", "parameters"), OMITTED, scenario.name)  # its default depends on `sharding`
+    chosen = copy.deepcopy(values)
+    put(chosen, ("gradients", "algorithm"), OMITTED, scenario.name)  # its default depends on `sharding` too
     with suppress(ScenarioError):
         values = chosen if scenario_from(chosen) == scenario else values
     for path, value in changes.items():

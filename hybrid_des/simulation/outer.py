@@ -35,6 +35,7 @@ from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment, Process
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.scenario.composition import OMITTED, put
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import scenario_from
@@ -158,15 +159,13 @@ def _exchange(env: Environment, lasts: int, before: Process | None) -> Routine:
 def inner_of(scenario: Scenario, group: int = 0) -> Scenario:
     """One group of replicas as a scenario by itself, on its GPUs of its site."""
     values = to_mapping(scenario.model_copy(update={"numerics": None, "faults": None}))
-    values["parallel"]["data"] = scenario.parallel.data // scenario.outer_groups
-    values.pop("batch", None)
-    for key in ("every", "outer"):
-        values["gradients"].pop(key, None)
-    for key in ("sites", "wan"):
-        values["cluster"].pop(key, None)
+    each = scenario.parallel.data // scenario.outer_groups
+    put(values, ("parallel", "data"), each, scenario.name)
+    for keys in (("batch",), ("gradients", "every"), ("gradients", "outer"), ("cluster", "sites"), ("cluster", "wan")):
+        put(values, keys, OMITTED, scenario.name)
     placement = scenario.cluster.placement
     gpus = [placement[rank] for rank in ranks_of_group(scenario.parallel, scenario.outer_groups, group)]
-    inner = scenario_from(values, scenario.name).part(group * values["parallel"]["data"])
+    inner = scenario_from(values, scenario.name).part(group * each)
     first = gpus == [*range(len(gpus))]  # further GPUs may host servers, and the wiring keeps its blocks
     return inner if first and group == 0 else inner.placed(gpus)
 

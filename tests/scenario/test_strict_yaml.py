@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybrid_des.errors import ScenarioError, one_line
-from hybrid_des.scenario.strict_yaml import MAX_BYTES, MAX_DEPTH, Document, dotted, parse, read
+from hybrid_des.scenario.strict_yaml import MAX_BYTES, MAX_DEPTH, Document, Parsed, dotted, parse, read
 
 
 def problems(text):
@@ -66,7 +66,8 @@ def test_scalars_mean_what_yaml_1_2_says(text, value):
 
 
 def test_places_are_kept_for_keys_and_items():
-    document = parse("a:\n  b: 1\n  c:\n    - 2\n    -\n      d: 3\ne: {f: [4,\n  5]}\n", "a.yaml")
+    value, places = parse("a:\n  b: 1\n  c:\n    - 2\n    -\n      d: 3\ne: {f: [4,\n  5]}\n", "a.yaml")
+    document = Document(value, "a.yaml", places)
     assert document.value == {"a": {"b": 1, "c": [2, {"d": 3}]}, "e": {"f": [4, 5]}}
     lines = {path: place.removeprefix("a.yaml:") for path, place in document.places.items()}
     assert lines == {
@@ -187,7 +188,7 @@ def test_any_text_is_read_or_refused_in_whole_lines():
             assert all(line.startswith("a.yaml:") and line.isprintable() for line in error.problems)
             checked["refused"] += 1
         else:
-            assert isinstance(document, Document)
+            assert isinstance(document, Parsed)
             checked["read"] += 1
 
     every_case()

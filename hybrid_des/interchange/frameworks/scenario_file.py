@@ -145,8 +145,9 @@ def scenario_file(name: str, imported: Imported, overrides: Sequence[str]) -> tu
         ScenarioError: values do not fit each other, or an override is wrong.
     """
     values = nested(imported.values)
-    if isinstance(values.get("model"), dict) and "base" not in values["model"]:
-        values["model"] = {**dict.fromkeys(_NEEDED, UNKNOWN), **values["model"]}
+    model = values.get("model")
+    if isinstance(model, dict) and "base" not in model:
+        values["model"] = {**dict.fromkeys(_NEEDED, UNKNOWN), **model}
     document = Document({"name": name, **values}, name)
     override(document, overrides)
     unknown = [*_unknown(document.value, "")]
@@ -154,7 +155,9 @@ def scenario_file(name: str, imported: Imported, overrides: Sequence[str]) -> tu
     if not unknown:
         scenario_of(document)  # with the place of an override in an error
         stated = fewest(stated)
-    stated["cluster"] = {"gpu": catalogue.DEFAULT, **stated.get("cluster", {})}
+    stated.setdefault("cluster", {})
+    if isinstance(machine := stated["cluster"], dict):
+        stated["cluster"] = {"gpu": catalogue.DEFAULT, **machine}
     notes = {
         "assumed": imported.assumed,
         "not understood": imported.unread,

@@ -71,7 +71,7 @@ def free_run(
 
 
 def _scenario(schedule: dict[str, Any], pipeline: int, overrides: Sequence[str]) -> Scenario:
-    values = {
+    values: dict[str, object] = {
         "record": "compute",
         "cluster": {"gpus_per_node": pipeline, "nvlink": {"bandwidth": "inf", "latency": 0}},
         "parallel": {"pipeline": pipeline},

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from pydantic import (
     ModelWrapValidatorHandler,
@@ -50,9 +50,9 @@ class Plugins:
 
     key: str
     names: Callable[[], list[str]]
-    find: Callable[[str], Entry[Any]]
+    find: Callable[[str], Entry[object]]
     default: str | None = None
-    besides: Mapping[str | None, Entry[Any]] = field(default_factory=dict)
+    besides: Mapping[str | None, Entry[object]] = field(default_factory=dict)
 
     def readers(self) -> dict[str, dict[str, FieldInfo]]:
         """For each option, the plug-ins that read it, by name, with their fields."""
@@ -62,7 +62,7 @@ class Plugins:
                 readers.setdefault(key, {})[entry.name] = entry.options.model_fields[key]  # type: ignore[union-attr]
         return readers
 
-    def chosen(self, values: Mapping[str, Any]) -> Entry[Any] | None:
+    def chosen(self, values: Mapping[str, object]) -> Entry[object] | None:
         """The plug-in that plain values select; None if the name is unknown."""
         name = values.get(self.key, self.default)
         if name is not None and not isinstance(name, str):
@@ -71,7 +71,7 @@ class Plugins:
             return self.besides[name]
         return self.find(name) if name is not None and name in self.names() else None
 
-    def requiring(self, values: Mapping[str, Any]) -> list[str]:
+    def requiring(self, values: Mapping[str, object]) -> list[str]:
         """The plug-ins with required options whose required options are all given."""
         given = {key for key, value in values.items() if value is not None}
         needs = {name: set(required_keys(self.find(name).options)) for name in self.names()}
@@ -84,7 +84,7 @@ class PluginSection(Section):
     plugins: ClassVar[Plugins]
     options: Options | None = None
     """Options of the plug-in."""
-    _unread: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _unread: dict[str, object] = PrivateAttr(default_factory=dict)
     _lacking: tuple[str, ...] = PrivateAttr(default=())
 
     @classmethod
@@ -100,7 +100,7 @@ class PluginSection(Section):
         return own | {key: list(readers.values()) for key, readers in cls.plugins.readers().items()}
 
     @classmethod
-    def keys_given(cls, values: Mapping[str, Any]) -> dict[str, FieldInfo]:
+    def keys_given(cls, values: Mapping[str, object]) -> dict[str, FieldInfo]:
         """Every key read by the section or its plug-in, and given keys that only other plug-ins read.
 
         Raises:
@@ -124,7 +124,7 @@ class PluginSection(Section):
         return () if self.options is None else (self.options,)
 
     @property
-    def unread(self) -> Mapping[str, Any]:
+    def unread(self) -> Mapping[str, object]:
         """Options that were given but that the plug-in does not read."""
         return self._unread
 
@@ -152,7 +152,7 @@ class PluginSection(Section):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _with_options(cls, values: Any, handler: ModelWrapValidatorHandler[PluginSection]) -> PluginSection:
+    def _with_options(cls, values: object, handler: ModelWrapValidatorHandler[PluginSection]) -> PluginSection:
         if not isinstance(values, Mapping):
             return handler(values)
         known, chosen = cls.keys_given(values), cls.plugins.chosen(values)
@@ -176,8 +176,8 @@ class PluginSection(Section):
 
 
 def _options_of(
-    kind: type[Options] | None, given: Mapping[str, Any], known: Mapping[str, FieldInfo], problems: list[Problem]
-) -> tuple[Options | None, dict[str, Any]]:
+    kind: type[Options] | None, given: Mapping[str, object], known: Mapping[str, FieldInfo], problems: list[Problem]
+) -> tuple[Options | None, dict[str, object]]:
     """The options that a plug-in reads, and the values of those that only others read."""
     read = {key: value for key, value in given.items() if kind and key in kind.model_fields}
     others = {key: value for key, value in given.items() if key not in read}
@@ -187,14 +187,15 @@ def _options_of(
     return None if kind is None else _validated(kind, read, problems), unread
 
 
-def _alone(given: Mapping[str, Any], known: Mapping[str, FieldInfo], problems: list[Problem]) -> dict[str, Any]:
+def _alone(given: Mapping[str, object], known: Mapping[str, FieldInfo], problems: list[Problem]) -> dict[str, object]:
     """The values of options that the plug-in does not read, each by the field of the first plug-in that has it."""
-    fields: dict[str, Any] = {key: (known[key].annotation, known[key]) for key in given}
-    alone: Section | None = _validated(create_model("Alone", __base__=Section, **fields), given, problems)
+    fields: dict[str, object] = {key: (known[key].annotation, known[key]) for key in given}
+    kind: type[Section] = create_model("Alone", __base__=Section, **fields)  # type: ignore[call-overload]
+    alone = _validated(kind, given, problems)
     return {} if alone is None else dict(alone)
 
 
-def _validated(kind: type[AnySection], values: Mapping[str, Any], problems: list[Problem]) -> AnySection | None:
+def _validated(kind: type[AnySection], values: Mapping[str, object], problems: list[Problem]) -> AnySection | None:
     """The validated values; None after adding the problems, except for missing keys, which `lacking` lists."""
     try:
         return kind.model_validate(values)

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from hybrid_des.errors import HybridDesError, ScenarioError, UsageError
+from hybrid_des.scenario.composition import put
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import scenario_from
@@ -130,13 +131,13 @@ class Steps:
         mapping = {key: value for key, value in mapping.items() if key not in unused}
         if state.replicas == self.scenario.parallel.data:
             return self._run(_slowed(mapping, state))
-        mapping["parallel"]["data"] = state.replicas
+        put(mapping, ("parallel", "data"), state.replicas, name)
         mapping.pop("batch", None)
         samples, refused = self.scenario.schedule.microbatches, None
         if not self._shrinks:
             samples = -(-samples * self.scenario.parallel.data // state.replicas)
         for more in range(self.scenario.parallel.pipeline):  # some schedules need multiples
-            mapping["schedule"]["microbatches"] = samples + more
+            put(mapping, ("schedule", "microbatches"), samples + more, name)
             try:
                 return self._run(_slowed(mapping, state))
             except HybridDesError as error:

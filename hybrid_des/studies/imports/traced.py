@@ -210,7 +210,7 @@ def _facts(node: Node) -> tuple[Any, ...]:
 def of_machine(machine: Scenario) -> dict[str, Any]:
     """The cluster of a scenario, with the shares of bandwidth that its links reach, and how gradients are reduced."""
     values = to_mapping(machine)
-    sections = {key: dict(values[key]) for key in OF_MACHINE if key in values}
+    sections = {key: dict(section) for key in OF_MACHINE if isinstance(section := values.get(key), dict)}
     sections["gradients"] = {key: value for key, value in sections.get("gradients", {}).items() if key not in BUCKETS}
     return {key: section for key, section in sections.items() if section}
 

@@ -167,7 +167,7 @@ def with_case(document: Document, case: Case, block: str = "sweep") -> Document:
         varied.places[keys] = f"{document.place((block,))}: case {path}={describe(value)}"
         changed.append(keys)
     for keys in changed:
-        before = value_at(document.value, dotted(keys[:-1])) or {}
+        before = value_at(document.value, dotted(keys[:-1]))
         for gone, notice in drop_options(varied.value, keys, before, lambda key: _is_given(document, changed, key)):
             varied.notices[gone] = f"{block}: {notice}"
     return varied

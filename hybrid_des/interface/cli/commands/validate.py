@@ -27,9 +27,9 @@ from hybrid_des.interface.cli.arguments import add_common, add_jobs
 from hybrid_des.interface.cli.output import progress_bar, say, show_result, write_file
 from hybrid_des.report.files.staging import write_whole
 from hybrid_des.report.text import text_table
-from hybrid_des.scenario.composition import nested
+from hybrid_des.scenario.composition import nested, value_at
 from hybrid_des.scenario.loading import read_scenario, scenario_of
-from hybrid_des.scenario.strict_yaml import Document, KeyPath
+from hybrid_des.scenario.strict_yaml import Document, KeyPath, dotted
 from hybrid_des.studies.local_workers import cores
 from hybrid_des.studies.pool import open_pool
 from hybrid_des.studies.sweep.axes import Sweep, sweep_of
@@ -124,7 +124,7 @@ def _is_fitted(document: Document, path: KeyPath) -> bool:
     """Whether the corpus itself, not its base, states this number for its rows."""
     if path[:1] not in FITTED or len(path) != 2 or not document.places[path].startswith(f"{document.source}:"):
         return False
-    value = document.value[path[0]].get(path[1])
+    value = value_at(document.value, dotted(path))
     return value is not None and not isinstance(value, bool)
 
 
