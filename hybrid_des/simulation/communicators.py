@@ -26,7 +26,7 @@ from hybrid_des.simulation.costs.layer_collectives import LayerCollective
 from hybrid_des.simulation.costs.slowdown import NONE_LOST
 from hybrid_des.simulation.planning import program
 from hybrid_des.simulation.planning.fsdp import LAYERS
-from hybrid_des.simulation.planning.given import GivenCollective, GivenGroup
+from hybrid_des.simulation.planning.given_collectives import GivenCollective, GivenGroup
 from hybrid_des.simulation.planning.gradients import ReplicaGroup
 from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.training import Worker

@@ -8,39 +8,32 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hybrid_des import collectives
 from hybrid_des.cluster.gpus import factors, work_of
 from hybrid_des.cluster.mailbox import Message
-from hybrid_des.cluster.purposes import ACTIVATION, EXPERT, PARAMETERS, REDUCTION, Purpose, purpose_named
-from hybrid_des.collectives import codecs
-from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.collectives.group import ProcessGroup
+from hybrid_des.cluster.purposes import ACTIVATION, PARAMETERS, REDUCTION, Purpose, purpose_named
 from hybrid_des.engine.recorder import BEFORE
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.profiles.chakra import read_chakra
 from hybrid_des.interchange.profiles.graph import (
     COLLECTIVE,
     COMPUTATION,
-    EVERYBODY,
-    EXCHANGE,
     RECEIVE,
     SEND,
     Node,
     RankTrace,
     Tags,
     nodes_of,
-    repeated,
 )
 from hybrid_des.interchange.profiles.recognition import CHAKRA, WHAT, recognized
 from hybrid_des.pipeline.plan import Op
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.simulation.collective_times import SIXTEEN_BITS, CollectiveTimes, Concurrent
+from hybrid_des.simulation.planning.given_collectives import PURPOSE_OF, GivenCollectives, GroupKey
 from hybrid_des.simulation.planning.program import (
     ASIDE,
     COMPUTE,
@@ -63,58 +56,6 @@ from hybrid_des.simulation.planning.program import (
     program_of,
     waiting_for,
 )
-from hybrid_des.simulation.planning.recorded import recorded_time
-
-GIVEN = "given"  # the key of groups of traces
-RINGS = "ring-reduce-scatter", "ring-all-gather"
-ALGORITHMS = {  # what other collectives are simulated as; a broadcast moves what the gather of a buffer moves
-    "broadcast": "ring-all-gather", "gather": "ring-all-gather", EXCHANGE: "ring-all-gather",
-    "reduce": "ring-reduce-scatter", "scatter": "ring-reduce-scatter", "all-to-all": "all-to-all",
-}  # fmt: skip
-GATHERS = ("all-gather", "gather", EXCHANGE)  # each member's input is a part of what moves
-PURPOSE_OF = {"all-gather": PARAMETERS, "broadcast": PARAMETERS, "gather": PARAMETERS, "all-to-all": EXPERT}
-
-
-class GivenCollective(NamedTuple):
-    """One collective of a trace: the buffer of a member; or how long its members meet."""
-
-    elements: int
-    codec: str
-    duration: int | None = None
-
-
-@dataclass(frozen=True)
-class GivenGroup:
-    """A process group of a trace that does one kind of thing.
-
-    Attributes:
-        key, processes: in programs, and its members.
-        calls: its collectives, distinct ones.
-        algorithm, options: what carries them; none if they are replayed.
-    """
-
-    key: Group
-    processes: ProcessGroup
-    calls: Sequence[GivenCollective]
-    algorithm: str
-    options: Any
-
-    @property
-    def replayed(self) -> bool:
-        """Whether members only meet, and the recorded time passes."""
-        return not self.algorithm
-
-    def buffer(self, call: GivenCollective) -> Buffer:
-        """A member's buffer, of sizes only."""
-        return Buffer(call.elements, codecs.find(call.codec).build())
-
-
-class GroupKey(NamedTuple):
-    """What tells the communicators of traces apart."""
-
-    group: str
-    does: str
-    replayed: bool
 
 
 @dataclass
@@ -130,8 +71,6 @@ class GivenTraces:
     scenario: Scenario
     traces: Sequence[RankTrace]
     recorded: list[list[tuple[int, int]]] = field(default_factory=list)
-    _calls: dict[GroupKey, dict[GivenCollective, None]] = field(default_factory=dict)
-    _of_group: dict[str, Sequence[Sequence[int]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, scenario: Scenario) -> GivenTraces:
@@ -149,6 +88,11 @@ class GivenTraces:
         return cls(scenario, traces)
 
     @cached_property
+    def collectives(self) -> GivenCollectives:
+        """What the collectives of the traces move, and between which ranks."""
+        return GivenCollectives(self.scenario, self.traces)
+
+    @cached_property
     def programs(self) -> list[Program]:
         """The program of every trace.
 
@@ -156,12 +100,7 @@ class GivenTraces:
             UsageError: replicas have different ops, or a message has only one end.
         """
         tags = Tags(self.traces)
-        for trace in self.traces:
-            for node in trace.nodes:
-                if node.kind == COLLECTIVE and node.does != "barrier":
-                    key, call = self.call_of(node)
-                    self._calls.setdefault(key, {}).setdefault(call)
-        keys: dict[GroupKey, Group] = {key: (GIVEN, 0, place) for place, key in enumerate(self._calls)}
+        keys = self.collectives.keys
         made = [_Lowered(self, rank, trace, tags, keys) for rank, trace in enumerate(self.traces)]
         self.recorded = [one.recorded for one in made]
         self._check_replicas()
@@ -177,21 +116,6 @@ class GivenTraces:
             if count != counts[first]:
                 source = self.traces[rank].source
                 raise UsageError(f"{source}: {count} ops, rank {first} has {counts[first]}; expected parallel.data 1")
-
-    def call_of(self, node: Node) -> tuple[GroupKey, GivenCollective]:
-        """The communicator and the call of a collective.
-
-        Raises:
-            UsageError: neither its size nor its time is known.
-        """
-        if took := recorded_time(node, len(self.traces), self.scenario):
-            return GroupKey(node.group, node.does, True), GivenCollective(0, "", took)
-        codec = SIXTEEN_BITS if PURPOSE_OF.get(node.does) else self.scenario.gradients.codec
-        elements = node.place.get("elements")
-        if elements is None:
-            parts = max(map(len, self._members(node.group))) if node.does in GATHERS else 1
-            elements = -(-node.size * parts // int(codecs.find(codec).build().bytes_per_element))
-        return GroupKey(node.group, node.does, False), GivenCollective(int(elements), codec)
 
     def duration_of(self, node: Node, rank: int) -> int:
         """Picoseconds of computation on the GPU of a rank."""
@@ -214,64 +138,6 @@ class GivenTraces:
         sent = [{node.id for node in trace.nodes if node.kind == SEND} for trace in self.traces]
         return any(not ids.isdisjoint(node.needs) for ids, trace in zip(sent, self.traces, strict=True)
                    for node in trace.nodes)  # fmt: skip
-
-    def several(self, group: str) -> bool:
-        """Whether a group has several members in this layout."""
-        return any(len(ranks) > 1 for ranks in self._members(group))
-
-    def groups(self, times: CollectiveTimes) -> list[GivenGroup]:
-        """The process groups, each with the members it has in the scenario's layout."""
-        _ = self.programs
-        algorithms = self._algorithms(times)
-        groups = []
-        for part, (key, calls) in enumerate(self._calls.items()):
-            name = "" if key.replayed else algorithms.get(key.does) or ALGORITHMS[key.does]
-            options = self.scenario.gradients.options if key.does in algorithms else None
-            for ranks in self._groups_of(key):
-                if key.replayed:
-                    processes = ProcessGroup(key.does, 0, ranks, (-1,) * len(ranks), part=part)
-                else:
-                    processes = times.process_group(name, ranks, options, stage=0, part=part)
-                processes = replace(processes, purpose=PURPOSE_OF.get(key.does, REDUCTION))
-                groups.append(GivenGroup((GIVEN, 0, part), processes, tuple(calls), name, options))
-        return groups
-
-    def _algorithms(self, times: CollectiveTimes) -> Mapping[str, str]:
-        """What does all-reduces, reduce-scatters and all-gathers: those of `gradients.algorithm`, as of gradients."""
-        gradients, name = self.scenario.gradients, self.scenario.gradients.algorithm
-        if name == collectives.AUTO:
-            halves = all(key.replayed or key.does != "all-reduce" for key in self._calls)
-            largest = {
-                tuple(ranks): max(call.elements for call in calls)
-                for key, calls in self._calls.items()
-                for ranks in self._groups_of(key)
-                if not key.replayed and key.does == ("reduce-scatter" if halves else "all-reduce")
-            }
-            codec = codecs.find(gradients.codec).build()
-            asked = Concurrent([*largest], [*largest.values()], codec, gradients.options)
-            name = times.fastest(asked, halves=halves)[0] if largest else "ring"
-        scatter, gather = collectives.halves_of(name) or RINGS
-        return {"all-reduce": name, "reduce-scatter": scatter, "all-gather": gather}
-
-    def _groups_of(self, key: GroupKey) -> Sequence[Sequence[int]]:
-        """The ranks of each group of a communicator that has several members."""
-        return [ranks for ranks in self._members(key.group) if len(ranks) > 1]
-
-    def _members(self, group: str) -> Sequence[Sequence[int]]:
-        """The ranks of a group, found once."""
-        if group not in self._of_group:
-            self._of_group[group] = self._ranks_of(group)
-        return self._of_group[group]
-
-    def _ranks_of(self, group: str) -> Sequence[Sequence[int]]:
-        """The ranks of a group; of a single trace, it and its likes among all ranks."""
-        layout = self.scenario.parallel.layout
-        named = next((trace.groups[group] for trace in self.traces if group in trace.groups), ())
-        if group == EVERYBODY or not named:
-            return [range(layout.ranks)]
-        if len(self.traces) > 1:
-            return [tuple(rank for rank in named if rank < layout.ranks)]
-        return repeated(named, layout.ranks)
 
 
 def traces_at(target: Path) -> list[RankTrace]:
@@ -422,12 +288,14 @@ class _Lowered:
         self._place(node, stream, slot)
 
     def _collective(self, node: Node) -> None:
-        key, call = self._traces.call_of(node)
+        key, call = self._traces.collectives.call_of(node)
         stream = node.stream or f"{node.does} {node.group}".strip()
         table = "gathers" if PURPOSE_OF.get(node.does) == PARAMETERS else "reductions"
         row, cause = Row(table, 0, len(self._items.get(stream, ()))), _cause(node) if stream == COMPUTE else None
         does = (call.duration,) if key.replayed else call
-        slot: Slot = [Collective(self._keys[key], does, row, cause)] if self._traces.several(key.group) else []
+        slot: Slot = (
+            [Collective(self._keys[key], does, row, cause)] if self._traces.collectives.several(key.group) else []
+        )
         self._append(stream, _Item(node.name, body=[slot]), node)
         self._place(node, stream, slot)
 

@@ -29,7 +29,8 @@ from hybrid_des.simulation.costs.slowdown import Slowdown
 from hybrid_des.simulation.costs.stages import costs_of
 from hybrid_des.simulation.planning.expert_streams import ExpertStreams
 from hybrid_des.simulation.planning.fsdp import Fsdp
-from hybrid_des.simulation.planning.given import GivenGroup, GivenTraces
+from hybrid_des.simulation.planning.given import GivenTraces
+from hybrid_des.simulation.planning.given_collectives import GivenGroup
 from hybrid_des.simulation.planning.gradients import Reductions, ReplicaGroup, in_groups, replica_groups
 from hybrid_des.simulation.planning.layer_traffic import TensorTraffic, tensor_traffic
 from hybrid_des.simulation.planning.lowering import Lowering
@@ -177,7 +178,7 @@ def _timed(scenario: Scenario, plan: Plan, durations: Durations) -> Durations:
 def parts_of_traces(scenario: Scenario, traces: GivenTraces, fabric: Fabric | None = None) -> Parts:
     """The parts of a scenario whose programs are execution traces."""
     parts = parts_of_programs(scenario, traces.programs, fabric=fabric)
-    return replace(parts, given=traces.groups(parts.times))
+    return replace(parts, given=traces.collectives.groups(parts.times))
 
 
 def _outer(scenario: Scenario) -> OuterSettings | None:

@@ -22,7 +22,7 @@ from hybrid_des.layout import Layout
 from hybrid_des.report.files.staging import Written, write_whole
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.planning.fsdp import LAYERS
-from hybrid_des.simulation.planning.given import GIVEN
+from hybrid_des.simulation.planning.given_collectives import GIVEN
 from hybrid_des.simulation.planning.gradients import ReplicaGroup
 from hybrid_des.simulation.planning.planner import Parts, parts_of
 from hybrid_des.simulation.planning.program import (
