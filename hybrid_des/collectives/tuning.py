@@ -237,28 +237,46 @@ def wiring_of(fabric: Fabric, ranks: Sequence[int], channels: int) -> Wiring:
     nodes = [[ranks[place] for place in places] for places in by_node(fabric.node_of[rank] for rank in ranks).values()]
     per_node = min(map(len, nodes))
     together = next((members for members in nodes if len(members) > 1), None)
-    port = None if together is None else _port(fabric, together)
     wire = _narrowest(fabric, nodes[0][-1], nodes[1][0]) if len(nodes) > 1 else None
     switched = per_node > 1 and len({len(members) for members in nodes}) == 1
     switched = switched and all(fabric.node_of[members[0]] in fabric.reducers for members in nodes)
-    generation = _generation(port, switched=switched)
-    pci = port is not None and port < PCIE and not fabric.linked
-    whole = None if port is None else port * (OF_PCIE if pci else generation.nvlink)
-    if together is not None and (each := links_between(fabric, together)[1]):  # every channel has links of its own
-        whole = each / fabric.reached[0] * generation.nvlink * channels
-    rates = [None if wire is None else wire * OF_NIC, None if whole is None else whole / channels]
-    in_switch = None if whole is None else whole * generation.nvls * Fraction(NVLS_CHANNELS - 1, NVLS_CHANNELS)
-    inside = "net" if per_node == 1 else "pci" if pci else "node"
+    node = _within_node(fabric, together, channels, switched=switched)
+    rates = [None if wire is None else wire * OF_NIC, None if node.rate is None else node.rate / channels]
     return Wiring(
         len(ranks),
         len(nodes),
         per_node,
         channels,
         min((rate for rate in rates if rate is not None), default=None),
-        inside,
-        generation,
-        in_switch if switched and not pci else None,
+        "net" if per_node == 1 else "pci" if node.pci else "node",
+        node.generation,
+        node.in_switch if switched and not node.pci else None,
     )
+
+
+class _Node(NamedTuple):
+    """What the tuner knows about the GPUs of a node: the rate of all channels together is None without several."""
+
+    generation: Generation
+    pci: bool
+    rate: Fraction | None
+
+    @property
+    def in_switch(self) -> Fraction | None:
+        """The rate at which its switch reduces."""
+        share = self.generation.nvls * Fraction(NVLS_CHANNELS - 1, NVLS_CHANNELS)
+        return None if self.rate is None else self.rate * share
+
+
+def _within_node(fabric: Fabric, together: Sequence[int] | None, channels: int, *, switched: bool) -> _Node:
+    """The first node with several members."""
+    port = None if together is None else _port(fabric, together)
+    generation = _generation(port, switched=switched)
+    pci = port is not None and port < PCIE and not fabric.linked
+    rate = None if port is None else port * (OF_PCIE if pci else generation.nvlink)
+    if together is not None and (each := links_between(fabric, together)[1]):  # every channel has links of its own
+        rate = each / fabric.reached[0] * generation.nvlink * channels
+    return _Node(generation, pci, rate)
 
 
 def _port(fabric: Fabric, members: Sequence[int]) -> Fraction | None:

@@ -12,7 +12,7 @@ measured by the time per micro-batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
 
@@ -71,38 +71,50 @@ def proposals(
     end = base.timeline.duration
     if not end:
         return []
-    rung = {one.name: one.duration for one in rungs}
     culprit = slow.culprit(end) if slow else None
     broken = culprit if culprit is not None and culprit.slow is None else None  # a link
-    network = ((broken.least if broken else end) - rung["no latency"]) / end
-    bubble = (rung["all ranks at the mean"] - rung["work / ranks"]) / end
-    least = max(SLOW, max(network, bubble) / 2)
+    rung = {one.name: one.duration for one in rungs}
+    costs = {  # what a slow link costs is not the network's
+        "network": ((broken.least if broken else end) - rung["no latency"]) / end,
+        "bubble": (rung["all ranks at the mean"] - rung["work / ranks"]) / end,
+    }
+    tried = _tried_by_cost(base, () if broken else gains, culprit, costs, build)
+    if slow is not None and "uneven ranks" in tried:
+        costs["uneven ranks"] = 1 - slow.ideal / end
+    return [*_mended(base, culprit), *_most_helpful(tried, costs)]
+
+
+def _tried_by_cost(
+    base: Run, gains: Sequence[Gain], culprit: Straggler | None, costs: dict[str, float], build: Build
+) -> dict[str, list[Tried | None]]:
+    """For each cost that is a large enough share of the step, what was tried against it, simulated."""
+    least = max(SLOW, max(costs.values()) / 2)
     most = min(MOST_PROPOSALS, max(FEWEST_SIMULATED, EVENTS_OF_PROPOSALS // max(base.events, 1)))
     tried: dict[str, list[Tried | None]] = {}
-    if network >= least:
+    if costs["network"] >= least:
         tried["network"] = [_tried("network", text, base, build) for text in [*_less_exposed(base.scenario)][:most]]
         tried["network"] += [
             _proposal("links", f"{gain.part.name} links {gain.change}", base, base.scenario, gain.duration)
             for gain in gains
-            if gain.part.sort == "link" and not broken
+            if gain.part.sort == "link"
         ]
     if culprit is not None and culprit.usual is None:
         tried["uneven ranks"] = [_tried("uneven ranks", text, base, build) for text in _evener(base.scenario)]
-    if bubble >= least:
+    if costs["bubble"] >= least:
         tried["bubble"] = [_tried("bubble", text, base, build) for text in [*_less_bubble(base.scenario)][:most]]
+    return tried
+
+
+def _most_helpful(tried: Mapping[str, Sequence[Tried | None]], costs: dict[str, float]) -> Iterator[Tried]:
+    """What is worth it, by cost: the costliest first unless what helps another helps more than twice as much."""
     helping = {
         name: sorted((one for one in ones if one is not None and one.gain > WORTH), key=lambda tried: -tried.gain)
         for name, ones in tried.items()
     }
-    costs = {"network": network, "bubble": bubble}
-    if slow is not None and "uneven ranks" in tried:
-        costs["uneven ranks"] = 1 - slow.ideal / end
-    costliest = max(reversed(costs), key=costs.__getitem__)  # first unless another helps more than twice as much
+    costliest = max(reversed(costs), key=costs.__getitem__)
     best = {name: ones[0].gain * (2 if name == costliest else 1) for name, ones in helping.items() if ones}
-    return [
-        *_mended(base, culprit),
-        *(one for name in sorted(best, key=lambda name: -best[name]) for one in helping[name]),
-    ]
+    for name in sorted(best, key=lambda name: -best[name]):
+        yield from helping[name]
 
 
 def _mended(base: Run, culprit: Straggler | None) -> Iterator[Tried]:
