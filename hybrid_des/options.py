@@ -43,6 +43,7 @@ LARGEST = {
     "size": (Fraction(10**15), "1 PB"),
     "bandwidth": (Fraction(10**15), "1 PB/s, or inf"),
     "compute": (Fraction(10**21), "1e21 FLOP/s"),
+    "power": (Fraction(10**9), "1e9 W"),
     "number": (Fraction(10**15), "1e15"),
 }
 

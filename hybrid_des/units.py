@@ -1,7 +1,7 @@
 """Quantities with units, parsed exactly: "25 GB/s" is the fraction 25·10⁹; times round to whole picoseconds.
 
 kB, MB, GB are powers of ten; KiB, MiB, GiB powers of two; `b` is a bit and `B` a byte.
-Plain numbers are SI base units: s, B, B/s, FLOP/s. Whole numbers are split, and items grouped, here too.
+Plain numbers are SI base units: s, B, B/s, FLOP/s, W. Whole numbers are split, and items grouped, here too.
 """
 
 import re
@@ -14,7 +14,8 @@ Key = TypeVar("Key", bound=Hashable)
 
 PICOSECONDS_PER_SECOND = 10**12
 
-Dimension = Literal["time", "span", "size", "bandwidth", "compute", "number"]  # span: a time of up to millennia
+# span: a time of up to millennia
+Dimension = Literal["time", "span", "size", "bandwidth", "compute", "power", "number"]
 
 _TIME = {
     "ps": Fraction(1, 10**12),
@@ -41,6 +42,7 @@ _UNITS: dict[str, dict[str, Fraction]] = {
     "size": _SIZE,
     "bandwidth": {f"{unit}/s": factor for unit, factor in _SIZE.items()},
     "compute": {f"{prefix}FLOP/s": Fraction(factor) for prefix, factor in _DECIMAL.items()},
+    "power": {f"{prefix}W": Fraction(_DECIMAL[prefix]) for prefix in ("", "k", "M")},
     "number": {"": Fraction(1)},
 }
 EXAMPLES = {
@@ -49,6 +51,7 @@ EXAMPLES = {
     "size": "a size such as 64 MiB",
     "bandwidth": "a bandwidth such as 25 GB/s or 200 Gb/s",
     "compute": "a rate such as 312 TFLOP/s",
+    "power": "a power such as 700 W or 2 kW",
     "number": "a plain number such as 125e6",
 }
 LARGEST = Fraction(10**300)  # both it and its inverse fit into a float

@@ -11,6 +11,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from hybrid_des.analysis.bill import bill
 from hybrid_des.analysis.experience import experience, facts
 from hybrid_des.analysis.idle import EXPOSED, account, hidden_gathers, hidden_reduction, inside_waits
 from hybrid_des.analysis.step_times import StepTimes, step_times, total
@@ -96,6 +97,7 @@ def summary(run: Run) -> dict[str, Any]:
         **_memory(run),
         **(model_figures(run, times, step_time, seconds, reduced) if scenario.model else {}),
         **({"experience": facts(known_runs, step_time)} if (known_runs := experience(scenario)) else {}),
+        **_bill(run, Fraction(times.total, steps * PICOSECONDS_PER_SECOND), share),
         **(run.numerics or {}),
         **({} if run.outer is None else {"outer": run.outer.facts()}),
         "wall_s": run.wall_s,
@@ -114,6 +116,11 @@ def _communication(
         exposed = idle.setdefault(PARAMETERS.cause, 0.0)
         figures["parameters"] = {"exposed": exposed, "hidden": _seconds(hidden_gathers(timeline), count)}
     return figures
+
+
+def _bill(run: Run, step: Fraction, share: Fraction) -> dict[str, Any]:
+    """The bill of the whole training, if its length is given."""
+    return {} if run.scenario.train is None else {"bill": bill(run.scenario, step, share)}
 
 
 def _pipeline(times: StepTimes, waits: Columns) -> dict[str, float]:

@@ -27,7 +27,7 @@ DEFAULT = "a100-80gb"
 LINKS = ("nvlink", "infiniband", "pcie", "host")
 DIMENSIONS: Mapping[str, Dimension] = {
     "memory": "size", "peak": "compute", "peak_fp8": "compute", "peak_fp4": "compute",
-    "bandwidth": "bandwidth", "latency": "time",
+    "bandwidth": "bandwidth", "latency": "time", "power": "power",
 }  # fmt: skip
 
 
@@ -50,6 +50,7 @@ class GpuPart:
         gpus_per_node: in an NVLink domain, which is a node here.
         topology: how the GPUs of a node are wired.
         host: the link to host memory; by default that of PCIe.
+        power: the most that the GPU draws, in watts; None: no data sheet was read.
     """
 
     name: str
@@ -67,6 +68,7 @@ class GpuPart:
     gpus_per_node: int = 8
     topology: str = "nodes"
     host: LinkPart | None = None
+    power: Fraction | None = None
 
 
 @cache

@@ -11,6 +11,8 @@ from hybrid_des.analysis.model_figures import AXES, peak_of
 from hybrid_des.analysis.waiting import waiting
 from hybrid_des.cluster.gpus import factors
 from hybrid_des.cluster.purposes import ACTIVATION, REDUCTION
+from hybrid_des.report.billed import bill_assumptions, bill_headline
+from hybrid_des.report.fact import Fact
 from hybrid_des.report.palette import MESSAGE, cause_name
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.perturbations import Jitter, Slow
@@ -30,15 +32,6 @@ ACROSS_STEPS = ("zb-h2", "zb-auto")  # schedules whose drain overlaps the next s
 
 MESSAGES = 0.01  # share of the step from which the wait for pipeline messages is shown in parts
 LEVELS = {"op": "per op", "rank-step": "per rank and step", "rank": "per rank"}
-
-
-class Fact(NamedTuple):
-    """One line: label, value and note; `weight` is "", "bold", "dim" or "alarm"."""
-
-    label: str
-    value: str
-    note: str = ""
-    weight: str = ""
 
 
 class Share(NamedTuple):
@@ -79,9 +72,9 @@ def content_of(findings: Findings) -> Content:
             *_notes(scenario, facts),
             *filter(None, [_perturbations(scenario, run.timeline.duration / PICOSECONDS_PER_SECOND)]),
         ],
-        [*_headline(facts), *_model_headline(scenario, facts)],
+        [*_headline(facts), *_model_headline(scenario, facts), *bill_headline(facts)],
         shares_of(facts, run),
-        [*_memory(run, facts, peak), *_resources(facts), *_simulated(run)],
+        [*_memory(run, facts, peak), *_resources(facts), *bill_assumptions(facts), *_simulated(run)],
         _limits(scenario),
     )
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.errors import LONGEST_LINE, one_line
-from hybrid_des.report.content import Fact, Share, content_of
+from hybrid_des.report.content import Share, content_of
+from hybrid_des.report.fact import Fact
 from hybrid_des.report.text_chart import Line, Part, chart_of, style_of
 from hybrid_des.units import format_bytes, format_seconds
 

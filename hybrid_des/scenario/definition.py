@@ -15,6 +15,7 @@ from hybrid_des.options import MOST, Count, Flag, Section, Text, choice, whole
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.defaults import fill
 from hybrid_des.scenario.problem import Problem, Problems, misfit
+from hybrid_des.scenario.sections.bill import PowerOrNone, PriceOrNone, TrainOrNone, misfits_of_bill
 from hybrid_des.scenario.sections.cluster import QUANTISED, WITHOUT_PRIORITIES, Cluster
 from hybrid_des.scenario.sections.experts import ExpertTraffic, misfits_of_experts, misfits_of_loads, misfits_of_streams
 from hybrid_des.scenario.sections.faults import FaultsOrNone, misfits_of_faults
@@ -104,6 +105,12 @@ class Scenario(Section):
     """Real training on the simulated GPUs."""
     faults: FaultsOrNone = None
     """Weeks of failures and recoveries, for `hybrid-des goodput`."""
+    price: Annotated[PriceOrNone, LABEL] = None
+    """What GPUs cost, for the bill of the whole training."""
+    power: Annotated[PowerOrNone, LABEL] = None
+    """What GPUs and nodes draw, for the bill of the whole training."""
+    train: Annotated[TrainOrNone, LABEL] = None
+    """How long the whole training is, for its bill."""
     background: tuple[Background, ...] = ()
     """Traffic of others on the links of the cluster, as long as the training runs."""
     steps: Annotated[int, whole(1, 2**22)] = 1
@@ -407,8 +414,13 @@ def _outer_fits(scenario: Scenario) -> Iterator[Problem]:
     yield from problems or misfits_of_outer(scenario)
 
 
+def _bill_fits(scenario: Scenario) -> Iterator[Problem]:
+    figures = (scenario.price, scenario.power, scenario.train)
+    yield from misfits_of_bill(*figures, scenario.cluster, scenario.model, scenario.gradients.every)
+
+
 _CHECKS = (
     _ranks_fit, _fold_fits, _costs_are_given_once, _batch_fits, _model_divides, _sharding_fits, _options_are_read,
     _wiring_exists, excesses, _schedule_is_one, _trace_fits, _chunks_fit, _workload_fits, _layers_fit,
-    _perturbations_fit, _links_are_shared, _outer_fits,
+    _perturbations_fit, _links_are_shared, _outer_fits, _bill_fits,
 )  # fmt: skip

@@ -164,6 +164,7 @@ def test_the_schema_requires_only_keys_without_a_default():
         "Spares": ["nodes", "repair"],
         "Checkpoint": ["every"],
         "Persist": ["every", "write"],
+        "Price": ["gpu_hour"],
         "Elastic": ["min_replicas"],
         "Wire": ["between", "bandwidth"],
         "Experts": ["count", "active", "ffn"],

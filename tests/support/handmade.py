@@ -98,7 +98,7 @@ def _scenario(plan, parallel, steps, record):
         workload=None, parallel=parallel, steps=steps, barrier=True, record=record,
         cluster=cluster, gradients=SimpleNamespace(algorithm="ring", overlap=False),
         schedule=SimpleNamespace(kind="1f1b", microbatches=plan.microbatches, p2p="async"),
-        on_oom="warn", sharding="none", fsdp=False, efficiency=None, slow=(), jitter=(),
+        on_oom="warn", sharding="none", fsdp=False, efficiency=None, slow=(), jitter=(), train=None,
     )  # fmt: skip
 
 

@@ -16,7 +16,8 @@ from hybrid_des.analysis.model_figures import AXES
 from hybrid_des.errors import HybridDesError, UsageError, one_line
 from hybrid_des.interface.live.controls import controls_of
 from hybrid_des.interface.live.schedules import Sizes, schedule_runs
-from hybrid_des.report.content import Fact, content_of
+from hybrid_des.report.content import content_of
+from hybrid_des.report.fact import Fact
 from hybrid_des.report.page.document import Shown, run_data
 from hybrid_des.report.palette import ACTIVITIES, CAUSES, MESSAGE, cause_colour, cause_name
 from hybrid_des.result import Result, simulate

@@ -17,7 +17,8 @@ from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.reasons import Reasons, reasons_of
 from hybrid_des.errors import one_line
 from hybrid_des.report import palette
-from hybrid_des.report.content import Fact, content_of
+from hybrid_des.report.content import content_of
+from hybrid_des.report.fact import Fact
 from hybrid_des.report.page.drawn import TIMES, Tables, tables_of
 from hybrid_des.report.terminal import render
 from hybrid_des.simulation.timeline import Column

@@ -1,0 +1,36 @@
+"""The bill of a whole training as lines of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hybrid_des.report.fact import Fact
+from hybrid_des.units import format_number
+
+
+def bill_headline(facts: Mapping[str, Any]) -> list[Fact]:
+    """Days, money and energy, each with what it is made of; nothing without a bill."""
+    bill = facts.get("bill")
+    if bill is None:
+        return []
+    tokens = f", {bill['tokens']:.4g} tokens" if "tokens" in bill else ""
+    hours = f"{format_number(bill['gpu_hours'])} GPU-hours"
+    shown = [Fact("training", f"{format_number(bill['days'])} days", f"{hours}: {bill['steps']:,} steps{tokens}")]
+    if "cost" in bill:
+        each = ""
+        if "cost_per_million_tokens" in bill:
+            each = f"{format_number(bill['cost_per_million_tokens'])} {bill['currency']} per million tokens"
+        shown.append(Fact("money", f"{format_number(bill['cost'])} {bill['currency']}", each))
+    if "energy_mwh" in bill:
+        each = ""
+        if "energy_mwh_per_million_tokens" in bill:
+            each = f"{format_number(1e3 * bill['energy_mwh_per_million_tokens'])} kWh per million tokens"
+        shown.append(Fact("energy", f"{format_number(bill['energy_mwh'])} MWh", each))
+    return shown
+
+
+def bill_assumptions(facts: Mapping[str, Any]) -> list[Fact]:
+    """What the bill takes for granted."""
+    said = facts.get("bill", {}).get("assumes", ())
+    return [Fact("the bill assumes" if i == 0 else "", text) for i, text in enumerate(said)]

@@ -1,0 +1,151 @@
+"""The sections `price`, `power` and `train`: what the whole training costs, worked out from the time of its steps.
+
+They change nothing that is simulated. A price is kept as its text, such as "2.5 USD".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Annotated, Any
+
+from hybrid_des.cluster import gpus as catalogue
+from hybrid_des.options import (
+    Factor,
+    Reads,
+    Section,
+    describe,
+    quantity,
+    quantity_schema,
+    read_positive,
+    read_quantity,
+    whole,
+)
+from hybrid_des.scenario.problem import Problem, misfit
+from hybrid_des.scenario.sections.cluster import Cluster
+from hybrid_des.scenario.sections.training import PublishedOrOwn
+from hybrid_des.scenario.sections.values import or_none
+
+EXAMPLE = "a price such as 2.5 USD"
+MOST_STEPS = 10**12
+_PRICE = re.compile(r"\s*(\d{1,12}(?:\.\d{1,12})?)\s*([A-Z]{3})\s*")
+_PRICE_SCHEMA = {"type": "string", "pattern": r"^\s*\d{1,12}(\.\d{1,12})?\s*[A-Z]{3}\s*$", "examples": ["2.5 USD"]}
+
+
+def money_of(price: str) -> tuple[Fraction, str]:
+    """The amount and the currency of a price that was read."""
+    number, currency = price.split()
+    return Fraction(number), currency
+
+
+def _price(value: Any) -> str:
+    parts = _PRICE.fullmatch(value) if isinstance(value, str) else None
+    if parts is None:
+        raise ValueError(f"expected {EXAMPLE} (three capital letters name the currency), found {describe(value)}")
+    return f"{parts.group(1)} {parts.group(2)}"
+
+
+def _prices(value: Any) -> str | dict[str, str]:
+    """One price, or one for each kind of GPU."""
+    if not isinstance(value, Mapping):
+        return _price(value)
+    if not value:
+        raise ValueError(f"expected {EXAMPLE}, or one per name of a GPU, found an empty mapping")
+    prices = {str(name): _price(price) for name, price in value.items()}
+    currencies = sorted({money_of(price)[1] for price in prices.values()})
+    if len(currencies) > 1:
+        raise ValueError(f"expected one currency, found {' and '.join(currencies)}")
+    return prices
+
+
+def _share(value: Any) -> Fraction:
+    number = read_quantity(value, "number")
+    if number > 1:
+        raise ValueError(f"must be a share from 0 to 1, not {describe(number)}")
+    return number
+
+
+def _overhead(value: Any) -> Fraction:
+    number = read_quantity(value, "number")
+    if not 1 <= number <= 10:
+        raise ValueError(f"must be from 1 to 10, not {describe(number)}: all energy over that of the computers")
+    return number
+
+
+Watts = Annotated[Fraction, quantity("power")]
+
+
+class Price(Section):
+    """What a GPU costs."""
+
+    gpu_hour: Annotated[
+        str | dict[str, str],
+        Reads(_prices, {"anyOf": [_PRICE_SCHEMA, {"type": "object", "additionalProperties": _PRICE_SCHEMA}]}),
+    ]
+    """One hour of one GPU, such as 2.5 USD; or a mapping from names of GPUs to that."""
+
+    def of(self, gpu: str) -> tuple[Fraction, str]:
+        """The amount and the currency for an hour of a kind of GPU."""
+        return money_of(self.gpu_hour if isinstance(self.gpu_hour, str) else self.gpu_hour[gpu])
+
+
+class Power(Section):
+    """What the machine draws."""
+
+    busy: Annotated[Fraction | None, Reads(lambda value: read_positive(value, "power"), quantity_schema("power"))] = (
+        None
+    )
+    """A GPU that computes. Default: the most that its data sheet states."""
+    idle: Annotated[Fraction, Reads(_share, {"type": "number", "minimum": 0, "maximum": 1})] = Fraction(1)
+    """A GPU that waits, as a share of `busy`."""
+    node: Watts = Fraction(0)
+    """The rest of a node: processors, adapters, fans."""
+    pue: Annotated[Fraction, Reads(_overhead, {"type": "number", "minimum": 1, "maximum": 10})] = Fraction(1)
+    """Energy of the whole data centre over that of its computers."""
+
+    def of(self, gpu: str) -> Fraction | None:
+        """Watts of a GPU of this name that computes; None if unknown."""
+        if self.busy is not None:
+            return self.busy
+        return catalogue.part(gpu).power if gpu in catalogue.names() else None
+
+
+class Train(Section):
+    """How long the training is."""
+
+    tokens: Factor | None = None
+    """Tokens in all, to the end of a step."""
+    steps: Annotated[int, whole(1, MOST_STEPS)] | None = None
+    """Instead of `tokens`: the number of steps."""
+
+
+PriceOrNone = Annotated[Price | None, or_none(Price | None)]
+PowerOrNone = Annotated[Power | None, or_none(Power | None)]
+TrainOrNone = Annotated[Train | None, or_none(Train | None)]
+
+
+def misfits_of_bill(
+    price: Price | None, power: Power | None, train: Train | None, cluster: Cluster, model: PublishedOrOwn, every: int
+) -> Iterator[Problem]:
+    """A bill needs the length of the training, and figures for every kind of GPU."""
+    if train is None:
+        for name, section in (("price", price), ("power", power)):
+            if section is not None:
+                yield misfit("is required by a bill: {tokens: 15e12} or {steps: 1000}", "train", name)
+    elif (train.tokens is None) == (train.steps is None):
+        message = "expected either tokens or steps" + (", not both" if train.steps else "")
+        yield misfit(message, "train")
+    elif train.tokens is not None and (model is None or (not model.lacking and model.network.sample != "sequence")):
+        yield misfit("is read with a `model` of tokens only; expected steps", "train.tokens", "model")
+    if train is not None and every > 1:
+        yield misfit("a bill takes steps that all exchange gradients; expected none", "train", "gradients.every")
+    names = list(dict.fromkeys(kind.gpu.name for kind in cluster.kinds))
+    if price is not None and not isinstance(price.gpu_hour, str):
+        for name in names:
+            if name not in price.gpu_hour:
+                yield misfit(f"has no price of {name}, which the cluster has", "price.gpu_hour", "cluster.gpu")
+    if power is not None:
+        for name in names:
+            if power.of(name) is None:
+                yield misfit(f"is required: the catalogue has no figure for {name}", "power.busy", "cluster.gpu")
