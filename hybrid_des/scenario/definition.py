@@ -302,6 +302,8 @@ def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
     if scenario.fsdp and scenario.gradients.bucket is not None:
         message = f"{scenario.sharding} scatters gradients layer by layer; expected none"
         yield misfit(message, "gradients.bucket", "sharding")
+    if scenario.gradients.first_bucket != 2**20 and scenario.gradients.bucket_rule != "ddp":
+        yield misfit("is read with `bucket_rule: ddp` only", "gradients.first_bucket", "gradients.bucket_rule")
     if scenario.fsdp and scenario.tensor_traffic == "messages":
         message = f"{scenario.sharding} replays the collectives of layers; expected auto or replay"
         yield misfit(message, "tensor_traffic", "sharding", "parallel.pipeline")

@@ -244,6 +244,8 @@ class Gradients(PluginSection):
     """stage: buckets are sent when the op that fills them ends; ddp, megatron: during the op, as in that framework.
 
     Default sizes: ddp 25 MiB; megatron 40 million gradients, or one million per replica if that is more."""
+    first_bucket: BucketSize = 2**20
+    """With bucket_rule ddp: size at which the first bucket is full; none: that of the others."""
     overlap: Flag = False
     """Whether a bucket is reduced as soon as its last weight gradient is ready."""
     pad: Flag = False

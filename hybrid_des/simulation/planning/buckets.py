@@ -5,7 +5,7 @@ weight gradients of the stage's last micro-batch (W if the backward is split).
 
     stage      equal buckets of at most `bucket`; all are ready when that op ends
     ddp        PyTorch's DistributedDataParallel: whole tensors in reverse order; one that reaches the cap closes its
-               bucket, of 1 MiB for the first (newer versions: only with the default size), then 25 MiB by default
+               bucket, of 1 MiB for the first (`first_bucket`; newer versions: by default only), then 25 MiB by default
                (docs.pytorch.org/docs/stable/notes/ddp; compute_bucket_assignment_by_size in
                torch/csrc/distributed/c10d/reducer.cpp). Each is ready as soon as the hook of its last gradient has
                run, during that op. Without a model, tensors are unknown: buckets are cut to the caps, evenly
@@ -44,11 +44,19 @@ class Bucket(NamedTuple):
 
 
 def buckets_of(
-    parameters: int, codec: Codec, size: int | None, rule: str, stage: int, tensors: Sequence[int] = ()
+    parameters: int,
+    codec: Codec,
+    size: int | None,
+    rule: str,
+    stage: int,
+    tensors: Sequence[int] = (),
+    *,
+    first: int | None = FIRST,
 ) -> tuple[Bucket, ...]:
     """Split a stage's gradients into buckets of at most `size` bytes on the wire (None: one bucket).
 
     With `ddp` and tensors, in the order of the forward, buckets consist of whole ones, and the last may exceed `size`.
+    `first` is the cap of its first bucket (None: that of the others).
 
     Raises:
         Refusal: there would be too many buckets.
@@ -57,12 +65,12 @@ def buckets_of(
         return (Bucket(parameters, DONE),)
     if rule == "stage":
         return tuple(Bucket(elements, DONE) for elements in _even(parameters, codec, size))
-    sizes = _even(parameters, codec, size)
+    sizes, cap = _even(parameters, codec, size), min(first or size, size)
     if rule == "ddp" and tensors:
-        sizes = _whole(tensors, codec, size)
+        sizes = _whole(tensors, codec, size, cap)
     elif rule == "ddp":
-        first = _most(parameters, codec, min(FIRST, size))
-        sizes = [first, *_even(parameters - first, codec, size)] if first < parameters else [parameters]
+        most = _most(parameters, codec, cap)
+        sizes = [most, *_even(parameters - most, codec, size)] if most < parameters else [parameters]
     ends = accumulate(sizes)
     return tuple(
         Bucket(n, Fraction(end, parameters) if parameters else DONE) for n, end in zip(sizes, ends, strict=True)
@@ -84,9 +92,9 @@ def _even(elements: int, codec: Codec, size: int) -> Sequence[int]:
     return split_evenly(elements, count)
 
 
-def _whole(tensors: Sequence[int], codec: Codec, size: int) -> list[int]:
+def _whole(tensors: Sequence[int], codec: Codec, size: int, cap: int) -> list[int]:
     """The elements of buckets of whole tensors, the last ones first; each is closed by the tensor that fills it."""
-    sizes, held, cap = list[int](), 0, min(FIRST, size)
+    sizes, held = list[int](), 0
     for elements in reversed(tensors):
         held += elements
         if codec.payload_bytes(held) >= cap:

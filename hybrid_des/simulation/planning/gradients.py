@@ -68,7 +68,7 @@ def replica_groups(
             if holders:
                 each = [parts_of_stage(*one, layout)[part] for one in tensors[stage]] if tensors else []
                 rule = gradients.bucket_rule, stage, each
-                buckets = buckets_of(parameters, codec, gradients.bucket, *rule)
+                buckets = buckets_of(parameters, codec, gradients.bucket, *rule, first=gradients.first_bucket)
                 if gradients.pad:
                     buckets = padded(buckets, len(holders[0][0]))
                 groups += [ReplicaGroup(stage, part, ranks, chunks, buckets) for ranks, chunks in holders]

@@ -12,7 +12,7 @@ from hybrid_des import collectives
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.analysis.table import table as table_of
 from hybrid_des.collectives import codecs
-from hybrid_des.errors import Refusal
+from hybrid_des.errors import Refusal, ScenarioError
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.loading import load, scenario_from
 from hybrid_des.simulation.planning.buckets import DONE, buckets_of
@@ -64,6 +64,19 @@ def test_each_rule_is_the_one_of_its_namesake():
     assert leaves("megatron", 0) == [Fraction(1, 2), 1]
     assert leaves("megatron", 3) == [1]
     assert buckets_of(0, FP32, 2**20, "ddp", 0) == ((0, DONE),)
+
+
+def test_first_bucket_of_ddp_has_its_own_cap():
+    def sizes(first, tensors=()):
+        return [bucket.elements for bucket in buckets_of(1000, FP32, 1600, "ddp", 0, tensors, first=first)]
+
+    assert sizes(400) == [100, 300, 300, 300]
+    assert sizes(None) == sizes(10**6) == [400, 300, 300]
+    assert sizes(400, [250] * 4) == [250, 500, 250]
+    assert sizes(None, [250] * 4) == [500, 500]
+    with pytest.raises(ScenarioError, match="first_bucket"):
+        scenario(first_bucket="2 MiB")
+    assert scenario(first_bucket="none", bucket_rule="ddp").gradients.first_bucket is None
 
 
 def test_ddp_cuts_a_resnet_as_its_profile_shows():
