@@ -14,5 +14,15 @@ def fences(text: str) -> list[tuple[str, str]]:
 
 
 FENCES = [fence for text in TEXTS.values() for fence in fences(text)]
+LINES = dict.fromkeys(line for language, text in FENCES if language == "sh" for line in text.splitlines())
+INSTALL, TEST, *COMMANDS = LINES
+EXAMPLES = [text for language, text in FENCES if language == "python"]
 FILES = {found[1]: text for _, text in FENCES if (found := re.match(r"# (\S+\.(?:py|yaml))", text))}
 PLUGINS = {name: text for name, text in FILES.items() if re.fullmatch(r"my_\w+\.py", name)}
+_PREFIXES = (["hybrid-des"], [".venv/bin/hybrid-des"], [".venv/bin/python", "-m", "hybrid_des"])
+
+
+def arguments_of(words: list[str]) -> list[str]:
+    """The words of a command after the program's name."""
+    (prefix,) = (prefix for prefix in _PREFIXES if words[: len(prefix)] == prefix)
+    return words[len(prefix) :]

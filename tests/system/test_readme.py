@@ -11,12 +11,7 @@ import matplotlib
 import pytest
 import yaml
 from support.paths import ROOT
-from support.readme import FENCES, FILES, TEXTS, fences
-
-LINES = dict.fromkeys(line for language, text in FENCES if language == "sh" for line in text.splitlines())
-INSTALL, TEST, *COMMANDS = LINES
-EXAMPLES = [text for language, text in FENCES if language == "python"]
-PREFIXES = (["hybrid-des"], [".venv/bin/hybrid-des"], [".venv/bin/python", "-m", "hybrid_des"])
+from support.readme import COMMANDS, EXAMPLES, FENCES, FILES, INSTALL, TEST, TEXTS, arguments_of, fences
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +82,9 @@ def test_first_screen_shows_what_the_command_prints(folder):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command(command, folder, ran, scratch, monkeypatch):
-    words = shlex.split(command, comments=True)
-    (prefix,) = (prefix for prefix in PREFIXES if words[: len(prefix)] == prefix)
+    words = arguments_of(shlex.split(command, comments=True))
     monkeypatch.chdir(folder)
-    out, err = ran(*words[len(prefix) :])
+    out, err = ran(*words)
     assert out or "--quiet" in words or err[-1].startswith("wrote ")
 
 
