@@ -204,7 +204,8 @@ def period_of(scenario: Scenario, inner: Inner) -> Period:
     groups = replica_groups(inner.plan, scenario.parallel.layout, inner.parts, gradients)
     times, codec = times_of(scenario, fabric_of(scenario)), codecs.find(outer.codec).build()
     sizes = [split_evenly(sum(bucket.elements for bucket in group.buckets), outer.fragments) for group in groups]
-    asked = [Concurrent([group.ranks for group in groups], elements, codec) for elements in zip(*sizes, strict=True)]
+    fragments = zip(*sizes, strict=True) if sizes else [()] * outer.fragments  # without parameters, nothing is sent
+    asked = [Concurrent([group.ranks for group in groups], elements, codec) for elements in fragments]
     outer, outcome = _exchanges(times, outer, asked)
     least = sum(_least(scenario, one) for one in asked)
     period = Period(scenario.outer_groups, scenario.parallel.ranks, gradients.every, outer, inner.steps, outcome, least)
@@ -240,8 +241,8 @@ def _least(scenario: Scenario, asked: Concurrent) -> int:
     from a site, and one over those to it.
     """
     cluster = scenario.cluster
-    sites = {cluster.site_of[cluster.node_of(rank)] for rank in asked.groups[0]}
-    if len(sites) == 1 or cluster.wan is None:
+    sites = {cluster.site_of[cluster.node_of(rank)] for group in asked.groups[:1] for rank in group}
+    if len(sites) < 2 or cluster.wan is None:
         return 0
     size = sum(Buffer(elements, asked.codec).bytes for elements in asked.elements)
     port = cluster.wan.port

@@ -55,6 +55,14 @@ def test_the_cost_model_of_scaling_laws_for_diloco(every, m, latency):
     assert found.outer.lasts == every * (compute + inner * S) + outer * S
 
 
+@pytest.mark.parametrize("fragments", [1, 3])
+@pytest.mark.parametrize("algorithm", ["ring", "auto"])
+def test_without_parameters_nothing_is_exchanged(algorithm, fragments):
+    outer = {"algorithm": algorithm, "fragments": fragments}
+    done = run(seldom(workload={"parameters": 0}, gradients={"outer": outer}))
+    assert (done.duration, done.outer.lasts) == (3 * S // 1000, 10 * 3 * S // 1000)
+
+
 @pytest.mark.parametrize("sites", [2, 3, 4])
 @pytest.mark.parametrize("each", [1, 2, 3])
 def test_the_default_exchange_is_the_quickest_and_meets_its_bound(sites, each):
