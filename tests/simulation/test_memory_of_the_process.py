@@ -59,6 +59,7 @@ def test_nothing_of_a_run_outlives_its_result(use):
     assert kept() == before
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not STATISTICS.exists(), reason="needs /proc")
 def test_many_simulations_fit_into_the_memory_of_thirty():
     sizes = {}

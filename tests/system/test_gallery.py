@@ -5,9 +5,11 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 from PIL import Image
 
 
+@pytest.mark.slow
 def test_the_committed_page_is_what_the_script_writes(scenarios, tmp_path):
     for file in scenarios.glob("*.yaml"):
         shutil.copy(file, tmp_path)

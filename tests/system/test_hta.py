@@ -17,6 +17,8 @@ from hybrid_des.report.files.kineto import write_kineto
 from hybrid_des.result import simulate
 from hybrid_des.scenario.loading import load
 
+pytestmark = pytest.mark.slow
+
 PYTHON = os.environ.get("HYBRID_DES_HTA")
 SCRIPT = """
 import json, sys

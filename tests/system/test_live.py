@@ -81,6 +81,7 @@ def refused(address, **headers):
     return code_of(f"{address}socket", **{"Origin": origin(address), **headers})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "path", "every"), [(FILES[0], NVLINK, 3), (FILES[1], BANDWIDTH, 1)])
 def test_thirty_bandwidths_are_thirty_simulations(address, file, path, every):
     changes = [{path: f"{gigabytes} GB/s", **FEW} for gigabytes in SWEPT[::every]]

@@ -8,6 +8,8 @@ import sys
 import pytest
 from support import paths
 
+pytestmark = pytest.mark.slow
+
 SMALL = 700_000  # bytes of a notebook with its pictures
 NOTEBOOKS = sorted(paths.NOTEBOOKS.glob("*.ipynb"))
 

@@ -6,6 +6,8 @@ from support.results import RESULTS, pipeline_messages
 
 from hybrid_des.report.files.trace import trace_json
 
+pytestmark = pytest.mark.slow
+
 BESIDE = ("wait", "reduction", "gather")  # categories of slices beside the timeline's rows
 
 

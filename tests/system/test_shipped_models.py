@@ -5,6 +5,8 @@ from support.paths import SCENARIOS
 
 from hybrid_des import load, simulate
 
+pytestmark = pytest.mark.slow
+
 MODELS = [file for file in sorted(SCENARIOS.glob("*.yaml")) if "\nmodel: " in file.read_text(encoding="utf-8")]
 
 

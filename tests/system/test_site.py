@@ -9,6 +9,8 @@ import sys
 import pytest
 from support.paths import ROOT
 
+pytestmark = pytest.mark.slow
+
 # what needs a network fails at once
 WITHOUT_NETWORK = """
 import socket

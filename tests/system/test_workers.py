@@ -24,6 +24,8 @@ from hybrid_des.studies.pool import WorkersLostError
 from hybrid_des.studies.sweep.axes import load_sweep
 from hybrid_des.studies.sweep.runner import sweep_rows
 
+pytestmark = pytest.mark.slow
+
 KILLED = """
 import os
 import signal

@@ -134,6 +134,7 @@ def test_impossible_groups_of_experts_are_told(message):
     assert message in str(caught.value)
 
 
+@pytest.mark.slow
 def test_deepseek_on_1024_gpus_takes_the_published_time():
     """25.26 s (NVIDIA-NeMo/Megatron-Bridge, docs/performance-summary.md, release 25.09)."""
     step = run(load(SCENARIOS / "scale" / "deepseek-v3_1024.yaml", ["record=none"])).duration / 10**12

@@ -33,6 +33,7 @@ def test_a_shipped_search_holds_the_plan_of_its_file(file):
     assert matching
 
 
+@pytest.mark.slow
 def test_at_most_a_fifth_of_336_plans_is_simulated():
     settings = settings_of(read_scenario(TESTS / "studies" / "plan_search" / "korthikanti.yaml"))
     plans = plans_in(settings)

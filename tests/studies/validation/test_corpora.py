@@ -176,7 +176,7 @@ def test_rows_of_all_reduces_become_keys_of_scenarios(monkeypatch):
     assert [script["converted"](raw | other) for other in others] == [None] * 4
 
 
-def test_a_row_of_an_all_reduce_takes_as_long_as_it(run, write):
+def test_a_row_takes_as_long_as_its_all_reduce(run, write):
     """16 MiB over eight H100s, 121.9 µs with NCCL 2.29.2."""
     row = {"name": "one", "cluster.gpu": "h100", "parallel.data": "8", "workload.parameters": "8388608",
            "measured.step_time_s": "121.9e-6"}  # fmt: skip
