@@ -133,6 +133,14 @@ class Comparison:
             for name in dict.fromkeys([*first, *second])
         ]  # fmt: skip
 
+    def bill(self) -> dict[str, dict[str, float]]:
+        """Days, GPU-hours, money and energy of both whole trainings; empty unless both have a bill, in one currency."""
+        first, second = (side.summary.get("bill", {}) for side in (self.a, self.b))
+        common = [key for key in ("days", "gpu_hours", "cost", "energy_mwh") if key in first and key in second]
+        if first.get("currency") != second.get("currency"):
+            return {}
+        return {key: {"a": first[key], "b": second[key], "change": second[key] - first[key]} for key in common}
+
     def to_mapping(self) -> dict[str, Any]:
         """Everything as plain values; times in seconds, effects and bounds in seconds per step."""
         effects = None if self.effects is None else [
@@ -156,6 +164,7 @@ class Comparison:
                 for (key, _), ties in zip(self._sides(), self.ties, strict=True)
             },
             "bounds_s": None if self.bounds is None else [self._seconds(bound) for bound in self.bounds],
+            **({"bill": self.bill()} if self.bill() else {}),
         }
 
     def tables(self) -> dict[str, pd.DataFrame]:

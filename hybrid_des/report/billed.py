@@ -34,3 +34,16 @@ def bill_assumptions(facts: Mapping[str, Any]) -> list[Fact]:
     """What the bill takes for granted."""
     said = facts.get("bill", {}).get("assumes", ())
     return [Fact("the bill assumes" if i == 0 else "", text) for i, text in enumerate(said)]
+
+
+def bill_changes(changes: Mapping[str, Mapping[str, float]], currency: str) -> list[str]:
+    """What another run changes in days, GPU-hours, money and energy: "2051 days → 1980 (-71)"."""
+    units = {"days": "days", "gpu_hours": "GPU-hours", "cost": currency, "energy_mwh": "MWh"}
+    return [f"{format_number(row['a'])} {units[key]} → {_changed(row)}" for key, row in changes.items()]
+
+
+def _changed(row: Mapping[str, float]) -> str:
+    before, after = format_number(row["a"]), format_number(row["b"])
+    if before == after:
+        return "the same"
+    return f"{after} ({'-' if row['change'] < 0 else '+'}{format_number(abs(row['change']))})"

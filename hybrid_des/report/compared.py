@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.compare import Comparison
+from hybrid_des.report.billed import bill_changes
 from hybrid_des.report.content import ALARM, CANNOT_RUN
 from hybrid_des.report.palette import cause_name
 from hybrid_des.report.plots.gantt import gantt, size_of
@@ -58,6 +59,8 @@ def _compared_blocks(comparison: Comparison) -> Iterator[tuple[str, Sequence[str
         at = format_seconds(first["at_s"])
         text = f"first differs on {first['place']} at {at}: {first['in_a']}, in {comparison.b.name} {first['in_b']}"
     yield "Order", [text]
+    if "bill" in whole:
+        yield _listed("Bill", bill_changes(whole["bill"], comparison.a.summary["bill"].get("currency", "")))
 
 
 def _changes(comparison: Comparison, whole: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str]]]:

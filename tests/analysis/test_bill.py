@@ -7,9 +7,11 @@ from support.paths import SCENARIOS
 from support.scenarios import FREE, values
 
 from hybrid_des.analysis.bill import bill
+from hybrid_des.analysis.compare import compare
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.cluster import gpus
 from hybrid_des.errors import ScenarioError
+from hybrid_des.report.compared import render_comparison
 from hybrid_des.report.terminal import render
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import load, scenario_from
@@ -70,6 +72,29 @@ def test_each_kind_of_gpu_has_its_price():
     facts = bill(scenario_from(given, "here"), Fraction(36, 10), Fraction(1))
     assert facts["cost"] == 3 + 1  # 1,000 steps of 3.6 s are an hour on each
     assert facts["currency"] == "EUR"
+
+
+def billed(microbatches, **sections):
+    given = values(p=2, m=microbatches, train={"steps": 240_000_000}, **sections)
+    given["cluster"] = {"gpu": "h100", "gpus_per_node": 2, "nvlink": FREE}
+    return scenario_from(given, "here")
+
+
+def test_a_comparison_has_the_difference_of_both_bills():
+    price = {"gpu_hour": "2.5 USD"}
+    comparison = compare(billed(4, price=price), billed(9, price=price))  # steps of 15 and of (9 + 1) · 3 = 30 ms
+    assert comparison.bill()["gpu_hours"] == pytest.approx({"a": 2000, "b": 4000, "change": 2000})
+    assert comparison.bill()["cost"] == pytest.approx({"a": 5000, "b": 10000, "change": 5000})
+    lines = render_comparison(comparison, 200).splitlines()
+    (line,) = (line for line in lines if line.startswith("Bill"))
+    assert "2000 GPU-hours → 4000 (+2000) · 5000 USD → 10,000 (+5000)" in line
+
+
+@pytest.mark.parametrize("price", [{}, {"price": {"gpu_hour": "2 EUR"}}])
+def test_bills_in_different_currencies_are_not_compared(price):
+    comparison = compare(billed(4, price={"gpu_hour": "2.5 USD"}), billed(9, **price))
+    assert "bill" not in comparison.to_mapping()
+    assert "Bill" not in render_comparison(comparison)
 
 
 def test_the_report_has_the_bill_and_its_assumptions():
