@@ -21,7 +21,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # no clock decides about a test: the first example pays for imports, and the machine may be busy
 settings.register_profile(
-    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=35 * TIMES
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50 * TIMES
 )
 settings.load_profile("any machine")
 LONGEST = ("test_notebooks", "test_gallery")

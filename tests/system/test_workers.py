@@ -107,20 +107,18 @@ def test_a_dask_cluster_gives_the_same_table(write, own, scratch, cluster):
     assert without_wall(json.loads(done.stdout)) == without_wall(sweep_rows(mine))
 
 
-def test_a_killed_worker_costs_no_row(write, scratch, tmp_path):
+@pytest.mark.parametrize("by", ["SIGKILL", "SIGTERM"])
+def test_a_killed_worker_costs_no_row(write, scratch, tmp_path, by):
     killed = KILLED.replace("ONCE", str(tmp_path / "once")).replace("ALWAYS", str(tmp_path / "always"))
-    mine = write(killed.replace("SIGNAL", "SIGKILL"), "mine.py")
+    mine = write(killed.replace("SIGNAL", by), "mine.py")
     axes = "sweep:\n  - {schedule.kind: [gpipe, deadly, 1f1b]}\n  - {seed: [0, 1]}\n"
     sweep = load_sweep(write(BASE + axes), imports=[mine])
     rows = sweep_rows(sweep, jobs=2)
     assert [row.get("error") for row in rows] == [None] * 6
     assert [row["seed"] for row in rows] == [0, 1] * 3
     (tmp_path / "always").touch()
-    few = load_sweep(  # a loss takes seconds
-        write(BASE + "sweep:\n  - {schedule.kind: [gpipe, deadly]}\n"), imports=[mine]
-    )
-    lost = ["its worker was lost twice: " in row.get("error", "") for row in sweep_rows(few, jobs=2)]
-    assert lost == [False, True]
+    lost = ["its worker was lost twice: " in row.get("error", "") for row in sweep_rows(sweep, jobs=2)]
+    assert lost == [False, False, True, True, False, False]
 
 
 def test_an_interrupt_of_a_worker_changes_nothing(write, scratch):
