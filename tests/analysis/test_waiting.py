@@ -3,6 +3,7 @@
 from collections import Counter
 from random import Random
 
+import numpy as np
 import pytest
 from support.paths import GOLDEN, SCENARIOS
 from system.fuzzing.valid import scenario
@@ -10,7 +11,7 @@ from system.fuzzing.valid import scenario
 from hybrid_des.analysis.counterfactual.what_if import traced_run
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.idle_pieces import idle_pieces
-from hybrid_des.analysis.idle import account
+from hybrid_des.analysis.idle import account, passed
 from hybrid_des.analysis.step_times import step_times
 from hybrid_des.analysis.waiting import waiting
 from hybrid_des.scenario.loading import load
@@ -40,6 +41,12 @@ def test_waits_for_messages_are_those_of_a_traced_run(file, sharing):
         if piece.cause == "pipeline_message":
             sums[piece.reason] += piece.end - piece.start
     assert {name: time for name, time in waiting(traced)[1].items() if time} == dict(sums)
+
+
+def test_time_that_passed_of_periods_is_counted_to_the_instant():
+    start, end = np.array([10, 30]), np.array([20, 35])
+    until = np.array([0, 10, 15, 20, 25, 32, 40])
+    assert passed(start, end, until).tolist() == [0, 0, 5, 10, 10, 12, 15]
 
 
 def test_what_is_not_recorded_is_not_split():
