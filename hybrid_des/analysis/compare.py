@@ -164,7 +164,7 @@ class Comparison:
                 for (key, _), ties in zip(self._sides(), self.ties, strict=True)
             },
             "bounds_s": None if self.bounds is None else [self._seconds(bound) for bound in self.bounds],
-            **({"bill": self.bill()} if self.bill() else {}),
+            **({"bill": bill} if (bill := self.bill()) else {}),
         }
 
     def tables(self) -> dict[str, pd.DataFrame]:

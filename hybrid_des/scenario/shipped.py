@@ -8,7 +8,7 @@ from hybrid_des.errors import UsageError, unknown
 from hybrid_des.scenario.strict_yaml import read
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-_INSTALLED, _CHECKOUT = _PACKAGE / "shipped", _PACKAGE.parent / "scenarios"
+_FOLDERS = _PACKAGE / "shipped", _PACKAGE.parent / "scenarios"  # installed, or in a checkout
 _SCHEMA_LINE = re.compile(r"^# yaml-language-server:.*\n(?:#\n)?")
 _BASE = re.compile(r"^base: .*$", flags=re.MULTILINE)
 
@@ -24,8 +24,8 @@ def located(path: str | Path) -> Path:
     first, *inner = path.parts or ("",)
     if first != "scenarios" or ".." in inner or path.exists():
         return path
-    file = next((folder for folder in (_INSTALLED, _CHECKOUT) if folder.is_dir()), path).joinpath(*inner)
-    return file if file.is_file() else path
+    files = [folder.joinpath(*inner) for folder in _FOLDERS]
+    return next((file for file in files if file.is_file()), path)
 
 
 def shipped_folder() -> Path:
@@ -34,9 +34,9 @@ def shipped_folder() -> Path:
     Raises:
         UsageError: they are missing.
     """
-    shipped = next((folder for folder in (_INSTALLED, _CHECKOUT) if folder.is_dir()), None)
+    shipped = next((folder for folder in _FOLDERS if folder.is_dir()), None)
     if shipped is None:
-        raise UsageError(f"{_INSTALLED}: the scenarios are missing; install hybrid-des again")
+        raise UsageError(f"{_FOLDERS[0]}: the scenarios are missing; install hybrid-des again")
     return shipped
 
 

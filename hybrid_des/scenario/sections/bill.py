@@ -139,7 +139,7 @@ def misfits_of_bill(
     elif train.tokens is not None and (model is None or (not model.lacking and model.network.sample != "sequence")):
         yield misfit("is read with a `model` of tokens only; expected steps", "train.tokens", "model")
     if train is not None and every > 1:
-        yield misfit("a bill takes steps that all exchange gradients; expected none", "train", "gradients.every")
+        yield misfit("is not supported with `every` above 1: not all steps take as long", "train", "gradients.every")
     names = list(dict.fromkeys(kind.gpu.name for kind in cluster.kinds))
     if price is not None and not isinstance(price.gpu_hour, str):
         for name in names:
