@@ -7,15 +7,19 @@
     energy       pue · seconds · (sum over GPUs of busy watts · (share + idle · (1 - share)) + nodes · node watts)
 
 The share of the time for which GPUs compute is the mean over ranks (`efficiency`). Sums are exact until they are shown.
+Of weeks with failures, the time of a step is the wall time per useful one, and spare nodes are held for all of it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.sections.bill import Power
+from hybrid_des.scenario.sections.cluster import GpuKind
 
 JOULES_PER_MWH = 3600 * 10**6
 
@@ -40,65 +44,95 @@ def steps_of(scenario: Scenario) -> int:
     return -(-train.tokens // each)
 
 
-def bill(scenario: Scenario, step: Fraction, busy: Fraction) -> dict[str, Any]:
+STEADY = "every step takes as long as the simulated ones; no failures, restarts or evaluations"
+
+
+def bill(
+    scenario: Scenario, step: Fraction, busy: Fraction, *, spares: int = 0, assumes: Sequence[str] = (STEADY,)
+) -> dict[str, Any]:
     """The bill by its public keys; empty without `train`.
 
     Args:
         scenario: what is trained, where, and for how long.
         step: seconds per step.
         busy: the share of it for which GPUs compute.
+        spares: nodes, of the first kind, that are held without computing.
+        assumes: a sentence for each assumption about time.
     """
     if scenario.train is None:
         return {}
     steps, each = steps_of(scenario), tokens_per_step(scenario)
     seconds = steps * step
-    ranks = range(scenario.parallel.ranks)
     tokens = None if each is None else steps * each
-    gpus = Counter(gpu.name for gpu in scenario.cluster.gpus_of(ranks))
+    gpus, idle = Counter(gpu.name for gpu in _of_ranks(scenario)), _of_spares(scenario, spares)
     facts: dict[str, Any] = {
         "steps": steps,
         **({} if tokens is None else {"tokens": tokens}),
         "days": float(seconds / 86400),
-        "gpu_hours": float(len(ranks) * seconds / 3600),
+        "gpu_hours": float((gpus + idle).total() * seconds / 3600),
     }
     if scenario.price is not None:
-        prices = {name: scenario.price.of(name) for name in gpus}
-        cost = sum(number * prices[name][0] for name, number in gpus.items()) * seconds / 3600
-        facts |= {"cost": float(cost), "currency": next(iter(prices.values()))[1]}
+        cost = cost_per_hour(scenario, gpus + idle) * seconds / 3600
+        facts |= {"cost": float(cost), "currency": scenario.price.currency}
         facts |= {} if tokens is None else {"cost_per_million_tokens": float(cost * 10**6 / tokens)}
     if scenario.power is not None:
-        energy = seconds * _watts(scenario, gpus, busy) / JOULES_PER_MWH
+        energy = seconds * _watts(scenario, scenario.power, (gpus, idle), busy, spares) / JOULES_PER_MWH
         facts["energy_mwh"] = float(energy)
         facts |= {} if tokens is None else {"energy_mwh_per_million_tokens": float(energy * 10**6 / tokens)}
-    return facts | {"assumes": _assumptions(scenario, gpus)}
+    return facts | {"assumes": [*assumes, *_assumptions(scenario, gpus + idle, spares)]}
 
 
-def _watts(scenario: Scenario, gpus: Counter[str], busy: Fraction) -> Fraction:
-    """What the job's nodes draw on average, with the data centre's share."""
-    power = scenario.power
-    assert power is not None
-    share = busy + power.idle * (1 - busy)
-    computing = sum((number * (power.of(name) or 0) for name, number in gpus.items()), Fraction(0))
-    return power.pue * (computing * share + len(_nodes(scenario)) * power.node)
+def days_and_cost(scenario: Scenario, step: Fraction, spares: int = 0) -> tuple[Fraction, Fraction]:
+    """Days of the whole training and its money, for a time of a step in seconds; exact."""
+    seconds = steps_of(scenario) * step
+    held = Counter(gpu.name for gpu in _of_ranks(scenario)) + _of_spares(scenario, spares)
+    return seconds / 86400, cost_per_hour(scenario, held) * seconds / 3600
+
+
+def cost_per_hour(scenario: Scenario, gpus: Counter[str]) -> Fraction:
+    """Money for an hour of so many GPUs of each name."""
+    price = scenario.price
+    assert price is not None
+    return sum((number * price.of(name)[0] for name, number in gpus.items()), Fraction(0))
+
+
+def _of_ranks(scenario: Scenario) -> Sequence[GpuKind]:
+    return scenario.cluster.gpus_of(range(scenario.parallel.ranks))
+
+
+def _of_spares(scenario: Scenario, nodes: int) -> Counter[str]:
+    """GPUs by name on spare nodes."""
+    kind = scenario.cluster.kinds[0]
+    return Counter({kind.gpu.name: nodes * kind.gpus_per_node}) if nodes else Counter()
+
+
+def _watts(
+    scenario: Scenario, power: Power, held: tuple[Counter[str], Counter[str]], busy: Fraction, spares: int
+) -> Fraction:
+    """What nodes draw on average, with the data centre's share; `held` are the GPUs of ranks and of spares."""
+    shares = busy + power.idle * (1 - busy), power.idle
+    each = ((name, share * number) for gpus, share in zip(held, shares, strict=True) for name, number in gpus.items())
+    gpus = sum((number * (power.of(name) or 0) for name, number in each), Fraction(0))
+    return power.pue * (gpus + (len(_nodes(scenario)) + spares) * power.node)
 
 
 def _nodes(scenario: Scenario) -> set[int]:
     return {scenario.cluster.node_of(rank) for rank in range(scenario.parallel.ranks)}
 
 
-def _assumptions(scenario: Scenario, gpus: Counter[str]) -> list[str]:
-    """What the bill takes for granted, a sentence each."""
-    said = ["every step takes as long as the simulated ones; no failures, restarts or evaluations"]
+def _assumptions(scenario: Scenario, gpus: Counter[str], spares: int) -> list[str]:
+    """What the bill takes for granted about money and energy, a sentence each."""
+    said = []
     price, power = scenario.price, scenario.power
     if price is not None:
         each = {name: " ".join(map(str, (float(price.of(name)[0]), price.of(name)[1]))) for name in gpus}
         texts = [f"{number:,} {name} at {each[name]} per hour" for name, number in gpus.items()]
-        said.append(f"{', '.join(texts)}; GPUs without a rank cost nothing")
+        said.append(f"{', '.join(texts)}; {'other ' if spares else ''}GPUs without a rank cost nothing")
     if power is not None:
         source = "as given" if power.busy is not None else "by its data sheet"
         texts = [f"{name} {float(power.of(name) or 0):g} W {source}" for name in gpus]
         waiting = f"{float(power.idle):.0%} of that while waiting"
-        nodes = len(_nodes(scenario))
+        nodes = len(_nodes(scenario)) + spares
         node = f"the rest of {nodes:,} {'node' if nodes == 1 else 'nodes'} {float(power.node):g} W each"
         said.append(f"{', '.join(texts)}, {waiting}; {node}; PUE {float(power.pue):g}")
     return said

@@ -16,6 +16,7 @@ would have finished still waits for that collective.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from functools import cache, partial
 
 import numpy as np
@@ -235,8 +236,19 @@ def account(timeline: Timeline, times: StepTimes) -> dict[str, int]:
         took = np.maximum(end - start, 0)
         for number in [CAUSES.index(cause)] if isinstance(cause, str) else np.unique(cause).tolist():
             idle[CAUSES[number]] += total(took if isinstance(cause, str) else took[cause == number])
-    busy = total(times.end - times.start) + times.optimizer - total(inside_waits(timeline.waits))
-    return {"busy": busy, **{cause: time for cause, time in idle.items() if time or cause in USUAL}}
+    return {"busy": _busy(timeline, times), **{cause: time for cause, time in idle.items() if time or cause in USUAL}}
+
+
+def _busy(timeline: Timeline, times: StepTimes) -> int:
+    """Picoseconds, over all ranks and steps, for which GPUs compute."""
+    return total(times.end - times.start) + times.optimizer - total(inside_waits(timeline.waits))
+
+
+def busy_share(timeline: Timeline) -> Fraction:
+    """The share of the time of all ranks for which GPUs compute."""
+    times = step_times(timeline)
+    replicas, _, pipeline = times.begin.shape
+    return Fraction(_busy(timeline, times), replicas * pipeline * times.total) if times.total else Fraction(0)
 
 
 def hidden_reduction(timeline: Timeline, times: StepTimes) -> int:

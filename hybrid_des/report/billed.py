@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hybrid_des.report.fact import Fact
@@ -27,6 +27,21 @@ def bill_headline(facts: Mapping[str, Any]) -> list[Fact]:
         if "energy_mwh_per_million_tokens" in bill:
             each = f"{format_number(1e3 * bill['energy_mwh_per_million_tokens'])} kWh per million tokens"
         shown.append(Fact("energy", f"{format_number(bill['energy_mwh'])} MWh", each))
+    return shown
+
+
+def bill_columns(bills: Sequence[Mapping[str, Any] | None]) -> dict[str, list[str]]:
+    """Columns of a table with a row for each bill, empty where there is none; no columns without any."""
+    known = [bill for bill in bills if bill is not None]
+    currencies = dict.fromkeys(bill["currency"] for bill in known if "cost" in bill)
+    money = f"money ({next(iter(currencies))})" if len(currencies) == 1 else "money"
+    shown: dict[str, list[str]] = {}
+    for head, key in {"days": "days", "GPU-hours": "gpu_hours", money: "cost", "MWh": "energy_mwh"}.items():
+        if any(key in bill for bill in known):
+            shown[head] = [format_number(bill[key]) if bill and key in bill else "" for bill in bills]
+    if len(currencies) > 1:
+        each = zip(shown[money], bills, strict=True)
+        shown[money] = [f"{text} {bill['currency']}" if bill and "cost" in bill else "" for text, bill in each]
     return shown
 
 

@@ -89,6 +89,12 @@ class Price(Section):
         """The amount and the currency for an hour of a kind of GPU."""
         return money_of(self.gpu_hour if isinstance(self.gpu_hour, str) else self.gpu_hour[gpu])
 
+    @property
+    def currency(self) -> str:
+        """The currency of all prices."""
+        given = self.gpu_hour if isinstance(self.gpu_hour, str) else next(iter(self.gpu_hour.values()))
+        return money_of(given)[1]
+
 
 class Power(Section):
     """What the machine draws."""

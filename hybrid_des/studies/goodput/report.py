@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hybrid_des.errors import one_line
+from hybrid_des.report.billed import bill_headline
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.faults import Faults
 from hybrid_des.studies.goodput.ledger import LOST, unknown_causes
@@ -27,11 +28,13 @@ def render(scenario: Scenario, facts: Mapping[str, Any], steps: Steps) -> str:
     blocks = [
         list(_title(scenario, facts)),
         list(_headline(facts)),
+        _bill(scenario, facts),
         list(_ledger(scenario, facts)),
         list(_failures(facts)),
         list(_advice(scenario, facts)),
         list(_states(scenario, steps)),
         textwrap.wrap(_limits(scenario), WIDTH),
+        textwrap.wrap(_assumed(facts), WIDTH),
     ]
     return "\n\n".join("\n".join(map(one_line, block)) for block in blocks if block)
 
@@ -63,6 +66,18 @@ def _headline(facts: Mapping[str, Any]) -> Iterator[str]:
 
 def _interval(bounds: list[float] | None) -> str:
     return "" if bounds is None else f"   mean, 95 % confidence {bounds[0]:.2%} … {bounds[1]:.2%}"
+
+
+def _bill(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
+    """What the whole training takes, of wall time; that it has no end, if no step is kept."""
+    if scenario.train is not None and "bill" not in facts:
+        return [f"{'training':<12}without end: failures undo all work"]
+    return [f"{one.label:<12}{one.value:<16}{one.note}".rstrip() for one in bill_headline(facts)]
+
+
+def _assumed(facts: Mapping[str, Any]) -> str:
+    said = facts.get("bill", {}).get("assumes")
+    return f"The bill assumes: {'; '.join(said)}." if said else ""
 
 
 def _ledger(scenario: Scenario, facts: Mapping[str, Any]) -> Iterator[str]:

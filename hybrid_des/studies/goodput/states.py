@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from hybrid_des.analysis.idle import busy_share
 from hybrid_des.errors import HybridDesError, ScenarioError, UsageError
 from hybrid_des.scenario.composition import put
 from hybrid_des.scenario.definition import Scenario
@@ -44,6 +45,13 @@ class Kind(NamedTuple):
     jitter: bool
 
 
+class SimulatedStep(NamedTuple):
+    """A simulated step: its picoseconds, and the share of them for which GPUs compute, the mean over ranks."""
+
+    time: int
+    busy: Fraction
+
+
 @dataclass(frozen=True)
 class Step:
     """One training step in a state, in picoseconds.
@@ -72,10 +80,10 @@ class Steps:
 
     Args:
         scenario: the scenario.
-        times: known times of states with all replicas, in picoseconds.
+        times: known steps of states with all replicas.
     """
 
-    def __init__(self, scenario: Scenario, times: Mapping[Kind, int] | None = None) -> None:
+    def __init__(self, scenario: Scenario, times: Mapping[Kind, SimulatedStep] | None = None) -> None:
         self.scenario = scenario
         self.known: dict[State, Step] = {}
         self._times = dict(times or {})
@@ -96,10 +104,15 @@ class Steps:
         return self.known[state]
 
     @property
-    def times(self) -> dict[Kind, int]:
-        """The times of states with all replicas; they do not depend on `faults`."""
+    def busy(self) -> Fraction:
+        """The share of a step for which GPUs compute, with all replicas at full speed."""
+        return self._simulation(Kind(State(self.scenario.parallel.data), False, False)).busy
+
+    @property
+    def times(self) -> dict[Kind, SimulatedStep]:
+        """The steps of states with all replicas; they do not depend on `faults`."""
         whole = self.scenario.parallel.data
-        return {kind: time for kind, time in self._times.items() if kind.state.replicas == whole}
+        return {kind: step for kind, step in self._times.items() if kind.state.replicas == whole}
 
     def _step(self, state: State) -> Step:
         """Split the time by removing one cause after the other: jitter, slow parts, missing replicas."""
@@ -118,11 +131,14 @@ class Steps:
         return bool(elastic and elastic.batch == "shrink")
 
     def _time(self, kind: Kind) -> int:
+        return self._simulation(kind).time
+
+    def _simulation(self, kind: Kind) -> SimulatedStep:
         if kind not in self._times:
             self._times[kind] = self._simulated(kind)
         return self._times[kind]
 
-    def _simulated(self, kind: Kind) -> int:
+    def _simulated(self, kind: Kind) -> SimulatedStep:
         mapping, state = to_mapping(self.scenario), kind.state
         parts = map(described, state.slowed)
         name = ", ".join([f"{self.scenario.name} with {state.replicas} replicas", *parts])
@@ -144,13 +160,13 @@ class Steps:
                 refused = refused or error
         raise UsageError(f"{self.scenario.name}: no step with {state.replicas} replicas: {refused}")
 
-    def _run(self, mapping: dict[str, Any]) -> int:
+    def _run(self, mapping: dict[str, Any]) -> SimulatedStep:
         scenario = scenario_from(mapping, mapping["name"])
         done = run(scenario)
         time = round(Fraction(done.duration, scenario.steps) if done.outer is None else done.outer.step)
         if not time:
             raise ScenarioError([f"{self.scenario.name}: its training step takes no time; weeks of it have no goodput"])
-        return time
+        return SimulatedStep(time, busy_share(done.timeline))
 
 
 def stages_of(scenario: Scenario) -> list[Stages]:

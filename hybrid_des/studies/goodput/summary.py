@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.studies.goodput.bill import bill_of_weeks
 from hybrid_des.studies.goodput.failure_sources import faults_of
 from hybrid_des.studies.goodput.intervals import best_interval, daly, young
 from hybrid_des.studies.goodput.ledger import LOST, USEFUL, unknown_causes
@@ -50,6 +51,7 @@ def summary(steps: Steps, job: JobSpec, outcomes: Sequence[Replication]) -> dict
         "spares_availability": spares_availability(scenario, job),
         "healthy_step_s": to_seconds(steps.healthy.time),
         "states": len(steps.known),
+        **bill_of_weeks(steps, job, outcomes),
     }
 
 

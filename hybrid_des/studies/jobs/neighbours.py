@@ -227,6 +227,7 @@ class Neighbours:
             "gpu_utilisation": together["efficiency"],
             "alone_gpu_utilisation": alone["efficiency"],
             "ranks_simulated": together["ranks_simulated"],
+            **({"bill": together["bill"]} if "bill" in together else {}),
             "shares_links_with": [
                 name for group in self.groups if job_run.job.name in group for name in group if name != job_run.job.name
             ],

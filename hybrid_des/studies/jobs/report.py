@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hybrid_des.report.billed import bill_columns
 from hybrid_des.report.plots.curves import natural
 from hybrid_des.report.text import text_table
 from hybrid_des.studies.jobs.fabric_rows import OTHERS
@@ -39,6 +40,7 @@ def render(neighbours: Neighbours, width: int = 100) -> str:
     blocks = [
         [title, setup],
         [_jobs(neighbours)],
+        _bills(neighbours),
         _waits(neighbours),
         _links(neighbours),
         _remedies(neighbours.remedies),
@@ -63,6 +65,16 @@ def _jobs(neighbours: Neighbours) -> str:
             ", ".join(facts["shares_links_with"]) or "nobody: as alone",
         ])  # fmt: skip
     return text_table(heads, rows)
+
+
+def _bills(neighbours: Neighbours) -> list[str]:
+    """The bill of each job that has one, together with the others."""
+    bills = {name: facts["bill"] for name, facts in neighbours.summary["jobs"].items() if "bill" in facts}
+    if not bills:
+        return []
+    columns = bill_columns(list(bills.values()))
+    rows = [[name, *cells] for name, *cells in zip(bills, *columns.values(), strict=True)]
+    return [text_table(["the bill, together", *columns], rows)]
 
 
 def _ranges(numbers: Sequence[int]) -> str:

@@ -32,6 +32,8 @@ from hybrid_des.studies.sweep.axes import Case
 def write(result: SearchResult, folder: str | Path) -> Written:
     """Write `search.csv`, the table of all plans; `search.png` and `.svg`; and `best.yaml`, if there is a best one.
 
+    Where money is the objective, `frontier.csv` has the plans that none undercuts in both money and days.
+
     Raises:
         UsageError: the folder cannot be written.
     """
@@ -42,9 +44,11 @@ def write(result: SearchResult, folder: str | Path) -> Written:
             figure = style.new_figure((8, 5))
             draw(result, figure.subplots())
             style.save(figure, staging, "search")
+            if result.settings.objective.days is not None:
+                write_csv(result.frontier_table(), staging / "frontier.csv")
             (staging / "best.yaml").write_text(scenario_file(result, result.best), encoding="utf-8")
 
-    return write_whole(folder, fill, replaces=["search.csv", "search.png", "search.svg", "best.yaml"])
+    return write_whole(folder, fill, replaces=["search.csv", "frontier.csv", "search.png", "search.svg", "best.yaml"])
 
 
 SLOTS = 64  # concurrent tasks on a given executor

@@ -15,6 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
+from operator import attrgetter, le
 from typing import NamedTuple
 
 from hybrid_des.studies.plan_search.evaluation import STEPS, Evaluation, evaluate, neighbours
@@ -42,6 +43,7 @@ class Candidate:
         least: a lower bound on its cost; its cost if it is simulated.
         held: bytes held by its fullest GPU; a lower bound before it is weighed.
         excess: bytes beyond the usable memory.
+        days: of an objective that has them, a lower bound on the days of the training; these, if it is simulated.
         done: the last step that it has passed; empty if none.
         row: its summary.
     """
@@ -53,6 +55,7 @@ class Candidate:
     least: float = 0.0
     held: int = 0
     excess: int = 0
+    days: float = 0.0
     done: str = ""
     row: Row = field(default_factory=dict)
 
@@ -109,6 +112,7 @@ class BranchAndBound:
         self._costs: list[float] = []  # of simulated plans, in ascending order
         self._twins: dict[str, int] = {}
         self._screened = 0
+        self._against_days = settings.objective.days is not None
 
     def run(self, pool: Pool) -> None:
         """Search to the end.
@@ -152,7 +156,11 @@ class BranchAndBound:
         if evaluation.reason:
             candidate.status = MISFIT if evaluation.misfit else IMPOSSIBLE
             return
-        candidate.least = evaluation.least if step == "simulate" else max(candidate.least, evaluation.least)
+        if step == "simulate":
+            candidate.least, candidate.days = evaluation.least, evaluation.days
+        else:
+            candidate.least = max(candidate.least, evaluation.least)
+            candidate.days = max(candidate.days, evaluation.days)
         if step == "simulate":
             candidate.status, candidate.row = SIMULATED, evaluation.row
             insort(self._costs, evaluation.least)
@@ -192,12 +200,14 @@ class BranchAndBound:
         top = self._settings.block.top
         if len(self._costs) < top or candidate.least < self._costs[top - 1]:
             return False
-        return not self._settings.block.front or self._is_dominated(candidate)
+        weighed = [*(["held"] if self._settings.block.front else []), *(["days"] if self._against_days else [])]
+        return not weighed or self._is_dominated(candidate, "least", *weighed)
 
-    def _is_dominated(self, candidate: Candidate) -> bool:
-        """Whether a simulated plan needs neither more time nor more memory."""
-        simulated = (one for one in self.candidates if one.status == SIMULATED)
-        return any(one.least <= candidate.least and one.held <= candidate.held for one in simulated)
+    def _is_dominated(self, candidate: Candidate, *figures: str) -> bool:
+        """Whether a simulated plan is worse in none of these attributes."""
+        worst = attrgetter(*figures)(candidate)
+        simulated = (attrgetter(*figures)(one) for one in self.candidates if one.status == SIMULATED)
+        return any(all(map(le, each, worst)) for each in simulated)
 
     def _standing(self) -> Standing:
         best = self._costs[0] if self._costs else inf

@@ -55,6 +55,7 @@ class Evaluation:
         held: bytes held by its fullest GPU; a lower bound before its order is known.
         excess: bytes beyond the usable memory; negative if it fits.
         twin: a hash that equivalent plans share.
+        days: of an objective that has them, a lower bound on the days of the training, or these days once simulated.
         row: the summary.
     """
 
@@ -64,6 +65,7 @@ class Evaluation:
     held: int = 0
     excess: int = 0
     twin: str = ""
+    days: float = 0.0
     row: Row = field(default_factory=dict)
 
 
@@ -111,7 +113,9 @@ def _bound_order(settings: Settings, case: Case, scenario: Scenario) -> Evaluati
     parts = parts_of(scenario, plan, times.fabric, ranks=ranks, times=times)
     walks = walks_of(scenario, parts)
     twin = fingerprint(scenario, parts, walks[0].programs)
-    return replace(bounded, least=settings.objective.cost(scenario, to_seconds(bound_of(scenario, walks))), twin=twin)
+    if settings.objective.days is not None:  # the same run may cost more elsewhere
+        twin = f"{twin} {scenario.price!r} {scenario.train!r}"
+    return _costing(settings, scenario, to_seconds(bound_of(scenario, walks)), replace(bounded, twin=twin))
 
 
 def _simulate(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
@@ -123,14 +127,14 @@ def _simulate(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
     bounded = _bounded(settings, scenario, 0, row["peak_memory_bytes"], "")
     row["out_of_memory"] = bounded.misfit
     seconds = row["outer"]["mean_step_s"] if local_sgd else row["step_time_s"]
-    if settings.objective.weeks and not bounded.reason:
+    if settings.objective.weeks and scenario.faults is not None and not bounded.reason:
         steps = Steps(scenario)
         row |= goodput_columns(steps)
         if not row["goodput"]:
             return Evaluation(reason="no step is kept: failures undo all work")
         # at least that of a step with all replicas at full speed, so that a bound on a step bounds it too
         seconds = to_seconds(steps.healthy.useful) / row["goodput"]
-    return replace(bounded, least=settings.objective.cost(scenario, seconds), row=row)
+    return _costing(settings, scenario, seconds, replace(bounded, row=row))
 
 
 STEPS: Mapping[str, Callable[[Settings, Case, Scenario], Evaluation]] = {
@@ -145,16 +149,23 @@ def _bounded(
     settings: Settings, scenario: Scenario, time: int, held: Sequence[int], least: str = "at least "
 ) -> Evaluation:
     """A bound, and whether the memory of each pipeline rank suffices."""
-    cost = settings.objective.cost(scenario, to_seconds(time))
+    costs = _costing(settings, scenario, to_seconds(time), Evaluation())
     if not held:
-        return Evaluation(least=cost)
+        return costs
     tightest = _allowed(settings, scenario)
     worst = max(range(len(tightest)), key=lambda rank: held[rank] - tightest[rank])
     excess = held[worst] - tightest[worst]
     reason = ""
     if excess > 0:
         reason = f"pipeline rank {worst} holds {least}{format_bytes(held[worst])}; {format_bytes(tightest[worst])} fit"
-    return Evaluation(reason, excess > 0, cost, max(held), excess)
+    return replace(costs, reason=reason, misfit=excess > 0, held=max(held), excess=excess)
+
+
+def _costing(settings: Settings, scenario: Scenario, seconds: float, evaluation: Evaluation) -> Evaluation:
+    """An evaluation with the cost, and the days, of a step that takes so many seconds."""
+    objective = settings.objective
+    days = 0.0 if objective.days is None else objective.days(scenario, seconds)
+    return replace(evaluation, least=objective.cost(scenario, seconds), days=days)
 
 
 def _allowed(settings: Settings, scenario: Scenario) -> Sequence[int]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
+from hybrid_des.analysis.bill import days_and_cost
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.units import format_seconds
+from hybrid_des.units import format_number, format_seconds
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,9 @@ class Objective:
         cost: (scenario, seconds of a step) → the cost to minimize; it never decreases with the seconds.
         value: cost → the figure that is shown under `key`.
         lacking: what a scenario lacks for it; empty if nothing.
-        weeks: whether the seconds are wall time per useful step, over weeks with failures.
+        weeks: whether the seconds are wall time per useful step, over weeks with failures, if the scenario has any.
+        days: (scenario, seconds of a step) → what plans are weighed against besides the cost; it never decreases
+            either. None: nothing.
     """
 
     name: str
@@ -32,6 +36,7 @@ class Objective:
     value: Callable[[float], float] = lambda cost: cost
     lacking: Callable[[Scenario], str] = lambda scenario: ""
     weeks: bool = False
+    days: Callable[[Scenario, float], float] | None = None
 
     def text(self, cost: float) -> str:
         """A cost as it is shown."""
@@ -75,4 +80,34 @@ GOODPUT = Objective(
 )
 
 
-OBJECTIVES: Mapping[str, Objective] = {one.name: one for one in (STEP_TIME, TOKENS, GOODPUT)}
+def _no_price(scenario: Scenario) -> str:
+    return "" if scenario.train is not None and scenario.price is not None else "needs `price` and `train`"
+
+
+def _spares(scenario: Scenario) -> int:
+    return scenario.faults.spares.nodes if scenario.faults is not None and scenario.faults.spares is not None else 0
+
+
+COST = Objective(
+    "cost",
+    format_number,
+    "cost",
+    "money for the training",
+    cost=lambda scenario, seconds: float(days_and_cost(scenario, Fraction(seconds), _spares(scenario))[1]),
+    lacking=_no_price,
+    weeks=True,
+    days=lambda scenario, seconds: float(days_and_cost(scenario, Fraction(seconds))[0]),
+)
+
+
+def objective_of(name: str, scenario: Scenario) -> Objective:
+    """The objective of a search in a scenario; money is shown in its currency."""
+    objective = OBJECTIVES[name]
+    if objective is not COST or scenario.price is None:
+        return objective
+    currency = scenario.price.currency
+    axis = f"{objective.axis} ({currency})"
+    return replace(objective, shown=lambda value: f"{format_number(value)} {currency}", axis=axis)
+
+
+OBJECTIVES: Mapping[str, Objective] = {one.name: one for one in (STEP_TIME, TOKENS, GOODPUT, COST)}

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.experience import experience, tied
@@ -97,6 +98,14 @@ class SearchResult:
                 front.append(candidate)
         return front
 
+    def frontier(self) -> list[Candidate]:
+        """The simulated plans that no other one undercuts in both money and days, cheapest first."""
+        frontier: list[Candidate] = []
+        for candidate in sorted(self.ranked, key=attrgetter("least", "days", "held", "number")):
+            if not frontier or candidate.days < frontier[-1].days:
+                frontier.append(candidate)
+        return frontier
+
     def nearest(self) -> Candidate | None:
         """Of the plans that do not fit, the one that exceeds the memory least."""
         return min(
@@ -143,6 +152,12 @@ class SearchResult:
         rest.sort(key=lambda candidate: (order.index(candidate.status), candidate.least))
         return pd.DataFrame([self._row(one) for one in (*self.ranked, *rest)])
 
+    def frontier_table(self) -> pd.DataFrame:
+        """The rows of the frontier of days against money, the cheapest first."""
+        import pandas as pd
+
+        return pd.DataFrame([self._row(one) for one in self.frontier()])
+
     def _row(self, candidate: Candidate) -> dict[str, Any]:
         objective = self.settings.objective
         known = candidate.status not in (MISFIT, IMPOSSIBLE) and candidate.least
@@ -152,6 +167,7 @@ class SearchResult:
             "reason": candidate.reason,
             **{path: value for path, value in plain(candidate.case).items() if value is not None},
             f"{objective.key}_bound": objective.value(candidate.least) if known else None,
+            **({} if objective.days is None else {"days_bound": candidate.days if known else None}),
             "held_bytes": candidate.held or None,
             **cells({key: value for key, value in candidate.row.items() if key not in ("name", "version")}),
         }

@@ -1,4 +1,4 @@
-"""The plot of a search: time against memory, one point per plan."""
+"""The plot of a search, one point per plan: time against memory or, where money is the objective, against days."""
 
 from __future__ import annotations
 
@@ -28,9 +28,16 @@ def draw(result: SearchResult, ax: Axes | None = None) -> Axes:
     """Draw every plan whose memory is known: simulated ones, the Pareto front among them, and the bounds of the others.
 
     A plan that was not simulated is drawn at its bound: its value is there or higher, for `tokens_per_gpu_s` lower.
+    Where money is the objective, days take the place of memory.
     """
     ax = style.axes(ax, (8, 5))
     objective = result.settings.objective
+    against_days = objective.days is not None
+    best = result.frontier() if against_days else result.front()
+
+    def points(plans: Sequence[Candidate]) -> list[tuple[float, float]]:
+        return [(one.days if against_days else one.held / GB, objective.value(one.least)) for one in plans]
+
     groups: tuple[tuple[str, Sequence[Candidate], dict[str, object]], ...] = (
         (
             "not simulated: its bound",
@@ -38,20 +45,21 @@ def draw(result: SearchResult, ax: Axes | None = None) -> Axes:
             {"color": GREY, "marker": "_", "linewidths": 1},
         ),
         ("simulated", with_values(result, SIMULATED), {"color": BLUE, "s": 16}),
-        ("none is better in both", result.front(), {"color": ORANGE, "s": 28, "zorder": 3}),
+        ("none is better in both", best, {"color": ORANGE, "s": 28, "zorder": 3}),
     )
     for label, plans, look in groups:
         if plans:
-            points = [(one.held / GB, objective.value(one.least)) for one in plans]
-            ax.scatter(*zip(*points, strict=True), label=label, **look)  # type: ignore[arg-type]
-    front = [(one.held / GB, objective.value(one.least)) for one in result.front()]
-    if len(front) > 1:
-        ax.plot(*zip(*front, strict=True), color=ORANGE, linewidth=1, zorder=2)
-    for limit in {result.settings.allowed(kind.gpu) for kind in result.settings.written.cluster.kinds}:
-        ax.axvline(limit / GB, color=GREY, linewidth=0.8, linestyle=":")
+            ax.scatter(*zip(*points(plans), strict=True), label=label, **look)  # type: ignore[arg-type]
+    if len(best) > 1:
+        ax.plot(*zip(*points(best), strict=True), color=ORANGE, linewidth=1, zorder=2)
+    if against_days:
+        ax.set_xlabel("days of training")
+    else:
+        for limit in {result.settings.allowed(kind.gpu) for kind in result.settings.written.cluster.kinds}:
+            ax.axvline(limit / GB, color=GREY, linewidth=0.8, linestyle=":")
+        ax.set_xlabel("memory of the fullest GPU (GB); dotted: usable")
     ax.set_xlim(left=max(0.0, ax.get_xlim()[0]))  # points, whose distances matter, not their distance from 0
     ax.set_ylim(bottom=max(0.0, ax.get_ylim()[0]))
-    ax.set_xlabel("memory of the fullest GPU (GB); dotted: usable")
     ax.set_ylabel(objective.axis)
     ax.set_title(style.verbatim(str(result.settings.document.value.get("name", ""))), loc="left", fontsize=10)
     if result.ranked:

@@ -11,21 +11,28 @@
 
 What the file states stays as it is, unless an axis names it: an axis with values, or the name alone, which stands for
 the values above. The sizes of the layout multiply to the number of GPUs, so an axis of one of them varies them all; an
-axis of the schedule's kind varies its chunks.
+axis of the schedule's kind varies its chunks. An axis of `cluster.nodes` or `cluster.gpu` gives each plan its own GPUs.
 
 Nothing is left out silently: a plan that is listed is simulated, or has a reason why not.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
+from pydantic import ValidationError
+
+from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.composition import value_at
+from hybrid_des.scenario.defaults import fill
 from hybrid_des.scenario.definition import SHARDING, Scenario
+from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.studies.plan_search.terms import VARIED, Settings
 from hybrid_des.studies.sweep.axes import MOST_CASES, Case
 from hybrid_des.studies.sweep.case_files import is_key
+from hybrid_des.studies.sweep.runner import with_case
 
 SIZES = (1, 2, 4, 8)  # samples of a micro-batch
 CHUNKS = (2, 4, 8)
@@ -46,9 +53,10 @@ def plans_in(settings: Settings) -> list[Case]:
         message = "is one plan, done as recorded; expected `workload.durations` too, or `sweep` to vary the machine"
         raise document.error(("workload", "trace"), message)
     plans: dict[str, Case] = {}
+    on_its_cluster = _on_clusters(settings)
     for combination in product(*settings.axes):
         given = {path: value for part in combination for path, value in part.items() if is_key(path)}
-        for plan in _completed(written, {**kept, **given}):
+        for plan in _completed(on_its_cluster(given), {**kept, **given}):
             plans.setdefault(repr(plan), plan)
             if len(plans) > MOST_CASES:
                 raise document.error(("search",), f"more than {MOST_CASES} plans")
@@ -57,6 +65,25 @@ def plans_in(settings: Settings) -> list[Case]:
         message = f"an empty space: no plan uses all {gpus} GPUs and has the values of `axes` and of the file"
         raise document.error(("search", "axes"), message)
     return list(plans.values())
+
+
+def _on_clusters(settings: Settings) -> Callable[[Case], Scenario]:
+    """A function from values to the file's scenario on the cluster that they describe; on its own if none can be."""
+    known: dict[str, Scenario] = {}
+
+    def on_its_cluster(given: Case) -> Scenario:
+        values = {path: value for path, value in given.items() if path.startswith("cluster.")}
+        if not values:
+            return settings.written
+        if repr(values) not in known:
+            known[repr(values)] = settings.written
+            with suppress(HybridDesError, ValidationError):  # else the plan says what is wrong
+                described = fill(with_case(settings.document, values, "search").value)["cluster"]
+                update = {"cluster": Cluster.model_validate(described)}
+                known[repr(values)] = settings.written.model_copy(update=update)
+        return known[repr(values)]
+
+    return on_its_cluster
 
 
 def kept_in(settings: Settings) -> Case:

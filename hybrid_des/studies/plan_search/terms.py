@@ -32,7 +32,7 @@ from hybrid_des.studies.sweep.axes import Case, axes_of
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
-from hybrid_des.studies.plan_search.objectives import OBJECTIVES, Objective
+from hybrid_des.studies.plan_search.objectives import OBJECTIVES, Objective, objective_of
 
 VARIED = (
     "parallel.pipeline", "parallel.data", "parallel.tensor", "parallel.context", "parallel.expert",
@@ -98,7 +98,7 @@ class Settings:
     @property
     def objective(self) -> Objective:
         """The objective of the search."""
-        return OBJECTIVES[self.block.objective]
+        return objective_of(self.block.objective, self.written)
 
     @cached_property
     def written(self) -> Scenario:

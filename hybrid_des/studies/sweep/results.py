@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.safe_csv import write_csv
 from hybrid_des.errors import LONGEST_SHOWN, one_line
+from hybrid_des.report.billed import bill_columns
 from hybrid_des.report.files.staging import Written, write_whole
 from hybrid_des.report.plots.style import verbatim
 from hybrid_des.report.text import text_table
@@ -122,12 +123,13 @@ def render(rows: Sequence[Row], sweep: Sweep) -> str:
     weeks = SHOWN_OF_WEEKS if any("goodput" in row for row in rows) else {}
     per = {f"per {ranking.unit}": lambda row: format_seconds(ranking.share(row, STEP))} if ranking.unit else {}
     shown = {"step time": SHOWN["step time"], **per, **SHOWN, **weeks}
-    if y not in SHOWN_KEYS:
+    if y not in SHOWN_KEYS and not y.startswith("bill."):
         shown[label(y)] = lambda row: f"{number(y, columns(row)[y]):.4g}"
-    paths = sweep.labels
-    lines = [[*map(one_line, paths), *shown]]
-    for row in ordered[:MOST_ROWS]:
-        figures = [] if "error" in row else [show(row) for show in shown.values()]
+    paths, bills = sweep.labels, bill_columns([row.get("bill") for row in ordered[:MOST_ROWS]])
+    lines = [[*map(one_line, paths), *shown, *bills]]
+    for position, row in enumerate(ordered[:MOST_ROWS]):
+        billed = (texts[position] for texts in bills.values())
+        figures = [] if "error" in row else [*(show(row) for show in shown.values()), *billed]
         lines.append([*(_shown(row, path) for path in paths), *figures])
     widths = [max(len(line[i]) for line in lines if i < len(line)) for i in range(len(lines[0]))]
     texts = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=False)) for line in lines]

@@ -24,7 +24,7 @@ from hybrid_des.studies.sweep.axes import Case, Sweep
 from hybrid_des.studies.sweep.case_files import is_key, plain
 
 if TYPE_CHECKING:
-    from hybrid_des.studies.goodput.states import Kind
+    from hybrid_des.studies.goodput.states import Kind, SimulatedStep
 
 from hybrid_des.studies.sweep.rows import Row, columns
 
@@ -111,7 +111,7 @@ class _Simulated:
         self._document = document
         self._scenario: Scenario | None = None
         self._row: Row = {}
-        self._times: dict[Kind, int] = {}
+        self._times: dict[Kind, SimulatedStep] = {}
 
     def __call__(self, case: Case) -> Row:
         try:

@@ -42,7 +42,7 @@ from hybrid_des.studies.plan_search.terms import Settings, settings_of
 from hybrid_des.studies.plan_search.tuning import tune
 from hybrid_des.studies.sweep.axes import Case
 from hybrid_des.studies.sweep.case_files import plain
-from hybrid_des.units import format_bytes
+from hybrid_des.units import format_bytes, format_number
 
 MOST_VALUES = 12  # of a key in the list of what varies
 
@@ -89,8 +89,10 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(_summary(result), indent=2, allow_nan=False))
     else:
         if result.best is not None:
-            print(_table(result))
+            print(_table(result, result.ranked[: settings.block.top]))
         show(result.sentence)
+        if settings.objective.days is not None and result.best is not None:
+            show(f"days against money: of these, none is cheaper and none sooner than another\n{_frontier(result)}")
         if result.ties:
             show(_as_good(result))
     if args.out is not None:
@@ -109,7 +111,9 @@ def run(args: argparse.Namespace) -> int:
 def _listed(settings: Settings, plans: Sequence[Case]) -> str:
     number = f"{len(plans)} plans" if len(plans) > 1 else "1 plan"
     values_in = values_of(plans)
-    lines = [f"{number} of {settings.written.cluster.gpus} GPUs{', by' if values_in else ''}"]
+    own = any(path.startswith("cluster.") for path in values_in)  # each plan has GPUs of its own
+    gpus = "" if own else f" of {settings.written.cluster.gpus} GPUs"
+    lines = [f"{number}{gpus}{', by' if values_in else ''}"]
     for path, values in values_in.items():
         shown = ["default" if value is None else str(plain(value)) for value in values[:MOST_VALUES]]
         lines.append(f"  {path}: {', '.join(shown)}{', …' if len(values) > MOST_VALUES else ''}")
@@ -173,18 +177,24 @@ def _about_the_best(args: argparse.Namespace, search_result: SearchResult, best:
         say(f"verified: {verify(scenario)}")
 
 
-def _table(result: SearchResult) -> str:
-    """The best plans, one per line."""
-    objective, shown = result.settings.objective, result.ranked[: result.settings.block.top]
+def _table(result: SearchResult, shown: Sequence[Candidate]) -> str:
+    """Plans, one per line."""
+    objective = result.settings.objective
     paths = list(values_of([one.case for one in result.candidates]))
-    heads = ["", objective.key.removesuffix("_s").replace("_", " "), "memory"]
-    heads += [path.split(".")[-1] for path in paths]
+    heads = ["", objective.key.removesuffix("_s").replace("_", " ")]
+    heads += [*(["days"] if objective.days is not None else []), "memory", *(path.split(".")[-1] for path in paths)]
     rows = []
     for number, candidate in enumerate(shown, start=1):
+        days = [format_number(candidate.days)] if objective.days is not None else []
         values = [candidate.case.get(path) for path in paths]
         cells = ["" if value is None else str(plain(value)) for value in values]
-        rows.append([str(number), objective.text(candidate.least), format_bytes(candidate.held), *cells])
+        rows.append([str(number), objective.text(candidate.least), *days, format_bytes(candidate.held), *cells])
     return text_table(heads, rows)
+
+
+def _frontier(result: SearchResult) -> str:
+    """The frontier as a table."""
+    return _table(result, result.frontier())
 
 
 def _as_good(result: SearchResult) -> str:
@@ -216,6 +226,7 @@ def _why_none(result: SearchResult) -> str:
 
 def _summary(result: SearchResult) -> dict[str, Any]:
     """The outcome as plain values."""
+    no_days = result.settings.objective.days is None
     return {
         "outcome": result.sentence,
         "objective": result.settings.objective.name,
@@ -225,6 +236,7 @@ def _summary(result: SearchResult) -> dict[str, Any]:
         "stopped": result.stopped,
         "best": [_plan(result, one) for one in result.ranked[: result.settings.block.top]],
         "front": [_plan(result, one) for one in result.front()],
+        **({} if no_days else {"frontier": [_plan(result, one) for one in result.frontier()]}),
         "ties": [one.number for one in result.ties],
         "wall_s": result.wall_s,
     }
@@ -237,6 +249,7 @@ def _plan(result: SearchResult, candidate: Candidate) -> dict[str, Any]:
     return {
         "plan": candidate.number,
         objective.key: objective.value(candidate.least),
+        **({} if objective.days is None else {"days": candidate.days}),
         "held_bytes": candidate.held,
         "values": values,
     }

@@ -11,15 +11,18 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from hybrid_des.analysis.bill import bill
 from hybrid_des.errors import UsageError
 from hybrid_des.interface.cli.arguments import add_common, add_jobs, count, distinct
 from hybrid_des.interface.cli.output import progress_bar, say_written, show_result
+from hybrid_des.report.billed import bill_headline
 from hybrid_des.report.files.staging import reserved, write_files
 from hybrid_des.report.text import text_table
 from hybrid_des.scenario.definition import Scenario
@@ -33,6 +36,7 @@ from hybrid_des.units import format_seconds
 
 WORDS = {"mean": "mean", "p50": "median", "p90": "90 %", "p99": "99 %"}
 MOST_STEPS = 12  # step times in a report of ties
+OF_RUNS = "every step takes the mean of the simulated runs; no failures, restarts or evaluations"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -143,7 +147,8 @@ def _figures(tables: Mapping[str, pd.DataFrame], scenarios: Mapping[str, Scenari
     """The distribution of step times over seeds, and of the differences between two scenarios."""
     runs = [
         {"name": name, "seeds": [int(table.seed.iloc[0]), int(table.seed.iloc[-1])],
-         "step_time_s": as_mapping(table.step_time_s), "without_jitter_s": without_jitter(scenarios[name])}
+         "step_time_s": as_mapping(table.step_time_s), "without_jitter_s": without_jitter(scenarios[name]),
+         **_bill(table, scenarios[name])}
         for name, table in tables.items()
     ]  # fmt: skip
     if len(tables) < 2:
@@ -156,6 +161,13 @@ def _figures(tables: Mapping[str, pd.DataFrame], scenarios: Mapping[str, Scenari
     }
 
 
+def _bill(table: pd.DataFrame, scenario: Scenario) -> dict[str, Any]:
+    """The bill of steps that take the mean of all runs; nothing without `train`."""
+    step, busy = (Fraction(float(column.mean())) for column in (table.step_time_s, table.busy_s))
+    facts = bill(scenario, step, busy / step if step else step, assumes=[OF_RUNS])
+    return {"bill": facts} if facts else {}
+
+
 def _report(figures: Mapping[str, Any]) -> str:
     parts = []
     for row in figures["runs"]:
@@ -164,7 +176,8 @@ def _report(figures: Mapping[str, Any]) -> str:
         rows = [*_rows(times), ["standard deviation", format_seconds(times["std"]), ""]]
         rows.append(["without jitter", format_seconds(usual), longer])
         title = f"{row['name']}: {times['n']} runs, seeds {row['seeds'][0]} … {row['seeds'][1]}"
-        parts.append(f"{title}\n{text_table(['', 'step time', '95 % confidence'], rows, '  ')}")
+        billed = [f"  {one.label:<18}  {one.value}  {one.note}".rstrip() for one in bill_headline(row)]
+        parts.append("\n".join([title, text_table(["", "step time", "95 % confidence"], rows, "  "), *billed]))
     if "difference_s" in figures:
         first, second = (one["name"] for one in figures["runs"])
         faster = f"  {second} is faster in {figures['second_faster_ratio']:.0%} of runs"
