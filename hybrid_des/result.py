@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from hybrid_des.analysis.explanation import explain
-from hybrid_des.analysis.metrics import Findings
+from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.errors import OutOfMemoryError
 from hybrid_des.pipeline.plan import Plan
@@ -82,7 +82,7 @@ def simulate(
         raise OutOfMemoryError(f"{error}; would fit: {advice}" if advice else str(error)) from None
 
 
-class Result(Findings):
+class Result(RunAnalysis):
     """A run with its tables, pictures and files."""
 
     @property

@@ -30,7 +30,7 @@ from hybrid_des.analysis.model_figures import model_figures, plain_number
 _COUNTERS = tuple(dict.fromkeys(purpose.counter for purpose in PURPOSES if purpose.usual))
 
 
-class Findings:
+class RunAnalysis:
     """A run and its derived tables, each computed on first use; the input of reports and files.
 
     Attributes:

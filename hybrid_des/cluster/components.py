@@ -48,18 +48,18 @@ class Footprint(NamedTuple):
 
     Attributes:
         places: those that it occupies in any of its blocks.
-        apart: whether it spans several blocks.
-        beside: whether several members are in one block.
+        spans_blocks: whether it spans several blocks.
+        several_per_block: whether several members are in one block.
     """
 
     places: tuple[int, ...]
-    apart: bool
-    beside: bool
+    spans_blocks: bool
+    several_per_block: bool
 
     @property
     def routes(self) -> int:
         """Number of routes to examine."""
-        return len(self.places) ** 2 * (2 * self.apart + self.beside)
+        return len(self.places) ** 2 * (2 * self.spans_blocks + self.several_per_block)
 
 
 class HopSignature(NamedTuple):
@@ -82,14 +82,14 @@ class RouteSignature(NamedTuple):
 
     sender: int
     receiver: int
-    apart: bool
+    spans_blocks: bool
     hops: tuple[HopSignature, ...]
 
 
 OfFootprints = Mapping[Footprint, Sequence[RouteSignature]]
 
 
-def separated(fabric: Fabric, groups: Sequence[Sequence[int]], does: Sequence[Hashable]) -> list[Isomorphic]:
+def independent_sets(fabric: Fabric, groups: Sequence[Sequence[int]], does: Sequence[Hashable]) -> list[Isomorphic]:
     """Divide groups into sets that share no link, and find those that are alike; if that is unknown, all are one set.
 
     Sets are isomorphic if their groups, in the same order, do the same on routes of the same signatures, which share
@@ -141,9 +141,9 @@ def _signatures(fabric: Fabric, kind: Footprint) -> Iterator[RouteSignature]:
     """The signatures between members of a group of this kind."""
     assert fabric.blocks is not None
     size, places = fabric.blocks.size, kind.places
-    for this, other in permutations(places, 2) if kind.beside else ():
+    for this, other in permutations(places, 2) if kind.several_per_block else ():
         yield _signature(fabric, this, other, False, fabric.route(this, other))
-    for this, other in product(places, repeat=2) if kind.apart else ():
+    for this, other in product(places, repeat=2) if kind.spans_blocks else ():
         yield _signature(fabric, this, other, True, fabric.route(this, size + other), fabric.route(size + this, other))
     for position in places if fabric.reducers else ():
         if (switch := fabric.reducers.get(fabric.node_of[position])) is not None:
@@ -152,7 +152,7 @@ def _signatures(fabric: Fabric, kind: Footprint) -> Iterator[RouteSignature]:
 
 
 def _signature(
-    fabric: Fabric, sender: int, receiver: int, apart: bool, route: Route, back: Route | None = None
+    fabric: Fabric, sender: int, receiver: int, spans_blocks: bool, route: Route, back: Route | None = None
 ) -> RouteSignature:
     """A signature; `back` is the same route with the first two blocks exchanged."""
     assert fabric.blocks is not None
@@ -161,7 +161,7 @@ def _signature(
         block = fabric.blocks.of(name)
         link = name if block == 0 else back.links[hop] if block == 1 and back is not None else None
         hops.append(HopSignature(link, block == 1, fabric.links[name].bandwidth, latency))
-    return RouteSignature(sender, receiver, apart, tuple(hops))
+    return RouteSignature(sender, receiver, spans_blocks, tuple(hops))
 
 
 def _sets(groups: Sequence[Seats], kinds: Sequence[Footprint], signatures: OfFootprints) -> list[list[int]]:
@@ -229,7 +229,7 @@ def _named(fabric: Fabric, places: Numbers, signatures: Sequence[Sequence[RouteS
         (
             seat[one.sender],
             seat[one.receiver],
-            one.apart,
+            one.spans_blocks,
             *((links.setdefault(hop.link, len(links)), *hop[1:]) for hop in one.hops),
         )
         for each in signatures

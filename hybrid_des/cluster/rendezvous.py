@@ -14,14 +14,14 @@ class ReplayedGroup:
     """A point at which the members of a group begin a collective of known duration together.
 
     Attributes:
-        told: called with its begin and end when a collective begins.
+        listeners: called with its begin and end when a collective begins.
     """
 
     def __init__(self, env: Environment, size: int) -> None:
         self._env = env
         self._size = self._missing = size
         self._over = Arrival(env)
-        self.told: list[Callable[[int, int], object]] = []
+        self.listeners: list[Callable[[int, int], object]] = []
 
     def join(self, duration: int, value: Any = None) -> Arrival:
         """Arrive; the event, `duration` picoseconds after the last member's arrival, has the value that it brings."""
@@ -34,7 +34,7 @@ class ReplayedGroup:
         return over
 
     def _tell(self, duration: int) -> None:
-        for tell in self.told:
+        for tell in self.listeners:
             tell(self._env.now, self._env.now + duration)
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from hybrid_des.cluster.connections import Connection, links_of
 from hybrid_des.cluster.fabric import Fabric
-from hybrid_des.cluster.symmetry import distinct, isomorphic
+from hybrid_des.cluster.symmetry import isomorphic, nonisomorphic
 from hybrid_des.layout import Layout
 
 Groups = Sequence[Sequence[int]]
@@ -45,7 +45,7 @@ class AllFlows:
     pairs: Collection[str]
 
 
-def crossing(fabric: Fabric, traffic: AllFlows) -> set[str]:
+def self_contending(fabric: Fabric, traffic: AllFlows) -> set[str]:
     """The axes with groups whose own rings share some link, where the order of requests decides their duration."""
     return {
         axis
@@ -55,11 +55,11 @@ def crossing(fabric: Fabric, traffic: AllFlows) -> set[str]:
     }
 
 
-def exact(fabric: Fabric, traffic: AllFlows) -> set[str]:
+def replay_safe_axes(fabric: Fabric, traffic: AllFlows) -> set[str]:
     """The axes whose collectives are proven to take as long in a run as alone."""
     used = {axis: [links_of(fabric, flows) for flows in each] for axis, each in traffic.layers.items()}
     shared = traffic.layout.shared  # one duration holds for all groups that are connected alike
-    axes = {axis for axis in used if len(distinct(fabric, shared[axis])) == 1 and _disjoint(used[axis])}
+    axes = {axis for axis in used if len(nonisomorphic(fabric, shared[axis])) == 1 and _disjoint(used[axis])}
     if axes == set(used) and all(_in_step(fabric, traffic, axis, used) for axis in used):
         return axes
     return {axis for axis in axes if _apart(fabric, traffic, axis, used)}
@@ -83,7 +83,7 @@ def _apart(fabric: Fabric, traffic: AllFlows, axis: str, used: Mapping[str, Sequ
     return _members_alike(fabric, traffic, axis, others)
 
 
-def reached_together(fabric: Fabric, traffic: AllFlows, axis: str) -> bool:
+def simultaneous(fabric: Fabric, traffic: AllFlows, axis: str) -> bool:
     """Whether messages between stages and of gradients reach all members of a group at the same time."""
     return traffic.gradients is not None and _members_alike(
         fabric, traffic, axis, [*traffic.pipeline, *traffic.gradients]

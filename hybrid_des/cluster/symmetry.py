@@ -14,7 +14,7 @@ from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.rings import channels
 
 
-def distinct(fabric: Fabric, groups: Iterable[Sequence[int]]) -> list[Sequence[int]]:
+def nonisomorphic(fabric: Fabric, groups: Iterable[Sequence[int]]) -> list[Sequence[int]]:
     """The first of each set of groups whose rings are connected alike."""
     seen: dict[Any, Sequence[int]] = {}
     for group in groups:

@@ -126,7 +126,7 @@ def all_reduces(options: Given = None, *, halves: bool = False) -> list[str]:
     return [name for name in able if given.issuperset(required_keys(find(name).options))]
 
 
-def halves_of(name: str) -> tuple[str, str] | None:
+def phases_of(name: str) -> tuple[str, str] | None:
     """The reduce-scatter and the all-gather that an all-reduce consists of, if it has them."""
     halves: tuple[str, str] | None = find(name).facts["halves"]
     return halves

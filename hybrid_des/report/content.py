@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from hybrid_des.analysis.idle import DEPENDENCY, END_OF_STEP, slower_replica_share
-from hybrid_des.analysis.metrics import Findings
+from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.analysis.model_figures import AXES, peak_of
 from hybrid_des.analysis.waiting import waiting
 from hybrid_des.cluster.gpus import factors
@@ -57,7 +57,7 @@ class Content:
     limits: str  # what is not modelled
 
 
-def content_of(findings: Findings) -> Content:
+def content_of(findings: RunAnalysis) -> Content:
     """Make the content of a report."""
     run, facts = findings.run, findings.summary
     scenario = run.scenario
@@ -407,7 +407,7 @@ def _reduction(facts: Mapping[str, Any]) -> list[Fact]:
 def _simulated(run: Run) -> list[Fact]:
     """Number of simulated ranks along each axis, or why all replicas were simulated where fewer might have sufficed."""
     sizes = run.scenario.parallel.layout.sizes
-    kept = {turn.axis: turn.keep for turn in run.fold.turns} if run.fold else {}
+    kept = {folded.axis: folded.keep for folded in run.fold.folded_axes} if run.fold else {}
     if not (kept or run.unfolded):
         return []
     few = [] if "data" in kept else [f"all {count(sizes['data'], 'replica')}"]

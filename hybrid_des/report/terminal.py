@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hybrid_des.analysis.metrics import Findings
+from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.errors import LONGEST_LINE, one_line
 from hybrid_des.report.content import Share, content_of
 from hybrid_des.report.fact import Fact
@@ -25,7 +25,7 @@ LABEL = 24
 MOST_SHOWN = 8  # pipeline ranks of a run that is not complete
 
 
-def render(findings: Findings, color: bool = False, width: int = 100) -> str:
+def render(findings: RunAnalysis, color: bool = False, width: int = 100) -> str:
     """Render the report at `width` columns, optionally with colours; no newline at the end."""
     width = max(width, 40)
     content = content_of(findings)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hybrid_des import collectives
-from hybrid_des.cluster.components import Isomorphic, separated
+from hybrid_des.cluster.components import Isomorphic, independent_sets
 from hybrid_des.cluster.connections import Connection, around, signature
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.rings import Ring, channels
@@ -222,7 +222,7 @@ class CollectiveTimes:
         for name in collectives.all_reduces(asked.options, halves=halves):
             if collectives.find(name).facts["tuned"]:
                 continue  # as slow as a library, by its latencies and paces
-            parts = collectives.halves_of(name) if halves else (name,)
+            parts = collectives.phases_of(name) if halves else (name,)
             each = zip(parts or (), (asked, asked._replace(codec=codecs.find(SIXTEEN_BITS).build())), strict=False)
             with suppress(Refusal, UsageError):
                 tried[name] = [(kind, one, self.simulated(kind, one)) for kind, one in each]
@@ -266,7 +266,7 @@ class CollectiveTimes:
         groups = [self.process_group(name, ranks, asked.options, stage=number) for number, ranks in each]
         sets = [Isomorphic(range(len(groups)), 1)]
         if self._folded:
-            sets = separated(self.fabric, [group.ranks for group in groups], asked.elements)
+            sets = independent_sets(self.fabric, [group.ranks for group in groups], asked.elements)
         sets.sort(key=lambda alike: -sum(asked.elements[number] for number in alike.groups))
         simulated = []
         for alike in sets:

@@ -171,7 +171,7 @@ class Communicators:
                 for rank in members:
                     meetings.setdefault(rank, [None] * len(groups))[part] = meeting
                     if lost:
-                        meeting.told.append(partial(self.computation[rank].during, lost))
+                        meeting.listeners.append(partial(self.computation[rank].during, lost))
         if self._parts.meeting is not None:
             for rank in wanted:
                 yield rank, LAYERS, Replayed(meetings.get(rank, ()))

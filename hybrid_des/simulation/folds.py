@@ -97,13 +97,13 @@ def folds_of(replicas: Replicas, reasons: list[str]) -> Iterator[Fold]:
         if fold is not None:
             tried += 1
             if asked == "auto":
-                yield from _inner_folds(replicas, fold.turns)
+                yield from _inner_folds(replicas, fold.folded_axes)
             yield fold
     if asked == "auto" and not replicas.differ:
         yield from _inner_folds(replicas, ())
 
 
-def _inner_folds(replicas: Replicas, turns: Sequence[FoldedAxis]) -> Iterator[Fold]:
+def _inner_folds(replicas: Replicas, folded_axes: Sequence[FoldedAxis]) -> Iterator[Fold]:
     """Folds that also fold tensor and context ranks, if their collectives are replayed and all behave alike."""
     layout = replicas.scenario.parallel.layout
     if replicas.parts.traffic.messages or replicas.parts.meeting is not None:
@@ -114,7 +114,7 @@ def _inner_folds(replicas: Replicas, turns: Sequence[FoldedAxis]) -> Iterator[Fo
     tried = 0
     for kept in sorted(product(*keeps), key=prod)[:-1]:
         inner = [FoldedAxis(axis, k) for axis, k in zip(INNER, kept, strict=True) if k < layout.sizes.get(axis, 1)]
-        fold = Fold(layout, [*turns, *inner])
+        fold = Fold(layout, [*folded_axes, *inner])
         with suppress(FoldRefusal):
             check(fold, replicas)
             tried += 1
@@ -168,7 +168,7 @@ def check(fold: Fold, replicas: Replicas) -> None:
     for ranks in (ranks for groups in replicas.parts.meeting or () for ranks in groups):
         if any(fold.simulated(rank) for rank in ranks):
             members = set(ranks)
-            if any(fold.home(rank)[0] not in members for rank in ranks):
+            if any(fold.representative(rank)[0] not in members for rank in ranks):
                 raise FoldRefusal(f"the group of rank {ranks[0]} that shares layers maps to another group")
 
 
@@ -198,8 +198,8 @@ def _check_durations(fold: Fold, replicas: Replicas) -> None:
         return
     alike = [replicas.retime.alike(rank) for rank in range(fold.layout.ranks)]
     for rank, key in enumerate(alike):
-        if key != alike[fold.home(rank)[0]]:
-            raise FoldRefusal(f"ops of rank {rank} take other times than those of rank {fold.home(rank)[0]}")
+        if key != alike[fold.representative(rank)[0]]:
+            raise FoldRefusal(f"ops of rank {rank} take other times than those of rank {fold.representative(rank)[0]}")
 
 
 def _kinds(scenario: Scenario) -> RankArray:
@@ -290,7 +290,7 @@ def simulated_once(replicas: Replicas, simulate: Callable[[Fold | None], Outcome
         try:
             outcome = simulate(fold)
         except FoldRefusal as refusal:
-            if not any(turn.axis in INNER for turn in fold.turns):  # else others will be tried
+            if not any(folded.axis in INNER for folded in fold.folded_axes):  # else others will be tried
                 if isinstance(scenario.fold, int):
                     raise FoldRefusal(f"fold: {scenario.fold}: {refusal}") from None
                 reasons.append(str(refusal))

@@ -168,7 +168,7 @@ class Gpu:
                         if arithmetic:  # takes no simulated time; a bucket may be sent before the op ends
                             arithmetic.compute(step, ops)
                     elif kind is Compute:
-                        took = instruction.duration if pace is None else pace.lasts(step, call, instruction, env.now)
+                        took = instruction.duration if pace is None else pace.duration(step, call, instruction, env.now)
                         if took and computation:
                             yield from computation.lasting(took, pace)
                         elif took:

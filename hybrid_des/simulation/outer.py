@@ -81,7 +81,7 @@ class Period:
     assumed: bool = False
 
     @cached_property
-    def lasts(self) -> int:
+    def duration(self) -> int:
         """Picoseconds of a period: H inner steps, and the time for which they wait for exchanges."""
         ends = self._ends()
         return ends[-1] - ends[-1 - self.every]
@@ -95,7 +95,7 @@ class Period:
     @property
     def step(self) -> float:
         """Picoseconds per inner step, with its part of the exchanges."""
-        return self.lasts / self.every
+        return self.duration / self.every
 
     def _ends(self) -> list[int]:
         """When each inner step is over, and what it waits for has arrived."""
@@ -111,10 +111,10 @@ class Period:
             yield env.timeout(next(slowed, time))
             for fragment, exchange in enumerate(self.exchanges):
                 if number % self.every == (fragment + 1) * self.every // len(self.exchanges) % self.every:
-                    before, lasts = due[-1][1] if due else None, exchange.duration
+                    before, transfer = due[-1][1] if due else None, exchange.duration
                     if self.overlapped:
-                        slowed, lasts = iter(self.overlapped[fragment].steps), self.overlapped[fragment].exchange
-                    due.append((number + self.outer.overlap, env.process(_exchange(env, lasts, before))))
+                        slowed, transfer = iter(self.overlapped[fragment].steps), self.overlapped[fragment].exchange
+                    due.append((number + self.outer.overlap, env.process(_exchange(env, transfer, before))))
             while due and due[0][0] <= number:
                 _, exchanging = due.popleft()
                 if exchanging.is_alive:
@@ -140,20 +140,20 @@ class Period:
             "slowed_s": sum(sum(one.steps) - self._alone(len(one.steps)) for one in self.overlapped)
             / PICOSECONDS_PER_SECOND,
             "contention": "assumed none" if self.assumed else "simulated" if self.overlapped else "none",
-            "exposed_s": (self.lasts - self.computing) / PICOSECONDS_PER_SECOND,
-            "period_s": self.lasts / PICOSECONDS_PER_SECOND,
+            "exposed_s": (self.duration - self.computing) / PICOSECONDS_PER_SECOND,
+            "period_s": self.duration / PICOSECONDS_PER_SECOND,
             "mean_step_s": self.step / PICOSECONDS_PER_SECOND,
-            "utilisation": self.computing / self.lasts if self.lasts else 1.0,
+            "utilisation": self.computing / self.duration if self.duration else 1.0,
             "bytes_exchange": sum(one.bytes + one.scales for one in self.exchanges),
             "messages_exchange": sum(one.messages for one in self.exchanges),
         }
 
 
-def _exchange(env: Environment, lasts: int, before: Process | None) -> Routine:
+def _exchange(env: Environment, duration: int, before: Process | None) -> Routine:
     """Exchange a fragment after the one before."""
     if before is not None and before.is_alive:
         yield before
-    yield env.timeout(lasts)
+    yield env.timeout(duration)
 
 
 def inner_of(scenario: Scenario, group: int = 0) -> Scenario:

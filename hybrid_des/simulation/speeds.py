@@ -104,11 +104,11 @@ class Programs:
             if alike not in self._alike:
                 self._alike[alike] = self._source.lower(pipeline_rank, ComputeSpeed(speed))
             return self._alike[alike], None
-        usual = ComputeSpeed(speed * self._speed(rank)) if self._perturbed else ComputeSpeed(speed)
+        nominal = ComputeSpeed(speed * self._speed(rank)) if self._perturbed else ComputeSpeed(speed)
         varying = self._pace(rank) if self._perturbed else None
-        key = pipeline_rank, usual
+        key = pipeline_rank, nominal
         if key not in self._known:
-            self._known[key] = self._source.lower(pipeline_rank, usual)
+            self._known[key] = self._source.lower(pipeline_rank, nominal)
         program = self._known[key]
         return program if self._retime is None else program.lasting(partial(self._retime.duration, rank)), varying
 
@@ -131,8 +131,8 @@ class Programs:
         if table.constant is not None and not (stages or factors or noise or times):
             return None
         table = PiecewiseRate() if table.constant is not None else table
-        usual = self._source.usual(self._own(rank, self._place(rank)))
-        return VaryingSpeed(Variation(replace(table, noise=noise), stages, factors, usual, times))
+        nominal = self._source.nominal_durations(self._own(rank, self._place(rank)))
+        return VaryingSpeed(Variation(replace(table, noise=noise), stages, factors, nominal, times))
 
     def _place(self, rank: int) -> int:
         return self._scenario.parallel.layout.coordinate(rank, "pipeline")

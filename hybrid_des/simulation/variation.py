@@ -31,14 +31,14 @@ class Variation:
         table: the factor of its speed over time.
         stages: the same, of stages that are slow.
         factors: of durations; they are multiplied.
-        usual: picoseconds of an op at speed 1, as it was lowered.
+        nominal: picoseconds of an op at speed 1, as it was lowered.
         times: the same in a step, if it differs from op to op.
     """
 
     table: PiecewiseRate
     stages: Mapping[int, PiecewiseRate]
     factors: Sequence[Factor]
-    usual: Callable[[Op], int]
+    nominal: Callable[[Op], int]
     times: Callable[[Op, int], int] | None = None
 
 
@@ -54,15 +54,15 @@ class VaryingSpeed:
         self._variation = variation
         self._at: tuple[int, int] | None = None
         self._tables: dict[Any, PiecewiseRate] = {}
-        self._usual = 1  # picoseconds of the op at speed 1, as it was lowered …
+        self._nominal = 1  # picoseconds of the op at speed 1, as it was lowered …
         self._taken: int | float = 1  # … and those that it takes in this step
 
     @property
     def scale(self) -> float | Fraction:
-        """The duration of the op divided by its usual duration."""
-        return Fraction(self._taken, self._usual) if isinstance(self._taken, int) else self._taken / self._usual
+        """The duration of the op divided by its nominal duration."""
+        return Fraction(self._taken, self._nominal) if isinstance(self._taken, int) else self._taken / self._nominal
 
-    def lasts(self, step: int, call: Call, compute: Compute, now: int) -> int:
+    def duration(self, step: int, call: Call, compute: Compute, now: int) -> int:
         """Duration in picoseconds of computation that begins now; pauses between ops are the host's."""
         if call.number == ASIDE:
             return compute.duration
@@ -72,7 +72,7 @@ class VaryingSpeed:
         factor, after = self.table.constant, compute.before + compute.duration
         if factor is None:
             return self.end(now, Fraction(self.scale) * compute.duration) - now
-        if factor == 1 and not compute.before and after == compute.whole == self._usual:
+        if factor == 1 and not compute.before and after == compute.whole == self._nominal:
             return round(self._taken)
         scale = self.scale / factor
         return round(after * scale) - round(compute.before * scale)
@@ -91,9 +91,9 @@ class VaryingSpeed:
             return
         self._at = step, call.number
         variation, ops = self._variation, call.ops
-        usual = [variation.usual(op) for op in ops]
-        times = usual if variation.times is None else [variation.times(op, step) for op in ops]
-        self._usual = sum(usual) or 1
+        nominal = [variation.nominal(op) for op in ops]
+        times = nominal if variation.times is None else [variation.times(op, step) for op in ops]
+        self._nominal = sum(nominal) or 1
         if not ops:
             self._taken = self._factor(UPDATE, -1, step, 0)
         elif variation.factors:
@@ -102,20 +102,20 @@ class VaryingSpeed:
         else:
             self._taken = sum(times)
         if variation.stages:
-            self.table = self._table(call.block.stages, usual)
+            self.table = self._table(call.block.stages, nominal)
 
     def _factor(self, kind: str, chunk: int, step: int, microbatch: int) -> float:
         kind = "B" if kind == "I" else kind  # a split backward has the factor of the whole
         return prod(factor(kind, chunk, step, microbatch) for factor in self._variation.factors)
 
-    def _table(self, stages: Sequence[int], usual: Sequence[int]) -> PiecewiseRate:
+    def _table(self, stages: Sequence[int], nominal: Sequence[int]) -> PiecewiseRate:
         """The timetable of an op: that of its rank with those of its stages, by their shares of a fused pair."""
         variation = self._variation
-        key = (*stages, *usual)
+        key = (*stages, *nominal)
         if key not in self._tables:
             tables = [variation.stages.get(stage, PiecewiseRate()) for stage in stages]
-            total = sum(usual)
-            shares = [Fraction(time, total) if total else Fraction(1, len(usual)) for time in usual]
+            total = sum(nominal)
+            shares = [Fraction(time, total) if total else Fraction(1, len(nominal)) for time in nominal]
 
             def both(factors: Sequence[Fraction]) -> Fraction:
                 slowed = sum((share / f for share, f in zip(shares, factors[1:], strict=True)), start=Fraction(0))

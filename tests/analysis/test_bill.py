@@ -8,7 +8,7 @@ from support.scenarios import FREE, values
 
 from hybrid_des.analysis.bill import bill
 from hybrid_des.analysis.compare import compare
-from hybrid_des.analysis.metrics import Findings
+from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.cluster import gpus
 from hybrid_des.errors import ScenarioError
 from hybrid_des.report.compared import render_comparison
@@ -21,7 +21,7 @@ from hybrid_des.simulation.run import run
 def findings(**sections):
     """Two pipeline ranks, four micro-batches: (4 + 1) · 3 ms = 15 ms, each rank busy for 4 · 3 = 12 ms of it."""
     cluster = {"gpu": "h100", "gpus_per_node": 2, "nvlink": FREE}
-    return Findings(run(scenario_from(values(p=2, cluster=cluster, **sections), "here")))
+    return RunAnalysis(run(scenario_from(values(p=2, cluster=cluster, **sections), "here")))
 
 
 def test_days_and_gpu_hours_of_given_steps():

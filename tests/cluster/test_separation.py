@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from support.fabrics import build, node, star
 
-from hybrid_des.cluster.components import Isomorphic, separated
+from hybrid_des.cluster.components import Isomorphic, independent_sets
 from hybrid_des.cluster.fabric import PortSpec
 
 
@@ -14,7 +14,7 @@ def nodes(count, **one):
 
 
 def sets(fabric, groups, does=None):
-    return [(list(one.groups), one.sets) for one in separated(fabric, groups, does or [1] * len(groups))]
+    return [(list(one.groups), one.sets) for one in independent_sets(fabric, groups, does or [1] * len(groups))]
 
 
 def test_groups_with_adapters_of_their_own_are_alike():
@@ -79,4 +79,4 @@ def test_the_switch_of_a_node_belongs_to_its_group():
     ids=["links", "ring", "unequal nodes"],
 )
 def test_without_equal_blocks_all_groups_are_one_set(fabric):
-    assert separated(fabric, [(0, 1), (2, 3)], [1, 1]) == [Isomorphic(range(2), 1)]
+    assert independent_sets(fabric, [(0, 1), (2, 3)], [1, 1]) == [Isomorphic(range(2), 1)]

@@ -125,28 +125,28 @@ def test_reduce_scatter_and_all_gather_are_halves_of_a_ring(ranks):
         assert (after[:, piece] == before[rank, piece]).all()
 
 
-HALVED = [(name, options) for name, options in CASES if collectives.halves_of(name)]
+HALVED = [(name, options) for name, options in CASES if collectives.phases_of(name)]
 
 
 @pytest.mark.parametrize(("name", "options"), HALVED)
 @pytest.mark.parametrize("ranks", range(2, 18))
 def test_what_halves_leave_scattered_they_gather(name, options, ranks):
     for per_node in {ranks + 3, 1, ranks // 2 if ranks % 2 == 0 else 1}:
-        assert_sums(*reduce(collectives.halves_of(name), ranks, "fp64", options, per_node=per_node))
+        assert_sums(*reduce(collectives.phases_of(name), ranks, "fp64", options, per_node=per_node))
 
 
 def test_rings_halving_and_hierarchies_have_halves():
-    found = [name for name in collectives.all_reduces({"table": TABLE}) if collectives.halves_of(name)]
+    found = [name for name in collectives.all_reduces({"table": TABLE}) if collectives.phases_of(name)]
     assert found == collectives.all_reduces(halves=True) == ["halving-doubling", "hierarchical", "nccl", "ring"]
     for name in found:
-        does = [collectives.find(half).facts["does"] for half in collectives.halves_of(name)]
+        does = [collectives.find(half).facts["does"] for half in collectives.phases_of(name)]
         assert does == ["reduce-scatter", "all-gather"]
 
 
 @pytest.mark.parametrize(("name", "options"), HALVED)
 def test_halves_end_with_the_same_bits_under_every_codec(name, options):
     for ranks, codec_name in product((4, 6), codecs.names()):
-        assert_close(*reduce(collectives.halves_of(name), ranks, codec_name, options, per_node=2), codec_name)
+        assert_close(*reduce(collectives.phases_of(name), ranks, codec_name, options, per_node=2), codec_name)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 5, 8])

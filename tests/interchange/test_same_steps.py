@@ -19,7 +19,7 @@ CASES = [
     for machine in MACHINES
     for sharding in ("none", "zero-1")
     if (algorithm != "in-switch" or machine in SWITCHED)
-    and (sharding == "none" or algorithm == collectives.AUTO or collectives.halves_of(algorithm))
+    and (sharding == "none" or algorithm == collectives.AUTO or collectives.phases_of(algorithm))
 ]
 
 

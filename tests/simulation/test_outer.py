@@ -52,7 +52,7 @@ def test_the_cost_model_of_scaling_laws_for_diloco(every, m, latency):
     outer = 2 * n * Fraction(r - 1, r) / w1 + 2 * (r - 1) * Fraction(latency, 1000)
     assert found.outer is not None
     assert found.duration == compute + inner * S
-    assert found.outer.lasts == every * (compute + inner * S) + outer * S
+    assert found.outer.duration == every * (compute + inner * S) + outer * S
 
 
 @pytest.mark.parametrize("fragments", [1, 3])
@@ -60,7 +60,7 @@ def test_the_cost_model_of_scaling_laws_for_diloco(every, m, latency):
 def test_without_parameters_nothing_is_exchanged(algorithm, fragments):
     outer = {"algorithm": algorithm, "fragments": fragments}
     done = run(seldom(workload={"parameters": 0}, gradients={"outer": outer}))
-    assert (done.duration, done.outer.lasts) == (3 * S // 1000, 10 * 3 * S // 1000)
+    assert (done.duration, done.outer.duration) == (3 * S // 1000, 10 * 3 * S // 1000)
 
 
 @pytest.mark.parametrize("sites", [2, 3, 4])
@@ -137,7 +137,7 @@ def test_an_exchange_is_waited_for_where_it_is_due(overlap, fragments, exchange,
     """Steps of a second, ten between exchanges; two fragments of 8 s each do not fit beside ten steps."""
     parts = [Outcome(exchange * S // fragments, 0, 0, 0)] * fragments
     period = Period(2, 8, 10, Outer(overlap=overlap, fragments=fragments), [S], parts)
-    assert period.lasts == (10 + waits) * S
+    assert period.duration == (10 + waits) * S
 
 
 STREAMING = {  # hours without a limit, with data parallelism over 1 Gbit/s, with Streaming DiLoCo over 1 Gbit/s
@@ -185,7 +185,7 @@ def test_an_exchange_slows_the_messages_of_the_steps_beside_it():
     found = run(stages_across_nodes(overlap=3))
     slower = 2 * (Fraction(8, 7500) - Fraction(1, 1000)) * S
     assert found.duration == 82 * S // 1000 and found.outer.exchanges[0].duration == 230 * S // 1000
-    assert found.outer.lasts == pytest.approx(820 * S // 1000 + 3 * slower, abs=10)
+    assert found.outer.duration == pytest.approx(820 * S // 1000 + 3 * slower, abs=10)
     facts = found.outer.facts()
     assert facts["slowed_s"] == facts["exposed_s"] and facts["contention"] == "simulated"
 
@@ -194,9 +194,9 @@ def test_what_an_exchange_cannot_disturb_is_not_simulated_with_it():
     assert run(stages_across_nodes(overlap=0)).outer.facts()["contention"] == "none"
     assert run(seldom(gradients={"outer": {"overlap": 2}}, cluster={})).outer.facts()["contention"] == "none"
     late = run(stages_across_nodes(overlap=4, fragments=3)).outer
-    assert late.facts()["contention"] == "assumed none" and late.lasts >= 10 * 82 * S // 1000
+    assert late.facts()["contention"] == "assumed none" and late.duration >= 10 * 82 * S // 1000
     parts = run(stages_across_nodes(overlap=3, fragments=3)).outer
-    assert len(parts.overlapped) == 3 and late.lasts - 820 * S // 1000 < parts.facts()["slowed_s"] * S
+    assert len(parts.overlapped) == 3 and late.duration - 820 * S // 1000 < parts.facts()["slowed_s"] * S
 
 
 def test_fragments_send_the_same_bytes():
@@ -253,7 +253,7 @@ def test_weeks_are_made_of_steps_with_their_exchanges():
     weeks = goodput(load(values))
     period = run(load(values)).outer
     assert weeks.summary["healthy_step_s"] == pytest.approx(period.step / S, rel=1e-9)
-    assert period.lasts > period.computing
+    assert period.duration > period.computing
 
 
 @from_table

@@ -161,7 +161,7 @@ def work_of_ranks(base: Run) -> Column:
     np.add.at(work, timeline.ops["rank"], timeline.ops["end"] - timeline.ops["start"])
     np.subtract.at(work, waits["rank"][inside], (waits["end"] - waits["start"])[inside])
     np.subtract.at(work, timeline.exchanges["rank"], timeline.exchanges["end"] - timeline.exchanges["free"])
-    return work if base.fold is None else work[[base.fold.home(rank)[0] for rank in range(len(work))]]
+    return work if base.fold is None else work[[base.fold.representative(rank)[0] for rank in range(len(work))]]
 
 
 def _varies(scenario: Scenario) -> bool:

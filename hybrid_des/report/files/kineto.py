@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hybrid_des import collectives
-from hybrid_des.analysis.metrics import Findings
+from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.engine.recorder import STEP_SHIFT
 from hybrid_des.errors import UsageError
 from hybrid_des.report.files.staging import Written, write_whole
@@ -35,7 +35,7 @@ Kernel = tuple[str, dict[str, Any]]  # name and arguments
 Streams = Mapping[int, tuple[Rows, Callable[[Row], Kernel]]]
 
 
-def write_kineto(findings: Findings, folder: str | Path) -> Written:
+def write_kineto(findings: RunAnalysis, folder: str | Path) -> Written:
     """Write a trace per simulated rank into a folder, created if missing, and remove those of other ranks.
 
     Raises:

@@ -1,7 +1,7 @@
 """Output formats: functions that write files into a folder and register their names.
 
     @output("summary.json")
-    def summary_json(findings: Findings, folder: Path) -> None: ...
+    def summary_json(findings: RunAnalysis, folder: Path) -> None: ...
 
 `write` runs all formats in a temporary folder inside the target and moves the files when all are complete, so that an
 error, Ctrl-C or SIGTERM while they are written leaves nothing behind. Each move is atomic, the moves together are not:
@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hybrid_des.analysis.metrics import Findings
+from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.registry import Registry
 from hybrid_des.report.files.staging import Written, write_files, write_whole
 
 UNFINISHED = "unfinished.json"
 
 
-Format = Callable[["Findings", Path], list[str] | None]  # returns notes for the user, one line each
+Format = Callable[["RunAnalysis", Path], list[str] | None]  # returns notes for the user, one line each
 
 
 _REGISTRY: Registry[Format] = Registry("output", "hybrid_des.report.files")
@@ -46,7 +46,7 @@ def output(*files: str, rows: bool = True, needs: str | None = None) -> Callable
     return _REGISTRY(files[0], files=files, rows=rows, needs=needs)
 
 
-def write(findings: Findings, folder: str | Path) -> Written:
+def write(findings: RunAnalysis, folder: str | Path) -> Written:
     """Write every applicable format into `folder`, created if missing; an error while writing changes nothing.
 
     Raises:

@@ -8,7 +8,7 @@ import importlib.util
 from pathlib import Path
 
 from hybrid_des.analysis.arrow import arrow_tables
-from hybrid_des.analysis.metrics import Findings
+from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.analysis.safe_csv import write_csv
 from hybrid_des.analysis.table import frames
 from hybrid_des.errors import installing
@@ -21,13 +21,13 @@ ROW_GROUP = 2**15  # rows, at least: a file's directory grows with the number of
 
 
 @output("summary.json", rows=False)
-def summary_json(findings: Findings, folder: Path) -> None:
+def summary_json(findings: RunAnalysis, folder: Path) -> None:
     """Write the summary as one JSON object, its keys in their public order."""
     write_content(folder / "summary.json", dict(findings.summary))
 
 
 @output("timeline.csv")
-def timeline_csv(findings: Findings, folder: Path) -> list[str]:
+def timeline_csv(findings: RunAnalysis, folder: Path) -> list[str]:
     """Write the timeline, missing values as empty cells; numbers read back exactly."""
     long = findings.run.timeline.stream
     if long is not None and importlib.util.find_spec("pyarrow"):
@@ -41,7 +41,7 @@ def timeline_csv(findings: Findings, folder: Path) -> list[str]:
 
 
 @output("timeline.parquet", needs="pyarrow")
-def timeline_parquet(findings: Findings, folder: Path) -> None:
+def timeline_parquet(findings: RunAnalysis, folder: Path) -> None:
     """Write the timeline with nullable integers, and times also as whole picoseconds."""
     from pyarrow import concat_tables, parquet
 
@@ -58,7 +58,7 @@ def timeline_parquet(findings: Findings, folder: Path) -> None:
 
 
 @output("order.csv", rows=False)
-def order_csv(findings: Findings, folder: Path) -> list[str]:
+def order_csv(findings: RunAnalysis, folder: Path) -> list[str]:
     """Write the schedule in PyTorch's order format; notes name messages whose orders would differ in PyTorch."""
     if not findings.run.plan.programs:
         return []  # programs that came from elsewhere have no plan
@@ -67,13 +67,13 @@ def order_csv(findings: Findings, folder: Path) -> list[str]:
 
 
 @output("gantt.png", "gantt.svg")
-def gantt(findings: Findings, folder: Path) -> None:
+def gantt(findings: RunAnalysis, folder: Path) -> None:
     """Write the schedule as a picture, as PNG and SVG."""
     write_content(folder / "gantt", chart.draw(findings.run, chart.gantt))
 
 
 @output("report.html")
-def report_html(findings: Findings, folder: Path) -> None:
+def report_html(findings: RunAnalysis, folder: Path) -> None:
     """Write report and timeline as one self-contained page; see `hybrid_des.report.page`."""
     from hybrid_des.report.page.document import Shown, page_of
 

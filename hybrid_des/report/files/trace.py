@@ -24,7 +24,7 @@ import numpy as np
 from hybrid_des.analysis.collective_phases import groups, phase_name, phases_of
 from hybrid_des.analysis.idle import PARTS, drawn_pieces
 from hybrid_des.analysis.link_use import link_rates
-from hybrid_des.analysis.metrics import Findings
+from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.analysis.table import COMPUTE
 from hybrid_des.cluster.purposes import PURPOSES
 from hybrid_des.engine.recorder import CHUNK
@@ -52,7 +52,7 @@ PLACE = ("microbatch", "chunk", "stage")
 
 
 @output("trace.json.gz")
-def trace_json(findings: Findings, folder: Path) -> list[str]:
+def trace_json(findings: RunAnalysis, folder: Path) -> list[str]:
     """Write the trace; for a long run, without messages and with a note."""
     scenario, timeline = findings.run.scenario, findings.run.timeline
     other = {"scenario": scenario.name, "version": scenario.version}

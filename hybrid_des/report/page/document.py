@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hybrid_des.analysis.metrics import Findings
+from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.analysis.reasons import Reasons, reasons_of
 from hybrid_des.errors import one_line
 from hybrid_des.report import palette
@@ -47,7 +47,7 @@ class Shown(NamedTuple):
     `more` is HTML below the verdict.
     """
 
-    findings: Findings
+    findings: RunAnalysis
     reasons: Reasons | None = None
     name: str = ""
     more: str = ""

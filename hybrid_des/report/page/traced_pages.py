@@ -15,7 +15,7 @@ from hybrid_des.analysis.critical_path.paths import critical_path
 from hybrid_des.analysis.critical_path.rows import released_by
 from hybrid_des.analysis.explanation import Explanation
 from hybrid_des.analysis.idle import REASONS
-from hybrid_des.analysis.metrics import Findings
+from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.analysis.reasons import Reasons, reasons_of
 from hybrid_des.report.compared import render_comparison
 from hybrid_des.report.explained import render_explanation
@@ -35,7 +35,7 @@ def explanation_page(explanation: Explanation) -> str:
     lines = render_explanation(explanation, COLUMNS).splitlines()
     drawn = curves_svg(curves(explanation.run, explanation.gains), explanation.seconds(1))
     more = f"<div>{drawn}{what_if_table(explanation)}</div>"
-    return page_of([Shown(Findings(explanation.run), traced_reasons(explanation.graph, lines), more=more)])
+    return page_of([Shown(RunAnalysis(explanation.run), traced_reasons(explanation.graph, lines), more=more)])
 
 
 def comparison_page(comparison: Comparison) -> str | None:
@@ -45,7 +45,7 @@ def comparison_page(comparison: Comparison) -> str | None:
     text = render_comparison(comparison).splitlines()
     names = ("A: " + comparison.a.name, "B: " + comparison.b.name)
     reasons = (traced_reasons(graph_of(run), said) for run, said in ((comparison.a.run, text), (comparison.b.run, [])))
-    runs = (Findings(comparison.a.run), Findings(comparison.b.run))
+    runs = (RunAnalysis(comparison.a.run), RunAnalysis(comparison.b.run))
     return page_of([Shown(*shown) for shown in zip(runs, reasons, names, strict=True)])
 
 

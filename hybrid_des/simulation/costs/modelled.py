@@ -26,7 +26,7 @@ import numpy as np
 
 from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.cluster.self_contention import Groups
-from hybrid_des.cluster.symmetry import distinct
+from hybrid_des.cluster.symmetry import nonisomorphic
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import NOTHING
 from hybrid_des.errors import Refusal
@@ -176,7 +176,9 @@ class _Costing:
         self._basis = basis
         self._collective = cache(self._measured)
         self._times = times
-        self._groups = cache(lambda axis: distinct(times.fabric, layout.groups(axis)) if times else layout.groups(axis))
+        self._groups = cache(
+            lambda axis: nonisomorphic(times.fabric, layout.groups(axis)) if times else layout.groups(axis)
+        )
         self._hidden = {"tensor": basis.overlap.tensor, "expert": basis.overlap.experts, "context": Fraction(0)}
         holders = parallel.data * parallel.context
         pipelined = parallel.pipeline > 1

@@ -25,13 +25,13 @@ class FoldedHop(NamedTuple):
         link: the link that is simulated in its place.
         name: its own name.
         latency: picoseconds after it.
-        turned: the element that maps the simulated link to it.
+        element: the element that maps the simulated link to it.
     """
 
     link: str
     name: str
     latency: int
-    turned: Element
+    element: Element
 
 
 class FoldedRoutes:
@@ -47,7 +47,7 @@ class FoldedRoutes:
         self._fold = fold
         self._known: dict[str, tuple[str, Element]] = {}  # link → the simulated link, and the element that maps it here
         self._found: dict[tuple[int, int], list[FoldedHop]] = {}
-        self._turns: dict[int, tuple[Element, Element]] = {}
+        self._elements: dict[int, tuple[Element, Element]] = {}
 
     def of(self, sender: int, receiver: int) -> list[FoldedHop]:
         """The legs of a message from a simulated rank.
@@ -61,8 +61,8 @@ class FoldedRoutes:
             representatives = self._by_rule if any(self._blockwise) else self._by_images
             images = representatives(route, sender, receiver)
             legs = self._found[sender, receiver] = [
-                FoldedHop(link, name, latency, turned)
-                for name, latency, (link, turned) in zip(route.links, route.latencies, images, strict=True)
+                FoldedHop(link, name, latency, element)
+                for name, latency, (link, element) in zip(route.links, route.latencies, images, strict=True)
             ]
         return legs
 
@@ -73,7 +73,7 @@ class FoldedRoutes:
         ranks = np.arange(self._fold.layout.ranks, dtype=np.int64)
         return tuple(
             all(self._exchanges_blocks(one, ranks) for one in generators if one[axis])
-            for axis in range(len(self._fold.turns))
+            for axis in range(len(self._fold.folded_axes))
         )
 
     def _exchanges_blocks(self, element: Element, ranks: NDArray[np.int64]) -> bool:
@@ -94,24 +94,24 @@ class FoldedRoutes:
             block = blocks.of(name)
             if block is None:
                 raise FoldRefusal(f"link {name} carries the messages of all replicas")
-            turned, back = self._turned(block * blocks.size)
+            element, back = self._element_of(block * blocks.size)
             link, within = name, fold.identity
-            if turned != fold.identity or not all(self._blockwise):
+            if element != fold.identity or not all(self._blockwise):
                 ends = fold.move(sender, back), fold.move(receiver, back)
                 image = self._fabric.route(*ends)
                 link, within = (
                     (image.links[hop], within) if all(self._blockwise) else self._by_images(image, *ends)[hop]
                 )
-            links.append((link, fold.combined(turned, within)))
+            links.append((link, fold.combined(element, within)))
         return links
 
-    def _turned(self, first: int) -> tuple[Element, Element]:
+    def _element_of(self, first: int) -> tuple[Element, Element]:
         """The element that maps the simulated block to the one with this first rank, and its inverse."""
-        pair = self._turns.get(first)
+        pair = self._elements.get(first)
         if pair is None:
-            _, home = self._fold.home(first)
-            turned = tuple(times if whole else 0 for times, whole in zip(home, self._blockwise, strict=True))
-            pair = self._turns[first] = turned, self._fold.inverse(turned)
+            _, whole = self._fold.representative(first)
+            element = tuple(times if blocks else 0 for times, blocks in zip(whole, self._blockwise, strict=True))
+            pair = self._elements[first] = element, self._fold.inverse(element)
         return pair
 
     def _by_images(self, route: Route, sender: int, receiver: int) -> list[tuple[str, Element]]:
@@ -143,8 +143,8 @@ class FoldedRoutes:
                 if self._fabric.links[name].bandwidth != rate:
                     raise FoldRefusal(f"link {name} has a different bandwidth from link {first}")
                 known[name] = (first, element)
-        link, turned = known[first]
+        link, first_element = known[first]
         for element, name in images:
-            if known.get(name) != (link, self._fold.combined(turned, element)):
+            if known.get(name) != (link, self._fold.combined(first_element, element)):
                 raise FoldRefusal(f"link {name} carries the messages of replicas that map differently")
-        return link, turned
+        return link, first_element

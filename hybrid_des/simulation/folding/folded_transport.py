@@ -153,8 +153,8 @@ class TurnedFlow(LineageFlow):
         super().__init__(sender, base, route[0])
         self.put = self._landing(base.put)
         self._fold = fold
-        turns = zip([fold.identity, *route], route, strict=False)
-        self._steps = [fold.combined(before, fold.inverse(after)) for before, after in turns]
+        pairs = zip([fold.identity, *route], route, strict=False)
+        self._steps = [fold.combined(before, fold.inverse(after)) for before, after in pairs]
         self._moved: list[dict[int, int]] = [{} for _ in self._steps]
 
     def send(self, message: Message, tag: int | None = None) -> None:
@@ -217,9 +217,9 @@ class FoldedTransport(Transport):
 
     def flow(self, channel: Channel, lane: int = 0, part: int = 0) -> tuple[Flow, Mailbox]:
         """The flow of a collective's messages between two ranks or representatives, and the mailbox at its end."""
-        sender, turned = self._fold.home(channel.sender)
-        if turned != self._fold.identity:
-            receiver = self._fold.move(channel.receiver, self._fold.inverse(turned))
+        sender, element = self._fold.representative(channel.sender)
+        if element != self._fold.identity:
+            receiver = self._fold.move(channel.receiver, self._fold.inverse(element))
             channel = channel._replace(sender=sender, receiver=receiver)
         return super().flow(channel, lane, part)
 
@@ -279,8 +279,8 @@ class LineageTransport(FoldedTransport):
         flow = super()._flow(channel, put)
         if not isinstance(flow, FifoFlow) or not isinstance(flow.link, LineageLink):
             return flow
-        _, turned = self._fold.home(channel.receiver)
-        route = [*(leg.turned for leg in self._courses.of(channel.sender, channel.receiver)), turned]
+        _, element = self._fold.representative(channel.receiver)
+        route = [*(leg.element for leg in self._courses.of(channel.sender, channel.receiver)), element]
         if all(element == self._fold.identity for element in route):
             return LineageFlow(channel.sender, flow)
         return TurnedFlow(self._fold, channel.sender, route, flow)

@@ -52,72 +52,72 @@ class Fold:
 
     Args:
         layout: the ranks.
-        turns: the folded axes; each `keep` divides the size of its axis.
+        folded_axes: the folded axes; each `keep` divides the size of its axis.
 
     Attributes:
-        layout, turns: as given.
+        layout, folded_axes: as given.
         order: the number of ranks that each simulated one stands for.
         identity: the element that leaves every rank where it is.
     """
 
-    def __init__(self, layout: Layout, turns: Sequence[FoldedAxis]) -> None:
+    def __init__(self, layout: Layout, folded_axes: Sequence[FoldedAxis]) -> None:
         self.layout = layout
-        self.turns = tuple(turns)
-        self.counts = tuple(layout.sizes[turn.axis] // turn.keep for turn in turns)
+        self.folded_axes = tuple(folded_axes)
+        self.counts = tuple(layout.sizes[folded.axis] // folded.keep for folded in folded_axes)
         self.order = prod(self.counts)
-        self.identity: Element = (0,) * len(self.turns)
-        self._places = [(layout.strides[turn.axis], layout.sizes[turn.axis], turn) for turn in turns]
-        keeps = {turn.axis: turn.keep for turn in turns}
+        self.identity: Element = (0,) * len(self.folded_axes)
+        self._places = [(layout.strides[folded.axis], layout.sizes[folded.axis], folded) for folded in folded_axes]
+        keeps = {folded.axis: folded.keep for folded in folded_axes}
         self._slowest_first = [
             (layout.strides[axis], layout.sizes[axis], keeps.get(axis)) for axis in reversed(layout.order)
         ]
 
     def kept(self, axis: str) -> int:
         """The number of places simulated along an axis."""
-        return next((turn.keep for turn in self.turns if turn.axis == axis), self.layout.sizes[axis])
+        return next((folded.keep for folded in self.folded_axes if folded.axis == axis), self.layout.sizes[axis])
 
     @cached_property
     def ranks(self) -> list[int]:
         """The simulated ranks, in ascending order."""
-        keeps = {turn.axis: turn.keep for turn in self.turns}
+        keeps = {folded.axis: folded.keep for folded in self.folded_axes}
         strides, sizes = self.layout.strides, self.layout.sizes
         ranges = [range(0, keeps.get(axis, sizes[axis]) * strides[axis], strides[axis]) for axis in self.layout.order]
         return [sum(offsets) for offsets in product(*reversed(ranges))]
 
     def simulated(self, rank: Ranks) -> Any:
         """Whether a rank is simulated, or which ranks of an array are."""
-        return reduce(and_, (rank // stride % size < turn.keep for stride, size, turn in self._places), True)
+        return reduce(and_, (rank // stride % size < folded.keep for stride, size, folded in self._places), True)
 
-    def home(self, rank: int) -> tuple[int, Element]:
+    def representative(self, rank: int) -> tuple[int, Element]:
         """The representative of a rank, and the element that maps the representative to it."""
         representative, element = rank, []
-        for stride, size, turn in self._places:
-            times = rank // stride % size // turn.keep
-            representative -= times * turn.keep * stride
+        for stride, size, folded in self._places:
+            times = rank // stride % size // folded.keep
+            representative -= times * folded.keep * stride
             element.append(times)
         return representative, tuple(element)
 
     def move(self, rank: Ranks, element: Element) -> Ranks:
         """The image of a rank, or of each rank of an array."""
         moved = rank
-        for (stride, size, turn), times in zip(self._places, element, strict=True):
+        for (stride, size, folded), times in zip(self._places, element, strict=True):
             coordinate = rank // stride % size
-            turned = coordinate ^ (times * turn.keep) if turn.swap else (coordinate + times * turn.keep) % size
-            moved = moved + (turned - coordinate) * stride
+            image = coordinate ^ (times * folded.keep) if folded.swap else (coordinate + times * folded.keep) % size
+            moved = moved + (image - coordinate) * stride
         return moved
 
     def inverse(self, element: Element) -> Element:
         """The element that undoes another."""
         return tuple(
-            times if turn.swap else -times % count
-            for times, count, turn in zip(element, self.counts, self.turns, strict=True)
+            times if folded.swap else -times % count
+            for times, count, folded in zip(element, self.counts, self.folded_axes, strict=True)
         )
 
     def combined(self, this: Element, other: Element) -> Element:
         """The composition of two elements; their order does not matter."""
         return tuple(
-            a ^ b if turn.swap else (a + b) % count
-            for a, b, count, turn in zip(this, other, self.counts, self.turns, strict=True)
+            a ^ b if folded.swap else (a + b) % count
+            for a, b, count, folded in zip(this, other, self.counts, self.folded_axes, strict=True)
         )
 
     def elements(self) -> Iterator[Element]:
@@ -128,8 +128,8 @@ class Fold:
     def generators(self) -> list[Element]:
         """Elements that generate all others."""
         generators = []
-        for axis, (count, turn) in enumerate(zip(self.counts, self.turns, strict=True)):
-            steps = [1 << bit for bit in range(count.bit_length() - 1)] if turn.swap else [1] if count > 1 else []
+        for axis, (count, folded) in enumerate(zip(self.counts, self.folded_axes, strict=True)):
+            steps = [1 << bit for bit in range(count.bit_length() - 1)] if folded.swap else [1] if count > 1 else []
             generators += [(*self.identity[:axis], step, *self.identity[axis + 1 :]) for step in steps]
         return generators
 

@@ -148,7 +148,7 @@ class GivenCollectives:
             codec = codecs.find(gradients.codec).build()
             asked = Concurrent([*largest], [*largest.values()], codec, gradients.options)
             name = times.fastest(asked, halves=halves)[0] if largest else "ring"
-        scatter, gather = collectives.halves_of(name) or RINGS
+        scatter, gather = collectives.phases_of(name) or RINGS
         return {"all-reduce": name, "reduce-scatter": scatter, "all-gather": gather}
 
     def _groups_of(self, key: GroupKey) -> Sequence[Sequence[int]]:

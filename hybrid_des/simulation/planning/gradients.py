@@ -144,7 +144,7 @@ class Reductions:
             sizes = [max(bucket.elements for bucket in group.buckets) for group in groups]
             asked = Concurrent([group.ranks for group in groups], sizes, self.codec, self.options)
             self.algorithm = times.fastest(asked, halves=sharded)[0] if groups else "ring"
-        halves = collectives.halves_of(self.algorithm) if sharded else None
+        halves = collectives.phases_of(self.algorithm) if sharded else None
         kind, self.gather = halves or (self.algorithm, "")
         self.processes = [
             (

@@ -12,7 +12,7 @@ from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid_des.cluster.connections import Connection, links_of
-from hybrid_des.cluster.self_contention import AllFlows, Groups, crossing, exact, reached_together
+from hybrid_des.cluster.self_contention import AllFlows, Groups, replay_safe_axes, self_contending, simultaneous
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
@@ -89,7 +89,7 @@ class TensorTraffic:
             return 0
         by_messages = {link: Fraction(size, steps) for link, size in carried.items()}
         longest = self._behind_others(fabric, by_messages)
-        if not all(reached_together(fabric, self.flows, axis) for axis in self.disturbed):
+        if not all(simultaneous(fabric, self.flows, axis) for axis in self.disturbed):
             longest += self._apart_from_each_other(fabric, by_messages)
         return ceil(longest * PICOSECONDS_PER_SECOND)
 
@@ -157,10 +157,10 @@ def tensor_traffic(
     whole = partial(flows_of, scenario, plan, fabric, scenario.parallel.layout, reduced)
     sample = None if scenario.background else representative_replicas(scenario, plan, fabric, reduced)
     flows = sample or whole()
-    unsettled = uneven | crossing(fabric, flows)
+    unsettled = uneven | self_contending(fabric, flows)
     proven: set[str] = set()
     if _ranks_alike(scenario, plan):
-        proven = exact(fabric, flows) - unsettled - _contended_axes(scenario, fabric, flows)
+        proven = replay_safe_axes(fabric, flows) - unsettled - _contended_axes(scenario, fabric, flows)
     chosen = _as_messages(scenario, groups, loads, proven)
     others = [axis for axis in groups if axis not in chosen]
     disturbed = frozenset(axis for axis in others if axis not in proven)

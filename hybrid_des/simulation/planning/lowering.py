@@ -100,7 +100,7 @@ class Lowering:
         """Stage → its chunk, for the stages that a pipeline rank holds."""
         return {self.plan.stage_of[rank, chunk]: chunk for chunk in self.plan.chunks_of(rank)}
 
-    def usual(self, rank: int) -> Callable[[Op], int]:
+    def nominal_durations(self, rank: int) -> Callable[[Op], int]:
         """The picoseconds of each op of a pipeline rank at speed 1."""
         stages = self.costs.stages
         return lambda op: stages[rank, op.chunk].time(op.kind)
@@ -267,9 +267,9 @@ class Lowering:
     def _filled_at(self, completes: Sequence[int], visited: frozenset[int], duration: int) -> Iterator[Point]:
         """When an action fills the buckets of stages; at once, those of stages that it does not visit."""
         for stage in completes:
-            lasts = duration if stage in visited else 0
+            span = duration if stage in visited else 0
             for bucket in chain.from_iterable(self.buckets[stage].values()):
-                yield Point(ceil(lasts * bucket.leaves), stage)
+                yield Point(ceil(span * bucket.leaves), stage)
 
     def _needed_at(self, fresh: frozenset[int], action: Action, duration: int) -> Iterator[Point]:
         """When an action first uses gathered parameters; a fused pair uses those of both ops from its start."""

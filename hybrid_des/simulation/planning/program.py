@@ -341,7 +341,7 @@ class GivenPrograms:
         calls = self.programs[rank].rows
         return {stage: op.chunk for call in calls for stage, op in zip(call.block.stages, call.ops, strict=True)}
 
-    def usual(self, rank: int) -> Callable[[Op], int]:
+    def nominal_durations(self, rank: int) -> Callable[[Op], int]:
         """The picoseconds of each op of a pipeline rank at speed 1."""
         return {op: call.duration for call in self.programs[rank].rows for op in call.ops}.__getitem__
 

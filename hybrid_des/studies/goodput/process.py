@@ -99,7 +99,7 @@ class Replication:
 
 
 class RenewalProcess:
-    """One replication of a job; `live` runs it to the horizon."""
+    """One replication of a job; `run` runs it to the horizon."""
 
     def __init__(self, job: JobSpec, strikes: Sequence[FailureEvent], steps: Steps) -> None:
         self.job = job
@@ -118,7 +118,7 @@ class RenewalProcess:
         self._working = self._all
         self._work = SavedWork(job.saving, self.outcome.ledger, steps.healthy)
 
-    def live(self) -> Replication:
+    def run(self) -> Replication:
         """Run to the horizon.
 
         Raises:

@@ -102,4 +102,4 @@ def replicate(job: JobSpec, steps: Steps, numbers: Iterable[int]) -> list[Replic
         HybridDesError: the step of a state cannot be simulated.
     """
     seed = steps.scenario.seed
-    return [RenewalProcess(job, history(job.sources, job.horizon, seed, number), steps).live() for number in numbers]
+    return [RenewalProcess(job, history(job.sources, job.horizon, seed, number), steps).run() for number in numbers]

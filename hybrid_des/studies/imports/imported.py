@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from hybrid_des.analysis.metrics import Findings
+from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.interchange.profiles.recognition import WHAT, Profile
 from hybrid_des.report.files.staging import Written, write_files
 from hybrid_des.report.page.document import Shown, page_of
@@ -81,7 +81,7 @@ class Imported:
     unknown: Sequence[str]
     clocks: Mapping[str, Any]
     facts: Mapping[str, Any] = field(default_factory=dict)
-    shown: Callable[[], tuple[Findings, Findings]] | None = None
+    shown: Callable[[], tuple[RunAnalysis, RunAnalysis]] | None = None
 
     @property
     def figures(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybrid_des.analysis.metrics import Findings
+from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.profiles.durations import FACTOR, MISSING, Times, durations_of
@@ -222,7 +222,7 @@ class PipelineProfile:
         worst = max(0, _earliest(self.trace, starts, lasts)) / PICOSECONDS_PER_SECOND
         return {"spread_s": worst, "apart": worst > float(self.table.seconds.max())}
 
-    def _shown(self) -> tuple[Findings, Findings]:
+    def _shown(self) -> tuple[RunAnalysis, RunAnalysis]:
         """The measured and the simulated run of the step with the median length."""
         trace, steps = self.trace, self.replayed.steps
         spans = steps.measured_s if "measured_s" in steps else steps.simulated_s
@@ -234,7 +234,7 @@ class PipelineProfile:
         )
         simulated = self._replay(replace(trace, durations=durations)).run
         rows = self.table[self.table.step == trace.durations.steps[middle]]
-        return Findings(as_measured(simulated, rows) if "start_s" in rows else simulated), Findings(simulated)
+        return RunAnalysis(as_measured(simulated, rows) if "start_s" in rows else simulated), RunAnalysis(simulated)
 
 
 def _earliest(trace: MeasuredRun, starts: Mapping[str, Times], lasts: Mapping[str, Times]) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hybrid_des.analysis.metrics import Findings
+from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.interchange.profiles.chakra import read_chakra, write_chakra
 from hybrid_des.interchange.profiles.durations import FACTOR
@@ -162,12 +162,12 @@ class TraceProfile:
         if len(self.traces) == 1:
             yield "the other ranks: this one stands for all; --set parallel.data says how many there are"
 
-    def _shown(self) -> tuple[Findings, Findings]:
+    def _shown(self) -> tuple[RunAnalysis, RunAnalysis]:
         """The recorded and the simulated run; the simulated one twice if nothing is recorded."""
         simulated, traces = self._simulated
         if not any(start >= 0 for rows in traces.recorded for start, _ in rows):
-            return Findings(simulated), Findings(simulated)
-        return Findings(_as_recorded(simulated, traces)), Findings(simulated)
+            return RunAnalysis(simulated), RunAnalysis(simulated)
+        return RunAnalysis(_as_recorded(simulated, traces)), RunAnalysis(simulated)
 
 
 def _computation(trace: RankTrace) -> Sequence[Node]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybrid_des.analysis.metrics import Findings
+from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.report import files
 from hybrid_des.report.files.staging import Written, write_files
 from hybrid_des.report.page.document import Shown, page_of
@@ -35,7 +35,7 @@ def write(neighbours: Neighbours, folder: str | Path) -> dict[Path, Written]:
     """
     folder = Path(folder)
     written = {
-        folder / one.job.name: files.write(Findings(one.together), folder / one.job.name) for one in neighbours.runs
+        folder / one.job.name: files.write(RunAnalysis(one.together), folder / one.job.name) for one in neighbours.runs
     }
     contents = {
         "summary.json": neighbours.summary,
@@ -51,7 +51,7 @@ def write(neighbours: Neighbours, folder: str | Path) -> dict[Path, Written]:
 
 def page(neighbours: Neighbours) -> str:
     """A page of all jobs on one time axis, with who waits for whom and the use of links by job."""
-    shown = [Shown(Findings(_at_its_start(one)), name=one.job.name) for one in neighbours.runs]
+    shown = [Shown(RunAnalysis(_at_its_start(one)), name=one.job.name) for one in neighbours.runs]
     return page_of(shown, title=neighbours.jobs.name, lead=render(neighbours))
 
 

@@ -110,7 +110,7 @@ class BranchAndBound:
         self._candidates: list[tuple[float, int, int]] = []  # bound, remaining steps, number
         self._running: dict[int, Candidate] = {}
         self._costs: list[float] = []  # of simulated plans, in ascending order
-        self._twins: dict[str, int] = {}
+        self._equivalent: dict[str, int] = {}
         self._screened = 0
         self._against_days = settings.objective.days is not None
 
@@ -166,7 +166,7 @@ class BranchAndBound:
             insort(self._costs, evaluation.least)
             return
         if step == "weigh":
-            first = self._twins.setdefault(evaluation.twin, candidate.number)
+            first = self._equivalent.setdefault(evaluation.fingerprint, candidate.number)
             if first != candidate.number:
                 candidate.status, candidate.reason = SAME, f"the same as plan {first}"
                 return

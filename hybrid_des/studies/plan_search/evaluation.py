@@ -54,7 +54,7 @@ class Evaluation:
         least: a lower bound on its cost, or its cost once it is simulated.
         held: bytes held by its fullest GPU; a lower bound before its order is known.
         excess: bytes beyond the usable memory; negative if it fits.
-        twin: a hash that equivalent plans share.
+        fingerprint: a hash that equivalent plans share.
         days: of an objective that has them, a lower bound on the days of the training, or these days once simulated.
         row: the summary.
     """
@@ -64,7 +64,7 @@ class Evaluation:
     least: float = 0.0
     held: int = 0
     excess: int = 0
-    twin: str = ""
+    fingerprint: str = ""
     days: float = 0.0
     row: Row = field(default_factory=dict)
 
@@ -112,10 +112,10 @@ def _bound_order(settings: Settings, case: Case, scenario: Scenario) -> Evaluati
         return bounded
     parts = parts_of(scenario, plan, times.fabric, ranks=ranks, times=times)
     walks = walks_of(scenario, parts)
-    twin = fingerprint(scenario, parts, walks[0].programs)
+    shared = fingerprint(scenario, parts, walks[0].programs)
     if settings.objective.days is not None:  # the same run may cost more elsewhere
-        twin = f"{twin} {scenario.price!r} {scenario.train!r}"
-    return _costing(settings, scenario, to_seconds(bound_of(scenario, walks)), replace(bounded, twin=twin))
+        shared = f"{shared} {scenario.price!r} {scenario.train!r}"
+    return _costing(settings, scenario, to_seconds(bound_of(scenario, walks)), replace(bounded, fingerprint=shared))
 
 
 def _simulate(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:

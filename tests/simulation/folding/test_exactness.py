@@ -64,7 +64,7 @@ def test_folded_runs_equal_unfolded_ones(campaign):
 @pytest.mark.parametrize(("seed", "axes"), LAYERED)
 def test_folded_tensor_and_context_ranks_equal_unfolded_ones(seed, axes):
     run = folded(model_values(Random(seed)))
-    assert {turn.axis for turn in run.run.fold.turns} >= set(axes)
+    assert {folded.axis for folded in run.run.fold.folded_axes} >= set(axes)
 
 
 def test_folded_fair_flows_drain_in_any_order():

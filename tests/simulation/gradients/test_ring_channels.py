@@ -196,7 +196,7 @@ def test_training_over_channels_equals_serial_training():
 def test_auto_of_sharded_optimizers_takes_what_has_both_halves():
     result = run(scenarios.scenario("1f1b", 1, 1, 4, sharding="zero-1", gradients={"algorithm": "auto"},
                                     workload={"parameters": 1e6}))  # fmt: skip
-    assert collectives.halves_of(result.algorithm)
+    assert collectives.phases_of(result.algorithm)
     assert result.bytes_parameters == 3 * 2 * 10**6
 
 

@@ -43,7 +43,7 @@ def test_zero_1_scatters_and_gathers_by_any_algorithm_with_halves(algorithm):
     result = run(scenario("zero-1", gradients={"algorithm": algorithm, **pieces}))
     assert (result.bytes_gradients, result.bytes_parameters) == (3 * 4 * PARAMETERS, 3 * 2 * PARAMETERS)
     assert result.duration == 2 * 6 * MS + 3 * MS + 3 * MS // 2
-    scatter, _ = collectives.halves_of(algorithm)
+    scatter, _ = collectives.phases_of(algorithm)
     assert {scatter, "parameters"} <= set(table_of(result.timeline)["kind"])
     assert result.algorithm == algorithm
 

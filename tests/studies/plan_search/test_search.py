@@ -123,7 +123,7 @@ def test_plans_that_are_the_same_take_the_same_time():
     plans = plans_in(settings)
     weighed = [evaluate(settings, "weigh", plan) for plan in plans]
     first = {}
-    same = [(first.setdefault(one.twin, i), i) for i, one in enumerate(weighed) if one.twin]
+    same = [(first.setdefault(one.fingerprint, i), i) for i, one in enumerate(weighed) if one.fingerprint]
     pairs = [(a, b) for a, b in same if a != b]
     assert pairs
     for a, b in pairs:
@@ -165,7 +165,7 @@ def test_plans_of_different_times_are_not_the_same(sections, axes):
     values = spaces.of_model(recompute="none", sharding="none", **sections)
     settings = spaces.settings(values, axes=axes)
     found = [[evaluate(settings, step, plan) for step in ("weigh", "simulate")] for plan in plans_in(settings)]
-    assert len({order.twin for order, _ in found}) == len({whole.least for _, whole in found}) == len(found) > 2
+    assert len({order.fingerprint for order, _ in found}) == len({whole.least for _, whole in found}) == len(found) > 2
 
 
 def test_the_default_plans_use_all_gpus_at_one_batch():
