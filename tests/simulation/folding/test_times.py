@@ -85,7 +85,7 @@ def test_one_group_of_those_that_share_an_adapter_chooses_wrongly(monkeypatch):
     times, unfolded, asked = asked_of(SHARED)
     assert [len(one.groups) for one in times.simulated("ring", asked)] == [4]
     assert times.fastest(asked)[0] == unfolded.fastest(asked)[0] == "halving-doubling"
-    monkeypatch.setattr(times_module, "separated", lambda *_: [Isomorphic([0], 4)])
+    monkeypatch.setattr(times_module, "independent_sets", lambda *_: [Isomorphic([0], 4)])
     assert times.fastest(asked)[0] == "parameter-server"
 
 

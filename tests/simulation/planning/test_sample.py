@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from hybrid_des.cluster.self_contention import crossing, exact
+from hybrid_des.cluster.self_contention import replay_safe_axes, self_contending
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.simulation.planning import replica_sample
 from hybrid_des.simulation.planning.flows import flows_of
@@ -32,8 +32,8 @@ def test_few_replicas_prove_what_all_do(monkeypatch, tensor, adapters, topology,
     whole = flows_of(scenario, parts.plan, parts.fabric, scenario.parallel.layout, reduced)
     sample = representative_replicas(scenario, parts.plan, parts.fabric, reduced)
     assert len(sample.pipeline) < len(whole.pipeline)
-    assert crossing(parts.fabric, sample) == crossing(parts.fabric, whole)
-    assert exact(parts.fabric, sample) == exact(parts.fabric, whole)
+    assert self_contending(parts.fabric, sample) == self_contending(parts.fabric, whole)
+    assert replay_safe_axes(parts.fabric, sample) == replay_safe_axes(parts.fabric, whole)
 
 
 def test_a_shared_spine_is_looked_at_as_a_whole():
