@@ -21,21 +21,7 @@ from hybrid_des.collectives.registration import (
 )
 
 __all__ = [
-    "AUTO",
-    "TWO_PHASES",
-    "Collective",
-    "Does",
-    "Given",
-    "Site",
-    "algorithms",
-    "all_reduce_names",
-    "all_reduces",
-    "asymmetry",
-    "bus_factor",
-    "collective",
-    "configured",
-    "find",
-    "names",
-    "phases_of",
+    "AUTO", "TWO_PHASES", "Collective", "Does", "Given", "Site", "algorithms", "all_reduce_names",
+    "all_reduces", "asymmetry", "bus_factor", "collective", "configured", "find", "names", "phases_of",
     "process_group",
 ]  # fmt: skip
