@@ -23,6 +23,7 @@ from .studies.goodput.goodput import goodput as goodput
 from .studies.imports.imported import Imported as Imported
 from .studies.imports.importing import import_profile as import_profile
 from .studies.jobs.result import simulate_jobs as simulate_jobs
+from .studies.measure.recording import record as record
 from .studies.plan_search import SearchResult as SearchResult
 from .studies.plan_search import search as search
 from .studies.replay.replaying import Replayed as Replayed

@@ -1,0 +1,1 @@
+"""Measurements on one's own machine with PyTorch: ops of pipelines, operators, collectives; a scenario of them."""
