@@ -76,8 +76,8 @@ class Group:
     """One member's view of a process group: its place `me` among `size` members, which `servers` servers follow."""
 
     __slots__ = (
-        "_in", "_label", "_lane", "_out", "_paced", "_paces", "_processes", "_rings", "_transport", "me", "servers",
-        "size",
+        "_in", "_label", "_lane", "_nodes", "_out", "_paced", "_paces", "_processes", "_rings", "_transport", "me",
+        "servers", "size",
     )  # fmt: skip
 
     def __init__(self, transport: Transport, processes: ProcessGroup, me: int, lane: int = 0) -> None:
@@ -93,11 +93,14 @@ class Group:
         self._paces: tuple[Pace, Pace] | None = None
         self._paced: dict[int, Group] = {}
         self._label = 0
+        self._nodes: tuple[int, ...] = ()
 
     @property
-    def nodes(self) -> list[int]:
+    def nodes(self) -> tuple[int, ...]:
         """The node of each member."""
-        return [self._transport.node_of(rank) for rank in self._processes.ranks[: self.size]]
+        if not self._nodes:
+            self._nodes = tuple(self._transport.node_of(rank) for rank in self._processes.ranks[: self.size])
+        return self._nodes
 
     @property
     def tuned(self) -> Any:

@@ -80,7 +80,7 @@ def nccl_all_to_all(group: Group, buffer: Buffer, options: Channels) -> Routine:
         return
     sends = SENDS[wiring.generation]
     shards = buffer.split(group.size)
-    receivers, senders = rounds(tuple(group.nodes))[group.me]
+    receivers, senders = rounds(group.nodes)[group.me]
     outgoing = [shards.encode(peer) for peer in receivers]
     sent = sum(message.size for message in outgoing)
     entry = sends.start * MICROSECOND + sends.fill.of(sent) + sends.late.of(sent)

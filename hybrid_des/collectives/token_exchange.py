@@ -169,14 +169,17 @@ def dispatch(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
     Raises:
         Refusal: experts cannot be divided over the members.
     """
-    plan = _exchange(tuple(group.nodes), group.me, options, buffer.elements, buffer.codec)
+    plan = _exchange(group.nodes, group.me, options, buffer.elements, buffer.codec)
     sites, me = plan.sites, plan.me
     for number in range(plan.segments):
         for node in sites.beyond(me):
             group.to(sites.stand_in(node, me)).send(plan.across[node][number])
     for member in plan.locals:
         group.to(member).send(plan.whole[member])
-    yield group.together(_spread(group, plan), _receive(group, plan.inside))
+    if len(sites.on) == 1:  # nothing to spread
+        yield from _receive(group, plan.inside)
+    else:
+        yield group.together(_spread(group, plan), _receive(group, plan.inside))
 
 
 def _spread(group: Group, plan: _Exchange) -> Routine:
@@ -204,7 +207,7 @@ def combine(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
     Raises:
         Refusal: experts cannot be divided over the members.
     """
-    plan = _exchange(tuple(group.nodes), group.me, options, buffer.elements, buffer.codec)
+    plan = _exchange(group.nodes, group.me, options, buffer.elements, buffer.codec)
     sites, me = plan.sites, plan.me
     mine, whole = plan.copies[me], plan.whole[me]
     for number in range(plan.segments):
@@ -215,8 +218,11 @@ def combine(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
                     group.to(stand_in).send(mine[number])
     for member in plan.locals:
         group.to(member).send(whole)
-    back = ((sites.stand_in(node, me), plan.segments) for node in sites.beyond(me, -1))
-    yield group.together(_add_up(group, plan), _receive(group, back))
+    if len(sites.on) == 1:  # nothing comes back from elsewhere
+        yield from _add_up(group, plan)
+    else:
+        back = ((sites.stand_in(node, me), plan.segments) for node in sites.beyond(me, -1))
+        yield group.together(_add_up(group, plan), _receive(group, back))
 
 
 def _add_up(group: Group, plan: _Exchange) -> Routine:
