@@ -1,7 +1,8 @@
 """Pages of the site that the repository holds elsewhere, and links between all of them.
 
 Scenarios, reference and gallery appear where they are in the repository (`scenarios/REFERENCE.md`), so that the same
-links work in both; the help of the commands is a page. A link to a file that the site lacks becomes its name.
+links work in both; the help of the commands is a page, and so is each section of the reference. A link to a file that
+the site lacks becomes its name.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from markdown.extensions.toc import slugify
 from mkdocs.structure.files import File, Files
 
 import hybrid_des
@@ -24,6 +26,11 @@ ROOT = Path(__file__).resolve().parents[1]
 MIRRORED = ("CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "scenarios/**/*.md", "scenarios/**/*.png",
             "scenarios/**/*.yaml", "scenarios/**/*.csv", "notebooks/*.ipynb")  # fmt: skip
 LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<to>[^)#:\s]+)(?P<place>#[^)\s]*)?\)")
+REFERENCE = "scenarios/REFERENCE.md"
+SECTION_PAGES = "scenarios/reference/{}.md"
+SECTION = re.compile(r"(?=^#{2,3} )", flags=re.MULTILINE)  # deeper ones stay with the section they are in
+HEADING = re.compile(r"^#+ (.+)$", flags=re.MULTILINE)
+SAME_PAGE = re.compile(r"\]\(#([^)\s]+)\)")
 FENCE = re.compile(r"(^```.*?^```$)", flags=re.MULTILINE | re.DOTALL)
 WIDTH = "100"  # columns of the help
 
@@ -42,7 +49,37 @@ def on_files(files: Files, config: Any) -> Files:
             uri = path.relative_to(ROOT).as_posix()
             files.append(File.generated(config, uri, abs_src_path=str(path)))
     files.append(File.generated(config, "reference/commands.md", content="\n".join(helps())))
+    for name, text in sections().items():
+        files.append(File.generated(config, SECTION_PAGES.format(name), content=text))
     return files
+
+
+def sections() -> dict[str, str]:
+    """The sections of the reference by their anchors, each as a page: its heading becomes the first one."""
+    parts = SECTION.split((ROOT / REFERENCE).read_text(encoding="utf-8"))[1:]
+    pages = {anchor(part): re.sub(rf"^#{{{depth(part) - 1}}}(?=#)", "", part, flags=re.MULTILINE) for part in parts}
+    return {name: text for name, text in pages.items() if name != "contents"}
+
+
+def depth(section: str) -> int:
+    """The level of a section's heading."""
+    return len(section) - len(section.lstrip("#"))
+
+
+def anchor(section: str) -> str:
+    """The anchor of the first heading of a text, as the site and GitHub make it."""
+    heading = HEADING.search(section)
+    assert heading is not None
+    return slugify(heading[1].replace("`", ""), "-")
+
+
+def pages_of_anchors() -> dict[str, str]:
+    """The anchors of the reference, and the page that has each."""
+    return {
+        anchor(heading[0]): SECTION_PAGES.format(name)
+        for name, text in sections().items()
+        for heading in HEADING.finditer(FENCE.sub("", text))
+    }
 
 
 def helps() -> Iterator[str]:
@@ -58,10 +95,16 @@ def helps() -> Iterator[str]:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Point links at the pages of the site."""
-    if page.file.generated_by and page.file.abs_src_path is None:
+    uri = page.file.src_uri
+    of_reference = uri == REFERENCE or posixpath.dirname(uri) == posixpath.dirname(SECTION_PAGES)
+    if page.file.generated_by and page.file.abs_src_path is None and not of_reference:
         return markdown
-    source, uri = Path(page.file.abs_src_path).resolve(), page.file.src_uri
+    source = ROOT / REFERENCE if of_reference else Path(page.file.abs_src_path).resolve()
+    if uri == REFERENCE:
+        markdown = markdown[: markdown.index("\n## A complete file")]
     parts = FENCE.split(markdown)
+    if of_reference:
+        parts[::2] = [SAME_PAGE.sub(rf"]({source.name}#\1)", text) for text in parts[::2]]
     parts[::2] = [LINK.sub(lambda found: _relinked(found, source, uri, files), text) for text in parts[::2]]
     return "".join(parts)
 
@@ -69,6 +112,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 def _relinked(found: re.Match[str], source: Path, page: str, files: Files) -> str:
     """A link relative to its file in the repository as one between pages, or as the name of the file."""
     target = (source.parent / found["to"]).resolve()
+    if target == ROOT / REFERENCE and (section := pages_of_anchors().get((found["place"] or "#")[1:])):
+        return f"[{found['text']}]({posixpath.relpath(section, posixpath.dirname(page))}{found['place']})"
     if not target.exists():
         return found[0]  # reported as wrong
     inside = target.relative_to(ROOT).as_posix()

@@ -28,6 +28,32 @@ def test_a_section_ends_at_the_next_heading(ran):
 
 def test_unknown_pages_and_sections_are_told(run):
     code, _, err = run("docs", "referense")
-    assert (code, err) == (2, ['unknown page "referense"; did you mean "reference"?; hybrid-des docs lists all'])
+    assert (code, err) == (
+        2,
+        ['unknown page or key "referense"; did you mean "reference"?; hybrid-des docs lists the pages'],
+    )
     code, _, err = run("docs", "reference", "gradiants")
     assert (code, err) == (2, ['section: unknown "gradiants"; did you mean "gradients"?'])
+
+
+def test_a_key_is_looked_up_below_those_above_it(ran):
+    whole, _ = ran("docs", "gradients.bucket", "--json")
+    entries = json.loads(whole)["entries"]
+    assert {entry["section"][-1] for entry in entries} == {"`gradients`"}
+    assert all("bucket" in entry["names"] for entry in entries)
+    out, _ = ran("docs", "gradients.bucket")
+    assert out.startswith("The file > `gradients`: ")
+    assert entries[0]["text"].split()[0] in out
+
+
+def test_a_key_that_another_lists_is_found_there(ran):
+    out, _ = ran("docs", "nvlink.in_switch", "--json")
+    (entry,) = json.loads(out)["entries"]
+    assert entry["names"] == ["nvlink"]
+    assert "in_switch" in entry["text"]
+
+
+def test_every_key_of_a_table_is_found(ran):
+    """In particular those with escaped bars and several names in a cell."""
+    for key in ("stages", "bubble_ratio", "peak_memory_bytes", "out_of_memory", "parallel.expert_tensor"):
+        assert key.split(".")[-1] in ran("docs", key)[0]

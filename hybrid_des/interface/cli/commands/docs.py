@@ -1,15 +1,20 @@
-"""Show the documentation of this version: its pages, one of them, or one section.
+"""Show the documentation of this version: its pages, one of them, one section, or what the reference says of a key.
 
-`hybrid-des docs reference gradients` prints what the reference says of `gradients`.
+`hybrid-des docs reference gradients` prints the section on `gradients`, `hybrid-des docs gradients.bucket` what the
+reference says of that key.
 """
 
 import argparse
 import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.interface.cli.output import show_result
-from hybrid_des.report.text import text_table
+from hybrid_des.interface.cli.reference_keys import about
+from hybrid_des.report.text import folded, labelled, text_table
 
 PACKAGE = Path(__file__).resolve().parents[3]
 INSTALLED, CHECKOUT = PACKAGE / "shipped/docs", PACKAGE.parent
@@ -20,7 +25,12 @@ HEADING = re.compile(r"^(#+) (.+)$", flags=re.MULTILINE)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a page and a section."""
-    parser.add_argument("page", metavar="PAGE", nargs="?", help="a page; without one, all are listed")
+    parser.add_argument(
+        "page",
+        metavar="PAGE|KEY",
+        nargs="?",
+        help="a page, or a key of a scenario or summary; without one, all pages are listed",
+    )
     parser.add_argument("section", metavar="SECTION", nargs="?", help="words of a heading (default: the whole page)")
     parser.add_argument("--json", action="store_true", help="print pages, or the text, as JSON")
 
@@ -34,11 +44,20 @@ def run(args: argparse.Namespace) -> int:
         show_result(args, lambda: titles, lambda: text_table(("page", "title"), lines))
         return 0
     if args.page not in files:
-        raise UsageError(f"{unknown(args.page, files, 'page')}; hybrid-des docs lists all")
+        return _show_key(args, files)
     text = files[args.page].read_text(encoding="utf-8")
     if args.section is not None:
         text = section(text, args.section)
     show_result(args, lambda: {"page": args.page, "text": text}, text.rstrip)
+    return 0
+
+
+def _show_key(args: argparse.Namespace, files: Mapping[str, Path]) -> int:
+    """Print what the reference says of a key."""
+    entries = about(files["reference"].read_text(encoding="utf-8"), args.page, files)
+    room = shutil.get_terminal_size((100, 24)).columns
+    texts = ("\n".join([*folded(entry.head, room), *labelled([("", [entry.text])], room, 2)]) for entry in entries)
+    show_result(args, lambda: {"key": args.page, "entries": list(map(asdict, entries))}, lambda: "\n\n".join(texts))
     return 0
 
 
