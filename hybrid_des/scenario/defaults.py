@@ -54,7 +54,8 @@ def _fill_efficiency(efficiency: dict[str, object], scenario: Mapping[str, objec
         reached = catalogue.part(gpu).efficiency
         if precision in QUANTISED:  # the efficiency in few bits says little about 16 bits
             efficiency.setdefault("gemm_16bit", reached["bf16"]["gemm"])
-        of_precision = reached.get(precision, reached["bf16"])  # a precision that the GPU lacks has its own check
+        family = reached.get(precision.partition("-")[0], reached["bf16"])  # one that the GPU lacks has its own check
+        of_precision = reached.get(precision, family)
         efficiency.update({**of_precision, **efficiency})
 
 

@@ -20,6 +20,7 @@ from hybrid_des.scenario.sections.cluster import QUANTISED, WITHOUT_PRIORITIES, 
 from hybrid_des.scenario.sections.experts import ExpertTraffic, misfits_of_experts, misfits_of_loads, misfits_of_streams
 from hybrid_des.scenario.sections.faults import FaultsOrNone, misfits_of_faults
 from hybrid_des.scenario.sections.groups import misfits_of_outer, misfits_of_sites
+from hybrid_des.scenario.sections.operators import Operators
 from hybrid_des.scenario.sections.perturbations import (
     AllJitter,
     AllSlow,
@@ -53,7 +54,7 @@ MODELLED = {  # keys that are read with `model` only, and their defaults
     "efficiency": None, "batch": None, "tensor_traffic": "auto", "schedule.microbatch_size": 1,
     "parallel.sequence": False, "parallel.context_method": "ring", "parallel.stages": "even",
     "parallel.expert_tensor": None, "experts": ExpertTraffic(), "offload": Offload(), "cuda_graphs": "none",
-    "gradients.fused": None,
+    "gradients.fused": None, "operators": Operators(),
 }  # fmt: skip
 SHARDING = ("none", "zero-1", "zero-2", "zero-3")  # each divides what the one before does, and more
 LABEL = object()  # marks sections that describe a run or say what is kept of it, and change nothing that it simulates
@@ -81,7 +82,10 @@ class Scenario(Section):
     model: PublishedOrOwn = None
     """Instead of `workload`: the network that is trained; a published one by name, or its sizes."""
     precision: Annotated[str, choice("bf16", "fp16", *QUANTISED)] = "bf16"
-    """Precision of products; fp8, mxfp8, nvfp4: attention and logits in bf16."""
+    """Precision of products; in 8 and 4 bits, attention and logits are in bf16.
+
+    fp8: a scale per tensor, from earlier steps; fp8-current: from the tensor itself, read once more for it;
+    fp8-blockwise: a scale per 128 elements; mxfp8: per 32; nvfp4: 4 bits, a scale per 16."""
     recompute: Recompute = "none"
     """What the backward recomputes instead of keeping it: nothing, the attention core, whole layers, or modules."""
     recompute_layers: Count | None = None
@@ -96,6 +100,7 @@ class Scenario(Section):
     offload: Offload = Field(default_factory=Offload)
     cuda_graphs: Annotated[Literal["none", "layers", "full"], choice("none", "layers", "full")] = "none"
     """What is launched as a graph, without the host: nothing, layers but for their experts, or the whole step."""
+    operators: Operators = Field(default_factory=Operators)
     efficiency: Efficiency | None = None
     """Achieved shares of the GPU's peaks."""
     batch: Count | None = None
@@ -280,7 +285,7 @@ def _gpus_run_models(scenario: Scenario) -> Iterator[Problem]:
     gpus = [kind.gpu for kind in scenario.cluster.kinds]
     needed = QUANTISED.get(scenario.precision, ())
     if any(getattr(gpu, peak) is None for gpu in gpus for peak in needed):
-        what = "8-bit" if scenario.precision == "fp8" else scenario.precision
+        what = "8-bit" if needed == QUANTISED["fp8"] else scenario.precision
         yield misfit(f"this GPU has no {what} products", "precision", "cluster.gpu")
     if len({gpu.name for gpu in gpus}) > 1:
         message = "a model's times are those of one kind of GPU; give slower nodes a `speed`"

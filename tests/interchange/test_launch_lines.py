@@ -107,13 +107,16 @@ def written(draw):
     if sharding == "zero-1":
         hidden["parameters"] = draw(st.booleans())
     ranks = tensor * pipeline * data * context
+    kinds = ["bf16", "fp8", "fp8-current", "fp8-blockwise", "mxfp8", "nvfp4"] + ["fp16"] * (sharding != "zero-3")
+    precision = draw(st.sampled_from(kinds))
+    modules = [["layernorm", "core_attn"]] * (precision != "fp8")  # which delayed scaling does not support
+    recompute = draw(st.sampled_from([{"recompute": "full", "recompute_layers": 3}] + [
+        {"recompute": one} for one in ("none", "selective", "full", *modules)]))  # fmt: skip
     return {
         "cluster": {"gpu": "gb200", "nodes": -(-ranks // 8), "gpus_per_node": min(ranks, 8)}, "model": model,
         "parallel": parallel, **_exchanges(draw, parallel, experts),
         "batch": data * schedule["microbatch_size"] * draw(st.sampled_from([4, 8])), "schedule": schedule,
-        "precision": draw(st.sampled_from(["bf16", "fp8", "mxfp8", "nvfp4"] + ["fp16"] * (sharding != "zero-3"))),
-        **draw(st.sampled_from([{"recompute": "full", "recompute_layers": 3}] + [
-            {"recompute": one} for one in ("none", "selective", "full", ["layernorm", "core_attn"])])),
+        "precision": precision, **recompute,
         "offload": {"optimizer": draw(st.sampled_from([0, 0.5, 1]))}, "sharding": sharding, "overlap": hidden,
         "cuda_graphs": draw(st.sampled_from(["none", "layers", "full"])),
         "gradients": gradients,
@@ -257,11 +260,29 @@ def test_plans_that_megatron_refuses_are_warned_of(scenarios):
 
 
 def test_recipes_that_scenarios_do_not_hold_are_told():
-    found = read_megatron("--num-layers 4 --bf16 --fp8-format e4m3 --fp8-recipe blockwise", "line")
-    assert any(
-        line.startswith("precision: fp8: for --fp8-format e4m3 --fp8-recipe blockwise") for line in found.assumed
-    )
+    found = read_megatron("--num-layers 4 --bf16 --fp8-format e4m3", "line")
+    assert any(line.startswith("precision: fp8: for --fp8-format e4m3 --fp8-recipe delayed") for line in found.assumed)
     assert not any("precision" in line for line in read_megatron("--num-layers 4 --fp8-format hybrid", "line").assumed)
+
+
+@pytest.mark.parametrize(("precision", "flags"), [
+    ("fp8", "--fp8-format hybrid"), ("fp8-current", "--fp8-format hybrid --fp8-recipe tensorwise"),
+    ("fp8-blockwise", "--fp8-format e4m3 --fp8-recipe blockwise"), ("mxfp8", "--fp8-format e4m3 --fp8-recipe mxfp8"),
+])  # fmt: skip
+def test_recipes_of_eight_bits_come_back_as_written(scenarios, precision, flags):
+    found = read_megatron(f"--num-layers 4 --bf16 {flags}", "line")
+    assert (found.values["precision"], [line for line in found.assumed if "precision" in line]) == (precision, [])
+    written = megatron(load(scenarios / "llama3.1-8b_8.yaml", ["cluster.gpu=gb200", f"precision={precision}"]))
+    assert f"--bf16 {flags}" in written.flags
+
+
+def test_torchtitan_is_told_to_checkpoint_operators(scenarios):
+    launch = torchtitan(load(scenarios / "llama3.1-8b_8.yaml", ["model.written=pytorch", "recompute=[ops]"]))
+    assert "--activation_checkpoint.mode selective" in launch.flags
+    assert "--activation_checkpoint.selective_ac_option op" in launch.flags
+    assert not any("recompute" in line for line in launch.unsaid)
+    assert any("recompute: ops" in line for line in megatron(load(scenarios / "llama3.1-8b_8.yaml", [
+        "model.written=pytorch", "recompute=[ops]"])).unsaid)  # fmt: skip
 
 
 @pytest.mark.parametrize(("chunks", "each"), [(2, 8), (4, 4), (8, 2), (5, None)])

@@ -29,10 +29,11 @@ from hybrid_des.interchange.frameworks.launch_line import (
     word,
 )
 from hybrid_des.interchange.frameworks.megatron_model import MODEL
+from hybrid_des.interchange.frameworks.megatron_precision import other_recipe, read_precision, write_precision
 from hybrid_des.interchange.frameworks.megatron_refusals import Line, refusals
 from hybrid_des.interchange.frameworks.scenario_file import Imported, by_path, published_model, values_of
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.workload.models.layer import MODULES
+from hybrid_des.workload.models.layer import MODULES, OPS
 from hybrid_des.workload.models.stages import layout_of, stages_in
 
 DATA_FIRST, DATA_LAST = ("tensor", "data", "pipeline"), ("tensor", "pipeline", "data")  # orders that it has
@@ -205,46 +206,15 @@ LAYOUT = (
     number("--global-batch-size", "batch"),
 )
 
-_PRECISIONS = {
-    "bf16": ("--bf16", ""), "fp16": ("--fp16", ""), "fp8": ("--fp8-format hybrid", "--bf16"),
-    "mxfp8": ("--fp8-format e4m3 --fp8-recipe mxfp8", "--bf16"),
-    "nvfp4": ("--fp4-format e2m1 --fp4-recipe nvfp4", "--bf16"),
-}  # fmt: skip
-
-
-def _write_precision(values: Values) -> Iterable[str]:
-    flag, beside = _PRECISIONS[values["precision"]]
-    modules = values["recompute"] if isinstance(values["recompute"], tuple) else ()
-    if values["precision"] == "fp8" and {"layernorm", "moe_act"} & {*modules}:  # which delayed scaling does not support
-        flag = f"{flag} --fp8-recipe tensorwise"
-    return (f"{beside} {flag}".strip(),)
-
-
-def _read_precision(given: Given) -> Values:
-    blocks = given.text("--fp8-recipe") == "mxfp8"
-    given.words("--bf16"), given.words("--fp4-recipe")
-    if "--fp4-format" in given:
-        return {"precision": "nvfp4"}
-    if "--fp8-format" in given:
-        return {"precision": "mxfp8" if blocks else "fp8"}
-    return {"precision": "fp16" if "--fp16" in given else "bf16"}
-
-
-def _other_recipe(given: Given) -> str:
-    """Flags of an fp8 format or recipe that are not told from others in a scenario."""
-    form, recipe = given.text("--fp8-format"), given.text("--fp8-recipe") or "delayed"
-    if form is None or recipe == "mxfp8" or (form, recipe) in (("hybrid", "delayed"), ("hybrid", "tensorwise")):
-        return ""
-    return f"--fp8-format {form} --fp8-recipe {recipe}"
-
 
 def _write_recompute(values: Values) -> Iterable[str]:
     some = values["recompute_layers"]
     how = "uniform --recompute-num-layers 1" if some is None else f"block --recompute-num-layers {some}"
     full = f"--recompute-granularity full --recompute-method {how}"
-    if isinstance(values["recompute"], tuple):
+    if isinstance(values["recompute"], tuple) and OPS not in values["recompute"]:
         return (f"--recompute-granularity selective --recompute-modules {' '.join(values['recompute'])}",)
-    return {"full": (full,), "selective": ("--recompute-granularity selective",)}.get(values["recompute"], ())
+    selective = ("--recompute-granularity selective",)
+    return {"full": (full,), "selective": selective}.get(str(values["recompute"]), ())
 
 
 def _read_recompute(given: Given) -> Values:
@@ -382,7 +352,7 @@ def _read_host(given: Given) -> Values:
 
 
 TRAINING = (
-    Rule(_write_precision, _read_precision),
+    Rule(write_precision, read_precision),
     Rule(_write_recompute, _read_recompute),
     Rule(_write_sharding, _read_sharding),
     Rule(_write_overlap, _read_overlap),
@@ -417,6 +387,9 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
         f"model: {kind}: its sizes are no flags of pretrain_gpt.py": "model.layers" not in values,
         "model.causal: false": values.get("model.causal") is False,
         "model.post_norm: true": values.get("model.post_norm"),
+        "model.written: pytorch": values.get("model.written") == "pytorch",
+        f"recompute: {OPS}": scenario.recompute == (OPS,),
+        "operators: eager": "eager" in (scenario.operators.blocks, scenario.operators.loss),
         "model.token_types, model.pooler": values.get("model.token_types") or values.get("model.pooler"),
         f"{ranks} GPUs do not fill nodes of {scenario.cluster.gpus_per_node} evenly": (
             ranks % min(scenario.cluster.gpus_per_node, ranks)
@@ -459,8 +432,8 @@ def read_megatron(text: str, name: str) -> Imported:
     assumed = [*_sizes(given, values)]
     if values["overlap.tensor"]:
         assumed.append(f"overlap.tensor: {TENSOR_OVERLAP}: --tp-comm-overlap does not say how much it hides")
-    if recipe := _other_recipe(given):
-        assumed.append(f"precision: fp8: for {recipe}; a written line has --fp8-format hybrid and its default recipe")
+    if recipe := other_recipe(given):
+        assumed.append(f"precision: {values['precision']}: for {recipe}; a written line has the recipe's usual format")
     sizes = {path.partition(".")[2]: values.pop(path) for path in [*values] if path.startswith("model.")}
     unread = given.unread
     idle = tuple(flag for flag in unread if _IDLE.fullmatch(flag.split(" ")[0]))

@@ -14,6 +14,7 @@ from hybrid_des.interchange.frameworks.launch_line import Launch, Values, torchr
 from hybrid_des.interchange.frameworks.scenario_file import published_model, values_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.workload.models.kinds.transformer import Transformer
+from hybrid_des.workload.models.layer import OPS
 
 ORDER_FILE = "order.csv"  # as `--out` and `hybrid-des search --order` write it
 SCHEDULES = {
@@ -84,9 +85,14 @@ def _flags(scenario: Scenario, values: Values) -> Iterator[str]:
         f"--parallelism.pipeline_parallel_microbatch_size {schedule.microbatch_size}": pipeline,
         f"--training.local_batch_size {local}": True,
         f"--training.global_batch_size {values['batch']}": True,
-        f"--activation_checkpoint.mode {'full' if scenario.recompute == 'full' else 'none'}": True,
+        f"--activation_checkpoint.mode {_checkpointing(scenario)}": True,
+        "--activation_checkpoint.selective_ac_option op": scenario.recompute == (OPS,),
     }
     return (flag for flag, holds in flags.items() if holds)
+
+
+def _checkpointing(scenario: Scenario) -> str:
+    return {"full": "full", (OPS,): "selective"}.get(scenario.recompute, "none")
 
 
 def _layers_per_stage(scenario: Scenario, values: Values) -> int | None:
@@ -124,7 +130,7 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
             scenario.model is not None and scenario.precision != "bf16"
         ),
         f"recompute: {_words(scenario.recompute)}: it chooses by operation or every n-th layer": (
-            scenario.recompute not in ("none", "full")
+            scenario.recompute not in ("none", "full", (OPS,))
         ),
         f"recompute_layers: {scenario.recompute_layers}": scenario.recompute_layers is not None,
         "parallel.context_method: ring: keys and values are gathered, or exchanged all to all": (

@@ -40,6 +40,8 @@ WITHOUT_PRIORITIES = {"priority": "fifo", "priority-fair": "fair"}  # what these
 MOST_URGENT = 2**20 - 1
 QUANTISED: Mapping[str, tuple[str, ...]] = {  # precision of few bits → the peaks that a GPU with it has
     "fp8": ("peak_fp8",),
+    "fp8-current": ("peak_fp8",),
+    "fp8-blockwise": ("peak_fp8",),
     "mxfp8": ("peak_fp8", "peak_fp4"),  # blocks of 32 with a scale came with products in 4 bits
     "nvfp4": ("peak_fp4",),
 }

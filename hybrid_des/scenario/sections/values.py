@@ -40,7 +40,7 @@ from hybrid_des.scenario.problem import Problem, Problems
 from hybrid_des.units import Dimension
 from hybrid_des.workload import distributions, models
 from hybrid_des.workload.models import kinds
-from hybrid_des.workload.models.layer import MODULES
+from hybrid_des.workload.models.layer import MODULES, OPS
 from hybrid_des.workload.models.stages import RULES, stages_in
 from hybrid_des.workload.numerics import datasets
 
@@ -158,7 +158,10 @@ def _recompute(value: object) -> str | tuple[str, ...]:
     if isinstance(value, list | tuple):
         if len(set(map(str, value))) < len(value):
             raise ValueError("expected names of modules, each once")
-        return tuple(choice(*MODULES).read(item) for item in value) or "none"
+        named = tuple(choice(*MODULES, OPS).read(item) for item in value)
+        if OPS in named and len(named) > 1:
+            raise ValueError(f"{OPS} covers all operators of a block; expected it alone")
+        return named or "none"
     return choice(*LEVELS, beside="a list of modules").read(value)  # type: ignore[no-any-return]
 
 
@@ -182,7 +185,7 @@ _STAGES = {"anyOf": [{"enum": [*RULES]}, {"type": "string", "pattern": "^E"}, _C
 Stages = Annotated[str | tuple[int, ...], Reads(_stages, _STAGES)]
 
 
-_RECOMPUTE = {"anyOf": [{"enum": [*LEVELS]}, {"type": "array", "items": {"enum": [*MODULES]}}]}
+_RECOMPUTE = {"anyOf": [{"enum": [*LEVELS]}, {"type": "array", "items": {"enum": [*MODULES, OPS]}}]}
 
 
 Recompute = Annotated[str | tuple[str, ...], Reads(_recompute, _RECOMPUTE)]

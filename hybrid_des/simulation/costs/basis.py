@@ -7,6 +7,7 @@ from typing import NamedTuple
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.experts import ExpertTraffic
+from hybrid_des.scenario.sections.operators import Operators
 from hybrid_des.scenario.sections.training import (
     Efficiency,
     ModelChoice,
@@ -40,6 +41,7 @@ class CostBasis(NamedTuple):
     experts: ExpertTraffic
     offload: Offload
     cuda_graphs: str
+    operators: Operators
     precision: str
     recompute: str | tuple[str, ...]
     recompute_layers: int | None

@@ -10,10 +10,15 @@ from typing import Literal, NamedTuple
 
 from hybrid_des.collectives.token_exchange import TokenExchange
 from hybrid_des.simulation.costs.basis import CostBasis
-from hybrid_des.simulation.costs.operation_times import EIGHT_BITS, ELEMENT, Device, Times
-from hybrid_des.workload.models.layer import Attention, Elementwise, Gemm, Layer, Module, Operation
+from hybrid_des.simulation.costs.operation_times import EIGHT_BITS, ELEMENT, OPERANDS, Device, Times
+from hybrid_des.workload.models.layer import Attention, Elementwise, Gemm, Kept, Layer, Module, Operation
 
 Axis = Literal["tensor", "context", "expert"]
+# bytes of logits and their gradients at the same time, relative to the 8 of 32-bit ones: 16-bit ones where a compiler
+# joins all that is between (4), or logarithms, their gradients and those of the logits, all of 32 bits (12)
+LOGITS = {"fused": Fraction(1), "compiled": Fraction(4, 8), "eager": Fraction(12, 8)}
+COPIES = Elementwise("copies around collectives", 0, 0, "none")
+DIVIDED = Fraction(16, 8)  # the same, eager over tensor ranks: an exponential and a sum more
 
 
 class Exchange(NamedTuple):
@@ -78,29 +83,36 @@ class LayerCosts:
 def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 0) -> LayerCosts:
     """The costs of a layer on each of the ranks that share it; `received` are bytes per token of the layer before."""
     parts = tuple((operation, _times(operation, layer, basis, device)) for operation in layer.operations)
-    times = Times(*(sum(column) for column in zip(*(took for _, took in parts), strict=True)))
     forward, backward = (tuple(_traffic(layer, basis, parts, received, which)) for which in (0, 1))
+    if layer.batch_first:
+        parts = (*parts, (COPIES, device.moving(_copied(forward), _copied(backward))))
+    times = Times(*(sum(column) for column in zip(*(took for _, took in parts), strict=True)))
     core = _core(parts)
     recompute = basis.recompute if layer.is_block else "none"
     full = recompute == "full"
     modules = [one for one in layer.modules if one.name in recompute] if isinstance(recompute, tuple) else []
-    counted = kept = _kept(layer, basis, modules, scores=recompute != "selective" and not full)
-    if basis.efficiency is not None and layer.is_block:
-        kept = ceil(kept * basis.efficiency.kept)
-    widest = ceil(layer.transient * basis.tokens / basis.parallel.tensor)
+    scores = recompute != "selective" and not full
+    counted = kept = _kept(layer, basis, modules, scores=scores)
+    whole = _kept(layer, basis, (), scores=True) if modules or recompute == "selective" else kept
+    larger = basis.efficiency.kept if basis.efficiency is not None and layer.is_block else Fraction(1)
+    kept = ceil(kept * larger)
+    logits = _logits(basis) if layer.place == "last" else Fraction(1)
+    widest = ceil(layer.transient * logits * basis.tokens / basis.parallel.tensor)
     inputs = -(-layer.output * basis.tokens // basis.regular)
     parameters = _parameters(layer, basis)
     gradients = ELEMENT * sum(parameters)
+    repeated = kept if full else ceil((whole - counted) * larger)
     again = {"selective": core.forward, "full": times.forward}
+    repeats = forward if full else _gathered_again(forward, modules)
     return LayerCosts(
         operations=parts,
         times=times,
-        again=_again(parts, modules, basis, device) if modules else again.get(str(recompute), 0.0),
+        again=_again(parts, modules, repeats, basis, device) if modules else again.get(str(recompute), 0.0),
         forward=forward,
-        backward=(*forward, *backward) if full else backward,
+        backward=(*repeats, *backward),
         kept=inputs if full else kept,
         weight_share=_weight_share(layer, basis, inputs if full else counted),
-        transient=widest + gradients + (kept if full else 0),
+        transient=widest + gradients + repeated + _whole_inputs(layer, basis),
         widest=widest,
         weight_gradients=gradients,
         message=-(-layer.output * basis.tokens // basis.parallel.tensor),
@@ -117,7 +129,9 @@ def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device)
     if isinstance(operation, Elementwise):
         over = {"none": 1, "sequence": basis.regular, "tensor": t}[operation.split]
         busiest = float(layer.balance) if operation.expert else 1.0
-        return device.moving(operation.forward * m / over * busiest, operation.backward * m / over * busiest)
+        how = basis.operators.loss if layer.place == "last" else basis.operators.blocks
+        forward, backward = operation.moved(how)
+        return device.moving(forward * m / over * busiest, backward * m / over * busiest)
     took = max(float(operation.flop) * m / device.flops16, operation.bytes * m / device.memory)
     return Times(took, took, took if operation.weights else 0.0)
 
@@ -138,7 +152,9 @@ def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Time
         rows /= basis.regular
     if gemm.expert:
         device = device.slower(device.grouped)
-    return device.layer_product(max(1.0, rows), n, k, count, quantised=layer.is_block and gemm.name != "logits")
+    quantised = layer.is_block and gemm.name != "logits"
+    how = {"quantised": quantised, "converts": not gemm.shares, "anew": layer.batch_first}
+    return device.layer_product(max(1.0, rows), n, k, count, **how)
 
 
 def _attention(attention: Attention, basis: CostBasis, device: Device) -> Times:
@@ -199,11 +215,23 @@ def _tensor_traffic(
     if not basis.parallel.sequence:
         gathers = 0
     summing = "reduce-scatter" if basis.parallel.sequence else "all-reduce"
+    gathered = size
+    if layer.batch_first and layer.is_block and basis.precision in OPERANDS:
+        gathered = round(size * OPERANDS[basis.precision] / ELEMENT)
     for product in beside[:sums]:
         yield Exchange("tensor", summing, size, behind=product, weights=product)
-    for does, count in (("all-gather", gathers), (summing, sums - len(beside[:sums]))):
+    for does, each, count in (("all-gather", gathered, gathers), (summing, size, sums - len(beside[:sums]))):
         if count:
-            yield Exchange("tensor", does, size, count)
+            yield Exchange("tensor", does, each, count)
+
+
+def _copied(exchanges: Sequence[Exchange]) -> int:
+    """Bytes moved by copies of what tensor ranks gather or scatter: read and written once.
+
+    Collectives act on the first dimension (torch/distributed/_functional_collectives.py).
+    """
+    along = ("all-gather", "reduce-scatter")
+    return sum(2 * one.size * one.repeats for one in exchanges if one.axis == "tensor" and one.does in along)
 
 
 def _only_experts(layer: Layer, basis: CostBasis) -> bool:
@@ -249,17 +277,46 @@ def _context_traffic(attention: Attention, basis: CostBasis, core: float, backwa
         yield Exchange("context", "all-to-all", whole)
 
 
-def _again(parts: Parts, modules: Sequence[Module], basis: CostBasis, device: Device) -> float:
+def _again(
+    parts: Parts, modules: Sequence[Module], repeats: Sequence[Exchange], basis: CostBasis, device: Device
+) -> float:
     """Seconds of the forward of modules."""
-    names = {name for one in modules for name in one.operations}
+    left = {name for one in modules for name in one.summed} if basis.parallel.tensor > 1 else set()
+    names = {name for one in modules for name in one.operations} - left
     passes = sum(one.bytes for one in modules) * basis.tokens / basis.regular
+    passes += _copied(repeats) if any(one is COPIES for one, _ in parts) else 0
     return sum(took.forward for one, took in parts if one.name in names) + device.moving(passes, 0).forward
+
+
+def _logits(basis: CostBasis) -> Fraction:
+    """Bytes of logits and their gradients at the same time, relative to those of fused kernels.
+
+    Eager over tensor ranks: torch/distributed/tensor/parallel/loss.py, the backward of both.
+    """
+    how = basis.operators.loss
+    return DIVIDED if how == "eager" and basis.parallel.tensor > 1 else LOGITS[how]
+
+
+def _whole_inputs(layer: Layer, basis: CostBasis) -> int:
+    """Bytes of a block's gathered input and of its gradient, before it is scattered, with sequence parallelism."""
+    if not layer.is_block or basis.regular == 1:
+        return 0
+    return 2 * ceil(layer.output * basis.tokens * Fraction(basis.regular - 1, basis.regular))
+
+
+def _gathered_again(forward: Sequence[Exchange], modules: Sequence[Module]) -> tuple[Exchange, ...]:
+    """The gathers of a forward among tensor ranks, if its products need their inputs again."""
+    if not any(one.gathers for one in modules):
+        return ()
+    return tuple(one for one in forward if one.axis == "tensor" and one.does == "all-gather")
 
 
 def _kept(layer: Layer, basis: CostBasis, modules: Sequence[Module], *, scores: bool) -> int:
     kept, t = layer.kept, basis.parallel.tensor
     for module in modules:
         kept -= module.kept
+        kept += module.sums if module.summed and t > 1 else Kept()
+        kept += module.eager if basis.operators.blocks == "eager" else Kept()
     inner = kept.tensor + (kept.scores / basis.parallel.context if scores else 0)
     routed = (kept.received * Fraction(basis.parallel.of_expert, t) + Fraction(kept.expert, t)) * layer.balance
     return ceil(basis.tokens * (kept.sequence / basis.regular + inner / t + routed))

@@ -36,7 +36,7 @@ from hybrid_des.simulation.collective_times import ALGORITHMS, CollectiveTimes
 from hybrid_des.simulation.costs.basis import CostBasis
 from hybrid_des.simulation.costs.layer_collectives import LayerCollective, traffic_of
 from hybrid_des.simulation.costs.layer_costs import Exchange, LayerCosts, layer_costs, tensor_sizes, tied_parameters
-from hybrid_des.simulation.costs.operation_times import ELEMENT, OPERANDS, Device, Times
+from hybrid_des.simulation.costs.operation_times import ELEMENT, OPERANDS, PASSES, Device, Times
 from hybrid_des.simulation.costs.rank_costs import MOMENTS, RankCosts, Sharding, StageCosts, split, sum_of
 from hybrid_des.simulation.costs.slowdown import NONE_LOST, Slowdown
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
@@ -78,6 +78,7 @@ def model_costs(basis: CostBasis, times: CollectiveTimes | None) -> RankCosts:
         kept=nothing,
         weight_share=tuple(one.weight_share for one in whole),
         gathered=costing.gathered,
+        scattered=costing.scattered,
         stages=stages,
     )
 
@@ -195,6 +196,11 @@ class _Costing:
         """Whether ranks divide the weights among themselves."""
         return self._dense.weights > 1
 
+    @property
+    def scattered(self) -> Fraction:
+        """Bytes of a parameter's gradient where they are scattered layer by layer."""
+        return self._gradient if self._dense.gradients > 1 else Fraction(0)
+
     def tied(self, layer: Layer) -> int:
         """The parameters of the first layer that a rank needs for this layer."""
         return tied_parameters(layer, self._basis)
@@ -251,6 +257,7 @@ class _Costing:
             tensors=tensor_sizes(layer, self._basis, tied=later <= 0),
             inner=_inner(costs),
             moving=moving,
+            end=not layer.is_block,
         )
 
     def _passes(self, layer: Layer, costs: LayerCosts, moved: int) -> tuple[float, float]:
@@ -334,6 +341,7 @@ def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
         memory=memory * float(efficiency.memory),
         multiprocessors=gpu.multiprocessors or 1,
         operand=OPERANDS.get(basis.precision),
+        passes=PASSES.get(basis.precision, 0),
         accumulating=accumulating,
         adding=adding,
     )

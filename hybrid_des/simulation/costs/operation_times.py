@@ -45,9 +45,13 @@ ELEMENT = 2  # bytes
 EIGHT_BITS = Fraction(1, 2) + Fraction(4, 2 * 128)  # of 16: an 8-bit element, and a 4-byte scale per 128 (DeepEP)
 
 
-# bytes per element of an operand in few bits, with its scales: none in fp8 (one per tensor), a byte per 32 elements in
-# mxfp8 (OCP Microscaling Formats 1.0), a byte per 16 in nvfp4 (NVIDIA, arXiv 2509.25149)
-OPERANDS = {"fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
+# bytes per element of an operand in few bits, with its scales: none with one per tensor, 4 bytes per 128 elements in
+# blocks (DeepSeek-AI, arXiv 2412.19437, section 3.3), a byte per 32 elements in mxfp8 (OCP Microscaling Formats 1.0), a
+# byte per 16 in nvfp4 (NVIDIA, arXiv 2509.25149)
+OPERANDS = {"fp8": 1.0, "fp8-current": 1.0, "fp8-blockwise": 1 + 4 / 128, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
+# passes over a 16-bit operand before its conversion: its largest element is the scale of the whole tensor
+# (NVIDIA/TransformerEngine, Float8CurrentScaling); other scales are known before, or found during the conversion
+PASSES = {"fp8-current": 1}
 
 
 class Times(NamedTuple):
@@ -69,6 +73,7 @@ class Device:
         memory: bytes per second of its memory.
         multiprocessors: number of them.
         operand: bytes per element of the operands of products in few bits; None: all are in 16 bits.
+        passes: times that an operand is read before its conversion.
         accumulating: bytes per weight of the product that also adds a micro-batch's gradients to earlier ones.
         adding: bytes moved per weight by an addition after the product.
         grouped, latent: shares of the rate that products of experts, and latent attention, reach.
@@ -80,6 +85,7 @@ class Device:
     memory: float
     multiprocessors: int
     operand: float | None = None
+    passes: int = 0
     accumulating: float = ELEMENT
     adding: float = 0.0
     grouped: float = 1.0
@@ -93,18 +99,34 @@ class Device:
         moved = (operand * (m * k + k * n) + result * m * n) * count
         return max(2 * m * n * k * count / (flops * shape(m, n, k, count, self.multiprocessors)), moved / self.memory)
 
-    def layer_product(self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False) -> Times:
+    def layer_product(
+        self,
+        m: float,
+        n: float,
+        k: float,
+        count: float = 1,
+        *,
+        quantised: bool = False,
+        converts: bool = True,
+        anew: bool = False,
+    ) -> Times:
         """A product with weights (k × n), and its two gradients.
 
-        In few bits, its input and the gradient of its output are converted, once each; weights once per step.
+        In few bits, its input, if it `converts` it, and the gradient of its output are converted, once each; weights
+        once per step. With `anew`, the backward converts the input again, and forward and backward the weights
+        (pytorch/ao, torchao/float8/float8_linear.py, which saves both in 16 bits).
         """
         quantised = quantised and self.operand is not None
         forward, inward = (self.product(m, *sides, count, quantised=quantised) for sides in ((n, k), (k, n)))
         weights = self.product(k, n, m, count, quantised=quantised, result=self.accumulating)
         if quantised:
-            moved = ELEMENT + 2 * (self.operand or 1)  # read once, written in both layouts
-            forward += moved * m * k * count / self.memory
+            moved = (1 + self.passes) * ELEMENT + 2 * (self.operand or 1)  # read, then written in both layouts
+            forward += moved * m * k * count / self.memory if converts else 0.0
             inward += moved * m * n * count / self.memory
+            if anew:
+                of_weights = ((1 + self.passes) * ELEMENT + (self.operand or 1)) * n * k
+                forward += of_weights * count / self.memory
+                inward += (of_weights + (ELEMENT * m * k if converts else 0)) * count / self.memory
         return Times(forward, inward, weights + self.adding * n * k * count / self.memory)
 
     def slower(self, share: float) -> Device:

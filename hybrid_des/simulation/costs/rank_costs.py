@@ -64,6 +64,7 @@ class RankCosts:
         weight_share: share of them kept from the input gradient to the weight gradient of a split backward.
         repeated: whether the backward repeats the whole forward, so that only the stage's input is kept.
         gathered: whether ranks divide the weights among themselves, and gather them for use.
+        scattered: bytes of a parameter's gradient where they are scattered layer by layer; 0: they are not.
         stages: of a model: number of stages, and whether the first and the last are on the same ranks, which then hold
             what both use once → the costs of each.
         durations: of every op, if they are given; the times above are their means.
@@ -81,6 +82,7 @@ class RankCosts:
     weight_share: tuple[Fraction, ...]
     repeated: bool = False
     gathered: bool = False
+    scattered: Fraction = Fraction(0)
     stages: Callable[[int, bool], Sequence[StageCosts]] | None = None
     durations: Durations | None = field(default=None, compare=False)
     overhead: Overhead = NO_OVERHEAD
@@ -120,6 +122,7 @@ class StageCosts:
         inner: of a layer: picoseconds of its experts in `forward`, and in both parts of `backward`.
         imbalance: picoseconds of both that would not be taken if all experts were equally wanted.
         apart: picoseconds of `weight` that a whole backward does not take.
+        end: of a layer: whether it is none of those that stages are cut from, such as an embedding.
     """
 
     forward: int
@@ -147,6 +150,7 @@ class StageCosts:
     inner: tuple[int, int, int] = (0, 0, 0)
     imbalance: int = 0
     apart: int = 0
+    end: bool = False
 
     def time(self, kind: Kind) -> int:
         """Picoseconds of an op of this kind."""

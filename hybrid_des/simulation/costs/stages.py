@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
+from math import ceil
 from typing import Any
 
 from hybrid_des.pipeline.plan import Action, Kind, Path, Place, Plan
@@ -34,8 +36,11 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
     for rank, chunks in enumerate(on):
         mine = {chunk: held[rank, chunk] for chunk in chunks}
         more = _transient(plan.programs[rank], mine) + sum(one.reserved for one in mine.values())
+        layers = [one for stage in mine.values() for one in stage.layers or (stage,)]
         if ranks.gathered:
-            more += _gathered(list(mine.values()), plan.pipeline)
+            more += _gathered(layers, plan.pipeline)
+        if ranks.scattered:
+            more += _scattered(layers, ranks.scattered)
         state = round(ranks.per_parameter[rank] * sum(parameters[stage] for stage in chunks.values()))
         resident.append(state + sum(one.resident for one in mine.values()) + more)
         optimizer.append(ranks.optimizer[rank] + sum(one.optimizer for one in mine.values()))
@@ -53,12 +58,22 @@ def model_stages(ranks: RankCosts, plan: Plan) -> Sequence[StageCosts]:
     return [split(stage) if number in later else stage for number, stage in enumerate(stages)]
 
 
-def _gathered(stages: Sequence[StageCosts], pipeline: int) -> int:
-    """Bytes of gathered weights: those of two layers and what they share, or of all in a pipeline."""
-    layers = [one for stage in stages for one in stage.layers or (stage,)]
-    sizes = sorted(one.parameters + one.experts + min(one.later, 0) for one in layers)
-    shared = sum(max(one.later, 0) for one in layers)
-    return WEIGHTS * (shared + sum(sizes if pipeline > 1 else sizes[-2:]))
+def _gathered(layers: Sequence[StageCosts], pipeline: int) -> int:
+    """Bytes of gathered weights: of two blocks, of both ends, which PyTorch keeps gathered; or of all in a pipeline.
+
+    The ends belong to the outermost module, which does not reshard after its forward
+    (torch/distributed/fsdp/_fully_shard/_fsdp_state.py).
+    """
+    sizes = sorted(one.parameters + one.experts for one in layers if not one.end)
+    ends = sum(one.parameters + one.experts for one in layers if one.end)
+    return WEIGHTS * (ends + sum(sizes if pipeline > 1 else sizes[-2:]))
+
+
+def _scattered(layers: Sequence[StageCosts], gradient: Fraction) -> int:
+    """Bytes of whole gradients: a block's while it is scattered, and the logits', which go with the embedding's."""
+    sizes = [one.parameters + one.experts for one in layers if not one.end]
+    waiting = sum(one.parameters for one in layers[1:] if one.end)
+    return ceil(gradient * max(sizes, default=0)) + WEIGHTS * waiting
 
 
 def _along(path: Path, ranks: RankCosts, pipeline: int) -> dict[Place, StageCosts]:

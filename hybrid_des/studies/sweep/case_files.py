@@ -4,8 +4,8 @@
     1F1B,8,1f1b,,1.42,fit
     ZB-2p,8,zb-auto,2p,1.24,kept
 
-An empty cell leaves the key as in the file with the sweep. Columns that start with `measured.`, and `split`, are not
-keys; they are kept with the row.
+An empty cell leaves the key as in the file with the sweep. Columns that start with `measured.`, `split` and `release`
+(of the software that was measured) are not keys; they are kept with the row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from hybrid_des.files import LARGEST, open_file
 from hybrid_des.scenario.loading import misnamed
 from hybrid_des.scenario.strict_yaml import parse_value
 
-_TEXTS = ("name", "description", "split")
+_GROUPS = ("split", "release")
+
+
+_TEXTS = ("name", "description", *_GROUPS)
 
 
 _BESIDE = "measured."
@@ -30,7 +33,7 @@ _BESIDE = "measured."
 
 def is_key(column: str) -> bool:
     """Whether a column is a key of the scenario."""
-    return column != "split" and not column.startswith(_BESIDE)
+    return column not in _GROUPS and not column.startswith(_BESIDE)
 
 
 def read_rows(path: Path, where: str) -> tuple[dict[str, Any], ...]:

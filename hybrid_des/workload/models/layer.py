@@ -145,6 +145,7 @@ class Gemm:
         count: number of such products (experts).
         expert: whether the weights belong to experts; the busiest rank has `Layer.balance` times the rows.
         reads: elements of input read per token and product; None: rows·k. Less for convolutions: patches overlap.
+        shares: whether its input is that of the product before, which is converted to few bits once.
     """
 
     name: str
@@ -155,6 +156,7 @@ class Gemm:
     count: int = 1
     expert: bool = False
     reads: int | None = None
+    shares: bool = False
 
     @property
     def flop(self) -> Fraction:
@@ -202,6 +204,8 @@ class Elementwise:
 
     Attributes:
         kernels: number of kernels of the forward; the backward has as many.
+        eager, compiled: bytes, forward and backward, where every operator is a kernel of its own, and where a compiler
+            joins them; None: as many.
     """
 
     name: str
@@ -210,11 +214,18 @@ class Elementwise:
     split: Split
     expert: bool = False
     kernels: int = 1
+    eager: tuple[int, int] | None = None
+    compiled: tuple[int, int] | None = None
 
     @property
     def flop(self) -> Fraction:
         """Not counted: 0."""
         return Fraction(0)
+
+    def moved(self, how: str) -> tuple[int, int]:
+        """Bytes per token, forward and backward, where its operators are fused, compiled or eager."""
+        given = {"eager": self.eager, "compiled": self.compiled}.get(how)
+        return (self.forward, self.backward) if given is None else given
 
 
 @dataclass(frozen=True)
@@ -311,15 +322,24 @@ class Module(NamedTuple):
         operations: their names.
         kept: the part of the layer's that is then not kept.
         bytes: read and written per token by operations that are part of others.
+        summed: those of `operations` whose results are kept, and not computed again, where tensor ranks sum them.
+        sums: the size of these results.
+        gathers: whether tensor ranks gather their inputs again.
+        eager: what is kept besides where every operator is a kernel of its own.
     """
 
     name: str
     operations: tuple[str, ...]
     kept: Kept
     bytes: int = 0
+    summed: tuple[str, ...] = ()
+    sums: Kept = Kept()
+    gathers: bool = False
+    eager: Kept = Kept()
 
 
 MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe_act", "shared_experts")
+OPS = "ops"  # every second product and what is between products, as torchtitan's selective_ac_option
 
 
 @dataclass(frozen=True)
@@ -372,6 +392,8 @@ class Layer(Part):
         balance: tokens of the busiest expert rank divided by the mean.
         routing: how a token's experts are chosen; None: unknown, so that each copy travels alone.
         predicts: whether it is a block that predicts a further token, with logits of its own; it is placed "last".
+        batch_first: whether tensors begin with the batch, so that what tensor ranks gather or scatter along
+            sequences is copied, and inputs of products in few bits are gathered after their conversion: torchtitan's.
         place: "block" for layers that stages are cut from; "first" and "last" stay with the first and the last block.
     """
 
@@ -380,6 +402,7 @@ class Layer(Part):
     dispatched: int = 0
     balance: Fraction = Fraction(1)
     routing: Routing | None = None
+    batch_first: bool = False
     place: Place = "block"
     predicts: bool = False
 
@@ -405,20 +428,27 @@ class Layer(Part):
         return sum((operation.flop for operation in self.operations), Fraction(0))
 
 
-def layer_of(name: str, parts: Iterable[Part], output: int, position: Place = "block", **of_experts: Any) -> Layer:
-    """A layer made of parts; `of_experts` are its further attributes."""
-    return Layer(**vars(sum(parts, Part())), name=name, output=output, place=position, **of_experts)
+def layer_of(name: str, parts: Iterable[Part], output: int, position: Place = "block", **more: Any) -> Layer:
+    """A layer made of parts; `more` are its further attributes."""
+    return Layer(**vars(sum(parts, Part())), name=name, output=output, place=position, **more)
 
 
 def linear(
-    name: str, inputs: int, outputs: int, split: GemmSplit, *, bias: bool = False, rows: Fraction = Fraction(1)
+    name: str,
+    inputs: int,
+    outputs: int,
+    split: GemmSplit,
+    *,
+    bias: bool = False,
+    rows: Fraction = Fraction(1),
+    shares: bool = False,
 ) -> Part:
     """A product with weights and optionally a bias, whose input is counted elsewhere."""
     count = inputs * outputs
     own = [Parameters(tensor=count) if split in ("columns", "rows") else Parameters(replicated=count)]
     if bias:
         own.append(Parameters(tensor=outputs) if split == "columns" else Parameters(replicated=outputs))
-    return Part((Gemm(name, outputs, inputs, split, rows),)) + weights(*own)
+    return Part((Gemm(name, outputs, inputs, split, rows, shares=shares),)) + weights(*own)
 
 
 @dataclass(frozen=True)

@@ -274,8 +274,9 @@ def test_tied_gradient_stays_whole_until_both_uses_are_summed():
     whole, scattered = (
         stages_of(scenario(TIED, parallel={"data": 4}, sharding=sharding)) for sharding in ("zero-1", "zero-2")
     )
-    block, norm = whole[0][0].layers[1].transient, 2 * 64
-    assert scattered[1].transient[0] == whole[1].transient[0] - norm + block
+    block, norm = whole[0][0].layers[1], 2 * 64
+    waiting = 4 * block.parameters + 2 * 64  # a block's gradient in 32 bits, and that of the last norm
+    assert scattered[1].transient[0] == whole[1].transient[0] - norm + block.transient + waiting
 
 
 def test_tied_embedding_is_gathered_where_a_pass_begins():

@@ -20,7 +20,7 @@ FOLDER = SCENARIOS / "validation"
 CORPORA = sorted(FOLDER.glob("*.yaml"))
 MOST_FITTED = {
     "vtrain_multi_node": 2, "korthikanti": 0, "megatron_2021": 0, "zero_bubble": 0, "h100_bf16": 2, "h100_fp8": 3,
-    "megatron_bridge": 1, "primus_schedules": 2, "nccl_all_reduce": 0,
+    "megatron_bridge": 1, "primus_schedules": 2, "nccl_all_reduce": 0, "torchtitan": 0,
     "b200_dense": 2, "fsdp_a100_40gb": 4, "fsdp_a100_80gb": 4, "fsdp_h100": 4,
 }  # fmt: skip
 FACTS = ("parameters", "weight_gradients")  # of `overlap`: what is done, not how well
@@ -184,6 +184,22 @@ def test_a_row_takes_as_long_as_its_all_reduce(run, write):
     found = json.loads(run("validate", FOLDER / "nccl_all_reduce.yaml", "--rows", rows, "--json", "--jobs", "1")[1])
     assert found["failed"] == []
     assert found["step_time_s"]["worst_error_percent"] < 10
+
+
+def test_rows_of_torchtitan_become_keys_of_scenarios(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    script = runpy.run_path(str(FOLDER / "torchtitan.py"))
+    raw = {"model": "llama3.1-405b", "gpus": "512", "layout": "fsdp2 cp4 tp8 pp8 1f1b asynctp",
+           "numerics": "fp8 compile", "seq": "131072", "local_batch": "8", "gbs": "16", "recompute": "full",
+           "tokens_s_gpu": "31", "memory_gib": "77.1"}  # fmt: skip
+    row = script["converted"](raw)
+    assert [row[f"parallel.{axis}"] for axis in ("data", "context", "tensor", "pipeline")] == [2, 4, 8, 8]
+    assert (row["schedule.microbatch_size"], row["parallel.stages"], row["precision"]) == (1, "ends-1", "fp8-current")
+    assert (row["release"], row["operators.loss"], row["recompute"]) == ("2024-12", "eager", "full")
+    assert row["measured.step_time_s"] == 16 * 131072 / (512 * 31)
+    other = script["converted"](raw | {"model": "llama3.1-8b H200", "layout": "fsdp32", "memory_gib": "",
+                                       "recompute": "selective"})  # fmt: skip
+    assert (other["cluster.gpu"], other["recompute"], other["operators.loss"]) == ("h200", "[ops]", "compiled")
 
 
 def raw_row(**more):

@@ -2,10 +2,10 @@
 
     sweep: {file: rows.csv}
 
-Columns are keys of the scenario, `measured.step_time_s`, `measured.peak_memory_bytes` and `split`; an empty cell leaves
-the file's value. Every row is simulated; printed are the number of rows, the mean, median, 90 %, worst and signed mean
-(bias) of the relative errors. --record notes them in the table that says how sure predictions are. --fit finds a few
-numbers from the rows of --where and shows the errors of the others.
+Columns are keys of the scenario, `measured.step_time_s`, `measured.peak_memory_bytes`, `split` and `release`; an empty
+cell leaves the file's value. Every row is simulated; printed are the number of rows, the mean, median, 90 %, worst and
+signed mean (bias) of the relative errors. --record notes them in the table that says how sure predictions are. --fit
+finds a few numbers from the rows of --where and shows the errors of the others.
 """
 
 import argparse

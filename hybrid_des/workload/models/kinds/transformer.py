@@ -27,6 +27,7 @@ from functools import lru_cache
 from typing import Annotated, Literal
 
 from hybrid_des.options import MOST, Count, Factor, Flag, Options, Section, choice, whole
+from hybrid_des.workload.models.kinds.pytorch_llama import checkpointed, eager_norms, separate_heads
 from hybrid_des.workload.models.kinds.registration import ModelRefusal, kind
 from hybrid_des.workload.models.layer import (
     ELEMENT,
@@ -50,6 +51,7 @@ Depth = Annotated[int, whole(1, 2**14)]  # a million layers would take minutes t
 Mlp = Annotated[Literal["gelu", "swiglu"], choice("gelu", "swiglu")]
 Norm = Annotated[Literal["layer", "rms"], choice("layer", "rms")]
 Positions = Annotated[Literal["learned", "rotary"], choice("learned", "rotary")]
+Written = Annotated[Literal["megatron", "pytorch"], choice("megatron", "pytorch")]
 AttentionKind = Annotated[Literal["plain", "flash"], choice("plain", "flash")]
 
 
@@ -131,6 +133,12 @@ class Transformer(Options):
     """Whether products have biases."""
     positions: Positions = "rotary"
     """learned: a vector per place in the sequence; rotary: no parameters."""
+    written: Written = "megatron"
+    """megatron: products joined, sequences before batches; pytorch: as torchtitan's Llama.
+
+    There queries, keys, values and both halves of a gated MLP are products of their own; keys and values are copied for
+    every query head, and context ranks exchange the copies; tensors begin with the batch, so that what tensor ranks
+    gather or scatter along sequences is copied; and gathered inputs of 8-bit products have 8 bits."""
     qk_norm: Flag = False
     """Whether queries and keys are normalized, each head by itself, as in Qwen3."""
     token_types: OrNone = 0
@@ -143,6 +151,11 @@ class Transformer(Options):
     """Modules that each predict a further token (multi-token prediction); DeepSeek-V3 was trained with 1."""
     experts: Experts | None = None
     """Mixture of experts, such as {count: 8, active: 2, ffn: 14336}."""
+
+    @property
+    def pytorch(self) -> bool:
+        """Whether it is written as torchtitan's Llama."""
+        return self.written == "pytorch"
 
     @property
     def head(self) -> int:
@@ -178,6 +191,8 @@ def _check(options: Transformer) -> None:
                 raise ModelRefusal(name, "has no meaning with latent attention")
     elif options.head_size is None:
         check_heads(options.hidden, options.heads)
+    if options.pytorch and (latent is not None or experts is not None):
+        raise ModelRefusal("written", "pytorch is not known for latent attention or experts; expected megatron")
     if options.kv_heads is not None and options.heads % options.kv_heads:
         raise ModelRefusal(
             "kv_heads", f"{options.heads} heads cannot share {options.kv_heads} heads of keys and values"
@@ -211,7 +226,7 @@ def _embedding(options: Transformer) -> Layer:
     lookup = Part((Elementwise("embedding", 2 * ELEMENT * h, 3 * ELEMENT * h, "none"),))
     lookup += weights(Parameters(tensor=options.vocab * h), *vectors)
     parts = [lookup, norm("norm", h, options.norm_parameters)] if options.post_norm else [lookup]
-    return layer_of("embedding", parts, ELEMENT * h, "first")
+    return layer_of("embedding", parts, ELEMENT * h, "first", batch_first=options.pytorch)
 
 
 def _logits(options: Transformer) -> Layer:
@@ -222,12 +237,14 @@ def _logits(options: Transformer) -> Layer:
     parts = [logits] if options.post_norm else [norm("norm", h, options.norm_parameters), logits]
     if options.pooler:
         parts.append(linear("pooler", h, h, "none", bias=options.bias, rows=Fraction(1, options.sequence)))
-    return layer_of("logits", parts, 0, "last")
+    return layer_of("logits", parts, 0, "last", batch_first=options.pytorch)
 
 
 def _loss(vocab: int, h: int) -> Part:
     """Logits and loss, without the matrix."""
-    products = (Gemm("logits", vocab, h, "columns"), Elementwise("loss", 10 * vocab, 10 * vocab, "tensor"))
+    loss = Elementwise("loss", 10 * vocab, 10 * vocab, "tensor", eager=(18 * vocab, 26 * vocab),
+                       compiled=(4 * vocab, 6 * vocab))  # fmt: skip
+    products = (Gemm("logits", vocab, h, "columns"), loss)
     return Part(products, kept=Kept(sequence=ELEMENT * h), transient=8 * vocab)  # logits and their gradient
 
 
@@ -236,13 +253,18 @@ def _block(options: Transformer, experts: Experts | None) -> Layer:
     h = options.hidden
     second = _norm_weights(h, options.norm_parameters)
     norms = second + Part(
-        (Elementwise("norms and residuals", 22 * h, 30 * h, "sequence", kernels=4),),
+        (Elementwise("norms and residuals", 22 * h, 30 * h, "sequence", kernels=4, eager=eager_norms(h)),),
         kept=Kept(sequence=2 * ELEMENT * h + (2 * h if options.mlp == "gelu" else 0)),  # two inputs, masks of dropout
         modules=(Module("layernorm", (), Kept(sequence=2 * ELEMENT * h), bytes=2 * 2 * ELEMENT * h),),
     )
     attention = _latent_attention(options, options.latent) if options.latent else _attention(options)
     if experts is None:
-        return layer_of("", (norms, attention, second, _mlp(options, options.ffn)), ELEMENT * h)
+        parts = [norms, attention, second, _mlp(options, options.ffn)]
+        if not options.pytorch:
+            return layer_of("", parts, ELEMENT * h)
+        queries, keys = (heads * options.head for heads in (options.heads, options.kv_heads or options.heads))
+        ops = checkpointed(h, queries, keys, options.ffn, gated=options.mlp == "swiglu")
+        return layer_of("", [*parts, ops], ELEMENT * h, batch_first=True)
     parts = [norms, attention, second, _routed(options, experts)]
     if experts.shared:
         parts.append(_mlp(options, experts.shared * experts.ffn, "shared "))
@@ -291,8 +313,9 @@ def _attention(options: Transformer) -> Part:
     """Multi-head or grouped-query attention."""
     h, size, kv_heads = options.hidden, options.head, options.kv_heads or options.heads
     width = (options.heads + 2 * kv_heads) * size
+    joined = linear("queries, keys, values", h, width, "columns", bias=options.bias)
     return (
-        linear("queries, keys, values", h, width, "columns", bias=options.bias)
+        (separate_heads(h, options.heads * size, kv_heads * size, bias=options.bias) if options.pytorch else joined)
         + Part(kept=Kept(sequence=ELEMENT * h, tensor=ELEMENT * width))
         + (_head_norms((options.heads + kv_heads) * size, size) if options.qk_norm else Part())
         + _core(options, kv_heads, size, size)
@@ -328,7 +351,7 @@ def _latent_attention(options: Transformer, latent: Latent) -> Part:
 def _core(options: Transformer, kv_heads: int, key: int, value: int) -> Part:
     """Attention without its projections, with the copy between both layouts of heads."""
     a, s, flash = options.heads, options.sequence, options.attention == "flash"
-    core = Attention("attention", a, kv_heads, key, value, s, options.causal, flash)
+    core = Attention("attention", a, a if options.pytorch else kv_heads, key, value, s, options.causal, flash)
     scores = 0 if flash else 5 * a * s  # softmax, dropout mask, dropout
     layout = Elementwise("head layout", 4 * a * value, 4 * a * value, "tensor")
     again = Module("core_attn", ("attention",), Kept(scores=scores))
@@ -340,8 +363,11 @@ def _mlp(options: Transformer, ffn: int, prefix: str = "") -> Part:
     h, up = options.hidden, _up(options, ffn)
     inner = Kept(tensor=ELEMENT * (up + ffn))
     operations = tuple(f"{prefix}{name}" for name in ("MLP up", "activation", "MLP down"))
+    halves = options.pytorch and options.mlp == "swiglu"
+    gate = linear("MLP gate", h, ffn, "columns", bias=options.bias) if halves else Part()
     return (
-        linear(f"{prefix}MLP up", h, up, "columns", bias=options.bias)
+        gate
+        + linear(f"{prefix}MLP up", h, ffn if halves else up, "columns", bias=options.bias, shares=halves)
         + Part((_activation(options, f"{prefix}activation", ffn),))
         + linear(f"{prefix}MLP down", ffn, h, "rows", bias=options.bias)
         + Part(kept=Kept(sequence=ELEMENT * h) + inner, transient=ELEMENT * (up + ffn))
@@ -371,8 +397,10 @@ def _routed(options: Transformer, experts: Experts) -> Part:
 
 
 def _activation(options: Transformer, name: str, ffn: int, *, expert: bool = False) -> Elementwise:
-    forward = 6 if options.mlp == "swiglu" else 4
-    return Elementwise(name, forward * ffn, 2 * forward * ffn, "tensor", expert)
+    gated = options.mlp == "swiglu"
+    forward = 6 if gated else 4
+    eager = (10 * ffn, 18 * ffn) if gated else None  # the activation and the product with the gate
+    return Elementwise(name, forward * ffn, 2 * forward * ffn, "tensor", expert, eager=eager)
 
 
 def _up(options: Transformer, ffn: int) -> int:

@@ -1,0 +1,16 @@
+"""The section that says which operators are joined into kernels."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from hybrid_des.options import Section, choice
+
+
+class Operators(Section):
+    """Operators between products: norms, rotations, activations, losses. Each kernel reads and writes memory."""
+
+    blocks: Annotated[Literal["fused", "eager"], choice("fused", "eager")] = "fused"
+    """Of blocks: fused as by Megatron-LM or torch.compile, or eager, each a kernel of its own, as PyTorch runs them."""
+    loss: Annotated[Literal["fused", "compiled", "eager"], choice("fused", "compiled", "eager")] = "fused"
+    """Of the loss: fused as by Megatron-LM, compiled by torch.compile, or eager; copies of the logits differ."""

@@ -1,0 +1,61 @@
+"""What differs in a Llama as PyTorch's torchtitan writes it (torchtitan/models/llama3/model.py).
+
+    queries ─┐                          gate ─► activation ─┐
+    keys    ─┼─► rotation ─► copies ─► attention   up ──────┴─► × ─► down
+    values  ─┘
+
+Amounts are per token, as in `hybrid_des.workload.models.layer`; h is the hidden size.
+"""
+
+from hybrid_des.workload.models.layer import ELEMENT, OPS, Elementwise, Kept, Module, Part, linear
+
+
+def separate_heads(h: int, queries: int, keys: int, *, bias: bool) -> Part:
+    """Three products instead of one, rotations of queries and keys, copies of keys and values for all query heads.
+
+    Args:
+        h: hidden size.
+        queries: elements of a token's queries.
+        keys: elements of its keys, and of its values.
+        bias: whether products have biases.
+    """
+    names = {"queries": queries, "keys": keys, "values": keys}
+    parts = [linear(name, h, width, "columns", bias=bias, shares=name != "queries") for name, width in names.items()]
+    turned, copied = queries + keys, 2 * ELEMENT * (queries + keys) if keys < queries else 0
+    passes = (
+        Elementwise("rotation", 2 * ELEMENT * turned, 2 * ELEMENT * turned, "tensor", eager=(20 * turned, 20 * turned)),
+        Elementwise("copies of keys and values", copied, copied, "tensor"),
+        Elementwise("sums of gradients", 0, 3 * ELEMENT * h, "sequence", eager=(0, 9 * ELEMENT * h)),
+    )
+    return sum(parts, Part()) + Part(passes, kept=Kept(tensor=2 * ELEMENT * (queries - keys)))
+
+
+def checkpointed(h: int, queries: int, keys: int, ffn: int, *, gated: bool) -> Part:
+    """What torchtitan's checkpointing by operators keeps and repeats (torchtitan/distributed/activation_checkpoint.py).
+
+    Kept are results of attention, of every second product in order (queries, values, the first of the MLP, its last),
+    and of reductions; the last one's result is needed by no backward, and dropped where a compiler sees that.
+    """
+    up, inner = ("MLP up",) if gated else (), (2 if gated else 1) * ffn
+    passes = ("norms and residuals", "rotation", "copies of keys and values", "activation")
+    ops = Module(
+        OPS,
+        (*passes, "keys", "attention output", *up),
+        Kept(sequence=3 * ELEMENT * h, tensor=ELEMENT * (2 * queries - keys + inner)),
+        summed=("attention output",),
+        sums=Kept(sequence=ELEMENT * h),
+        gathers=True,
+        eager=Kept(sequence=ELEMENT * h),
+    )
+    return Part(modules=(ops,))
+
+
+def eager_norms(h: int) -> tuple[int, int]:
+    """Bytes of two root-mean-square norms and two residuals where each operator of PyTorch is a kernel.
+
+    A norm converts its input to 32 bits (6h read and written), squares it (8h), takes the mean (4h), multiplies by its
+    root (8h), converts back (6h) and multiplies by the weight (4h); its backward moves 84h: 12 for the product with the
+    weight, 6 and 6 for conversions, 24 for that with the root, 24 for the square and 12 where both meet. A residual
+    moves 6h.
+    """
+    return 2 * (36 + 6) * h, 2 * (84 + 6) * h
