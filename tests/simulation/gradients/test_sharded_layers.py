@@ -87,15 +87,17 @@ def test_layers_of_a_model_are_gathered_one_by_one():
     assert result.bytes_gradients == 2 * 3 * 4 * parameters
 
 
-def test_two_layers_are_held_gathered_or_all_in_a_pipeline():
+def test_two_blocks_and_both_ends_are_held_gathered():
     one, many = (parts_of(gpt(parallel={"pipeline": p, "data": 2})) for p in (1, 2))
     divided = [parts_of(gpt(parallel={"pipeline": p, "data": 2}, sharding="zero-3", overlap={"parameters": False}))
                for p in (1, 2)]  # fmt: skip
     for mine, same in zip((one, many), divided, strict=True):
         assert mine.costs.resident == same.costs.resident
     (stage,) = one.costs.stages.values()
-    largest = sorted(layer.parameters for layer in stage.layers)[-2:]
-    assert one.costs.resident[0] == stage.resident + stage.transient + stage.reserved + 2 * sum(largest)
+    *blocks, last = [layer.parameters for layer in stage.layers]
+    gathered = sum(blocks[:1]) + sum(sorted(blocks[1:])[-2:]) + last  # both ends, and two blocks
+    waiting = 4 * max(blocks[1:]) + 2 * last  # a block's gradient in 32 bits while it is scattered, and the logits'
+    assert one.costs.resident[0] == stage.resident + stage.transient + stage.reserved + 2 * gathered + waiting
     for (rank, _), held in many.costs.stages.items():
         assert many.costs.resident[rank] == held.resident + held.transient + held.reserved + 2 * held.parameters
 
