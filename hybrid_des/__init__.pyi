@@ -4,10 +4,10 @@ from .analysis.compare import compare as compare
 from .analysis.costs import costs as costs
 from .analysis.explanation import Explanation as Explanation
 from .analysis.explanation import explain as explain
+from .errors import Error as Error
 from .interchange.frameworks.megatron import megatron as megatron
 from .interchange.frameworks.torchtitan import torchtitan as torchtitan
 from .interface import plots as plots
-from .interface.cli.commands.verify import verify as verify
 from .pipeline import schedules as schedules
 from .report.compared import draw_comparison as draw_comparison
 from .report.compared import render_comparison as render_comparison
@@ -32,5 +32,6 @@ from .studies.spread.seeds import spread as spread
 from .studies.sweep import Sweep as Sweep
 from .studies.sweep import load_sweep as load_sweep
 from .studies.sweep import run_sweep as run_sweep
+from .studies.verification import verify as verify
 
 __version__: str

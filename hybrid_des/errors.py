@@ -108,6 +108,9 @@ def _same(kind: type[HybridDesError], args: tuple[Any, ...], attributes: dict[st
     return error
 
 
+Error = HybridDesError  # its public name: `hybrid_des.Error`
+
+
 class _Drawn(HybridDesError):
     """An error with more than one line, such as a grid."""
 

@@ -22,6 +22,7 @@ from hybrid_des.report.files.staging import Written
 from hybrid_des.report.plots import curves, gantt
 from hybrid_des.report.terminal import as_html, render
 from hybrid_des.scenario.loading import Source, load
+from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.simulation.memory_remedies import what_would_fit
 from hybrid_des.simulation.planning.planner import plan_of
 from hybrid_des.simulation.planning.wiring import fabric_of
@@ -41,6 +42,7 @@ def simulate(
     plan: Plan | None = None,
     fabric: Fabric | None = None,
     *,
+    overrides: Overrides = (),
     scratch: Path | None = None,
     budget_s: float = inf,
     progress: Show | None = None,
@@ -51,6 +53,7 @@ def simulate(
         scenario: what to simulate: a scenario, the path of its file, or a mapping with its content.
         plan: a plan instead of the schedule's.
         fabric: a fabric instead of the topology's.
+        overrides: changes of it, such as ["schedule.kind=gpipe"] or {"schedule.kind": "gpipe"}.
         scratch: folder for rows that do not fit into memory; default: the system's folder for temporary files.
         budget_s: limit in real seconds; planning is not interrupted (by the command line it is).
         progress: called a few times per second with the progress of the simulation.
@@ -72,7 +75,7 @@ def simulate(
         2     F           1     0.05   0.10
         10    F           2     0.10   0.15
     """
-    scenario = load(scenario)
+    scenario = load(scenario, overrides)
     try:
         watch = None if budget_s == inf and progress is None else Watch(budget_s, progress)
         return Result(run(scenario, plan, fabric, scratch=scratch, watch=watch))

@@ -1,7 +1,9 @@
 """What the public functions take and give."""
 
 import doctest
+import inspect
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -18,9 +20,11 @@ from hybrid_des import (
     explain,
     fabric_of,
     goodput,
+    import_profile,
     load,
     load_sweep,
     parts_of,
+    replay,
     run_sweep,
     search,
     simulate,
@@ -47,6 +51,15 @@ TAKE_A_SCENARIO = {
     "parts_of": lambda source: parts_of(source).costs,
     "fabric_of": lambda source: sorted(fabric_of(source).links),
     "search": lambda source: search(source).sentence,
+}
+TAKE_CHANGES = {
+    "load": lambda source, changes: load(source, changes).steps,
+    "simulate": lambda source, changes: simulate(source, overrides=changes).summary["step_time_s"],
+    "costs": lambda source, changes: costs(source, overrides=changes).forward_s.tolist(),
+    "explain": lambda source, changes: explain(source, overrides=changes).to_mapping()["step_time_s"],
+    "spread": lambda source, changes: spread(source, 2, jobs=1, overrides=changes).step_time_s.tolist(),
+    "goodput": lambda source, changes: goodput(source, overrides=changes).summary["goodput"],
+    "verify": lambda source, changes: verify(source, overrides=changes),
 }
 
 
@@ -141,10 +154,8 @@ def test_a_sweep_gives_a_data_frame(write):
     assert drawn[0] == drawn[1]
 
 
-FACE = (
-    "load", "simulate", "explain", "compare", "search", "spread", "goodput", "replay", "costs", "collective",
-    "run_sweep", "simulate_jobs",
-)  # fmt: skip
+ELSEWHERE = {"record", "megatron", "torchtitan"}  # examples on a page: the first needs PyTorch
+FACE = [name for name in hybrid_des.__all__ if inspect.isroutine(getattr(hybrid_des, name)) and name not in ELSEWHERE]
 
 
 @pytest.mark.parametrize("name", FACE)
@@ -193,3 +204,49 @@ def test_a_collective_that_cannot_run_is_refused():
     for sizes, ranks, match in (([1], 1, "at least 2"), (["1 potato"], 2, "sizes: .*potato"), ([0], 2, "sizes: 0")):
         with pytest.raises(UsageError, match=match):
             collective("ring", sizes=sizes, ranks=ranks)
+
+
+def test_every_public_name_is_in_the_reference_of_python():
+    page = (ROOT / "docs/reference/python.md").read_text()
+    shown = set(re.findall(r"^::: [\w.]+\.(\w+)$", page, flags=re.MULTILINE)) | set(
+        re.findall(r"`hybrid_des\.(\w+)`", page)
+    )
+    assert set(hybrid_des.__all__) <= shown
+
+
+@pytest.mark.parametrize("name", TAKE_CHANGES)
+def test_changes_are_a_list_or_a_mapping(name):
+    """NumPy's numbers count, and a change to the value that holds already changes nothing."""
+    values = plain(jitter=JITTER, faults=FAULTS, name="a")
+    answer = TAKE_CHANGES[name]
+    changed = answer({**values, "steps": 3}, ())
+    assert answer(values, ["steps=3"]) == answer(values, {"steps": np.int64(3)}) == changed
+    assert answer(values, {"steps": 3, "description": None}) == changed
+
+
+def test_changes_that_are_none_are_told():
+    with pytest.raises(hybrid_des.Error, match='overrides: found "steps=3"; expected a list of strings such as'):
+        load(plain(), "steps=3")
+    with pytest.raises(hybrid_des.Error, match="overrides: found 3 in place of a path"):
+        load(plain(), {3: 4})
+    with pytest.raises(hybrid_des.Error, match=r'--set stepps=3: stepps: unknown "stepps"; did you mean "steps"'):
+        load(plain(), {"stepps": 3})
+
+
+def test_a_comparison_with_changes_is_one_with_a_changed_scenario():
+    values = plain()
+    changed = compare(values, overrides={"schedule.kind": "gpipe"})
+    assert changed.to_mapping() == compare(values, load(values, ["schedule.kind=gpipe"])).to_mapping()
+    with pytest.raises(UsageError, match="a run that is over does not change"):
+        compare(changed.a, overrides=["steps=2"])
+
+
+def test_every_result_shows_itself_in_a_notebook(tmp_path):
+    short = plain(faults=FAULTS, name="<b>", search={"axes": [{"schedule.microbatches": [1, 2]}]})
+    scenario = load({key: value for key, value in short.items() if key != "search"})
+    measured = "scenarios/durations/a100_8x_slow_gpu.csv"
+    results = [simulate(scenario), explain(scenario), compare(scenario, scenario), search(short), goodput(scenario),
+               replay(ROOT / measured), import_profile(ROOT / measured)]  # fmt: skip
+    for shown in (result._repr_html_() for result in results):
+        assert shown.startswith("<p")
+        assert "<b>" not in shown

@@ -12,6 +12,7 @@ from hybrid_des.layout import Layout
 from hybrid_des.options import plain
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, document_of, scenario_of
+from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.scenario.sizes import (
     MOST_MESSAGES,
     MOST_PAIRS,
@@ -137,7 +138,7 @@ def behind_a_switch(ranks: int, per_node: int = 1, port: Mapping[str, str] = POR
 def collective(
     name: str,
     scenario: Source | None = None,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     *,
     sizes: Sequence[int | str] = SIZES,
     ranks: int | None = None,
@@ -149,7 +150,7 @@ def collective(
             that the group and the wiring allow.
         scenario: the cluster on whose first ranks it runs: a scenario, the path of its file, or a mapping; its
             `gradients` do not count. Default: ranks on a non-blocking network, each with a port of 25 GB/s and 1 µs.
-        overrides: strings such as "gradients.codec=fp16" or "cluster.infiniband.bandwidth=50 GB/s".
+        overrides: changes of it, such as ["cluster.infiniband.bandwidth=50 GB/s"] or {"gradients.codec": "fp16"}.
         sizes: of the buffer, in bytes or as "1 MiB".
         ranks: the size of the group; default: all of the scenario, or 8.
 

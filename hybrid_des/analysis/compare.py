@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 from hybrid_des.analysis.counterfactual.what_if import traced_run
 from hybrid_des.analysis.matching import changes, first_difference, matched, unmatched
 from hybrid_des.analysis.metrics import summary
+from hybrid_des.analysis.notebook_view import as_html
 from hybrid_des.analysis.safe_csv import read_cell
 from hybrid_des.analysis.table import COLUMNS, COMPUTE, EXACT, table
 from hybrid_des.analysis.ties import Ties, ties_of
 from hybrid_des.errors import UsageError
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, given_values, load
+from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.simulation.run import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
@@ -75,6 +77,10 @@ class Comparison:
     def __repr__(self) -> str:
         a, b = (f"{side.name} {format_seconds(side.summary['step_time_s'])}" for side in (self.a, self.b))
         return f"<Comparison: {a}, {b}: {self.regression:+.1%}>"
+
+    def _repr_html_(self) -> str:
+        """What differs, for notebooks."""
+        return as_html(repr(self)[1:-1], {"Causes": self.tables()["causes"]})
 
     @property
     def change(self) -> float:
@@ -187,15 +193,20 @@ class Comparison:
         return picoseconds / PICOSECONDS_PER_SECOND / max(self.a.steps, 1)
 
 
-def compare(first: Side | Source, second: Side | Source) -> Comparison:
+def compare(first: Side | Source, second: Side | Source | None = None, *, overrides: Overrides = ()) -> Comparison:
     """Compare two runs: scenarios, paths of their files, mappings, or folders written by `--out`.
 
+    Args:
+        first: A.
+        second: B; without one, A with the overrides.
+        overrides: changes of B, which is then a scenario: ["schedule.kind=zb-h1"] or {"schedule.kind": "zb-h1"}.
+
     Raises:
-        UsageError: they have different numbers of ranks or steps.
+        UsageError: they have different numbers of ranks or steps, or a folder would have to change.
 
     Example:
-        >>> from hybrid_des import compare, load
-        >>> both = compare("scenarios/a100_8x.yaml", load("scenarios/a100_8x.yaml", ["schedule.kind=zb-h1"]))
+        >>> from hybrid_des import compare
+        >>> both = compare("scenarios/a100_8x.yaml", overrides={"schedule.kind": "zb-h1"})
         >>> both
         <Comparison: a100_8x 1.435 s, a100_8x 1.194 s: -16.8%>
         >>> both.tables()["causes"].set_index("cause").change_s.round(3).head(3)
@@ -205,7 +216,7 @@ def compare(first: Side | Source, second: Side | Source) -> Comparison:
         pipeline_message   -0.001
         Name: change_s, dtype: float64
     """
-    a, b = side_of(first), side_of(second)
+    a, b = side_of(first), side_of(first if second is None else second, overrides)
     ranks = [side.summary["ranks"] for side in (a, b)]
     if ranks[0] != ranks[1]:
         raise UsageError(f"compare: {a.name} has {ranks[0]} ranks, {b.name} has {ranks[1]}; expected the same number")
@@ -214,17 +225,21 @@ def compare(first: Side | Source, second: Side | Source) -> Comparison:
     return Comparison(a, b)
 
 
-def side_of(what: Side | Source) -> Side:
+def side_of(what: Side | Source, overrides: Overrides = ()) -> Side:
     """A side by what a user names: a scenario, the path of its file, a mapping, or the folder of a run.
 
     Raises:
-        HybridDesError: it cannot be read or simulated.
+        HybridDesError: it cannot be read, changed or simulated.
     """
+    over = isinstance(what, Side) or (isinstance(what, str | Path) and Path(what).is_dir())
+    if over and overrides:
+        name = what.name if isinstance(what, Side) else what
+        raise UsageError(f"compare: {name}: a run that is over does not change; expected a scenario to override")
     if isinstance(what, Side):
         return what
-    if isinstance(what, str | Path) and Path(what).is_dir():
+    if over and isinstance(what, str | Path):
         return side_of_folder(Path(what))
-    return side_of_scenario(load(what))
+    return side_of_scenario(load(what, overrides))
 
 
 def side_of_scenario(scenario: Scenario, given: Mapping[str, Any] | None = None) -> Side:

@@ -14,6 +14,7 @@ from hybrid_des.errors import UsageError
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
+from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.simulation.costs.basis import CostBasis
 from hybrid_des.simulation.costs.layer_costs import Exchange
 from hybrid_des.simulation.costs.modelled import keeping, layer_parts
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 TOTAL, COLLECTIVES = "total", "collectives"  # rows of a layer; the second follows the name of an axis
 
 
-def costs(scenario: Source, layers: bool = False) -> pd.DataFrame:
+def costs(scenario: Source, layers: bool = False, *, overrides: Overrides = ()) -> pd.DataFrame:
     """The costs of one micro-batch on a rank, in seconds and bytes.
 
     Times of stages are computation only. `{axis}_exposed_s` and `{axis}_hidden_s` are collectives along an axis, in a
@@ -44,6 +45,7 @@ def costs(scenario: Source, layers: bool = False) -> pd.DataFrame:
         scenario: any scenario, the path of its file, or a mapping; for a workload, costs are as given.
         layers: a row per layer and operation instead of one per stage. Collectives are rows too; their time in a
             backward is in `input_gradient_s`. The row `total` is the sum of the layer.
+        overrides: changes of it, such as ["schedule.kind=gpipe"] or {"schedule.kind": "gpipe"}.
 
     Raises:
         UsageError: `layers` is set, and the scenario has no model; or it has an execution trace instead of a schedule.
@@ -60,7 +62,7 @@ def costs(scenario: Source, layers: bool = False) -> pd.DataFrame:
     """
     import pandas as pd
 
-    scenario = load(scenario)
+    scenario = load(scenario, overrides)
     if layers and scenario.model is None:
         raise UsageError("a workload gives no layers; --layers needs a scenario with a model")
     if scenario.traced:

@@ -40,10 +40,12 @@ from hybrid_des.analysis.critical_path.rows import (
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.critical_path.spans import Span, class_weights, spans
 from hybrid_des.analysis.idle import BARRIER, EXPOSED, OTHERS, REASONS, REPLICA
+from hybrid_des.analysis.notebook_view import as_html
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.loading import Source, load
+from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import Run, reduced_gc
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
@@ -94,6 +96,11 @@ class Explanation:
         step, (compute, ranks, data) = format_seconds(self.seconds(self.duration)), self.shares.values()
         shares = f"{compute:.0%} computing, {ranks:.0%} waiting for other ranks, {data:.0%} for bytes"
         return f"<Explanation of {self.run.scenario.name}: step {step}; {shares}>"
+
+    def _repr_html_(self) -> str:
+        """Where the time goes and what would help, for notebooks."""
+        tables = self.tables()
+        return as_html(repr(self)[1:-1], {"What if": tables["what_if"], "Ladder": tables["ladder"]})
 
     @property
     def graph(self) -> Graph:
@@ -281,6 +288,7 @@ def explain(
     scenario: Source,
     what_if: Sequence[str] = (),
     *,
+    overrides: Overrides = (),
     plan: Plan | None = None,
     fabric: Fabric | None = None,
     build: Build | None = None,
@@ -291,6 +299,7 @@ def explain(
     Args:
         scenario: the scenario to explain, the path of its file, or a mapping.
         what_if: changes, such as "cluster.nvlink.bandwidth=2x".
+        overrides: changes of it, such as ["schedule.kind=gpipe"] or {"schedule.kind": "gpipe"}.
         plan: replaces the schedule's plan.
         fabric: replaces the topology's fabric.
         build: builds a scenario from overrides, for one that was read from a file.
@@ -314,7 +323,7 @@ def explain(
         5  split backward (zb-h1)        1.190
         6           work / ranks        1.040
     """
-    scenario = load(scenario)
+    scenario = load(scenario, overrides)
     build = build or builder_of(scenario)
     planned = Variant(scenario, plan, fabric or fabric_of(scenario))
     for text in what_if:  # errors are found before a long simulation

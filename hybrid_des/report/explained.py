@@ -40,7 +40,17 @@ RUNGS = {"all ranks at the mean": "even ranks", "split backward (zb-h1)": "zb-h1
 
 
 def render_explanation(explanation: Explanation, width: int = 100) -> str:
-    """The explanation as text of about fifteen lines."""
+    """The explanation as text of about fifteen lines.
+
+    Args:
+        explanation: what `explain` found.
+        width: columns to wrap at.
+
+    Example:
+        >>> from hybrid_des import explain, render_explanation
+        >>> print(render_explanation(explain("scenarios/prototype_4gpu.yaml"), width=80).splitlines()[0])
+        prototype_4gpu: 1f1b, 4 ranks, 8 micro-batches                       step 1.21 s
+    """
     scenario, step = explanation.run.scenario, explanation.seconds(explanation.duration)
     parallel, schedule = scenario.parallel, scenario.schedule
     sizes = [count(parallel.ranks, "rank"), count(schedule.microbatches, "micro-batch")]

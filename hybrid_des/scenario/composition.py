@@ -2,27 +2,24 @@
 
 import copy
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from hybrid_des.errors import ScenarioError, one_line
+from hybrid_des.errors import ScenarioError
 from hybrid_des.options import NamesFile, describe, mark_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.kinds import drop_options
+from hybrid_des.scenario.overrides import Change, Overrides, changes_of
 from hybrid_des.scenario.problem import sections_at
 from hybrid_des.scenario.shipped import located
-from hybrid_des.scenario.strict_yaml import MAX_DEPTH, SURROGATE, Document, KeyPath, dotted, parse_value, read
+from hybrid_des.scenario.strict_yaml import MAX_DEPTH, Document, KeyPath, dotted, read
 
 _OWN = ("name", "description", "sweep", "plot", "search")  # not inherited from the base
 MOST_BASES = 32  # files in a chain of bases
-LONGEST_LABEL = 200  # characters of an override in a message
 OMITTED = object()  # instead of a value: the key is removed
 _NAMED = {("model",): "base"}  # sections that may be a name, and the key that the name stands for
-_KEYS = "|".join(Scenario.model_fields)
-_NEXT = re.compile(rf",(?=\s*(?:{_KEYS})(?:\.[\w.-]+)?=)")  # a comma before another key of a scenario
 
 
 def with_base(path: str | Path, users: tuple[str, ...] = ()) -> Document:
@@ -145,45 +142,30 @@ def _join(below: dict[str, object], above: dict[str, object], base: Document, do
         base.places |= {place: text for place, text in document.places.items() if place[: len(path)] == path}
 
 
-def override(document: Document, overrides: Sequence[str]) -> None:
+def override(document: Document, overrides: Overrides) -> None:
     """Apply overrides in order; problems found later at one of them cite `--set a.b=value` as their place.
 
     Raises:
         ScenarioError: an override is not of the form a.b=value, or its path does not exist; one line each.
+        UsageError: as `changes_of`.
     """
     problems: list[str] = []
-    for text in (part for several in overrides for part in _parts(several)):
+    for change in changes_of(overrides):
         try:
-            _apply(document, text)
+            _apply(document, change)
         except ScenarioError as error:
             problems += error.problems
     if problems:
         raise ScenarioError(problems)
 
 
-def overridden(overrides: Sequence[str]) -> list[str]:
-    """The paths that overrides change."""
-    return [part.partition("=")[0].strip() for text in overrides for part in _parts(text)]
-
-
-def _parts(text: str) -> list[str]:
-    """The overrides that commas join, as in the advice of `explain`; a quoted value has no others behind it."""
-    value = text.partition("=")[2].lstrip()
-    return [text] if value.startswith(("'", '"')) else _NEXT.split(text)
-
-
-def _apply(document: Document, text: str) -> None:
-    label = one_line(f"--set {text}", LONGEST_LABEL)
-    name, equals, value = text.partition("=")
-    keys = name.strip().split(".")
-    if not equals or not all(keys):
-        raise ScenarioError([f"{label}: expected a path and a value, such as parallel.pipeline=8"])
-    if SURROGATE.search(name):
-        raise ScenarioError([f"{label}: an unpaired surrogate is not a valid character"])
-    parsed = parse_value(value, label)
-    removes = parsed is None and value.strip() and _is_key(keys)  # no text at all is a forgotten value
+def _apply(document: Document, change: Change | ScenarioError) -> None:
+    if isinstance(change, ScenarioError):
+        raise change
+    keys, label = change.path, change.label
     before = copy.deepcopy(value_at(document.value, ".".join(keys[:-1])))
-    path = put(document.value, keys, OMITTED if removes else parsed, label)
+    value = OMITTED if change.removes and _is_key(keys) else change.value
+    path = put(document.value, keys, value, label)
     document.forget(path)
     for gone, notice in drop_options(document.value, path, before, partial(_is_override, document)):
         document.forget(gone)

@@ -30,6 +30,7 @@ from hybrid_des.options import Section, Text, Time, choice, describe, whole
 from hybrid_des.scenario.composition import with_base
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, document_of, misnamed, scenario_of
+from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.scenario.problem import problems_in, unknown_key
 from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES, Cluster, Priority
 from hybrid_des.scenario.sections.perturbations import Background, misfits_of_background
@@ -151,7 +152,7 @@ def has_jobs(document: Document) -> bool:
     return isinstance(document.value, dict) and document.value.get("jobs") not in (None, "none")
 
 
-def load_jobs(source: Source, overrides: Sequence[str] = ()) -> Jobs:
+def load_jobs(source: Source, overrides: Overrides = ()) -> Jobs:
     """Read a file, or a mapping, with `jobs:`.
 
     Raises:

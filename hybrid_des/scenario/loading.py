@@ -11,6 +11,7 @@ from hybrid_des.options import plain
 from hybrid_des.scenario.composition import anchor_overrides, over_base, override, with_base
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
+from hybrid_des.scenario.overrides import Overrides, described
 from hybrid_des.scenario.problem import Problem, problems_in, sections_at, unknown_key
 from hybrid_des.scenario.shipped import located
 from hybrid_des.scenario.strict_yaml import Document, KeyPath, dotted
@@ -33,7 +34,7 @@ Source = str | Path | Mapping[str, object] | Scenario
 """A scenario, the path of its file, or a mapping with the content of one."""
 
 
-def load(source: Source, overrides: Sequence[str] = ()) -> Scenario:
+def load(source: Source, overrides: Overrides = ()) -> Scenario:
     """Read a scenario from a file, or from a mapping with the content of one; a scenario is returned as it is.
 
     Relative paths in a mapping, such as that of its `base`, are relative to the current folder. NumPy's scalars and
@@ -41,14 +42,14 @@ def load(source: Source, overrides: Sequence[str] = ()) -> Scenario:
 
     Args:
         source: the file's path, the mapping, or a scenario to change.
-        overrides: strings such as "parallel.pipeline=8".
+        overrides: strings such as "parallel.pipeline=8", or a mapping such as {"parallel.pipeline": 8}.
 
     Raises:
         ScenarioError: one line per problem: file, line, path, what is wrong, what would be right.
 
     Example:
         >>> from hybrid_des import load
-        >>> scenario = load("scenarios/a100_8x.yaml", ["schedule.kind=gpipe", "parallel.data=1"])
+        >>> scenario = load("scenarios/a100_8x.yaml", {"schedule.kind": "gpipe", "parallel.data": 1})
         >>> scenario.schedule.kind, scenario.parallel.ranks
         ('gpipe', 4)
     """
@@ -57,7 +58,7 @@ def load(source: Source, overrides: Sequence[str] = ()) -> Scenario:
     return scenario_of(document_of(source, overrides))
 
 
-def document_of(source: Source, overrides: Sequence[str] = ()) -> Document:
+def document_of(source: Source, overrides: Overrides = ()) -> Document:
     """A file as `read_scenario` reads it, or a mapping or scenario, with the overrides.
 
     Raises:
@@ -84,7 +85,7 @@ def scenario_from(mapping: Mapping[str, object], source: str = "scenario") -> Sc
     return scenario_of(Document(plain(mapping), source))
 
 
-def read_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Document:
+def read_scenario(path: str | Path, overrides: Overrides = ()) -> Document:
     """Read a scenario file, merged with its `base` and the overrides, without validation.
 
     `hybrid_des.studies.sweep` expands a file with a `sweep` from this document.
@@ -99,12 +100,12 @@ def read_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Document:
     return document
 
 
-def _describe_changes(document: Document, overrides: Sequence[str]) -> None:
+def _describe_changes(document: Document, overrides: Overrides) -> None:
     """Append the overrides to the description, which is that of the file."""
-    text = document.value.get("description")
-    if overrides and isinstance(text, str) and text and not any(one.startswith("description=") for one in overrides):
+    text, changes = document.value.get("description"), described(overrides)
+    if changes and isinstance(text, str) and text and not any(one.startswith("description=") for one in changes):
         without = f", without {', '.join(map(dotted, document.notices))}" if document.notices else ""
-        document.value["description"] = one_line(f"{text}; with {', '.join(overrides)}{without}", LONGEST_DESCRIPTION)
+        document.value["description"] = one_line(f"{text}; with {', '.join(changes)}{without}", LONGEST_DESCRIPTION)
 
 
 def scenario_of(document: Document) -> Scenario:

@@ -33,6 +33,7 @@ from hybrid_des.interchange.frameworks.megatron_precision import other_recipe, r
 from hybrid_des.interchange.frameworks.megatron_refusals import Line, refusals
 from hybrid_des.interchange.frameworks.scenario_file import Imported, by_path, published_model, values_of
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.loading import Source, load
 from hybrid_des.workload.models.layer import MODULES, OPS
 from hybrid_des.workload.models.stages import layout_of, stages_in
 
@@ -363,8 +364,9 @@ TRAINING = (
 RULES = (*MODEL, *LAYOUT, *TRAINING)
 
 
-def megatron(scenario: Scenario) -> Launch:
+def megatron(scenario: Source) -> Launch:
     """The line that starts this scenario's training, with mock data."""
+    scenario = load(scenario)
     values = values_of(scenario)
     has_sizes = "model.layers" in values
     rules = RULES if has_sizes else (*LAYOUT, *TRAINING)

@@ -13,10 +13,11 @@ from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.collectives import codecs
 from hybrid_des.interchange.frameworks.launch_line import Values
 from hybrid_des.options import Section
-from hybrid_des.scenario.composition import nested, overridden, override
+from hybrid_des.scenario.composition import nested, override
 from hybrid_des.scenario.defaults import megatron_bucket
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import fewest, scenario_of
+from hybrid_des.scenario.overrides import overridden
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.workload.models.catalogue import expanded, names
 from hybrid_des.workload.models.kinds.registration import DEFAULT

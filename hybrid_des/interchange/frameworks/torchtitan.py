@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from hybrid_des.interchange.frameworks.launch_line import Launch, Values, torchrun
 from hybrid_des.interchange.frameworks.scenario_file import published_model, values_of
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.loading import Source, load
 from hybrid_des.workload.models.kinds.transformer import Transformer
 from hybrid_des.workload.models.layer import OPS
 
@@ -34,8 +35,9 @@ _SIZES = {  # of a transformer, with the names of torchtitan's model configurati
 }  # fmt: skip
 
 
-def torchtitan(scenario: Scenario) -> Launch:
+def torchtitan(scenario: Source) -> Launch:
     """The line that starts this scenario's training."""
+    scenario = load(scenario)
     values = values_of(scenario)
     module, configuration = REGISTERED.get(_published(scenario), ("YOURS", "YOURS"))
     ranks, per_node = scenario.parallel.ranks, scenario.cluster.gpus_per_node

@@ -1,7 +1,7 @@
 """The figure around a picture: its size and style, text that stays text, other colours and labels.
 
     plots.gantt(run, ranks=[0, 2], window=("100 ms", "400 ms"), labels={"forward": "F"}, colours={"forward": "black"})
-    plots.gantt(run, size="page").figure.savefig("gantt.pdf")
+    plots.save_as(plots.gantt(run, size="page"), "gantt.pdf")
 
 Without axes of their own, pictures are as wide as a column of a paper and drawn in the style `paper.mplstyle`, unless
 the user has set `figure.figsize`, as `plt.style.use("hybrid_des.report.plots.notebook")` does.
@@ -109,8 +109,13 @@ def vector_figure() -> type[Figure]:
     return Figure
 
 
-def save_as(figure: Figure, path: Path, **options: Any) -> None:
+def save_as(drawn: Axes | Figure, path: str | Path, **options: Any) -> None:
     """Write a figure in the format of its suffix, reproducible byte for byte: no dates or random identifiers.
+
+    Args:
+        drawn: the figure, or axes in it.
+        path: of the file.
+        options: of matplotlib's `savefig`, such as `dpi`.
 
     Raises:
         UsageError: matplotlib has no such format.
@@ -119,6 +124,8 @@ def save_as(figure: Figure, path: Path, **options: Any) -> None:
 
     import matplotlib as mpl
 
+    path, figure = Path(path), drawn.get_figure(root=True)
+    assert figure is not None  # only axes that were removed have none
     suffix = path.suffix.removeprefix(".")
     if suffix not in (known := figure.canvas.get_supported_filetypes()):
         raise UsageError(f"{path}: {unknown(suffix, known, 'format')}")

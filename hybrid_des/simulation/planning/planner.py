@@ -101,6 +101,12 @@ def parts_of(
         Refusal: the schedule or topology does not support these sizes.
         PlanError: the order of ops is impossible.
         UsageError: an order file cannot be read, or is for other sizes.
+
+    Example:
+        >>> from hybrid_des import parts_of
+        >>> parts = parts_of("scenarios/a100_8x.yaml")
+        >>> parts.plan.stages, len(list(parts.plan.ops()))
+        (4, 64)
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     if scenario.traced and (plan is None or not plan.programs):

@@ -26,6 +26,11 @@ def fabric_of(scenario: Source) -> Fabric:
     Raises:
         Refusal: the topology does not support the cluster.
         UsageError: a user-defined topology has a link without bandwidth.
+
+    Example:
+        >>> from hybrid_des import fabric_of
+        >>> fabric_of("scenarios/a100_8x.yaml").route(0, 1).links
+        ('node0/gpu0/nvlink-out', 'node0/gpu1/nvlink-in')
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     return wired(scenario.cluster, scenario.efficiency, scenario.slow)

@@ -17,6 +17,7 @@ from hybrid_des.errors import SimulationError
 from hybrid_des.report.terminal import as_html
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
+from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.studies.goodput.failure_sources import faults_of
 from hybrid_des.studies.goodput.ledger import LOST, USEFUL
 from hybrid_des.studies.goodput.process import JobSpec, Replication
@@ -37,7 +38,14 @@ AROUND = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)  # of the best interval
 HERE = Pool()
 
 
-def goodput(scenario: Source, jobs: int = 1, progress: Progress | None = None, imports: Sequence[str] = ()) -> Goodput:
+def goodput(
+    scenario: Source,
+    jobs: int = 1,
+    progress: Progress | None = None,
+    imports: Sequence[str] = (),
+    *,
+    overrides: Overrides = (),
+) -> Goodput:
     """Simulate the weeks that `faults` describes, once per replication.
 
     Args:
@@ -45,6 +53,7 @@ def goodput(scenario: Source, jobs: int = 1, progress: Progress | None = None, i
         jobs: local worker processes; 1 runs in this process. The result does not depend on it.
         progress: called with (replications done, replications in total).
         imports: user-defined plug-in files that every worker imports first.
+        overrides: changes of it, such as ["schedule.kind=gpipe"] or {"schedule.kind": "gpipe"}.
 
     Raises:
         UsageError: the scenario has no `faults`, or more failures than can be simulated.
@@ -63,7 +72,7 @@ def goodput(scenario: Source, jobs: int = 1, progress: Progress | None = None, i
         dtype: int64
     """
     with open_pool(jobs, progress=progress, imports=imports) as pool:
-        return goodput_on(pool, load(scenario))
+        return goodput_on(pool, load(scenario, overrides))
 
 
 def goodput_on(pool: Pool, scenario: Scenario) -> Goodput:

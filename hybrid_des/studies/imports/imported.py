@@ -13,6 +13,7 @@ from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.interchange.profiles.recognition import WHAT, Profile
 from hybrid_des.report.files.staging import Written, write_files
 from hybrid_des.report.page.document import Shown, page_of
+from hybrid_des.report.terminal import as_html
 from hybrid_des.units import format_seconds
 
 MOST_SHOWN = 6  # unusual ops in the text
@@ -134,6 +135,10 @@ class Imported:
 
     def __repr__(self) -> str:
         return f"<Imported {self.values['name']}: {WHAT[self.profile.format]}, {self._steps()}>"
+
+    def _repr_html_(self) -> str:
+        """The report, for notebooks."""
+        return as_html(self.text())
 
     def stale(self, folder: Path) -> list[str]:
         """Names of files of an earlier import into a folder, which this one may lack."""

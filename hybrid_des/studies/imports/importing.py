@@ -30,6 +30,7 @@ from hybrid_des.interchange.profiles.op_table import (
 )
 from hybrid_des.interchange.profiles.recognition import CHAKRA, DUMP, TABLE, Profile, head_of, recognized
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.loading import Source, load
 from hybrid_des.studies.imports.imported import Imported
 from hybrid_des.studies.imports.pipelined import PipelineProfile
 from hybrid_des.studies.imports.traced import TraceProfile, chakra_profile, kineto_profile
@@ -45,7 +46,7 @@ Progress = Callable[[int, int], None]  # (bytes read, of so many)
 def import_profile(
     target: str | Path | Sequence[str | Path],
     progress: Progress | None = None,
-    machine: Scenario | None = None,
+    machine: Source | None = None,
     overheads_from: Sequence[str | Path] = (),
 ) -> Imported:
     """Read a profile, make a scenario of it, and simulate it.
@@ -53,8 +54,8 @@ def import_profile(
     Args:
         target: a file, a folder, an archive or a pattern of files, or several of them.
         progress: called while large files are read.
-        machine: a scenario whose cluster carries the messages of traces without a pipeline; default: the recorded
-            times.
+        machine: a scenario, the path of its file, or a mapping: its cluster carries the messages of traces without a
+            pipeline; default: the recorded times.
         overheads_from: recordings of the same pipeline with other numbers of chunks per rank, which tell the host time
             of ops from work.
 
@@ -65,13 +66,14 @@ def import_profile(
         UsageError: there is no profile, or it is broken; the message names the file and what is wrong with it.
 
     Example:
+        >>> from hybrid_des import import_profile
         >>> found = import_profile("scenarios/durations/a100_8x_slow_gpu.csv")
         >>> found.figures["schedule"], round(found.figures["worst_error_percent"], 1)
-        ('1f1b', 0.1)
+        ('1f1b', 0.0)
     """
-    profile = recognized(target)
+    profile, known = recognized(target), None if machine is None else load(machine)
     with profile.told_errors():
-        return _imported(profile, progress, machine, overheads_from)
+        return _imported(profile, progress, known, overheads_from)
 
 
 def _imported(

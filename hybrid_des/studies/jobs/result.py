@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import fields
 from math import inf
@@ -14,6 +14,7 @@ from hybrid_des.report.files.staging import Written
 from hybrid_des.report.terminal import as_html
 from hybrid_des.scenario.jobs import Jobs, load_jobs
 from hybrid_des.scenario.loading import Source
+from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.studies.jobs.neighbours import (
     Neighbours,
     neighbours_of,
@@ -52,7 +53,7 @@ class JobsResult(Neighbours):
 
 def simulate_jobs(
     source: Source | Jobs,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     *,
     remedies: bool = False,
     budget_s: float = BUDGET_S,
@@ -62,7 +63,7 @@ def simulate_jobs(
 
     Args:
         source: the path of a file with `jobs:`, a mapping with its content, or jobs.
-        overrides: strings such as "jobs.gpt.schedule.kind=gpipe".
+        overrides: changes of it, such as ["placement=spread"] or {"jobs.gpt.schedule.kind": "gpipe"}.
         remedies: whether to try shifts of starts and orders of priorities too.
         budget_s: real seconds for these.
         tries: simulate so many of them instead, however long it takes: the same on every machine.

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from math import inf
 from pathlib import Path
-from typing import Any
 
 from hybrid_des.analysis.safe_csv import write_csv
 from hybrid_des.registry import import_file
 from hybrid_des.report.files.staging import Written, write_whole
 from hybrid_des.report.plots import style
 from hybrid_des.scenario.loading import Source, document_of
+from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.simulation.watch import BudgetSpentError
 from hybrid_des.studies.plan_search.branch import (
     BranchAndBound,
@@ -54,16 +54,34 @@ def write(result: SearchResult, folder: str | Path) -> Written:
 SLOTS = 64  # concurrent tasks on a given executor
 
 
-def search(source: Source, overrides: Sequence[str] = (), **how: Any) -> SearchResult:
+def search(
+    source: Source,
+    overrides: Overrides = (),
+    *,
+    jobs: int = 1,
+    executor: Executor | None = None,
+    budget_s: float = inf,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    progress: Callable[[Standing], None] = lambda standing: None,
+    waiting: Callable[[], None] = lambda: None,
+) -> SearchResult:
     """Find the best plan of a scenario with a `search:` block.
 
     Args:
         source: the file's path, a mapping with the content of one, or a scenario.
-        overrides: strings such as "search.top=3".
-        how: `jobs`, `budget_s` and the other keywords of `explore`.
+        overrides: changes of it, such as ["search.top=3"] or {"search.top": 3}.
+        jobs: local worker processes, at most one per plan; 1 runs in this process, unless there is a budget.
+        executor: instead of `jobs`, anything with the `submit` of `concurrent.futures`.
+        budget_s: real seconds after which to stop.
+        folder: an existing folder to which every evaluation is written.
+        resume: whether to continue from the evaluations in `folder`.
+        progress: called after every evaluation.
+        waiting: called every second in which nothing finishes; may raise.
 
     Raises:
         ScenarioError: the scenario or its block is wrong, or the space is empty.
+        UsageError: the folder cannot be written, or holds nothing to resume.
 
     Example:
         >>> from hybrid_des import search
@@ -75,7 +93,17 @@ def search(source: Source, overrides: Sequence[str] = (), **how: Any) -> SearchR
         0  simulated         zb-h1        1.194
     """
     settings = settings_of(document_of(source, overrides))
-    return explore(settings, plans_in(settings), **how)
+    return explore(
+        settings,
+        plans_in(settings),
+        jobs=jobs,
+        executor=executor,
+        budget_s=budget_s,
+        folder=None if folder is None else Path(folder),
+        resume=resume,
+        progress=progress,
+        waiting=waiting,
+    )
 
 
 def explore(

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.experience import experience, tied
+from hybrid_des.analysis.notebook_view import as_html
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.planning.planner import parts_of
 from hybrid_des.studies.plan_search.bound import least_step
@@ -57,6 +58,10 @@ class SearchResult:
 
     def __repr__(self) -> str:
         return f"<SearchResult {self.sentence}>"
+
+    def _repr_html_(self) -> str:
+        """The best plans, for notebooks."""
+        return as_html(self.sentence, {"Plans": self.table()})
 
     @cached_property
     def ranked(self) -> list[Candidate]:

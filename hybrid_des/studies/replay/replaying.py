@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hybrid_des.analysis.counterfactual.attribution import Loss, culprit
+from hybrid_des.analysis.notebook_view import as_html
 from hybrid_des.interchange.profiles.durations import Times
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.definition import Scenario
@@ -153,6 +154,11 @@ class Replayed:
         sizes, steps = self.trace.sizes, len(self.trace.durations.steps)
         shape = f"{steps} steps of {sizes.stage} stages × {sizes.replica} replicas"
         return f"<Replayed {self.run.scenario.name}: {shape}, slowdown {self.what_if.slowdown:.3f}>"
+
+    def _repr_html_(self) -> str:
+        """How well it is met, and who was slow, for notebooks."""
+        slowest = self.classes.sort_values("removed", ascending=False)
+        return as_html(repr(self)[1:-1], {"Steps": self.steps, "Who was slow": slowest})
 
     @cached_property
     def what_if(self) -> Ideals:

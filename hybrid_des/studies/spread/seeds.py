@@ -12,6 +12,7 @@ from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import UsageError
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
+from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.simulation.costs.basis import CostBasis
 from hybrid_des.simulation.planning.planner import Parts, parts_of
 from hybrid_des.simulation.run import run
@@ -35,6 +36,7 @@ def spread(
     scenario: Source,
     runs: int = 200,
     *,
+    overrides: Overrides = (),
     jobs: int | None = None,
     imports: Sequence[str] = (),
     progress: Progress | None = None,
@@ -53,6 +55,7 @@ def spread(
     Args:
         scenario: what to simulate, a path or a mapping too; it has `jitter`, unless orders vary.
         runs: number of runs, at least 1.
+        overrides: changes of it, such as ["schedule.kind=gpipe"] or {"schedule.kind": "gpipe"}.
         jobs: local worker processes; by default none if all runs take a few seconds, else one per core.
         imports: user-defined plug-in files that workers import first.
         progress: called with (runs done, runs in total).
@@ -73,7 +76,7 @@ def spread(
     """
     import pandas as pd
 
-    scenario = load(scenario)
+    scenario = load(scenario, overrides)
     if not scenario.jitter and not ties:
         example = "{distribution: lognormal, sigma: 0.02, level: rank-step}"
         raise UsageError(

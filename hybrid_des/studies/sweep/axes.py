@@ -14,6 +14,7 @@ from hybrid_des.errors import ScenarioError, UsageError, unknown
 from hybrid_des.options import describe
 from hybrid_des.scenario.jobs import has_jobs, misnamed_in
 from hybrid_des.scenario.loading import Source, document_of, misnamed
+from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.scenario.strict_yaml import Document, KeyPath
 from hybrid_des.studies.sweep.case_files import is_key, read_rows
 
@@ -109,11 +110,17 @@ class Sweep:
             yield {path: value for part in combination for path, value in part.items()}
 
 
-def load_sweep(source: Source, overrides: Sequence[str] = (), imports: Sequence[str] = ()) -> Sweep:
+def load_sweep(source: Source, overrides: Overrides = (), imports: Sequence[str] = ()) -> Sweep:
     """Read a file, or a mapping, with a `sweep:` block.
 
     Raises:
         ScenarioError: one line per problem in the block.
+
+    Example:
+        >>> from hybrid_des import load_sweep
+        >>> sweep = load_sweep("scenarios/a100_8x.yaml", {"sweep": [{"schedule.microbatches": [4, 8, 16]}]})
+        >>> len(sweep), sweep.paths
+        (3, ['schedule.microbatches'])
     """
     return sweep_of(document_of(source, overrides), imports)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from fractions import Fraction
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.safe_csv import write_csv
@@ -16,6 +18,8 @@ from hybrid_des.report.files.staging import Written, write_whole
 from hybrid_des.report.plots.style import verbatim
 from hybrid_des.report.text import text_table
 from hybrid_des.scenario.loading import Source
+from hybrid_des.scenario.overrides import Overrides
+from hybrid_des.studies.pool import Pool, Progress
 from hybrid_des.studies.sweep.axes import Plot, Sweep, load_sweep
 from hybrid_des.studies.sweep.rows import Row, columns, table
 from hybrid_des.studies.sweep.runner import sweep_rows
@@ -65,15 +69,33 @@ LABEL_SPACE = 0.08  # share of an axis that a tick label takes
 _DIMENSIONS: tuple[Dimension, ...] = ("number", "span", "size", "bandwidth", "compute")
 
 
-def run_sweep(sweep: Sweep | Source, overrides: Sequence[str] = (), **how: Any) -> pd.DataFrame:
+def run_sweep(
+    sweep: Sweep | Source,
+    overrides: Overrides = (),
+    *,
+    jobs: int = 1,
+    executor: Executor | None = None,
+    pool: Pool | None = None,
+    progress: Progress | None = None,
+    finished: Callable[[int, Row], None] = lambda index, row: None,
+    waiting: Callable[[], None] = lambda: None,
+    known: Mapping[int, Row] = MappingProxyType({}),
+) -> pd.DataFrame:
     """Simulate every case of a sweep; one row per case, in the order of `Sweep.cases`.
 
     A row holds the swept paths and the keys of the summary, or the paths and `error`; columns are those of `table`.
 
     Args:
         sweep: what to run; also the path of a file with a `sweep:` block, or a mapping with the content of one.
-        overrides: of a file or mapping: strings such as "sweep=[{schedule.kind: [gpipe, 1f1b]}]".
-        how: `jobs`, `executor`, `progress` and the other keywords of `sweep_rows`.
+        overrides: changes of a file or mapping, such as ["sweep=[{schedule.kind: [gpipe, 1f1b]}]"] or
+            {"sweep": [{"schedule.kind": ["gpipe", "1f1b"]}]}.
+        jobs: local worker processes; 1 runs in this process.
+        executor: instead of `jobs`, anything with the `submit` of `concurrent.futures`.
+        pool: instead of `jobs`, a pool for several consecutive sweeps.
+        progress: called with (cases done, cases in total) whenever a case finishes.
+        finished: called with the number and the row of every case when it finishes, to save rows before an interrupt.
+        waiting: called every second in which workers finish nothing; may raise to end the sweep.
+        known: rows of cases, by their number, that are not simulated again.
 
     Raises:
         HybridDesError: as `load_sweep` and `sweep_rows`.
@@ -87,7 +109,19 @@ def run_sweep(sweep: Sweep | Source, overrides: Sequence[str] = (), **how: Any) 
         1                      8        1.435         0.275
         2                     16        2.478         0.160
     """
-    return table(sweep_rows(sweep if isinstance(sweep, Sweep) else load_sweep(sweep, overrides), **how))
+    cases = sweep if isinstance(sweep, Sweep) else load_sweep(sweep, overrides)
+    return table(
+        sweep_rows(
+            cases,
+            jobs=jobs,
+            executor=executor,
+            pool=pool,
+            progress=progress,
+            finished=finished,
+            waiting=waiting,
+            known=known,
+        )
+    )
 
 
 def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:

@@ -15,13 +15,13 @@ from hybrid_des.cluster.rings import channels
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.interface.cli.commands.verify import verify
 from hybrid_des.scenario import sizes
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.simulation.planning.planner import parts_of
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import run
 from hybrid_des.studies.plan_search.bound import least_step
+from hybrid_des.studies.verification import verify
 
 US = 10**6  # picoseconds
 FP32 = codecs.find("fp32").build()

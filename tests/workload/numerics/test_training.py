@@ -11,13 +11,13 @@ from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.errors import NumericsError
-from hybrid_des.interface.cli.commands.verify import verify
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import Op, Plan
 from hybrid_des.scenario.loading import load
 from hybrid_des.simulation.planning.planner import plan_of
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import run
+from hybrid_des.studies.verification import verify
 from hybrid_des.workload.numerics.datasets import Data
 from hybrid_des.workload.numerics.layers import StageLayers, all_layers, initial_weights
 from hybrid_des.workload.numerics.serial import accuracy, loss_and_gradients

@@ -21,7 +21,6 @@ from hybrid_des.errors import UsageError
 from hybrid_des.interchange.frameworks import megatron, torchtitan
 from hybrid_des.interface.cli.arguments import add_budget, add_common, add_jobs, as_path, count
 from hybrid_des.interface.cli.commands.flags import launch_text
-from hybrid_des.interface.cli.commands.verify import verify
 from hybrid_des.interface.cli.dask_workers import workers
 from hybrid_des.interface.cli.output import say, show, write_file
 from hybrid_des.pipeline.order_csv import write_order
@@ -42,6 +41,7 @@ from hybrid_des.studies.plan_search.terms import Settings, settings_of
 from hybrid_des.studies.plan_search.tuning import tune
 from hybrid_des.studies.sweep.axes import Case
 from hybrid_des.studies.sweep.case_files import plain
+from hybrid_des.studies.verification import verify
 from hybrid_des.units import format_bytes, format_number
 
 MOST_VALUES = 12  # of a key in the list of what varies
