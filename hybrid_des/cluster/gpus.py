@@ -103,6 +103,14 @@ def part(name: str) -> GpuPart:
     return _parts()[name]
 
 
+def named_in(device: str) -> str | None:
+    """The GPU of the catalogue whose words a device's name has, such as "NVIDIA H100 80GB HBM3"; None if none has."""
+    told = device.lower().replace("-", " ").replace("gib", "gb")
+    fitting = [name for name in names() if name.partition("-")[0] in told.split()]
+    sized = [name for name in fitting if name.partition("-")[2].replace("-", " ") in told]
+    return next(iter(sized or fitting), None)
+
+
 PRODUCTS, ATTENTION, MEMORY = "products", "attention", "memory"
 NAMES = (  # the first that fits
     (ATTENTION, re.compile(r"flash|fmha|attn_(?:fwd|bwd)|attention|cudnn_generated_fort_native_sdpa", re.IGNORECASE)),

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import model_validator
 
+from hybrid_des.cluster.collective_table import CollectiveTable, is_collective_table, read_collective_table
 from hybrid_des.cluster.fabric import PortSpec
 from hybrid_des.cluster.time_table import MESSAGE, TableBandwidth, TimeTable, read_table
 from hybrid_des.errors import UsageError
@@ -40,7 +41,18 @@ Table = Annotated[TimeTable, _reads(), NamesFile()]
 LinkTable = Annotated[TimeTable, _reads(MESSAGE), NamesFile()]
 
 
-AllReduceTable = Annotated[TimeTable, _reads("all_reduce"), NamesFile()]
+def _all_reduces(value: Any) -> TimeTable | CollectiveTable:
+    if isinstance(value, CollectiveTable):
+        return value
+    try:
+        if isinstance(value, str) and is_collective_table(value):
+            return read_collective_table(value)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+    return _table(value, "all_reduce")
+
+
+AllReduceTable = Annotated[TimeTable | CollectiveTable, Reads(_all_reduces, {"type": "string"}), NamesFile()]
 
 
 class LinkFigures(Section):

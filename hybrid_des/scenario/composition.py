@@ -17,6 +17,7 @@ from hybrid_des.scenario.shipped import located
 from hybrid_des.scenario.strict_yaml import MAX_DEPTH, Document, KeyPath, dotted, read
 
 _OWN = ("name", "description", "sweep", "plot", "search")  # not inherited from the base
+MACHINE = "machine.yaml"
 MOST_BASES = 32  # files in a chain of bases
 OMITTED = object()  # instead of a value: the key is removed
 _NAMED = {("model",): "base"}  # sections that may be a name, and the key that the name stands for
@@ -52,6 +53,8 @@ def over_base(document: Document, folder: Path, users: tuple[str, ...] = ()) -> 
     if "\0" in name:
         raise document.error(("base",), "a path cannot contain a null character")
     other = folder / name
+    if os.path.isfile(other / MACHINE):  # noqa: PTH113 (False for what no file can be called); a folder that `measure` filled
+        other = other / MACHINE
     if os.path.realpath(other) in users:
         raise document.error(("base",), f"{describe(name)} is based on this file itself")
     if len(users) > MOST_BASES:

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hybrid_des.cluster.calibration.nccl_tests import Measurement, NcclTests
+from hybrid_des.cluster.gpus import named_in, part
 from hybrid_des.cluster.gpus import names as gpu_names
-from hybrid_des.cluster.gpus import part
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.interchange.profiles.kineto import KinetoTrace, Product
 from hybrid_des.interchange.profiles.kineto_collectives import transfer_of
@@ -98,10 +98,7 @@ def gpu_of(trace: KinetoTrace, gpu: str | None) -> str | None:
         if gpu not in gpu_names():
             raise UsageError(f"--gpu: {unknown(gpu, gpu_names(), 'GPU')}")
         return gpu
-    device = trace.device.lower().replace("-", " ").replace("gib", "gb")
-    fitting = [name for name in gpu_names() if name.partition("-")[0] in device.split()]
-    sized = [name for name in fitting if name.partition("-")[2].replace("-", " ") in device]
-    return next(iter(sized or fitting), None)
+    return named_in(trace.device)
 
 
 def _reached(traces: Sequence[KinetoTrace], peak: float, notes: list[str]) -> list[Reached]:

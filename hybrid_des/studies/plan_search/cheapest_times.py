@@ -23,7 +23,7 @@ from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import MOST_SEGMENTS, Buffer, message_of
 from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.group import ProcessGroup
-from hybrid_des.collectives.measured import Measured
+from hybrid_des.collectives.measured import Measured, measured_time
 from hybrid_des.options import Options
 from hybrid_des.simulation.collective_times import SIXTEEN_BITS, elements_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
@@ -102,7 +102,8 @@ class CheapestTimes:
         if phases := phases_of(group, elements, codec):
             return phases * self.hops(group, elements, codec)
         if group.kind == "measured" and isinstance(options, Measured):
-            return options.table.time(Buffer(elements, codec).bytes)
+            nodes = len({self._fabric.node_of[rank] for rank in group.ranks[: group.size]})
+            return measured_time(options.table, group.size, nodes, Buffer(elements, codec).bytes)
         if group.kind in SENDING:
             return self._leaving(tuple(group.ranks), group.size, int(elements * codec.bytes_per_element))
         if group.kind in SCATTERING:  # all but its own shard

@@ -1,0 +1,133 @@
+"""Measure this machine with PyTorch, and write a folder that a scenario takes as its base.
+
+    torchrun --nproc-per-node 4 -m hybrid_des measure my_model:stages --shapes 1x4096 --pipeline 4 --chunks 1,2 \
+        --out node
+
+Started by torchrun with a process per GPU, or on processors over gloo. MODULE:FUNCTION is a function of yours that
+returns the module of one stage, given its number and how many there are; real pipelines of PyTorch run them. DIR gets
+machine.yaml, which a scenario names as `base: DIR`, tables of what was measured, and noise.json. Then steps that were
+run, but not used, are predicted, and the errors printed. A measurement that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hybrid_des.errors import UsageError
+from hybrid_des.interface.cli.arguments import add_out
+from hybrid_des.interface.cli.output import say, show_result
+
+if TYPE_CHECKING:
+    from hybrid_des.studies.measure.measuring import Options
+
+MOST = 2**16
+LINES = 10  # of progress where there is no terminal
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what is measured, how often, and output options."""
+    parser.add_argument("modules", nargs="?", metavar="MODULE:FUNCTION", help="your stages: function(stage, count)")
+    parser.add_argument(
+        "--shapes", help="what the first stage takes per micro-batch, such as 1x4096, or 1x4096:int64 for tokens"
+    )
+    parser.add_argument("--pipeline", type=_count, default=1, metavar="P", help="pipeline ranks: one per process")
+    parser.add_argument("--chunks", type=_counts, default=(1,), metavar="V,…", help="chunks per rank, such as 1,2")
+    parser.add_argument(
+        "--microbatches", type=_count, metavar="M", help="of a pipeline, a multiple of P (default: 2 × P)"
+    )
+    parser.add_argument("--repeats", type=_count, default=20, metavar="N", help="of each collective (20)")
+    parser.add_argument("--rounds", type=_count, default=3, metavar="N", help="steps of each schedule (3)")
+    parser.add_argument("--again", action="store_true", help="measure everything anew")
+    add_out(parser, "the folder (required)")
+    parser.add_argument("--json", action="store_true", help="print only the figures, as one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print what came of it on rank 0, and write files."""
+    from hybrid_des.studies.measure.job import rank_of_process
+    from hybrid_des.studies.measure.measuring import AgreedError, measure
+
+    rank = rank_of_process()
+    try:
+        measured = measure(_options(args), _progress(rank == 0 and not args.json))
+    except UsageError as error:
+        if rank == 0:
+            raise
+        if isinstance(error, AgreedError):
+            return UsageError.exit_code  # rank 0 says it
+        raise UsageError(f"rank {rank}: {error}") from error
+    if measured is not None:
+        show_result(args, lambda: measured.figures, measured.text)
+    return 0
+
+
+def _options(args: argparse.Namespace) -> Options:
+    """The options, which do not contradict each other.
+
+    Raises:
+        UsageError: they do.
+    """
+    from hybrid_des.studies.measure.measuring import AgreedError, Options
+
+    try:
+        _check(args)
+    except UsageError as error:
+        raise AgreedError(str(error)) from error
+    return Options(
+        out=Path(args.out),
+        modules=args.modules,
+        shapes=args.shapes,
+        pipeline=args.pipeline,
+        chunks=args.chunks,
+        microbatches=args.microbatches or 2 * args.pipeline,
+        repeats=args.repeats,
+        rounds=args.rounds,
+        again=args.again,
+    )
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse options that contradict each other.
+
+    Raises:
+        UsageError: they do.
+    """
+    if args.out is None:
+        raise UsageError("measure: --out DIR is required: the folder that scenarios take as their base")
+    if (args.modules is None) != (args.shapes is None):
+        raise UsageError("measure: MODULE:FUNCTION and --shapes belong together: the stages, and what the first takes")
+    if args.modules is not None and args.pipeline == 1:
+        raise UsageError("measure: stages need --pipeline P, with one process for each pipeline rank")
+    if args.microbatches is not None and args.microbatches % args.pipeline:
+        raise UsageError(f"--microbatches {args.microbatches}: expected a multiple of --pipeline {args.pipeline}")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= MOST:
+        raise argparse.ArgumentTypeError(f'"{text}": expected a number from 1 to {MOST}')
+    return int(text)
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(sorted({_count(part) for part in text.split(",")}))
+
+
+def _progress(shown: bool) -> Callable[[int, int, str], None]:
+    """What shows progress in per cent: on a terminal in one line, else in a few."""
+    last = [-1]
+
+    def show(done: int, total: int, what: str) -> None:
+        share = done / max(total, 1)
+        if sys.stderr.isatty():
+            end = "\n" if done == total else ""
+            print(f"\r\x1b[K{share:4.0%}  {what}", end=end, file=sys.stderr, flush=True)
+        elif int(share * LINES) > last[0]:
+            last[0] = int(share * LINES)
+            say(f"{share:4.0%}  {what}")
+
+    return show if shown and os.environ.get("TERM") != "dumb" else (lambda done, total, what: None)

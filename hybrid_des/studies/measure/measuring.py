@@ -1,0 +1,223 @@
+"""Measure a node: tables of what takes how long on it, a scenario of them, and real steps that it predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from hybrid_des.errors import UsageError
+from hybrid_des.studies.measure import collectives
+from hybrid_des.studies.measure.folder import ABOUT, Folder, Rows, contents_of
+from hybrid_des.studies.measure.job import Job, joined
+from hybrid_des.studies.measure.machine import MACHINE, Facts, machine_of
+from hybrid_des.studies.measure.measured_pipeline import (
+    Proof,
+    durations_name,
+    durations_of_runs,
+    proofs,
+    scenario_name,
+    sections_of,
+)
+from hybrid_des.studies.measure.pipelines import SIZES, Pipelines, Run, runs_of
+from hybrid_des.studies.measure.stages import modules_of
+from hybrid_des.studies.measure.surroundings import facts_of, state_of
+from hybrid_des.units import format_seconds
+
+
+class AgreedError(UsageError):
+    """An error that every rank finds: it is said once."""
+
+
+NOISE = "noise.json"
+Task = tuple[str, Callable[[], str | None]]
+Show = Callable[[int, int, str], None]  # (tasks done, of so many, what is measured now)
+LABEL = 12  # characters of a label
+
+
+class Options(NamedTuple):
+    """What is measured.
+
+    Attributes:
+        out: the folder.
+        modules: a user's function of stages, as MODULE:FUNCTION.
+        shapes: what the first stage takes per micro-batch.
+        pipeline: pipeline ranks; 1: no pipeline.
+        chunks: numbers of chunks per rank.
+        microbatches: of a pipeline.
+        repeats: of each operator and collective.
+        rounds: of each schedule.
+        again: whether earlier rows in the folder are dropped.
+    """
+
+    out: Path
+    modules: str | None = None
+    shapes: str | None = None
+    pipeline: int = 1
+    chunks: tuple[int, ...] = (1,)
+    microbatches: int = 0
+    repeats: int = 20
+    rounds: int = 3
+    again: bool = False
+
+
+@dataclass
+class Measured:
+    """What was measured.
+
+    Attributes:
+        folder: where it is.
+        device: on what.
+        files: what a scenario takes from there.
+        proofs: real steps and their predictions.
+        lacking: what was not measured, one sentence each.
+    """
+
+    folder: Path
+    device: str
+    files: list[str] = field(default_factory=list)
+    proofs: list[Proof] = field(default_factory=list)
+    lacking: list[str] = field(default_factory=list)
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """All of it by public keys."""
+        return {
+            "folder": str(self.folder), "device": self.device, "files": self.files,
+            "proof": [one.to_mapping() for one in self.proofs], "not_measured": self.lacking,
+        }  # fmt: skip
+
+    def text(self) -> str:
+        """The report, line by line."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{self.folder}: {self.device}"
+        yield ""
+        for number, name in enumerate(self.files):
+            yield f"{'' if number else 'base:':<{LABEL}}{self.folder / name}"
+        for number, proof in enumerate(self.proofs):
+            times = f"measured {format_seconds(proof.measured)} (fastest {format_seconds(proof.fastest)})"
+            yield (
+                f"{'' if number else 'proof':<{LABEL}}{proof.what}: {times}, predicted "
+                f"{format_seconds(proof.predicted)}: {proof.error:+.1f} %"
+            )
+        for number, why in enumerate(self.lacking):
+            yield f"{'' if number else 'not measured':<{LABEL}}{'' if number else ' '}{why}"
+
+
+def measure(options: Options, show: Show) -> Measured | None:
+    """Measure on all ranks, which call this together; the result is that of rank 0, None elsewhere.
+
+    Raises:
+        UsageError: options contradict each other or the number of processes, a user's function fails, or the folder
+            cannot be used.
+    """
+    with joined() as job:
+        folder, lacking = _opened(job, options), list[str]()
+        before = state_of(job)
+        runs = runs_of(options.chunks) if options.modules and options.pipeline > 1 else []
+        tasks = [*collectives.tasks(job, folder, options.repeats), *_pipelines(job, folder, options, runs)]
+        for done, (what, task) in enumerate(tasks):
+            show(done, len(tasks), what)
+            if why := task():
+                lacking.append(why)
+        show(len(tasks), len(tasks), "predicting")
+        after = state_of(job)
+        facts = facts_of(job)
+    if job.rank:
+        return None
+    folder.write({NOISE: {"before": before, "after": after, "spread": spread_of(folder.tables)}})
+    return _finished(facts, folder, options, runs, lacking)
+
+
+def _opened(job: Job, options: Options) -> Folder:
+    """The folder, with the rows that an earlier measurement left there.
+
+    Raises:
+        UsageError: as `measure`.
+    """
+    import torch
+
+    if options.pipeline > 1 and options.pipeline != job.ranks:
+        raise AgreedError(
+            f"--pipeline {options.pipeline}: {job.ranks} processes; start one per pipeline rank: "
+            f"torchrun --nproc-per-node {options.pipeline} -m hybrid_des measure …"
+        )
+    facts = facts_of(job)
+    about = {
+        "device": facts.device, "ranks": job.ranks, "per_node": job.per_node, "torch": str(torch.__version__),
+        "modules": options.modules, "shapes": options.shapes, "pipeline": options.pipeline,
+        "microbatches": options.microbatches,
+    }  # fmt: skip
+    runs = runs_of(options.chunks)
+    names = [collectives.TABLE, SIZES, *(run.table for run in runs)]
+    kept: Any = None
+    if job.rank == 0:
+        try:
+            kept = contents_of(options.out, about, names, again=options.again)
+        except UsageError as error:
+            kept = str(error)
+    kept = job.of_first(kept)
+    if isinstance(kept, str):
+        raise AgreedError(kept)
+    folder = Folder(options.out, about, kept, writes=job.rank == 0)
+    folder.write({ABOUT: about})
+    return folder
+
+
+def _pipelines(job: Job, folder: Folder, options: Options, runs: Sequence[Run]) -> Iterator[Task]:
+    if runs:
+        assert options.modules is not None
+        try:
+            modules = modules_of(options.modules, options.shapes or "")
+        except UsageError as error:
+            raise AgreedError(str(error)) from error
+        yield from Pipelines(job, folder, modules, options.microbatches, options.rounds).tasks(runs)
+
+
+def spread_of(tables: Mapping[str, Rows]) -> dict[str, dict[str, float]]:
+    """By how much repeats of a table differ: (p90 − p10) / median, its median and its worst row."""
+    spreads = {}
+    for name, rows in tables.items():
+        shares = [
+            (float(row[f"p90_{unit}"]) - float(row[f"p10_{unit}"])) / float(row[middle])
+            for row in rows
+            for unit, middle in (("us", "time_us"), ("s", "seconds"))
+            if f"p90_{unit}" in row and float(row[middle])
+        ]
+        if shares:
+            shares.sort()
+            spreads[name] = {"median": shares[len(shares) // 2], "worst": shares[-1], "rows": len(shares)}
+    return spreads
+
+
+def _finished(facts: Facts, folder: Folder, options: Options, runs: Sequence[Run], lacking: list[str]) -> Measured:
+    """Write the scenarios of what was measured, and predict what was run."""
+    count = f"{facts.ranks} × " if facts.ranks > 1 else ""
+    measured = Measured(options.out, f"{count}{facts.device}", [MACHINE], lacking=lacking)
+    folder.write({MACHINE: as_yaml({"name": options.out.resolve().name, **machine_of(facts, folder.tables, {})})})
+    if facts.ranks == 1:
+        lacking.append("links and collectives: there is one process; torchrun --nproc-per-node starts several")
+    if runs:
+        frames = {run.table: folder.frame(run.table) for run in runs if folder.rows(run.table)}
+        for chunks in options.chunks:
+            table = durations_of_runs(runs, frames, chunks)
+            if table is None:
+                continue
+            folder.write({durations_name(chunks, runs[0].chunks): table})
+            used = [run for run in runs if not run.proves]
+            sections = sections_of(options.out, used, chunks, folder.rows(SIZES))
+            measured.files.append(scenario_name(chunks, runs[0].chunks))
+            folder.write({measured.files[-1]: as_yaml(sections)})
+        measured.proofs += proofs(options.out, runs, frames)
+    folder.write({ABOUT: {**measured.figures, **folder.about}})
+    return measured
+
+
+def as_yaml(sections: Mapping[str, Any]) -> str:
+    """A scenario file with these sections."""
+    return yaml.safe_dump(dict(sections), sort_keys=False, allow_unicode=True, width=120)
