@@ -338,8 +338,8 @@ class Efficiency(Section):
     exchange_overhead: Time = Fraction(28, 10**5)
     """Added to each per-node exchange with experts, instead of `collective_overhead`.
 
-    The host waits for the number of tokens that it will receive: about 0.28 ms on H100s; none where CUDA graphs cover
-    the whole iteration."""
+    The host waits for the number of tokens that it will receive, and is late for what follows: about 0.28 ms on H100s.
+    With graphs of layers it is late after it has counted only; with one of the whole iteration, never."""
     collective_overhead: Time = ZERO
     """Added to each collective of tensor, context and expert ranks: launching it; a fifth more per further member."""
     layer_overhead: Time = ZERO

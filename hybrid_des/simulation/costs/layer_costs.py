@@ -33,6 +33,7 @@ class Exchange(NamedTuple):
         weights: of these, seconds of weight gradients, which a split backward computes later.
         steps: of a ring whose steps are started one by one, between two members each; 0: it is started once.
         how: of an exchange once per node: how tokens are routed.
+        counts: whether the host waits for the number of tokens that arrive.
     """
 
     axis: Axis
@@ -43,6 +44,7 @@ class Exchange(NamedTuple):
     steps: int = 0
     how: TokenExchange | None = None
     weights: float = 0.0
+    counts: bool = False
 
 
 Parts = Sequence[tuple[Operation, Times]]
@@ -252,7 +254,8 @@ def _token_traffic(layer: Layer, basis: CostBasis, backward: int) -> Iterator[Ex
             experts=routing.count, active=routing.active, groups=routing.groups, top_groups=routing.top_groups,
             loads=routing.loads, channels=basis.experts.channels,
         )  # fmt: skip
-        yield Exchange("expert", "dispatch", round(once * EIGHT_BITS if halved else once), how=how)
+        sent = round(once * EIGHT_BITS if halved else once)
+        yield Exchange("expert", "dispatch", sent, how=how, counts=not backward)  # which a backward knows
         yield Exchange("expert", "combine", round(once), how=how)
         return
     size = layer.dispatched * basis.tokens * layer.balance / basis.regular

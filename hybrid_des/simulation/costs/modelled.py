@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache, partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,6 +54,13 @@ SUMS = {
     (False, None): (8, 0), (False, False): (2, 10), (False, True): (8, 0),
 }  # fmt: skip
 OVERHEAD_OF_MEMBERS = 0.2  # of a collective's overhead, for each member but the first
+
+
+class Launched(NamedTuple):
+    """Kernels of a layer's forward and backward that the host launches, and their shares of all."""
+
+    kernels: tuple[int, int]
+    shares: tuple[float, float]
 
 
 def model_costs(basis: CostBasis, times: CollectiveTimes | None) -> RankCosts:
@@ -262,15 +270,26 @@ class _Costing:
 
     def _passes(self, layer: Layer, costs: LayerCosts, moved: int) -> tuple[float, float]:
         """Seconds of forward and backward: of computation, its launches, or copies to and from the host, beside it."""
-        floor = float(self.efficiency.layer_overhead) if layer.place == "block" else 0.0
-        launches = (0, 0)
-        if self._basis.cuda_graphs != "full":
-            launches = layer.kernels(of_experts=self._basis.cuda_graphs == "layers")
-        there, back = (float(self.efficiency.launch) * count for count in launches)
-        computed = costs.times.input + costs.times.weight + costs.again
-        back = max(back + (there if costs.again else 0.0), 2 * floor + (floor if costs.again else 0.0))
-        copied = moved / self._host
-        return max(costs.times.forward, floor, there, copied), max(computed, back, copied)
+        launched = self._launched(layer)
+        overhead = float(self.efficiency.layer_overhead) if layer.place == "block" else 0.0
+        floors = [overhead * share * (1 + way) for way, share in enumerate(launched.shares)]
+        launches = [float(self.efficiency.launch) * count for count in launched.kernels]
+        there, back = map(max, floors, launches)
+        if costs.again:
+            back = max(floors[1] + floors[0], launches[1] + launches[0])
+        computed, copied = costs.times.input + costs.times.weight + costs.again, moved / self._host
+        return max(costs.times.forward, there, copied), max(computed, back, copied)
+
+    def _launched(self, layer: Layer) -> Launched:
+        """The kernels that the host launches, not a graph."""
+        if self._basis.cuda_graphs == "full":
+            return Launched((0, 0), (0.0, 0.0))
+        whole = layer.kernels()
+        if self._basis.cuda_graphs == "none":
+            return Launched(whole, (1.0, 1.0))
+        some = layer.kernels(of_experts=True)
+        forward, backward = (one / max(1, of) for one, of in zip(some, whole, strict=True))
+        return Launched(some, (forward, backward))
 
     def parts(self, layer: Layer, received: int) -> LayerCosts:
         """The computation, traffic and memory of a layer."""
@@ -278,7 +297,7 @@ class _Costing:
 
     def _measured(self, exchange: Exchange, moving: Fraction) -> LayerCollective:
         """A collective in the slowest of the groups along its axis, with the time to start it."""
-        axis, does, size, repeats, behind, steps, how, weights = exchange
+        axis, does, size, repeats, behind, steps, how, weights, _ = exchange
         groups = self._groups(axis)
         launch, outcome = 0, NOTHING
         if self._times is not None:
@@ -287,8 +306,8 @@ class _Costing:
             overhead = float(self.efficiency.collective_overhead) * (1 + OVERHEAD_OF_MEMBERS * further)
             launch = max(1, steps) * round(overhead * PICOSECONDS_PER_SECOND)
             if how is not None:
-                waited = self._basis.cuda_graphs != "full"  # the host, for the number of tokens
-                launch = to_picoseconds(self.efficiency.exchange_overhead) if waited else 0
+                waits = {"none": True, "layers": exchange.counts, "full": False}[self._basis.cuda_graphs]
+                launch = to_picoseconds(self.efficiency.exchange_overhead) if waits else 0
         overlapped = round(behind * PICOSECONDS_PER_SECOND)
         overlapped += round(max(0, launch + outcome.duration - overlapped) * self._hidden[axis])
         sent = outcome.messages, outcome.bytes, outcome.even, how

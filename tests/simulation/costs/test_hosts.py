@@ -2,9 +2,10 @@
 
 import pytest
 
-from hybrid_des import costs, simulate
+from hybrid_des import costs, load, simulate
 from hybrid_des.errors import ScenarioError
 from hybrid_des.scenario.loading import scenario_from
+from hybrid_des.simulation.planning.planner import parts_of
 from hybrid_des.workload.models.catalogue import model
 
 SMALL = {
@@ -36,6 +37,33 @@ def test_graphs_launch_layers_but_for_experts():
     assert none > layers > full
     of_experts = [layer.kernels(of_experts=True)[0] for layer in model(sparse["model"]).layers]
     assert of_experts == [0, 9, 9, 0]
+
+
+def test_graphs_leave_experts_to_the_least_time_of_a_layer():
+    sparse, floor = {"model": {"base": "qwen3-30b-a3b", "layers": 2}}, {"layer_overhead": "1 s"}
+    none, layers, full = (table(**sparse, efficiency=floor, cuda_graphs=how) for how in ("none", "layers", "full"))
+    ends = table(**sparse).forward_s  # less than a millisecond
+    (some, back), (of, of_back) = (model(sparse["model"]).layers[1].kernels(of_experts=one) for one in (True, False))
+    assert none.forward_s == pytest.approx(2, abs=ends)
+    assert layers.forward_s == pytest.approx(2 * some / of, abs=ends)
+    both = none.input_gradient_s + none.weight_gradient_s, layers.input_gradient_s + layers.weight_gradient_s
+    assert both == pytest.approx((4, 4 * back / of_back), abs=3 * ends)
+    assert full.forward_s == ends
+
+
+@pytest.mark.parametrize(("graphs", "late"), [("none", (2, 2)), ("layers", (1, 0)), ("full", (0, 0))])
+def test_hosts_are_late_after_they_count_tokens(graphs, late):
+    def waits(overhead):
+        found = load({
+            "model": {"base": "qwen3-30b-a3b", "layers": 1}, "cluster": {"gpu": "h100"}, "cuda_graphs": graphs,
+            "parallel": {"data": 4, "expert": 4}, "schedule": {"kind": "1f1b"},
+            "efficiency": {"exchange_overhead": overhead},
+        })  # fmt: skip
+        layer = parts_of(found).costs.stages[0, 0].layers[1]
+        return [sum(one.exposed for one in way) for way in layer.collectives]
+
+    more = [after - before for before, after in zip(waits(0), waits("1 ms"), strict=True)]
+    assert more == [count * 10**9 for count in late]
 
 
 def test_an_offloaded_optimizer_is_bound_by_the_link():
