@@ -19,6 +19,7 @@ from hybrid_des.analysis.table import empty_table, table
 from hybrid_des.cluster.purposes import PARAMETERS, PURPOSES, REDUCTION
 from hybrid_des.simulation.folding.expansion import expanded
 from hybrid_des.simulation.memory import worst_peak
+from hybrid_des.simulation.model_version import MODEL_VERSION
 from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.timeline import Column, Columns, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND
@@ -76,6 +77,7 @@ def summary(run: Run) -> dict[str, Any]:
     exposed = sum(parts.get(cause, 0) for cause in EXPOSED)
     return {
         "version": scenario.version,
+        "model_version": MODEL_VERSION,
         "name": scenario.name,
         "ranks": ranks,
         "ranks_simulated": simulated,

@@ -13,6 +13,7 @@ import numpy as np
 
 from hybrid_des.errors import SimulationError
 from hybrid_des.simulation.jobs import Job
+from hybrid_des.simulation.model_version import MODEL_VERSION
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 SHOWN_EVERY_S = 0.25
@@ -77,6 +78,7 @@ class UnfinishedError(SimulationError):
         mean = busy / np.bincount(pipeline_rank[ranks], minlength=len(held)) / PICOSECONDS_PER_SECOND
         return {
             "version": scenario.version,
+            "model_version": MODEL_VERSION,
             "name": scenario.name,
             "stopped": "budget",
             "budget_s": self._budget_s,

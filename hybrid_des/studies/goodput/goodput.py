@@ -18,6 +18,7 @@ from hybrid_des.report.terminal import as_html
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overrides import Overrides
+from hybrid_des.simulation.model_version import MODEL_VERSION
 from hybrid_des.studies.goodput.failure_sources import faults_of
 from hybrid_des.studies.goodput.ledger import LOST, USEFUL
 from hybrid_des.studies.goodput.process import JobSpec, Replication
@@ -129,7 +130,8 @@ class Goodput:
     def summary(self) -> Mapping[str, Any]:
         """The summary by its public keys; seconds, means over replications; None where something is unknown."""
         facts = summary(self.steps, self.job, self.outcomes)
-        return {"version": self.scenario.version, "name": self.scenario.name, **facts}
+        names = {"version": self.scenario.version, "model_version": MODEL_VERSION, "name": self.scenario.name}
+        return {**names, **facts}
 
     @property
     def warnings(self) -> list[str]:

@@ -23,6 +23,7 @@ from hybrid_des.scenario.sections.perturbations import Background
 from hybrid_des.simulation import background
 from hybrid_des.simulation import jobs as simulated
 from hybrid_des.simulation.links_used import connections_of_layers, links_used
+from hybrid_des.simulation.model_version import MODEL_VERSION
 from hybrid_des.simulation.planning.planner import Parts, parts_of
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import CONCURRENT, Run, run, run_jobs
@@ -195,6 +196,7 @@ class Neighbours:
         sizes, times, end = self.rows.bytes_of(), self.rows.bytes_of("alone"), max(self.end, 1)
         facts = {
             "version": self.jobs.jobs[0].scenario.version,
+            "model_version": MODEL_VERSION,
             "name": self.jobs.name,
             "sharing": self.jobs.jobs[0].scenario.cluster.sharing,
             "gpus": self.jobs.cluster.gpus,

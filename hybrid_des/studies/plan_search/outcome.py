@@ -38,6 +38,9 @@ _WORDS = {SAME: "the same as others", MISFIT: "do not fit"}
 _ALWAYS = (SIMULATED, EXCLUDED, MISFIT, UNKNOWN)
 
 
+SAME_OF_ALL = ("version", "model_version", "name")  # of a summary: the same for all plans
+
+
 @dataclass(frozen=True, repr=False)
 class SearchResult:
     """The outcome of a search.
@@ -174,5 +177,5 @@ class SearchResult:
             f"{objective.key}_bound": objective.value(candidate.least) if known else None,
             **({} if objective.days is None else {"days_bound": candidate.days if known else None}),
             "held_bytes": candidate.held or None,
-            **cells({key: value for key, value in candidate.row.items() if key not in ("name", "version")}),
+            **cells({key: value for key, value in candidate.row.items() if key not in SAME_OF_ALL}),
         }
