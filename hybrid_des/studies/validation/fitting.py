@@ -97,7 +97,7 @@ def fitted(start: Numbers, predictions_for: Callable[[Numbers], Sequence[Predict
         UsageError: no row with a measured step time can be predicted.
     """
     paths = list(start)
-    highest = np.array([0.0 if path.startswith(SHARES) and "overhead" not in path else inf for path in paths])
+    highest = most_of(paths)
 
     def error_at(point: Vector) -> Vector:
         numbers = {path: exp(value) for path, value in zip(paths, point, strict=True)}
@@ -110,13 +110,18 @@ def fitted(start: Numbers, predictions_for: Callable[[Numbers], Sequence[Predict
     for _ in range(ROUNDS):
         slopes = np.column_stack([(error_at(point - STEP * one) - now) / -STEP for one in np.eye(len(paths))])
         usable = np.isfinite(now) & np.isfinite(slopes).all(axis=1)
-        move = _least(slopes[usable], now[usable], highest - point)
+        move = least_move(slopes[usable], now[usable], highest - point)
         point, then, done = _improved(point, move, now, error_at)
         if done:
             break
         now = then
     rounded = {path: float(f"{exp(value):.{DIGITS}g}") for path, value in zip(paths, point, strict=True)}
     return rounded if _less(error_at(np.array([log(rounded[path]) for path in paths])), first) else start
+
+
+def most_of(paths: Sequence[str]) -> Vector:
+    """The largest logarithms of these numbers: shares are at most 1."""
+    return np.array([0.0 if path.startswith(SHARES) and "overhead" not in path else inf for path in paths])
 
 
 def _improved(
@@ -136,7 +141,7 @@ def _less(then: Vector, now: Vector) -> bool:
     return bool(np.abs(np.expm1(then[known])).mean() < np.abs(np.expm1(now[known])).mean())
 
 
-def _least(slopes: Vector, errors: Vector, room: Vector) -> Vector:
+def least_move(slopes: Vector, errors: Vector, room: Vector) -> Vector:
     """The move, at most `room` in each number, that minimizes the mean of |errors + slopes · move|."""
     move: Vector = np.zeros(len(room))
     free = np.ones(len(room), bool)

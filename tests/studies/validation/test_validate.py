@@ -13,6 +13,7 @@ from support.tables import from_table
 from hybrid_des.errors import UsageError
 from hybrid_des.studies.validation.conditions import condition
 from hybrid_des.studies.validation.corpus import Prediction, errors_of
+from hybrid_des.studies.validation.evidence import evidence
 from hybrid_des.studies.validation.fitting import fitted
 from hybrid_des.studies.validation.picture import picture
 
@@ -111,6 +112,51 @@ def test_a_fit_shows_the_errors_of_other_rows(validate, write, tmp_path):
     }
 
 
+def linear(amounts, measured):
+    """Step times that are sums of amounts times numbers, row by row."""
+
+    def predictions(numbers):
+        each = [sum(amount * numbers[name] for name, amount in row.items()) for row in amounts]
+        return [Prediction({}, {"step_time_s": y}, {"step_time_s": x}) for x, y in zip(each, measured, strict=True)]
+
+    return predictions
+
+
+def test_rows_that_follow_a_number_carry_it():
+    rows = [{"x": 1.0}, {"x": 1.0, "y": 0.01}, {"y": 1.0}, {"x": 0.2, "y": 1.0}]
+    found = evidence({"x": 1.0, "y": 1.0}, linear(rows, [1.0, 1.01, 1.0, 1.2]))
+    assert (found.rows, found.carried, found.weak) == (4, {"x": 3, "y": 2}, [])
+    assert found.left_out == pytest.approx([1.0] * 4)
+    assert evidence({"x": 1.0, "y": 1.0}, linear(rows[:3], [1.0, 1.01, 1.0])).weak == ["y"]
+
+
+def test_a_row_left_out_is_predicted_by_the_others():
+    """The median of the others' ratios, since a fit minimizes absolute errors."""
+    found = evidence({"x": 1.0}, linear([{"x": 1.0}] * 5, [0.8, 0.9, 1.0, 1.05, 1.1]))
+    refitted = [fitted({"x": 1.0}, linear([{"x": 1.0}] * 4, [y for y in (0.8, 0.9, 1.0, 1.05, 1.1) if y != left]))["x"]
+                for left in (0.8, 1.1)]  # fmt: skip
+    assert 0.9 <= refitted[1] <= 1.0 <= refitted[0] <= 1.05
+    assert found.left_out[0] == pytest.approx(refitted[0] / 0.8, rel=0.03)
+    assert found.left_out[4] == pytest.approx(refitted[1] / 1.1, rel=0.06)
+
+
+def test_a_fit_says_what_it_rests_on(validate, write):
+    rows = "".join(f"{m},{forward},{3 * m * 1.5}\n" for m, forward in ((2, ""), (4, ""), (8, 1)))
+    write(f"schedule.microbatches,workload.forward,measured.step_time_s\n{rows}", "rows.csv")
+    file = write(HELD_OUT.replace("workload: {forward: 1, ", "workload: {forward: 1, optimizer: 1, "))
+    code, out, err = validate(file, "--fit", "workload.optimizer")
+    assert code == 0
+    assert "workload.optimizer is carried by 3 of 3 rows" in out
+    assert "each row left out of the fit: " in out
+    found = json.loads(validate(file, "--fit", "workload.optimizer", "--json")[1])
+    assert (found["carried_by"], found["left_out"]["n"]) == ({"workload.optimizer": 3}, 3)
+    code, _, err = validate(file, "--fit", "workload.optimizer", "--where", "schedule.microbatches == 4")
+    assert (code, err[-1]) == (
+        0,
+        "warning: --fit: workload.optimizer rests on fewer than two rows; fit it to others too",
+    )
+
+
 def test_a_fit_is_not_swayed_by_one_odd_row():
     def predictions(numbers):
         measured = [2.0, 4.0, 6.0, 8.0, 30.0]
@@ -164,7 +210,8 @@ def test_a_fit_that_worsens_other_rows_says_so(validate, write):
     write("schedule.microbatches,measured.step_time_s,split\n2,4,fit\n4,4,kept\n", "rows.csv")
     options = ("--fit", "workload.forward", "--where", 'split == "fit"')
     code, out, err = validate(write(HELD_OUT), *options)
-    assert (code, err) == (0, ["warning: --fit: the mean error of the other rows grew from 0.0 % to 100.0 %"])
+    weak = "warning: --fit: workload.forward rests on fewer than two rows; fit it to others too"
+    assert (code, err) == (0, ["warning: --fit: the mean error of the other rows grew from 0.0 % to 100.0 %", weak])
     assert "other rows, before, step time  1  0.0 %" in out
     found = json.loads(validate(write(HELD_OUT), *options, "--json")[1])
     assert found["before_fit"]["step_time_s"]["mean_error_percent"] == 0

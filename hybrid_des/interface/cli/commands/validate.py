@@ -37,7 +37,15 @@ from hybrid_des.studies.sweep.case_files import plain
 from hybrid_des.studies.sweep.rows import table
 from hybrid_des.studies.sweep.runner import sweep_rows, with_case
 from hybrid_des.studies.validation.conditions import condition
-from hybrid_des.studies.validation.corpus import Prediction, check_corpus, errors_by_figure, grouped, predict
+from hybrid_des.studies.validation.corpus import (
+    Prediction,
+    check_corpus,
+    errors_by_figure,
+    errors_of,
+    grouped,
+    predict,
+)
+from hybrid_des.studies.validation.evidence import Evidence, evidence
 from hybrid_des.studies.validation.fitting import fitted, starts, with_numbers
 from hybrid_des.studies.validation.picture import picture
 from hybrid_des.units import format_bytes, format_seconds
@@ -57,6 +65,7 @@ class Validation:
         before: the same with the numbers of the file, if some were fitted.
         used: those of the rows that were fitted.
         numbers: the fitted numbers.
+        evidence: what they rest on.
         by: columns by whose values errors are shown.
     """
 
@@ -65,6 +74,7 @@ class Validation:
     used: Sequence[Prediction]
     numbers: Mapping[str, float]
     by: Sequence[str]
+    evidence: Evidence | None = None
 
     @property
     def failed(self) -> list[Prediction]:
@@ -179,7 +189,8 @@ def _validated(args: argparse.Namespace, sweep: Sweep) -> Validation:
         before = predict(kept, run)
         predictions = predict(with_numbers(kept, numbers), run)
         used = predict(with_numbers(chosen, numbers), run) if others else []
-    return Validation(predictions, before, used, numbers, args.by)
+        rests = evidence(numbers, lambda other: predict(with_numbers(chosen, other), run)) if numbers else None
+    return Validation(predictions, before, used, numbers, args.by, rests)
 
 
 def _chosen(sweep: Sweep, where: str | None) -> Sweep:
@@ -202,6 +213,8 @@ def _say_what_it_did(validation: Validation) -> None:
     first, then = (errors.mean_error_percent if errors else 0.0 for errors in each)
     if then > first:
         say(f"warning: --fit: the mean error of the other rows grew from {first:.1f} % to {then:.1f} %")
+    for path in validation.evidence.weak if validation.evidence else ():
+        say(f"warning: --fit: {path} rests on fewer than two rows; fit it to others too")
 
 
 def _summary(validation: Validation) -> dict[str, Any]:
@@ -212,12 +225,18 @@ def _summary(validation: Validation) -> dict[str, Any]:
     return {
         **errors(validation.predictions),
         "fitted": dict(validation.numbers),
+        **(_evidence(validation.evidence) if validation.evidence else {}),
         **({"fitted_on": errors(validation.used)} if validation.used else {}),
         **({"before_fit": errors(validation.before)} if validation.before else {}),
         **({"by": by} if by else {}),
         "rows": len(validation.predictions),
         "failed": [{"name": one.name, "error": one.error} for one in validation.failed],
     }
+
+
+def _evidence(rests: Evidence) -> dict[str, Any]:
+    left_out = {"left_out": errors_of(rests.left_out)._asdict()} if rests.left_out else {}
+    return {"carried_by": dict(rests.carried), **left_out}
 
 
 def _report(validation: Validation) -> str:
@@ -238,7 +257,19 @@ def _report(validation: Validation) -> str:
     parts.append(text_table(HEADS, errors))
     if validation.numbers:
         parts.append(f"fitted\n{_yaml(validation.numbers)}".rstrip())
+    if validation.evidence:
+        parts.append(_rests_on(validation.evidence))
     return "\n\n".join(parts)
+
+
+def _rests_on(rests: Evidence) -> str:
+    """How many rows carry each number, and the errors of rows left out of the fit."""
+    lines = [f"{path} is carried by {count} of {rests.rows} rows" for path, count in rests.carried.items()]
+    if rests.left_out:
+        errors = errors_of(rests.left_out)
+        mean, worst = errors.mean_error_percent, errors.worst_error_percent
+        lines.append(f"each row left out of the fit: {mean:.1f} % mean, {worst:.1f} % worst")
+    return "\n".join(lines)
 
 
 def _row_table(predictions: Sequence[Prediction]) -> str:
