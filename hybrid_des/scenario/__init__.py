@@ -20,7 +20,8 @@ from hybrid_des.scenario.loading import (
     scenario_of,
 )
 from hybrid_des.scenario.sections.cluster import Cluster, GpuKind, InfiniBand
-from hybrid_des.scenario.sections.training import Gradients, Memory, Numerics, Parallel, Schedule, Workload
+from hybrid_des.scenario.sections.numerics import Numerics
+from hybrid_des.scenario.sections.training import Gradients, Memory, Parallel, Schedule, Workload
 
 __all__ = [
     "LABELS", "Cluster", "GpuKind", "Gradients", "InfiniBand", "Memory", "Numerics", "Parallel", "Scenario",

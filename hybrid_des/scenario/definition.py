@@ -20,6 +20,7 @@ from hybrid_des.scenario.sections.cluster import QUANTISED, WITHOUT_PRIORITIES, 
 from hybrid_des.scenario.sections.experts import ExpertTraffic, misfits_of_experts, misfits_of_loads, misfits_of_streams
 from hybrid_des.scenario.sections.faults import FaultsOrNone, misfits_of_faults
 from hybrid_des.scenario.sections.groups import misfits_of_outer, misfits_of_sites
+from hybrid_des.scenario.sections.numerics import NumericsOrNone
 from hybrid_des.scenario.sections.operators import Operators
 from hybrid_des.scenario.sections.perturbations import (
     AllJitter,
@@ -32,7 +33,6 @@ from hybrid_des.scenario.sections.perturbations import (
 from hybrid_des.scenario.sections.training import (
     Efficiency,
     Gradients,
-    NumericsOrNone,
     Offload,
     Overlap,
     Parallel,

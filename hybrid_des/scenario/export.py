@@ -12,6 +12,7 @@ from pydantic.json_schema import JsonSchemaValue, models_json_schema
 
 from hybrid_des.cluster.collective_table import CollectiveTable
 from hybrid_des.cluster.link_figures import LinkFigures
+from hybrid_des.cluster.operator_table import OperatorTable
 from hybrid_des.cluster.time_table import TimeTable
 from hybrid_des.options import Options, WrittenNone, mark_of
 from hybrid_des.scenario.definition import Scenario
@@ -45,7 +46,7 @@ def _plain(value: object) -> object:
         return [_plain(item) for item in value]
     if isinstance(value, Fraction):
         return _number(value)
-    if isinstance(value, TimeTable | CollectiveTable):
+    if isinstance(value, TimeTable | CollectiveTable | OperatorTable):
         return value.source
     return str(value) if isinstance(value, Path) else value
 

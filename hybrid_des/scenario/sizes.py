@@ -26,7 +26,8 @@ from hybrid_des.collectives import codecs, hierarchical, nccl_switches, nccl_tre
 from hybrid_des.collectives.buffer import MOST_SEGMENTS
 from hybrid_des.errors import Refusal
 from hybrid_des.scenario.problem import Problem, misfit
-from hybrid_des.scenario.sections.training import ModelChoice, Numerics
+from hybrid_des.scenario.sections.numerics import Numerics
+from hybrid_des.scenario.sections.training import ModelChoice
 from hybrid_des.scenario.sections.whole import Whole
 
 FOLDED_FROM = 129  # number of GPUs from which `fold: auto` folds replicas; up to 128, all of them are shown

@@ -6,7 +6,8 @@ from hybrid_des.errors import UsageError
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overrides import Overrides
-from hybrid_des.scenario.sections.training import Numerics, divided
+from hybrid_des.scenario.sections.numerics import Numerics
+from hybrid_des.scenario.sections.training import divided
 from hybrid_des.scenario.sizes import excesses
 from hybrid_des.simulation.checked_training import CheckedTraining
 from hybrid_des.simulation.costs.pipeline_ranks import rank_costs

@@ -1,4 +1,4 @@
-"""The sections that say what is trained and how: model or workload, layout, schedule, gradients, and small real models.
+"""The sections that say what is trained and how: model or workload, layout, schedule and gradients.
 
 Quantities are exact fractions of SI base units. Field docstrings go into the JSON Schema (`hybrid-des schema`). At the
 end stand the checks of values that these sections must agree on.
@@ -22,7 +22,6 @@ from hybrid_des.options import (
     Count,
     Factor,
     Flag,
-    Number,
     OfRanks,
     Section,
     SharedOptions,
@@ -44,6 +43,7 @@ from hybrid_des.scenario.sections.values import (
     CodecName,
     File,
     ModelKindName,
+    OperatorFile,
     Order,
     PublishedName,
     RankNumbers,
@@ -52,14 +52,11 @@ from hybrid_des.scenario.sections.values import (
     RankTimes,
     ScheduleName,
     Stages,
-    TaskName,
-    or_none,
     share,
 )
 from hybrid_des.workload import models
 from hybrid_des.workload.models import kinds
 from hybrid_des.workload.models.layer import Model
-from hybrid_des.workload.numerics.layers import TrainingSettings
 
 ZERO = Fraction(0)
 LEAST_HELD = 14  # bytes per parameter where it is sharded: a 16-bit weight, and 12 of the optimizer's state
@@ -356,6 +353,8 @@ class Efficiency(Section):
     """The same of operations bound by memory, beside any collectives. Default 0.76 of `slowed`."""
     step_overhead: Time = ZERO
     """Added to every step: data loading, optimizer launches, logging."""
+    table: OperatorFile | None = None
+    """A CSV file with measured times of operators, as written by `hybrid-des measure`; shapes in it take these."""
 
 
 def expanded(value: object) -> object:
@@ -377,35 +376,6 @@ def _named_or_own(value: object) -> object:
 PublishedOrOwn = Annotated[
     ModelChoice | None, BeforeValidator(_named_or_own, json_schema_input_type=str | ModelChoice | None)
 ]
-
-
-class Numerics(Section):
-    """A small model that the simulated GPUs actually train; times and bytes still come from the workload."""
-
-    model: Annotated[str, choice("mlp")] = "mlp"
-    """A multi-layer perceptron with residual hidden layers."""
-    layers: Annotated[int, whole(1, 4096)] = 8
-    """Total number of layers, split over the stages."""
-    width: Annotated[int, whole(1, 4096)] = 32
-    """Features between layers."""
-    batch: Count = 4
-    """Samples per micro-batch."""
-    task: TaskName = "two-spirals"
-    """The data set; digits needs scikit-learn."""
-    learning_rate: Number = Fraction(1, 10)
-    """Learning rate of the optimizer."""
-    optimizer: Annotated[str, choice("sgd", "adam")] = "sgd"
-    """Optimizer."""
-    dtype: Annotated[str, choice("fp64", "fp32")] = "fp64"
-    """Data type of weights, activations and gradients."""
-
-    @property
-    def settings(self) -> TrainingSettings:
-        """The settings in the form that `hybrid_des.workload.numerics` takes."""
-        return TrainingSettings(**{key: value for key, value in self if key != "model"})
-
-
-NumericsOrNone = Annotated[Numerics | None, or_none(Literal["none"] | Numerics | None)]
 
 
 def misfits_of_workload(workload: Workload, ranks: int) -> Iterator[Problem]:

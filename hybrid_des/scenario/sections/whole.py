@@ -9,7 +9,8 @@ from typing import Protocol
 
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.experts import ExpertTraffic
-from hybrid_des.scenario.sections.training import Gradients, ModelChoice, Numerics, Parallel, Schedule, Workload
+from hybrid_des.scenario.sections.numerics import Numerics
+from hybrid_des.scenario.sections.training import Gradients, ModelChoice, Parallel, Schedule, Workload
 
 
 class Whole(Protocol):

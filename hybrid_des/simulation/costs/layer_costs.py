@@ -131,6 +131,8 @@ def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device)
     if isinstance(operation, Elementwise):
         over = {"none": 1, "sequence": basis.regular, "tensor": t}[operation.split]
         busiest = float(layer.balance) if operation.expert else 1.0
+        if (known := device.passed(operation.name, operation.forward * m / over * busiest)) is not None:
+            return known
         how = basis.operators.loss if layer.place == "last" else basis.operators.blocks
         forward, backward = operation.moved(how)
         return device.moving(forward * m / over * busiest, backward * m / over * busiest)
@@ -163,6 +165,9 @@ def _attention(attention: Attention, basis: CostBasis, device: Device) -> Times:
     """The attention core over the heads of a tensor rank."""
     m, t = basis.tokens, basis.parallel.tensor
     if attention.flash:
+        known = device.core(attention, t) if basis.parallel.context == 1 else None
+        if known is not None:
+            return Times(*(took * m / attention.sequence for took in known))
         slower = device.latent if attention.key_size != attention.value_size else 1.0
         return device.flash(float(attention.flop) * m / t / slower)
     keys, queries = attention.sequence, attention.sequence / basis.parallel.context

@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hybrid_des.cluster import gpus as catalogue
+from hybrid_des.cluster.operator_table import NONE_MEASURED
 from hybrid_des.cluster.self_contention import Groups
 from hybrid_des.cluster.symmetry import nonisomorphic
 from hybrid_des.collectives import codecs
@@ -44,7 +45,6 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 from hybrid_des.workload.models.layer import Elementwise, Layer
 from hybrid_des.workload.models.stages import cut
 
-UPDATE = 40  # bytes moved per updated parameter
 SUMS = {
     # whether sums of gradients have 16 bits, whether they are fused → bytes per weight that the product writes and
     # reads, and those moved after it: the gradient and a sum are read, the sum is written; or a fused sum of 16 bits is
@@ -255,7 +255,7 @@ class _Costing:
                 costs.transient + moved - costs.weight_gradients - reserved,
                 costs.transient + moved - costs.widest - abs(shared),
             ),
-            optimizer=round(max(updated * UPDATE / self._device.memory, away / self._host) * PICOSECONDS_PER_SECOND),
+            optimizer=round(max(self._device.update(float(updated)), away / self._host) * PICOSECONDS_PER_SECOND),
             again=round(costs.again * PICOSECONDS_PER_SECOND),
             traffic=traffic_of(*collectives),
             collectives=collectives,
@@ -363,4 +363,5 @@ def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
         passes=PASSES.get(basis.precision, 0),
         accumulating=accumulating,
         adding=adding,
+        measured=efficiency.table or NONE_MEASURED,
     )

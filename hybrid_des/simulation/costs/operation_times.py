@@ -21,6 +21,9 @@ from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
+from hybrid_des.cluster.operator_table import NONE_MEASURED, OPTIMIZER, OperatorTable
+from hybrid_des.workload.models.layer import Attention
+
 TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
 
 
@@ -40,6 +43,9 @@ ATTENTION_BACKWARD = (2.5, 0.78)  # times the FLOP, and share of the forward's r
 
 
 ELEMENT = 2  # bytes
+
+
+UPDATE = 40  # bytes moved per updated parameter
 
 
 EIGHT_BITS = Fraction(1, 2) + Fraction(4, 2 * 128)  # of 16: an 8-bit element, and a 4-byte scale per 128 (DeepEP)
@@ -77,6 +83,7 @@ class Device:
         accumulating: bytes per weight of the product that also adds a micro-batch's gradients to earlier ones.
         adding: bytes moved per weight by an addition after the product.
         grouped, latent: shares of the rate that products of experts, and latent attention, reach.
+        measured: times of operators of some shapes and sizes, which take these.
     """
 
     flops: float
@@ -90,11 +97,15 @@ class Device:
     adding: float = 0.0
     grouped: float = 1.0
     latent: float = 1.0
+    measured: OperatorTable = NONE_MEASURED
 
     def product(
         self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False, result: float = ELEMENT
     ) -> float:
         """Seconds of `count` products (m × k) · (k × n), with `result` bytes moved per element of the result."""
+        known = self.measured.product(m, n, k) if count == 1 and not quantised else None
+        if known is not None:
+            return known
         flops, operand = (self.flops, self.operand or 1) if quantised else (self.flops16, ELEMENT)
         moved = (operand * (m * k + k * n) + result * m * n) * count
         return max(2 * m * n * k * count / (flops * shape(m, n, k, count, self.multiprocessors)), moved / self.memory)
@@ -136,6 +147,23 @@ class Device:
     def moving(self, forward: float, backward: float) -> Times:
         """A memory-bound operation that moves these bytes."""
         return Times(forward / self.memory, backward / self.memory)
+
+    def passed(self, name: str, size: float) -> Times | None:
+        """A memory-bound operation of this name whose forward moves `size` bytes; None if none was measured."""
+        known = self.measured.sized(name, size)
+        return None if known is None else Times(*known)
+
+    def core(self, attention: Attention, tensor: int) -> Times | None:
+        """The attention of one sample over the heads of a tensor rank; None if none of its shape was measured."""
+        heads, shared = attention.heads // tensor, max(1, attention.kv_heads // tensor)
+        shape = attention.sequence, heads, shared, attention.key_size, int(attention.causal)
+        known = self.measured.attention(*shape) if attention.key_size == attention.value_size else None
+        return None if known is None else Times(*known)
+
+    def update(self, parameters: float) -> float:
+        """Seconds of the optimizer step of so many parameters."""
+        known = self.measured.sized(OPTIMIZER, parameters) if parameters else None
+        return parameters * UPDATE / self.memory if known is None else known[0]
 
     def flash(self, flop: float) -> Times:
         """Flash attention with `flop` FLOP in the forward."""
