@@ -39,10 +39,16 @@ def milliseconds(values):
     return simulate(scenario).summary["step_time_s"] * 1e3, AstraSim(traces_of(scenario), 10**6, 2**30).step() / 1e9
 
 
+def ring():
+    """Four replicas, two micro-batches, 16 MiB."""
+    values = job(data=4, workload={**GRADIENTS, "activation": 0})
+    return {**values, "parallel": {"data": 4}, "schedule": {"microbatches": 2}}
+
+
 @pytest.mark.parametrize(
     ("values", "theirs"),
-    [(job(), 48.640992), (job(data=2, workload=GRADIENTS, sharding="zero-1"), 64.268044)],
-    ids=["pipeline", "zero-1"],
+    [(job(), 48.640992), (ring(), 29.44353), (job(data=2, workload=GRADIENTS, sharding="zero-1"), 64.268044)],
+    ids=["pipeline", "ring", "zero-1"],
 )
 def test_steps_without_competing_messages_are_those_of_astra_sim(values, theirs):
     assert milliseconds(values) == (pytest.approx(theirs, abs=1e-4), pytest.approx(theirs, abs=1e-4))
