@@ -25,6 +25,7 @@ _STAND_IN: Mapping[tuple[str, str], object] = {
 }
 
 PIPELINE = "parallel.pipeline"
+REPLICAS, PARAMETERS = "parallel.data", "workload.parameters"
 TIMES = ("workload.forward", "workload.backward")
 SEVERAL = "holds several scenarios; hybrid-des FILE, explain, compare and spread take them, this takes one"
 LONGEST_DESCRIPTION = 200  # characters of a description that lists overrides
@@ -248,15 +249,13 @@ def models_differ(path: str | Path, document: Document, overrides: Sequence[str]
         document: its content, with the overrides.
         overrides: strings such as "parallel.pipeline=8".
     """
-    workload, axes = document.value.get("workload"), document.value.get("sweep")
-    items = [item for item in axes if isinstance(item, dict)] if isinstance(axes, list) else []
-    replaced = {text.partition("=")[0].strip() for text in overrides}
-    ranks = next((item[PIPELINE] for item in items if PIPELINE in item), None)
-    if ranks is None and PIPELINE in replaced and Path(path).is_file():  # what stdin held is gone
-        ranks = [_ranks(document), _ranks(with_base(path))]
+    workload = document.value.get("workload")
     meant = not isinstance(workload, dict) or "per" in workload or isinstance(workload.get("forward"), list)
-    meant = meant or bool({"workload.per", *TIMES} & {*replaced, *(path for item in items for path in item)})
-    if meant or not isinstance(ranks, list) or len(set(map(str, ranks))) < 2:
+    if (
+        meant
+        or _touched(document, overrides, "workload.per", *TIMES)
+        or not _varies(path, document, overrides, PIPELINE)
+    ):
         return None
     return (
         f"{document.source}: {PIPELINE} changes the size of the model: the workload's numbers are for each rank; "
@@ -264,6 +263,37 @@ def models_differ(path: str | Path, document: Document, overrides: Sequence[str]
     )
 
 
-def _ranks(document: Document) -> object:
+def replicas_are_free(path: str | Path, document: Document, overrides: Sequence[str]) -> str | None:
+    """One line if a sweep or overrides change the number of replicas of recorded ops, whose gradients are unknown."""
+    workload = document.value.get("workload")
+    if not isinstance(workload, dict) or "durations" not in workload or "parameters" in workload:
+        return None
+    if _touched(document, overrides, PARAMETERS) or not _varies(path, document, overrides, REPLICAS):
+        return None
+    return f"{document.source}: {REPLICAS} reduces no gradients: recorded ops do not say how many; set {PARAMETERS}"
+
+
+def _varies(path: str | Path, document: Document, overrides: Sequence[str], size: str) -> bool:
+    """Whether a sweep or overrides compare several sizes of an axis of `parallel`, such as "parallel.data"."""
+    values = next((item[size] for item in _axes(document) if size in item), None)
+    if values is None and size in _replaced(overrides) and Path(path).is_file():  # what stdin held is gone
+        values = [_size(document, size), _size(with_base(path), size)]
+    return isinstance(values, list) and len(set(map(str, values))) > 1
+
+
+def _touched(document: Document, overrides: Sequence[str], *keys: str) -> bool:
+    return bool({*keys} & {*_replaced(overrides), *(path for item in _axes(document) for path in item)})
+
+
+def _axes(document: Document) -> list[dict[str, object]]:
+    axes = document.value.get("sweep")
+    return [item for item in axes if isinstance(item, dict)] if isinstance(axes, list) else []
+
+
+def _replaced(overrides: Sequence[str]) -> set[str]:
+    return {text.partition("=")[0].strip() for text in overrides}
+
+
+def _size(document: Document, size: str) -> object:
     parallel = document.value.get("parallel")
-    return parallel.get("pipeline", 1) if isinstance(parallel, dict) else 1
+    return parallel.get(size.rpartition(".")[2], 1) if isinstance(parallel, dict) else 1

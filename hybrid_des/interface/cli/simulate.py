@@ -169,10 +169,11 @@ def _show_unfinished(args: argparse.Namespace, facts: dict[str, Any]) -> None:
 
 
 def _warn(args: argparse.Namespace, document: Document) -> None:
-    from hybrid_des.scenario.loading import models_differ
+    from hybrid_des.scenario.loading import models_differ, replicas_are_free
 
-    if not args.quiet and (warning := models_differ(args.file, document, args.set)):
-        say(f"warning: {warning}")
+    for doubt in () if args.quiet else (models_differ, replicas_are_free):
+        if warning := doubt(args.file, document, args.set):
+            say(f"warning: {warning}")
     for notice in () if args.quiet else document.notices.values():
         say(f"note: {notice}")
 

@@ -52,3 +52,15 @@ def test_the_first_scenario_divides_one_model(run, scenarios):
     code, out, err = run(scenarios / "a100_8x.yaml", "--set", "parallel.pipeline=2", "--json")
     assert (code, err) == (0, [])
     assert '"bytes_gradients": 4000000000' in out
+
+
+def test_replicas_added_to_recorded_ops_are_noted(run, write, tmp_path):
+    """They reduced nothing, without a word."""
+    rows = [f"0,{replica},0,{kind},{i},0.01" for replica in range(4) for kind in "FB" for i in range(2)]
+    (tmp_path / "ops.csv").write_text("\n".join(["step,replica,stage,kind,microbatch,seconds", *rows]))
+    file = write("schedule: {kind: gpipe, microbatches: 2}\nworkload: {durations: ops.csv, timing: auto}\n")
+    said = f"warning: {file}: parallel.data reduces no gradients: recorded ops do not say how many; "
+    said += "set workload.parameters"
+    assert run(file, "--set", "parallel.data=4")[2] == [said]
+    assert run(file, "--set", "parallel.data=4", "--set", "workload.parameters=1e6")[2] == []
+    assert run(file, "--set", "parallel.data=1")[2] == run(file)[2] == []
