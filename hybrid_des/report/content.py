@@ -11,6 +11,7 @@ from hybrid_des.analysis.model_figures import AXES, peak_of
 from hybrid_des.analysis.waiting import waiting
 from hybrid_des.cluster.gpus import factors
 from hybrid_des.cluster.purposes import ACTIVATION, REDUCTION
+from hybrid_des.collectives.checking import unchecked
 from hybrid_des.report.billed import bill_assumptions, bill_headline
 from hybrid_des.report.fact import Fact
 from hybrid_des.report.palette import MESSAGE, cause_name
@@ -74,7 +75,7 @@ def content_of(findings: RunAnalysis) -> Content:
         ],
         [*_headline(facts), *_model_headline(scenario, facts), *bill_headline(facts)],
         shares_of(facts, run),
-        [*_memory(run, facts, peak), *_resources(facts), *bill_assumptions(facts), *_simulated(run)],
+        [*_memory(run, facts, peak), *_resources(facts, run.scenario), *bill_assumptions(facts), *_simulated(run)],
         _limits(scenario),
     )
 
@@ -324,7 +325,7 @@ def _held(scenario: Scenario, peak: MemoryPeak) -> str:
     return f"peak {format_bytes(peak.held)} of {format_bytes(peak.gpu.memory)}{name}, on rank {peak.rank}"
 
 
-def _resources(facts: Mapping[str, Any]) -> list[Fact]:
+def _resources(facts: Mapping[str, Any], scenario: Scenario) -> list[Fact]:
     """Activations in flight, traffic, training, real time."""
     in_flight = facts["peak_activations"]
     sizes = ", ".join(f"{format_bytes(facts[key])} {name}" for key, name in BYTES.items() if facts.get(key))
@@ -333,7 +334,7 @@ def _resources(facts: Mapping[str, Any]) -> list[Fact]:
     return [
         Fact("micro-batches in flight", _few([f"{value:g}" for value in in_flight])),
         *_imbalance(facts),
-        *_reduction(facts),
+        *_reduction(facts, scenario),
         *_slower(facts),
         Fact("sent", sent),
         *_switched(facts),
@@ -394,14 +395,15 @@ def _imbalance(facts: Mapping[str, Any]) -> list[Fact]:
     return [Fact("experts' imbalance", format_seconds(facts["expert_imbalance_s"]), note)]
 
 
-def _reduction(facts: Mapping[str, Any]) -> list[Fact]:
-    """How gradients are reduced, if they are: the algorithm and its channels."""
+def _reduction(facts: Mapping[str, Any], scenario: Scenario) -> list[Fact]:
+    """How gradients are reduced, if they are: the algorithm and its channels; a user's that could not be checked."""
     if not facts["bytes_gradients"]:
         return []
     does = "reduce-scatter and all-gather" if "parameter_communication_s" in facts else "all-reduce"
     channels = f" on {count(facts['channels'], 'channel')}" if facts["channels"] else ""
     taken = ": " + "; ".join(facts["choices"]) if facts.get("choices") else ""
-    return [Fact("reduction", f"{facts['algorithm']} {does}{channels}{taken}")]
+    why = "" if scenario.numerics else unchecked(facts["algorithm"], scenario.gradients.options)
+    return [Fact("reduction", f"{facts['algorithm']} {does}{channels}{taken}", f"not verified: {why}" if why else "")]
 
 
 def _simulated(run: Run) -> list[Fact]:

@@ -137,14 +137,18 @@ class Jobs:
         """The same jobs with other priorities, by name, and a model of sharing that reads them."""
         given = [priorities.get(one.name, one.priority) for one in self.jobs]
         among = [*given, *(flow.level for flow in self.background)]
-        names = {without: name for name, without in WITHOUT_PRIORITIES.items()}
         made = []
         for job, priority in zip(self.jobs, given, strict=True):
             cluster = job.scenario.cluster
-            urgent = cluster.model_copy(update={"sharing": names.get(cluster.sharing, cluster.sharing)})
+            urgent = cluster.model_copy(update={"sharing": sharing_with_priorities(cluster.sharing)})
             scenario = job.scenario.model_copy(update={"cluster": urgent.urgent(priority, among)})
             made.append(replace(job, scenario=scenario, priority=priority))
         return replace(self, jobs=tuple(made))
+
+
+def sharing_with_priorities(sharing: str) -> str:
+    """The model of sharing that serves as this one does, and reads priorities."""
+    return {without: name for name, without in WITHOUT_PRIORITIES.items()}.get(sharing, sharing)
 
 
 def has_jobs(document: Document) -> bool:

@@ -31,6 +31,7 @@ from hybrid_des.cluster.transport import Links, Transport
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import NOTHING, Outcome, SlowerThanBestError, measure, run_collective
 from hybrid_des.collectives.buffer import Buffer, Channels
+from hybrid_des.collectives.checking import unchecked
 from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.engine.clock import Environment
@@ -103,6 +104,7 @@ class CollectiveTimes:
         layout: the ranks; those along data, or else context, may stand for each other, and other GPUs host servers.
         sharing: how links are shared.
         folded: whether some groups and members stand for others when algorithms are tried out.
+        checked: whether collectives of users are checked on real numbers before they are first used.
         too_many: maps a collective's name, its options and, for each group, the numbers of members and of simulated
             members (on all channels) to the reason why it cannot be simulated; empty if it can.
     """
@@ -114,10 +116,11 @@ class CollectiveTimes:
         sharing: str = "fifo",
         *,
         folded: bool = True,
+        checked: bool = True,
         too_many: TooMany = lambda name, options, groups: "",
     ) -> None:
         self.fabric, self.layout = fabric, layout
-        self._sharing, self._folded, self._too_many = sharing, folded, too_many
+        self._sharing, self._folded, self._checked, self._too_many = sharing, folded, checked, too_many
         self._spare = range(layout.ranks, fabric.gpus)  # places for servers
         self._forms: dict[Hashable, int] = {}
         self._form, self._rings = cache(self._form_of), cache(self._rings_of)
@@ -164,7 +167,13 @@ class CollectiveTimes:
         return self._around[key]
 
     def process_group(self, name: str, ranks: Sequence[int], options: collectives.Given, **more: Any) -> ProcessGroup:
-        """The members and servers of a collective; `more` are those of `collectives.process_group`."""
+        """The members and servers of a collective; `more` are those of `collectives.process_group`.
+
+        Raises:
+            UsageError: a user's collective does not reduce.
+        """
+        if self._checked:
+            unchecked(name, options)
         return collectives.process_group(name, collectives.Site(self.fabric, ranks, self._spare), options, **more)
 
     def _form_of(self, groups: Sequence[Sequence[int]]) -> int:

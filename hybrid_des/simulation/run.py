@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
+from math import inf
 from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
@@ -246,6 +247,7 @@ def run_jobs(
     traffic: Traffic | None = None,
     traces: Mapping[int, Causes] = MappingProxyType({}),
     parts: Mapping[int, Parts] = MappingProxyType({}),
+    most_events: float = inf,
 ) -> list[Run]:
     """Simulate scenarios together on the links of one fabric, each on its own GPUs (`Scenario.placed`).
 
@@ -261,9 +263,11 @@ def run_jobs(
         traffic: flows beside the jobs.
         traces: record causes of some jobs, by number.
         parts: the parts of some jobs, by number, that did not come from planning them on these links.
+        most_events: of all jobs; some may wait for ever, or nearly, for more urgent ones that repeat their steps.
 
     Raises:
         UsageError: two jobs have a GPU in common.
+        TooManyEventsError: they take more events.
         DeadlockError, SimulationError, OutOfMemoryError, PlanError, Refusal: as in `run`.
     """
     began, env = time.perf_counter(), links.env
@@ -289,7 +293,7 @@ def run_jobs(
             begin(number)
     if traffic is not None:
         traffic.begin(_Running(jobs, len(scenarios)))
-    _carry_out(env, jobs, None)
+    _carry_out(env, jobs, None if most_events == inf else Watch(most_events=most_events))
     made = []
     for number, start in enumerate(starts or [0] * len(scenarios)):
         job = jobs[number]

@@ -52,6 +52,10 @@ class BudgetSpentError(Exception):
     """The budget of real time of a run is spent."""
 
 
+class TooManyEventsError(SimulationError):
+    """A run takes more events than it may."""
+
+
 class UnfinishedError(SimulationError):
     """A run was ended by its budget, in real seconds."""
 
@@ -101,10 +105,11 @@ class Watch:
     Args:
         budget_s: real seconds that it may take from now on.
         show: called periodically with the progress of the run.
+        most_events: of the run.
     """
 
-    def __init__(self, budget_s: float = inf, show: Show | None = None) -> None:
-        self.budget_s = budget_s
+    def __init__(self, budget_s: float = inf, show: Show | None = None, most_events: float = inf) -> None:
+        self.budget_s, self._most_events = budget_s, most_events
         self._show = show
         self._started = time.perf_counter()
         self._shown = 0.0
@@ -115,7 +120,10 @@ class Watch:
 
         Raises:
             BudgetSpentError: its budget is spent.
+            TooManyEventsError: it has taken more events than it may.
         """
+        if events > self._most_events:
+            raise TooManyEventsError(f"more than {self._most_events:,.0f} events")
         elapsed = time.perf_counter() - self._started
         if elapsed > self.budget_s:
             raise BudgetSpentError

@@ -90,12 +90,15 @@ def import_files(files: Sequence[str], *, checked: bool = True) -> None:
     from hybrid_des import collectives
     from hybrid_des.collectives.checking import unchecked
     from hybrid_des.interface.cli.output import say
+    from hybrid_des.options import required_keys
     from hybrid_des.registry import import_file
 
     known = set(collectives.names())
     for file in files:
         import_file(file)
     for name in sorted(set(collectives.names()) - known) if checked else ():
+        if required_keys(collectives.find(name).options):
+            continue  # checked with the options of the scenario that uses it
         if why := unchecked(name):
             say(f"warning: collective {name}: not verified: {why}")
 

@@ -107,7 +107,6 @@ def _jobs(args: argparse.Namespace, document: Document) -> int:
     from hybrid_des.interface.cli.deadline import within
     from hybrid_des.report.files.staging import reserved
     from hybrid_des.scenario.jobs import jobs_of
-    from hybrid_des.studies.jobs.remedies import BUDGET_S
     from hybrid_des.studies.jobs.result import jobs_in_time
 
     others = ("--hta", args.hta), ("--chakra", args.chakra), ("--jobs", args.jobs), ("--dask", args.dask)
@@ -116,8 +115,8 @@ def _jobs(args: argparse.Namespace, document: Document) -> int:
             raise UsageError(f"{args.file}: {option} is for other files; this one holds several jobs on one cluster")
     jobs, began = jobs_of(document), time.monotonic()
 
-    def left() -> float:
-        return BUDGET_S if args.budget == inf else args.budget - (time.monotonic() - began)
+    def left() -> float | None:
+        return None if args.budget == inf else args.budget - (time.monotonic() - began)
 
     with nullcontext() if args.out is None else reserved(args.out):  # fails before a long simulation
         with status_line(args.quiet):

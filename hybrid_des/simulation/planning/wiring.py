@@ -55,12 +55,15 @@ def wired(cluster: Cluster, efficiency: Efficiency | None, slow: Sequence[Slow])
 
 def times_of(scenario: Scenario, fabric: Fabric) -> CollectiveTimes:
     """How long collectives take alone on the scenario's wiring; each is simulated when first asked for."""
-    return times_on(fabric, scenario.cluster.alone, scenario.parallel, folded=scenario.fold != "off")
+    checked = scenario.numerics is None  # else every op is compared with serial training
+    return times_on(fabric, scenario.cluster.alone, scenario.parallel, folded=scenario.fold != "off", checked=checked)
 
 
-def times_on(fabric: Fabric, sharing: str, parallel: Parallel, *, folded: bool) -> CollectiveTimes:
+def times_on(
+    fabric: Fabric, sharing: str, parallel: Parallel, *, folded: bool, checked: bool = True
+) -> CollectiveTimes:
     """The same, from what it depends on; `folded`: whether equal members may be simulated once."""
-    return CollectiveTimes(fabric, parallel.layout, sharing, folded=folded, too_many=too_many)
+    return CollectiveTimes(fabric, parallel.layout, sharing, folded=folded, checked=checked, too_many=too_many)
 
 
 def _check_links(links: Mapping[str, LinkSpec], topology: str) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -99,6 +100,7 @@ class Remedies:
         slowdown: the mean slowdown as it is, over the same steps.
         tried_starts, tried_orders: how many of them were simulated.
         skipped: why none were, if so.
+        sharing: the model of sharing that the priorities need, if it is another one.
     """
 
     slowdown: float
@@ -107,6 +109,7 @@ class Remedies:
     tried_starts: Tried = NONE_TRIED
     tried_orders: Tried = NONE_TRIED
     skipped: str = ""
+    sharing: str = ""
 
     def to_mapping(self) -> dict[str, Any]:
         """The keys that they add to the summary."""
@@ -122,6 +125,7 @@ class Remedies:
                     name: dict(remedy.values),
                     "slowdown": remedy.slowdown,
                     "slowdowns": dict(remedy.of_jobs),
+                    **({"sharing": self.sharing} if self.sharing and name == "priority" else {}),
                 }
         return mapping
 
@@ -138,6 +142,7 @@ class Neighbours:
         notes: what is not exact, one line each.
         traffic: the rows of background traffic.
         wall_s, events: real seconds and events of all runs.
+        events_together: events of the runs of jobs that share links.
         remedies: shifts of starts and orders of priorities that were tried; None if none were.
     """
 
@@ -149,6 +154,7 @@ class Neighbours:
     traffic: Sequence[Owned] = ()
     wall_s: float = 0.0
     events: int = 0
+    events_together: int = 0
     remedies: Remedies | None = field(default=None, compare=False)
 
     @cached_property
@@ -243,19 +249,21 @@ class Neighbours:
     @property
     def slowdown(self) -> float:
         """The mean slowdown of the jobs, weighted by their GPUs."""
-        weights = [len(one.job.gpus) for one in self.runs]
-        return sum(weight * one.slowdown for weight, one in zip(weights, self.runs, strict=True)) / sum(weights)
+        return weighted(self.runs, {one.job.name: one.slowdown for one in self.runs})
 
     @property
     def utilisation(self) -> float:
         """The share of the time for which the jobs' GPUs compute, over all of them."""
-        weights = [len(one.job.gpus) for one in self.runs]
-        busy = (float(one.facts[1]["efficiency"]) for one in self.runs)
-        return sum(weight * share for weight, share in zip(weights, busy, strict=True)) / sum(weights)
+        return weighted(self.runs, {one.job.name: float(one.facts[1]["efficiency"]) for one in self.runs})
 
     def __repr__(self) -> str:
         slow = ", ".join(f"{one.job.name} {one.slowdown:.3g}×" for one in self.runs)
         return f"<Neighbours {self.jobs.name}: {slow}>"
+
+
+def weighted(runs: Sequence[JobRun], values: Mapping[str, float]) -> float:
+    """The mean of a value of each job, weighted by GPUs."""
+    return sum(len(one.job.gpus) * values[one.job.name] for one in runs) / sum(len(one.job.gpus) for one in runs)
 
 
 def _wait_row(wait: Wait, steps: int) -> dict[str, Any]:
@@ -332,7 +340,11 @@ def alone_runs(jobs: Jobs, groups: Grouping, names: Collection[str] | None = Non
 
 
 def together(
-    jobs: Jobs, alone: Mapping[str, Run], groups: Grouping, traces: Mapping[str, Causes] = MappingProxyType({})
+    jobs: Jobs,
+    alone: Mapping[str, Run],
+    groups: Grouping,
+    traces: Mapping[str, Causes] = MappingProxyType({}),
+    most_events: float = inf,
 ) -> Neighbours:
     """Simulate each group of jobs that share links, together with the background traffic on these.
 
@@ -341,6 +353,10 @@ def together(
         alone: their runs alone.
         groups: which of them share links.
         traces: record causes of some jobs, by name, also of those that share no links.
+        most_events: of a group.
+
+    Raises:
+        TooManyEventsError: a group takes more events.
     """
     by_name, flows = {one.name: one for one in jobs.jobs}, groups.flows
     runs, traffic = dict(alone), list[Owned]()
@@ -349,7 +365,7 @@ def together(
     notes = [f"{name}: {left_out.format(every)}" for name, every in seldom if every > 1]
     if any(one.priority for one in jobs.jobs) and (ignored := jobs.cluster.sharing) not in WITHOUT_PRIORITIES:
         notes.append(f"priorities of jobs change nothing: cluster.sharing is {ignored}, which has none")
-    events = sum(one.events for one in alone.values())
+    events = 0
     for group in groups.groups:
         members = [_as_messages(by_name[name], groups, notes) for name in group if name not in flows]
         if len(group) == 1 and not traces.keys() & set(group):
@@ -363,7 +379,8 @@ def together(
         numbered = {number: traces[one.name] for number, one in enumerate(members) if one.name in traces}
         starts = [one.start for one in members]
         scenarios = [one.scenario for one in members]
-        made = run_jobs(scenarios, links, starts=starts, repeat=True, traffic=beside, traces=numbered)
+        how: dict[str, Any] = {"traffic": beside, "traces": numbered, "most_events": most_events}
+        made = run_jobs(scenarios, links, starts=starts, repeat=True, **how)
         runs |= {one.name: each for one, each in zip(members, made, strict=True)}
         events += links.env.events
         if len(beside.recorder.channels):
@@ -371,7 +388,9 @@ def together(
             traffic.append(owned(OTHERS, beside.recorder.channels, beside.recorder.messages.table()))
     job_runs = [JobRun(one, alone.get(one.name, runs[one.name]), runs[one.name]) for one in jobs.jobs]
     named = [sorted({OTHERS if name in flows else name for name in group}) for group in groups.groups]
-    return Neighbours(jobs, groups.fabric, job_runs, named, tuple(notes), traffic, events=events)
+    every = events + sum(one.events for one in alone.values())
+    shown = groups.fabric, job_runs, named, tuple(notes), traffic
+    return Neighbours(jobs, *shown, events=every, events_together=events)
 
 
 def _connected(uses: Mapping[str, set[str]]) -> list[list[str]]:

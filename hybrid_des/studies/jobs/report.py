@@ -134,11 +134,13 @@ def _remedies(remedies: Remedies | None) -> list[str]:
     before = f"mean slowdown {remedies.slowdown:.3f}×"
     shifts, orders = remedies.tried_starts, remedies.tried_orders
     tried, every = shifts.changes + orders.changes, shifts.of + orders.of
-    count = f"{tried} of {every}, for which there was time," if tried < every else str(tried)
+    count = (
+        f"{tried} of {every} changes simulated, more with --budget;" if tried < every else f"{tried} changes simulated,"
+    )
     return [
-        f"what would help ({count} changes simulated, as it is: {before} by GPUs)",
+        f"what would help ({count} as it is: {before} by GPUs)",
         f"  best starts      {_start(remedies.starts)}{_missing(shifts)}",
-        f"  best priorities  {_order(remedies.priorities) if orders.changes else 'not known'}{_missing(orders)}",
+        f"  best priorities  {_order(remedies) if orders.changes else 'not known'}{_missing(orders)}",
     ]
 
 
@@ -153,11 +155,13 @@ def _start(remedy: Remedy | None) -> str:
     return f"{at}: {remedy.slowdown:.3f}× ({_each(remedy)})"
 
 
-def _order(remedy: Remedy | None) -> str:
+def _order(remedies: Remedies) -> str:
+    remedy = remedies.priorities
     if remedy is None:
         return "none help"
     names = sorted(remedy.values, key=lambda name: -remedy.values[name])
-    return f"{' before '.join(names)}: {remedy.slowdown:.3f}× ({_each(remedy)})"
+    under = f" with cluster.sharing={remedies.sharing}" if remedies.sharing else ""
+    return f"{' before '.join(names)}{under}: {remedy.slowdown:.3f}× ({_each(remedy)})"
 
 
 def _each(remedy: Remedy) -> str:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import fields
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from hybrid_des.studies.jobs.neighbours import (
     Neighbours,
     neighbours_of,
 )
-from hybrid_des.studies.jobs.remedies import BUDGET_S, Allowance, remedies_of
+from hybrid_des.studies.jobs.remedies import Allowance, remedies_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,7 +55,7 @@ def simulate_jobs(
     overrides: Overrides = (),
     *,
     remedies: bool = False,
-    budget_s: float = BUDGET_S,
+    budget_s: float | None = None,
     tries: int | None = None,
 ) -> JobsResult:
     """Simulate the jobs of a file, each alone and all together.
@@ -65,8 +64,8 @@ def simulate_jobs(
         source: the path of a file with `jobs:`, a mapping with its content, or jobs.
         overrides: changes of it, such as ["placement=spread"] or {"jobs.gpt.schedule.kind": "gpipe"}.
         remedies: whether to try shifts of starts and orders of priorities too.
-        budget_s: real seconds for these.
-        tries: simulate so many of them instead, however long it takes: the same on every machine.
+        budget_s: real seconds for these; by default a number of events, the same on every machine.
+        tries: simulate so many of them instead, however long it takes.
 
     Raises:
         HybridDesError: as `load` and `simulate`.
@@ -84,22 +83,21 @@ def simulate_jobs(
     neighbours, groups = neighbours_of(source if isinstance(source, Jobs) else load_jobs(source, overrides))
     values = {one.name: getattr(neighbours, one.name) for one in fields(neighbours)}
     if remedies:
-        allowance = Allowance(budget_s) if tries is None else Allowance(inf, tries)
-        values["remedies"] = remedies_of(neighbours, groups, allowance)
+        values["remedies"] = remedies_of(neighbours, groups, Allowance.of(budget_s, tries))
     return JobsResult(**{**values, "wall_s": time.perf_counter() - began})
 
 
-def jobs_in_time(jobs: Jobs, ended: AbstractContextManager[None], left: Callable[[], float]) -> JobsResult:
+def jobs_in_time(jobs: Jobs, ended: AbstractContextManager[None], left: Callable[[], float | None]) -> JobsResult:
     """Simulate jobs within a limit, and try starts and priorities for as long as is left then.
 
     Args:
         jobs: the jobs.
         ended: ends what runs in it at the limit; changes end by themselves.
-        left: real seconds that are left.
+        left: real seconds that are left; None if there is no limit.
     """
     began = time.perf_counter()
     with ended:
         neighbours, groups = neighbours_of(jobs)
     values = {one.name: getattr(neighbours, one.name) for one in fields(neighbours)}
-    values["remedies"] = remedies_of(neighbours, groups, Allowance(left()))
+    values["remedies"] = remedies_of(neighbours, groups, Allowance.of(left()))
     return JobsResult(**{**values, "wall_s": time.perf_counter() - began})

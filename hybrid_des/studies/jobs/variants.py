@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import inf
 from typing import Any
 
 from hybrid_des.analysis.counterfactual.what_if import OF_NO_KEY, Variant, changed, link_kind, override_of, parts_in
@@ -26,6 +27,9 @@ Build = Callable[[Sequence[str]], Jobs]  # overrides → jobs
 
 
 MOST = 4  # jobs that are left out, or put first, one by one
+
+
+MOST_TIMES = 4  # the events of the jobs as they are, in which one is put first
 
 
 MOST_EVENTS = 4_000_000  # of all changes that nobody asked for
@@ -93,11 +97,12 @@ def proposed(neighbours: Neighbours, groups: Grouping) -> Iterator[TriedJobs]:
     for name in [*names, *([OTHERS] if neighbours.jobs.background else [])]:
         if left := _without(neighbours.jobs, name):
             yield TriedJobs(f"without {name}", steps_of(_simulated(left)))
+    events = sum(one.together.events for one in neighbours.runs if not one.apart)
     for name in names if len(names) > 1 else ():
         try:
             first = neighbours.jobs.with_priorities({other: int(other == name) for other in names})
-            yield TriedJobs(f"{name} first", steps_of(_simulated(first)))
-        except HybridDesError:  # a size that only this order exceeds
+            yield TriedJobs(f"{name} first", steps_of(_simulated(first, most_events=MOST_TIMES * events)))
+        except HybridDesError:  # a size that only this order exceeds, or others hardly get on
             continue
     shared = {link_kind(name) for name in neighbours.summary["shared_links"]}
     links = {name: Fraction(2) for name in neighbours.fabric.links if link_kind(name) in shared}
@@ -113,11 +118,12 @@ def _without(jobs: Jobs, name: str) -> Jobs | None:
     return replace(jobs, jobs=left) if left else None
 
 
-def _simulated(jobs: Jobs, fabric: Fabric | None = None) -> Neighbours:
+def _simulated(jobs: Jobs, fabric: Fabric | None = None, most_events: float = inf) -> Neighbours:
     """The jobs together; alone only those that share no links."""
     jobs = jobs.with_values(lambda scenario: {"record": "compute"})
     groups = Grouping.of(jobs, fabric)
-    return together(jobs, alone_runs(jobs, groups, [one.name for one in jobs.jobs if groups.apart(one.name)]), groups)
+    alone = alone_runs(jobs, groups, [one.name for one in jobs.jobs if groups.apart(one.name)])
+    return together(jobs, alone, groups, most_events=most_events)
 
 
 def _changed(jobs: Jobs, text: str, build: Build | None) -> tuple[Jobs, Fabric | None]:

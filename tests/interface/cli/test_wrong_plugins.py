@@ -3,6 +3,10 @@
 import pytest
 from support.paths import SCENARIOS
 
+from hybrid_des import collective, explain, load, simulate, spread
+from hybrid_des.errors import UsageError
+from hybrid_des.registry import import_file
+
 SCENARIO = SCENARIOS / "a100_8x.yaml"
 COLLECTIVE = """\
 from hybrid_des.collectives import collective
@@ -95,8 +99,40 @@ def test_a_budget_ends_a_schedule_that_never_returns(run, write):
     assert (code, out, err) == (3, "", ["a100_8x: not complete: the budget of 100 ms is spent"])
 
 
-def test_a_collective_that_needs_options_is_not_verified(run, write):
-    body = COLLECTIVE.replace('summary=""', 'summary="", options=Mine') + "    return\n    yield\n"
-    options = "from hybrid_des.options import Count, Options\n\nclass Mine(Options):\n    parts: Count\n\n"
-    code, _, err = run(SCENARIO, "--import", write(options + body, "mine.py"), "--json")
-    assert (code, err) == (0, ["warning: collective mine: not verified: it needs parts"])
+OPTIONS = "from hybrid_des.options import Count, Options\n\nclass Mine(Options):\n    parts: Count\n\n"
+SILENT = COLLECTIVE + "    return\n    yield\n"
+
+
+def test_a_collective_that_needs_options_is_checked_with_them(run, write):
+    """It was not verified."""
+    body = SILENT.replace('summary=""', 'summary="", options=Mine').replace("buffer)", "buffer, options)")
+    file = write(OPTIONS + body, "mine.py")
+    assert run(SCENARIO, "--import", file, "--json")[::2] == (0, [])  # not used
+    more = "gradients={algorithm: mine, parts: 2}"
+    assert TWO + "element 0 of member 0 ends as 675, which it began with" in said(run, file, more)
+
+
+def test_a_collective_of_no_group_is_not_verified(run, write):
+    body = "from hybrid_des.errors import Refusal\n" + SILENT.replace(
+        "    return\n", "    raise Refusal('not today')\n"
+    )
+    assert run(SCENARIO, "--import", write(body, "mine.py"), "--json")[2] == [
+        "warning: collective mine: not verified: not today"
+    ]
+
+
+USES = {
+    "simulate": lambda: simulate(load(SCENARIO, ["gradients.algorithm=mine"])),
+    "spread": lambda: spread(load(SCENARIO, ["gradients.algorithm=mine", JITTER]), 2),
+    "collective": lambda: collective("mine", ranks=4, sizes=["1 MiB"]),
+    "explain": lambda: explain(load(SCENARIO, ["gradients.algorithm=mine"])),
+}
+JITTER = "jitter={distribution: normal, sigma: 0.1}"
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_a_collective_registered_in_python_is_checked_when_used(write, use):
+    """It sent nothing, and took no time."""
+    import_file(write(SILENT, "mine.py"))
+    with pytest.raises(UsageError, match="member 0 ends as 675, which it began with"):
+        use()

@@ -4,6 +4,7 @@ import csv
 import json
 from dataclasses import replace
 from itertools import count
+from math import inf
 
 import numpy as np
 import pytest
@@ -129,7 +130,7 @@ def test_so_many_changes_are_tried_as_were_asked_for(found):
     assert few.remedies.to_mapping() == again.remedies.to_mapping()
     tried = {"starts": {"changes": 2, "of": 7}, "priorities": {"changes": 0, "of": 2}}
     assert few.summary["changes_tried"] == tried
-    assert "2 of 9, for which there was time," in few.report() and "not known (0 of 2 tried)" in few.report()
+    assert "2 of 9 changes simulated, more with --budget" in few.report() and "not known (0 of 2 tried)" in few.report()
     assert found.summary["changes_tried"] == {"starts": {"changes": 7, "of": 7}, "priorities": {"changes": 2, "of": 2}}
     assert "9 changes simulated" in found.report()
 
@@ -138,15 +139,48 @@ def test_so_many_changes_are_tried_as_were_asked_for(found):
 def test_no_change_begins_that_would_end_late(seconds, changes, found):
     ticks = count()  # a second per look: a change takes one, and change n may begin at 3 n if it ends by then
     groups = Grouping.of(found.jobs)
-    allowance = Allowance(seconds, clock=lambda: float(next(ticks)))
+    allowance = Allowance(inf, seconds, clock=lambda: float(next(ticks)))
     remedies = remedies_of(replace(found, wall_s=0.0), groups, allowance)
     assert remedies.tried_starts.changes + remedies.tried_orders.changes == changes
 
 
-def test_changes_that_take_longer_than_is_left_are_not_tried(found):
-    slow = replace(found, wall_s=10.0)
-    why = remedies_of(slow, Grouping.of(found.jobs), Allowance(30)).skipped
+def test_events_allow_the_same_changes_on_every_machine(found):
+    groups, never = Grouping.of(found.jobs), count(0, 10**9)  # a clock that no machine is as slow as
+    most = 4 * found.events_together * 5  # of four steps instead of one, each as many events or a little more
+    slow = Allowance(most, clock=lambda: float(next(never)))
+    tried = [remedies_of(found, groups, allowance).to_mapping() for allowance in (slow, Allowance(most))]
+    assert tried[0] == tried[1]
+    assert 0 < tried[0]["changes_tried"]["starts"]["changes"] < 7
+
+
+def test_changes_that_take_more_than_is_left_are_not_tried(found):
+    slow, groups = replace(found, wall_s=10.0 * found.events / found.events_together), Grouping.of(found.jobs)
+    why = remedies_of(slow, groups, Allowance.of(30)).skipped
     assert why == "one takes about 40 s, 30 s are left for all (--budget TIME gives more)"
+    why = remedies_of(found, groups, Allowance(found.events_together)).skipped
+    assert why.startswith("one takes about ") and why.endswith("for all (--budget TIME gives more)")
+
+
+@pytest.mark.parametrize("transfer", ["0.5", "1"])
+def test_a_later_start_alone_is_no_remedy(transfer):
+    """Jobs that always transfer take turns however they start; the time before the second started counted as a gain."""
+    job = {
+        "parallel": {"data": 2}, "schedule": {"microbatches": 1}, "gradients": {"algorithm": "recursive-doubling"},
+        "workload": {"forward": 0, "backward": "1 us", "parameters": float(transfer) * 1e9 / 4},
+    }  # fmt: skip
+    adapters = {"nics_per_node": 1, "bandwidth": "1 GB/s", "latency": 0}
+    cluster = {"nodes": 2, "gpus_per_node": 2, "sharing": "fair", "infiniband": adapters}
+    jobs = {"a": {**job, "ranks": [0, 2]}, "b": {**job, "ranks": [1, 3]}}
+    seen = simulate_jobs({"cluster": cluster, "jobs": jobs}, remedies=True)
+    assert seen.remedies.tried_starts.changes == 7
+    assert seen.remedies.slowdown == pytest.approx(2, abs=1e-5) and seen.remedies.starts is None
+
+
+def test_priorities_that_need_another_sharing_say_so(found):
+    assert found.summary["best_priorities"]["sharing"] == "priority"
+    assert " before " in found.report() and " with cluster.sharing=priority: " in found.report()
+    same = simulate_jobs(two(cluster={"sharing": "priority"}, jobs={"bert": {"start": "7 ms"}}), remedies=True)
+    assert "sharing" not in same.summary["best_priorities"]
 
 
 def test_background_traffic_slows_a_job_and_is_counted():
