@@ -62,6 +62,12 @@ def render_explanation(explanation: Explanation, width: int = 100) -> str:
     return "\n".join([*lines, *labelled(_blocks(explanation, max(width - LABEL, NARROWEST)), width, LABEL)])
 
 
+def in_brief(explanation: Explanation, room: int = 90) -> dict[str, list[str]]:
+    """The verdict, the critical path and what to do next, as lines of at most `room` characters by these names."""
+    path = [_parts(explanation, room), _stops(explanation, room)]
+    return {"Verdict": [verdict(explanation)], "Path": path, "Next": [advice(explanation)]}
+
+
 def _blocks(explanation: Explanation, room: int) -> Iterator[tuple[str, Sequence[str]]]:
     yield "Verdict", [verdict(explanation)]
     yield "Path", [_parts(explanation, room), _stops(explanation, room)]

@@ -92,7 +92,8 @@ class Tab:
         self.run(f"new Promise((done) => {{ {look} }})")
 
     def open(self, address):
-        """Go to a page, and wait until it has drawn."""
+        """Go to a page, which is read anew, and wait until it has drawn."""
+        self.send("Page.navigate", url="about:blank")
         self.send("Page.navigate", url=address)
         self.until("document.readyState === 'complete' && document.body.dataset.ready")
 

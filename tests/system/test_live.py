@@ -292,10 +292,58 @@ def test_a_mistake_leaves_the_picture_and_says_why(tab):
     before = drawn(tab)["step"]
     tab.run("change('parallel.data', '4')")
     tab.until("document.body.dataset.problems")
-    assert "12 ranks" in tab.run("$('problem').textContent")
+    assert "12 ranks" in tab.run("$('wrong-parallel.data').textContent")
+    assert tab.run("document.querySelector('[aria-invalid=true]').id") == "value-parallel.data"
     assert tab.run("answer.summary.step_time_s") == before
     tab.run("back(past, future)")
     assert drawn(tab)["changes"] == {"parallel.pipeline": "3"}
+    assert tab.run("document.querySelectorAll('[aria-invalid=true]').length") == 0
+
+
+@needs_browser
+def test_a_link_with_state_opens_the_same_picture_elsewhere(tab, chromium, address):
+    tab.run("$('pin').click()")
+    tab.run("change('schedule.kind', 'zb-h1')")
+    drawn(tab)
+    tab.until("runs.length === 2")
+    picture = "JSON.stringify([runs.map((run) => [run.head, run.note, run.duration]), state, lanes.length])"
+    shown, link = tab.run(picture), tab.run("location.href")
+    other = Tab(chromium)
+    other.screen(1400, 900)
+    for _ in range(2):  # the second time it is read again
+        other.open(link)
+        other.until("runs.length === 2 && Number(document.body.dataset.frame) === asked")
+        assert other.run(picture) == shown
+        assert other.run("location.href") == link
+    bottom = other.run("chart.getBoundingClientRect().bottom")
+    assert bottom < 900  # both schedules are on the first screen
+    assert other.wrong == []
+    other.close()
+
+
+@needs_browser
+def test_an_idle_page_says_why_and_what_is_possible(tab):
+    tab.until("document.body.dataset.why")
+    assert tab.run("[...document.querySelectorAll('#why dt')].map((one) => one.textContent)") == [
+        "Verdict",
+        "Path",
+        "Next",
+    ]
+    assert tab.run("$('why').innerText").count("bubble-bound") == 1
+    assert tab.run("$('range-parallel.pipeline').textContent") == "possible: 1–4"
+    tab.run("change('schedule.microbatches', '9')")
+    drawn(tab)
+    tab.until("document.body.dataset.why")
+    refused = "[...$('value-schedule.kind').options].filter((one) => one.disabled).map((one) => one.value)"
+    assert tab.run(refused) == ["dualpipe", "hanayo"]  # of an odd number of micro-batches, of one chunk
+
+
+@needs_browser
+def test_on_a_phone_the_chart_is_on_the_first_screen(tab, address):
+    tab.screen(390, 844)
+    tab.until("innerWidth === 390")
+    assert tab.run("chart.getBoundingClientRect().top + 80") < 844
+    tab.screen(1400, 1000)
 
 
 @needs_browser

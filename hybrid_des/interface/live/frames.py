@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
-from collections.abc import Callable, Mapping
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
+from types import FrameType
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from hybrid_des.analysis.explanation import explain
 from hybrid_des.analysis.model_figures import AXES
 from hybrid_des.errors import HybridDesError, UsageError, one_line
 from hybrid_des.interface.live.controls import controls_of
+from hybrid_des.interface.live.possible import possible_values
 from hybrid_des.interface.live.schedules import Sizes, schedule_runs
 from hybrid_des.report.content import content_of
+from hybrid_des.report.explained import in_brief
 from hybrid_des.report.fact import Fact
 from hybrid_des.report.page.document import Shown, run_data
 from hybrid_des.report.palette import ACTIVITIES, CAUSES, MESSAGE, cause_colour, cause_name
 from hybrid_des.result import Result, simulate
 from hybrid_des.scenario.composition import anchor, anchor_overrides, files_in, override
+from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import yaml_text
 from hybrid_des.scenario.loading import read_scenario, scenario_of
 from hybrid_des.scenario.strict_yaml import Document
@@ -51,6 +60,13 @@ NUMBERS = {  # of the summary, for comparisons: labels and units by key
 }  # fmt: skip
 
 
+MOST_OPS = 4096  # micro-batches of all ranks that are explained while one waits
+DIGITS = 3  # of a prediction's figures
+LOOK_S = 0.2  # seconds after which to look for a newer request
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+_CHANGED = re.compile(r"--set (?P<path>[\w.-]+)=.*?: (?=\S)")
+
+
 class NewerRequest(Exception):
     """A newer request of the same page has arrived."""
 
@@ -60,7 +76,8 @@ class Request(BaseModel):
 
     Attributes:
         number: counts the requests of a page from 1; its answer has the same.
-        want: a frame, the text of a scenario file, or the runs of all schedules.
+        want: a frame, why its step takes as long as it does and which values are possible, the text of a scenario
+            file, or the runs of all schedules.
         file: of the scenario, in the folder.
         changes: values by path, as in `--set`.
         sizes: of the schedules.
@@ -68,7 +85,7 @@ class Request(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     number: int
-    want: Literal["frame", "yaml", "schedules"] = "frame"
+    want: Literal["frame", "why", "yaml", "schedules"] = "frame"
     file: str = ""
     changes: dict[str, str] = {}
     sizes: Sizes = Sizes()
@@ -166,7 +183,7 @@ def answer(desk: Desk, request: Request, newer: Callable[[], bool] = lambda: Fal
     try:
         return {"number": request.number, **_ANSWERS[request.want](desk, request, newer)}
     except HybridDesError as error:
-        return {"number": request.number, "problems": str(error).splitlines()}
+        return {"number": request.number, "problems": str(error).splitlines(), "fields": problems_by_path(error)}
     except OSError as error:
         return {"number": request.number, "problems": [f"{error.filename}: {error.strerror or error}"]}
 
@@ -194,6 +211,54 @@ def _frame(desk: Desk, request: Request, newer: Callable[[], bool]) -> dict[str,
     }
 
 
+def _why(desk: Desk, request: Request, newer: Callable[[], bool]) -> dict[str, Any]:
+    """Why a step takes as long as it does, and what else a page may ask for; a newer request ends it."""
+    document = desk.document(request)
+    scenario = scenario_of(document)
+    with ended_by(newer):
+        possible = possible_values(document, controls_of(scenario, document))
+        return {"why": in_brief(explain(scenario)) if _is_small(scenario) else {}, "possible": possible}
+
+
+def _is_small(scenario: Scenario) -> bool:
+    """Whether it can be explained while one waits."""
+    parallel, schedule = scenario.parallel, scenario.schedule
+    return parallel.pipeline * parallel.data * schedule.microbatches * schedule.chunks * scenario.steps <= MOST_OPS
+
+
+@contextmanager
+def ended_by(newer: Callable[[], bool]) -> Iterator[None]:
+    """Look for a newer request a few times per second, where a process has a timer.
+
+    Raises:
+        NewerRequest: it has arrived.
+    """
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def look(number: int, frame: FrameType | None) -> None:
+        if newer():
+            raise NewerRequest
+
+    before = signal.signal(signal.SIGALRM, look)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, LOOK_S, LOOK_S)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def problems_by_path(error: HybridDesError) -> dict[str, str]:
+    """What is wrong with each value that a page has changed, without the words of the command line."""
+    fields: dict[str, str] = {}
+    for line in str(error).splitlines():
+        if changed := _CHANGED.match(line):
+            fields.setdefault(changed["path"], line[changed.end() :].removeprefix(f"{changed['path']}: "))
+    return fields
+
+
 def _said(result: Result) -> dict[str, Any]:
     """The report of a run, in parts."""
     content, summary = content_of(result), result.summary
@@ -206,7 +271,7 @@ def _said(result: Result) -> dict[str, Any]:
         "description": content.description,
         "alarm": content.alarm,
         "setup": list(content.setup),
-        "cards": [fact._asdict() for fact in (*content.headline, held)],
+        "cards": [as_known(fact, result)._asdict() for fact in (*content.headline, held)],
         "resources": [fact._asdict() for fact in content.resources],
         "shares": [
             {**share._asdict(), "colour": COLOURS.get(share.label, ACTIVITIES[share.activity].colour)}
@@ -215,6 +280,22 @@ def _said(result: Result) -> dict[str, Any]:
         "numbers": numbers,
         "limits": content.limits,
     }  # fmt: skip
+
+
+def as_known(fact: Fact, result: Result) -> Fact:
+    """A figure of a predicted step with three digits: measured runs differ from predictions in the second."""
+    if "experience" not in result.summary:
+        return fact
+    return fact._replace(value=_NUMBER.sub(lambda number: _rounded(number[0]), fact.value, count=1))
+
+
+def _rounded(number: str) -> str:
+    """A number to three digits, with thousands separators if it has them; one with fewer stays."""
+    digits = number.replace(",", "").replace(".", "").lstrip("0")
+    if len(digits) <= DIGITS:
+        return number
+    value = float(f"{float(number.replace(',', '')):.{DIGITS}g}")
+    return f"{value:,.0f}" if "," in number else f"{value:#.{DIGITS}g}".rstrip(".")
 
 
 def _yaml(desk: Desk, request: Request, newer: Callable[[], bool]) -> dict[str, Any]:
@@ -238,5 +319,5 @@ def _schedules(desk: Desk, request: Request, newer: Callable[[], bool]) -> dict[
 
 
 _ANSWERS: Mapping[str, Callable[[Desk, Request, Callable[[], bool]], dict[str, Any]]] = {
-    "frame": _frame, "yaml": _yaml, "schedules": _schedules,
+    "frame": _frame, "why": _why, "yaml": _yaml, "schedules": _schedules,
 }  # fmt: skip

@@ -6,19 +6,25 @@ const WHERE = ["gpu", "node", "stage", "nic", "link"];
 const { files, file, overrides } = JSON.parse($("about").textContent).more;
 let state = { file, changes: {} }, past = [], future = [], pins = [];
 let asked = 0, answer = null, settled = null, touched = ["", 0], ranges = {}, drawing = Promise.resolve(), edited = null, held = false;
+let reasons = 0, pause = 0, possible = {}, pinning = [];   // the request for reasons, and the timer before it; values that are possible; states still to be pinned
+const IDLE = 500;                                     // milliseconds without a change after which reasons are asked for
 
 // -- asking ----------------------------------------------------------------------------------------------------------
 const send = connect((found) => {
   if ("yaml" in found) { save(found); return; }
+  if ("why" in found) { if (found.number === reasons) reason(found); return; }
+  if (found.number === reasons) return;                                  // no reasons are to be had
   if (found.number < asked && found.problems) return;                    // of a value that has changed again
-  if (found.problems) { refuse(found.problems); return; }
+  if (found.problems) { refuse(found.problems, found.fields); return; }
   drawing = drawing.then(() => found.number < (answer?.number ?? 0) ? null : draw_answer(found)).catch((error) => refuse([String(error)]));
 }, (why) => refuse([why]));
 function ask() {
   asked = send({ file: state.file, changes: state.changes });
   $("status").textContent = "simulating";
+  clearTimeout(pause); reasons = 0; $("why").classList.add("old"); delete document.body.dataset.why;
   buttons();
 }
+function ask_why() { reasons = send({ want: "why", file: state.file, changes: state.changes }); }
 function become(next, path = "") {                    // another state; changes of one value in a row are one step of undo
   const now = performance.now(), same = path && path === touched[0] && (held || now - touched[1] < PAUSE);
   touched = [path, now];
@@ -35,10 +41,40 @@ function back(from, to) {                             // undo and redo
   if (!from.length) return;
   to.push(state); state = from.pop(); touched = ["", 0]; settled = answer; ask();
 }
-function refuse(problems) {
-  $("problem").textContent = problems.join("\n"); $("status").textContent = "";
+function refuse(problems, fields = {}) {
+  const wrong = Object.entries(fields).filter(([path, text]) => mark(path, text)), last = touched[0];
+  if (!wrong.length && last && mark(last, problems[0])) wrong.push([last]);
+  $("problem").textContent = wrong.length ? "" : problems.join("\n"); $("status").textContent = wrong.length ? "not possible" : "";
   document.querySelector("main").classList.add("old");
   document.body.dataset.problems = problems.length;
+}
+
+function mark(path, text) {                           // what is wrong with a value, at its field; false if it has none
+  const field = $(`value-${path}`), said = $(`wrong-${path}`);
+  if (!field) return false;
+  field.setAttribute("aria-invalid", text ? "true" : "false"); said.textContent = text; said.hidden = !text;
+  return true;
+}
+const unmark = () => { for (const one of answer?.controls ?? []) mark(one.path, ""); };
+
+// -- the address: its state can be sent, and stays when the page is read again ---------------------------------------
+const texts_of = ({ file, changes }) => [["file", file], ...Object.entries(changes).map(([path, text]) => ["set", `${path}=${text}`])];
+function state_in(parameters) {
+  const changes = {};
+  for (const text of parameters.getAll("set")) { const at = text.indexOf("="); if (at > 0) changes[text.slice(0, at)] = text.slice(at + 1); }
+  return { file: parameters.get("file") ?? file, changes };
+}
+function remember() {
+  const parameters = new URLSearchParams(texts_of(state));
+  for (const one of pins) parameters.append("pin", new URLSearchParams(texts_of(one)));
+  history.replaceState(null, "", `#${parameters}`);
+}
+function recall() {                                   // the state that the address has; pinned runs are simulated first
+  const parameters = new URLSearchParams(location.hash.slice(1));
+  if (!parameters.has("file")) { if (!answer) ask(); return; }   // a time of a rank, see timeline.js
+  const next = state_in(parameters), kept = parameters.getAll("pin").slice(0, 2).map((text) => state_in(new URLSearchParams(text)));
+  if (JSON.stringify(texts_of(next)) === JSON.stringify(texts_of(state)) && answer && kept.length === pins.length) return;
+  pins = []; pinning = [...kept, next]; state = pinning.shift(); touched = ["", 0]; ask();
 }
 
 // -- the answer ------------------------------------------------------------------------------------------------------
@@ -47,8 +83,10 @@ async function draw_answer(found) {
   answer = found; answer.changes = { ...state.changes };
   document.querySelector("main").classList.remove("old");
   $("problem").textContent = ""; delete document.body.dataset.problems;
-  texts(); controls(); slow(); buttons();
+  if (pinning.length && found.number === asked) { pins.push(answer); state = pinning.shift(); ask(); return; }
+  texts(); controls(); unmark(); slow(); buttons(); remember();
   await timelines();
+  if (found.number === asked) { clearTimeout(pause); pause = setTimeout(ask_why, IDLE); }
   if (!document.body.dataset.ready) begin();
   if (found.number === asked) $("status").textContent = "";
   Object.assign(document.body.dataset, { frame: found.number, step: found.summary.step_time_s });   // what is drawn, for tests
@@ -59,6 +97,13 @@ async function timelines() {
   const before = runs.length === 1 && settled && settled !== answer ? settled.run : null;
   await show(runs.map(([, one]) => one.run), runs.map(([, one]) => one.data), before);
   compare(runs);
+}
+function reason({ why, possible: values }) {          // why the step takes as long as it does, beside the cards
+  possible = values;
+  $("why").replaceChildren(...Object.entries(why).flatMap(([name, lines]) => [element("dt", name), element("dd", lines.join("\n"))]));
+  $("why").classList.remove("old");
+  for (const one of answer.controls) limits(one);
+  document.body.dataset.why = Object.values(why).join();
 }
 function shown() {                                    // the pinned runs, and the present one unless it is pinned
   const names = pins.map((one, i) => ["AB"[i], one]);
@@ -158,27 +203,42 @@ function build() {
   }
   $("controls").replaceChildren(...groups.values());
   $("controls").dataset.kinds = kindsOf(answer.controls);
+  answer.controls.forEach(limits);
   if (focus) $(focus)?.focus();
 }
 function row(one) {
   const box = element("div", "", { className: `control ${one.kind}`, title: `${one.path}: ${one.about}` });
   const field = one.kind === "choice" ? element("select") : element("input", "", { type: one.kind === "flag" ? "checkbox" : "text" });
   field.id = `value-${one.path}`;
+  field.setAttribute("aria-describedby", `wrong-${one.path} range-${one.path}`);
+  const range = element("small", "", { id: `range-${one.path}`, className: "range" }), wrong = element("small", "", { id: `wrong-${one.path}`, className: "wrong", hidden: true });
   for (const name of one.choices) field.append(element("option", name, { value: name }));
   field.oninput = () => { edited = field; if (one.kind === "choice" || one.kind === "flag") change(one.path, one.kind === "flag" ? String(field.checked) : field.value); };
   field.onchange = () => { edited = null; if (one.kind !== "choice" && one.kind !== "flag") change(one.path, field.value.trim()); };
   const label = element("label", one.label, { htmlFor: field.id });
-  if (one.kind === "flag") { box.append(field, label); return box; }
+  if (one.kind === "flag") { box.append(field, label, wrong); return box; }
   box.append(label);
-  if (one.number === null || one.kind === "choice" || one.kind === "text") { field.className = "wide"; box.append(field); return box; }
+  if (one.number === null || one.kind === "choice" || one.kind === "text") { field.className = "wide"; box.append(field, range, wrong); return box; }
   const known = ranges[one.path];
   ranges[one.path] = known ? [Math.min(known[0], one.number || Infinity), Math.max(known[1], one.number)] : [one.least, one.most];
   const [least, most] = scaled(one) ? [0, STEPS] : ranges[one.path];
   const slider = element("input", "", { type: "range", id: `slider-${one.path}`, min: least, max: most, step: one.kind === "share" ? 0.01 : 1 });
   slider.setAttribute("aria-label", one.label);
   slider.oninput = () => { field.value = written(fromPosition(one, Number(slider.value)), one.kind); change(one.path, field.value); };
-  box.append(slider, field);
+  box.append(slider, field, range, wrong);
   return box;
+}
+function limits(one) {                                // which values are possible while the others stay
+  const said = $(`range-${one.path}`), values = possible[one.path];
+  if (!said || !values) return;
+  if (one.kind === "choice") for (const option of $(`value-${one.path}`).options) option.disabled = !values.includes(option.value);
+  else said.textContent = values.length < 2 ? "no other value is possible now" : `possible: ${spans(values.map(Number))}${Number(values[values.length - 1]) === 32 ? " and more" : ""}`;
+}
+function spans(numbers) {                             // 1, 2, 3, 8 as 1–3, 8
+  const parts = [];
+  for (const number of numbers) { const last = parts[parts.length - 1]; if (last && last[1] === number - 1) last[1] = number; else parts.push([number, number]); }
+  const said = parts.map(([from, to]) => from === to ? `${from}` : to === from + 1 ? `${from}, ${to}` : `${from}–${to}`);
+  return said.length > 8 ? `${said.slice(0, 7).join(", ")} … ${said[said.length - 1]}` : said.join(", ");
 }
 function slow() {
   if ($("slow").contains(document.activeElement) && $("slow").childElementCount === answer.slow.length) return;
@@ -206,10 +266,11 @@ function slow() {
 function buttons() {
   $("undo").disabled = !past.length; $("redo").disabled = !future.length;
   $("pin").textContent = pins.length === 2 ? "pin instead of B" : pins.length ? "pin as B" : "pin as A";
+  $("links").hidden = pins.length === 0; $("links").textContent = look_of.brief ? "show links and memory" : "hide links and memory";
   $("pin").disabled = !answer || pins.includes(answer);
   $("file").value = state.file;
   const chips = Object.entries(state.changes).map(([path, text]) => chip(`${path}=${text}`, () => change(path, "")));
-  const kept = pins.map((one, i) => chip(`${"AB"[i]} pinned: ${noteOf(one)}`, () => { pins.splice(i, 1); timelines().then(buttons); }));
+  const kept = pins.map((one, i) => chip(`${"AB"[i]} pinned: ${noteOf(one)}`, () => { pins.splice(i, 1); remember(); timelines().then(buttons); }));
   $("changes").replaceChildren(...overrides.map((text) => element("span", text, { className: "chip" })), ...chips, ...kept);
 }
 function chip(text, away) {
@@ -230,7 +291,9 @@ for (const name of files) $("file").append(element("option", name, { value: name
 $("file").onchange = () => { if ($("file").value !== state.file) become({ file: $("file").value, changes: {} }); };
 $("undo").onclick = () => back(past, future);
 $("redo").onclick = () => back(future, past);
-$("pin").onclick = () => { pins = [...pins.slice(0, 1), answer]; timelines().then(buttons); };
+$("pin").onclick = () => { pins = [...pins.slice(0, 1), answer]; remember(); timelines().then(buttons); };
+$("links").onclick = () => { look_of.brief = !look_of.brief; dress(); buttons(); };
+look_of.brief = true;
 $("save").onclick = () => send({ want: "yaml", file: state.file, changes: state.changes });
 $("copy").onclick = copy;
 $("add-slow").onclick = () => change("slow", JSON.stringify([...(answer?.slow ?? []), { gpu: 0, factor: 0.5 }]));
@@ -249,4 +312,5 @@ window.addEventListener("keydown", (event) => {
 const narrow = matchMedia("(max-width: 900px)");
 narrow.onchange = () => { $("panel").open = !narrow.matches; };
 narrow.onchange();
-ask();
+window.addEventListener("hashchange", recall);
+if (location.hash.length > 1) recall(); else ask();

@@ -124,6 +124,8 @@ def work(desk: Desk, connection: Connection) -> None:
             while connection.poll() or not waiting:
                 request: Request = connection.recv()
                 waiting[request.want] = request
+                if request.want == "frame":
+                    waiting.pop("why", None)  # of an earlier one
             request = next(iter(waiting.values()))
             try:
                 reply = answer(desk, request, connection.poll)

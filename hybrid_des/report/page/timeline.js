@@ -4,7 +4,7 @@
 const $ = (id) => document.getElementById(id);
 const STRIP = 0.24, NAMED = 8, JOINED = 3;            // the share of a lane for collectives; curves with a name; pixels of a stop of the critical path that is joined to others
 const GHOST = 10, GAP = 18, BIN = 4;                   // pixels for the ops of the run before; between columns; of a bin of crowded messages
-const look_of = { left: 150, memory: 110, columns: () => 1, unit: null };   // pixels for names, of a memory curve; columns for a width; [bytes, name] of memory
+const look_of = { left: 150, memory: 110, columns: () => 1, unit: null, brief: false };   // pixels for names, of a memory curve; columns for a width; [bytes, name] of memory; whether several runs have their GPUs only
 const NOTHING = "Click a bar for its numbers.";
 const ruler = $("ruler"), chart = $("chart");
 let runs = [], lanes = [], ghost = null, total = 1;   // lanes of all runs, each with its column, top and height in pixels
@@ -62,7 +62,7 @@ function arrange() {                                  // lanes from top to botto
     if (column === 0) ends.fill(Math.max(...ends));
     const add = (lane) => { lanes.push({ y: ends[column], column, ...lane }); ends[column] += lane.height + lane.gap; };
     if (runs.length > 1) add({ run, head: run.head ?? run.name, height: run.refused ? 44 : 20, gap: 0 });
-    for (const part of ["rank", "link"]) {
+    for (const part of runs.length > 1 && look_of.brief ? ["rank"] : ["rank", "link"]) {
       if (part === "link" && run.memory.rows) add({ run, memory: true, height: MEMORY, gap: 8 });
       run.lanes.forEach((lane, number) => {
         if (lane.group !== part) return;

@@ -2,13 +2,15 @@
 
 import json
 import shlex
+from types import SimpleNamespace
 
 import pytest
 from support.paths import SCENARIOS
 
 from hybrid_des.errors import UsageError
 from hybrid_des.interface.live.controls import controls_of
-from hybrid_des.interface.live.frames import FAST, Desk, NewerRequest, Request, answer
+from hybrid_des.interface.live.frames import FAST, Desk, NewerRequest, Request, answer, as_known
+from hybrid_des.report.fact import Fact
 from hybrid_des.report.page.document import Shown, run_data
 from hybrid_des.result import simulate
 from hybrid_des.scenario.loading import load, read_scenario, scenario_of
@@ -172,3 +174,52 @@ def test_the_command_lines_own_overrides_come_first():
     assert frame["command"].endswith("--import mine.py --set steps=2 --set barrier=false")
     assert next(control["value"] for control in frame["controls"] if control["path"] == "steps") == "2"
     assert asked(desk, "h100_2x8.yaml")["summary"]["name"] == "h100_2x8"
+
+
+def test_why_gives_reasons_and_possible_values(scenarios):
+    desk = Desk(scenarios / "a100_8x.yaml")
+    given = answer(desk, Request(number=3, file="a100_8x.yaml", want="why"))
+    assert list(given["why"]) == ["Verdict", "Path", "Next"]
+    assert given["possible"]["parallel.pipeline"] == ["1", "2", "3", "4"]
+    assert "gpipe" in given["possible"]["schedule.kind"]
+    assert "hanayo" not in given["possible"]["schedule.kind"]  # chunks are not given
+
+
+def test_possible_values_are_those_that_simulate(scenarios):
+    desk = Desk(scenarios / "prototype_4gpu.yaml")
+    possible = answer(desk, Request(number=1, file="prototype_4gpu.yaml", want="why"))["possible"]
+    for path in ("parallel.pipeline", "parallel.data"):
+        for value in map(str, range(1, 7)):
+            changed = answer(desk, Request(number=2, file="prototype_4gpu.yaml", changes={path: value}))
+            assert ("summary" in changed) == (value in possible[path]), (path, value)
+
+
+def test_a_newer_request_ends_the_search_for_reasons(scenarios):
+    desk = Desk(scenarios / "llama3.1-8b_8.yaml")
+    with pytest.raises(NewerRequest):
+        answer(desk, Request(number=1, file="llama3.1-8b_8.yaml", want="why"), lambda: True)
+
+
+def test_problems_are_told_by_the_path_of_their_value(scenarios):
+    desk = Desk(scenarios / "a100_8x.yaml")
+    changes = {"parallel.pipeline": "x", "workload.forward": "3 GB"}
+    fields = answer(desk, Request(number=1, file="a100_8x.yaml", changes=changes))["fields"]
+    assert fields["parallel.pipeline"] == 'expected a whole number, found "x"'
+    assert fields["workload.forward"] == '"3 GB" is a size; expected a time such as 50 ms'
+    assert "--set" not in str(fields)
+
+
+@pytest.mark.parametrize(
+    ("figure", "shown"),
+    [
+        ("2.887 s", "2.89 s"),
+        ("12.39 s", "12.4 s"),
+        ("0.6%", "0.6%"),
+        ("90,806", "90,800"),
+        ("8.52×", "8.52×"),
+    ],
+)
+def test_figures_of_a_prediction_have_three_digits(figure, shown, scenarios):
+    predicted = SimpleNamespace(summary={"experience": {}})
+    assert as_known(Fact("", figure), predicted).value == shown
+    assert as_known(Fact("", figure), SimpleNamespace(summary={})).value == figure
