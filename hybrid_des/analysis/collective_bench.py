@@ -22,7 +22,7 @@ from hybrid_des.scenario.sizes import (
     reduction_pairs,
 )
 from hybrid_des.simulation.collective_times import CollectiveTimes, Concurrent
-from hybrid_des.simulation.planning.wiring import fabric_of
+from hybrid_des.simulation.planning.wiring import wired
 from hybrid_des.units import parse_quantity
 
 if TYPE_CHECKING:
@@ -89,7 +89,9 @@ class Bench(NamedTuple):
                 many = f"{count:.3g} {what} are more than can be simulated (at most {most:.3g})"
                 raise UsageError(f"--ranks {ranks}: {many}")
         layout, folded = Layout({"data": ranks}, ("data",)), scenario.fold != "off"
-        return cls(scenario, CollectiveTimes(fabric_of(scenario), layout, scenario.cluster.alone, folded=folded), ranks)
+        tuned = tried != collectives.AUTO and collectives.find(tried).facts["tuned"]
+        fabric = wired(scenario.cluster, scenario.shares_of_links(library=bool(tuned)), scenario.slow)
+        return cls(scenario, CollectiveTimes(fabric, layout, scenario.cluster.alone, folded=folded), ranks)
 
     def row(self, name: str, size: int) -> BenchRow:
         """Measure one collective, or the fastest all-reduce for `auto`, with a buffer of so many bytes."""

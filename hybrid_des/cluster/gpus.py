@@ -111,6 +111,15 @@ def named_in(device: str) -> str | None:
     return next(iter(sized or fitting), None)
 
 
+def link_shares(name: str) -> tuple[Fraction, Fraction]:
+    """The shares of their bandwidths that links within and beyond nodes reach; all of them for unknown GPUs."""
+    if name not in _parts():
+        return Fraction(1), Fraction(1)
+    reached = part(name).efficiency["bf16"]
+    inside = Fraction(str(reached["network"]))
+    return inside, Fraction(str(reached.get("adapters", inside)))
+
+
 PRODUCTS, ATTENTION, MEMORY = "products", "attention", "memory"
 NAMES = (  # the first that fits
     (ATTENTION, re.compile(r"flash|fmha|attn_(?:fwd|bwd)|attention|cudnn_generated_fort_native_sdpa", re.IGNORECASE)),

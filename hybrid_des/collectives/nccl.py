@@ -15,18 +15,21 @@ that one ring (or tree) of their joint bandwidth stands for them. The halves for
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from hybrid_des.cluster.fabric import by_node
 from hybrid_des.cluster.rings import orders
 from hybrid_des.collectives.buffer import Buffer, Channels, shares_of
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.collectives.nccl_lanes import Part, lanes_of
+from hybrid_des.collectives.nccl_lanes import lanes_of
 from hybrid_des.collectives.nccl_switches import through_switches
 from hybrid_des.collectives.nccl_trees import along_tree
 from hybrid_des.collectives.permutation import Permutation, around, in_place
 from hybrid_des.collectives.registration import Collective, Site, collective
 from hybrid_des.collectives.ring import ring, ring_all_gather, ring_reduce_scatter
-from hybrid_des.collectives.tuning import Wiring, wiring_of
+from hybrid_des.collectives.tuning import Choice, Wiring, wiring_of
+
+WHOLE = Channels(channels=1)  # a ring is one channel
 
 
 def tuned(site: Site, options: Channels) -> Wiring:
@@ -52,51 +55,67 @@ def images(permutation: Permutation, options: Channels) -> str:
     return f"the members of NCCL's {' and '.join(sorted(taken))} do not all do the same"
 
 
+def _ring_of(does: str, algorithm: Collective, wiring: Wiring, size: int) -> Collective | None:
+    """What goes around the ring of each channel for a buffer of `size` bytes."""
+    choice = wiring.choice(does, size)
+    return partial(_around, does, algorithm, choice, size) if choice.algorithm == "ring" else None
+
+
 @collective(
     "nccl", summary="what NCCL's tuner takes: rings, trees or switches, and a protocol", options=Channels,
     images=images, servers=switches, tuned=tuned, halves=("nccl-reduce-scatter", "nccl-all-gather"),
+    along=partial(_ring_of, "all-reduce", ring),
 )  # fmt: skip
 def nccl(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """All-reduce `buffer` over the group."""
-    choice = group.tuned.choice("all-reduce", buffer.bytes)
+    wiring: Wiring = group.tuned
+    choice = wiring.choice("all-reduce", buffer.bytes)
     if choice.algorithm.startswith("nvls"):
         yield from through_switches(group, buffer, choice)
+    elif group.me < group.size and choice.algorithm == "tree":
+        yield from _on_channels(group, buffer, partial(_chained, choice))
     elif group.me < group.size:
-        part = along_tree if choice.algorithm == "tree" else _around(ring, options)
-        yield from _on_channels(group, buffer, "all-reduce", part)
+        yield from _on_channels(group, buffer, partial(_around, "all-reduce", ring, choice, buffer.bytes))
 
 
 @collective(
     "nccl-reduce-scatter", summary="as NCCL: every rank ends with the sum of one shard", does="reduce-scatter",
-    options=Channels, images=around, tuned=tuned,
+    options=Channels, images=around, tuned=tuned, along=partial(_ring_of, "reduce-scatter", ring_reduce_scatter),
 )  # fmt: skip
 def nccl_reduce_scatter(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """Leave rank i with the sum of shard i+1 of each channel's part of `buffer`; other shards are undefined."""
-    return _on_channels(group, buffer, "reduce-scatter", _around(ring_reduce_scatter, options))
+    choice = group.tuned.choice("reduce-scatter", buffer.bytes)
+    return _on_channels(group, buffer, partial(_around, "reduce-scatter", ring_reduce_scatter, choice, buffer.bytes))
 
 
 @collective(
     "nccl-all-gather", summary="as NCCL: every rank's shard ends on all ranks", does="all-gather", options=Channels,
-    images=around, tuned=tuned,
+    images=around, tuned=tuned, along=partial(_ring_of, "all-gather", ring_all_gather),
 )  # fmt: skip
 def nccl_all_gather(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """Distribute shard i+1 of rank i to all ranks, on each channel."""
-    return _on_channels(group, buffer, "all-gather", _around(ring_all_gather, options))
+    choice = group.tuned.choice("all-gather", buffer.bytes)
+    return _on_channels(group, buffer, partial(_around, "all-gather", ring_all_gather, choice, buffer.bytes))
 
 
-def _on_channels(group: Group, buffer: Buffer, does: str, part: Part) -> Routine:
-    """Launch the kernel; run a routine per channel, each with its part of the buffer; copy what came last."""
-    choice = group.tuned.choice(does, buffer.bytes)
-    late, copied = group.tuned.waits(does, choice, buffer.bytes)
-    yield group.pause(group.tuned.start(choice) + late)
+def _on_channels(group: Group, buffer: Buffer, part: Collective) -> Routine:
+    """Run a routine per channel, each with its part of the buffer."""
     rings = group.rings
     parts = buffer.sections(shares_of(buffer.elements, group.size, len(rings)))
-    lanes = [lanes_of(ring, group.tuned, choice) for ring in rings]
-    yield group.together(*(part(*one, choice) for one in zip(lanes, parts, strict=True)))
+    yield group.together(*map(part, rings, parts))
+
+
+def _around(does: str, algorithm: Collective, choice: Choice, size: int, ring: Group, buffer: Buffer) -> Routine:
+    """Launch the kernel, go around a ring with a part of a buffer of `size` bytes, and copy what came last."""
+    wiring: Wiring = ring.tuned
+    late, copied = wiring.waits(does, choice, size)
+    yield ring.pause(wiring.start(choice) + late)
+    yield from algorithm(lanes_of(ring, wiring, choice)(0), buffer, WHOLE)
     if copied:
-        yield group.pause(copied)
+        yield ring.pause(copied)
 
 
-def _around(algorithm: Collective, options: Channels) -> Part:
-    """A collective around the ring of each channel."""
-    return lambda lane, buffer, choice: algorithm(lane(0), buffer, options)
+def _chained(choice: Choice, ring: Group, buffer: Buffer) -> Routine:
+    """Launch the kernel, and take both trees."""
+    yield ring.pause(ring.tuned.start(choice))
+    yield from along_tree(lanes_of(ring, ring.tuned, choice), buffer, choice)

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from hybrid_des.cluster.mailbox import Message
-from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.double_binary_tree import Family
-from hybrid_des.collectives.group import Group, Routine
+from hybrid_des.collectives.group import Group
 from hybrid_des.collectives.tuning import PROTOCOLS, Choice, Wiring
 
 CHUNKS = {"LL": 2**11, "LL128": 2**12, "Simple": 2**17}  # bytes: LL and LL128 pass on single lines, Simple steps
@@ -24,9 +23,6 @@ VARIANTS = [
 
 
 Lanes = Callable[[int], Group]  # number → the group, with flows of its own at the pace of a choice
-
-
-Part = Callable[[Lanes, Buffer, Choice], Routine]
 
 
 def lanes_of(group: Group, wiring: Wiring, choice: Choice) -> Lanes:

@@ -18,6 +18,8 @@ Arguments of the registration:
     phases    the phases of its messages between two members, in order, if each has equally many; for traces
     tuned     what the collective knows about the wiring of its group, a function from `Site`; it then divides buffers
               over channels itself
+    along     of such a one: a function from that and the bytes of a buffer to what goes around the ring of each
+              channel, with its part of the buffer; None if nothing does
     halves    of an all-reduce: the reduce-scatter and the all-gather that it consists of, for sharded parameters
 
 If its options are `Channels`, its group has the channels that they ask for (`Group.rings`).
@@ -72,10 +74,11 @@ def collective(
     phases: Sequence[str] = (),
     halves: tuple[str, str] | None = None,
     tuned: Callable[..., Any] | None = None,
+    along: Callable[[Any, int], Collective | None] | None = None,
 ) -> Callable[[Collective], Collective]:
     """Register a collective under its name in a scenario's `gradients.algorithm`."""
     facts = {"does": does, "servers": servers, "images": images, "phases": phases, "halves": halves, "tuned": tuned}
-    return _REGISTRY(name, options, summary=summary, **facts)
+    return _REGISTRY(name, options, summary=summary, along=along, **facts)
 
 
 def configured(name: str, options: Given = None) -> Collective:

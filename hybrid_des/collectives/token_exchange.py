@@ -18,11 +18,14 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
+from hybrid_des.cluster.channel import Pace
 from hybrid_des.cluster.mailbox import Message
-from hybrid_des.collectives.buffer import Buffer, message_of
+from hybrid_des.collectives.buffer import Buffer, Channels, message_of
 from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.group import Group, Routine, seats
-from hybrid_des.collectives.registration import collective
+from hybrid_des.collectives.nccl import tuned
+from hybrid_des.collectives.registration import Site, collective
+from hybrid_des.collectives.tuning import OF_NIC, Wiring
 from hybrid_des.errors import Refusal
 from hybrid_des.options import Count, Options
 from hybrid_des.units import split_evenly
@@ -32,6 +35,9 @@ MOST_SEGMENTS = 8  # DeepEP's chunks are smaller; more cost only simulated event
 
 
 SMALLEST_SEGMENT = 2**20  # bytes of a rank's tokens
+
+
+OF_ADAPTER = Fraction(9, 10)  # DeepEP's kernels send 44 to 47 of an adapter's 50 GB/s (README, April 2025)
 
 
 class TokenExchange(Options):
@@ -159,9 +165,22 @@ def _exchange(nodes: tuple[int, ...], me: int, options: TokenExchange, elements:
     return _Exchange(_sites(nodes, options.routing, options.channels), me, elements, codec)
 
 
+def _tuned(site: Site, options: TokenExchange) -> Wiring:
+    return tuned(site, Channels())
+
+
+def _paced(group: Group) -> Group:
+    """The same members, whose messages to other nodes have the pace of the kernels that send them."""
+    wiring: Wiring | None = group.tuned
+    if wiring is None or wiring.beyond is None:
+        return group
+    adapter = wiring.beyond / OF_NIC * wiring.per_node / wiring.channels
+    return group.paced(Pace(None, 0), Pace(adapter * OF_ADAPTER, 0), 0)
+
+
 @collective(
     "per-node-dispatch", summary="tokens to their experts, once per node and then to each rank there",
-    does="all-to-all", options=TokenExchange,
+    does="all-to-all", options=TokenExchange, tuned=_tuned,
 )  # fmt: skip
 def dispatch(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
     """Send the tokens of `buffer` to the members that hold their experts.
@@ -170,7 +189,7 @@ def dispatch(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
         Refusal: experts cannot be divided over the members.
     """
     plan = _exchange(group.nodes, group.me, options, buffer.elements, buffer.codec)
-    sites, me = plan.sites, plan.me
+    sites, me, group = plan.sites, plan.me, _paced(group)
     for number in range(plan.segments):
         for node in sites.beyond(me):
             group.to(sites.stand_in(node, me)).send(plan.across[node][number])
@@ -199,7 +218,7 @@ def _receive(group: Group, expected: Iterable[tuple[int, int]]) -> Routine:
 
 @collective(
     "per-node-combine", summary="results of experts back to the tokens' ranks, added up on each node first",
-    does="all-to-all", options=TokenExchange,
+    does="all-to-all", options=TokenExchange, tuned=_tuned,
 )  # fmt: skip
 def combine(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
     """Return the results of a rank's experts to the members that sent the tokens; `buffer` is as in `dispatch`.
@@ -208,7 +227,7 @@ def combine(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
         Refusal: experts cannot be divided over the members.
     """
     plan = _exchange(group.nodes, group.me, options, buffer.elements, buffer.codec)
-    sites, me = plan.sites, plan.me
+    sites, me, group = plan.sites, plan.me, _paced(group)
     mine, whole = plan.copies[me], plan.whole[me]
     for number in range(plan.segments):
         for node in sites.beyond(me):

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 
 from hybrid_des.cluster.channel import Pace
 from hybrid_des.cluster.fabric import Fabric, by_node
-from hybrid_des.cluster.linked import links_between
+from hybrid_des.cluster.linked import complete, links_between
 
 Algorithm = Literal["ring", "tree", "nvls", "nvls-tree"]
 Protocol = Literal["LL", "LL128", "Simple"]
@@ -100,6 +100,7 @@ VOLTA = Generation(
     Fraction(20, 25), (39.0, 39.0, 20.4), 20.0, (20.0, 20.0, 20.0), (26.5, 18.5, 10.0), ON_AMPERE, plateau=1.9
 )  # fmt: skip
 AMPERE = Generation(Fraction(20, 25), (87.7, 22.5, 19.0), 20.0, (20.0, 20.0, 20.0), (24.0, 23.6, 17.8), ON_AMPERE)
+XGMI = AMPERE._replace(nvlink=Fraction(74, 100))  # else as if NVLinks of A100s: RCCL's own tables are not used
 HOPPER = Generation(
     Fraction(206, 250), (141.0, 45.0, 35.0), 36.7, (36.7, 36.7, 29.0), (38.7, 41.4, 36.0), ON_HOPPER,
     Fraction(85, 100), (0, 57.7, 45.5), speeds=(60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
@@ -149,6 +150,9 @@ class Wiring(NamedTuple):
         inside: "node" for NVLinks, "pci", or "net" if no two members share a node.
         generation: of its GPUs.
         in_switch: bytes per second of a member with in-switch reduction; None if its switches have none.
+        within: bytes per second of a member's port in its node, as far as topo.h counts on it; None: as links allow.
+        beyond: the same of its part of its node's adapters.
+        pair: the same of the link that each pair of members on a node has; None without such.
     """
 
     ranks: int
@@ -159,6 +163,9 @@ class Wiring(NamedTuple):
     inside: str
     generation: Generation
     in_switch: Fraction | None = None
+    within: Fraction | None = None
+    beyond: Fraction | None = None
+    pair: Fraction | None = None
 
     def choice(self, does: str, size: int) -> Choice:
         """What the tuner takes for a buffer of `size` bytes."""
@@ -241,7 +248,8 @@ def wiring_of(fabric: Fabric, ranks: Sequence[int], channels: int) -> Wiring:
     switched = per_node > 1 and len({len(members) for members in nodes}) == 1
     switched = switched and all(fabric.node_of[members[0]] in fabric.reducers for members in nodes)
     node = _within_node(fabric, together, channels, switched=switched)
-    rates = [None if wire is None else wire * OF_NIC, None if node.rate is None else node.rate / channels]
+    wire = None if wire is None else wire * OF_NIC
+    rates = [wire, None if node.rate is None else node.rate / channels]
     return Wiring(
         len(ranks),
         len(nodes),
@@ -251,15 +259,24 @@ def wiring_of(fabric: Fabric, ranks: Sequence[int], channels: int) -> Wiring:
         "net" if per_node == 1 else "pci" if node.pci else "node",
         node.generation,
         node.in_switch if switched and not node.pci else None,
+        node.port,
+        None if wire is None else wire * channels / per_node,
+        node.pair,
     )
 
 
 class _Node(NamedTuple):
-    """What the tuner knows about the GPUs of a node: the rate of all channels together is None without several."""
+    """What the tuner knows about the GPUs of a node: the rates of all channels and of a port are None without several.
+
+    Attributes:
+        pair: that of the link of each pair; None without such.
+    """
 
     generation: Generation
     pci: bool
     rate: Fraction | None
+    port: Fraction | None
+    pair: Fraction | None = None
 
     @property
     def in_switch(self) -> Fraction | None:
@@ -271,12 +288,13 @@ class _Node(NamedTuple):
 def _within_node(fabric: Fabric, together: Sequence[int] | None, channels: int, *, switched: bool) -> _Node:
     """The first node with several members."""
     port = None if together is None else _port(fabric, together)
-    generation = _generation(port, switched=switched)
+    generation = XGMI if fabric.linked == "mesh" else _generation(port, switched=switched)
     pci = port is not None and port < PCIE and not fabric.linked
-    rate = None if port is None else port * (OF_PCIE if pci else generation.nvlink)
+    reached = None if port is None else port * (OF_PCIE if pci else generation.nvlink)
     if together is not None and (each := links_between(fabric, together)[1]):  # every channel has links of its own
-        rate = each / fabric.reached[0] * generation.nvlink * channels
-    return _Node(generation, pci, rate)
+        link = each / fabric.reached[0] * generation.nvlink
+        return _Node(generation, pci, link * channels, reached, link if complete(fabric, together) else None)
+    return _Node(generation, pci, reached, reached)
 
 
 def _port(fabric: Fabric, members: Sequence[int]) -> Fraction | None:

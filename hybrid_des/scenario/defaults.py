@@ -56,6 +56,8 @@ def _fill_efficiency(efficiency: dict[str, object], scenario: Mapping[str, objec
             efficiency.setdefault("gemm_16bit", reached["bf16"]["gemm"])
         family = reached.get(precision.partition("-")[0], reached["bf16"])  # one that the GPU lacks has its own check
         of_precision = reached.get(precision, family)
+        if scenario.get("layer_collectives") != "textbook":  # NCCL's have times to start of their own
+            of_precision = {key: value for key, value in of_precision.items() if key != "collective_overhead"}
         efficiency.update({**of_precision, **efficiency})
 
 
@@ -132,8 +134,7 @@ def _fill_gradients(gradients: dict[str, object], scenario: Mapping[str, object]
         requiring = Gradients.plugins.requiring(gradients)
         if len(requiring) == 1:  # an option that only one algorithm requires selects it
             gradients[Gradients.plugins.key] = requiring[0]
-    modelled = scenario.get("model") not in (None, "none")
-    if modelled and scenario.get("sharding", "none") in ("none", "zero-1") and gradients.keys() <= _OF_NCCL:
+    if scenario.get("model") not in (None, "none") and gradients.keys() <= _OF_NCCL:
         gradients.setdefault(Gradients.plugins.key, "nccl")
     rule, codec = gradients.get("bucket_rule"), gradients.get("codec", "fp32")
     if rule == "ddp":

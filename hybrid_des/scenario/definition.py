@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from operator import attrgetter
 from typing import Annotated, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from hybrid_des.cluster import topologies
+from hybrid_des import collectives
+from hybrid_des.cluster import gpus, topologies
 from hybrid_des.cluster.topologies.registration import OptionRefusal
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.options import MOST, Count, Flag, Section, Text, choice, whole
@@ -51,7 +53,8 @@ from hybrid_des.workload.models.kinds.registration import ModelRefusal
 
 MODELLED = {  # keys that are read with `model` only, and their defaults
     "precision": "bf16", "overlap.tensor": 0, "overlap.experts": 0, "overlap.weight_gradients": False,
-    "efficiency": None, "batch": None, "tensor_traffic": "auto", "schedule.microbatch_size": 1,
+    "efficiency": None, "batch": None, "tensor_traffic": "auto", "layer_collectives": "nccl",
+    "schedule.microbatch_size": 1,
     "parallel.sequence": False, "parallel.context_method": "ring", "parallel.stages": "even",
     "parallel.expert_tensor": None, "experts": ExpertTraffic(), "offload": Offload(), "cuda_graphs": "none",
     "gradients.fused": None, "operators": Operators(),
@@ -97,6 +100,8 @@ class Scenario(Section):
     """How tokens travel to their experts and back."""
     tensor_traffic: Annotated[Literal["auto", "replay", "messages"], choice("auto", "replay", "messages")] = "auto"
     """Collectives inside ops: their durations replayed, or every message; auto: replayed where that is exact."""
+    layer_collectives: Annotated[Literal["nccl", "textbook"], choice("nccl", "textbook")] = "nccl"
+    """What tensor, context and expert ranks run: what NCCL would, or rings and direct exchanges at the links' pace."""
     offload: Offload = Field(default_factory=Offload)
     cuda_graphs: Annotated[Literal["none", "layers", "full"], choice("none", "layers", "full")] = "none"
     """What is launched as a graph, without the host: nothing, layers but for their experts, or the whole step."""
@@ -135,6 +140,19 @@ class Scenario(Section):
     def fsdp(self) -> bool:
         """Whether gradients or weights are divided within a step, so that ranks communicate layer by layer."""
         return self.sharding in ("zero-2", "zero-3") and self.parallel.pipeline == 1
+
+    @property
+    def link_shares(self) -> tuple[Fraction, Fraction]:
+        """The shares of their bandwidths that links within and beyond nodes reach."""
+        algorithm = self.gradients.algorithm
+        tuned = algorithm != collectives.AUTO and collectives.find(algorithm).facts["tuned"]
+        return self.shares_of_links(library=bool(tuned))
+
+    def shares_of_links(self, *, library: bool) -> tuple[Fraction, Fraction]:
+        """The same if collectives are a library's, whose pace is that of real links, or a textbook's."""
+        if (given := self.efficiency) is not None:
+            return given.network, given.adapters or given.network
+        return gpus.link_shares(self.cluster.kinds[0].gpu.name) if library else (Fraction(1), Fraction(1))
 
     @property
     def traced(self) -> bool:
@@ -282,16 +300,16 @@ def _model_is_required(scenario: Scenario) -> Iterator[Problem]:
 
 def _gpus_run_models(scenario: Scenario) -> Iterator[Problem]:
     """GPUs of one kind, whose figures are known."""
-    gpus = [kind.gpu for kind in scenario.cluster.kinds]
+    used = [kind.gpu for kind in scenario.cluster.kinds]
     needed = QUANTISED.get(scenario.precision, ())
-    if any(getattr(gpu, peak) is None for gpu in gpus for peak in needed):
+    if any(getattr(gpu, peak) is None for gpu in used for peak in needed):
         what = "8-bit" if needed == QUANTISED["fp8"] else scenario.precision
         yield misfit(f"this GPU has no {what} products", "precision", "cluster.gpu")
-    if len({gpu.name for gpu in gpus}) > 1:
+    if len({gpu.name for gpu in used}) > 1:
         message = "a model's times are those of one kind of GPU; give slower nodes a `speed`"
         yield misfit(message, "cluster.nodes", "model")
     for key in ("peak", "bandwidth", "multiprocessors"):
-        if any(getattr(gpu, key) is None for gpu in gpus):
+        if any(getattr(gpu, key) is None for gpu in used):
             yield misfit("is required by `model`", f"cluster.gpu.{key}", "model")
 
 

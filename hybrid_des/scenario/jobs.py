@@ -309,7 +309,7 @@ def _disagreements(document: Document, read: Sequence[Read]) -> Iterator[str]:
     if not read:
         return
     _, _, first = read[0]
-    shares = {name: 1 if one.efficiency is None else one.efficiency.network for name, _, one in read}
+    shares = {name: one.link_shares[0] for name, _, one in read}
     for name, share in shares.items():
         if share != shares[read[0][0]]:
             message = f"the share of the bandwidth that links reach is {float(share):g} here and "

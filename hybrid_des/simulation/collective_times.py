@@ -1,6 +1,6 @@
 """Collective times: how long collectives take alone on a wiring, each simulated once, for all who ask.
 
-    times("all-reduce", size, ranks)       one group; groups that are connected alike share one simulation
+    times("ring", size, ranks)             one group; groups that are connected alike share one simulation
     times.around(name, groups, elements)   several groups at once, on all channels of each
     times.fastest(concurrent)              the all-reduce that takes the shortest in several groups at once
 
@@ -23,10 +23,10 @@ import numpy as np
 
 from hybrid_des import collectives
 from hybrid_des.cluster.components import Isomorphic, independent_sets
-from hybrid_des.cluster.connections import Connection, around, signature
+from hybrid_des.cluster.connections import signature
 from hybrid_des.cluster.fabric import Fabric
-from hybrid_des.cluster.rings import Ring, channels
-from hybrid_des.cluster.symmetry import flows_of, isomorphic
+from hybrid_des.cluster.rings import channels
+from hybrid_des.cluster.symmetry import flows_of
 from hybrid_des.cluster.transport import Links, Transport
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import NOTHING, Outcome, SlowerThanBestError, measure, run_collective
@@ -39,23 +39,15 @@ from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.layout import Layout
 from hybrid_des.options import Options
+from hybrid_des.simulation import long_rings
 from hybrid_des.simulation.folding.folded_transport import folded_transport
 from hybrid_des.simulation.folding.images import RankArray, check_images, check_nodes
 from hybrid_des.simulation.folding.refusals import FoldRefusal, TooManyMessagesError
 from hybrid_des.simulation.folding.symmetry import Fold, folds_along
-from hybrid_des.units import split_evenly
 
 MOST_TRIES = 2  # folds that may turn out to be inexact while simulated; after two, others rarely do better
 SHARINGS = ("fifo", "fair")  # those under which it is known which message waits for which
 LONG = 16  # members; shorter rings are not folded, so that shards of any size are exact
-ALGORITHMS = {
-    "all-reduce": "ring",
-    "reduce-scatter": "ring-reduce-scatter",
-    "all-gather": "ring-all-gather",
-    "all-to-all": "all-to-all",
-    "dispatch": "per-node-dispatch",
-    "combine": "per-node-combine",
-}
 SIXTEEN_BITS = "bf16"  # the encoding of layers' activations and weights
 ELEMENT = 2  # bytes
 TooMany = Callable[[str, Mapping[str, Any], Sequence[tuple[int, int]]], str]
@@ -123,12 +115,13 @@ class CollectiveTimes:
         self._sharing, self._folded, self._checked, self._too_many = sharing, folded, checked, too_many
         self._spare = range(layout.ranks, fabric.gpus)  # places for servers
         self._forms: dict[Hashable, int] = {}
-        self._form, self._rings = cache(self._form_of), cache(self._rings_of)
+        self._form = cache(self._form_of)
+        self._representatives = cache(partial(long_rings.representatives, fabric))
         self._around: dict[Hashable, Outcome] = {}
 
-    def __call__(self, kind: str, size: int, ranks: Sequence[int], options: Options | None = None) -> Outcome:
-        """A collective such as "all-reduce" over these ranks; `size` in bytes is that of a member's whole buffer."""
-        name, groups = ALGORITHMS[kind], [ranks] if len(ranks) > 1 else []
+    def __call__(self, name: str, size: int, ranks: Sequence[int], options: Options | None = None) -> Outcome:
+        """A collective over these ranks; `size` in bytes is that of a member's whole buffer."""
+        groups = [ranks] if len(ranks) > 1 else []
         if options is None or not groups:
             return self.around(name, groups, elements_of(size))
         key = name, size, options, self._form((tuple(ranks),))
@@ -146,7 +139,7 @@ class CollectiveTimes:
         codec: Codec | None = None,
         count: int | None = None,
     ) -> Outcome:
-        """An all-to-all, or a collective around all rings of each group, of `elements` in all groups at the same time.
+        """An all-to-all, a library's, or a collective around all rings of each group, in all groups at the same time.
 
         Where rings are folded, shards are rounded up to whole elements, as if padded; bytes are counted without it.
 
@@ -181,40 +174,31 @@ class CollectiveTimes:
         form: Hashable = groups
         if len(groups[0]) <= LONG:
             flows = chain.from_iterable(flows_of(self.fabric, ranks) for ranks in groups)
-            form = tuple(map(len, groups)), signature(self.fabric, flows)
+            switched = [self.fabric.node_of[rank] in self.fabric.reducers for ranks in groups for rank in ranks]
+            form = tuple(map(len, groups)), signature(self.fabric, flows), tuple(switched)
         return self._forms.setdefault(form, len(self._forms))
 
     def _measure(
         self, name: str, groups: Sequence[Sequence[int]], elements: int, codec: Codec, count: int | None
     ) -> Outcome:
-        run = partial(measure, self.fabric, name, sharing=self._sharing)
+        facts, options, buffer = collectives.find(name).facts, Channels(channels=count), Buffer(elements, codec)
+        if facts["tuned"]:
+            wholes = [self.process_group(name, ranks, options, stage=number) for number, ranks in enumerate(groups)]
+            if len(groups[0]) > LONG and (rings := long_rings.of_library(wholes, buffer)):
+                return rings.outcome(self.fabric, self._sharing, self._acting(rings))
+            members = [(group, place) for group in wholes for place in range(len(group.ranks))]
+            network = Transport(Links(Environment(), self.fabric, self._sharing), Recorder())
+            return run_collective(network, collectives.configured(name, options), members, lambda group, member: buffer)
         if name == "all-to-all":
-            return run(groups, lambda group, member: Buffer(elements, codec))
-        of_groups, acting = self._rings(groups, count)
-        rings = list(chain.from_iterable(of_groups))
-        sizes = [size for each in of_groups for size in split_evenly(elements, len(each))]
-        members = len(rings[0])
-        run = partial(run, options=Channels(channels=1))  # each ring is a group
-        if acting == members:
-            return run(rings, lambda ring, member: Buffer(sizes[ring], codec))
-        images = [[ring[place % acting] for place in range(members)] for ring in rings]
-        padded = [-(-size // members) * members for size in sizes]
-        outcome = run(images, lambda ring, member: Buffer(padded[ring], codec), acting=acting)
-        passes = outcome.messages // (len(rings) * acting)  # of a shard, from member to member
-        sent = [Buffer(size, codec).split(members).pack(0, members) for size in sizes]
-        return Outcome(
-            outcome.duration,
-            passes * members * len(rings),
-            passes * sum(shards.size - shards.scales for shards in sent),
-            passes * sum(shards.scales for shards in sent),
-            outcome.even,
-        )
+            return measure(self.fabric, name, groups, lambda group, member: buffer, sharing=self._sharing)
+        whole = [channels(self.fabric, ranks, count) for ranks in groups]
+        rings = long_rings.of_textbook(name, self.fabric, whole, buffer)
+        return rings.outcome(self.fabric, self._sharing, self._acting(rings))
 
-    def _rings_of(self, groups: Sequence[Sequence[int]], count: int | None) -> tuple[Sequence[Sequence[Ring]], int]:
-        """The rings of each group, and the number of members of a ring that act."""
-        of_groups = [channels(self.fabric, ranks, count) for ranks in groups]
-        rings, members = list(chain.from_iterable(of_groups)), len(of_groups[0][0])
-        return of_groups, ring_representatives(self.fabric, rings) if members > LONG else members
+    def _acting(self, rings: long_rings.LongRings) -> int:
+        """The number of members of each ring that act for all."""
+        ranks = tuple(tuple(ring.ranks) for ring in rings.groups)
+        return self._representatives(ranks) if rings.members > LONG else rings.members
 
     def fastest(self, asked: Concurrent, *, halves: bool = False) -> tuple[str, Outcome]:
         """The name and outcome of the fastest all-reduce (ties: the first by name).
@@ -359,33 +343,3 @@ class CollectiveTimes:
 def elements_of(size: int) -> int:
     """Number of 16-bit elements in `size` bytes, rounded up."""
     return -(-size // ELEMENT)
-
-
-def ring_representatives(fabric: Fabric, rings: Sequence[Ring]) -> int:
-    """The number of members of each ring that can stand for all of them.
-
-    They can if their flows are alike: then nothing distinguishes the members from their stand-ins.
-    """
-    members = len(rings[0])
-    if any(len(ring) != members for ring in rings):
-        return members
-    nodes = [fabric.node_of[rank] for rank in rings[0]]
-    on_node = next((place for place, node in enumerate(nodes) if node != nodes[0]), members)
-    if members % on_node:
-        return members
-    count = members // on_node
-    least = next((few for few in range(2, count) if count % few == 0), count) * on_node
-    return least if least < members and _repeats(fabric, rings, least) else members
-
-
-def _repeats(fabric: Fabric, rings: Sequence[Ring], period: int) -> bool:
-    """Whether the flows of all members are like those of the members `period` places before."""
-    stand_in: dict[int, int] = {}
-    images: dict[Connection, Connection] = {}
-    for number, ring in enumerate(rings):
-        for position, rank in enumerate(ring):
-            if stand_in.setdefault(rank, ring[position % period]) != ring[position % period]:
-                return False
-        of_period = around([ring[place % period] for place in range(len(ring))], number)
-        images |= zip(around(ring, number), of_period, strict=True)
-    return isomorphic(fabric, images)

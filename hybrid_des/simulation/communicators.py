@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache, cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from hybrid_des import collectives
-from hybrid_des.cluster.purposes import OF_LAYERS, PARAMETERS, REDUCTION
+from hybrid_des.cluster.purposes import PARAMETERS, REDUCTION
 from hybrid_des.cluster.rendezvous import ReplayedGroup
-from hybrid_des.cluster.rings import orders
 from hybrid_des.cluster.transport import Transport
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer
@@ -24,6 +23,7 @@ from hybrid_des.simulation.collective_times import SIXTEEN_BITS, elements_of
 from hybrid_des.simulation.computation import Computation
 from hybrid_des.simulation.costs.layer_collectives import LayerCollective
 from hybrid_des.simulation.costs.slowdown import NONE_LOST
+from hybrid_des.simulation.layer_groups import layer_group
 from hybrid_des.simulation.planning import program
 from hybrid_des.simulation.planning.fsdp import LAYERS
 from hybrid_des.simulation.planning.given_collectives import GivenCollective, GivenGroup
@@ -85,6 +85,10 @@ class Communicators:
     def servers(self) -> Servers:
         """The servers of process groups."""
         yield from self._servers_of_gradients()
+        for whole in self._layer_groups():
+            for position in range(whole.size, len(whole.ranks)):
+                communicator = self._communicator(whole, position, _begin_layers)
+                yield whole.ranks[position], (whole.kind, whole.stage, 0), whole.ranks[0], communicator
         for group in self._parts.given:
             processes = group.processes
             for position in range(processes.size, len(processes.ranks)):
@@ -142,22 +146,21 @@ class Communicators:
 
     def _of_layers(self, wanted: Collection[int]) -> Made:
         """The collectives inside ops, along axes where they are messages."""
+        for whole in self._layer_groups():
+            for number, rank in enumerate(whole.ranks[: whole.size]):
+                if rank in wanted:
+                    key = whole.kind, whole.stage, 0
+                    yield rank, key, self._communicator(whole, number, _begin_layers, shares=_evenly)
+
+    def _layer_groups(self) -> Iterator[ProcessGroup]:
+        """The groups along axes whose collectives are messages, once per stage."""
         layout, traffic = self._parts.times.layout, self._parts.traffic
-        work = cache(_work_of)
-
-        def begin() -> Callable[[LayerCollective], Work]:
-            return work
-
         for axis, groups in traffic.messages.items():
             for ranks in groups:
-                rings = () if traffic.flows and axis in traffic.flows.pairs else orders(self._parts.fabric, ranks)
                 pipeline_rank = layout.coordinate(ranks[0], "pipeline")
+                whole = layer_group(self._parts, axis, ranks)
                 for stage, chunk in self._parts.programs.chunks(pipeline_rank).items():
-                    chunks = [chunk] * len(ranks)
-                    whole = ProcessGroup(axis, stage, ranks, chunks, purpose=OF_LAYERS[axis], channels=rings)
-                    for number, rank in enumerate(ranks):
-                        if rank in wanted:
-                            yield rank, (axis, stage, 0), self._communicator(whole, number, begin, shares=_evenly)
+                    yield replace(whole, stage=stage, chunks=[chunk] * whole.size + [-1] * whole.servers)
 
     def _replayed(self, wanted: Collection[int]) -> Made:
         """The collectives of sharded layers: members meet; in a fold, those that are simulated."""
@@ -223,11 +226,17 @@ def _work_of_trace(group: GivenGroup) -> Callable[[GivenCollective], Work]:
     return lambda call: Work(algorithm, group.buffer(call))
 
 
+@lru_cache(maxsize=4096)
 def _work_of(collective: LayerCollective) -> Work:
     """The work of a collective inside an op."""
     buffer = Buffer(elements_of(collective.size), codecs.find(SIXTEEN_BITS).build())
     algorithm = collectives.configured(collective.algorithm, collective.how)
     return Work(algorithm, buffer, collective.launch, collective.lost)
+
+
+def _begin_layers() -> Callable[[LayerCollective], Work]:
+    """The work of each collective inside ops, in any step."""
+    return _work_of
 
 
 def _evenly(elements: int, members: int, channels: int) -> Sequence[int]:

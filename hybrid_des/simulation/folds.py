@@ -27,6 +27,7 @@ from hybrid_des.simulation.costs.layer_collectives import LayerCollective
 from hybrid_des.simulation.folding.images import RankArray, array_of, check_images, check_nodes
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis, folds_along
+from hybrid_des.simulation.layer_groups import layer_group
 from hybrid_des.simulation.planning.gradients import ReplicaGroup
 from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.planning.program import GivenPrograms
@@ -227,6 +228,8 @@ def _check_exchanges(fold: Fold, replicas: Replicas, nodes: RankArray, axis: str
 
     The members may be rotated if all of them are on one node and every one does the same there, wherever it sits.
     """
+    if layer_group(replicas.parts, axis, groups[0]).servers:
+        raise FoldRefusal(f"the switches that add for the {axis} ranks of rank {groups[0][0]} serve them all")
     whole, evenly = {tuple(ranks) for ranks in groups}, False
     starts = {ranks[0]: tuple(ranks) for ranks in groups}
     for ranks in groups:
@@ -259,7 +262,7 @@ def _exchange_evenly(replicas: Replicas, axis: str, members: int) -> bool:
 
 def _evenly(layer_collective: LayerCollective, members: int) -> bool:
     """Whether a collective on one node sends as much from each member to each other."""
-    if layer_collective.algorithm == "all-to-all":
+    if layer_collective.algorithm in ("all-to-all", "nccl-all-to-all"):
         return layer_collective.size % (ELEMENT * members) == 0
     if layer_collective.algorithm in ("per-node-dispatch", "per-node-combine") and isinstance(
         layer_collective.how, TokenExchange

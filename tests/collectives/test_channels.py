@@ -12,12 +12,13 @@ from support.paths import SCENARIOS
 from hybrid_des.cluster.connections import around
 from hybrid_des.cluster.rings import channels as channels_of
 from hybrid_des.collectives import codecs
-from hybrid_des.collectives.benchmark import measure
+from hybrid_des.collectives.benchmark import measure, run_collective
 from hybrid_des.collectives.buffer import Buffer, Channels
 from hybrid_des.layout import Layout
 from hybrid_des.scenario.loading import load
-from hybrid_des.simulation import collective_times
-from hybrid_des.simulation.collective_times import CollectiveTimes, ring_representatives
+from hybrid_des.simulation import collective_times, long_rings
+from hybrid_des.simulation.collective_times import CollectiveTimes
+from hybrid_des.simulation.long_rings import representatives
 from hybrid_des.simulation.planning.wiring import fabric_of
 
 BF16 = codecs.find("bf16").build()
@@ -116,7 +117,7 @@ def test_folded_rings_take_as_long_as_whole_ones(nodes, gpus, tensor, topology, 
     groups = [range(first, nodes * gpus, tensor) for first in range(tensor)]
     rings = [ring for ranks in groups for ring in channels_of(machine, ranks)]
     members = nodes * gpus // tensor
-    assert ring_representatives(machine, rings) == (3 if nodes == 9 else 2) * gpus // tensor < members
+    assert representatives(machine, rings) == (3 if nodes == 9 else 2) * gpus // tensor < members
     elements = 100 * members * gpus
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collective_times, "LONG", 1)
@@ -138,7 +139,7 @@ def test_rings_over_different_nodes_are_not_folded(kinds):
         scenarios.scenario("1f1b", 1, 1, 16, cluster={"nodes": kinds, "gpus_per_node": 2, "topology": "nodes"})
     )
     rings = channels_of(machine, groups[0])
-    assert ring_representatives(machine, rings) == (16 if len(kinds) == 2 else 4)
+    assert representatives(machine, rings) == (16 if len(kinds) == 2 else 4)
 
 
 def test_groups_that_are_connected_alike_share_a_simulation(monkeypatch):
@@ -146,14 +147,14 @@ def test_groups_that_are_connected_alike_share_a_simulation(monkeypatch):
 
     def counted(*arguments, **more):
         measured.append(arguments)
-        return measure(*arguments, **more)
+        return run_collective(*arguments, **more)
 
-    monkeypatch.setattr(collective_times, "measure", counted)
+    monkeypatch.setattr(long_rings, "run_collective", counted)
     machine = fabric(4, 4)
     asked = CollectiveTimes(machine, Layout({"data": 16}, ("data",)))
-    found = [asked("all-reduce", 1000, ranks) for ranks in ([0, 1, 2, 3], range(4, 8), [3, 1, 2, 0])]
-    assert found[0] == found[1] == found[2] == CollectiveTimes(machine, asked.layout)("all-reduce", 1000, range(8, 12))
+    found = [asked("ring", 1000, ranks) for ranks in ([0, 1, 2, 3], range(4, 8), [3, 1, 2, 0])]
+    assert found[0] == found[1] == found[2] == CollectiveTimes(machine, asked.layout)("ring", 1000, range(8, 12))
     assert len(measured) == 2
-    assert asked("all-reduce", 1000, [0, 4, 8, 12]).duration > found[0].duration
-    assert asked("all-gather", 1000, [0, 1, 2, 3]).duration < found[0].duration
+    assert asked("ring", 1000, [0, 4, 8, 12]).duration > found[0].duration
+    assert asked("ring-all-gather", 1000, [0, 1, 2, 3]).duration < found[0].duration
     assert len(measured) == 4

@@ -154,7 +154,7 @@ def test_nccl_is_the_default_with_a_model_alone():
     model = {"model": "gpt2", "schedule": {"kind": "1f1b"}, "parallel": {"data": 2}}
     assert load(model).gradients.algorithm == "nccl"
     assert load({**model, "sharding": "zero-1", "gradients": {"channels": 2}}).gradients.algorithm == "nccl"
-    assert load({**model, "sharding": "zero-3"}).gradients.algorithm == "ring"
+    assert load({**model, "sharding": "zero-3"}).gradients.algorithm == "nccl"
     assert load({**model, "gradients": {"algorithm": "auto"}}).gradients.algorithm == "auto"
     without = {"schedule": {"kind": "gpipe", "microbatches": 1}, "workload": {"forward": 0, "backward": 0}}
     assert load(without).gradients.algorithm == "ring"

@@ -41,9 +41,25 @@ def test_slower_nvlinks_slow_the_sends_in_proportion():
     assert halved - usual == pytest.approx(7 * 8_000_000 * 1000 / 200 / 5, abs=8)
 
 
-def test_several_nodes_exchange_as_all_to_all():
-    fabric = machine("h100", 2)
-    assert took(fabric, range(16), 2**26) == took(fabric, range(16), 2**26, "all-to-all")
+def test_members_on_other_nodes_are_sent_to_by_adapters():
+    """Eight shards of 8 MB at 48 of 50 GB/s, after 8.4 + 16 µs to start and the copy of the own, and a hop of 14."""
+    shard = 8_000_000
+    sent = 8 * (shard * 1000 // 48)
+    expected = 24.4 * US + shard * 1000 // 2300 + sent + 14 * US
+    assert took(machine("h100", 2), range(16), 16 * shard) == pytest.approx(expected, abs=20)
+
+
+def test_half_of_the_adapters_take_twice_as_long():
+    usual, halved = (took(machine("h100", 2, infiniband={"nics_per_node": count}), range(16), 2**30)
+                     for count in (8, 4))  # fmt: skip
+    assert halved / usual == pytest.approx(2, rel=0.01)
+
+
+def test_direct_links_carry_all_shards_at_once():
+    """Seven links of 64 GB/s at 0.74 of it: shards of 8 MB after 13 µs, 17 to fill, 9.4 for the own."""
+    shard = 8_000_000
+    expected = 30 * US + shard * 1000 // 850 + shard * 100_000 // 6400 / 0.74
+    assert took(machine("mi300x"), range(8), 8 * shard) == pytest.approx(expected, rel=1e-3)
 
 
 # µs of NVIDIA's tables (aiconfigurator-core 0.12, PyPI): A100 with NCCL 2.27.3, others with 2.29.2; H200 set nothing

@@ -449,7 +449,7 @@ def misfits_of_sharding(
             yield misfit("is read where parameters are sharded only", "overlap.parameters", "sharding")
         return
     within = sharding != "zero-1"
-    able = ["ring"] if within else [*collectives.all_reduces(halves=True), collectives.AUTO]
+    able = ["nccl", "ring"] if within else [*collectives.all_reduces(halves=True), collectives.AUTO]
     if gradients.algorithm not in able:
         what = "the collectives of single layers run around rings" if within else "gradients are reduce-scattered"
         message = f"with {sharding}, {what}; expected {' or '.join(able)}"

@@ -39,6 +39,7 @@ class CostBasis(NamedTuple):
     efficiency: Efficiency | None
     overlap: Overlap
     experts: ExpertTraffic
+    layer_collectives: str
     offload: Offload
     cuda_graphs: str
     operators: Operators

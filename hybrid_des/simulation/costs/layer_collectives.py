@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
 from hybrid_des.collectives.token_exchange import TokenExchange
+
+# what layers do → collectives, by `layer_collectives`
+ALGORITHMS: Mapping[str, Mapping[str, str]] = {
+    "nccl": {
+        "all-reduce": "nccl",
+        "reduce-scatter": "nccl-reduce-scatter",
+        "all-gather": "nccl-all-gather",
+        "all-to-all": "nccl-all-to-all",
+        "pass-on": "nccl-send-receive",
+        "dispatch": "per-node-dispatch",
+        "combine": "per-node-combine",
+    },
+    "textbook": {
+        "all-reduce": "ring",
+        "reduce-scatter": "ring-reduce-scatter",
+        "all-gather": "ring-all-gather",
+        "all-to-all": "all-to-all",
+        "pass-on": "ring-all-gather",
+        "dispatch": "per-node-dispatch",
+        "combine": "per-node-combine",
+    },
+}
 
 
 class Traffic(NamedTuple):

@@ -26,7 +26,8 @@ class Exchange(NamedTuple):
 
     Attributes:
         axis: the axis whose ranks take part.
-        does: all-reduce, reduce-scatter, all-gather or all-to-all; dispatch or combine, once per node.
+        does: all-reduce, reduce-scatter, all-gather or all-to-all; pass-on: an all-gather, step by step; dispatch or
+            combine, once per node.
         size: bytes of a member's buffer.
         repeats: number of times, one after the other.
         behind: seconds of concurrent computation, each time.
@@ -277,7 +278,7 @@ def _context_traffic(attention: Attention, basis: CostBasis, core: float, backwa
     key_value = round(per_head * attention.kv_heads * (attention.key_size + attention.value_size))
     if basis.parallel.context_method == "ring":
         behind = core * (c - 1) / c  # attention on the block held before, step by step
-        yield Exchange("context", "all-gather", c * key_value << backward, behind=behind, steps=c - 1)
+        yield Exchange("context", "pass-on", c * key_value << backward, behind=behind, steps=c - 1)
     elif basis.parallel.context_method == "all-gather":
         yield Exchange("context", "reduce-scatter" if backward else "all-gather", key_value * c)
     else:

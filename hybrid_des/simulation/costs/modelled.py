@@ -34,9 +34,9 @@ from hybrid_des.collectives.benchmark import NOTHING
 from hybrid_des.errors import Refusal
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.training import Efficiency
-from hybrid_des.simulation.collective_times import ALGORITHMS, CollectiveTimes
+from hybrid_des.simulation.collective_times import CollectiveTimes
 from hybrid_des.simulation.costs.basis import CostBasis
-from hybrid_des.simulation.costs.layer_collectives import LayerCollective, traffic_of
+from hybrid_des.simulation.costs.layer_collectives import ALGORITHMS, LayerCollective, traffic_of
 from hybrid_des.simulation.costs.layer_costs import Exchange, LayerCosts, layer_costs, tensor_sizes, tied_parameters
 from hybrid_des.simulation.costs.operation_times import ELEMENT, OPERANDS, PASSES, Device, Times
 from hybrid_des.simulation.costs.rank_costs import MOMENTS, RankCosts, Sharding, StageCosts, split, sum_of
@@ -298,10 +298,10 @@ class _Costing:
     def _measured(self, exchange: Exchange, moving: Fraction) -> LayerCollective:
         """A collective in the slowest of the groups along its axis, with the time to start it."""
         axis, does, size, repeats, behind, steps, how, weights, _ = exchange
-        groups = self._groups(axis)
+        groups, name = self._groups(axis), ALGORITHMS[self._basis.layer_collectives][does]
         launch, outcome = 0, NOTHING
         if self._times is not None:
-            outcome = max((self._times(does, size, group, how) for group in groups), key=lambda each: each.duration)
+            outcome = max((self._times(name, size, group, how) for group in groups), key=lambda each: each.duration)
             further = 1 if steps else len(groups[0]) - 1
             overhead = float(self.efficiency.collective_overhead) * (1 + OVERHEAD_OF_MEMBERS * further)
             launch = max(1, steps) * round(overhead * PICOSECONDS_PER_SECOND)
@@ -313,9 +313,7 @@ class _Costing:
         sent = outcome.messages, outcome.bytes, outcome.even, how
         lost = self._lost(axis, groups, Fraction(0) if weights else moving, engines=axis == "tensor" and not weights)
         beside = round(weights * PICOSECONDS_PER_SECOND)
-        return LayerCollective(
-            axis, ALGORITHMS[does], size, repeats, launch, outcome.duration, overlapped, *sent, lost, beside
-        )
+        return LayerCollective(axis, name, size, repeats, launch, outcome.duration, overlapped, *sent, lost, beside)
 
     def _lost(self, axis: str, groups: Groups, moving: Fraction, *, engines: bool) -> Fraction:
         """The share of its speed that computation beside a collective loses; none if copy engines carry it."""

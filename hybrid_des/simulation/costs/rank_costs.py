@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil
@@ -284,6 +284,11 @@ class Costs:
     transient: tuple[int, ...]
     tensors: tuple[tuple[tuple[int, int], ...], ...] = ()
     between: int = 0
+
+    def collectives_of(self, pipeline_rank: int) -> Iterator[LayerCollective]:
+        """The collectives inside the ops of a pipeline rank, one by one."""
+        stages = (stage for (rank, _), stage in self.stages.items() if rank == pipeline_rank)
+        return (one for stage in stages for layer in stage.layers for way in layer.collectives for one in way)
 
     @property
     def parts(self) -> list[tuple[int, int]]:

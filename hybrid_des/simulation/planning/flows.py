@@ -7,7 +7,7 @@ from itertools import chain, pairwise, permutations
 from typing import TYPE_CHECKING
 
 from hybrid_des.cluster.connections import Connection, around
-from hybrid_des.cluster.rings import channels
+from hybrid_des.cluster.rings import Ring, channels
 from hybrid_des.cluster.self_contention import AllFlows
 from hybrid_des.collectives import codecs, nccl
 from hybrid_des.collectives.buffer import Buffer, Channels
@@ -55,20 +55,24 @@ def flows_of(
         pipeline=pipeline,
         gradients=gradients if known else None,
         overlapped=scenario.gradients.overlap or scenario.overlap.parameters or not together,
-        pairs=_between_all(scenario),
+        pairs=_between_all(scenario, fabric),
     )
 
 
 def flows_of_layers(scenario: Scenario, fabric: Fabric, layout: Layout) -> dict[str, list[list[Connection]]]:
     """Axis → the flows of each group of ranks that share layers along it."""
     once = scenario.experts.dispatcher == "per-node" and scenario.experts.channels is None
-    pairs = _between_all(scenario)
+    pairs, of_library = _between_all(scenario, fabric), scenario.layer_collectives == "nccl"
+    passed_on = of_library and scenario.parallel.context_method == "ring"
+    counts = {"context": 1} if passed_on else {}  # by sends and receives, on no channels
     return {
         axis: [
             list(
                 _of_exchange(fabric, axis, ranks)
                 if axis == "expert" and once
-                else _of_group(fabric, axis, ranks, ring=axis not in pairs)
+                else (Connection(*pair, axis) for pair in permutations(ranks, 2))
+                if axis in pairs
+                else _of_rings(axis, channels(fabric, ranks, counts.get(axis), tuned=of_library))
             )
             for ranks in each
         ]
@@ -76,9 +80,16 @@ def flows_of_layers(scenario: Scenario, fabric: Fabric, layout: Layout) -> dict[
     }
 
 
-def _between_all(scenario: Scenario) -> set[str]:
-    """The axes along which any two members of a group send to each other."""
-    return {"expert"} | ({"context"} if scenario.parallel.context_method == "all-to-all" else set())
+def _between_all(scenario: Scenario, fabric: Fabric) -> set[str]:
+    """The axes along which any two members of a group may send to each other: trees of all-reduces are not followed."""
+    parallel, axes = scenario.parallel, {"expert"}
+    if parallel.context_method == "all-to-all":
+        axes.add("context")
+    if scenario.layer_collectives == "nccl" and not parallel.sequence:
+        tensor = parallel.layout.shared.get("tensor", ())
+        if fabric.linked or any(map(fabric.apart, tensor)):
+            axes.add("tensor")
+    return axes
 
 
 def around_rings(scenario: Scenario, fabric: Fabric, reduced: Sequence[ReplicaGroup]) -> bool:
@@ -108,15 +119,12 @@ def _of_exchange(fabric: Fabric, axis: str, ranks: Sequence[int]) -> Iterator[Co
     """The flows of exchanges once per node: within nodes, and between ranks at the same place of theirs."""
     nodes = list(grouped_by(ranks, fabric.node_of.__getitem__).values())
     if len(set(map(len, nodes))) > 1:
-        yield from _of_group(fabric, axis, ranks, ring=False)
+        yield from (Connection(*pair, axis) for pair in permutations(ranks, 2))
         return
     for together in (*nodes, *zip(*nodes, strict=True)):
         yield from (Connection(*pair, axis) for pair in permutations(together, 2))
 
 
-def _of_group(fabric: Fabric, axis: str, ranks: Sequence[int], *, ring: bool) -> Iterator[Connection]:
-    if not ring:
-        yield from (Connection(*pair, axis) for pair in permutations(ranks, 2))
-        return
-    for number, members in enumerate(channels(fabric, ranks)):
+def _of_rings(axis: str, rings: Sequence[Ring]) -> Iterator[Connection]:
+    for number, members in enumerate(rings):
         yield from around(members, f"{axis} {number}")

@@ -9,9 +9,10 @@ layer ends. Without overlap the compute stream runs them itself. While the param
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
+from hybrid_des import collectives
 from hybrid_des.cluster.purposes import PARAMETERS, REDUCTION, Purpose
 from hybrid_des.cluster.rings import channels
 from hybrid_des.cluster.self_contention import Groups
@@ -36,6 +37,7 @@ from hybrid_des.simulation.planning.program import (
     waiting_for,
 )
 
+RINGS = ("ring-reduce-scatter", "ring-all-gather")
 LAYERS = ("layers", 0, 0)  # the groups of all collectives of layers
 NOTHING: tuple[Outcome, ...] = ()
 
@@ -104,8 +106,13 @@ class Fsdp:
     @property
     def channels(self) -> int | None:
         """The most rings that a group has; None if there is no group."""
-        fabric, count = self.times.fabric, self.gradients.channels
-        return max((len(channels(fabric, groups[0], count)) for groups in self.groups if groups), default=None)
+        find = partial(channels, self.times.fabric, count=self.gradients.channels, tuned=self._halves != RINGS)
+        return max((len(find(groups[0])) for groups in self.groups if groups), default=None)
+
+    @cached_property
+    def _halves(self) -> tuple[str, str]:
+        """The reduce-scatter and the all-gather."""
+        return collectives.phases_of(self.gradients.algorithm) or RINGS
 
     def _outcomes(self, name: str, sizes: tuple[int, int], codec: str) -> tuple[Outcome, ...]:
         """A collective of a layer among those that hold its parameters outside experts, and in experts."""
@@ -115,6 +122,7 @@ class Fsdp:
 
     def passes(self, rank: int, action: Action, pace: ComputeSpeed, fresh: frozenset[int]) -> tuple[LayerPass, ...]:
         """The layers of an action, in the order in which they run; `fresh` stages have not run in this step."""
+        scatter, gather = self._halves
         passes = []
         fused = self.plan.fused_time if len(action) > 1 else 1
         for op in sorted(action, key=lambda op: op.kind != "F"):
@@ -129,10 +137,8 @@ class Fsdp:
                         stage,
                         number,
                         pace.duration((layer.time(op.kind) - waits) * fused, waits * fused),
-                        self._outcomes("ring-all-gather", needed, SIXTEEN_BITS) if gathers else NOTHING,
-                        self._outcomes("ring-reduce-scatter", sizes, self.gradients.codec)
-                        if op.kind in "BW"
-                        else NOTHING,
+                        self._outcomes(gather, needed, SIXTEEN_BITS) if gathers else NOTHING,
+                        self._outcomes(scatter, sizes, self.gradients.codec) if op.kind in "BW" else NOTHING,
                     )
                 )
         return tuple(passes)

@@ -20,10 +20,7 @@ from hybrid_des.simulation.planning.recorded import recorded_time
 
 GIVEN = "given"  # the key of groups of traces
 RINGS = "ring-reduce-scatter", "ring-all-gather"
-ALGORITHMS = {  # what other collectives are simulated as; a broadcast moves what the gather of a buffer moves
-    "broadcast": "ring-all-gather", "gather": "ring-all-gather", EXCHANGE: "ring-all-gather",
-    "reduce": "ring-reduce-scatter", "scatter": "ring-reduce-scatter", "all-to-all": "all-to-all",
-}  # fmt: skip
+GATHERED, SCATTERED = ("broadcast", "gather", EXCHANGE), ("reduce", "scatter")  # a broadcast moves what a gather moves
 GATHERS = ("all-gather", "gather", EXCHANGE)  # each member's input is a part of what moves
 PURPOSE_OF = {"all-gather": PARAMETERS, "broadcast": PARAMETERS, "gather": PARAMETERS, "all-to-all": EXPERT}
 
@@ -123,8 +120,7 @@ class GivenCollectives:
         algorithms = self._algorithms(times)
         groups = []
         for part, (key, calls) in enumerate(self.calls.items()):
-            name = "" if key.replayed else algorithms.get(key.does) or ALGORITHMS[key.does]
-            options = self.scenario.gradients.options if key.does in algorithms else None
+            name, options = "" if key.replayed else algorithms[key.does], self.scenario.gradients.options
             for ranks in self._groups_of(key):
                 if key.replayed:
                     processes = ProcessGroup(key.does, 0, ranks, (-1,) * len(ranks), part=part)
@@ -135,7 +131,7 @@ class GivenCollectives:
         return groups
 
     def _algorithms(self, times: CollectiveTimes) -> Mapping[str, str]:
-        """What does all-reduces, reduce-scatters and all-gathers: those of `gradients.algorithm`, as of gradients."""
+        """What carries each kind of collective, by `gradients.algorithm`: NCCL's are all NCCL's."""
         gradients, name = self.scenario.gradients, self.scenario.gradients.algorithm
         if name == collectives.AUTO:
             halves = all(key.replayed or key.does != "all-reduce" for key in self.calls)
@@ -149,7 +145,16 @@ class GivenCollectives:
             asked = Concurrent([*largest], [*largest.values()], codec, gradients.options)
             name = times.fastest(asked, halves=halves)[0] if largest else "ring"
         scatter, gather = collectives.phases_of(name) or RINGS
-        return {"all-reduce": name, "reduce-scatter": scatter, "all-gather": gather}
+        of_library = bool(collectives.find(name).facts["tuned"])
+        others = (gather, scatter) if of_library else RINGS[::-1]
+        return {
+            **dict.fromkeys(GATHERED, others[0]),
+            **dict.fromkeys(SCATTERED, others[1]),
+            "all-reduce": name,
+            "reduce-scatter": scatter,
+            "all-gather": gather,
+            "all-to-all": "nccl-all-to-all" if of_library else "all-to-all",
+        }
 
     def _groups_of(self, key: GroupKey) -> Sequence[Sequence[int]]:
         """The ranks of each group of a communicator that has several members."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import chain, pairwise
 from math import ceil
 from typing import Any, ClassVar
 
+from hybrid_des import collectives
 from hybrid_des.cluster.mailbox import Message
 from hybrid_des.cluster.purposes import PARAMETERS, REDUCTION, Purpose, purpose_named
 from hybrid_des.engine.recorder import AFTER, BEFORE, CHUNK, OPTIMIZER, pipeline_tag
@@ -38,6 +40,7 @@ from hybrid_des.simulation.planning.program import (
     Record,
     Row,
     Send,
+    Start,
     Wait,
     block_of,
     call_of,
@@ -127,9 +130,22 @@ class Lowering:
 
     def serve(self, group: Group, rank: int) -> Program:
         """The program of an endpoint that serves a process group, of which a rank is a member, without being one."""
-        _, stage, part = group
-        serves = (Collective(group, number) for number in range(len(self.buckets[stage][part])))
+        name, stage, part = group
+        if name == REDUCTION.name:
+            serves = [Collective(group, number) for number in range(len(self.buckets[stage][part]))]
+        else:
+            started = self._started.get(rank) or self._started.setdefault(rank, self._starts(rank))
+            serves = [Collective(group, call) for other, call in started if other == group]
         return Program({GRADIENT: (call_of(*serves, stages=(stage,)),)})
+
+    @cached_property
+    def _started(self) -> dict[int, list[tuple[Group, Any]]]:
+        """Pipeline rank → the calls inside its ops that endpoints serve, in the order in which it starts them."""
+        return {}
+
+    def _starts(self, rank: int) -> list[tuple[Group, Any]]:
+        starts = chain.from_iterable(call.block.every(Start) for call in self._calls(rank, ComputeSpeed()))
+        return [(one.group, one.call) for one in starts if collectives.find(one.call.algorithm).facts["servers"]]
 
     def replayed(self, rank: int) -> Mapping[str, int]:
         """Amounts sent per step by replayed collectives of all ranks, which run the same program as `rank`."""

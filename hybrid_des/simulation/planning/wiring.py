@@ -14,7 +14,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.perturbations import Slow
-from hybrid_des.scenario.sections.training import Efficiency, Parallel
+from hybrid_des.scenario.sections.training import Parallel
 from hybrid_des.scenario.sizes import too_many
 from hybrid_des.simulation.collective_times import CollectiveTimes
 from hybrid_des.simulation.planning.slowed_links import slowed
@@ -33,18 +33,21 @@ def fabric_of(scenario: Source) -> Fabric:
         ('node0/gpu0/nvlink-out', 'node0/gpu1/nvlink-in')
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
-    return wired(scenario.cluster, scenario.efficiency, scenario.slow)
+    return wired(scenario.cluster, scenario.link_shares, scenario.slow)
 
 
-def wired(cluster: Cluster, efficiency: Efficiency | None, slow: Sequence[Slow]) -> Fabric:
-    """The fabric of a cluster whose links reach a share of their bandwidths, some of them slower; errors as above."""
+def wired(cluster: Cluster, shares: tuple[Fraction, Fraction], slow: Sequence[Slow]) -> Fabric:
+    """The fabric of a cluster whose links within and beyond nodes reach these shares, some of them slower.
+
+    Raises:
+        Refusal, UsageError: as `fabric_of`.
+    """
     fabric = topologies.find(cluster.topology).build(cluster.spec, *cluster.arguments)
     own = not isinstance(fabric.links, LinksByOwner)  # the others have links and bandwidths that need no check
     if own:
         _check_links(fabric.links, cluster.topology)
     fabric = replace(fabric, route=_checked(fabric, cluster.topology) if own else fabric.route)
-    if efficiency is not None:
-        shares = efficiency.network, efficiency.adapters or efficiency.network
+    if min(shares) < 1:
         fabric = replace(fabric, links=_reached(fabric.links, *shares), reached=shares)
     if slow:
         fabric = slowed(fabric, slow)

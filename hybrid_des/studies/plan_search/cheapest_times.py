@@ -4,6 +4,7 @@
     nccl               as a ring, where the tuner takes one with Simple, which is slower than links; else as below
     ring               the last member's shard goes around: 2(n−1) hops in an all-reduce, n−1 in either of its phases;
                        and as many shards pass the slowest hop, one after the other
+    all-to-all, calls  one shard leaves a member; of sends and receives around a ring as many as there are steps
     measured           the time in the table
     other all-reduces  the last member's gradients leave it, over all of its outgoing links; of a reduce-scatter, all
                        but its own shard
@@ -15,12 +16,14 @@ the times of successive collectives of the same members are summed. Any other co
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
+from itertools import pairwise
 
+from hybrid_des import collectives
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.rate import idle_time
 from hybrid_des.cluster.rings import channels
 from hybrid_des.collectives import codecs
-from hybrid_des.collectives.buffer import MOST_SEGMENTS, Buffer, message_of
+from hybrid_des.collectives.buffer import MOST_SEGMENTS, Buffer, Channels, message_of
 from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.collectives.measured import Measured, measured_time
@@ -48,7 +51,13 @@ SENDING = frozenset(
 )
 
 
-SCATTERING = frozenset({"halving-reduce-scatter", "hierarchical-reduce-scatter"})
+# all but a shard leaves each member
+SCATTERING = frozenset(
+    {"halving-reduce-scatter", "hierarchical-reduce-scatter", "nccl-reduce-scatter", "nccl-all-gather"}
+)
+
+
+CALLS = frozenset({"nccl-all-to-all", "nccl-send-receive"})  # whose latencies are not those of routes
 
 
 LARGE = 2**20  # bytes
@@ -119,12 +128,20 @@ class CheapestTimes:
         return min(self._in_group(algorithm, size, members) for members in groups)
 
     def _in_group(self, algorithm: str, size: int, members: tuple[int, ...]) -> int:
-        codec = codecs.find(SIXTEEN_BITS).build()
+        codec, elements = codecs.find(SIXTEEN_BITS).build(), elements_of(size)
+        shard = message_of(elements // len(members), codec).size
         if algorithm == "all-to-all":
-            return self.message(members[1], members[0], message_of(elements_of(size) // len(members), codec).size)
+            return self.message(members[1], members[0], shard)
+        if algorithm in CALLS:
+            hops = pairwise((*members, members[0]))
+            served = (self.message(*hop, shard) - self._fabric.route(*hop).latency for hop in hops)
+            return max(0, (len(members) - 1 if algorithm == "nccl-send-receive" else 1) * min(served))
+        if algorithm in LIBRARY:
+            site = collectives.Site(self._fabric, members, ())
+            return self.collective(collectives.process_group(algorithm, site, Channels()), elements, codec)
         rings = channels(self._fabric, members)
-        shard = message_of(elements_of(size) // len(rings) // len(members), codec)
-        return PHASES.get(algorithm, 0) * self._around(tuple(rings[0]), shard.size)
+        shard = message_of(elements // len(rings) // len(members), codec).size
+        return PHASES.get(algorithm, 0) * self._around(tuple(rings[0]), shard)
 
     def busiest(self, group: ProcessGroup, elements: int, codec: Codec) -> int:
         """How long the slowest hop of a ring is busy, if no member begins earlier; 0 if it is not a ring."""

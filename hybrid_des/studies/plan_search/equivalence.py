@@ -40,7 +40,7 @@ def _surroundings(scenario: Scenario, parts: Parts) -> Iterator[object]:
     layout, gradients, traffic = scenario.parallel.layout, scenario.gradients, parts.traffic
     yield [(name, section) for name, section in scenario if name not in PLANNED | LABELS]
     yield layout.strides, layout.sizes, scenario.schedule.microbatch_size, parts.costs, parts.slowdown
-    yield scenario.efficiency and (scenario.efficiency.network, scenario.efficiency.adapters)
+    yield scenario.link_shares
     yield parts.meeting, parts.replayed, sorted(traffic.messages), sorted(traffic.streams)
     if parts.durations is not None:
         yield scenario.workload

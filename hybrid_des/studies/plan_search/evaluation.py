@@ -183,7 +183,7 @@ def _allowed(settings: Settings, scenario: Scenario) -> Sequence[int]:
 
 def _shared(scenario: Scenario) -> tuple[CollectiveTimes, RankCosts]:
     """The wiring with its times, and the costs of a plan, which it shares with plans that have the same sections."""
-    wiring = scenario.fold != "off", scenario.parallel, scenario.cluster, scenario.efficiency, scenario.slow
+    wiring = scenario.fold != "off", scenario.parallel, scenario.cluster, scenario.link_shares, scenario.slow
     return _times(*wiring), _ranks(CostBasis.of(scenario), *wiring)
 
 

@@ -83,7 +83,7 @@ def test_a_rank_sends_its_tokens_once_or_every_copy():
         assert [(one.algorithm, one.size) for one in once[way]] == [
             ("per-node-dispatch", tokens), ("per-node-combine", tokens),
         ]  # fmt: skip
-        assert [(one.algorithm, one.size, one.repeats) for one in copies[way]] == [("all-to-all", 2 * tokens, 2)]
+        assert [(one.algorithm, one.size, one.repeats) for one in copies[way]] == [("nccl-all-to-all", 2 * tokens, 2)]
 
 
 def test_eight_bits_halve_the_way_there():
