@@ -3,7 +3,7 @@
     step k: every rank sends the block that it received last to the next one, and receives the one before it
 
 Each of the n − 1 steps is a call of its own, that begins when the block of the last one is there (NVIDIA's
-TransformerEngine, `flash_attn_p2p_communicate`; Liu et al., arXiv 2310.01889).
+TransformerEngine, flash_attn_p2p_communicate; Liu et al., arXiv 2310.01889).
 """
 
 from __future__ import annotations

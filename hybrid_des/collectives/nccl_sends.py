@@ -6,7 +6,8 @@ A member's kernel sends to its peers at the pace that NCCL's sends reach in all,
 transfers take longer to fill the channels, in proportion to what a member sends up to a limit; so do those that are
 too large for LL and leave it for Simple, up to a lower one. Over PCIe and between nodes they begin and take hops as
 rings do, with LL up to 16 KiB per peer (NVIDIA/nccl, src/enqueue.cc, NCCL_P2P_LL_THRESHOLD), at the bandwidth that
-topo.h and search.cc count on: nothing measured was at hand. Over several nodes both go on at the same time.
+topo.h and search.cc count on. Between nodes one adapter carries what a member sends, 48 to 49 of 50 GB/s, while it
+sends to others on its node (NVIDIA/nccl-tests, issue 267, its authors' answers); no table of such times was at hand.
 
 `Sends` are set from NVIDIA's tables of nccl-tests (all-to-all over 2, 4 and 8 GPUs of a node) like `tuning.Timing`.
 """

@@ -67,6 +67,7 @@ class Scenario(Section):
     """A training step to simulate: machine, layout, schedule, costs."""
 
     _first_replica: int = PrivateAttr(default=0)
+    _link_shares: tuple[Fraction, Fraction] | None = PrivateAttr(default=None)
 
     slow: AllSlow = ()
     """Components that run slower or faster than usual, permanently or for an interval of simulated time."""
@@ -144,9 +145,19 @@ class Scenario(Section):
     @property
     def link_shares(self) -> tuple[Fraction, Fraction]:
         """The shares of their bandwidths that links within and beyond nodes reach."""
+        return self._link_shares or self.shares_of_links(library=self.of_library)
+
+    @property
+    def of_library(self) -> bool:
+        """Whether gradients are reduced as a library would."""
         algorithm = self.gradients.algorithm
-        tuned = algorithm != collectives.AUTO and collectives.find(algorithm).facts["tuned"]
-        return self.shares_of_links(library=bool(tuned))
+        return algorithm != collectives.AUTO and bool(collectives.find(algorithm).facts["tuned"])
+
+    def on_links(self, shares: tuple[Fraction, Fraction]) -> Scenario:
+        """The same scenario where links reach these shares, which other jobs on them decide."""
+        view = self.model_copy()
+        view._link_shares = shares
+        return view
 
     def shares_of_links(self, *, library: bool) -> tuple[Fraction, Fraction]:
         """The same if collectives are a library's, whose pace is that of real links, or a textbook's."""

@@ -188,7 +188,9 @@ def jobs_of(document: Document) -> Jobs:
     read = [_job(document, str(name), entry, problems) for name, entry in entries.items()]
     if problems:
         raise ScenarioError([*dict.fromkeys(problems)])  # those of what all jobs share are found in each
-    valid = [one for one in read if one is not None]
+    known = [one for one in read if one is not None]
+    on_links = on_common_links([scenario for *_, scenario in known])
+    valid = [(name, keys, scenario) for (name, keys, _), scenario in zip(known, on_links, strict=True)]
     problems += _disagreements(document, valid)
     machine = valid[0][2].cluster
     problems += [document.problem(one.path, one.message) for one in misfits_of_background(shared.background, machine)]
@@ -202,6 +204,21 @@ def jobs_of(document: Document) -> Jobs:
         placed = scenario.model_copy(update={"cluster": cluster})
         jobs.append(PlacedJob(name, placed, to_picoseconds(keys.start), keys.priority))
     return Jobs(shared.name, shared.description, tuple(jobs), shared.background)
+
+
+def on_common_links(scenarios: Sequence[Scenario]) -> list[Scenario]:
+    """Jobs on the same links, of which only those with a model say what shares of their bandwidth they reach.
+
+    Other jobs whose collectives are a library's take these; without any, all take the library's.
+    """
+    given = [one.link_shares for one in scenarios if one.efficiency is not None]
+    library = [one.link_shares for one in scenarios if one.efficiency is None and one.of_library]
+    shares = next(iter([*given, *library]), None)
+    taking = [one.efficiency is None and (one.of_library or not given) for one in scenarios]
+    return [
+        one.on_links(shares) if takes and shares and library else one
+        for one, takes in zip(scenarios, taking, strict=True)
+    ]
 
 
 Read = tuple[str, JobKeys, Scenario]
@@ -309,11 +326,11 @@ def _disagreements(document: Document, read: Sequence[Read]) -> Iterator[str]:
     if not read:
         return
     _, _, first = read[0]
-    shares = {name: one.link_shares[0] for name, _, one in read}
-    for name, share in shares.items():
-        if share != shares[read[0][0]]:
-            message = f"the share of the bandwidth that links reach is {float(share):g} here and "
-            message += f"{float(shares[read[0][0]]):g} for {read[0][0]}; the jobs have the same links"
+    for name, _, scenario in read:
+        differing = [both for both in zip(scenario.link_shares, first.link_shares, strict=True) if both[0] != both[1]]
+        for here, there in differing[:1]:
+            message = f"the share of the bandwidth that links reach is {float(here):g} here and "
+            message += f"{float(there):g} for {read[0][0]}; the jobs have the same links"
             yield document.problem(("jobs", name, "efficiency"), message)
     for name, _, scenario in read:
         at: KeyPath = ("jobs", name)

@@ -19,8 +19,8 @@ def layer_group(parts: Parts, axis: str, ranks: Sequence[int]) -> ProcessGroup:
 
     The switches of its nodes serve it only if NCCL's tuner takes them for one of its all-reduces.
     """
-    flows, place = parts.traffic.flows, parts.times.layout.coordinate(ranks[0], "pipeline")
-    done = {(one.algorithm, one.size) for one in parts.costs.collectives_of(place) if one.axis == axis}
+    flows, pipeline_rank = parts.traffic.flows, parts.times.layout.coordinate(ranks[0], "pipeline")
+    done = {(one.algorithm, one.size) for one in parts.costs.collectives_of(pipeline_rank) if one.axis == axis}
     if not any(collectives.find(name).facts["tuned"] for name, _ in done):
         rings = () if flows and axis in flows.pairs else orders(parts.fabric, ranks)
         return ProcessGroup(axis, 0, ranks, (), purpose=OF_LAYERS[axis], channels=rings)

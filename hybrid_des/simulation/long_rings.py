@@ -69,12 +69,12 @@ def of_textbook(name: str, fabric: Fabric, groups: Sequence[Sequence[Ring]], buf
     """A textbook's collective around the rings of groups, each of which has equal parts of the buffer."""
     rings = [ring for each in groups for ring in each]
     sizes = [size for each in groups for size in split_evenly(buffer.elements, len(each))]
-    one = Channels(channels=1)  # each ring is a group
+    alone = Channels(channels=1)  # each ring is a group
     made = [
-        collectives.process_group(name, collectives.Site(fabric, ring, ()), one, stage=number)
+        collectives.process_group(name, collectives.Site(fabric, ring, ()), alone, stage=number)
         for number, ring in enumerate(rings)
     ]
-    return LongRings(made, [Buffer(size, buffer.codec) for size in sizes], collectives.configured(name, one))
+    return LongRings(made, [Buffer(size, buffer.codec) for size in sizes], collectives.configured(name, alone))
 
 
 def of_library(groups: Sequence[ProcessGroup], buffer: Buffer) -> LongRings | None:

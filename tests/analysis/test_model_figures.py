@@ -79,7 +79,7 @@ def test_busy_time_is_computation_and_exposed_collectives(kind, recompute):
     """The same scenario on links that take no time differs by just these collectives."""
     schedule = {"kind": kind, "microbatches": 4, **({"chunks": 2} if kind == "interleaved-1f1b" else {})}
     sizes = {"parallel": {"tensor": 2, "pipeline": 2}, "schedule": schedule, "recompute": recompute}
-    sizes["efficiency"] = {"collective_overhead": 0}
+    sizes |= {"efficiency": {"collective_overhead": 0}, "layer_collectives": "textbook"}
     slow = simulate(scenario(**sizes)).summary
     free = simulate(
         scenario(**sizes, cluster={"gpu": "a100-80gb", "nvlink": {"bandwidth": "inf", "latency": 0}})

@@ -11,6 +11,7 @@ import numpy as np
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.jobs import on_common_links
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.simulation.jobs import links_of
 from hybrid_des.simulation.planning.wiring import fabric_of
@@ -55,7 +56,7 @@ def drawn(rng: Random, cluster: dict[str, Any]) -> Scenario:
         values = {**(scenario_values(rng) if rng.random() < 0.6 else model_values(rng)), "cluster": cluster}
         values["fold"] = "off"
         if "model" in values:  # the fabric is one for both jobs
-            values["efficiency"] = {"gemm": 0.5, "attention": 0.5, "memory": 0.5, "network": 1}
+            values["efficiency"] = {"gemm": 0.5, "attention": 0.5, "memory": 0.5, "network": 1, "adapters": 1}
         if rng.random() < 0.3:
             values["jitter"] = {"distribution": "lognormal", "sigma": 0.1}
         try:
@@ -69,6 +70,7 @@ def drawn(rng: Random, cluster: dict[str, Any]) -> Scenario:
 
 def by_priority(jobs: list[Scenario], rng: Random) -> tuple[Scenario, Scenario]:
     """The same jobs, with priorities of their own where the links read them."""
+    jobs = on_common_links(jobs)
     levels = [rng.randrange(3) for _ in jobs] if "priority" in jobs[0].cluster.sharing else [0, 0]
     urgent = [one.cluster.urgent(level, levels) for one, level in zip(jobs, levels, strict=True)]
     first, second = (one.model_copy(update={"cluster": cluster}) for one, cluster in zip(jobs, urgent, strict=True))

@@ -44,6 +44,14 @@ def test_each_job_is_compared_with_itself_alone(found):
     assert facts["gpt"]["alone_step_time_s"] == run(whole).duration / 1e12
 
 
+def test_jobs_of_a_library_and_of_a_textbook_have_the_same_links():
+    """Links reach what NCCL reaches if one of them is NCCL's; a model's job says it for all."""
+    jobs = load_jobs(two(jobs={"gpt": {"gradients": {"algorithm": "nccl"}}})).jobs
+    alone = load({**GPT, "cluster": CLUSTER, "gradients": {"algorithm": "nccl"}}).link_shares
+    assert [one.scenario.link_shares for one in jobs] == [alone] * 2
+    assert alone[0] < 1
+
+
 @pytest.mark.parametrize("parallel", [{"pipeline": 4}, {"data": 4}], ids=["messages", "collectives"])
 def test_a_trace_shares_links_like_the_job_it_records(parallel, tmp_path):
     times = {"forward": "1 ms", "backward": "2 ms", "activation": "16 MB", "parameters": 5_000_000}
