@@ -44,7 +44,7 @@ def test_each_job_is_compared_with_itself_alone(found):
     assert facts["gpt"]["alone_step_time_s"] == run(whole).duration / 1e12
 
 
-def test_jobs_of_a_library_and_of_a_textbook_have_the_same_links():
+def test_jobs_of_library_and_textbook_have_the_same_links():
     """Links reach what NCCL reaches if one of them is NCCL's; a model's job says it for all."""
     jobs = load_jobs(two(jobs={"gpt": {"gradients": {"algorithm": "nccl"}}})).jobs
     alone = load({**GPT, "cluster": CLUSTER, "gradients": {"algorithm": "nccl"}}).link_shares
