@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.analysis.counterfactual.what_if import traced_run
+from hybrid_des.analysis.critical_path.traced import traced_run
 from hybrid_des.analysis.matching import changes, first_difference, matched, unmatched
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.analysis.notebook_view import as_html

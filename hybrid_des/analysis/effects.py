@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from hybrid_des.analysis.counterfactual.first_order import first_order, only_times_differ
-from hybrid_des.analysis.counterfactual.what_if import Variant, link_kind, name_of_place
-from hybrid_des.analysis.critical_path.graph import graph_of
-from hybrid_des.analysis.critical_path.slack import Slack
+from hybrid_des.analysis.counterfactual.what_if import Variant, link_kind, name_of_place, over_links
+from hybrid_des.analysis.critical_path.traced import Traced
 from hybrid_des.cluster.fabric import Fabric, Route
 from hybrid_des.errors import HybridDesError, ScenarioError
 from hybrid_des.scenario.definition import LABELS, Scenario
@@ -127,8 +126,8 @@ def _durations(this: Run, other: Run, both: Exchanged) -> Iterator[Pair]:
     The links are each run's own, since collectives inside ops are as quick as their links.
     """
     a, b = Variant.of(this), Variant.of(other)
-    mine, theirs = (_never_slow(side).programs() for side in (a, replace(a, scenario=both.there)))
-    mine_of_b, theirs_of_b = (_never_slow(side).programs() for side in (b, replace(b, scenario=both.back)))
+    mine, theirs = (_never_slow(side).programs for side in (a, replace(a, scenario=both.there)))
+    mine_of_b, theirs_of_b = (_never_slow(side).programs for side in (b, replace(b, scenario=both.back)))
     layout, cluster = a.scenario.parallel.layout, a.scenario.cluster
     differ = [rank for rank in range(layout.ranks) if mine[rank].durations != theirs[rank].durations]
     places = grouped_by(differ, lambda rank: name_of_place(a, layout.coordinate(rank, "pipeline")))
@@ -147,8 +146,8 @@ def bounds(this: Run, other: Run) -> tuple[int, int] | None:
     The lower bound is the change along A's critical paths, the upper bound that along B's. None if the runs have
     different ops or messages.
     """
-    low = first_order(this, Slack.of(graph_of(this)), Variant.of(other))
-    high = first_order(other, Slack.of(graph_of(other)), Variant.of(this))
+    low = first_order(Traced(this).fitting(other.fold), Variant.of(other))
+    high = first_order(Traced(other).fitting(this.fold), Variant.of(this))
     if low is None or high is None:
         return None
     return low - this.timeline.duration, other.timeline.duration - high
@@ -188,7 +187,7 @@ def _wires(this: Run, other: Run, both: Exchanged) -> Iterator[Pair]:
 
 
 def _taken(fabric: Fabric, other: Fabric, names: list[str]) -> Fabric:
-    return replace(fabric, links={**fabric.links, **{name: other.links[name] for name in names}})
+    return over_links(fabric, {**fabric.links, **{name: other.links[name] for name in names}})
 
 
 def _latencies(fabric: Fabric) -> list[int]:

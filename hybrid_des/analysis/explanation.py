@@ -12,6 +12,8 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hybrid_des.analysis.counterfactual.attribution import Loss, Straggler, Stragglers, stragglers
 from hybrid_des.analysis.counterfactual.first_order import first_order
 from hybrid_des.analysis.counterfactual.ladder import Gain, Idealisation, ladder, ranking
@@ -22,11 +24,11 @@ from hybrid_des.analysis.counterfactual.what_if import (
     Variant,
     builder_of,
     part_at,
-    traced_run,
     variant_of,
 )
-from hybrid_des.analysis.critical_path.graph import Graph, graph_of
-from hybrid_des.analysis.critical_path.idle_pieces import Idle, by_reason, idle_pieces
+from hybrid_des.analysis.critical_path.classes import class_spans
+from hybrid_des.analysis.critical_path.graph import Graph
+from hybrid_des.analysis.critical_path.idle_pieces import Idle, IdleTime
 from hybrid_des.analysis.critical_path.paths import Piece, count_paths, critical_path, time_by_part
 from hybrid_des.analysis.critical_path.rows import (
     Names,
@@ -38,7 +40,8 @@ from hybrid_des.analysis.critical_path.rows import (
     path_rows,
 )
 from hybrid_des.analysis.critical_path.slack import Slack
-from hybrid_des.analysis.critical_path.spans import Span, class_weights, spans
+from hybrid_des.analysis.critical_path.spans import Span
+from hybrid_des.analysis.critical_path.traced import FEWEST_FOLDED, Traced, traced_run
 from hybrid_des.analysis.idle import BARRIER, EXPOSED, OTHERS, REASONS, REPLICA
 from hybrid_des.analysis.notebook_view import as_html
 from hybrid_des.cluster.fabric import Fabric
@@ -73,8 +76,7 @@ class Explanation:
     Times are picoseconds of the whole run; `to_mapping` and the tables have seconds per step.
 
     Attributes:
-        run: the run, traced.
-        slack: its graph of causes, with how late each point may be.
+        traced: the run, folded if that is possible, with its causes.
         what_if: the usual what-ifs and those of the user.
         rungs, gains, slow: the ladder of idealisations, the ranking of classes, the cost of slow ranks.
         proposals: changes that help, in the order in which to try them.
@@ -82,8 +84,7 @@ class Explanation:
         ties: how far the step depends on which of equal arrivals a link serves first; None if it does not.
     """
 
-    run: Run
-    slack: Slack
+    traced: Traced
     what_if: Sequence[Tried]
     rungs: Sequence[Idealisation]
     gains: Sequence[Gain]
@@ -101,6 +102,16 @@ class Explanation:
         """Where the time goes and what would help, for notebooks."""
         tables = self.tables()
         return as_html(repr(self)[1:-1], {"What if": tables["what_if"], "Ladder": tables["ladder"]})
+
+    @property
+    def run(self) -> Run:
+        """The run, traced."""
+        return self.traced.run
+
+    @property
+    def slack(self) -> Slack:
+        """Its graph of causes, with how late each point may be."""
+        return self.traced.slack
 
     @property
     def graph(self) -> Graph:
@@ -128,14 +139,19 @@ class Explanation:
         return count_paths(self.slack)
 
     @cached_property
+    def idle_time(self) -> IdleTime:
+        """All idle time, by rank, cause and reason."""
+        return IdleTime(self.graph)
+
+    @property
     def idle(self) -> list[Idle]:
         """All idle time in pieces."""
-        return idle_pieces(self.graph)
+        return list(self.idle_time.pieces())
 
     @cached_property
     def classes(self) -> dict[Any, Span]:
         """Least and most time of classes over all critical paths."""
-        return spans(self.slack, class_weights(self.slack))
+        return class_spans(self.slack)
 
     @cached_property
     def on_path(self) -> dict[str, int]:
@@ -145,7 +161,7 @@ class Explanation:
     @cached_property
     def reasons(self) -> dict[str, int]:
         """Idle picoseconds of all ranks by reason."""
-        return by_reason(self.idle)
+        return self.idle_time.reasons
 
     @property
     def whole(self) -> int:
@@ -206,42 +222,43 @@ class Explanation:
             ],
             "idle": self._idle(),
             "stragglers": self._stragglers(),
-            "collectives": collective_rows(self.run.timeline)[: self.top],
+            "collectives": collective_rows(self.graph, self.top),
             "network_cost_s": self.seconds(self.network),
             "ties": None if self.ties is None else self.ties.to_mapping(self.run.scenario.steps),
         }  # fmt: skip
 
     def _idle(self) -> dict[str, Any]:
         """Idle time: means per rank by reason and by the summary's causes, and each rank's."""
-        ranks = self.run.timeline.layout.ranks
-        causes, each = Counter[str](), {rank: Counter[str]() for rank in range(ranks)}
-        for piece in self.idle:
-            causes[piece.cause] += piece.end - piece.start
-            each[piece.rank][piece.reason] += piece.end - piece.start
-        worst = sorted(each, key=lambda rank: (-sum(each[rank].values()), rank))[: self.top]
+        ranks, causes, idle = self.run.timeline.layout.ranks, self.idle_time.causes, self.idle_time.of_ranks
+        worst = np.argsort(-idle, kind="stable")[: self.top].tolist()
         return {
             "by_reason_s": {name: self.seconds(time) / ranks for name, time in self.reasons.items()},
             "by_cause_s": {name: self.seconds(time) / ranks for name, time in sorted(causes.items())},
-            "exposed_communication_s": self.seconds(sum(causes[cause] for cause in EXPOSED)) / ranks,
+            "exposed_communication_s": self.seconds(sum(causes.get(cause, 0) for cause in EXPOSED)) / ranks,
             "ranks": [
                 {
                     "rank": rank,
-                    "idle_s": self.seconds(sum(each[rank].values())),
-                    **{name: self.seconds(time) for name, time in sorted(each[rank].items())},
+                    "idle_s": self.seconds(int(idle[rank])),
+                    **{name: self.seconds(time) for name, time in sorted(self._reasons(rank).items())},
                     "during": {name: self.seconds(time) for name, time in self.during(rank).items()},
                 }
                 for rank in worst
             ],
         }
 
+    def _reasons(self, rank: int) -> dict[str, int]:
+        sums = Counter[str]()
+        for piece in self.idle_time.of(rank):
+            sums[piece.reason] += piece.end - piece.start
+        return sums
+
     def during(self, rank: int) -> dict[str, int]:
         """What happened while a rank was idle, longest first: ranks that computed, links, latency, queues."""
         sums = Counter[str]()
-        for piece in self.idle:
-            if piece.rank == rank:
-                computes = self.names.is_op(piece.activity)
-                what = f"rank {self.names.rank(piece.activity)} computing" if computes else _BYTES[piece.reason]
-                sums[what] += piece.end - piece.start
+        for piece in self.idle_time.of(rank):
+            computes = self.names.is_op(piece.activity)
+            what = f"rank {self.names.rank(piece.activity)} computing" if computes else _BYTES[piece.reason]
+            sums[what] += piece.end - piece.start
         return dict(sums.most_common())
 
     def _stragglers(self) -> dict[str, Any] | None:
@@ -265,7 +282,7 @@ class Explanation:
         whole = self.to_mapping()
         lists = {name: pd.DataFrame(rows) for name, rows in whole.items() if isinstance(rows, list)}
         lists["path"] = pd.DataFrame(path_rows(self.path, self.slack, self.names))
-        lists["collectives"] = pd.DataFrame(collective_rows(self.run.timeline))
+        lists["collectives"] = pd.DataFrame(collective_rows(self.graph))
         slow = whole["stragglers"] or {"at_the_mean": []}
         return {
             **lists,
@@ -328,15 +345,15 @@ def explain(
     planned = Variant(scenario, plan, fabric or fabric_of(scenario))
     for text in what_if:  # errors are found before a long simulation
         variant_of(text, planned, build)
-    base = traced_run(scenario, plan, fabric)
-    slack = Slack.of(graph_of(base))
+    base = traced_run(scenario, plan, fabric, fold_from=FEWEST_FOLDED)
+    traced = Traced(base)
     changes = {text: variant_of(text, Variant.of(base), build) for text in what_if}
-    busiest = _busiest(Explanation(base, slack, (), (), (), None))
-    rows = [_simulated(name, change, base, slack) for name, change in {**_usual(base, busiest), **changes}.items()]
+    busiest = _busiest(Explanation(traced, (), (), (), None))
+    rows = [_simulated(name, change, traced) for name, change in {**_usual(base, busiest), **changes}.items()]
     rows += _without_barrier(base)
     rungs, gains, slow = ladder(base), ranking(base, busiest), stragglers(base)
     proposed = proposals(base, rungs, gains, slow, build)
-    return Explanation(base, slack, rows, rungs, gains, slow, proposed, top, ties_of(base))
+    return Explanation(traced, rows, rungs, gains, slow, proposed, top, ties_of(base))
 
 
 def _busiest(explanation: Explanation) -> list[int]:
@@ -359,9 +376,10 @@ def _usual(base: Run, busiest: Sequence[int]) -> dict[str, Variant]:
     return changes
 
 
-def _simulated(name: str, change: Variant, base: Run, slack: Slack) -> Tried:
-    changed, end = change.scenario, change.simulated().duration  # first: it refuses durations that no column holds
-    return Tried(name, end, changed.steps, changed.schedule.microbatches, first_order(base, slack, change))
+def _simulated(name: str, change: Variant, traced: Traced) -> Tried:
+    changed, end = change.scenario, change.simulated()  # first: it refuses durations that no column holds
+    first = first_order(traced.fitting(end.fold), change)
+    return Tried(name, end.duration, changed.steps, changed.schedule.microbatches, first)
 
 
 def _without_barrier(base: Run) -> list[Tried]:

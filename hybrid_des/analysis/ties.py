@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hybrid_des.analysis.counterfactual.what_if import (
-    untrained,
-)
+from hybrid_des.analysis.critical_path.images import Images
+from hybrid_des.analysis.critical_path.link_images import LinkImages
+from hybrid_des.analysis.critical_path.traced import events_of_all, untrained
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.planning.planner import parts_of
 from hybrid_des.simulation.run import Run, run
+from hybrid_des.simulation.timeline import Column
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 EVENTS = 1_000_000  # approximate total over all runs
@@ -54,7 +55,7 @@ def ties_of(base: Run) -> Ties | None:
     """How far a run with recorded messages depends on ties; None if it does not, as far as a few runs tell."""
     if base.scenario.cluster.sharing != "fifo" or not _has_ties(base):
         return None
-    number = min(MOST, max(FEWEST, EVENTS // max(base.events, 1)))
+    number = min(MOST, max(FEWEST, EVENTS // max(events_of_all(base), 1)))
     ties = Ties(base.duration, [*in_orders(base.scenario, range(number), base.plan, base.fabric)])
     return ties if ties.most > ties.least else None
 
@@ -74,9 +75,20 @@ def _has_ties(base: Run) -> bool:
     rows = base.timeline.all_messages()
     if rows is None or not len(rows["channel"]):
         return False
-    link, sender = (base.timeline.of_channel[name][rows["channel"]] for name in ("link", "sender"))
+    link, sender = (column[rows["channel"]] for column in _links_and_senders(base))
     taken = rows["end"] > rows["start"]
     order = np.lexsort((rows["asked"][taken], link[taken]))
     link, asked, sender = (column[taken][order] for column in (link, rows["asked"], sender))
     same = (link[1:] == link[:-1]) & (asked[1:] == asked[:-1]) & (sender[1:] != sender[:-1])
     return bool(same.any())
+
+
+def _links_and_senders(base: Run) -> tuple[Column, Column]:
+    """By channel, its link and sender; in a folded run, the simulated link and the sender of the image on it."""
+    link, sender = (base.timeline.of_channel[name] for name in ("link", "sender"))
+    if base.fold is None:
+        return link, sender
+    assert base.trace is not None and base.fabric is not None
+    images = Images(base.fold)
+    links = LinkImages.of(base.timeline, base.trace, base.fabric, images)
+    return links.lane[link], images.moved(sender, images.inverse(links.turned[link]))

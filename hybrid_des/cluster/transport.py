@@ -120,8 +120,12 @@ class Transport:
         """The rendezvous at which the members of a group exchange messages without a link."""
         key = (kind, stage, part, members[0])
         if key not in self._rendezvous:
-            self._rendezvous[key] = self.make(Rendezvous, self._simulated(members))
+            self._rendezvous[key] = self.meeting(Rendezvous, self._simulated(members), members)
         return self._rendezvous[key]
+
+    def meeting(self, kind: type[Kind], size: int, members: Sequence[int]) -> Kind:
+        """A new meeting of a group of ranks, of which so many are simulated."""
+        return self.make(kind, size)
 
     def node_of(self, rank: int) -> int:
         """The node of a rank's GPU."""

@@ -12,7 +12,7 @@ Processes are followed from outside, by the events they yield, so that schedules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +56,10 @@ class Causes:
         sends: per message its flow, and the point at which it is sent.
         marks: per row of the tables its table, number, thread, and the thread's point.
         pieces: per piece of an op its row and the point at its end.
+        meetings: per point at which a known group of ranks meets, its place in `groups`.
+        groups: in a folded run, the ranks of each group that meets, simulated or not.
+        legs: in a folded run, the simulated link of each channel, and the element of the fold that maps it to the
+            channel's own.
     """
 
     def __init__(self) -> None:
@@ -65,6 +69,9 @@ class Causes:
         self.sends = Rows(("flow", "point"))
         self.marks = Rows(("table", "row", "thread", "point"))
         self.pieces = Rows(("row", "point"))
+        self.meetings = Rows(("point", "group"))
+        self.groups: list[Sequence[int]] = []
+        self.legs: list[tuple[str, tuple[int, ...]]] = []
         self.current: Thread | None = None
         self.origin = NOTHING
         self._arrived: list[list[int]] = []
@@ -110,6 +117,15 @@ class Causes:
         self._threads += 1
         return Thread(self._threads - 1, self.point(START, self._threads - 1, time, self.here))
 
+    def meet(self, thread: Thread, time: int, event: Any) -> None:
+        """Add the point at which all processes meet that wait for an event."""
+        event.met = self.point(MET, thread.number, time, NOTHING)
+        if (group := event.__dict__.get("group")) is not None:
+            self.meetings.add((event.met, group))
+        lag = time - max(arrived for arrived, _ in event.arrived)
+        for _, point in event.arrived:
+            self.edges.add((point, event.met, lag))
+
     def join(self, thread: Thread, time: int, *causes: int) -> None:
         """Resume a thread after the causes that it has waited for."""
         thread.at = self.point(WAITED, thread.number, time, thread.at)
@@ -119,7 +135,7 @@ class Causes:
 
     def columns(self) -> dict[str, dict[str, Column]]:
         """All tables as columns."""
-        names = ("points", "edges", "sends", "marks", "pieces")
+        names = ("points", "edges", "sends", "marks", "pieces", "meetings")
         return {name: getattr(self, name).table() for name in names}
 
 
@@ -171,10 +187,7 @@ class TracedEnvironment(Environment):
             thread.pieces.append(thread.at)
         elif _is_meeting(event):
             if "met" not in event.__dict__:
-                event.met = trace.point(MET, thread.number, self.now, NOTHING)
-                lag = self.now - max(time for time, _ in event.arrived)
-                for _, point in event.arrived:
-                    trace.edges.add((point, event.met, lag))
+                trace.meet(thread, self.now, event)
             thread.at = event.met
         else:
             trace.join(thread, self.now, *_causes(event))

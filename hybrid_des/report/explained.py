@@ -284,15 +284,12 @@ def _idle(explanation: Explanation, room: int) -> list[str]:
     large = {name: time for name, time in reasons.items() if time > SLIGHT * explanation.whole} or reasons
     named = sorted(large.items(), key=lambda entry: -entry[1])
     mean = _time(explanation, round(sum(reasons.values()) / ranks))
-    totals = Counter[int]()
-    for piece in explanation.idle:
-        totals[piece.rank] += piece.end - piece.start
-    worst = min(totals, key=lambda rank: (-totals[rank], rank))
+    worst = int(explanation.idle_time.of_ranks.argmax())
     during = [f"{what} {_time(explanation, time)}" for what, time in explanation.during(worst).items()]
     means = [f"{cause_name(name)} {_time(explanation, round(time / ranks))}" for name, time in named]
     return [
         fitting(f"mean {mean}: ", means, room),
-        fitting(f"rank {worst}  {_time(explanation, totals[worst])}: ", during, room),
+        fitting(f"rank {worst}  {_time(explanation, int(explanation.idle_time.of_ranks[worst]))}: ", during, room),
     ]
 
 

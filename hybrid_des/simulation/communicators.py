@@ -169,7 +169,7 @@ class Communicators:
         for part, of_part in enumerate(groups):
             for ranks in of_part:
                 members = [rank for rank in ranks if rank in wanted]
-                meeting = self._transport.make(ReplayedGroup, len(members))
+                meeting = self._transport.meeting(ReplayedGroup, len(members), ranks)
                 lost = self._lost(ranks)
                 for rank in members:
                     meetings.setdefault(rank, [None] * len(groups))[part] = meeting
@@ -184,7 +184,7 @@ class Communicators:
         for group in self._parts.given:
             members = [rank for rank in group.processes.ranks if rank in wanted]
             if group.replayed:
-                meeting = self._transport.make(ReplayedGroup, len(members))
+                meeting = self._transport.meeting(ReplayedGroup, len(members), group.processes.ranks)
                 for rank in members:
                     yield rank, group.key, Replayed([meeting])
                 continue

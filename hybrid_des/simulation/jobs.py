@@ -20,6 +20,7 @@ from hybrid_des.simulation.arithmetic import Arithmetic
 from hybrid_des.simulation.communicators import Communicators
 from hybrid_des.simulation.folding.folded_transport import folded_transport
 from hybrid_des.simulation.folding.symmetry import Fold
+from hybrid_des.simulation.folding.traced_fold import traced_fold
 from hybrid_des.simulation.gpu import Gpu, RunContext
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.planning.planner import Parts
@@ -114,9 +115,11 @@ def started(
         rows = LongRows(MESSAGE_COLUMNS, "start", scratch) if long else Rows(MESSAGE_COLUMNS)
     recorder = Recorder(rows)
     fabric, receipts = parts.fabric, parts.programs.blocking
-    if fold is not None:
+    if fold is not None and trace is not None:
+        transport: Transport = traced_fold(fabric, scenario.cluster.service, recorder, fold, trace, receipts=receipts)
+    elif fold is not None:
         met, sharing = parts.meeting is not None, scenario.cluster.service
-        transport: Transport = folded_transport(fabric, sharing, recorder, fold, receipts=receipts, ordered=met)
+        transport = folded_transport(fabric, sharing, recorder, fold, receipts=receipts, ordered=met)
     elif trace is not None:
         on = links_of(scenario, fabric, TracedEnvironment(trace)) if links is None else links
         transport = TracedTransport(on, traced(recorder, trace), fabric, receipts, scenario.cluster.priority_of)
@@ -147,7 +150,7 @@ def _gpus(
     """
     layout, programs = scenario.parallel.layout, Programs(scenario, parts, retime)
     ranks: Sequence[int] = fold.ranks if fold else range(layout.ranks)
-    barrier = Barrier(transport.make(ReplayedGroup, len(ranks)))
+    barrier = Barrier(transport.meeting(ReplayedGroup, len(ranks), range(layout.ranks)))
     made_by = Communicators(transport, parts)
     communicators = made_by.of(ranks)
     made = list(zip(ranks, scenario.cluster.nodes_of(ranks), strict=True))

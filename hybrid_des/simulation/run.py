@@ -8,7 +8,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from math import inf
@@ -56,6 +56,7 @@ class Run:
     """The outcome of a simulation; `result` makes tables, pictures and files from it.
 
     Attributes:
+        scenario, parts: what was simulated.
         timeline: the recorded rows, as typed columns.
         messages, bytes_pipeline, bytes_gradients, bytes_scales, bytes_parameters, bytes_tensor, bytes_context,
             bytes_expert: totals over all steps that GPUs and hosts send; replayed collectives of these axes send
@@ -68,14 +69,9 @@ class Run:
         wall_s: real seconds.
         slowed: picoseconds by which computation of all simulated ranks took longer beside collectives; None if times
             are given, or nothing is slowed.
-        algorithm: the all-reduce used; for `auto` the chosen one.
-        choices: what a library takes for buckets, with their number; empty if it is no library's algorithm.
-        channels: the most rings that reduce the same gradients at once; None if nothing is reduced around rings.
         numerics: the training entries of the summary, with numerics.
         weights: rank → stage → arrays, with numerics.
-        fabric: the wiring.
         trace: the causes that released each op and message, if requested.
-        traffic: how collectives of layers were simulated.
         tensor_delay: picoseconds by which a step may be longer than with replayed collectives.
         fold: maps other ranks to the simulated ones; None if all are simulated.
         unfolded: why replicas were not folded, if they were meant to be.
@@ -83,8 +79,7 @@ class Run:
     """
 
     scenario: Scenario
-    plan: Plan
-    costs: Costs
+    parts: Parts
     timeline: Timeline
     messages: int
     bytes_pipeline: int
@@ -98,22 +93,52 @@ class Run:
     events: int
     wall_s: float
     slowed: int | None = None
-    algorithm: str = "ring"
-    choices: Mapping[str, int] = field(default_factory=dict)
-    channels: int | None = None
     numerics: dict[str, Any] | None = None
     weights: dict[int, dict[int, list[Any]]] | None = None
-    fabric: Fabric | None = None
     trace: Causes | None = None
     bytes_tensor: int = 0
     bytes_context: int = 0
     bytes_expert: int = 0
     bytes_switched: int = 0
-    traffic: TensorTraffic = field(default_factory=TensorTraffic)
     tensor_delay: int = 0
     fold: Fold | None = None
     unfolded: str = ""
     outer: Period | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """The schedule as data; empty if the programs came from elsewhere."""
+        return self.parts.plan
+
+    @property
+    def costs(self) -> Costs:
+        """Time, bytes and memory of every stage."""
+        return self.parts.costs
+
+    @property
+    def fabric(self) -> Fabric:
+        """The wiring."""
+        return self.parts.fabric
+
+    @property
+    def traffic(self) -> TensorTraffic:
+        """How collectives of layers were simulated."""
+        return self.parts.traffic
+
+    @property
+    def algorithm(self) -> str:
+        """The all-reduce used; for `auto` the chosen one."""
+        return self.parts.reductions.algorithm
+
+    @property
+    def choices(self) -> Mapping[str, int]:
+        """What a library takes for buckets, with their number; empty if it is no library's algorithm."""
+        return self.parts.reductions.choices
+
+    @property
+    def channels(self) -> int | None:
+        """The most rings that reduce the same gradients at once; None if nothing is reduced around rings."""
+        return self.parts.channels
 
     @property
     def peak_activations(self) -> list[Fraction]:
@@ -196,6 +221,9 @@ def run(
         others = Counter[str]()  # bytes of background traffic, by link
 
         def simulate(fold: Fold | None) -> Job:
+            if fold and trace is not None:  # the lineage of events, which a trace does not have, shows that it is exact
+                quiet = scenario.model_copy(update={"record": "none"})
+                _carry_out((once := started(quiet, planned, fold=fold, retime=retime)).transport.env, {0: once}, watch)
             job = started(scenario, planned, fold=fold, trace=trace, retime=retime, order=order, scratch=scratch)
             traffic = _traffic_of(scenario, job.transport.links) if scenario.background else None
             if traffic:
@@ -206,8 +234,7 @@ def run(
             return job
 
         replicas = Replicas(scenario, parts, retime, fold_from or sizes.FOLDED_FROM)
-        whole = trace is not None or order is not None  # a run that is explained, or whose replicas start in any order
-        folded = simulated_once(replicas, simulate, whole=whole)
+        folded = simulated_once(replicas, simulate, whole=order is not None)  # replicas that start in any order differ
     job = folded.outcome
     _check_memory(job)
     end = int(job.recorder.steps.table()["end"].max()) if scenario.background else job.transport.env.now
@@ -336,8 +363,7 @@ def _run_of(folded: Folded[Job], duration: int, began: float, trace: Causes | No
     table = table_of([program for _, program in sorted(folded.outcome.programs.items(), key=itemgetter(0))])
     return Run(
         scenario,
-        parts.plan,
-        parts.costs,
+        parts,
         Timeline.of(recorder, table, layout, fold.order if fold else 1, scenario.cluster.sharing in CONCURRENT),
         **{key: total + scenario.steps * parts.replayed.get(key, 0) for key, total in transport.sent().items()},
         duration=duration,
@@ -347,14 +373,9 @@ def _run_of(folded: Folded[Job], duration: int, began: float, trace: Causes | No
         slowed=None if parts.slowdown is None else folded.outcome.slowed,
         events=transport.env.events,
         wall_s=time.perf_counter() - began,
-        algorithm=parts.reductions.algorithm,
-        choices=parts.reductions.choices,
-        channels=parts.channels,
         numerics=training.progress.summary() if training else None,
         weights={rank: worker.weights for rank, worker in parts.workers.items()} if training else None,
-        fabric=parts.fabric,
         trace=trace,
-        traffic=parts.traffic,
         tensor_delay=0 if carried is None else parts.traffic.delay(parts.fabric, carried, scenario.steps),
         fold=fold,
         unfolded=reason,

@@ -13,8 +13,9 @@ import yaml
 from support.paths import TESTS
 from system.fuzzing.valid import scenario
 
-from hybrid_des.analysis.counterfactual.what_if import Variant, builder_of, traced_run, variant_of
+from hybrid_des.analysis.counterfactual.what_if import Variant, builder_of, variant_of
 from hybrid_des.analysis.critical_path.graph import graph_of
+from hybrid_des.analysis.critical_path.traced import traced_run
 from hybrid_des.analysis.effects import bounds, effects
 from hybrid_des.errors import HybridDesError, Refusal
 from hybrid_des.scenario.export import to_mapping

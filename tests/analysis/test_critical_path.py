@@ -14,13 +14,15 @@ from system.fuzzing.valid import scenario
 
 from hybrid_des import collectives
 from hybrid_des.analysis.counterfactual.first_order import first_order
-from hybrid_des.analysis.counterfactual.what_if import Variant, builder_of, traced_run, variant_of
+from hybrid_des.analysis.counterfactual.what_if import Variant, builder_of, variant_of
+from hybrid_des.analysis.critical_path.classes import class_spans
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.idle_pieces import idle_pieces
 from hybrid_des.analysis.critical_path.paths import count_paths, critical_path
 from hybrid_des.analysis.critical_path.rows import released_by
 from hybrid_des.analysis.critical_path.slack import Slack
-from hybrid_des.analysis.critical_path.spans import change_of, class_weights, spans
+from hybrid_des.analysis.critical_path.spans import change_of
+from hybrid_des.analysis.critical_path.traced import Traced, traced_run
 from hybrid_des.analysis.idle import account
 from hybrid_des.analysis.step_times import step_times
 from hybrid_des.cluster import topologies
@@ -146,8 +148,7 @@ def test_an_op_may_be_late_by_its_total_float(slack):
 
 def test_classes_bound_what_scaling_them_does(slack):
     graph, edges = slack.graph, slack.critical
-    weights = class_weights(slack)
-    for name, span in spans(slack, weights).items():
+    for name, span in class_spans(slack).items():
         assert 0 <= span.least <= span.most <= graph.duration, name
     computes = (graph.activity >= 0) & (graph.activity < len(graph.timeline.ops["step"]))
     for kind in np.unique(graph.timeline.op_rows()["kind"]).tolist():
@@ -209,4 +210,4 @@ def test_a_what_if_may_take_the_optimizer_away(optimizer, other, first):
     times = {"forward": "1 ms", "backward": "1 ms", "optimizer": optimizer}
     base = traced_run(support.scenarios.scenario("1f1b", 1, 4, workload=times))
     change = variant_of(f"workload.optimizer={other}", Variant.of(base), builder_of(base.scenario))
-    assert first_order(base, Slack.of(graph_of(base)), change) == (None if first is None else first * 10**9)
+    assert first_order(Traced(base), change) == (None if first is None else first * 10**9)

@@ -8,7 +8,8 @@ from support.scenarios import values
 from system.fuzzing.valid import scenario
 
 from hybrid_des.analysis.counterfactual.ladder import ladder
-from hybrid_des.analysis.counterfactual.what_if import Variant, traced_run
+from hybrid_des.analysis.counterfactual.what_if import Variant
+from hybrid_des.analysis.critical_path.traced import traced_run
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.loading import load
 from hybrid_des.simulation.run import run

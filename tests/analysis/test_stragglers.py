@@ -10,7 +10,7 @@ from support.campaigns import TIMES
 from system.fuzzing.valid import scenario
 
 from hybrid_des.analysis.counterfactual.attribution import Loss, culprit, stragglers
-from hybrid_des.analysis.counterfactual.what_if import traced_run
+from hybrid_des.analysis.critical_path.traced import traced_run
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.loading import load
 from hybrid_des.simulation.planning.planner import plan_of

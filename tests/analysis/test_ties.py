@@ -4,7 +4,7 @@ import pytest
 from support.paths import SCENARIOS
 from support.scenarios import shared_nics
 
-from hybrid_des.analysis.counterfactual.what_if import traced_run
+from hybrid_des.analysis.critical_path.traced import traced_run
 from hybrid_des.analysis.ties import in_orders, ties_of
 from hybrid_des.scenario.loading import load
 from hybrid_des.simulation.run import run

@@ -8,9 +8,9 @@ import pytest
 from support.paths import GOLDEN, SCENARIOS
 from system.fuzzing.valid import scenario
 
-from hybrid_des.analysis.counterfactual.what_if import traced_run
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.idle_pieces import idle_pieces
+from hybrid_des.analysis.critical_path.traced import traced_run
 from hybrid_des.analysis.idle import account, passed
 from hybrid_des.analysis.step_times import step_times
 from hybrid_des.analysis.waiting import waiting

@@ -11,8 +11,8 @@ from support.campaigns import TIMES
 from support.messages import GB, MS, carry, chain
 from support.scenarios import scenario
 
-from hybrid_des.analysis.counterfactual.what_if import traced_run
 from hybrid_des.analysis.critical_path.graph import graph_of
+from hybrid_des.analysis.critical_path.traced import traced_run
 from hybrid_des.cluster.purposes import REDUCTION
 from hybrid_des.errors import ScenarioError
 from hybrid_des.scenario.loading import load

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from support.scenarios import shared_nics
 
-from hybrid_des.analysis.counterfactual.what_if import traced_run
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.paths import critical_path
+from hybrid_des.analysis.critical_path.traced import traced_run
 from hybrid_des.analysis.idle import account
 from hybrid_des.analysis.reasons import reasons_of
 from hybrid_des.analysis.step_times import step_times

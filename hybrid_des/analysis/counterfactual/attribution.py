@@ -21,6 +21,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from hybrid_des.analysis.counterfactual.what_if import Part, Variant, at_the_mean, kinds_of, part_at
+from hybrid_des.analysis.critical_path.traced import events_of_all
 from hybrid_des.engine.recorder import INSIDE
 from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline.plan import Plan
@@ -122,7 +123,7 @@ class Stragglers(NamedTuple):
 def stragglers(base: Run) -> Stragglers | None:
     """Who was slow; None if nothing is stated to be, and all ranks take the same times."""
     at = Variant.of(base)
-    programs = at.programs()
+    programs = at.programs
     computes = any(any(one.durations) for one in programs)
     if not base.scenario.slow and not (computes and (_varies(base.scenario) or _uneven(programs))):
         return None
@@ -146,7 +147,7 @@ def at_the_mean_of(base: Run, variant: Variant) -> Variant:
     traffic = "replay" if scenario.tensor_traffic == "auto" else scenario.tensor_traffic  # as in a run that varies
     calm = scenario.model_copy(update={"slow": kept, "jitter": (), "tensor_traffic": traffic})
     steady = replace(variant, scenario=calm)
-    usual = sum(sum(one.durations) for one in steady.programs()) * scenario.steps
+    usual = sum(sum(one.durations) for one in steady.programs) * scenario.steps
     factor = Fraction(sum(work_of_ranks(base).tolist()), usual) if usual else Fraction(1)
     slower = DurationOverride(lambda rank, call, took: round(took * factor), lambda rank: True)
     return steady.with_retime(at_the_mean(steady)).with_retime(slower)
@@ -178,7 +179,7 @@ def _stated(base: Run, work: Column) -> Iterator[Straggler]:
     with suppress(HybridDesError):
         plan = None if plan_of(base.scenario, base.fabric) == base.plan else base.plan  # planned anew if not given
     order = sorted(entries.items(), key=lambda item: min(one.spell.factor for one in item[1]))
-    for (kind, name), mine in order[: max(MOST_GROUPS, EVENTS // max(base.events, 1))]:
+    for (kind, name), mine in order[: max(MOST_GROUPS, EVENTS // max(events_of_all(base), 1))]:
         assert base.fabric is not None
         kept = tuple(one for one in base.scenario.slow if one not in mine)
         usual = Variant(base.scenario.model_copy(update={"slow": kept}), plan, restored(base.fabric, mine))

@@ -11,8 +11,8 @@ from hybrid_des.analysis.counterfactual.what_if import (
 )
 from hybrid_des.analysis.critical_path.graph import lags_with
 from hybrid_des.analysis.critical_path.messages import Messages, service_alone
-from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.critical_path.spans import change_of
+from hybrid_des.analysis.critical_path.traced import Traced
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline.plan import Action
@@ -25,19 +25,21 @@ from hybrid_des.simulation.timeline import Column
 TIMES = {"forward", "backward", "weight", "recompute", "ends", "optimizer"}  # keys of `workload` that are durations
 
 
-def first_order(base: Run, slack: Slack, variant: Variant) -> int | None:
+def first_order(traced: Traced, variant: Variant) -> int | None:
     """The end of the run in picoseconds if order and messages stay; None if they do not.
 
     This is the longest of the currently critical paths: a speed-up saves at most, a slow-down costs at least this much.
     """
+    base = traced.run
     if not only_times_differ(base.scenario, variant.scenario) or not all(map(_for_good, base.scenario.slow)):
         return None
     try:
-        parts = variant.parts()
-        programs = variant.programs()
+        parts = variant.parts
+        programs = variant.programs
     except HybridDesError:
         return None
-    before = Variant.of(base).programs()
+    before = Variant.of(base).programs
+    slack = traced.slack
     messages = _messages(slack.graph.messages, parts.fabric)
     if messages is None or not _same_messages(before, programs):
         return None

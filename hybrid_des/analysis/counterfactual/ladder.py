@@ -20,6 +20,7 @@ from hybrid_des.analysis.counterfactual.what_if import (
     links_in,
     part_at,
 )
+from hybrid_des.analysis.critical_path.traced import events_of_all
 from hybrid_des.errors import HybridDesError
 from hybrid_des.simulation.run import Run
 
@@ -117,7 +118,7 @@ def ranking(base: Run, busiest: Sequence[int]) -> list[Gain]:
         base: the run.
         busiest: pipeline ranks, those with the most time on critical paths first.
     """
-    at, each = Variant.of(base), min(MOST, max(FEWEST, EVENTS // 3 // max(base.events, 1)))
+    at, each = Variant.of(base), min(MOST, max(FEWEST, EVENTS // 3 // max(events_of_all(base), 1)))
     places = busiest if at.scenario.parallel.pipeline > 1 else ()
     gains = []
     for parts in ((part_at(at, place) for place in places), kinds_in(at), links_in(at)):
@@ -133,7 +134,7 @@ def curves(base: Run, gains: Sequence[Gain]) -> list[Curve]:
     chosen = [
         gain for sort in ("rank", "kind", "link") for gain in [one for one in helping if one.part.sort == sort][:EACH]
     ]
-    points = max(1, min(len(SAVED), EVENTS_OF_CURVES // max(base.events, 1) // max(len(chosen), 1)))
+    points = max(1, min(len(SAVED), EVENTS_OF_CURVES // max(events_of_all(base), 1) // max(len(chosen), 1)))
     drawn = []
     for part in (gain.part for gain in chosen):
         ends = [(0.0, base.timeline.duration)]

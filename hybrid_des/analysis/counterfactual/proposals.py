@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from fractions import Fraction
 
 from hybrid_des import collectives
@@ -25,6 +26,7 @@ from hybrid_des.analysis.counterfactual.what_if import (
     Variant,
     variant_of,
 )
+from hybrid_des.analysis.critical_path.traced import events_of_all
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES
@@ -42,6 +44,9 @@ FEWEST_SIMULATED, MOST_PROPOSALS = 3, 16  # simulations per cost
 
 
 WORTH = 0.005  # share of the step above which a saving is worth a proposal
+
+
+ADDED = Fraction(1, 10**5)  # share of the gradients that padding may add, so that a changed run folds
 
 
 SMALL_BUCKET = 25_000_000  # bytes, about PyTorch's default
@@ -89,7 +94,7 @@ def _tried_by_cost(
 ) -> dict[str, list[Tried | None]]:
     """For each cost that is a large enough share of the step, what was tried against it, simulated."""
     least = max(SLOW, max(costs.values()) / 2)
-    most = min(MOST_PROPOSALS, max(FEWEST_SIMULATED, EVENTS_OF_PROPOSALS // max(base.events, 1)))
+    most = min(MOST_PROPOSALS, max(FEWEST_SIMULATED, EVENTS_OF_PROPOSALS // max(events_of_all(base), 1)))
     tried: dict[str, list[Tried | None]] = {}
     if costs["network"] >= least:
         tried["network"] = [_tried("network", text, base, build) for text in [*_less_exposed(base.scenario)][:most]]
@@ -173,11 +178,30 @@ def _less_exposed(scenario: Scenario) -> Iterator[str]:
 def _tried(against: str, text: str, base: Run, build: Build) -> Tried | None:
     """A change of keys, simulated; None if it is impossible or needs memory that the GPUs do not have."""
     with suppress(HybridDesError):
-        variant = variant_of(text, Variant.of(base), build)
+        variant = even(variant_of(text, Variant.of(base), build), base)
         run = variant.simulated()
         if _fits(run) or not _fits(base):
             return _proposal(against, text, base, variant.scenario, run.timeline.duration)
     return None
+
+
+def even(variant: Variant, base: Run) -> Variant:
+    """A variant with buckets padded to equal pieces, where replicas are alike only then, as they are in the run.
+
+    That adds fewer elements to a bucket than there are members; real systems do it for the same reason.
+    """
+    gradients, most = variant.scenario.gradients, 1 if base.fold is None else base.fold.order
+    if gradients.pad or gradients.bucket == base.scenario.gradients.bucket or variant.folded >= most:
+        return variant
+    scenario = variant.scenario.model_copy(update={"gradients": gradients.model_copy(update={"pad": True})})
+    padded = replace(variant, scenario=scenario)
+    before, after = (_reduced(one) for one in (variant, padded))
+    return padded if padded.folded > variant.folded and after - before <= ADDED * before else variant
+
+
+def _reduced(variant: Variant) -> int:
+    """The elements that all groups of replicas reduce."""
+    return sum(bucket.elements for _, group in variant.parts.reductions.processes for bucket in group.buckets)
 
 
 def _proposal(against: str, change: str, base: Run, scenario: Scenario, duration: int) -> Tried:

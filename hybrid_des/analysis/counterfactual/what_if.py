@@ -16,11 +16,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
+from hybrid_des.analysis.critical_path.traced import FEWEST_FOLDED
 from hybrid_des.cluster.fabric import Fabric, LinkSpec, Route
-from hybrid_des.engine.causes import Causes
 from hybrid_des.errors import ScenarioError, UsageError, unknown
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.composition import override
@@ -28,6 +28,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import given_values, misnamed, scenario_of
 from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.simulation.folds import Replicas, folds_of
 from hybrid_des.simulation.jobs import UNCONTENDED
 from hybrid_des.simulation.planning.planner import Parts, parts_of
 from hybrid_des.simulation.planning.program import Call, Program
@@ -48,7 +49,7 @@ OF_NO_KEY = re.compile(r"(rank|kind|link)\.(.+)\.(time|bandwidth)|links\.(bandwi
 
 @dataclass(frozen=True)
 class Variant:
-    """A changed run to simulate.
+    """A changed run to simulate; variants that only differ in durations of ops are planned once.
 
     Attributes:
         scenario: the scenario.
@@ -64,22 +65,34 @@ class Variant:
     @classmethod
     def of(cls, base: Run) -> Variant:
         """The run itself; its plan is kept regardless of later changes."""
-        return cls(base.scenario, base.plan, base.fabric)
+        variant = cls(base.scenario, base.plan, base.fabric)
+        variant.__dict__["parts"] = base.parts
+        return variant
 
     def simulated(self) -> Run:
         """Simulate it, recording rows of ops only."""
         fold = "off" if self.scenario.fold == "off" else "auto"  # a change may tell replicas apart
         quiet = self.scenario.model_copy(update={"record": "compute", "on_oom": "warn", "fold": fold})
-        parts = untrained(quiet, self.plan, self.fabric)
-        return run(quiet, self.plan, self.fabric, retime=self.retime, parts=parts, fold_from=2)  # nothing is shown
+        in_groups = quiet.gradients.every > 1 and not any((quiet.numerics, self.plan, self.fabric, self.retime))
+        parts = None if in_groups else self.parts  # of groups of replicas, each has its own
+        return run(quiet, self.plan, self.fabric, retime=self.retime, parts=parts, fold_from=FEWEST_FOLDED)
 
+    @property
+    def folded(self) -> int:
+        """How many ranks each simulated one stands for, as far as can be told without simulating."""
+        alike = Replicas(self.scenario.model_copy(update={"fold": "auto"}), self.parts, self.retime, FEWEST_FOLDED)
+        return next((fold.order for fold in folds_of(alike, [])), 1)
+
+    @cached_property
     def parts(self) -> Parts:
-        """Plan it without simulating it."""
-        return parts_of(self.scenario, self.plan, self.fabric)
+        """What planning makes of it, without training, which takes no simulated time."""
+        planned = parts_of(self.scenario, self.plan, self.fabric)
+        return replace(planned, training=None, workers={}) if planned.training else planned
 
+    @cached_property
     def programs(self) -> list[Program]:
         """The program of each global rank, with permanent slowness, before `retime`."""
-        layout, programs = self.scenario.parallel.layout, Programs(self.scenario, self.parts())
+        layout, programs = self.scenario.parallel.layout, Programs(self.scenario, self.parts)
         nodes = zip(layout.along("pipeline"), self.scenario.cluster.nodes_of(range(layout.ranks)), strict=True)
         return [programs.of(rank, int(place), node.speed)[0] for rank, (place, node) in enumerate(nodes)]
 
@@ -92,7 +105,7 @@ class Variant:
         """Scale the bandwidth of some links; links with measured times can only become infinite."""
         assert self.fabric is not None
         links = {name: _scaled_link(link, factors.get(name, Fraction(1))) for name, link in self.fabric.links.items()}
-        return replace(self, fabric=replace(self.fabric, links=links))
+        return replace(self, fabric=over_links(self.fabric, links))
 
     def with_all_links(self, factor: Fraction | None) -> Variant:
         """Scale the bandwidth of all links."""
@@ -112,20 +125,16 @@ class Variant:
 
     def with_retime(self, retime: DurationOverride) -> Variant:
         """Change the durations of ops, on top of earlier changes."""
-        return replace(self, retime=retime if self.retime is None else retime.after(self.retime))
+        variant = replace(self, retime=retime if self.retime is None else retime.after(self.retime))
+        variant.__dict__.update({"parts": self.parts, "programs": self.programs})
+        return variant
 
 
-def untrained(scenario: Scenario, plan: Plan | None, fabric: Fabric | None) -> Parts | None:
-    """The parts of a scenario with numerics, without training, which takes no simulated time; None without numerics."""
-    if scenario.numerics is None:
-        return None
-    return replace(parts_of(scenario, plan, fabric), training=None, workers={})
-
-
-def traced_run(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None) -> Run:
-    """Simulate a scenario with all messages and causes recorded, but without training, which takes no time."""
-    whole = scenario.model_copy(update={"record": "all", "on_oom": "warn"})
-    return run(whole, plan, fabric, trace=Causes(), parts=untrained(whole, plan, fabric))
+def over_links(fabric: Fabric, links: Mapping[str, LinkSpec]) -> Fabric:
+    """The same wiring over other links; blocks of GPUs are no longer equal where links of a kind change differently."""
+    changes = {(link_kind(name), fabric.links[name].bandwidth, link.bandwidth) for name, link in links.items()}
+    alike = len({change[:2] for change in changes}) == len(changes)
+    return replace(fabric, links=links, blocks=fabric.blocks if alike else None)
 
 
 def _scaled_link(link: LinkSpec, factor: Fraction | None) -> LinkSpec:
@@ -184,7 +193,7 @@ def part_at(at: Variant, pipeline_rank: int) -> Part:
 
 def kinds_in(at: Variant) -> Iterator[Part]:
     """The kinds of ops on the first rank."""
-    kinds = {call.kind for program in at.programs()[:1] for call in program.ops.values()}
+    kinds = {call.kind for program in at.programs[:1] for call in program.ops.values()}
     return (Part("kind", kind, (kind,)) for kind in OP_KINDS if kind in kinds)
 
 
@@ -209,7 +218,7 @@ def at_the_mean(variant: Variant, ranks: Collection[int] | None = None) -> Durat
     """
     sums: dict[tuple[str, ...], int] = defaultdict(int)
     counts: dict[tuple[str, ...], int] = defaultdict(int)
-    programs = variant.programs()
+    programs = variant.programs
     times = Counter(map(id, programs))  # equal ranks share a program
     for program in {id(one): one for one in programs}.values():
         for call in program.ops.values():

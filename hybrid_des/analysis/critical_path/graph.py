@@ -17,9 +17,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from hybrid_des.analysis.critical_path.images import Images
 from hybrid_des.analysis.critical_path.messages import BARRIER, DATA, PROGRAM, Messages, edges_of, messages_of
-from hybrid_des.engine.causes import MET, START
+from hybrid_des.engine.causes import MET, START, Causes
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.timeline import NONE, Column, Columns, Timeline
 
@@ -41,6 +43,7 @@ class Graph:
         rank: rank of each point's process, or sender of its message; −1 for others.
         cause, point, lag, kind: one entry per edge.
         activity: the activity that takes the lag of each edge; −1 for none.
+        turn: number of the element of the fold that maps the cause to the one that releases the point (`images`).
         latency, transfer, queue, others: parts of the lag of a message's edge; 0 for other edges. `others` is lost to
             messages of other jobs.
         link: number of the link of each transfer and queue.
@@ -48,6 +51,9 @@ class Graph:
         at_step: point at the end of each row of `timeline.steps`.
         at_mark: table → row → point, for all tables that a trace marks.
         head, delivered: points at which each message is sent and has arrived.
+        images: what the points and activities stand for, if the run was folded.
+        meets: per point of a meeting, the place of its group in `keeping`; −1 for other points.
+        keeping: per group and element of the fold, the element that stands for all with the same meeting.
     """
 
     timeline: Timeline
@@ -59,6 +65,7 @@ class Graph:
     lag: Column
     kind: Column
     activity: Column
+    turn: Column
     latency: Column
     transfer: Column
     queue: Column
@@ -68,6 +75,14 @@ class Graph:
     at_mark: Sequence[Column]
     head: Column
     delivered: Column
+    images: Images
+    meets: Column
+    keeping: Sequence[Column]
+
+    @property
+    def activities(self) -> int:
+        """Number of activities that were simulated: an image's number has this times that of its element added."""
+        return len(self.timeline.ops["step"]) + len(self.messages.flow)
 
     @property
     def at_step(self) -> Column:
@@ -101,10 +116,38 @@ class Graph:
 
         Ties go to data, program, link, barrier in this order, then to the lower rank, then to the earlier cause.
         """
+        return self._first_of(np.flatnonzero(self.binding), 0)
+
+    @cached_property
+    def told_apart(self) -> Column:
+        """The binding edges of points for which ties are decided differently in some images."""
         edges = np.flatnonzero(self.binding)
-        order = edges[
-            np.lexsort((self.cause[edges], self.rank[self.cause[edges]], self.kind[edges], self.point[edges]))
-        ]
+        order = edges[np.lexsort((self.turn[edges], self.kind[edges], self.point[edges]))]
+        shown = self.released[self.point[order]]
+        tied = (self.kind[order] == self.kind[shown]) & (self.turn[order] != self.turn[shown])
+        return order[np.isin(self.point[order], self.point[order[tied]])]
+
+    def released_in(self, image: int) -> dict[int, int]:
+        """What `released` is in an image of the run, at points where that may differ: ranks are in another order."""
+        chosen = self._first_of(self.told_apart, image)
+        points = np.flatnonzero(chosen != NONE)
+        return dict(zip(points.tolist(), chosen[points].tolist(), strict=True))
+
+    def released_at(self, point: Column, image: Column) -> tuple[Column, Column]:
+        """The edges that release images of points, −1 for none, and the images in which their causes are."""
+        edge, image = self.released[point], image.copy()
+        for group in np.unique(self.meets[point]).tolist():
+            if group != NONE:
+                here = self.meets[point] == group
+                image[here] = self.keeping[group][image[here]]
+        for row in np.flatnonzero(np.isin(point, self.point[self.told_apart])).tolist():
+            edge[row] = self.released_in(int(image[row]))[int(point[row])]
+        return edge, self.images.combined(image, np.where(edge == NONE, 0, self.turn[edge]))
+
+    def _first_of(self, edges: Column, image: int) -> Column:
+        cause = self.cause[edges]
+        rank = self.images.moved(self.rank[cause], self.images.combined(self.turn[edges], np.asarray(image)))
+        order = edges[np.lexsort((cause, rank, self.kind[edges], self.point[edges]))]
         points, places = np.unique(self.point[order], return_index=True)
         chosen = np.full(len(self.time), NONE)
         chosen[points] = order[places]
@@ -137,17 +180,18 @@ def graph_of(run: Run, beside: Column | None = None) -> Graph:
     if run.trace is None or run.timeline.messages is None:
         raise ValueError("the run was not traced, or recorded no messages")
     timeline, tables = run.timeline, run.trace.columns()
-    points = tables["points"]
-    messages = messages_of(run, tables["sends"])
+    points, images = tables["points"], Images(run.fold or Fold(timeline.layout, ()))
+    messages = messages_of(run, tables["sends"], images)
     order, position = _order(points["row"], messages)
     count = len(points["kind"])
     time = np.concatenate([points["time"], messages.times])[order]
     senders = np.repeat(messages.sender, np.diff(messages.base))
     rank = np.concatenate([_ranks(timeline, tables), senders])[order]
     times = np.append(time, timeline.duration)
-    columns = _edges(tables, messages, position)
+    columns = _edges(tables, messages, position, images)
     delivered = position[count + messages.deliveries]
     marks = tables["marks"]
+    meets, keeping = _meetings(run.trace, tables["meetings"], position, images)
     return Graph(
         timeline,
         messages,
@@ -158,7 +202,20 @@ def graph_of(run: Run, beside: Column | None = None) -> Graph:
         at_mark=[_by_row(marks, table, position) for table in range(5)],
         head=position[count + messages.heads],
         delivered=delivered,
+        images=images,
+        meets=meets,
+        keeping=keeping,
     )
+
+
+def _meetings(trace: Causes, meetings: Columns, position: Column, images: Images) -> tuple[Column, list[Column]]:
+    """`meets` and `keeping` of a graph; all ranks meet at its end."""
+    meets = np.full(len(position) + 1, NONE)
+    every = range(images.fold.layout.ranks)
+    keeping = [images.keeping(ranks) for ranks in (every, *trace.groups)]
+    meets[position[meetings["point"]]] = 1 + meetings["group"]
+    meets[-1] = 0
+    return meets, keeping
 
 
 def _known(
@@ -213,14 +270,21 @@ def lags_with(run: Run, messages: Messages, duration: Column) -> Column:
     shares = lag[point] * (duration[row] / np.maximum(whole[row], 1))
     lag[point] = np.where(same, lag[point], np.rint(shares).astype(np.int64))
     _, position = _order(points["row"], messages)
-    return _edges({**tables, "points": {**points, "lag": lag}}, messages, position, ("lag",))["lag"]
+    images = Images(run.fold or Fold(run.timeline.layout, ()))
+    return _edges({**tables, "points": {**points, "lag": lag}}, messages, position, images, ("lag",))["lag"]
 
 
-NARROW = {"cause": np.int32, "point": np.int32, "kind": np.int8, "activity": np.int32, "link": np.int32}
+NARROW = {
+    "cause": np.int32, "point": np.int32, "kind": np.int8, "activity": np.int32, "link": np.int32, "turn": np.int32,
+}  # fmt: skip
 
 
 def _edges(
-    tables: dict[str, dict[str, Column]], messages: Messages, position: Column, names: Collection[str] = ()
+    tables: dict[str, dict[str, Column]],
+    messages: Messages,
+    position: Column,
+    images: Images,
+    names: Collection[str] = (),
 ) -> dict[str, Column]:
     """All edges, ordered by their points; only the columns `names`, if given. Columns that are not times are narrow."""
     points = tables["points"]
@@ -228,10 +292,10 @@ def _edges(
     ends = _by_row(tables["marks"], STEPS, position)
     blocks = (
         _program(points, tables["pieces"], position),
-        _waits(points, tables["edges"], position, position[count + messages.deliveries]),
+        _waits(points, tables["edges"], position, messages, position[count + messages.deliveries]),
         *(
             {**block, "cause": position[block["cause"]], "point": position[block["point"]]}
-            for block in messages.edges(tables["sends"], count)
+            for block in messages.edges(tables["sends"], count, images)
         ),
         edges_of(ends, np.full(len(ends), len(position)), BARRIER),
     )
@@ -272,16 +336,24 @@ def _program(points: dict[str, Column], pieces: dict[str, Column], position: Col
     )
 
 
-def _waits(points: dict[str, Column], edges: dict[str, Column], position: Column, delivered: Column) -> Columns:
+def _waits(
+    points: dict[str, Column], edges: dict[str, Column], position: Column, messages: Messages, delivered: Column
+) -> Columns:
     """Edges from what a process has waited for: a message, another process, all processes that meet."""
     cause, point = edges["cause"], edges["point"]
     message = cause < NONE
-    causes = np.empty(len(cause), dtype=np.int64)
+    causes, turn = np.empty(len(cause), dtype=np.int64), np.zeros(len(cause), dtype=np.int64)
     causes[message] = delivered[-2 - cause[message]]
+    turn[message] = messages.arrives[-2 - cause[message]]
     causes[~message] = position[cause[~message]]
     kind = np.where(points["kind"][point] == MET, BARRIER, DATA)
     return edges_of(
-        causes, position[point], kind, lag=edges["lag"], transfer=np.where(kind == BARRIER, edges["lag"], 0)
+        causes,
+        position[point],
+        kind,
+        lag=edges["lag"],
+        turn=turn,
+        transfer=np.where(kind == BARRIER, edges["lag"], 0),
     )
 
 

@@ -10,20 +10,24 @@ reduced
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.messages import PROGRAM
 from hybrid_des.analysis.critical_path.paths import Piece, chains_of
 from hybrid_des.analysis.idle import CAUSES, LATENCY, OTHERS, QUEUEING, REASONS, TRANSFER
 from hybrid_des.analysis.idle import idle_pieces as waits_of
+from hybrid_des.analysis.step_times import total
 from hybrid_des.simulation.run import reduced_gc
 from hybrid_des.simulation.timeline import NONE, Column, Columns
 
 WAITS = 4  # of `engine.causes.TABLES`
+WAIT = ("rank", "step", "start", "end", "cause", "reason")  # columns
 
 
 class Idle(NamedTuple):
@@ -32,7 +36,8 @@ class Idle(NamedTuple):
     Attributes:
         cause: a key of the summary's `idle_s`.
         reason: one of `REASONS`.
-        activity: an op row or, numbered after these, a message; −1 for a replayed collective.
+        activity: an op row or, numbered after these, a message, or an image of one (`Graph.activities`); −1 for a
+            replayed collective.
     """
 
     rank: int
@@ -44,29 +49,85 @@ class Idle(NamedTuple):
     activity: int
 
 
+class IdleTime:
+    """All idle time of a run: the pieces that its rows tell, each in the parts of its chain of causes.
+
+    Ranks that were not simulated idle as long as those that were, in the same pieces of the same reasons; unless ties
+    between causes are decided differently, since the ranks are in another order there.
+
+    Args:
+        graph: the causes of the run.
+
+    Attributes:
+        of_ranks: idle picoseconds of each rank.
+        causes: idle picoseconds of all ranks by the summary's cause.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph, self._images = graph, graph.images
+        waits = waits_of(graph.timeline)
+        points, own = _points(graph, waits)
+        order = np.lexsort((waits["row"], waits["start"], points))  # those that end at one point share its chain
+        _, firsts, groups = np.unique(points[order], return_index=True, return_inverse=True)
+        since = waits["start"][order][firsts][groups]
+        ends = {"point": points[order], "own": own[order], "since": since}
+        self._waits = {**ends, **{name: waits[name][order] for name in WAIT}}
+        took = waits["end"] - waits["start"]
+        self.of_ranks = np.zeros(graph.timeline.layout.ranks, dtype=np.int64)
+        summed = np.zeros_like(self.of_ranks)
+        np.add.at(summed, waits["rank"], took)
+        simulated = np.unique(graph.timeline.steps["rank"])
+        for image in range(self._images.order):
+            self.of_ranks[self._images.moved(simulated, image)] = summed[simulated]
+        self.causes = {
+            cause: total(took[waits["cause"] == number]) * self._images.order
+            for number, cause in enumerate(CAUSES)
+            if (waits["cause"] == number).any()
+        }
+
+    @cached_property
+    def reasons(self) -> dict[str, int]:
+        """Idle picoseconds of all ranks by reason."""
+        alike = not len(self._graph.told_apart)
+        sums = Counter[str]()
+        for image in (0,) if alike else range(self._images.order):
+            for piece in self._pieces(image):
+                sums[piece.reason] += piece.end - piece.start
+        return {reason: sums[reason] * (self._images.order if alike else 1) for reason in REASONS}
+
+    def of(self, rank: int) -> list[Idle]:
+        """The pieces of one rank."""
+        home, element = self._images.fold.representative(rank)
+        return list(self._pieces(int(self._images.numbered([element])[0]), home))
+
+    def simulated(self) -> Iterator[Idle]:
+        """The pieces of the simulated ranks."""
+        return self._pieces(0)
+
+    def pieces(self) -> Iterator[Idle]:
+        """The pieces of all ranks."""
+        for image in range(self._images.order):
+            yield from self._pieces(image)
+
+    def _pieces(self, image: int, home: int | None = None) -> Iterator[Idle]:
+        """The pieces of an image of the simulated ranks, or of one of these."""
+        waits, chains, queue_last = self._waits, chains_of(self._graph), not self._graph.messages.fair
+        chosen = slice(None) if home is None else np.flatnonzero(waits["rank"] == home)
+        columns: dict[str, Any] = {name: column[chosen] for name, column in waits.items()}
+        columns["rank"] = self._images.moved(columns["rank"], image)
+        known, chain = (NONE, False), list[Piece]()
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        for point, own, since, rank, step, start, end, cause, reason in rows:
+            if known != (point, own):
+                known, chain = (point, own), chains.chain(point, since, image if own else 0)
+            for named, begin, until, activity in _clipped(chain, start, end, REASONS[reason], queue_last):
+                yield Idle(rank, step, begin, until, CAUSES[cause], named, activity)
+
+
 @reduced_gc()
 def idle_pieces(graph: Graph) -> list[Idle]:
-    """All idle time of a run: the pieces that its rows tell, each in the parts of its chain of causes."""
-    waits, chains, queue_last = waits_of(graph.timeline), chains_of(graph), not graph.messages.fair
-    points = _points(graph, waits)
-    order = np.lexsort((waits["row"], waits["start"], points))  # those that end at one point share its chain
-    columns = (points, *(waits[name] for name in ("rank", "step", "start", "end", "cause", "reason")))
-    pieces: list[Idle] = []
-    known, since, chain = NONE, 0, list[Piece]()
-    for point, rank, step, start, end, cause, reason in zip(*(one[order].tolist() for one in columns), strict=True):
-        if point != known or start < since:
-            known, since, chain = point, start, chains.chain(point, start)
-        for named, begin, until, activity in _clipped(chain, start, end, REASONS[reason], queue_last):
-            pieces.append(Idle(rank, step, begin, until, CAUSES[cause], named, activity))
-    return pieces
-
-
-def by_reason(idle: Iterable[Idle]) -> dict[str, int]:
-    """Idle picoseconds of all ranks by reason."""
-    sums = Counter[str]()
-    for piece in idle:
-        sums[piece.reason] += piece.end - piece.start
-    return {reason: sums[reason] for reason in REASONS}
+    """All idle time of a run in pieces."""
+    return list(IdleTime(graph).pieces())
 
 
 def _clipped(
@@ -91,19 +152,23 @@ def _clipped(
                 yield reason, start, end, activity
 
 
-def _points(graph: Graph, waits: Columns) -> Column:
-    """The point whose chain of causes covers each wait: of its row, of what ends the step, or before the row's."""
+def _points(graph: Graph, waits: Columns) -> tuple[Column, NDArray[np.bool_]]:
+    """The point whose chain of causes covers each wait, and whether each image of the rank waits for its own.
+
+    It is that of its row, the one before the row's, or that of what ends the step, for which all ranks wait.
+    """
     rows = (graph.at_op[0], graph.at_step, graph.at_mark[WAITS])
     first = np.cumsum([0, *map(len, rows[:-1])])
     points: Column = np.concatenate(rows)[first[waits["table"]] + waits["row"]]
-    barrier = np.flatnonzero(graph.time[points] < waits["released"])
+    own = graph.time[points] >= waits["released"]
+    barrier = np.flatnonzero(~own)
     points[barrier] = _ends_of_steps(graph)[waits["step"][barrier]]
     program = np.flatnonzero(graph.kind == PROGRAM)
     before = np.full(len(graph.time), NONE)
     before[graph.point[program]] = graph.cause[program]
     while len(early := np.flatnonzero((graph.time[points] > waits["released"]) & (before[points] != NONE))):
         points[early] = before[points[early]]
-    return points
+    return points, own
 
 
 def _ends_of_steps(graph: Graph) -> Column:

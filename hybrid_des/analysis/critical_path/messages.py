@@ -17,6 +17,8 @@ from functools import cached_property
 
 import numpy as np
 
+from hybrid_des.analysis.critical_path.images import Images
+from hybrid_des.analysis.critical_path.link_images import LinkImages
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.rate import rate_of
 from hybrid_des.simulation.run import Run
@@ -36,6 +38,8 @@ class Messages:
         latency: message × link: picoseconds after each link; 0 where the route is shorter.
         links: the names of the links.
         link: message × link: numbers of the links.
+        over: the links, with what they are images of.
+        arrives: numbers of the elements that map a message to the one that its receiver's representative receives.
         own: message × link: picoseconds that it occupies each link if nothing else uses it.
         took: picoseconds from the start to the end of each message's service at its first link.
         paced: the least picoseconds that its sender takes, if it is slower than links.
@@ -47,6 +51,8 @@ class Messages:
     latency: Column
     links: Sequence[str]
     link: Column
+    over: LinkImages
+    arrives: Column
     own: Column
     took: Column
     paced: Column
@@ -160,7 +166,7 @@ class Messages:
         """The global rank that receives each message."""
         return self.timeline.of_channel["receiver"][self._column("channel")[:, 0]]
 
-    def edges(self, sends: Columns, points: int) -> Iterator[Columns]:
+    def edges(self, sends: Columns, points: int, images: Images) -> Iterator[Columns]:
         """All edges that end at points of messages, which are numbered after `points` of processes."""
         first = points + self.base
         yield self._edge(np.arange(len(self.flow)), sends["point"], points + self.heads)
@@ -168,7 +174,7 @@ class Messages:
             at = first[having] + 2 * hop
             yield self._edge(having, at, at + 1)
             yield from self._shared(having, at) if self.fair else self._onwards(hop, having, at)
-        yield self._turns(first)
+        yield self._turns(first, images)
 
     def _onwards(self, hop: int, having: Column, at: Column) -> Iterator[Columns]:
         """Edges from a link to the next, or to the receiver."""
@@ -189,18 +195,22 @@ class Messages:
         parts = {"latency": latency, "queue": self.lost[having], "link": self.slow_link[having, -1]}
         yield self._edge(having, at + 1, at + 2, transfer=self.took[having] - self.lost[having], **parts)
 
-    def _turns(self, first: Column) -> Columns:
+    def _turns(self, first: Column, images: Images) -> Columns:
         """Edges from each message to the next on its link or, under `fair`, in its flow."""
-        message, hop = np.nonzero(self.rows >= 0)
+        message, hop = np.nonzero((self.rows >= 0) & (self.over.limited[self.link] > 0))
         if self.fair:
             message, hop = np.arange(len(self.flow)), np.zeros(len(self.flow), dtype=np.int64)
-        lane = self.flow[message] if self.fair else self.link[message, hop]
+        lane = self.flow[message] if self.fair else self.over.lane[self.link[message, hop]]
         order = np.lexsort((self.rows[message, hop], lane))
         message, hop, lane = message[order], hop[order], lane[order]
         same = lane[1:] == lane[:-1]
         before, at, behind, there = message[:-1][same], hop[:-1][same], message[1:][same], hop[1:][same]
         points = first[before] + 2 * at + 1, first[behind] + 2 * there + 1
-        return self._edge(before, *points, LINK, queue=self.service[before, at], link=self.link[before, at])
+        parts = {"queue": self.service[before, at], "link": self.link[before, at]}
+        if not self.fair:  # both are on the link of the one behind
+            mine, first = (self.over.turned[self.link[one]] for one in ((behind, there), (before, at)))
+            parts["turn"] = images.combined(mine, images.inverse(first))
+        return self._edge(before, *points, LINK, **parts)
 
     def _edge(self, message: Column, cause: Column, point: Column, kind: int = DATA, **parts: Column) -> Columns:
         return edges_of(cause, point, kind, activity=len(self.timeline.ops["step"]) + message, **parts)
@@ -216,13 +226,13 @@ def edges_of(cause: Column, point: Column, kind: int | Column, **more: Column) -
         "kind": np.full(len(cause), kind),
         "lag": sum(parts.values(), start=nothing),
     }
-    return {**columns, "activity": none, "link": none, **parts, **more}
+    return {**columns, "activity": none, "link": none, "turn": nothing, **parts, **more}
 
 
-def messages_of(run: Run, sends: Columns) -> Messages:
+def messages_of(run: Run, sends: Columns, images: Images) -> Messages:
     """Find the rows of each message in the order in which they were sent."""
     timeline, rows = run.timeline, run.timeline.messages
-    assert rows is not None
+    assert rows is not None and run.trace is not None and run.fabric is not None
     sent = np.argsort(sends["flow"], kind="stable")  # message numbers, flow by flow
     table = timeline.routed(rows)
     table[sent] = table.copy()
@@ -238,10 +248,19 @@ def messages_of(run: Run, sends: Columns) -> Messages:
         np.where(there, latency, 0),
         timeline.links,
         np.where(there, link, NONE),
+        LinkImages.of(timeline, run.trace, run.fabric, images),
+        _arrives(timeline, images)[channel[:, 0]],
         np.where(there, alone[table], 0),
         took[table[:, 0]],
         timeline.paced(rows, table[:, 0]),
     )
+
+
+def _arrives(timeline: Timeline, images: Images) -> Column:
+    """`Messages.arrives` by channel."""
+    if images.order == 1:
+        return np.zeros(len(timeline.channels), dtype=np.int64)
+    return images.inverse(images.numbered([images.fold.representative(one.receiver)[1] for one in timeline.channels]))
 
 
 def service_alone(fabric: Fabric | None, links: Sequence[str], link: Column, size: Column) -> Column:

@@ -6,7 +6,8 @@ which count as one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
 from heapq import heappop, heappush
 from operator import add
 from typing import NamedTuple
@@ -17,9 +18,12 @@ import numpy as np
 from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.idle import LATENCY, OTHERS, QUEUEING
-from hybrid_des.simulation.timeline import NONE
+from hybrid_des.simulation.timeline import NONE, Column
 
 State = tuple[int, tuple[int, ...]]
+
+
+Place = tuple[int, int]  # a point and the number of its image
 
 
 MOST_EDGES = 400_000
@@ -31,11 +35,15 @@ NAMED = {"compute": "compute", "transfer": "transfer", "latency": LATENCY, "queu
 ROOT = -2  # no activity, before all others
 
 
+EVERY = -1  # image of a place: all of them
+
+
 class Piece(NamedTuple):
     """A part of a path or of a chain of causes.
 
     Attributes:
-        activity: an op row or, numbered after these, a message; −1 for a meeting.
+        activity: an op row or, numbered after these, a message, or an image of one (`Graph.activities`); −1 for a
+            meeting.
         start, end: picoseconds.
         compute, transfer, latency, queue: parts of its time. `queue`: the path moves from a message to one queued
             behind it on a link, or a message loses time to others that share its links.
@@ -60,21 +68,33 @@ class Chains:
         computes = (graph.activity >= 0) & (graph.activity < len(graph.timeline.ops["step"]))
         parts = [np.where(computes, graph.lag, 0)]
         parts += [np.where(computes, 0, part) for part in (graph.transfer, graph.latency, graph.queue, graph.others)]
-        columns = graph.cause, graph.activity, graph.lag
-        self._cause, self._activity, self._lag = (column.data for column in columns)
+        columns = graph.cause, graph.activity, graph.lag, graph.turn, graph.meets
+        self._cause, self._activity, self._lag, self._turn, self._meets = (column.data for column in columns)
         self._parts = [part.data for part in parts]
+        self._keeping = [keeping.data for keeping in graph.keeping]
+        self._images, self._activities = graph.images, graph.activities
+        self._apart = frozenset(graph.point[graph.told_apart].tolist())
+        self._released_in = cache(graph.released_in)
 
-    def chain(self, point: int, until: int) -> list[Piece]:
-        """The pieces that lead to a point, in order, back to the first that begins at or before `until`.
+    def chain(self, point: int, until: int, image: int = 0) -> list[Piece]:
+        """The pieces that lead to an image of a point, in order, back to the first that begins at or before `until`.
 
         Edges of one activity in a row are one piece.
         """
-        cause, lag, time, released = self._cause, self._lag, self._time, self._released
+        cause, lag, time, released, turns = self._cause, self._lag, self._time, self._released, self._turn
         pieces: list[Piece] = []
         now = ROOT
         while (edge := released[point]) != NONE and time[point] > until:
+            if (group := self._meets[point]) != NONE:
+                image = self._keeping[group][image]
+            elif point in self._apart:
+                edge = self._released_in(image)[point]
+            if turn := turns[edge]:
+                image = self._images.plus(image, turn)
             if lag[edge]:
                 activity, here, parts = self._activity[edge], time[point], [part[edge] for part in self._parts]
+                if image and activity != NONE:
+                    activity += image * self._activities
                 if activity != now:
                     now = activity
                     pieces.append(Piece(now, here - lag[edge], here, *parts))
@@ -110,67 +130,101 @@ def count_paths(slack: Slack) -> int | None:
     """Number of critical paths, as sequences of ops and messages that take time; None for very large graphs.
 
     A state is an activity and the set of its points at which a sequence enters it; states are taken in the order of
-    their first points. So each sequence counts once, however many ways lead through an activity.
+    their first points. So each sequence counts once, however many ways lead through an activity. As many sequences lead
+    to each image of a state.
     """
-    if len(slack.critical) > MOST_EDGES:
-        return None
     graph = slack.graph
+    order = graph.images.order
+    if len(slack.critical) * order > MOST_EDGES:
+        return None
     ways = _Ways(slack)
     roots = np.flatnonzero((graph.released == NONE) & (slack.total == 0)).tolist()
     counts: dict[State, int] = {}
     todo: list[tuple[int, State]] = []
     total = 0
 
-    def leave(activity: int, inside: set[int], count: int) -> int:
+    def leave(activity: int, inside: set[Place], count: int) -> int:
         ended, entered = ways.beyond(activity, inside)
-        for other, entries in entered.items():
+        for (other, _), entries in entered.items():
             state = other, tuple(sorted(entries))
             if state not in counts:
                 heappush(todo, (state[1][0], state))
             counts[state] = counts.get(state, 0) + count
         return count if ended else 0
 
-    total += leave(ROOT, set(roots), 1)
+    total += leave(ROOT, {(root, EVERY) for root in roots}, 1)
     while todo:
         _, state = heappop(todo)
-        total += leave(state[0], ways.inside(*state), counts.pop(state))
+        total += order * leave(state[0], ways.inside(*state), counts.pop(state))
     return total
 
 
 class _Ways:
-    """The critical edges of a graph, by the points where they begin."""
+    """The critical edges of a graph, by the points where they begin.
+
+    A place is a point with the number of its image; `EVERY` where all images are meant.
+    """
 
     def __init__(self, slack: Slack) -> None:
         graph, edges = slack.graph, slack.critical
+        self._images, self._meets, self._keeping = graph.images, graph.meets, graph.keeping
         self._end = graph.end
-        self._from: dict[int, list[tuple[int, int, int]]] = {}
+        self._from: dict[int, list[tuple[int, int, int, int]]] = {}
         columns = (graph.activity, graph.cause, graph.point, graph.lag)
-        for activity, cause, point, lag in zip(*(column[edges].tolist() for column in columns), strict=True):
-            self._from.setdefault(cause, []).append((activity, point, lag))
+        back = graph.images.inverse(graph.turn[edges]).tolist()
+        for activity, cause, *ends in zip(*(column[edges].tolist() for column in columns), back, strict=True):
+            self._from.setdefault(cause, []).append((activity, *ends))
+        self._alike = [_cosets(keeping) for keeping in graph.keeping]
 
-    def inside(self, activity: int, entries: tuple[int, ...]) -> set[int]:
-        """The points that an activity reaches after it has taken time, from some of its points."""
-        reached: set[int] = set()
-        stack = [point for at in entries for other, point, lag in self._from[at] if other == activity and lag]
+    def _place(self, point: int, image: int) -> Place:
+        group = self._meets[point]
+        return point, int(self._keeping[group][image]) if group != NONE and image != EVERY else image
+
+    def _edges(self, begin: Place) -> Iterator[tuple[int, int, Place, int]]:
+        """The edges from a place: the image in which each begins, its activity, the place it leads to, and its lag."""
+        point, image = begin
+        if (edges := self._from.get(point)) is None:
+            return
+        group = self._meets[point]
+        for here in (image,) if group == NONE or image == EVERY else self._alike[group][image]:
+            for activity, there, lag, turn in edges:
+                yield here, activity, self._place(there, here if here == EVERY else self._images.plus(here, turn)), lag
+
+    def inside(self, activity: int, entries: tuple[int, ...]) -> set[Place]:
+        """The places that an activity reaches after it has taken time, from some of its points."""
+        reached: set[Place] = set()
+        edges = (edge for at in entries for edge in self._edges((at, 0)))
+        stack = [there for image, other, there, lag in edges if other == activity and lag and not image]
         while stack:
             at = stack.pop()
             if at not in reached:
                 reached.add(at)
-                stack += [point for other, point, _ in self._from.get(at, ()) if other == activity]
+                stack += [there for image, other, there, _ in self._edges(at) if other == activity and not image]
         return reached
 
-    def beyond(self, activity: int, inside: set[int]) -> tuple[bool, dict[int, set[int]]]:
-        """Whether the end follows an activity without delay, and the points at which others begin after it."""
-        entered: dict[int, set[int]] = {}
+    def beyond(self, activity: int, inside: set[Place]) -> tuple[bool, dict[tuple[int, int], set[int]]]:
+        """Whether the end follows an activity without delay, and the points at which others begin after it.
+
+        Activities have the number of their image; points are those of the simulated activity.
+        """
+        entered: dict[tuple[int, int], set[int]] = {}
         seen, stack = set(inside), list(inside)
         while stack:
             at = stack.pop()
-            for other, point, lag in self._from.get(at, ()):
-                if other == activity and at in inside:
+            for image, other, there, lag in self._edges(at):
+                if other == activity and not image and at in inside:
                     continue
                 if lag and other != NONE:
-                    entered.setdefault(other, set()).add(at)
-                elif point not in seen:
-                    seen.add(point)
-                    stack.append(point)
-        return self._end in seen, entered
+                    entered.setdefault((other, image), set()).add(at[0])
+                elif there not in seen:
+                    seen.add(there)
+                    stack.append(there)
+        return not seen.isdisjoint({(self._end, 0), (self._end, EVERY)}), entered
+
+
+def _cosets(keeping: Column) -> dict[int, list[int]]:
+    """The elements that each one stands for."""
+    cosets: dict[int, list[int]] = {}
+    for element, standing in enumerate(keeping.tolist()):
+        cosets.setdefault(standing, []).append(element)
+    return cosets

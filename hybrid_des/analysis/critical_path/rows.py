@@ -12,7 +12,7 @@ from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.critical_path.spans import Span
 from hybrid_des.analysis.idle import group_of
 from hybrid_des.cluster.purposes import ACTIVATION, GRADIENT
-from hybrid_des.simulation.timeline import NONE, OP_KINDS, Column, Timeline
+from hybrid_des.simulation.timeline import NONE, OP_KINDS, Column, Columns, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND as SECOND
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ SHORT = {ACTIVATION.name: "a", GRADIENT.name: "g"}
 class Names:
     """Short names of the activities of a run: `B1@0` is the backward of micro-batch 1 on rank 0, `a1` an activation.
 
-    Activities are numbers of op rows, then of messages; −1 is a replayed collective.
+    Activities are numbers of op rows, then of messages, then of their images; −1 is a replayed collective.
     """
 
     def __init__(self, timeline: Timeline, graph: Graph) -> None:
@@ -38,7 +38,7 @@ class Names:
         assert rows is not None
         sent = {name: rows[name][graph.messages.rows[:, 0]] for name in ("channel", "microbatch", "step")}
         sender = timeline.of_channel["sender"][sent["channel"]]
-        self._ops = len(ops["rank"])
+        self._ops, self._count, self._images = len(ops["rank"]), graph.activities, graph.images
         self._ranks: list[int] = [*ops["rank"].tolist(), *sender.tolist(), NONE]
         self._steps: list[int] = [*ops["step"].tolist(), *sent["step"].tolist(), NONE]
         self._microbatches: list[int] = sent["microbatch"].tolist()
@@ -51,26 +51,32 @@ class Names:
         """The name of an activity."""
         if activity == NONE:
             return "collective"
+        rank, image = self.rank(activity), activity // self._count
+        activity %= self._count
         step = f"step {self._steps[activity]}: " if self._many else ""
         if self.is_op(activity):
             *what, chunk = (fact[activity] for fact in self._facts)
-            return f"{step}{self._programs.name(*what)}{f'.{chunk}' if chunk > 0 else ''}@{self.rank(activity)}"
+            return f"{step}{self._programs.name(*what)}{f'.{chunk}' if chunk > 0 else ''}@{rank}"
         channel = self._channels[self._channel[activity - self._ops]]
         if channel.purpose.name in SHORT:
             return f"{step}{SHORT[channel.purpose.name]}{self._microbatches[activity - self._ops]}"
-        return f"{step}{channel.kind} {channel.sender}>{channel.receiver}"
+        return f"{step}{channel.kind} {rank}>{self._images.moved(channel.receiver, image)}"
 
     def kind(self, activity: int) -> str:
         """The kind of an activity: the kind of an op, or the content of a message."""
         if activity == NONE:
             return "collective"
+        activity %= self._count
         if self.is_op(activity):
             return OP_KINDS[self._facts[0][activity]]
         return self._channels[self._channel[activity - self._ops]].kind
 
     def rank(self, activity: int) -> int:
         """The rank that computes an op or sends a message."""
-        return self._ranks[activity]
+        if activity < self._count:
+            return self._ranks[activity]
+        image, simulated = divmod(activity, self._count)
+        return int(self._images.moved(self._ranks[simulated], image))
 
     def facts(self, activity: int) -> dict[str, Any]:
         """Name, kind and rank of an activity, as columns."""
@@ -78,7 +84,7 @@ class Names:
 
     def is_op(self, activity: int) -> bool:
         """Whether an activity is an op."""
-        return 0 <= activity < self._ops
+        return activity >= 0 and activity % self._count < self._ops
 
 
 def path_rows(path: Sequence[Piece], slack: Slack, names: Names) -> list[dict[str, Any]]:
@@ -88,22 +94,39 @@ def path_rows(path: Sequence[Piece], slack: Slack, names: Names) -> list[dict[st
         {
             **names.facts(activity),
             **{f"{part}_s": took / SECOND for part, took in zip(PARTS, times, strict=True)},
-            "drag_s": int(drag[activity]) / SECOND if names.is_op(activity) else None,
+            "drag_s": int(drag[activity % slack.graph.activities]) / SECOND if names.is_op(activity) else None,
         }
         for activity, *times in path
     ]
 
 
 def near_rows(slack: Slack, names: Names, top: int) -> list[dict[str, Any]]:
-    """The activities off the critical paths that are nearest to them, with their floats."""
-    ops = slack.graph.timeline.ops
+    """The activities off the critical paths that are nearest to them, with their floats.
+
+    Of equally near ones, ops are first, in the order of their ends, then messages, in that of their starts; of several
+    at once, the lowest rank is first.
+    """
+    graph, images = slack.graph, slack.graph.images
+    ops = graph.timeline.ops
     total = np.concatenate([slack.of_ops, slack.of_messages])
     free = np.concatenate([slack.free_of_ops, slack.free_of_messages])
-    took = np.concatenate([ops["end"] - ops["start"], slack.graph.messages.took])
+    took = np.concatenate([ops["end"] - ops["start"], graph.messages.took])
+    time = np.concatenate([ops["end"], graph.time[graph.head]])
+    rank = np.concatenate([ops["rank"], graph.messages.sender])
     off = np.flatnonzero((total > 0) & (took > 0))
-    nearest = off[np.lexsort((off, total[off]))][:top].tolist()
+    off = off[np.lexsort((time[off], off >= len(ops["rank"]), total[off]))]
+    if not len(off):
+        return []
+    last = off[min(top, len(off)) - 1]
+    near = off[: np.flatnonzero((total[off] == total[last]) & (time[off] == time[last])).max() + 1]  # and equal ones
+    every, each = np.tile(near, images.order), np.repeat(np.arange(images.order), len(near))
+    order = np.lexsort((every, images.moved(rank[every], each), time[every], every >= len(ops["rank"]), total[every]))
+    nearest = (every + each * graph.activities)[order][:top].tolist()
     floats = {"total_float_s": total, "free_float_s": free}
-    return [{**names.facts(one), **{key: int(of[one]) / SECOND for key, of in floats.items()}} for one in nearest]
+    return [
+        {**names.facts(one), **{key: int(of[one % graph.activities]) / SECOND for key, of in floats.items()}}
+        for one in nearest
+    ]
 
 
 def activities(slack: Slack) -> pd.DataFrame:
@@ -114,42 +137,67 @@ def activities(slack: Slack) -> pd.DataFrame:
     """
     import pandas as pd
 
-    graph, messages = slack.graph, slack.graph.messages
-    ops = graph.timeline.op_rows()
-    count = len(messages.flow)
-    nothing = np.full(count, NONE)
-    lane = np.array(["compute", "message"], dtype=object)[np.repeat([0, 1], [len(ops["rank"]), count])]
+    graph, messages, images = slack.graph, slack.graph.messages, slack.graph.images
+    ops, every = graph.timeline.op_rows(), np.arange(slack.graph.images.order)
+    sizes = len(ops["rank"]), len(messages.flow)
+    nothing = np.full(sizes[1], NONE)
+
+    def of_all(of_ops: Column, of_messages: Column) -> Column:
+        return np.concatenate([np.tile(of_ops, images.order), np.tile(of_messages, images.order)])
+
+    def moved(of_ops: Column, of_messages: Column) -> Column:
+        return np.concatenate([images.moved(rank, every[:, None]).reshape(-1) for rank in (of_ops, of_messages)])
+
+    lane = np.array(["compute", "message"], dtype=object)[np.repeat([0, 1], np.array(sizes) * images.order)]
     return pd.DataFrame(
         {
-            "activity": np.arange(len(ops["rank"]) + count),
+            "activity": np.arange(sum(sizes) * images.order),
             "lane": lane,
-            "rank": np.concatenate([ops["rank"], messages.sender]),
-            "peer": np.concatenate([np.full(len(ops["rank"]), NONE), messages.receiver]),
-            "kind": np.concatenate([ops["kind"], nothing]),
-            "microbatch": np.concatenate([ops["microbatch"], nothing]),
-            "start_ps": np.concatenate([ops["start"], graph.time[graph.head]]),
-            "end_ps": np.concatenate([ops["end"], graph.time[graph.delivered]]),
-            "total_float_ps": np.concatenate([slack.of_ops, slack.of_messages]),
-            "free_float_ps": np.concatenate([slack.free_of_ops, slack.free_of_messages]),
-            "drag_ps": np.concatenate([slack.drag_of_ops, nothing]),
-            "released_by": released_by(graph),
+            "rank": moved(ops["rank"], messages.sender),
+            "peer": moved(np.full(sizes[0], NONE), messages.receiver),
+            "kind": of_all(ops["kind"], nothing),
+            "microbatch": of_all(ops["microbatch"], nothing),
+            "start_ps": of_all(ops["start"], graph.time[graph.head]),
+            "end_ps": of_all(ops["end"], graph.time[graph.delivered]),
+            "total_float_ps": of_all(slack.of_ops, slack.of_messages),
+            "free_float_ps": of_all(slack.free_of_ops, slack.free_of_messages),
+            "drag_ps": of_all(slack.drag_of_ops, nothing),
+            "released_by": _released_by_rows(graph, sizes),
         }
     )
 
 
-def released_by(graph: Graph) -> Column:
+def _released_by_rows(graph: Graph, sizes: tuple[int, int]) -> Column:
+    """`released_by` of all images of ops, then of messages, as their numbers in that order."""
+    ops, messages = sizes
+    each = [released_by(graph, image) for image in range(graph.images.order)]
+    by = np.concatenate([*(one[:ops] for one in each), *(one[ops:] for one in each)])
+    image, simulated = by // max(graph.activities, 1), by % max(graph.activities, 1)
+    of_message = graph.images.order * ops + image * messages + simulated - ops
+    return np.where(by == NONE, NONE, np.where(simulated < ops, image * ops + simulated, of_message))
+
+
+def released_by(graph: Graph, image: int = 0) -> Column:
     """The activity whose end released the start of each op row, then of each message; −1 for the first.
 
     For a message, it is what released its send; if it then queued, see `graph.released` at its service points.
+
+    Args:
+        graph: the causes of a run.
+        image: of the ops and messages.
     """
-    chosen = graph.released
-    cause = np.where(chosen >= 0, graph.cause[chosen], NONE)
-    activity = np.where((chosen >= 0) & (graph.lag[chosen] > 0), graph.activity[chosen], NONE)
-    before: list[int] = []
-    for at, own in zip(cause.tolist(), activity.tolist(), strict=True):
-        before.append(own if own != NONE else before[at] if at != NONE else NONE)
-    starts: Column = np.concatenate([graph.at_op[0], graph.head])
-    return np.array(before, dtype=np.int64)[starts]
+    point: Column = np.concatenate([graph.at_op[0], graph.head])
+    images, by = np.full(len(point), image), np.full(len(point), NONE)
+    left = np.arange(len(point))
+    while len(left):  # a step back for all that nothing has released yet
+        edge, there = graph.released_at(point[left], images[left])
+        known = edge != NONE
+        left, edge, there = left[known], edge[known], there[known]
+        own = (graph.lag[edge] > 0) & (graph.activity[edge] != NONE)
+        by[left[own]] = graph.activity[edge[own]] + there[own] * graph.activities
+        left, edge, there = left[~own], edge[~own], there[~own]
+        point[left], images[left] = graph.cause[edge], there
+    return by
 
 
 def idle_table(idle: Sequence[Idle], names: Names) -> pd.DataFrame:
@@ -172,12 +220,20 @@ def class_rows(spans: Mapping[Any, Span]) -> list[dict[str, Any]]:
     ]
 
 
-def collective_rows(timeline: Timeline) -> list[dict[str, Any]]:
-    """Each reduction of a bucket: the last rank to begin it, the mean wait for that rank, and the transfer time."""
-    rows, listed = timeline.reductions, []
-    keys = np.stack([rows["step"], rows["stage"], rows["bucket"], group_of(timeline, rows)])
-    order = np.lexsort(keys[::-1])
-    for mine in np.split(order, np.flatnonzero(np.diff(keys[:, order]).any(axis=0)) + 1) if len(order) else ():
+def collective_rows(graph: Graph, most: int | None = None) -> list[dict[str, Any]]:
+    """Each reduction of a bucket: the last rank to begin it, the mean wait for that rank, and the transfer time.
+
+    Of several ranks that begin it last, the lowest is named.
+
+    Args:
+        graph: the causes of a run.
+        most: the number of reductions to list; default: all.
+    """
+    rows, listed = _reductions(graph, most), []
+    keys = np.stack([rows["step"], rows["stage"], rows["bucket"], group_of(graph.timeline, rows)])
+    order = np.lexsort((rows["rank"], *keys[::-1]))
+    groups = np.split(order, np.flatnonzero(np.diff(keys[:, order]).any(axis=0)) + 1) if len(order) else []
+    for mine in groups[:most]:
         start, end = rows["start"][mine], rows["end"][mine]
         last = int(start.argmax())
         listed.append(
@@ -190,3 +246,14 @@ def collective_rows(timeline: Timeline) -> list[dict[str, Any]]:
             }
         )
     return listed
+
+
+def _reductions(graph: Graph, most: int | None) -> Columns:
+    """The rows of reductions of all ranks; of the first buckets only if no more are asked for."""
+    rows, images = graph.timeline.reductions, graph.images
+    if most is not None and len(rows["rank"]):
+        buckets = np.stack([rows["step"], rows["stage"], rows["bucket"]])
+        kept = np.unique(buckets, axis=1, return_inverse=True)[1].reshape(-1) < most
+        rows = {name: column[kept] for name, column in rows.items()}
+    every = {name: np.repeat(column, images.order) for name, column in rows.items()}
+    return {**every, "rank": images.moved(rows["rank"][:, None], np.arange(images.order)).reshape(-1)}

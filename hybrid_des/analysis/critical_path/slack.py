@@ -106,9 +106,14 @@ class Slack:
 
     @cached_property
     def drag_of_ops(self) -> Column:
-        """The drag of each op row; for ops of several pieces, the largest drag of a piece."""
+        """The drag of each op row; for ops of several pieces, the largest drag of a piece.
+
+        In a folded run it is 0: an image of a critical path, which is as long, leads through an image of the op.
+        """
         graph = self.graph
         drag = np.zeros(len(graph.timeline.ops["step"]), dtype=np.int64)
+        if graph.images.order > 1:
+            return drag
         mine = (graph.activity >= 0) & (graph.activity < len(drag))
         edges = np.flatnonzero(mine & (self.total[graph.point] == 0) & graph.binding)
         without = self._longest_beside(graph.point[edges])

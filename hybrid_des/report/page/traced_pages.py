@@ -10,7 +10,7 @@ import numpy as np
 from hybrid_des.analysis.compare import Comparison
 from hybrid_des.analysis.counterfactual.ladder import Curve, curves
 from hybrid_des.analysis.critical_path.graph import Graph, graph_of
-from hybrid_des.analysis.critical_path.idle_pieces import idle_pieces
+from hybrid_des.analysis.critical_path.idle_pieces import IdleTime
 from hybrid_des.analysis.critical_path.paths import critical_path
 from hybrid_des.analysis.critical_path.rows import released_by
 from hybrid_des.analysis.explanation import Explanation
@@ -33,9 +33,10 @@ LINE = 13  # pixels between names
 def explanation_page(explanation: Explanation) -> str:
     """The page of `explain`: its text, curves and changes above the run."""
     lines = render_explanation(explanation, COLUMNS).splitlines()
+    shown = explanation.traced.shown
     drawn = curves_svg(curves(explanation.run, explanation.gains), explanation.seconds(1))
     more = f"<div>{drawn}{what_if_table(explanation)}</div>"
-    return page_of([Shown(RunAnalysis(explanation.run), traced_reasons(explanation.graph, lines), more=more)])
+    return page_of([Shown(RunAnalysis(shown.run), traced_reasons(shown.slack.graph, lines), more=more)])
 
 
 def comparison_page(comparison: Comparison) -> str | None:
@@ -50,11 +51,12 @@ def comparison_page(comparison: Comparison) -> str | None:
 
 
 def traced_reasons(graph: Graph, verdict: Sequence[str] = ()) -> Reasons:
-    """The reasons that a graph of causes gives for the rows of its timeline."""
+    """The reasons that a graph of causes gives for the rows of its timeline; images are shown by what was simulated."""
     rows_of = graph.messages.rows
     known = reasons_of(graph.timeline)
     ops = len(graph.timeline.ops["rank"])
     released = released_by(graph)
+    released = np.where(released == NONE, NONE, released % max(graph.activities, 1))
     first = np.concatenate([np.arange(ops), ops + rows_of[:, 0], [NONE]])  # the row that shows each activity
     by = np.full(len(known.released_by), NONE, dtype=np.int64)
     by[:ops] = first[released[:ops]]
@@ -64,7 +66,7 @@ def traced_reasons(graph: Graph, verdict: Sequence[str] = ()) -> Reasons:
         by[ops + rows_of[there, hop]] = before
     queued = known.released_by[ops:] != NONE  # behind another message on the link
     by[ops:][queued] = known.released_by[ops:][queued]
-    idle = idle_pieces(graph)
+    idle = IdleTime(graph).simulated()
     places = {reason: place for place, reason in enumerate(REASONS)}
     rows = [(one.rank, one.start, one.end, places[one.reason]) for one in idle]
     table = np.array(rows, dtype=np.int64).reshape(-1, 4)
@@ -75,11 +77,11 @@ def traced_reasons(graph: Graph, verdict: Sequence[str] = ()) -> Reasons:
 def _path(graph: Graph, ops: int) -> Column:
     """The rows on the critical path: ops, and messages on all of their links."""
     rows: list[int] = []
-    for piece in critical_path(graph):
-        if 0 <= piece.activity < ops:
-            rows.append(piece.activity)
-        elif piece.activity >= ops:
-            hops = graph.messages.rows[piece.activity - ops]
+    for activity in (piece.activity % graph.activities for piece in critical_path(graph) if piece.activity != NONE):
+        if activity < ops:
+            rows.append(activity)
+        else:
+            hops = graph.messages.rows[activity - ops]
             rows += (ops + hops[hops >= 0]).tolist()
     return np.array(rows, dtype=np.int64)
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from hybrid_des.analysis.critical_path.graph import graph_of
-from hybrid_des.analysis.critical_path.idle_pieces import by_reason, idle_pieces
+from hybrid_des.analysis.critical_path.idle_pieces import IdleTime
 from hybrid_des.analysis.critical_path.paths import critical_path, time_by_part
 from hybrid_des.analysis.idle import OTHERS as OTHER_JOBS
 from hybrid_des.engine.causes import Causes
@@ -141,4 +141,4 @@ def explain_jobs(source: Source | Jobs, changes: Sequence[str] = (), build: Buil
 
 def _explained(neighbours: Neighbours, job_run: JobRun) -> ExplainedJob:
     graph = graph_of(job_run.together, neighbours.rows.beside(job_run.job.name))
-    return ExplainedJob(job_run, time_by_part(critical_path(graph)), by_reason(idle_pieces(graph)))
+    return ExplainedJob(job_run, time_by_part(critical_path(graph)), IdleTime(graph).reasons)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from support.neighbours import BERT, CLUSTER, GPT
 
-from hybrid_des.analysis.counterfactual.what_if import traced_run
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.paths import critical_path
+from hybrid_des.analysis.critical_path.traced import traced_run
 from hybrid_des.analysis.idle import OTHERS
 from hybrid_des.interface.cli.main import main
 from hybrid_des.scenario.jobs import load_jobs

@@ -1,0 +1,116 @@
+"""Classes of activities, with their least and most time over all critical paths: ranks, kinds, stages, links.
+
+A folded run has the classes of all ranks and links: images of a rank have the same times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from hybrid_des.analysis.critical_path.graph import Graph
+from hybrid_des.analysis.critical_path.slack import Slack
+from hybrid_des.analysis.critical_path.spans import Span, Weight, spans
+from hybrid_des.simulation.timeline import NONE, OP_KINDS, Column, Columns
+
+MOST_CLASSES = 32  # of one sort: those with the most time on critical paths
+
+
+Name = tuple[str, object]  # sort and name
+
+
+class Class(NamedTuple):
+    """A class, and the one that was simulated in its place, whose times it has."""
+
+    name: Name
+    simulated: Name
+
+
+def class_spans(slack: Slack) -> dict[Name, Span]:
+    """The span of each class: by kind, rank, rank and kind, stage, link, and of all links."""
+    classes, weights = _classes(slack)
+    known = spans(slack, weights)
+    return {one.name: known[one.simulated] for one in classes}
+
+
+def _classes(slack: Slack) -> tuple[list[Class], Mapping[Name, Weight]]:
+    """The classes in the order of reports, and the times of those that were simulated."""
+    graph, edges = slack.graph, slack.critical
+    ops = graph.timeline.op_rows()
+    activity = graph.activity[edges]
+    computes = (activity >= 0) & (activity < len(ops["rank"]))
+    lag = np.where(computes, graph.lag[edges], 0)
+    of = np.where(computes, activity, 0)
+    bytes_ = graph.transfer[edges] + graph.queue[edges]
+    weights: dict[Name, Weight] = {
+        ("links", "all"): Weight(bytes_),
+        ("latency", "all"): Weight(graph.latency[edges]),
+        ("queueing", "all"): Weight(graph.queue[edges]),
+        ("compute", "all"): Weight(lag),
+    }
+    classes = [Class(name, name) for name in weights]
+    mine = {name: ops[name][of] if len(ops[name]) else of for name in ("kind", "rank", "stage")}
+    for sort in ("kind", "rank", "stage", "rank and kind"):
+        if "rank" in sort:
+            some, times = _by_rank(graph, sort, mine, lag)
+        else:
+            some, times = _by_value(sort, mine[sort], lag)
+        classes += some
+        weights |= times
+    some, times = _by_link(graph, graph.link[edges], bytes_)
+    return classes + some, weights | times
+
+
+def _by_value(sort: str, key: Column, lag: Column) -> tuple[list[Class], dict[Name, Weight]]:
+    """Classes that all images share."""
+    values, sums = _sums(key, lag)
+    chosen = values[np.argsort(-sums, kind="stable")][:MOST_CLASSES].tolist()
+    weights = {(sort, OP_KINDS[value] if sort == "kind" else value): Weight(np.where(key == value, lag, 0))
+               for value in chosen}  # fmt: skip
+    return [Class(name, name) for name in weights], {**weights}
+
+
+def _by_rank(graph: Graph, sort: str, of: Columns, lag: Column) -> tuple[list[Class], dict[Name, Weight]]:
+    """The ranks, or kinds of ops on each, with the most time."""
+    kinds = len(OP_KINDS) if "kind" in sort else 1
+    key = of["rank"] * kinds + (of["kind"] if kinds > 1 else 0)
+    values, sums = _sums(key, lag)
+    images = graph.images.moved((values // kinds)[:, None], np.arange(graph.images.order)) * kinds
+    every = (images + (values % kinds)[:, None]).reshape(-1)
+    order = np.lexsort((every, -np.repeat(sums, graph.images.order)))[:MOST_CLASSES]
+
+    def named(value: int) -> Name:
+        return sort, f"{value // kinds} {OP_KINDS[value % kinds]}" if kinds > 1 else value
+
+    simulated = np.repeat(values, graph.images.order)
+    classes = [Class(named(a), named(b)) for a, b in zip(every[order].tolist(), simulated[order].tolist(), strict=True)]
+    image = np.zeros(len(lag), dtype=np.int64)
+    wanted = np.unique(simulated[order]).tolist()
+    return classes, {named(value): Weight(np.where(key == value, lag, 0), image) for value in wanted}
+
+
+def _by_link(graph: Graph, link: Column, bytes_: Column) -> tuple[list[Class], dict[Name, Weight]]:
+    """The links with the most time; `none` for what takes time on none, which all images share."""
+    images, links = graph.images, graph.messages.over
+    lane, turned = np.append(links.lane, NONE)[link], np.append(links.turned, 0)[link]
+    values, sums = _sums(lane, bytes_)
+    sums[values == NONE] *= images.order  # once for every image
+    names = [(-total, name, value) for value, total in zip(values.tolist(), sums.tolist(), strict=True)
+             for name in (links.images(value) if value >= 0 else [""])]  # fmt: skip
+    chosen = sorted(names)[:MOST_CLASSES]
+    classes = [Class(("link", name or "none"), ("lane", value)) for _, name, value in chosen]
+    image = images.inverse(turned)
+    weights: dict[Name, Weight] = {}
+    for value in {value for _, _, value in chosen}:
+        time = np.where(lane == value, bytes_, 0)
+        weights["lane", value] = Weight(time) if value == NONE else Weight(time, image)
+    return classes, weights
+
+
+def _sums(key: Column, lag: Column) -> tuple[Column, Column]:
+    """The values of a key, and the time of each."""
+    timed = lag != 0
+    values, places = np.unique(key[timed], return_inverse=True)
+    return values, np.bincount(places.reshape(-1), weights=lag[timed].astype(np.float64), minlength=len(values))

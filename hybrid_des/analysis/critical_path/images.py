@@ -1,0 +1,99 @@
+"""The images of a folded graph of causes: what is simulated once stands for one copy per element of the fold.
+
+Elements are numbered in the order of `Fold.elements`, 0 being the identity. A point of a simulated rank has an image
+for every element. Where a group meets, elements that map the group to itself leave the point of the meeting where it
+is: the elements of a coset share a point, and the one that gives the lowest ranks stands for it.
+
+An edge's `turn` is the element that maps the cause as it is simulated to the one that releases the simulated point;
+the edge's image under g leads from the cause's image under g + turn to the point's image under g.
+
+A run that is not folded has one element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hybrid_des.simulation.folding.symmetry import Element, Fold
+from hybrid_des.simulation.timeline import Column
+
+MOST_KNOWN = 1024  # elements of which all sums are kept
+
+
+class Images:
+    """The numbered elements of a fold.
+
+    Attributes:
+        fold: which ranks are simulated.
+        order: number of elements.
+    """
+
+    def __init__(self, fold: Fold) -> None:
+        self.fold, self.order = fold, fold.order
+        self._elements = np.array(list(fold.elements()), dtype=np.int64).reshape(self.order, len(fold.folded_axes))
+        self._sums: list[list[int]] | None = None
+
+    def element(self, number: Column | int) -> tuple[Column, ...]:
+        """Elements by their numbers: a column per folded axis."""
+        return tuple(np.moveaxis(self._elements[number], -1, 0))
+
+    def number(self, element: Sequence[Column]) -> Column:
+        """The numbers of elements."""
+        number = np.zeros((), dtype=np.int64)
+        for times, count in zip(element, self.fold.counts, strict=True):
+            number = number * count + times
+        return np.asarray(number)
+
+    def numbered(self, elements: Sequence[Element]) -> Column:
+        """The numbers of a list of elements."""
+        columns = np.array(elements, dtype=np.int64).reshape(len(elements), len(self.fold.folded_axes)).T
+        return np.broadcast_to(self.number(tuple(columns)), len(elements))
+
+    def combined(self, this: Column, other: Column) -> Column:
+        """The numbers of compositions."""
+        if self.order == 1:
+            return np.zeros(np.broadcast_shapes(np.shape(this), np.shape(other)), dtype=np.int64)
+        return self.number(self.fold.combined(self.element(this), self.element(other)))  # type: ignore[arg-type]
+
+    def inverse(self, number: Column) -> Column:
+        """The numbers of inverses."""
+        return np.broadcast_to(self.number(self.fold.inverse(self.element(number))), np.shape(number))  # type: ignore[arg-type]
+
+    def moved(self, rank: Column | int, number: Column | int) -> Column:
+        """The images of ranks; of negative ones, which are none, themselves."""
+        ranks = np.broadcast_to(rank, np.broadcast_shapes(np.shape(rank), np.shape(number)))
+        return np.where(ranks < 0, ranks, self.fold.move(ranks, self.element(number)))  # type: ignore[arg-type]
+
+    def plus(self, this: int, other: int) -> int:
+        """The number of one composition."""
+        if not this or not other:
+            return this or other
+        if self.order > MOST_KNOWN:
+            return int(self.combined(np.int64(this), np.int64(other)))  # type: ignore[arg-type]
+        if self._sums is None:
+            every = np.arange(self.order)
+            self._sums = self.combined(every[:, None], every).tolist()
+        return self._sums[this][other]
+
+    def keeping(self, ranks: Sequence[int]) -> Column:
+        """For each element, the one that stands for its coset of the elements that map a group of ranks to itself.
+
+        Raises:
+            ValueError: a member's representative is not in the group.
+        """
+        every = np.arange(self.order)
+        if self.order == 1 or len(ranks) == self.fold.layout.ranks:
+            return np.zeros(self.order, dtype=np.int64)
+        members = np.sort(np.fromiter(ranks, dtype=np.int64, count=len(ranks)))
+        simulated = members[self.fold.simulated(members)]
+        images = np.unique(self.moved(simulated[:, None], every))
+        if not np.isin(members, images).all():
+            raise ValueError(f"the group of rank {members[0]} meets ranks that others stand for")
+        kept = [g for g in every.tolist() if np.array_equal(np.sort(self.moved(members, g)), members)]
+        standing = np.full(self.order, -1)
+        for g in np.argsort(self.moved(0, every), kind="stable").tolist():  # the lowest ranks first
+            if standing[g] < 0:
+                standing[self.combined(np.asarray(kept), np.int64(g))] = g  # type: ignore[arg-type]
+        return standing
