@@ -29,7 +29,7 @@ from hybrid_des.collectives.tuning import OF_NIC, Wiring
 from hybrid_des.errors import Refusal
 from hybrid_des.options import Count, Options
 from hybrid_des.units import split_evenly
-from hybrid_des.workload.models.layer import Routing
+from hybrid_des.workload.models.routing import Routing
 
 MOST_SEGMENTS = 8  # DeepEP's chunks are smaller; more cost only simulated events
 

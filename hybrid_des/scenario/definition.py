@@ -19,6 +19,7 @@ from hybrid_des.scenario.defaults import fill
 from hybrid_des.scenario.problem import Problem, Problems, misfit
 from hybrid_des.scenario.sections.bill import PowerOrNone, PriceOrNone, TrainOrNone, misfits_of_bill
 from hybrid_des.scenario.sections.cluster import QUANTISED, WITHOUT_PRIORITIES, Cluster
+from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.scenario.sections.experts import ExpertTraffic, misfits_of_experts, misfits_of_loads, misfits_of_streams
 from hybrid_des.scenario.sections.faults import FaultsOrNone, misfits_of_faults
 from hybrid_des.scenario.sections.groups import misfits_of_outer, misfits_of_sites
@@ -33,7 +34,6 @@ from hybrid_des.scenario.sections.perturbations import (
     misfits_of_slow,
 )
 from hybrid_des.scenario.sections.training import (
-    Efficiency,
     Gradients,
     Offload,
     Overlap,

@@ -17,8 +17,8 @@ from hybrid_des.cluster.time_table import TimeTable
 from hybrid_des.options import Options, WrittenNone, mark_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.cluster import Cluster, InfiniBand, NodeKind
+from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.scenario.sections.plugins import PluginSection
-from hybrid_des.scenario.sections.training import Efficiency
 
 _WIDTH = 120  # columns of YAML
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

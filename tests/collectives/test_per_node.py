@@ -14,7 +14,7 @@ from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs.registration import find as codec
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.errors import Refusal
-from hybrid_des.workload.models.layer import Routing
+from hybrid_des.workload.models.routing import Routing
 
 BYTE_A_PICOSECOND = Fraction(10**12)
 BOTH = ("per-node-dispatch", "per-node-combine")

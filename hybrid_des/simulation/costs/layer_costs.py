@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from hybrid_des.collectives.token_exchange import TokenExchange
 from hybrid_des.simulation.costs.basis import CostBasis
-from hybrid_des.simulation.costs.operation_times import EIGHT_BITS, ELEMENT, OPERANDS, Device, Times
+from hybrid_des.simulation.costs.operation_times import EIGHT_BITS, ELEMENT, HEAD, OPERANDS, Device, Times
 from hybrid_des.workload.models.layer import Attention, Elementwise, Gemm, Kept, Layer, Module, Operation
 
 Axis = Literal["tensor", "context", "expert"]
@@ -166,11 +166,13 @@ def _attention(attention: Attention, basis: CostBasis, device: Device) -> Times:
     """The attention core over the heads of a tensor rank."""
     m, t = basis.tokens, basis.parallel.tensor
     if attention.flash:
-        known = device.core(attention, t) if basis.parallel.context == 1 else None
+        known = device.core(attention, t) if basis.parallel.context == 1 and attention.window is None else None
         if known is not None:
             return Times(*(took * m / attention.sequence for took in known))
-        slower = device.latent if attention.key_size != attention.value_size else 1.0
-        return device.flash(float(attention.flop) * m / t / slower)
+        latent = attention.key_size != attention.value_size
+        slower, size = (device.latent, HEAD) if latent else (1.0, attention.value_size)
+        keys = attention.keys / (1 if basis.parallel.context_method == "all-to-all" else basis.parallel.context)
+        return device.flash(float(attention.flop) * m / t / slower, keys, size)
     keys, queries = attention.sequence, attention.sequence / basis.parallel.context
     count = m / queries * attention.heads / t
     products = device.product(queries, keys, attention.key_size, count)

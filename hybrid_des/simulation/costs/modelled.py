@@ -33,7 +33,7 @@ from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import NOTHING
 from hybrid_des.errors import Refusal
 from hybrid_des.scenario.sections.cluster import Cluster
-from hybrid_des.scenario.sections.training import Efficiency
+from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.simulation.collective_times import CollectiveTimes
 from hybrid_des.simulation.costs.basis import CostBasis
 from hybrid_des.simulation.costs.layer_collectives import ALGORITHMS, LayerCollective, traffic_of
@@ -355,6 +355,8 @@ def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
         attention=peak * float(efficiency.attention),
         grouped=float(efficiency.grouped),
         latent=float(efficiency.latent),
+        half=float(efficiency.attention_half),
+        head=float(efficiency.attention_head),
         memory=memory * float(efficiency.memory),
         multiprocessors=gpu.multiprocessors or 1,
         operand=OPERANDS.get(basis.precision),

@@ -40,6 +40,7 @@ IDEAL = (1 / 256 + 1 / 128) / 2  # x₀
 
 
 ATTENTION_BACKWARD = (2.5, 0.78)  # times the FLOP, and share of the forward's rate
+HEAD = 128  # size of the heads that `efficiency.attention` is stated for
 
 
 ELEMENT = 2  # bytes
@@ -75,7 +76,9 @@ class Device:
     Attributes:
         flops: FLOP/s of products of ideal shape, in the precision of most products.
         flops16: the same in 16 bits, for products that are not quantised.
-        attention: FLOP/s of flash attention.
+        attention: FLOP/s of flash attention over very many keys, with heads of 128.
+        half: keys over which it reaches half of them.
+        head: size of heads with which it reaches half of what it would with very large ones.
         memory: bytes per second of its memory.
         multiprocessors: number of them.
         operand: bytes per element of the operands of products in few bits; None: all are in 16 bits.
@@ -98,6 +101,8 @@ class Device:
     grouped: float = 1.0
     latent: float = 1.0
     measured: OperatorTable = NONE_MEASURED
+    half: float = 0.0
+    head: float = 0.0
 
     def product(
         self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False, result: float = ELEMENT
@@ -165,10 +170,15 @@ class Device:
         known = self.measured.sized(OPTIMIZER, parameters) if parameters else None
         return parameters * UPDATE / self.memory if known is None else known[0]
 
-    def flash(self, flop: float) -> Times:
-        """Flash attention with `flop` FLOP in the forward."""
+    def flash(self, flop: float, keys: float, head: float) -> Times:
+        """Flash attention with `flop` FLOP in the forward, over so many keys, with heads of this size.
+
+        Starting and ending a tile of queries takes as long as `half` keys, and what a score costs beside its products
+        as long as `head` elements: both laws meet kernels measured on A100 to GB300 within 3 % (see gpus.yaml).
+        """
         more, slower = ATTENTION_BACKWARD
-        forward = flop / self.attention
+        reached = self.attention * keys / (keys + self.half) * (head / (head + self.head)) * (1 + self.head / HEAD)
+        forward = flop / reached
         return Times(forward, forward * more / slower)
 
 

@@ -11,7 +11,7 @@ from hybrid_des.simulation.costs.basis import CostBasis
 from hybrid_des.simulation.costs.modelled import layer_parts
 from hybrid_des.simulation.planning.planner import parts_of
 from hybrid_des.simulation.run import run
-from hybrid_des.workload.models.layer import Routing
+from hybrid_des.workload.models.routing import Routing
 
 MIXTURE = {
     "kind": "transformer", "layers": 2, "hidden": 256, "heads": 8, "ffn": 1024, "vocab": 512, "sequence": 128,

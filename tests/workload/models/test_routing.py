@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrid_des.workload.models.layer import Routing
+from hybrid_des.workload.models.routing import Routing
 
 
 @st.composite

@@ -40,11 +40,11 @@ from hybrid_des.workload.models.layer import (
     Module,
     Parameters,
     Part,
-    Routing,
     layer_of,
     linear,
     weights,
 )
+from hybrid_des.workload.models.routing import Routing
 
 OrNone = Annotated[int, whole(0, MOST)]
 Depth = Annotated[int, whole(1, 2**14)]  # a million layers would take minutes to plan
@@ -123,6 +123,10 @@ class Transformer(Options):
     """Whether logits use the matrix of the embedding."""
     attention: AttentionKind = "flash"
     """plain: score matrices are written to memory; flash: they are not."""
+    window: Count | None = None
+    """Tokens that a token of every `window_every`-th block attends to at most. Default: all."""
+    window_every: Count = 2
+    """With `window`: it holds for one of so many blocks, the first, and all others attend to the whole sequence."""
     causal: Flag = True
     """Whether a token attends only to those before it."""
     norm: Norm = "rms"
@@ -280,7 +284,8 @@ def _prediction(options: Transformer) -> Layer:
     Two norms and a product join the output with the embedding of the next token; a block, a norm and logits follow.
     Embedding and matrix of the logits are those of the model; a rank that has no embedding holds it for this.
     """
-    h, vocab, block = options.hidden, options.vocab, _block(options, options.experts)
+    h, vocab = options.hidden, options.vocab
+    block = _block(options.model_copy(update={"window": None}), options.experts)
     joined = [norm(f"{name} norm", h, options.norm_parameters) for name in ("output", "embedding")]
     joined.append(linear("joining", 2 * h, h, "columns") + Part(kept=Kept(sequence=2 * ELEMENT * h)))
     joined.append(Part(parameters=Parameters(tied=vocab * h)))
@@ -292,10 +297,17 @@ def _prediction(options: Transformer) -> Layer:
 
 def blocks(options: Transformer) -> list[Layer]:
     """All blocks, leading ones with an MLP in place of experts; equal ones share their parts."""
+    whole = _kinds_of_blocks(options.model_copy(update={"window": None}))
+    windowed = _kinds_of_blocks(options) if options.window else whole
+    unnamed = [(whole if i % options.window_every else windowed)[i] for i in range(options.layers)]
+    return [replace(one, name=f"block {i}") for i, one in enumerate(unnamed)]
+
+
+def _kinds_of_blocks(options: Transformer) -> list[Layer]:
+    """Every block as if they all had the same window."""
     experts, count = options.experts, options.layers
     dense = min(experts.dense_layers, count) if experts else count
-    unnamed = [_block(options, None)] * dense + [_block(options, experts)] * (count - dense)
-    return [replace(one, name=f"block {i}") for i, one in enumerate(unnamed)]
+    return [_block(options, None)] * dense + [_block(options, experts)] * (count - dense)
 
 
 def norm(name: str, size: int, parameters: int) -> Part:
@@ -351,7 +363,8 @@ def _latent_attention(options: Transformer, latent: Latent) -> Part:
 def _core(options: Transformer, kv_heads: int, key: int, value: int) -> Part:
     """Attention without its projections, with the copy between both layouts of heads."""
     a, s, flash = options.heads, options.sequence, options.attention == "flash"
-    core = Attention("attention", a, a if options.pytorch else kv_heads, key, value, s, options.causal, flash)
+    sent = a if options.pytorch else kv_heads
+    core = Attention("attention", a, sent, key, value, s, options.causal, flash, options.window)
     scores = 0 if flash else 5 * a * s  # softmax, dropout mask, dropout
     layout = Elementwise("head layout", 4 * a * value, 4 * a * value, "tensor")
     again = Module("core_attn", ("attention",), Kept(scores=scores))

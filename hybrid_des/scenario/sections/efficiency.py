@@ -1,0 +1,66 @@
+"""The section that says which shares of the GPU's peaks a run achieves, and what is lost beside them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Annotated
+
+from hybrid_des.options import Factor, Number, Section, Time
+from hybrid_des.scenario.sections.values import OperatorFile, share
+
+ZERO = Fraction(0)
+
+Lost = Annotated[Fraction, share(below_1=True)]
+Reached = Annotated[Fraction, share(above_0=True)]
+
+
+class Efficiency(Section):
+    """Achieved shares of the GPU's peaks. Defaults from the GPU and the precision."""
+
+    gemm: Reached
+    """Matrix products of ideal shape: share of the peak FLOP/s."""
+    gemm_16bit: Reached | None = None
+    """The same for products that stay in 16 bits under fp8. Default from the GPU; without one, `gemm`."""
+    attention: Reached
+    """Flash attention over very many keys: share of the peak 16-bit FLOP/s."""
+    attention_half: Number = ZERO
+    """Keys over which it reaches half of that."""
+    attention_head: Number = ZERO
+    """Size of heads that cost as much beside their products; `attention` is that of heads of 128."""
+    memory: Reached
+    """Operations bound by memory: share of its bandwidth."""
+    network: Reached = Fraction(1)
+    """Share of every link's bandwidth."""
+    adapters: Reached | None = None
+    """The same of adapters and of switches between nodes. Default from the GPU; without one, `network`."""
+    grouped: Reached = Fraction(29, 50)
+    """Products of experts: share of the rate of other products of their shape.
+
+    About 0.6 in DeepSeek's profile (github.com/deepseek-ai/profile-data); 0.58 fits runs of Megatron-Bridge."""
+    latent: Reached = Fraction(3, 5)
+    """Latent attention, whose keys are longer than its values: share of the rate of other attention.
+
+    From the same profile."""
+    exchange_overhead: Time = Fraction(28, 10**5)
+    """Added to each per-node exchange with experts, instead of `collective_overhead`.
+
+    The host waits for the number of tokens that it will receive, and is late for what follows: about 0.28 ms on H100s.
+    With graphs of layers it is late after it has counted only; with one of the whole iteration, never."""
+    collective_overhead: Time = ZERO
+    """Added to each collective of tensor, context and expert ranks: launching it; a fifth more per further member."""
+    layer_overhead: Time = ZERO
+    """The least time of a layer's forward, and half of that of its backward: launching kernels."""
+    launch: Time = ZERO
+    """Time in which the host launches one kernel: a layer takes at least as long as all its launches."""
+    kept: Factor = Fraction(1)
+    """Activations kept, relative to the count of fused kernels; those of a stack that fuses less are larger."""
+    slowed: Lost = Fraction(1, 4)
+    """Share of its speed that products lose beside collectives within a node; 0: nothing is slowed."""
+    slowed_network: Lost | None = None
+    """The same beside collectives over adapters. Default 0.6 of `slowed`."""
+    slowed_memory: Lost | None = None
+    """The same of operations bound by memory, beside any collectives. Default 0.76 of `slowed`."""
+    step_overhead: Time = ZERO
+    """Added to every step: data loading, optimizer launches, logging."""
+    table: OperatorFile | None = None
+    """A CSV file with measured times of operators, as written by `hybrid-des measure`; shapes in it take these."""
