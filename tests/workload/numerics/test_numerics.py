@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hybrid_des.errors import UsageError
-from hybrid_des.scenario.sections.training import Numerics
+from hybrid_des.scenario.sections.numerics import Numerics
 from hybrid_des.workload.numerics import datasets
 from hybrid_des.workload.numerics.datasets import Data
 from hybrid_des.workload.numerics.layers import (
