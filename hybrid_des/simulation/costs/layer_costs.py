@@ -225,8 +225,8 @@ def _tensor_traffic(
     if not basis.parallel.sequence:
         gathers = 0
     summing = "reduce-scatter" if basis.parallel.sequence else "all-reduce"
-    gathered = size
-    if layer.batch_first and layer.is_block and basis.precision in OPERANDS:
+    gathered = size  # inputs of products, which are converted before (NVIDIA/TransformerEngine, pytorch/distributed.py)
+    if layer.is_block and basis.precision in OPERANDS:
         gathered = round(size * OPERANDS[basis.precision] / ELEMENT)
     for product in beside[:sums]:
         yield Exchange("tensor", summing, size, behind=product, weights=product)

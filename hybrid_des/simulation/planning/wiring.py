@@ -13,7 +13,6 @@ from hybrid_des.errors import UsageError
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.sections.cluster import Cluster
-from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.scenario.sections.perturbations import Slow
 from hybrid_des.scenario.sections.training import Parallel
 from hybrid_des.scenario.sizes import too_many

@@ -297,8 +297,8 @@ class Layer(Part):
         balance: tokens of the busiest expert rank divided by the mean.
         routing: how a token's experts are chosen; None: unknown, so that each copy travels alone.
         predicts: whether it is a block that predicts a further token, with logits of its own; it is placed "last".
-        batch_first: whether tensors begin with the batch, so that what tensor ranks gather or scatter along
-            sequences is copied, and inputs of products in few bits are gathered after their conversion: torchtitan's.
+        batch_first: whether tensors begin with the batch, so that what tensor ranks gather or scatter along sequences
+            is copied, and products in few bits convert operands again in the backward: torchtitan's and torchao's.
         place: "block" for layers that stages are cut from; "first" and "last" stay with the first and the last block.
     """
 

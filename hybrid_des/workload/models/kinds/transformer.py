@@ -142,7 +142,7 @@ class Transformer(Options):
 
     There queries, keys, values and both halves of a gated MLP are products of their own; keys and values are copied for
     every query head, and context ranks exchange the copies; tensors begin with the batch, so that what tensor ranks
-    gather or scatter along sequences is copied; and gathered inputs of 8-bit products have 8 bits."""
+    gather or scatter along sequences is copied; and products of few bits convert their operands again in backwards."""
     qk_norm: Flag = False
     """Whether queries and keys are normalized, each head by itself, as in Qwen3."""
     token_types: OrNone = 0
