@@ -8,7 +8,8 @@
 
 A product and an attention of a measured shape take the measured time; others follow the law of `efficiency`. Times of
 operators by bytes (those of the forward) and of the optimizer by parameters are linear between measured sizes, and in
-proportion to the nearest one beyond them.
+proportion to the nearest one beyond them. A row `residual` has, instead of seconds, the time of a whole block over that
+of its operators one by one, whose caches are warm; all but the optimizer take so many times as long.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import NamedTuple
 from hybrid_des.errors import UsageError
 from hybrid_des.files import read_text
 
-GEMM, ATTENTION, OPTIMIZER = "gemm", "attention", "optimizer"
+GEMM, ATTENTION, OPTIMIZER, RESIDUAL = "gemm", "attention", "optimizer", "residual"
 SHAPES = {GEMM: ("m", "n", "k"), ATTENTION: ("length", "heads", "kv_heads", "head_size", "causal")}
 NEEDED = ("operator", "seconds")
 LARGEST_S = 10**6
@@ -45,10 +46,12 @@ class OperatorTable:
     Attributes:
         rows: each operator's name with a shape, or a size, and its times.
         source: the file.
+        residual: what all times but the optimizer's are multiplied with.
     """
 
     rows: tuple[tuple[str, OperatorTime], ...] = field(hash=False)
     source: str = ""
+    residual: float = 1.0
 
     @cached_property
     def _shapes(self) -> Mapping[tuple[str, tuple[int, ...]], OperatorTime]:
@@ -65,29 +68,30 @@ class OperatorTable:
     def product(self, m: float, n: float, k: float) -> float | None:
         """Seconds of a product (m × k) · (k × n); None if none of this shape was measured."""
         known = self._shapes.get((GEMM, (int(m), int(n), int(k)))) if m == int(m) else None
-        return None if known is None else known.forward
+        return None if known is None else self.residual * known.forward
 
     def attention(self, *shape: int) -> tuple[float, float] | None:
         """Seconds of forward and backward of a sample: its length, heads, those of keys, their size, whether causal."""
         known = self._shapes.get((ATTENTION, shape))
-        return None if known is None else (known.forward, known.backward)
+        return None if known is None else (self.residual * known.forward, self.residual * known.backward)
 
     def sized(self, name: str, size: float) -> tuple[float, float] | None:
         """Seconds of forward and backward of an operator by bytes, or of the optimizer by parameters."""
         times = self._sizes.get(name)
         if times is None:
             return None
+        more = 1.0 if name == OPTIMIZER else self.residual
         sizes = [time.shape[0] for time in times]
         above = bisect_left(sizes, size)
         if 0 < above < len(sizes):
             low, high = times[above - 1 : above + 1]
             share = (size - sizes[above - 1]) / (sizes[above] - sizes[above - 1])
             return (
-                low.forward + share * (high.forward - low.forward),
-                low.backward + share * (high.backward - low.backward),
+                more * (low.forward + share * (high.forward - low.forward)),
+                more * (low.backward + share * (high.backward - low.backward)),
             )
         nearest = times[min(above, len(times) - 1)]
-        scale = size / nearest.shape[0]
+        scale = more * size / nearest.shape[0]
         return scale * nearest.forward, scale * nearest.backward
 
 
@@ -107,7 +111,26 @@ def read_operator_table(path: str | Path) -> OperatorTable:
     rows = tuple(_rows(path, lines))
     if len({(name, time.shape) for name, time in rows}) < len(rows):
         raise UsageError(f"{path}: an operator has two times for one size")
-    return OperatorTable(rows, str(path))
+    return OperatorTable(rows, str(path), _residual(path, lines))
+
+
+def _residual(path: str | Path, lines: list[str]) -> float:
+    """The factor in the row of that name; 1 if there is none."""
+    for row in csv.DictReader(lines):
+        if row["operator"] == RESIDUAL:
+            factor = _number(row["seconds"])
+            if not 0 < factor < LARGEST_S:
+                raise UsageError(f"{path}: {RESIDUAL}: expected a factor above 0, found {row['seconds']}")
+            return factor
+    return 1.0
+
+
+def _number(text: str | None) -> float:
+    """A number; not a number where there is none."""
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return float("nan")
 
 
 def _rows(path: str | Path, lines: list[str]) -> Iterator[tuple[str, OperatorTime]]:

@@ -72,3 +72,25 @@ def test_known_forwards_and_backwards_are_measured(tmp_path):
     assert [proof["what"] for proof in proofs] == ["gpipe, chunks: 1", "looped-bfs, chunks: 2", "zb-v, chunks: 2"]
     for proof in proofs:
         assert proof["predicted_s"] == pytest.approx(proof["measured_s"], rel=0.05)
+
+
+def test_a_small_model_is_measured_and_its_step_predicted(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(
+        "model: {layers: 1, hidden: 32, heads: 4, kv_heads: 2, ffn: 64, vocab: 64, sequence: 16}\n"
+        "schedule: {microbatch_size: 2}\n"
+    )
+    node, options = tmp_path / "node", ["--model", tmp_path / "tiny.yaml", "--tensor", "1,2", "--repeats", 2]
+    outcome = measure(2, *options, "--rounds", 2, "--out", node, "--json")
+    assert outcome.returncode == 0, outcome.stderr
+    figures = json.loads(outcome.stdout)
+    assert figures["files"] == ["machine.yaml", "step_1.yaml", "step_2.yaml"]
+    assert [proof["what"] for proof in figures["proof"]] == [
+        "a step of tiny, tensor: 1, data: 2", "a step of tiny, tensor: 2, data: 1"
+    ]  # fmt: skip
+    assert all(proof["predicted_s"] > 0 and proof["measured_s"] > 0 for proof in figures["proof"])
+    rows = pd.read_csv(node / "operators.csv")
+    assert {"gemm", "attention", "norms and residuals", "loss", "optimizer", "launch", "residual"} <= {*rows.operator}
+    assert not rows.duplicated(["operator", "m", "n", "k", "heads", "bytes", "parameters"]).any()
+    assert {*pd.read_csv(node / "overlap.csv").work} <= {"product", "memory"}
+    model = load(node / "step_2.yaml")
+    assert (model.parallel.tensor, float(model.efficiency.table.residual)) == (2, rows.seconds.iloc[-1])

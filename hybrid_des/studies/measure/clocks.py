@@ -26,6 +26,9 @@ class Clock(Protocol):
     def mark(self) -> Any:
         """Take a mark."""
 
+    def reach(self, mark: Any) -> None:
+        """Wait until a mark has occurred, and for nothing else."""
+
     def synchronize(self) -> None:
         """Wait until all that was launched is done; marks can be read then."""
 
@@ -42,6 +45,9 @@ class HostClock:
     def mark(self) -> float:
         """The time now."""
         return perf_counter()
+
+    def reach(self, mark: float) -> None:
+        """Nothing: it is past."""
 
     def synchronize(self) -> None:
         """Nothing: what was called is done."""
@@ -76,6 +82,10 @@ class StreamClock:
     def mark(self) -> tuple[int, torch.cuda.Event]:
         """An event on the current stream, and the number of its base."""
         return len(self._bases) - 1, self._recorded()
+
+    def reach(self, mark: tuple[int, torch.cuda.Event]) -> None:
+        """Wait for the event."""
+        mark[1].synchronize()
 
     def synchronize(self) -> None:
         """Wait for the GPU."""

@@ -44,7 +44,7 @@ class Folder:
     def add(self, table: str, *rows: Mapping[str, Any]) -> None:
         """Add rows, and write the table."""
         self.tables.setdefault(table, []).extend(map(dict, rows))
-        self.write({table: self.frame(table)})
+        self.write({table: self.frame(table).convert_dtypes()})
 
     def frame(self, table: str) -> pd.DataFrame:
         """A table as a DataFrame."""

@@ -126,13 +126,18 @@ class Job:
         every = np.array(self.all_of(mine))
         return Sample.of((every.max(axis=0) if together else every.ravel()).tolist())._replace(repeats=repeats)
 
+    def timed_once(self, call: Callable[[], object]) -> float:
+        """Seconds of a call that all ranks make together, until the last has ended it."""
+        self.barrier()
+        return float(max(self.all_of(self._seconds(call, 1))))
+
     def _seconds(self, call: Callable[[], object], calls: int) -> float:
         self.clock.rebase()
         before = self.clock.mark()
-        for _ in range(calls):
-            call()
+        kept = [call() for _ in range(calls)]  # outputs take new memory, as in a step
         after = self.clock.mark()
         self.clock.synchronize()
+        kept.clear()
         return (self.clock.seconds(after) - self.clock.seconds(before)) / calls
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import yaml
+
 from hybrid_des.cluster import gpus
 from hybrid_des.cluster.calibration.fit import line_through
 from hybrid_des.cluster.calibration.nccl_tests import Measurement
@@ -29,6 +31,7 @@ class Facts(NamedTuple):
         multiprocessors: of a GPU; 1 for the processors of a rank.
         ranks: how many there are.
         per_node: ranks of a node.
+        on_gpu: whether ranks compute on GPUs.
     """
 
     device: str
@@ -37,6 +40,7 @@ class Facts(NamedTuple):
     multiprocessors: int
     ranks: int
     per_node: int
+    on_gpu: bool = False
 
     @property
     def nodes(self) -> int:
@@ -83,14 +87,14 @@ def machine_of(facts: Facts, tables: Mapping[str, Rows], reached: Mapping[str, A
 def links_of(rows: Rows) -> dict[str, dict[str, Any]]:
     """The links within nodes and between them, from the largest group of each that shifted messages."""
     links = {}
-    for name, shifts in (("nvlink", _shifts(rows, inside=True)), ("infiniband", _shifts(rows, inside=False))):
+    for name, shifts in (("nvlink", shifts_of(rows, inside=True)), ("infiniband", shifts_of(rows, inside=False))):
         if len(shifts) > 1:
             latency, bandwidth = line_through(shifts)
             links[name] = {"bandwidth": per_second(bandwidth, "B"), "latency": seconds(latency)}
     return links
 
 
-def _shifts(rows: Iterable[Mapping[str, Any]], *, inside: bool) -> Sequence[Measurement]:
+def shifts_of(rows: Iterable[Mapping[str, Any]], *, inside: bool) -> Sequence[Measurement]:
     """Times of messages around the ring of the largest group on one node, or on several."""
     chosen = [row for row in rows if row["collective"] == "send-receive" and (int(row["nodes"]) == 1) == inside]
     most = max((int(row["ranks"]) for row in chosen), default=0)
@@ -99,3 +103,8 @@ def _shifts(rows: Iterable[Mapping[str, Any]], *, inside: bool) -> Sequence[Meas
         for row in sorted(chosen, key=lambda row: int(row["bytes"]))
         if int(row["ranks"]) == most
     ]
+
+
+def as_yaml(sections: Mapping[str, Any]) -> str:
+    """A scenario file with these sections."""
+    return yaml.safe_dump(dict(sections), sort_keys=False, allow_unicode=True, width=120)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.scenario.loading import load
@@ -12,37 +12,10 @@ from hybrid_des.simulation.run import run
 from hybrid_des.studies.imports.importing import import_profile
 from hybrid_des.studies.measure.machine import MACHINE, seconds
 from hybrid_des.studies.measure.pipelines import SPLIT, Run
+from hybrid_des.studies.measure.proof import Proof
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-class Proof(NamedTuple):
-    """A real step and its prediction.
-
-    Attributes:
-        what: the schedule, or the model's step.
-        measured: seconds, the median over rounds.
-        fastest: seconds of the fastest round.
-        predicted: seconds, simulated from what was measured.
-    """
-
-    what: str
-    measured: float
-    fastest: float
-    predicted: float
-
-    @property
-    def error(self) -> float:
-        """Per cent by which the prediction is longer than the median."""
-        return 100 * (self.predicted / self.measured - 1)
-
-    def to_mapping(self) -> dict[str, Any]:
-        """The figures by their public keys."""
-        return {
-            "what": self.what, "measured_s": self.measured, "fastest_s": self.fastest, "predicted_s": self.predicted,
-            "error_percent": self.error,
-        }  # fmt: skip
 
 
 def durations_name(chunks: int, first: int) -> str:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
-import yaml
-
+from hybrid_des.cluster.operator_table import RESIDUAL
 from hybrid_des.errors import UsageError
-from hybrid_des.studies.measure import collectives
+from hybrid_des.studies.measure import collectives, operators, overlap, training_step
+from hybrid_des.studies.measure.chosen import Options
 from hybrid_des.studies.measure.folder import ABOUT, Folder, Rows, contents_of
 from hybrid_des.studies.measure.job import Job, joined
-from hybrid_des.studies.measure.machine import MACHINE, Facts, machine_of
+from hybrid_des.studies.measure.machine import MACHINE, Facts, as_yaml, machine_of
 from hybrid_des.studies.measure.measured_pipeline import (
-    Proof,
     durations_name,
     durations_of_runs,
     proofs,
@@ -23,8 +23,11 @@ from hybrid_des.studies.measure.measured_pipeline import (
     sections_of,
 )
 from hybrid_des.studies.measure.pipelines import SIZES, Pipelines, Run, runs_of
+from hybrid_des.studies.measure.proof import Proof
+from hybrid_des.studies.measure.reached import reached_in
 from hybrid_des.studies.measure.stages import modules_of
 from hybrid_des.studies.measure.surroundings import facts_of, state_of
+from hybrid_des.studies.measure.trained import Trained, trained_on
 from hybrid_des.units import format_seconds
 
 
@@ -36,32 +39,6 @@ NOISE = "noise.json"
 Task = tuple[str, Callable[[], str | None]]
 Show = Callable[[int, int, str], None]  # (tasks done, of so many, what is measured now)
 LABEL = 12  # characters of a label
-
-
-class Options(NamedTuple):
-    """What is measured.
-
-    Attributes:
-        out: the folder.
-        modules: a user's function of stages, as MODULE:FUNCTION.
-        shapes: what the first stage takes per micro-batch.
-        pipeline: pipeline ranks; 1: no pipeline.
-        chunks: numbers of chunks per rank.
-        microbatches: of a pipeline.
-        repeats: of each operator and collective.
-        rounds: of each schedule.
-        again: whether earlier rows in the folder are dropped.
-    """
-
-    out: Path
-    modules: str | None = None
-    shapes: str | None = None
-    pipeline: int = 1
-    chunks: tuple[int, ...] = (1,)
-    microbatches: int = 0
-    repeats: int = 20
-    rounds: int = 3
-    again: bool = False
 
 
 @dataclass
@@ -120,8 +97,17 @@ def measure(options: Options, show: Show) -> Measured | None:
         folder, lacking = _opened(job, options), list[str]()
         before = state_of(job)
         runs = runs_of(options.chunks) if options.modules and options.pipeline > 1 else []
-        tasks = [*collectives.tasks(job, folder, options.repeats), *_pipelines(job, folder, options, runs)]
-        for done, (what, task) in enumerate(tasks):
+        trained = trained_on(facts_of(job), options)
+        lacking += [why for model in trained for why in model.lacking]
+        tasks: dict[str, Callable[[], str | None]] = {}  # by what they measure: tensor ranks share operators
+        for each in (
+            collectives.tasks(job, folder, options.repeats),
+            *(model.tasks(job, folder, options) for model in trained),
+            _pipelines(job, folder, options, runs),
+        ):
+            for what, task in each:
+                tasks.setdefault(what, task)
+        for done, (what, task) in enumerate(tasks.items()):
             show(done, len(tasks), what)
             if why := task():
                 lacking.append(why)
@@ -131,7 +117,7 @@ def measure(options: Options, show: Show) -> Measured | None:
     if job.rank:
         return None
     folder.write({NOISE: {"before": before, "after": after, "spread": spread_of(folder.tables)}})
-    return _finished(facts, folder, options, runs, lacking)
+    return _finished(facts, folder, options, Ran(runs, trained), lacking)
 
 
 def _opened(job: Job, options: Options) -> Folder:
@@ -150,11 +136,18 @@ def _opened(job: Job, options: Options) -> Folder:
     facts = facts_of(job)
     about = {
         "device": facts.device, "ranks": job.ranks, "per_node": job.per_node, "torch": str(torch.__version__),
-        "modules": options.modules, "shapes": options.shapes, "pipeline": options.pipeline,
-        "microbatches": options.microbatches,
+        "modules": options.modules, "shapes": options.shapes, "model": options.model,
+        "pipeline": options.pipeline, "microbatches": options.microbatches,
     }  # fmt: skip
     runs = runs_of(options.chunks)
-    names = [collectives.TABLE, SIZES, *(run.table for run in runs)]
+    names = [
+        collectives.TABLE,
+        operators.TABLE,
+        overlap.TABLE,
+        training_step.TABLE,
+        SIZES,
+        *(run.table for run in runs),
+    ]
     kept: Any = None
     if job.rank == 0:
         try:
@@ -195,29 +188,53 @@ def spread_of(tables: Mapping[str, Rows]) -> dict[str, dict[str, float]]:
     return spreads
 
 
-def _finished(facts: Facts, folder: Folder, options: Options, runs: Sequence[Run], lacking: list[str]) -> Measured:
+class Ran(NamedTuple):
+    """What was run: schedules of pipelines, and a model over tensor ranks."""
+
+    runs: Sequence[Run]
+    trained: Sequence[Trained]
+
+
+def _finished(facts: Facts, folder: Folder, options: Options, ran: Ran, lacking: list[str]) -> Measured:
     """Write the scenarios of what was measured, and predict what was run."""
     count = f"{facts.ranks} × " if facts.ranks > 1 else ""
     measured = Measured(options.out, f"{count}{facts.device}", [MACHINE], lacking=lacking)
-    folder.write({MACHINE: as_yaml({"name": options.out.resolve().name, **machine_of(facts, folder.tables, {})})})
+    tables = folder.tables
+    rows = [tables.get(name, []) for name in (operators.TABLE, overlap.TABLE, collectives.TABLE)]
+    reached = reached_in(facts, rows[0], rows[1], rows[2], operators.TABLE)
+    folder.write({MACHINE: as_yaml({"name": options.out.resolve().name, **machine_of(facts, tables, reached)})})
     if facts.ranks == 1:
         lacking.append("links and collectives: there is one process; torchrun --nproc-per-node starts several")
-    if runs:
-        frames = {run.table: folder.frame(run.table) for run in runs if folder.rows(run.table)}
-        for chunks in options.chunks:
-            table = durations_of_runs(runs, frames, chunks)
-            if table is None:
-                continue
-            folder.write({durations_name(chunks, runs[0].chunks): table})
-            used = [run for run in runs if not run.proves]
-            sections = sections_of(options.out, used, chunks, folder.rows(SIZES))
-            measured.files.append(scenario_name(chunks, runs[0].chunks))
-            folder.write({measured.files[-1]: as_yaml(sections)})
-        measured.proofs += proofs(options.out, runs, frames)
+    _steps_of(folder, options, [model for model in ran.trained if model.layout is not None], measured)
+    _pipelines_of(folder, options, ran.runs, measured)
     folder.write({ABOUT: {**measured.figures, **folder.about}})
     return measured
 
 
-def as_yaml(sections: Mapping[str, Any]) -> str:
-    """A scenario file with these sections."""
-    return yaml.safe_dump(dict(sections), sort_keys=False, allow_unicode=True, width=120)
+def _steps_of(folder: Folder, options: Options, trained: Sequence[Trained], measured: Measured) -> None:
+    """Write the scenarios of a model's steps, and predict them."""
+    for model in trained:
+        measured.files.append(model.file)
+        folder.write({model.file: as_yaml(model.sections(options.out))})
+    if trained:
+        folder.tables[operators.TABLE] = [row for row in folder.rows(operators.TABLE) if row["operator"] != RESIDUAL]
+        folder.write({operators.TABLE: folder.frame(operators.TABLE).convert_dtypes()})
+    factors = [factor for model in trained if (factor := model.residual(options.out, folder)) is not None]
+    if factors:
+        folder.add(operators.TABLE, {"operator": RESIDUAL, "seconds": median(factors)})
+    measured.proofs += [model.proof(options.out, folder) for model in trained]
+
+
+def _pipelines_of(folder: Folder, options: Options, runs: Sequence[Run], measured: Measured) -> None:
+    """Write the scenarios of pipelines, and predict those that were run but not used."""
+    frames = {run.table: folder.frame(run.table) for run in runs if folder.rows(run.table)}
+    for chunks in options.chunks:
+        table = durations_of_runs(runs, frames, chunks)
+        if table is None:
+            continue
+        folder.write({durations_name(chunks, runs[0].chunks): table})
+        used = [run for run in runs if not run.proves]
+        sections = sections_of(options.out, used, chunks, folder.rows(SIZES))
+        measured.files.append(scenario_name(chunks, runs[0].chunks))
+        folder.write({measured.files[-1]: as_yaml(sections)})
+    measured.proofs += proofs(options.out, runs, frames) if runs else []

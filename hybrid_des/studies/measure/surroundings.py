@@ -28,7 +28,7 @@ def facts_of(job: Job) -> Facts:
         properties: Any = torch.cuda.get_device_properties(job.device)
         memory, processors = int(properties.total_memory), int(properties.multi_processor_count)
         name = str(properties.name)
-        return Facts(name, gpus.named_in(name), memory, processors, job.ranks, job.per_node)
+        return Facts(name, gpus.named_in(name), memory, processors, job.ranks, job.per_node, on_gpu=True)
     described = MODEL.search(_processors())
     name = described[1].strip() if described else platform.processor() or platform.machine()
     return Facts(name, None, _memory() // job.per_node, 1, job.ranks, job.per_node)

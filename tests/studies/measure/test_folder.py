@@ -7,8 +7,8 @@ from hybrid_des.cluster.calibration.nccl_tests import Measurement
 from hybrid_des.errors import UsageError
 from hybrid_des.studies.measure.folder import ABOUT, Folder, contents_of
 from hybrid_des.studies.measure.machine import Facts, machine_of
-from hybrid_des.studies.measure.measured_pipeline import Proof
 from hybrid_des.studies.measure.measuring import Measured, spread_of
+from hybrid_des.studies.measure.proof import Proof
 from hybrid_des.studies.measure.stages import inputs_of
 
 ABOUT_CPU = {"device": "cpu", "ranks": 2}
@@ -20,7 +20,7 @@ def test_a_stopped_measurement_goes_on_with_its_rows(tmp_path):
     folder.add("t.csv", {"kind": "a", "bytes": 1, "seconds": 0.5})
     folder.add("t.csv", {"kind": "b", "bytes": 2, "more": 7})
     kept = contents_of(tmp_path, ABOUT_CPU, ["t.csv", "other.csv"], again=False)
-    assert kept == {"t.csv": [{"kind": "a", "bytes": 1, "seconds": 0.5}, {"kind": "b", "bytes": 2, "more": 7.0}]}
+    assert kept == {"t.csv": [{"kind": "a", "bytes": 1, "seconds": 0.5}, {"kind": "b", "bytes": 2, "more": 7}]}
     again = Folder(tmp_path, ABOUT_CPU, kept, writes=False)
     assert again.has("t.csv", kind="b", bytes=2) and not again.has("t.csv", kind="b", bytes=1)
     assert contents_of(tmp_path, ABOUT_CPU, ["t.csv"], again=True) == {}

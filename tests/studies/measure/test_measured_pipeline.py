@@ -4,9 +4,8 @@ import pytest
 from support.scenarios import instant
 
 from hybrid_des import load, simulate
-from hybrid_des.studies.measure.machine import Facts, machine_of
+from hybrid_des.studies.measure.machine import Facts, as_yaml, machine_of
 from hybrid_des.studies.measure.measured_pipeline import durations_name, durations_of_runs, proofs, sections_of
-from hybrid_des.studies.measure.measuring import as_yaml
 from hybrid_des.studies.measure.pipelines import SPLIT, runs_of
 
 PLANTED = {"forward": "3 ms", "backward": "7 ms", "weight": "2 ms", "between": "5 ms"}

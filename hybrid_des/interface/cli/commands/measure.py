@@ -1,12 +1,13 @@
 """Measure this machine with PyTorch, and write a folder that a scenario takes as its base.
 
-    torchrun --nproc-per-node 4 -m hybrid_des measure my_model:stages --shapes 1x4096 --pipeline 4 --chunks 1,2 \
-        --out node
+    torchrun --nproc-per-node 8 -m hybrid_des measure --model llama3.1-8b --tensor 1,2 --out node
+    torchrun --nproc-per-node 4 -m hybrid_des measure my_model:stages --shapes 1x4096 --pipeline 4 --out node
 
-Started by torchrun with a process per GPU, or on processors over gloo. MODULE:FUNCTION is a function of yours that
-returns the module of one stage, given its number and how many there are; real pipelines of PyTorch run them. DIR gets
-machine.yaml, which a scenario names as `base: DIR`, tables of what was measured, and noise.json. Then steps that were
-run, but not used, are predicted, and the errors printed. A measurement that was stopped goes on where it was.
+Started by torchrun with a process per GPU, or on processors over gloo. Of a model, the operators of its layers are
+measured, and a training step. MODULE:FUNCTION is a function of yours that returns the module of one stage, given its
+number and how many there are; real pipelines of PyTorch run them. DIR gets machine.yaml, which a scenario names as
+`base: DIR`, tables of what was measured, and noise.json. Then steps that were run, but not used, are predicted, and the
+errors printed. A measurement that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from hybrid_des.interface.cli.arguments import add_out
 from hybrid_des.interface.cli.output import say, show_result
 
 if TYPE_CHECKING:
-    from hybrid_des.studies.measure.measuring import Options
+    from hybrid_des.studies.measure.chosen import Options
 
 MOST = 2**16
 LINES = 10  # of progress where there is no terminal
@@ -35,13 +36,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shapes", help="what the first stage takes per micro-batch, such as 1x4096, or 1x4096:int64 for tokens"
     )
+    parser.add_argument("--model", metavar="NAME", help="a published model, or a scenario's file with one")
+    parser.add_argument(
+        "--tensor", type=_counts, default=(1,), metavar="T,…", help="of a model: tensor ranks, such as 1,2"
+    )
     parser.add_argument("--pipeline", type=_count, default=1, metavar="P", help="pipeline ranks: one per process")
     parser.add_argument("--chunks", type=_counts, default=(1,), metavar="V,…", help="chunks per rank, such as 1,2")
     parser.add_argument(
         "--microbatches", type=_count, metavar="M", help="of a pipeline, a multiple of P (default: 2 × P)"
     )
-    parser.add_argument("--repeats", type=_count, default=20, metavar="N", help="of each collective (20)")
-    parser.add_argument("--rounds", type=_count, default=3, metavar="N", help="steps of each schedule (3)")
+    parser.add_argument("--repeats", type=_count, default=20, metavar="N", help="of each operator and collective (20)")
+    parser.add_argument("--rounds", type=_count, default=3, metavar="N", help="steps of each model and schedule (3)")
     parser.add_argument("--again", action="store_true", help="measure everything anew")
     add_out(parser, "the folder (required)")
     parser.add_argument("--json", action="store_true", help="print only the figures, as one JSON object")
@@ -72,7 +77,8 @@ def _options(args: argparse.Namespace) -> Options:
     Raises:
         UsageError: they do.
     """
-    from hybrid_des.studies.measure.measuring import AgreedError, Options
+    from hybrid_des.studies.measure.chosen import Options
+    from hybrid_des.studies.measure.measuring import AgreedError
 
     try:
         _check(args)
@@ -82,6 +88,8 @@ def _options(args: argparse.Namespace) -> Options:
         out=Path(args.out),
         modules=args.modules,
         shapes=args.shapes,
+        model=args.model,
+        tensor=args.tensor,
         pipeline=args.pipeline,
         chunks=args.chunks,
         microbatches=args.microbatches or 2 * args.pipeline,
