@@ -10,7 +10,7 @@ from hybrid_des.report.billed import bill_changes
 from hybrid_des.report.content import ALARM, CANNOT_RUN
 from hybrid_des.report.palette import cause_name
 from hybrid_des.report.plots.gantt import gantt, size_of
-from hybrid_des.report.plots.style import new_figure, verbatim
+from hybrid_des.report.plots.style import new_figure, title
 from hybrid_des.report.text import labelled
 from hybrid_des.units import format_seconds
 
@@ -122,7 +122,7 @@ def draw_comparison(comparison: Comparison) -> Figure:
     for ax, side in ((upper, comparison.a), (lower, comparison.b)):
         gantt(side.rows, ax)
         step = format_seconds(side.summary["step_time_s"])
-        ax.set_title(f"{verbatim(side.name)}:  step {step}", loc="left", fontsize=10)
+        title(ax, side.name, f":  step {step}")
         longest = max(longest, ax.get_xlim()[1])
     upper.set_xlim(0, longest)
     return figure

@@ -21,9 +21,10 @@ from hybrid_des.report.palette import ACTIVITIES, shades
 from hybrid_des.report.plots import gantt
 from hybrid_des.report.plots.curves import times_and_bandwidths
 from hybrid_des.report.plots.fabric_map import draw_fabric
-from hybrid_des.report.plots.style import LINES
+from hybrid_des.report.plots.style import LINES, title
 from hybrid_des.result import Result, simulate
 from hybrid_des.simulation.planning.wiring import fabric_of
+from hybrid_des.studies.spread.plot import histogram
 
 MS = 10**9
 SCALES = {"time (s)": 1, "time (ms)": 1000}
@@ -323,3 +324,20 @@ def test_names_of_users_are_no_formulas(tmp_path):
     assert (
         plots.gantt(result.run, axes()).get_title(loc="left").startswith("\\$x_{^ \N{REPLACEMENT CHARACTER}[2J \\$: ")
     )
+
+
+WIDE = "W" * 119  # as a title longer than two of its pictures, which left matplotlib no room for the axes
+
+
+@pytest.mark.parametrize("inches", [4, 10])
+def test_long_names_are_cut_and_what_follows_stays(inches):
+    ax = Figure((inches, 3), layout="constrained").add_subplot()
+    title(ax, WIDE, ", replication 0: 3 failures")
+    ax.figure.draw_without_rendering()  # a warning would fail
+    shown = ax.get_title(loc="left")
+    assert "W…, replication 0: 3 failures" in shown and 12 < len(shown) < len(WIDE)
+
+
+def test_a_distribution_of_long_names_has_room(tmp_path):
+    plots.save(histogram({WIDE: [1.0, 2.0], "other": [1.0, 3.0]}), tmp_path, "picture")
+    plots.save(histogram({WIDE: [1.0, 2.0]}), tmp_path, "picture")

@@ -93,6 +93,9 @@ def _inches(width: str) -> float:
     return float(written[1]) / PER_INCH[written[2]]
 
 
+COLLAPSED = "constrained_layout not applied"  # how matplotlib's warning begins
+
+
 @cache
 def vector_figure() -> type[Figure]:
     """A figure whose SVG and PDF files hold text, which can be searched and edited, instead of its outlines."""
@@ -131,7 +134,18 @@ def save_as(drawn: Axes | Figure, path: str | Path, **options: Any) -> None:
         raise UsageError(f"{path}: {unknown(suffix, known, 'format')}")
     with mpl.rc_context(REAL_TEXT), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a scenario's name may be in any script
+        warnings.filterwarnings("ignore", COLLAPSED)  # with letters as large as the user's style has them
         figure.savefig(path, metadata=UNDATED.get(suffix), **options)
+
+
+def too_small(figure: Figure) -> bool:
+    """Whether the labels of a figure leave no room for what it shows."""
+    import warnings
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.filterwarnings("always", COLLAPSED)
+        figure.draw_without_rendering()
+    return any(COLLAPSED in str(one.message) for one in said)
 
 
 def points(share: float) -> float:

@@ -39,6 +39,7 @@ from hybrid_des.report.plots.style import (
     new_figure,
     points_across,
     scale_of,
+    title,
     verbatim,
 )
 
@@ -149,7 +150,7 @@ def gantt(
         two_way = run is not None and palette.is_two_way(run.plan)
         _draw(ax, bars, between or (0.0 if whole else bars.first, bars.last), note, view, two_way)
         if run is not None:
-            ax.set_title(title_of(run), loc="left", fontsize=points(1), pad=20)  # above the legend
+            title(ax, *title_of(run), points(1), pad=20)  # above the legend
         return view.dress(ax)
 
 
@@ -202,13 +203,13 @@ def replicas_apart(run: Run) -> int:
     return max(1, min(-(-len(run.ranks) // MOST_LINES), replicas))
 
 
-def title_of(run: Run) -> str:
-    """Name, schedule and sizes, and the main figures."""
+def title_of(run: Run) -> tuple[str, str]:
+    """The name; and schedule, sizes and the main figures."""
     facts, parallel, schedule = summary(run), run.scenario.parallel, run.scenario.schedule
     sizes = f"p {parallel.pipeline}, d {parallel.data}, m {schedule.microbatches}"
     figures = f"step {format_seconds(facts['step_time_s'])},  bubble {facts['bubble_ratio']:.1%}"
     kind = verbatim(str(schedule.kind or ("order from a file" if schedule.file else "as traced")))
-    return f"{verbatim(facts['name'])}:  {kind}, {sizes};  {figures}"
+    return facts["name"], f":  {kind}, {sizes};  {figures}"
 
 
 def _legend(bars: Bars, colours: Mapping[str, str], two_way: bool, chunks: int) -> dict[str, list[str]]:

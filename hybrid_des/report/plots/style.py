@@ -41,6 +41,12 @@ WIDTH_OF_LETTER = 0.55  # of its size
 LONGEST_TEXT = 120  # characters
 
 
+SHORTEST = 12  # characters of a name, however little room there is
+
+
+LONGEST_ENTRY = 32  # characters of a user's name in a legend within axes
+
+
 MOST_POWERS = 7  # of ten, labelled on an axis
 
 
@@ -66,9 +72,26 @@ def scale_of(seconds: float) -> tuple[float, str]:
     return next(((size, name) for size, name in SCALES if seconds >= 2 * size), SCALES[-1] if seconds else SCALES[0])
 
 
-def verbatim(text: str) -> str:
+def verbatim(text: str, longest: int = LONGEST_TEXT) -> str:
     """A user's text for a picture: one printable line, in which dollar signs do not mark formulas."""
-    return one_line(text, LONGEST_TEXT).replace("$", r"\$")
+    return one_line(text, min(longest, LONGEST_TEXT)).replace("$", r"\$")
+
+
+def title(ax: Axes, name: str, rest: str = "", size: float = 10, **where: Any) -> None:
+    """Put a user's name and what follows it above the axes on the left; a name too long for the figure is cut.
+
+    Args:
+        ax: the axes.
+        name: of any length, in any letters.
+        rest: what follows, whole.
+        size: of the text, in points.
+        where: options of `Axes.set_title`.
+    """
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    room = (1 - ax.get_position().x0) * float(figure.get_figwidth()) * 72  # to the right edge of the figure
+    letters = int(room / (WIDTH_OF_LETTER * size))
+    ax.set_title(f"{verbatim(name, max(SHORTEST, letters - len(rest)))}{rest}", loc="left", fontsize=size, **where)
 
 
 def plain(ax: Axes) -> Axes:

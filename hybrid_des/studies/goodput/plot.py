@@ -48,7 +48,7 @@ def history(weeks: Goodput, ax: Axes | None = None, replication: int = 0) -> Axe
     ax.set_xlabel(f"wall time ({unit})")
     ax.set_ylabel(f"step time ({name})")
     facts = f"{len(failures)} failures, goodput {weeks.replications.goodput[replication]:.1%}"
-    ax.set_title(f"{style.verbatim(weeks.scenario.name)}, replication {replication}: {facts}", loc="left", fontsize=10)
+    style.title(ax, weeks.scenario.name, f", replication {replication}: {facts}")
     style.legend_of_colours(ax, shown)
     return plain(ax)
 

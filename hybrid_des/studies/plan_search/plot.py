@@ -61,7 +61,7 @@ def draw(result: SearchResult, ax: Axes | None = None) -> Axes:
     ax.set_xlim(left=max(0.0, ax.get_xlim()[0]))  # points, whose distances matter, not their distance from 0
     ax.set_ylim(bottom=max(0.0, ax.get_ylim()[0]))
     ax.set_ylabel(objective.axis)
-    ax.set_title(style.verbatim(str(result.settings.document.value.get("name", ""))), loc="left", fontsize=10)
+    style.title(ax, str(result.settings.document.value.get("name", "")))
     if result.ranked:
         style.legend(ax, loc="best", bbox_to_anchor=None)
     return style.plain(ax)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hybrid_des.report.plots.style import LINES, legend, new_figure, plain, scale_of, verbatim
+from hybrid_des.report.plots.style import LINES, LONGEST_ENTRY, legend, new_figure, plain, scale_of, title, verbatim
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +30,9 @@ def histogram(samples: Mapping[str, ArrayLike], usual: Mapping[str, float] | Non
     _times(panels[0], samples, usual or {})
     if pair:
         first, second = samples
-        _differences(panels[1], np.subtract(samples[second], samples[first]), f"{second} − {first}")
+        _differences(
+            panels[1], np.subtract(samples[second], samples[first]), (second, f" − {verbatim(first, LONGEST_ENTRY)}")
+        )
     return figure
 
 
@@ -40,7 +42,7 @@ def _times(ax: Axes, samples: Mapping[str, ArrayLike], usual: Mapping[str, float
     bins = np.histogram_bin_edges(numbers / scale, BINS).tolist()
     for colour, (name, sample) in zip(LINES, samples.items(), strict=False):
         times = np.asarray(sample) / scale
-        ax.hist(times, bins, color=colour, alpha=0.55, label=verbatim(name))
+        ax.hist(times, bins, color=colour, alpha=0.55, label=verbatim(name, LONGEST_ENTRY))
         for percent, style in ((50, "-"), (99, ":")):
             ax.axvline(float(np.percentile(times, percent)), color=colour, linestyle=style, linewidth=1.2)
         if name in usual:
@@ -52,10 +54,10 @@ def _times(ax: Axes, samples: Mapping[str, ArrayLike], usual: Mapping[str, float
     plain(ax)
 
 
-def _differences(ax: Axes, differences: NDArray[np.float64], title: str) -> None:
+def _differences(ax: Axes, differences: NDArray[np.float64], names: tuple[str, str]) -> None:
     scale, unit = scale_of(float(np.abs(differences).max()))
     ax.hist(differences / scale, BINS, color="0.55")
     ax.axvline(0, color="black", linewidth=1)
-    ax.set_title(verbatim(title), loc="left", fontsize=9)
+    title(ax, *names, 9)
     ax.set_xlabel(f"difference with the same seed ({unit})")
     plain(ax)

@@ -15,7 +15,7 @@ from hybrid_des.analysis.safe_csv import write_csv
 from hybrid_des.errors import LONGEST_SHOWN, one_line
 from hybrid_des.report.billed import bill_columns
 from hybrid_des.report.files.staging import Written, write_whole
-from hybrid_des.report.plots.style import verbatim
+from hybrid_des.report.plots.style import title, verbatim
 from hybrid_des.report.text import text_table
 from hybrid_des.scenario.loading import Source
 from hybrid_des.scenario.overrides import Overrides
@@ -272,9 +272,8 @@ def draw(
     if picture.hue and drawn is not None:
         drawn.set_title(", ".join(map(label, picture.hue)))
         drawn.set_alignment("left")
-    facts = [flat[0]["name"]] if flat else []
-    facts += [f"{label(name)} {_text(value)}" for name, value in picture.where.items()]
-    ax.set_title(",  ".join(map(verbatim, facts)), loc="left", fontsize=points(1))
+    facts = [f",  {verbatim(f'{label(name)} {_text(value)}')}" for name, value in picture.where.items()]
+    title(ax, flat[0]["name"] if flat else "", "".join(facts) if flat else "".join(facts)[3:], points(1))
     return Look(labels=labels).dress(ax)
 
 

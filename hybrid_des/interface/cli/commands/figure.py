@@ -110,10 +110,13 @@ def _drawn(args: argparse.Namespace, options: dict[str, Any], show: Callable[[st
 
 def _write(path: Path, ax: Axes) -> None:
     from hybrid_des.report.files.staging import write_whole
-    from hybrid_des.report.plots.figure import save_as
+    from hybrid_des.report.plots.figure import save_as, too_small
 
     figure = ax.get_figure(root=True)
     assert figure is not None
+    if too_small(figure):
+        width, height = (f"{2.54 * one:.3g}" for one in figure.get_size_inches())
+        raise UsageError(f"--width: {width} × {height} cm are too small for the labels of this picture")
     write_whole(path.parent, lambda folder: save_as(figure, folder / path.name))
 
 
