@@ -214,3 +214,13 @@ def test_more_chunks_of_a_tree_may_take_less_time():
     fabric = machine("a100-80gb", 4, gpus_per_node=6, infiniband={"nics_per_node": 3})
     larger, smaller = (took(fabric, range(24), size) for size in (38_236, 36_304))
     assert (round(smaller / US), round(larger / US)) == (65, 61)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nics", "ranks", "sizes", "us"),
+    [(8, 8, range(8), (2**26 - 4, 2**26), (382, 320)), (5, 5, range(20), (3_903_664, 4_489_214), (156, 133))],
+)
+def test_larger_chunks_or_another_choice_may_take_less_time(gpus, nics, ranks, sizes, us):
+    """As the reference says."""
+    fabric = machine("h100", 4, gpus_per_node=gpus, infiniband={"nics_per_node": nics})
+    assert tuple(round(took(fabric, ranks, size) / US) for size in sizes) == us
