@@ -330,7 +330,8 @@ def _resources(facts: Mapping[str, Any], scenario: Scenario) -> list[Fact]:
     in_flight = facts["peak_activations"]
     sizes = ", ".join(f"{format_bytes(facts[key])} {name}" for key, name in BYTES.items() if facts.get(key))
     sent = ": ".join(filter(None, [f"{count(facts['messages'], 'message')} per step", sizes]))
-    time = f"{format_seconds(facts['wall_s'])} for {count(facts['events'], 'event')}"
+    events = count(facts["events"], "event")
+    time = f"{format_seconds(facts['wall_s'])} for {events}" if facts["wall_s"] else events
     return [
         Fact("micro-batches in flight", _few([f"{value:g}" for value in in_flight])),
         *_imbalance(facts),

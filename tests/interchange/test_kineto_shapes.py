@@ -325,6 +325,18 @@ def test_streams_and_threads_with_names_are_numbered_in_order(tmp_path):
     assert found.thread.tolist() == [LARGEST, 7, LARGEST + 1, LARGEST]
 
 
+def test_the_files_of_an_import_are_the_same_each_time(tmp_path):
+    """The page said how long the simulation took."""
+    trace = Kineto()
+    trace.kernel("gemm", 0, 10)
+    file = trace.write(tmp_path / "a.json")
+    folders = [tmp_path / "first", tmp_path / "again"]
+    for folder in folders:
+        import_profile(file).write(folder)
+    first, again = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders)
+    assert "timelines.html" in first and first == again
+
+
 @pytest.mark.parametrize("waits", [False, True])
 def test_events_of_no_length_need_nothing_that_follows(waits, tmp_path):
     """Where a message of less than a µs is written with whole µs, it begins and ends when what it holds up begins."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -148,8 +148,8 @@ class Imported:
         """The measured and the simulated timeline of a step on one axis; None if there is nothing to show."""
         if self.shown is None:
             return None
-        measured, simulated = self.shown()
-        return page_of([Shown(measured, name="measured"), Shown(simulated, name="simulated")])
+        named = zip(self.shown(), ("measured", "simulated"), strict=True)  # without real time: files are reproducible
+        return page_of([Shown(RunAnalysis(replace(one.run, wall_s=0.0)), name=name) for one, name in named])
 
     def text(self) -> str:
         """The report, line by line."""
