@@ -18,7 +18,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from itertools import combinations
 from operator import mul
 from pathlib import Path
@@ -64,7 +64,7 @@ class CollectiveTable:
         return None if law is None else round(sum(map(mul, law, _terms(ranks, size)), 0.0))
 
 
-@cache
+@lru_cache(maxsize=64)
 def _by_group(table: CollectiveTable) -> Mapping[Measured, TimeTable]:
     return dict(table.groups)
 
@@ -73,7 +73,7 @@ def _terms(ranks: int, size: int) -> tuple[float, float, float]:
     return 1.0, ranks - 1.0, size * (ranks - 1) / ranks
 
 
-@cache
+@lru_cache(maxsize=64)
 def _law(table: CollectiveTable, collective: str, several: bool) -> tuple[float, ...] | None:
     """Picoseconds to start, per hop and per byte; None if nothing was measured."""
     rows, times = [], []
