@@ -55,6 +55,22 @@ def _all_reduces(value: Any) -> TimeTable | CollectiveTable:
 AllReduceTable = Annotated[TimeTable | CollectiveTable, Reads(_all_reduces, {"type": "string"}), NamesFile()]
 
 
+def _collectives(value: Any) -> CollectiveTable:
+    if isinstance(value, CollectiveTable):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"expected the path of a CSV file, found {describe(value)}")
+    try:
+        if is_collective_table(value):
+            return read_collective_table(value)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+    raise ValueError(f"{value}: not a table of collectives by group, as `hybrid-des measure` writes it")
+
+
+CollectiveFile = Annotated[CollectiveTable, Reads(_collectives, {"type": "string"}), NamesFile()]
+
+
 class LinkFigures(Section):
     """A kind of link: both figures are for one direction."""
 

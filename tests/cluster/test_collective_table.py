@@ -4,7 +4,8 @@ import pytest
 
 from hybrid_des import load, simulate
 from hybrid_des.cluster.collective_table import read_collective_table
-from hybrid_des.errors import HybridDesError, UsageError
+from hybrid_des.errors import HybridDesError, ScenarioError, UsageError
+from hybrid_des.simulation.planning.planner import parts_of
 
 START, HOP, RATE = 50.0, 7.0, 0.002  # microseconds to start, per hop and per byte
 SIZES = (4096, 65536, 2**20, 2**24)
@@ -90,3 +91,23 @@ def test_a_folder_with_a_machine_is_a_base(tmp_path, table):
     scenario = load(path)
     assert scenario.cluster.kinds[0].nvlink.latency == pytest.approx(0.003)
     assert scenario.gradients.options.table.time("all-reduce", 2, 1, 4096) == round(1e6 * time_of(2, 4096))
+
+
+def test_layers_wait_for_collectives_as_long_as_measured(table, tmp_path):
+    sizes = {"layers": 1, "hidden": 64, "heads": 8, "ffn": 256, "vocab": 1000, "sequence": 128}
+    values = {
+        "model": sizes, "cluster": {"gpus_per_node": 8}, "schedule": {"microbatches": 1},
+        "efficiency": {"collectives": str(table)},
+    }  # fmt: skip
+    for ranks in (2, 4, 8):
+        (stage,) = parts_of(load({**values, "parallel": {"tensor": ranks}})).costs.stages.values()
+        (traffic,) = stage.traffic
+        each = time_of(ranks, 2 * 64 * 128)
+        assert traffic.forward / 1e6 == pytest.approx(3 * each, rel=1e-6)  # after embedding, attention and MLP
+        assert traffic.backward / 1e6 == pytest.approx(3 * each, rel=1e-6)
+
+
+def test_a_table_of_one_group_is_no_table_of_layers(tmp_path):
+    (tmp_path / "t.csv").write_text("bytes,time_us\n1024,10\n")
+    with pytest.raises(ScenarioError, match=r"efficiency\.collectives: .* not a table of collectives by group"):
+        load({"model": "llama3.1-8b", "efficiency": {"collectives": str(tmp_path / "t.csv")}})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Annotated
 
+from hybrid_des.cluster.link_figures import CollectiveFile
 from hybrid_des.options import Factor, Number, Section, Time
 from hybrid_des.scenario.sections.values import OperatorFile, share
 
@@ -62,5 +63,7 @@ class Efficiency(Section):
     """The same of operations bound by memory, beside any collectives. Default 0.76 of `slowed`."""
     step_overhead: Time = ZERO
     """Added to every step: data loading, optimizer launches, logging."""
+    collectives: CollectiveFile | None = None
+    """A CSV file with measured times of collectives by group, for those of layers that are replayed."""
     table: OperatorFile | None = None
     """A CSV file with measured times of operators, as written by `hybrid-des measure`; shapes in it take these."""

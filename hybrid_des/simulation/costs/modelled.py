@@ -308,12 +308,23 @@ class _Costing:
             if how is not None:
                 waits = {"none": True, "layers": exchange.counts, "full": False}[self._basis.cuda_graphs]
                 launch = to_picoseconds(self.efficiency.exchange_overhead) if waits else 0
+            elif not steps and (known := self._in_table(does, groups, size)) is not None:
+                launch, outcome = 0, outcome._replace(duration=known)
         overlapped = round(behind * PICOSECONDS_PER_SECOND)
         overlapped += round(max(0, launch + outcome.duration - overlapped) * self._hidden[axis])
         sent = outcome.messages, outcome.bytes, outcome.even, how
         lost = self._lost(axis, groups, Fraction(0) if weights else moving, engines=axis == "tensor" and not weights)
         beside = round(weights * PICOSECONDS_PER_SECOND)
         return LayerCollective(axis, name, size, repeats, launch, outcome.duration, overlapped, *sent, lost, beside)
+
+    def _in_table(self, does: str, groups: Groups, size: int) -> int | None:
+        """Picoseconds that were measured of such a collective in the slowest of some groups; None if none was."""
+        if self.efficiency.collectives is None or self._times is None:
+            return None
+        node_of = self._times.fabric.node_of
+        shapes = {(len(group), len({node_of[rank] for rank in group})) for group in groups}
+        times = [self.efficiency.collectives.time(does, ranks, nodes, size) for ranks, nodes in shapes]
+        return None if None in times else max(time for time in times if time is not None)
 
     def _lost(self, axis: str, groups: Groups, moving: Fraction, *, engines: bool) -> Fraction:
         """The share of its speed that computation beside a collective loses; none if copy engines carry it."""

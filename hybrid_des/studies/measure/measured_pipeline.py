@@ -54,7 +54,8 @@ def sections_of(folder: Path, runs: Sequence[Run], chunks: int, sizes: Sequence[
             "chunks": chunks,
             "microbatches": values["schedule"]["microbatches"],
         },
-        "efficiency": None,  # a model's
+        "efficiency": None,  # a model's, as are its collectives
+        "layer_collectives": "nccl",
         "workload": {
             "durations": durations_name(chunks, first),
             "timing": "mean",
@@ -75,7 +76,7 @@ def sections_of(folder: Path, runs: Sequence[Run], chunks: int, sizes: Sequence[
 def _bandwidth(folder: Path) -> float | None:
     """Bytes per second between ranks of a node; None if a message takes its latency alone."""
     rate = load({"base": str(folder / MACHINE), "parallel": {"pipeline": 1}, "workload": {"forward": 0, "backward": 0},
-                 "efficiency": None}).cluster.kinds[0].nvlink.bandwidth  # fmt: skip
+                 "efficiency": None, "layer_collectives": "nccl"}).cluster.kinds[0].nvlink.bandwidth  # fmt: skip
     return None if rate is None else float(rate)
 
 

@@ -16,6 +16,7 @@ from hybrid_des.cluster.operator_table import ATTENTION, GEMM, OPTIMIZER, RESIDU
 from hybrid_des.simulation.costs.modelled import OVERHEAD_OF_MEMBERS
 from hybrid_des.simulation.costs.operation_times import shape
 from hybrid_des.studies.measure.collectives import PER_SECOND
+from hybrid_des.studies.measure.collectives import TABLE as COLLECTIVES
 from hybrid_des.studies.measure.folder import Rows
 from hybrid_des.studies.measure.machine import Facts, per_second, seconds, shifts_of
 from hybrid_des.studies.measure.operators import BLOCK
@@ -61,6 +62,8 @@ def reached_in(facts: Facts, operators: Rows, overlaps: Rows, collectives: Rows,
     efficiency: dict[str, Any] = {
         "gemm": _share(products.whole, peak),
         "attention": _share(attention.whole if attention else products.whole, peak),
+        "attention_half": 0,
+        "attention_head": 0,
         "memory": _share(passes.whole, bandwidth),
         "network": 1,  # links have measured bandwidths
         "table": table,
@@ -70,7 +73,8 @@ def reached_in(facts: Facts, operators: Rows, overlaps: Rows, collectives: Rows,
             efficiency[key] = round(min(MOST_SLOWED, lost), 4)
     if launches := [float(row["seconds"]) for row in operators if row["operator"] == "launch"]:
         efficiency["launch"] = seconds(launches[0])
-    efficiency["collective_overhead"] = seconds(start_of(collectives))
+    if collectives:
+        efficiency |= {"collective_overhead": seconds(start_of(collectives)), "collectives": COLLECTIVES}
     return {**peaks, "efficiency": efficiency}
 
 
