@@ -14,7 +14,7 @@ table is written by rank 0, and `hybrid-des import` makes a scenario of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -112,6 +112,9 @@ class Recorder:
             raise UsageError(f"{self.path}: nothing was recorded: {why}; expected steps of a pipeline schedule")
 
 
+Around = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
 @contextmanager
 def record(path: str | Path, warmup: int = 1) -> Iterator[Recorder]:
     """Record the ops that pipeline schedules of PyTorch run in this block, on all ranks, as a table.
@@ -133,8 +136,9 @@ def record(path: str | Path, warmup: int = 1) -> Iterator[Recorder]:
                 schedule.step(inputs, target=targets)
     """
     recorder = Recorder(path, warmup)
+    methods = list(_methods(recorder))
     try:
-        with _patched(recorder):
+        with _patched(methods):
             yield recorder
     except BaseException:
         _write(recorder.path.with_suffix(f".rank{_rank()}.csv"), recorder.rows())
@@ -146,10 +150,10 @@ def record(path: str | Path, warmup: int = 1) -> Iterator[Recorder]:
 
 
 @contextmanager
-def _patched(recorder: Recorder) -> Iterator[None]:
+def _patched(methods: Sequence[tuple[type, str, Around]]) -> Iterator[None]:
     """Time the methods of stages that compute, and count steps of schedules."""
     before: list[tuple[type, str, Any]] = []
-    for owner, name, around in _methods(recorder):
+    for owner, name, around in methods:
         before.append((owner, name, vars(owner)[name]))
         setattr(owner, name, around(vars(owner)[name]))
     try:
@@ -157,9 +161,6 @@ def _patched(recorder: Recorder) -> Iterator[None]:
     finally:
         for owner, name, method in before:
             setattr(owner, name, method)
-
-
-Around = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def _methods(recorder: Recorder) -> Iterator[tuple[type, str, Around]]:
