@@ -118,6 +118,12 @@ class Layout:
         """A rank's place along one axis."""
         return rank // self.strides[axis] % self.sizes[axis]
 
+    def lane(self, rank: int) -> int:
+        """A rank's place along data and context: context ranks of a replica are neighbours."""
+        return self.coordinate(rank, "data") * self.sizes.get("context", 1) + (
+            self.coordinate(rank, "context") if "context" in self.sizes else 0
+        )
+
     def line(self, rank: int, axis: str) -> range:
         """The ranks that differ from this one along one axis only, itself included, in ascending order."""
         stride = self.strides[axis]

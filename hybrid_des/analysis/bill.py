@@ -20,14 +20,17 @@ from typing import Any
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.bill import Power
 from hybrid_des.scenario.sections.cluster import GpuKind
+from hybrid_des.simulation.costs.documents import packed_steps
 
 JOULES_PER_MWH = 3600 * 10**6
 
 
 def tokens_per_step(scenario: Scenario) -> int | None:
-    """Tokens of all samples of a step; None where samples are not sequences."""
+    """Tokens of all samples of a step, with `data` on average; None where samples are not sequences."""
     if scenario.model is None or scenario.model.network.sample != "sequence":
         return None
+    if (packed := packed_steps(scenario)) is not None:
+        return packed.tokens // len(packed.steps)
     schedule = scenario.schedule
     samples = schedule.microbatches * schedule.microbatch_size * scenario.parallel.data
     return samples * scenario.model.network.tokens

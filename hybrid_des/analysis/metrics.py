@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.bill import bill
+from hybrid_des.analysis.documents import document_figures
 from hybrid_des.analysis.experience import experience, facts
 from hybrid_des.analysis.idle import EXPOSED, account, hidden_gathers, hidden_reduction, inside_waits
 from hybrid_des.analysis.step_times import StepTimes, step_times, total
@@ -97,6 +98,7 @@ def summary(run: Run) -> dict[str, Any]:
         **{key: plain_number(Fraction(getattr(run, key), steps)) for key in ("messages", *counters, "bytes_scales")},
         **({"bytes_switched": plain_number(Fraction(run.bytes_switched, steps))} if run.bytes_switched else {}),
         **_memory(run),
+        **({"data": document_figures(scenario)} if scenario.model and scenario.data else {}),
         **(model_figures(run, times, step_time, seconds, reduced) if scenario.model else {}),
         **({"experience": facts(known_runs, step_time)} if (known_runs := experience(scenario)) else {}),
         **_bill(run, Fraction(times.total, steps * PICOSECONDS_PER_SECOND), share),

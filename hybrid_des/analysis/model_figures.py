@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,11 +14,13 @@ from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.purposes import ACTIVATION, OF_LAYERS, PURPOSES
 from hybrid_des.cluster.rate import idle_time
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.simulation.costs.documents import packed_steps
+from hybrid_des.simulation.costs.stages import visits
 from hybrid_des.simulation.memory import memory_parts, worst_peak
 from hybrid_des.simulation.run import Run
-from hybrid_des.simulation.timeline import FORWARDS, Column
+from hybrid_des.simulation.timeline import Column
 from hybrid_des.units import PICOSECONDS_PER_SECOND
-from hybrid_des.workload.models.layer import Attention, Model
+from hybrid_des.workload.models.layer import Attention, Model, Operation
 
 
 def plain_number(value: Fraction) -> int | float:
@@ -52,12 +54,11 @@ def model_figures(
     """
     scenario = run.scenario
     assert scenario.model is not None
-    model, schedule = scenario.model.network, scenario.schedule
-    samples = schedule.microbatches * schedule.microbatch_size * scenario.parallel.data
-    flop = 3 * samples * model.flop
-    hardware = flop + samples * int(recomputed_flop(model, scenario.recompute) * _repeated(run, model))
+    model, done = scenario.model.network, _done_in(scenario)
+    flop = 3 * done.flop
+    hardware = flop + int(done.recomputed * _repeated(run, model))
     peak = step_time * scenario.parallel.ranks * peak_of(scenario)
-    rate = samples / step_time if step_time else 0.0
+    rate, tokens = (amount / step_time if step_time else 0.0 for amount in (done.samples, done.tokens))
     return {
         "model_parameters": model.parameters,
         "flop_per_step": flop,
@@ -65,7 +66,7 @@ def model_figures(
         "mfu": flop / peak if peak else 0.0,
         "hfu": hardware / peak if peak else 0.0,
         **_throughput("samples", rate, scenario.parallel.ranks),
-        **(_throughput("tokens", rate * model.tokens, scenario.parallel.ranks) if model.sample == "sequence" else {}),
+        **(_throughput("tokens", tokens, scenario.parallel.ranks) if model.sample == "sequence" else {}),
         "communication_s": {
             **_inside_ops(run),
             "pipeline": {"exposed": idle[ACTIVATION.cause], "hidden": _hidden_messages(run, times)},
@@ -91,19 +92,41 @@ def peak_of(scenario: Scenario) -> float:
     return scenario.cluster.kinds[0].gpu.peak_in(scenario.precision)
 
 
-def recomputed_flop(model: Model, recompute: str | tuple[str, ...]) -> int:
-    """FLOP per sample of the forward that the backward repeats."""
+class Done(NamedTuple):
+    """What a step does, on average: samples (with `data`, documents), tokens, and FLOP of the forward."""
+
+    samples: float
+    tokens: float
+    flop: int
+    recomputed: int
+
+
+def _done_in(scenario: Scenario) -> Done:
+    """What a step of a scenario does; padding counts for nothing."""
+    assert scenario.model is not None
+    model, schedule = scenario.model.network, scenario.schedule
+    again, packed = recomputed(model, scenario.recompute), packed_steps(scenario)
+    if packed is None:
+        samples = schedule.microbatches * schedule.microbatch_size * scenario.parallel.data
+        each = int(model.tokens * sum((one.flop for one in again), Fraction(0)))
+        return Done(samples, samples * model.tokens, samples * model.flop, samples * each)
+    steps, all_of = len(packed.steps), [one for layer in model.layers for one in layer.operations]
+    documents = Counter(length for step in packed.steps for length in step.lengths)
+    flop, repeated = (model.flop_of(some, documents) // steps for some in (all_of, again))
+    return Done(sum(len(step.lengths) for step in packed.steps) / steps, packed.tokens / steps, flop, repeated)
+
+
+def recomputed(model: Model, recompute: str | tuple[str, ...]) -> list[Operation]:
+    """The operations whose forward the backward repeats."""
     blocks = [layer for layer in model.layers if layer.is_block]
     if isinstance(recompute, tuple):
         named = [
             (layer, {name for module in layer.modules if module.name in recompute for name in module.operations})
             for layer in blocks
         ]
-        again = [one.flop for layer, names in named for one in layer.operations if one.name in names]
-    else:
-        kinds = {"none": (), "selective": (Attention,), "full": (object,)}[recompute]
-        again = [one.flop for layer in blocks for one in layer.operations if isinstance(one, kinds)]
-    return int(model.tokens * sum(again, Fraction(0)))
+        return [one for layer, names in named for one in layer.operations if one.name in names]
+    kinds = {"none": (), "selective": (Attention,), "full": (object,)}[recompute]
+    return [one for layer in blocks for one in layer.operations if isinstance(one, kinds)]
 
 
 def _throughput(what: str, rate: float, gpus: int) -> dict[str, float]:
@@ -113,11 +136,11 @@ def _throughput(what: str, rate: float, gpus: int) -> dict[str, float]:
 def _inside_ops(run: Run) -> dict[str, dict[str, float]]:
     """Seconds per step and rank of the collectives that ops wait for, mean over ranks: as replayed, or as recorded."""
     exposed, hidden = Counter[str](), Counter[str]()
-    for position, times in _forwards(run).items():
-        for traffic in run.costs.stages[position].traffic:
-            exposed[traffic.axis] += times * traffic.exposed
-            hidden[traffic.axis] += times * traffic.hidden
-    ranks = dict.fromkeys(AXES, run.timeline.programs.pipeline)
+    for visit in visits(run.plan, run.costs):
+        for traffic in visit.costs.traffic:
+            exposed[traffic.axis] += visit.times * traffic.exposed
+            hidden[traffic.axis] += visit.times * traffic.hidden
+    ranks = dict.fromkeys(AXES, run.timeline.programs.pipeline * _counted(run))
     rows = run.timeline.exchanges
     for axis in {*run.traffic.messages, *run.traffic.streams}:
         mine = rows["purpose"] == PURPOSES.index(OF_LAYERS[axis])
@@ -133,11 +156,10 @@ def _inside_ops(run: Run) -> dict[str, dict[str, float]]:
     }
 
 
-def _forwards(run: Run) -> Counter[tuple[int, int]]:
-    """How many forwards there are of each chunk of each pipeline rank."""
-    ops = run.timeline.programs.ops
-    mine = np.isin(ops["kind"], FORWARDS)
-    return Counter(zip(ops["rank"][mine].tolist(), ops["chunk"][mine].tolist(), strict=True))
+def _counted(run: Run) -> int:
+    """The number of lanes and steps whose forwards are counted one by one."""
+    lanes = run.costs.lanes
+    return 1 if lanes is None else lanes.count * lanes.steps
 
 
 def _imbalance(run: Run) -> dict[str, float]:
@@ -145,8 +167,9 @@ def _imbalance(run: Run) -> dict[str, float]:
     experts = run.scenario.experts
     if not (experts.loads or experts.concentration):
         return {}
-    whole = sum(times * run.costs.stages[place].imbalance for place, times in _forwards(run).items())
-    return {"expert_imbalance_s": whole / (run.timeline.programs.pipeline * PICOSECONDS_PER_SECOND)}
+    whole = sum(visit.times * visit.costs.imbalance for visit in visits(run.plan, run.costs))
+    ranks = run.timeline.programs.pipeline * _counted(run)
+    return {"expert_imbalance_s": whole / (ranks * PICOSECONDS_PER_SECOND)}
 
 
 def _tensor_traffic(run: Run) -> dict[str, Any]:
@@ -191,4 +214,4 @@ def _memory_parts(run: Run) -> dict[str, int]:
     """Peak memory by part, of the rank that exceeds its memory most or has the least left."""
     layout = run.scenario.parallel.layout
     worst = worst_peak(run.ranks, run.peak_memory, run.scenario.cluster.gpus_of(run.ranks))
-    return memory_parts(run.costs, layout.coordinate(worst.rank, "pipeline"), worst.held)
+    return memory_parts(run.costs, layout.coordinate(worst.rank, "pipeline"), worst.held, layout.lane(worst.rank))

@@ -14,6 +14,7 @@ from hybrid_des.cluster.purposes import ACTIVATION, REDUCTION
 from hybrid_des.collectives.checking import unchecked
 from hybrid_des.report.billed import bill_assumptions, bill_headline
 from hybrid_des.report.fact import Fact
+from hybrid_des.report.packed import packed_facts, packed_line
 from hybrid_des.report.palette import MESSAGE, cause_name
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.perturbations import Jitter, Slow
@@ -68,12 +69,13 @@ def content_of(findings: RunAnalysis) -> Content:
         scenario.description,
         alarm_of(run),
         [
-            _setup(scenario, facts),
+            _setup(run, facts),
             *_model(scenario),
+            *packed_line(scenario, facts),
             *_notes(scenario, facts),
             *filter(None, [_perturbations(scenario, run.timeline.duration / PICOSECONDS_PER_SECOND)]),
         ],
-        [*_headline(facts), *_model_headline(scenario, facts), *bill_headline(facts)],
+        [*_headline(facts), *_model_headline(scenario, facts), *packed_facts(facts), *bill_headline(facts)],
         shares_of(facts, run),
         [*_memory(run, facts, peak), *_resources(facts, run.scenario), *bill_assumptions(facts), *_simulated(run)],
         _limits(scenario),
@@ -90,7 +92,8 @@ def _peak(run: Run) -> MemoryPeak:
     return worst_peak(run.ranks, run.peak_memory, run.scenario.cluster.gpus_of(run.ranks))
 
 
-def _setup(scenario: Scenario, facts: Mapping[str, Any]) -> str:
+def _setup(run: Run, facts: Mapping[str, Any]) -> str:
+    scenario = run.scenario
     parallel, schedule, cluster = scenario.parallel, scenario.schedule, scenario.cluster
     sizes = [f"{parallel.pipeline} pipeline ranks" if parallel.pipeline > 1 else "", count(parallel.data, "replica")]
     inner = (("tensor", parallel.tensor), ("context", parallel.context))
@@ -100,7 +103,7 @@ def _setup(scenario: Scenario, facts: Mapping[str, Any]) -> str:
     order = schedule.kind or schedule.file or "as traced"
     return (
         f"{count(facts['ranks'], 'GPU')} ({names}): {' × '.join(filter(None, sizes))}; "
-        f"{order}, {count(schedule.microbatches, 'micro-batch')} per replica{steps}"
+        f"{order}, {count(run.microbatches, 'micro-batch')} per replica{steps}"
     )
 
 
@@ -111,9 +114,11 @@ def _model(scenario: Scenario) -> list[str]:
     model, parallel, schedule = scenario.model.network, scenario.parallel, scenario.schedule
     tokens = f" of {model.tokens:,} tokens" if model.sample == "sequence" else ""
     away = ("optimizer state", scenario.offload.optimizer), ("activations", scenario.offload.activations)
-    facts = [
+    sizes = [
         f"{scenario.model.base or scenario.model.kind}: {_large(model.parameters)} parameters",
-        f"{count(schedule.microbatch_size, model.sample)}{tokens} per micro-batch",
+        "" if scenario.data else f"{count(schedule.microbatch_size, model.sample)}{tokens} per micro-batch",
+    ]
+    facts = [
         scenario.precision,
         "sequence parallel" if parallel.sequence else "",
         _experts(scenario),
@@ -122,7 +127,7 @@ def _model(scenario: Scenario) -> list[str]:
         *(f"{float(share):.0%} of {what} on hosts" for what, share in away if share),
         {"none": "", "layers": "CUDA graphs of layers", "full": "a CUDA graph of the step"}[scenario.cuda_graphs],
     ]
-    return ["; ".join([", ".join(facts[:2]), ", ".join(filter(None, facts[2:]))])]
+    return ["; ".join([", ".join(filter(None, sizes)), ", ".join(filter(None, facts))])]
 
 
 def _experts(scenario: Scenario) -> str:
@@ -300,9 +305,9 @@ def _split(seconds: float, parts: Mapping[str, int], whole: str) -> dict[str, fl
 
 def _memory(run: Run, facts: Mapping[str, Any], peak: MemoryPeak) -> list[Fact]:
     """Memory of the worst GPU, named if there are several kinds: parts, what would fit, and the peaks of all ranks."""
-    scenario = run.scenario
+    scenario, layout = run.scenario, run.timeline.layout
     note = _held(scenario, peak)
-    parts = memory_parts(run.costs, run.timeline.layout.coordinate(peak.rank, "pipeline"), peak.held)
+    parts = memory_parts(run.costs, layout.coordinate(peak.rank, "pipeline"), peak.held, layout.lane(peak.rank))
     if not peak.fits:
         shown = [Fact("memory", ALARM, note, "alarm")]
     elif scenario.workload and "activation" not in scenario.workload.memory.model_fields_set:

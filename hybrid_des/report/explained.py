@@ -53,7 +53,7 @@ def render_explanation(explanation: Explanation, width: int = 100) -> str:
     """
     scenario, step = explanation.run.scenario, explanation.seconds(explanation.duration)
     parallel, schedule = scenario.parallel, scenario.schedule
-    sizes = [count(parallel.ranks, "rank"), count(schedule.microbatches, "micro-batch")]
+    sizes = [count(parallel.ranks, "rank"), count(explanation.run.microbatches, "micro-batch")]
     steps = f", {count(scenario.steps, 'step')}" if scenario.steps > 1 else ""
     title = f"{scenario.name}: {schedule.kind or schedule.file or 'as traced'}, {', '.join(sizes)}{steps}"
     total = f"step {format_seconds(step)}"

@@ -19,6 +19,7 @@ from hybrid_des.scenario.defaults import fill
 from hybrid_des.scenario.problem import Problem, Problems, misfit
 from hybrid_des.scenario.sections.bill import PowerOrNone, PriceOrNone, TrainOrNone, misfits_of_bill
 from hybrid_des.scenario.sections.cluster import QUANTISED, WITHOUT_PRIORITIES, Cluster
+from hybrid_des.scenario.sections.data import DataOrNone, misfits_of_data
 from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.scenario.sections.experts import ExpertTraffic, misfits_of_experts, misfits_of_loads, misfits_of_streams
 from hybrid_des.scenario.sections.faults import FaultsOrNone, misfits_of_faults
@@ -57,7 +58,7 @@ MODELLED = {  # keys that are read with `model` only, and their defaults
     "schedule.microbatch_size": 1,
     "parallel.sequence": False, "parallel.context_method": "ring", "parallel.stages": "even",
     "parallel.expert_tensor": None, "experts": ExpertTraffic(), "offload": Offload(), "cuda_graphs": "none",
-    "gradients.fused": None, "operators": Operators(),
+    "gradients.fused": None, "operators": Operators(), "data": None,
 }  # fmt: skip
 SHARDING = ("none", "zero-1", "zero-2", "zero-3")  # each divides what the one before does, and more
 LABEL = object()  # marks sections that describe a run or say what is kept of it, and change nothing that it simulates
@@ -111,6 +112,8 @@ class Scenario(Section):
     """Achieved shares of the GPU's peaks."""
     batch: Count | None = None
     """Samples per step over all replicas, instead of schedule.microbatches."""
+    data: DataOrNone = None
+    """Documents of unequal length, instead of samples that all have the model's `sequence`."""
     gradients: Gradients = Field(default_factory=Gradients)
     numerics: NumericsOrNone = None
     """Real training on the simulated GPUs."""
@@ -290,6 +293,8 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
         except Refusal as refusal:
             yield misfit(str(refusal), f"parallel.{axis}", "model")
     yield from misfits_of_experts(parallel)
+    every, batch = scenario.gradients.every, scenario.batch
+    yield from misfits_of_data(scenario.data, parallel, scenario.schedule, network=network, batch=batch, every=every)
     routings = [layer.routing for layer in network.layers if layer.routing]
     yield from misfits_of_loads(scenario.experts, {routing.count for routing in routings})
     held = {module.name for layer in network.layers for module in layer.modules}
@@ -348,10 +353,12 @@ def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
 
 def _options_are_read(scenario: Scenario) -> Iterator[Problem]:
     """Required options must be given; an option without effect is an error unless it states the implied value."""
-    for name in ("cluster", "schedule", "gradients", "model"):
+    for name in ("cluster", "schedule", "gradients", "model", "data"):
         section = getattr(scenario, name)
         if section is not None:
             yield from section.misfits_of_options(name, scenario.parallel.pipeline)
+    if scenario.data is not None:
+        yield from scenario.data.lengths.misfits_of_options("data.lengths", scenario.parallel.pipeline)
 
 
 def _wiring_exists(scenario: Scenario) -> Iterator[Problem]:

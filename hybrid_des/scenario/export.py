@@ -19,6 +19,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.cluster import Cluster, InfiniBand, NodeKind
 from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.scenario.sections.plugins import PluginSection
+from hybrid_des.workload.lengths import LengthTable
 
 _WIDTH = 120  # columns of YAML
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -46,7 +47,7 @@ def _plain(value: object) -> object:
         return [_plain(item) for item in value]
     if isinstance(value, Fraction):
         return _number(value)
-    if isinstance(value, TimeTable | CollectiveTable | OperatorTable):
+    if isinstance(value, TimeTable | CollectiveTable | OperatorTable | LengthTable):
         return value.source
     return str(value) if isinstance(value, Path) else value
 

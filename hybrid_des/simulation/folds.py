@@ -58,6 +58,8 @@ class Replicas:
         """Why replicas differ or vary at random; empty if they do not."""
         if self.parts.training:
             return "with `numerics` every replica trains on its own samples"
+        if self.parts.costs.lanes is not None:
+            return "with `data` every replica has its own documents"
         if self.parts.durations is not None:
             return "with `workload.durations` every replica has its own durations"
         if isinstance(self.parts.programs, GivenPrograms) and len(self.parts.programs.programs) > 1:

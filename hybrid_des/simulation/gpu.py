@@ -138,17 +138,17 @@ class Gpu:
 
     def _run(self, stream: str) -> Routine:  # noqa: C901 - runs once per instruction: a call or a table costs too much
         """Read the instructions of a stream: here those of every op, elsewhere what is rarer."""
-        env, calls, at = self._env, self.program.streams[stream], self._at[stream]
+        env, program, at = self._env, self.program, self._at[stream]
         inboxes, flows, add_op = self._endpoint.inboxes, self._endpoint.flows, self._recorder.ops.add
         rank, memory, arithmetic, pace, computation = (
             self.rank, self._memory, self._arithmetic, self._pace, self.computation,
         )  # fmt: skip
         timeout, at_once, with_time = env.timeout, AT_ONCE, WITH_TIME
-        step, steps = 0, self._context.steps
+        step, steps, programs = 0, self._context.steps, (program, *program.further)
         instruction: Any
         while step < steps or (yield from self._goes_on(stream, step)):
             at.step, at.base, at.marks = step, (base := step << STEP_SHIFT), []
-            for call in calls:
+            for call in programs[step % len(programs)].streams[stream]:
                 at.call, ops = call, call.ops
                 asked = now = env.now
                 released = STREAM

@@ -1,5 +1,6 @@
 """Jobs: the GPUs of a scenario, with their programs started on the links of a fabric, and background traffic beside."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -18,13 +19,14 @@ from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.arithmetic import Arithmetic
 from hybrid_des.simulation.communicators import Communicators
+from hybrid_des.simulation.costs.stages import visits
 from hybrid_des.simulation.folding.folded_transport import folded_transport
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folding.traced_fold import traced_fold
 from hybrid_des.simulation.gpu import Gpu, RunContext
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.planning.planner import Parts
-from hybrid_des.simulation.planning.program import BARRIER, COMPUTE, Program
+from hybrid_des.simulation.planning.program import BARRIER, Program
 from hybrid_des.simulation.repetition import FurtherSteps
 from hybrid_des.simulation.speeds import DurationOverride, Programs, schedules_of
 
@@ -56,13 +58,15 @@ class Job(NamedTuple):
     @property
     def slowed(self) -> int:
         """Picoseconds by which computation took longer beside collectives, replayed ones of layers included."""
-        apart = {*self.parts.traffic.messages, *self.parts.traffic.streams}
-        replayed = dict.fromkeys(self.programs, 0)
-        for pipeline_rank, program in self.programs.items():
-            for op in (op for call in program.streams[COMPUTE] for op in call.ops if op.kind == "F"):
-                traffic = self.parts.costs.stages[pipeline_rank, op.chunk].traffic
-                replayed[pipeline_rank] += sum(one.slowed for one in traffic if one.axis not in apart)
-        of_layers = sum(replayed[self._place(gpu)] for gpu in self.gpus)
+        parts, layout = self.parts, self.scenario.parallel.layout
+        apart, lanes = {*parts.traffic.messages, *parts.traffic.streams}, parts.costs.lanes
+        replayed = Counter[tuple[int, int]]()
+        for visit in visits(parts.plan, parts.costs):
+            slowed = sum(one.slowed for one in visit.costs.traffic if one.axis not in apart)
+            replayed[visit.position[0], visit.lane] += visit.times * slowed
+        of_layers = sum(replayed[self._place(gpu), layout.lane(gpu.rank) if lanes else 0] for gpu in self.gpus)
+        if lanes is not None:
+            of_layers //= lanes.steps
         return self.scenario.steps * of_layers + sum(gpu.computation.slowed for gpu in self.gpus if gpu.computation)
 
     @property
@@ -167,7 +171,7 @@ def _gpus(
                 Endpoint(transport, rank, layout.line(rank, "pipeline")),
                 program,
                 {**communicators[rank], BARRIER: barrier},
-                MemoryLedger(rank, parts.costs.resident[pipeline_rank], context.recorder.memory),
+                MemoryLedger(rank, parts.costs.held(pipeline_rank, layout.lane(rank)), context.recorder.memory),
                 arithmetic=Arithmetic(parts.workers[rank]) if parts.training else None,
                 pace=pace,
                 computation=made_by.computation.get(rank),

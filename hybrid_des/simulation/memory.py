@@ -81,19 +81,20 @@ def worst_peak(ranks: Sequence[int], held: Sequence[int], gpus: Sequence[GpuKind
     return MemoryPeak(ranks[worst], held[worst], gpus[worst])
 
 
-def memory_parts(costs: Costs, pipeline_rank: int, peak: int) -> dict[str, int]:
+def memory_parts(costs: Costs, pipeline_rank: int, peak: int, lane: int = 0) -> dict[str, int]:
     """Memory of a pipeline rank at its peak by part, in bytes; a workload gives all but activations as one number."""
+    resident = costs.held(pipeline_rank, lane)
     stages = [stage for (rank, _), stage in costs.stages.items() if rank == pipeline_rank]
-    activations, resident = peak - costs.resident[pipeline_rank], sum(stage.resident for stage in stages)
-    if not resident:
-        return {"parameters, gradients and optimizer": costs.resident[pipeline_rank], "activations": activations}
+    given = sum(stage.resident for stage in stages)
+    if not given:
+        return {"parameters, gradients and optimizer": resident, "activations": peak - resident}
     weights, gradients = (sum(getattr(stage, name) for stage in stages) for name in ("weights", "gradients"))
     return {
         "parameters": weights,
         "gradients": gradients,
-        "optimizer": resident - weights - gradients,
-        "activations": activations,
-        "transients": costs.transient[pipeline_rank],
+        "optimizer": given - weights - gradients,
+        "activations": peak - resident,
+        "transients": costs.transients(pipeline_rank, lane),
     }
 
 

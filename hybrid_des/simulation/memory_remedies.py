@@ -24,10 +24,9 @@ from hybrid_des.scenario.loading import scenario_from, scenario_of
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.costs.basis import CostBasis
 from hybrid_des.simulation.costs.modelled import model_costs
-from hybrid_des.simulation.costs.stages import costs_of
 from hybrid_des.simulation.memory import MemoryPeak, worst_peak
 from hybrid_des.simulation.planning.lowering import planned_peaks
-from hybrid_des.simulation.planning.planner import build_plan, parts_of, plan_of
+from hybrid_des.simulation.planning.planner import build_plan, costs_in, parts_of, plan_of
 from hybrid_des.simulation.planning.wiring import times_of
 from hybrid_des.units import format_bytes
 
@@ -65,8 +64,8 @@ def _peak_of(scenario: Scenario, plan: Plan | None, fabric: Fabric) -> MemoryPea
     """The peak of a scenario with a model, by its plan or a given one."""
     times = times_of(scenario, fabric) if scenario.parallel.stages == "balanced" else None
     ranks = model_costs(CostBasis.of(scenario), times)
-    plan = plan or build_plan(scenario.schedule, scenario.parallel.layout, ranks, fabric)
-    return _worst(scenario, planned_peaks(plan, costs_of(ranks, plan)))
+    plan = plan or build_plan(scenario, ranks, fabric)
+    return _worst(scenario, planned_peaks(plan, costs_in(scenario, ranks, plan)))
 
 
 def _worst(scenario: Scenario, held: Sequence[int]) -> MemoryPeak:

@@ -141,6 +141,11 @@ class Run:
         return self.parts.channels
 
     @property
+    def microbatches(self) -> int:
+        """Micro-batches per replica and step."""
+        return self.plan.microbatches or self.scenario.schedule.microbatches
+
+    @property
     def peak_activations(self) -> list[Fraction]:
         """For each simulated rank, the most activations that it holds, in whole-rank micro-batches."""
         visits = self.timeline.programs.visits[self.timeline.pipeline_rank[self.ranks]].tolist()
@@ -412,6 +417,8 @@ def _check_memory(job: Job) -> None:
     peak = worst_peak(ranks, [gpu.memory.peak_bytes for gpu in gpus], scenario.cluster.gpus_of(ranks))
     if not peak.fits:
         what = f"holds {format_bytes(peak.held)}; its GPU ({peak.gpu.name}) has {format_bytes(peak.gpu.memory)}"
-        held = memory_parts(job.parts.costs, layout.coordinate(peak.rank, "pipeline"), peak.held)
+        held = memory_parts(
+            job.parts.costs, layout.coordinate(peak.rank, "pipeline"), peak.held, layout.lane(peak.rank)
+        )
         why = f"does not fit: {misfit(held, peak.gpu.memory)}"
         raise OutOfMemoryError(f"out of memory: rank {peak.rank} {what}; {why}")

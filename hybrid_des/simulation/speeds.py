@@ -93,28 +93,34 @@ class Programs:
     def __init__(self, scenario: Scenario, parts: Parts, retime: DurationOverride | None = None) -> None:
         self._scenario, self._source, self._durations, self._retime = scenario, parts.programs, parts.durations, retime
         self._perturbed = bool(scenario.slow or scenario.jitter or parts.durations)
-        self._alike: dict[tuple[int, int], Program] = {}
-        self._known: dict[tuple[int, ComputeSpeed], Program] = {}
+        self._by_lane = parts.costs.lanes is not None
+        self._alike: dict[tuple[int, int, int], Program] = {}
+        self._known: dict[tuple[int, int, ComputeSpeed], Program] = {}
 
     def of(self, rank: int, pipeline_rank: int, speed: Fraction) -> tuple[Program, VaryingSpeed | None]:
         """The program of a rank on a GPU of this speed, and its varying pace, if it varies."""
-        pipeline_rank = self._own(rank, pipeline_rank)
+        pipeline_rank, lane = self._own(rank, pipeline_rank), self._lane(rank)
         if not self._perturbed and self._retime is None:
-            alike = pipeline_rank, id(speed)  # the node's own fraction; hashing it would take longer than all else here
+            # the node's own fraction; hashing it would take longer than all else here
+            alike = pipeline_rank, lane, id(speed)
             if alike not in self._alike:
-                self._alike[alike] = self._source.lower(pipeline_rank, ComputeSpeed(speed))
+                self._alike[alike] = self._source.lower(pipeline_rank, ComputeSpeed(speed), lane)
             return self._alike[alike], None
         nominal = ComputeSpeed(speed * self._speed(rank)) if self._perturbed else ComputeSpeed(speed)
         varying = self._pace(rank) if self._perturbed else None
-        key = pipeline_rank, nominal
+        key = pipeline_rank, lane, nominal
         if key not in self._known:
-            self._known[key] = self._source.lower(pipeline_rank, nominal)
+            self._known[key] = self._source.lower(pipeline_rank, nominal, lane)
         program = self._known[key]
         return program if self._retime is None else program.lasting(partial(self._retime.duration, rank)), varying
 
     def _own(self, rank: int, pipeline_rank: int) -> int:
         """The number of a rank's program: that of its pipeline rank, unless each rank has its own."""
         return rank if self._source.each else pipeline_rank
+
+    def _lane(self, rank: int) -> int:
+        """The lane whose documents a rank computes; 0 where all compute the same."""
+        return self._scenario.parallel.layout.lane(rank) if self._by_lane else 0
 
     def _speed(self, rank: int) -> Fraction:
         """The permanent factor of a rank's speed."""
@@ -131,7 +137,7 @@ class Programs:
         if table.constant is not None and not (stages or factors or noise or times):
             return None
         table = PiecewiseRate() if table.constant is not None else table
-        nominal = self._source.nominal_durations(self._own(rank, self._place(rank)))
+        nominal = self._source.nominal_durations(self._own(rank, self._place(rank)), self._lane(rank))
         return VaryingSpeed(Variation(replace(table, noise=noise), stages, factors, nominal, times))
 
     def _place(self, rank: int) -> int:

@@ -31,14 +31,14 @@ class Variation:
         table: the factor of its speed over time.
         stages: the same, of stages that are slow.
         factors: of durations; they are multiplied.
-        nominal: picoseconds of an op at speed 1, as it was lowered.
+        nominal: picoseconds of an op in a step at speed 1, as it was lowered.
         times: the same in a step, if it differs from op to op.
     """
 
     table: PiecewiseRate
     stages: Mapping[int, PiecewiseRate]
     factors: Sequence[Factor]
-    nominal: Callable[[Op], int]
+    nominal: Callable[[Op, int], int]
     times: Callable[[Op, int], int] | None = None
 
 
@@ -91,7 +91,7 @@ class VaryingSpeed:
             return
         self._at = step, call.number
         variation, ops = self._variation, call.ops
-        nominal = [variation.nominal(op) for op in ops]
+        nominal = [variation.nominal(op, step) for op in ops]
         times = nominal if variation.times is None else [variation.times(op, step) for op in ops]
         self._nominal = sum(nominal) or 1
         if not ops:

@@ -157,6 +157,8 @@ def test_the_schema_requires_only_keys_without_a_default():
     required = {name: section.get("required") for name, section in schema["$defs"].items() if "required" in section}
     assert required == {
         "GpuKind": ["memory"],
+        "Data": ["lengths"],
+        "Lengths": ["kind"],
         "Faults": ["horizon"],
         "FailureClass": ["what"],
         "Weibull": ["scale", "shape"],

@@ -10,10 +10,12 @@ from hybrid_des.collectives import registration as collectives
 from hybrid_des.collectives.codecs import registration as codecs
 from hybrid_des.pipeline.schedules import registration as schedules
 from hybrid_des.report.files import registration as files
+from hybrid_des.workload import lengths
 from hybrid_des.workload.models.kinds import registration as kinds
 from hybrid_des.workload.numerics import datasets
+from hybrid_des.workload.packing import registration as packing
 
-ROOMS = (schedules, topologies, sharing, collectives, codecs, datasets, kinds, files)
+ROOMS = (schedules, topologies, sharing, collectives, codecs, datasets, kinds, files, lengths, packing)
 REGISTRIES = [module._REGISTRY for module in ROOMS]
 
 

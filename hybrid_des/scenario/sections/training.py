@@ -81,8 +81,8 @@ class Parallel(Section):
     """Whether tensor ranks divide norms and residuals too (sequence parallelism)."""
     context: Count = 1
     """GPUs that share each sample's tokens."""
-    context_method: Annotated[str, choice("ring", "all-to-all", "all-gather")] = "ring"
-    """How context ranks share attention."""
+    context_method: Annotated[str, choice("ring", "all-to-all", "all-gather", "per-document")] = "ring"
+    """How context ranks share attention; per-document: each takes whole documents of `data`."""
     expert: Count = 1
     """Ranks along context and data (and tensor, see `expert_tensor`) that share the experts of each layer."""
     expert_tensor: Count | None = None

@@ -39,11 +39,12 @@ from hybrid_des.options import (
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.problem import Problem, Problems
 from hybrid_des.units import Dimension
-from hybrid_des.workload import distributions, models
+from hybrid_des.workload import distributions, lengths, models
 from hybrid_des.workload.models import kinds
 from hybrid_des.workload.models.layer import MODULES, OPS
 from hybrid_des.workload.models.stages import RULES, stages_in
 from hybrid_des.workload.numerics import datasets
+from hybrid_des.workload.packing import registration as packing
 
 AXES = ("tensor", "data", "pipeline")
 
@@ -211,6 +212,12 @@ PublishedName = Annotated[str, _one_of(models.names), _offer(models.names)]
 
 
 DistributionName = Annotated[str, _one_of(distributions.names), _offer(distributions.names)]
+
+
+LengthsName = Annotated[str, _one_of(lengths.names), _offer(lengths.names)]
+
+
+PackingName = Annotated[str, _one_of(packing.names), _offer(packing.names)]
 
 
 TaskName = Annotated[str, _one_of(datasets.names), _offer(datasets.names)]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
 from typing import NamedTuple
 
 from hybrid_des.scenario.definition import Scenario
@@ -17,6 +21,8 @@ from hybrid_des.scenario.sections.training import (
     Schedule,
     Workload,
 )
+from hybrid_des.simulation.costs.documents import Load, packed_steps
+from hybrid_des.workload.models.layer import Attention
 
 
 class CostBasis(NamedTuple):
@@ -30,6 +36,7 @@ class CostBasis(NamedTuple):
         accumulates: whether gradients of several micro-batches are summed.
         chunked: whether the plan will say which stages a rank holds.
         loads_seed: where the loads of experts are drawn.
+        load: with `data`: what a micro-batch holds; of all, the mean.
     """
 
     cluster: Cluster
@@ -54,27 +61,67 @@ class CostBasis(NamedTuple):
     accumulates: bool
     chunked: bool
     loads_seed: int
+    load: Load | None = None
 
     @classmethod
     def of(cls, scenario: Scenario) -> CostBasis:
         """Those of a scenario."""
-        schedule = scenario.schedule
+        schedule, packed = scenario.schedule, packed_steps(scenario)
         return cls(
             **{name: getattr(scenario, name) for name in cls._fields if name in type(scenario).model_fields},
             ordering=None if scenario.workload is None else schedule,
             codec=scenario.gradients.codec,
             fused=scenario.gradients.fused,
             microbatch_size=schedule.microbatch_size,
-            accumulates=schedule.microbatches > 1,
+            accumulates=(packed or schedule).microbatches > 1,
             chunked=schedule.chunks > 1,
             loads_seed=scenario.seed if scenario.experts.concentration else 0,
+            load=None if packed is None else packed.usual,
         )
 
     @property
     def tokens(self) -> int:
         """Of a model: the tokens of a micro-batch on one rank."""
         assert self.model is not None
+        if self.load is not None:
+            return self.load.tokens // self.load.ranks
         return self.model.network.tokens * self.microbatch_size // self.parallel.context
+
+    @property
+    def context(self) -> int:
+        """The number of ranks that share each document."""
+        return self.parallel.context if self.load is None else self.load.ranks
+
+    def reach(self, attention: Attention) -> Fraction:
+        """Keys that a query meets, relative to those in the model's samples; half of both if causal."""
+        load = self.load
+        return Fraction(1) if load is None else Fraction(load.squares, load.tokens * attention.sequence)
+
+    def attended(self, attention: Attention) -> Sequence[tuple[Fraction, float]]:
+        """Forward FLOP per token of a micro-batch, and the keys over which they go; of a window, length by length.
+
+        Without one, FLOP go with squared lengths and what does not depend on keys with lengths, so that the sum over
+        documents is that of the mean number of keys.
+        """
+        flop, load = attention.flop, self.load
+        if load is None:
+            return [(flop, attention.keys)]
+        if attention.window is None:
+            over, under = flop.numerator * load.squares, flop.denominator * load.tokens * attention.sequence
+            return [(Fraction(over, under), load.squares / load.tokens)]
+        each = ((replace(attention, sequence=keys), keys * count) for keys, count in Counter(load.lengths).items())
+        return [(one.flop * Fraction(tokens, load.tokens), one.keys) for one, tokens in each]
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other rank shares the layers."""
+        return self.parallel.tensor == self.parallel.expert == self.context == 1
+
+    def documents(self, attention: Attention) -> Mapping[int, float]:
+        """Length → number of documents of a micro-batch that have it; of samples without `data`, one length."""
+        if self.load is None:
+            return {attention.sequence: self.tokens * self.context / attention.sequence}
+        return Counter(self.load.lengths)
 
     @property
     def regular(self) -> int:

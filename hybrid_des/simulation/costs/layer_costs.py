@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil
 from typing import Literal, NamedTuple
 
 from hybrid_des.collectives.token_exchange import TokenExchange
 from hybrid_des.simulation.costs.basis import CostBasis
 from hybrid_des.simulation.costs.operation_times import EIGHT_BITS, ELEMENT, HEAD, OPERANDS, Device, Times
-from hybrid_des.workload.models.layer import Attention, Elementwise, Gemm, Kept, Layer, Module, Operation
+from hybrid_des.workload.models.layer import Attention, Elementwise, Gemm, Kept, Layer, Module, Operation, Parameters
 
 Axis = Literal["tensor", "context", "expert"]
 # bytes of logits and their gradients at the same time, relative to the 8 of 32-bit ones: 16-bit ones where a compiler
@@ -166,18 +167,22 @@ def _attention(attention: Attention, basis: CostBasis, device: Device) -> Times:
     """The attention core over the heads of a tensor rank."""
     m, t = basis.tokens, basis.parallel.tensor
     if attention.flash:
-        known = device.core(attention, t) if basis.parallel.context == 1 and attention.window is None else None
+        whole = basis.context == 1 and basis.reach(attention) == 1  # of which a table may hold the time
+        known = device.core(attention, t) if whole and attention.window is None else None
         if known is not None:
             return Times(*(took * m / attention.sequence for took in known))
         latent = attention.key_size != attention.value_size
         slower, size = (device.latent, HEAD) if latent else (1.0, attention.value_size)
-        keys = attention.keys / (1 if basis.parallel.context_method == "all-to-all" else basis.parallel.context)
-        return device.flash(float(attention.flop) * m / t / slower, keys, size)
-    keys, queries = attention.sequence, attention.sequence / basis.parallel.context
-    count = m / queries * attention.heads / t
-    products = device.product(queries, keys, attention.key_size, count)
-    products += device.product(queries, attention.value_size, keys, count)
-    forward, backward = (size * m / t for size in attention.score_bytes)
+        over = 1 if basis.parallel.context_method == "all-to-all" else basis.context
+        cores = [device.flash(float(flop) * m / t / slower, keys / over, size)
+                 for flop, keys in basis.attended(attention)]  # fmt: skip
+        return cores[0] if len(cores) == 1 else Times(*map(sum, zip(*cores, strict=True)))
+    products = 0.0
+    for keys, documents in basis.documents(attention).items():
+        queries, count = keys / basis.context, documents * attention.heads / t
+        products += device.product(queries, keys, attention.key_size, count)
+        products += device.product(queries, attention.value_size, keys, count)
+    forward, backward = (size * float(basis.reach(attention)) * m / t for size in attention.score_bytes)
     passes = device.moving(forward, backward)
     return Times(products + passes.forward, 2 * products + passes.input)
 
@@ -189,11 +194,13 @@ def _core(parts: Parts) -> Times:
 
 def _traffic(layer: Layer, basis: CostBasis, parts: Parts, received: int, backward: int) -> Iterator[Exchange]:
     """The collectives of one pass over a layer."""
+    if basis.alone:
+        return
     if basis.parallel.tensor > 1 and layer.parameters.tensor + layer.parameters.tied:
         beside = _weight_products(parts) if backward and basis.overlap.weight_gradients else []
         yield from _tensor_traffic(layer, basis, received, backward, beside)
     attention = [one for one in layer.operations if isinstance(one, Attention)]
-    if basis.parallel.context > 1 and attention:
+    if basis.context > 1 and attention:
         yield from _context_traffic(attention[0], basis, _core(parts)[backward], backward)
     if basis.parallel.expert > 1 and layer.dispatched:
         yield from _token_traffic(layer, basis, backward)
@@ -276,7 +283,7 @@ def _token_traffic(layer: Layer, basis: CostBasis, backward: int) -> Iterator[Ex
 
 def _context_traffic(attention: Attention, basis: CostBasis, core: float, backward: int) -> Iterator[Exchange]:
     """Keys and values of all heads of a tensor rank, or all four tensors of attention."""
-    c, per_head = basis.parallel.context, ELEMENT * basis.tokens / basis.parallel.tensor
+    c, per_head = basis.context, ELEMENT * basis.tokens / basis.parallel.tensor
     key_value = round(per_head * attention.kv_heads * (attention.key_size + attention.value_size))
     if basis.parallel.context_method == "ring":
         behind = core * (c - 1) / c  # attention on the block held before, step by step
@@ -323,26 +330,48 @@ def _gathered_again(forward: Sequence[Exchange], modules: Sequence[Module]) -> t
 
 
 def _kept(layer: Layer, basis: CostBasis, modules: Sequence[Module], *, scores: bool) -> int:
-    kept, t = layer.kept, basis.parallel.tensor
+    t = basis.parallel.tensor
+    eager = basis.operators.blocks == "eager"
+    kept, routed = _kept_per_token(layer, tuple(modules), t, basis.parallel.of_expert, eager=eager)
+    inner = kept.tensor + (_scores(layer, kept.scores, basis) if scores else 0)
+    return ceil(basis.tokens * (kept.sequence / basis.regular + inner / t + routed))
+
+
+@lru_cache(maxsize=256)
+def _kept_per_token(
+    layer: Layer, modules: tuple[Module, ...], tensor: int, of_expert: int, *, eager: bool
+) -> tuple[Kept, float]:
+    """What is kept without modules that are computed again, and the part that experts receive, divided over ranks."""
+    kept = layer.kept
     for module in modules:
         kept -= module.kept
-        kept += module.sums if module.summed and t > 1 else Kept()
-        kept += module.eager if basis.operators.blocks == "eager" else Kept()
-    inner = kept.tensor + (kept.scores / basis.parallel.context if scores else 0)
-    routed = (kept.received * Fraction(basis.parallel.of_expert, t) + Fraction(kept.expert, t)) * layer.balance
-    return ceil(basis.tokens * (kept.sequence / basis.regular + inner / t + routed))
+        kept += module.sums if module.summed and tensor > 1 else Kept()
+        kept += module.eager if eager else Kept()
+    return kept, float((kept.received * Fraction(of_expert, tensor) + Fraction(kept.expert, tensor)) * layer.balance)
+
+
+def _scores(layer: Layer, size: int, basis: CostBasis) -> float:
+    """Bytes of score matrices per token, of which the layer's samples would have `size`."""
+    core = next((one for one in layer.operations if isinstance(one, Attention)), None)
+    return size * float(basis.reach(core)) / basis.context if core and size else 0.0
 
 
 def _weight_share(layer: Layer, basis: CostBasis, kept: int) -> Fraction:
     """The share that weight gradients need: inputs and output gradients of products (Qi et al., arXiv 2401.10241)."""
+    needed = _needed_per_token(layer, basis.parallel.tensor, basis.regular)
+    over, under = needed.numerator * basis.tokens, needed.denominator * kept
+    return Fraction(min(over, under), under) if kept else Fraction(0)
+
+
+@lru_cache(maxsize=256)
+def _needed_per_token(layer: Layer, inner: int, regular: int) -> Fraction:
     needed = Fraction(0)
     for gemm in (one for one in layer.operations if isinstance(one, Gemm)):
-        inner, regular = basis.parallel.tensor, basis.regular
         of_input, of_output = {"columns": (regular, inner), "rows": (inner, regular)}.get(
             gemm.split, (regular, regular)
         )
         needed += ELEMENT * gemm.rows * gemm.count * (Fraction(gemm.k, of_input) + Fraction(gemm.n, of_output))
-    return min(Fraction(1), needed * basis.tokens / kept) if kept else Fraction(0)
+    return needed
 
 
 def _parameters(layer: Layer, basis: CostBasis) -> tuple[int, int]:
@@ -351,14 +380,14 @@ def _parameters(layer: Layer, basis: CostBasis) -> tuple[int, int]:
     return -(-own.expert // (basis.parallel.expert * basis.parallel.of_expert)), dense
 
 
-def tensor_sizes(layer: Layer, basis: CostBasis, *, tied: bool) -> tuple[tuple[int, int], ...]:
-    """What a rank holds of each tensor, outside and in experts; with `tied`, also of those of the first layer.
+def tensor_sizes(tensors: Sequence[Parameters], basis: CostBasis, *, tied: bool) -> tuple[tuple[int, int], ...]:
+    """What a rank holds of a layer's tensors, outside and in experts; with `tied`, also of those of the first layer.
 
     They sum to `LayerCosts.parameters`: a division that is not even leaves its rest to the first tensors.
     """
     sizes, t, of_experts = [], basis.parallel.tensor, basis.parallel.expert * basis.parallel.of_expert
     divided = experts = 0
-    for tensor in layer.tensors:
+    for tensor in tensors:
         before = -(-divided // t), -(-experts // of_experts)
         divided += tensor.tensor + (tensor.tied if tied else 0)
         experts += tensor.expert

@@ -17,11 +17,12 @@ all-reduces of 2, 4 and 8 A100s on NVLink take about 35, 45 and 85 µs in additi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,13 +37,14 @@ from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.simulation.collective_times import CollectiveTimes
 from hybrid_des.simulation.costs.basis import CostBasis
+from hybrid_des.simulation.costs.documents import Load
 from hybrid_des.simulation.costs.layer_collectives import ALGORITHMS, LayerCollective, traffic_of
 from hybrid_des.simulation.costs.layer_costs import Exchange, LayerCosts, layer_costs, tensor_sizes, tied_parameters
 from hybrid_des.simulation.costs.operation_times import ELEMENT, OPERANDS, PASSES, Device, Times
-from hybrid_des.simulation.costs.rank_costs import MOMENTS, RankCosts, Sharding, StageCosts, split, sum_of
+from hybrid_des.simulation.costs.rank_costs import MOMENTS, RankCosts, Sharding, StageCosts, split, sum_of, without_work
 from hybrid_des.simulation.costs.slowdown import NONE_LOST, Slowdown
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
-from hybrid_des.workload.models.layer import Elementwise, Layer
+from hybrid_des.workload.models.layer import Elementwise, Layer, Parameters
 from hybrid_des.workload.models.stages import cut
 
 SUMS = {
@@ -88,6 +90,7 @@ def model_costs(basis: CostBasis, times: CollectiveTimes | None) -> RankCosts:
         gathered=costing.gathered,
         scattered=costing.scattered,
         stages=stages,
+        loaded=lambda load: model.loaded(load).of,
     )
 
 
@@ -95,41 +98,80 @@ class _Stages:
     """The stages of a model; equal ones are one object.
 
     Attributes:
+        each: the costs of every distinct layer.
         layers: the costs of each layer, if the first and the last are on different ranks.
     """
 
-    def __init__(self, basis: CostBasis, times: CollectiveTimes | None, costing: _Costing) -> None:
-        self._model, self._rule, count = costing.model, basis.parallel.stages, len(costing.model.layers)
-        alike = [replace(layer, name="") for layer in layers_of(basis)]  # blocks are equal: costs are computed once
-        received = (0, *(layer.output for layer in self._model.layers))
-        tied = [costing.tied(layer) for layer in alike]
-        of, apart = cache(costing.of), [0] * count
-        self.layers = tuple(map(of, alike, received, apart))
-        self._ends_meet = tuple(map(of, alike, received, [-sum(tied[1:]), *tied[1:]]))
-        self._again, self._kept = count, self.layers  # blocks of a stage that are recomputed; costs of the others
+    def __init__(
+        self, basis: CostBasis, times: CollectiveTimes | None, costing: _Costing, usual: _Stages | None = None
+    ) -> None:
+        """Cost every distinct layer once; `usual` are the stages with other documents, made of the same layers."""
+        self._costing, self._times, self._usual = costing, times, usual
+        self._distinct: _Distinct = usual._distinct if usual else _Distinct(basis, costing)
+        self.each: Sequence[StageCosts] = self._distinct.costs(costing, usual.each if usual else None)
+        self.layers = [self.each[number] for number in self._distinct.apart]
+        self._kept = self.each  # costs of layers that are not recomputed, where some are
         if basis.recompute_layers is not None:
-            self._again = basis.recompute_layers
-            self._kept = tuple(map(cache(_Costing(keeping(basis), times).of), alike, received, apart))
-        self._known: dict[tuple[int, ...], StageCosts] = {}
+            self._kept = self._distinct.costs(_Costing(keeping(basis), times), None)
+        self._known: dict[Sequence[tuple[int, bool]], StageCosts] = {}
+        self._held: Callable[[int, bool], Sequence[tuple[tuple[int, bool], ...]]]
+        self._held = usual._held if usual else cache(self._held_by)
 
     def of(self, count: int, ends_meet: bool) -> list[StageCosts]:
         """So many stages; `ends_meet`: whether the first and the last are on the same ranks."""
+        stages, usual = list[StageCosts](), self._usual and self._usual.of(count, ends_meet)
+        for held in self._held(count, ends_meet):
+            if held not in self._known:
+                costs = [(self._kept if whole else self.each)[number] for number, whole in held]
+                self._known[held] = sum_of(costs, usual[len(stages)] if usual else None)
+            stages.append(self._known[held])
+        return stages
+
+    def loaded(self, load: Load) -> _Stages:
+        """The same for micro-batches that hold other documents."""
+        costing = self._costing.loaded(load)
+        return _Stages(costing.basis, self._times, costing, self)
+
+    def _held_by(self, count: int, ends_meet: bool) -> Sequence[tuple[tuple[int, bool], ...]]:
+        """Stage → its layers: the number of each, and whether it is not recomputed although others are."""
+        model, again = self._costing.model, self._costing.basis.recompute_layers
         took = [layer.forward + layer.backward for layer in self.layers]
         try:
-            held = cut(self._model.layers, count, self._rule, took)
+            ranges = cut(model.layers, count, self._costing.basis.parallel.stages, took)
         except Refusal as refusal:
             raise Refusal(f"parallel.stages: {refusal}") from None
-        stages = []
-        for places in held:
-            blocks = [place for place in places if self._model.layers[place].is_block]
-            whole = set(blocks[self._again :])
-            layers = self._ends_meet if ends_meet else self.layers
-            costs = [(self._kept if place in whole else layers)[place] for place in places]
-            same = tuple(map(id, costs))
-            if same not in self._known:
-                self._known[same] = sum_of(costs)
-            stages.append(self._known[same])
-        return stages
+        numbers = self._distinct.meeting if ends_meet else self._distinct.apart
+        held = []
+        for places in ranges:
+            blocks = [place for place in places if model.layers[place].is_block]
+            whole = set() if again is None else set(blocks[again:])
+            held.append(tuple((numbers[place], place in whole) for place in places))
+        return held
+
+
+class _Distinct:
+    """The layers of a model that differ in what they cost: blocks are equal, so that costs are computed once.
+
+    Attributes:
+        apart, meeting: the number of every layer, if the first and the last are on different ranks, and on the same.
+    """
+
+    def __init__(self, basis: CostBasis, costing: _Costing) -> None:
+        alike = [replace(layer, name="") for layer in layers_of(basis)]
+        received = (0, *(layer.output for layer in costing.model.layers))
+        tied = [costing.tied(layer) for layer in alike]
+        known: dict[tuple[Layer, int, int], int] = {}
+        self.apart, self.meeting = (
+            [known.setdefault(asked, len(known)) for asked in zip(alike, received, later, strict=False)]
+            for later in ([0] * len(alike), [-sum(tied[1:]), *tied[1:]])
+        )
+        self._asked = list(known)
+
+    def costs(self, costing: _Costing, usual: Sequence[StageCosts] | None) -> Sequence[StageCosts]:
+        """Of each of them; `usual` are those with other documents."""
+        if usual is None:
+            return [costing.of(*asked) for asked in self._asked]
+        return [costing.of(*asked, like) for asked, like in zip(self._asked, usual, strict=True)]
 
 
 def keeping(basis: CostBasis) -> CostBasis:
@@ -182,8 +224,8 @@ class _Costing:
         self.model, self.efficiency = basis.model.network, basis.efficiency
         parallel, layout = basis.parallel, basis.parallel.layout
         self._device = device_of(basis, basis.efficiency)
-        self._basis = basis
-        self._collective = cache(self._measured)
+        self.basis = basis
+        self._collective, self._held = cache(self._measured), cache(self._held_by)
         self._times = times
         self._groups = cache(
             lambda axis: nonisomorphic(times.fabric, layout.groups(axis)) if times else layout.groups(axis)
@@ -199,6 +241,12 @@ class _Costing:
         reached = basis.efficiency
         self._slowdown = Slowdown.of(reached.slowed, reached.slowed_network, reached.slowed_memory)
 
+    def loaded(self, load: Load) -> _Costing:
+        """The same for micro-batches that hold other documents; collectives and what parameters take are known."""
+        costing = copy(self)
+        costing.basis = self.basis._replace(load=load)
+        return costing
+
     @property
     def gathered(self) -> bool:
         """Whether ranks divide the weights among themselves."""
@@ -211,62 +259,77 @@ class _Costing:
 
     def tied(self, layer: Layer) -> int:
         """The parameters of the first layer that a rank needs for this layer."""
-        return tied_parameters(layer, self._basis)
+        return tied_parameters(layer, self.basis)
 
-    def of(self, layer: Layer, received: int, later: int) -> StageCosts:
-        """The costs of a layer; `received` are bytes per token of the layer before, `later` is as in `StageCosts`."""
-        costs, routing = self._of(layer, received, later), layer.routing
+    def of(self, layer: Layer, received: int, later: int, like: StageCosts | None = None) -> StageCosts:
+        """The costs of a layer.
+
+        Args:
+            layer: the layer.
+            received: bytes per token of the layer before.
+            later: as in `StageCosts`.
+            like: its costs with other documents, if they are known.
+        """
+        costs, routing = self._of(layer, received, later, like), layer.routing
         if routing is None or not routing.loads:
             return costs
-        balance = layer.balance / routing.busiest(self._basis.parallel.expert)
+        balance = layer.balance / routing.busiest(self.basis.parallel.expert)
         equal = self._of(replace(layer, balance=balance, routing=replace(routing, loads=())), received, later)
         more = costs.forward + costs.backward - equal.forward - equal.backward
         return replace(costs, imbalance=more)
 
-    def _of(self, layer: Layer, received: int, later: int) -> StageCosts:
+    def _of(self, layer: Layer, received: int, later: int, like: StageCosts | None = None) -> StageCosts:
+        if like is not None and self.basis.tokens == 0:
+            return without_work(like)
         costs = self.parts(layer, received)
-        moved = round(self._basis.offload.activations * costs.kept) if layer.is_block else 0
+        moved = round(self.basis.offload.activations * costs.kept) if layer.is_block else 0
         forward, backward = self._passes(layer, costs, moved)
-        moving = _moving(costs)
+        moving = like.moving if like else _moving(costs)
         collective = partial(self._collective, moving=moving)
         collectives = tuple(map(collective, costs.forward)), tuple(map(collective, costs.backward))
         waits = [sum(one.repeats * one.waits for one in way) for way in collectives]
-        experts, dense = costs.parameters
-        dense -= max(0, later)
-        held = zip(self._dense.parts(dense, self._gradient), self._experts.parts(experts, self._gradient), strict=True)
-        weights, gradients = map(sum, held)
         reserved = costs.widest if layer.place == "last" else 0  # logits, during another layer's backward
         shared = ELEMENT * later if self._dense.gradients > 1 else 0  # whole until both gradients are added
-        updated = dense / self._dense.optimizer + experts / self._experts.optimizer
-        away = int(self._basis.offload.optimizer * round(MOMENTS * updated))
         return StageCosts(
+            **self._held(costs.parameters, layer.tensors, later),
             forward=round(forward * PICOSECONDS_PER_SECOND) + waits[0],
             backward=round(backward * PICOSECONDS_PER_SECOND) + waits[1],
             weight=round(costs.times.weight * PICOSECONDS_PER_SECOND),
             message=costs.message,
             kept=costs.kept - moved,
-            parameters=dense,
             weight_share=costs.weight_share,
-            experts=experts,
-            resident=self._dense.bytes(dense, self._gradient) + self._experts.bytes(experts, self._gradient) - away,
             reserved=reserved + max(0, shared),
             transient=costs.transient + moved - reserved - abs(shared),
             transients=(
                 costs.transient + moved - costs.weight_gradients - reserved,
                 costs.transient + moved - costs.widest - abs(shared),
             ),
-            optimizer=round(max(self._device.update(float(updated)), away / self._host) * PICOSECONDS_PER_SECOND),
             again=round(costs.again * PICOSECONDS_PER_SECOND),
             traffic=traffic_of(*collectives),
             collectives=collectives,
-            weights=weights,
-            gradients=gradients,
             later=later,
-            tensors=tensor_sizes(layer, self._basis, tied=later <= 0),
             inner=_inner(costs),
             moving=moving,
             end=not layer.is_block,
         )
+
+    def _held_by(self, parameters: tuple[int, int], tensors: Sequence[Parameters], later: int) -> Mapping[str, Any]:
+        """What does not depend on the documents of a micro-batch, by attributes of `StageCosts`."""
+        experts, dense = parameters
+        dense -= max(0, later)
+        held = zip(self._dense.parts(dense, self._gradient), self._experts.parts(experts, self._gradient), strict=True)
+        weights, gradients = map(sum, held)
+        updated = dense / self._dense.optimizer + experts / self._experts.optimizer
+        away = int(self.basis.offload.optimizer * round(MOMENTS * updated))
+        return {
+            "parameters": dense,
+            "experts": experts,
+            "resident": self._dense.bytes(dense, self._gradient) + self._experts.bytes(experts, self._gradient) - away,
+            "optimizer": round(max(self._device.update(float(updated)), away / self._host) * PICOSECONDS_PER_SECOND),
+            "weights": weights,
+            "gradients": gradients,
+            "tensors": tensor_sizes(tensors, self.basis, tied=later <= 0),
+        }
 
     def _passes(self, layer: Layer, costs: LayerCosts, moved: int) -> tuple[float, float]:
         """Seconds of forward and backward: of computation, its launches, or copies to and from the host, beside it."""
@@ -282,10 +345,10 @@ class _Costing:
 
     def _launched(self, layer: Layer) -> Launched:
         """The kernels that the host launches, not a graph."""
-        if self._basis.cuda_graphs == "full":
+        if self.basis.cuda_graphs == "full":
             return Launched((0, 0), (0.0, 0.0))
         whole = layer.kernels()
-        if self._basis.cuda_graphs == "none":
+        if self.basis.cuda_graphs == "none":
             return Launched(whole, (1.0, 1.0))
         some = layer.kernels(of_experts=True)
         forward, backward = (one / max(1, of) for one, of in zip(some, whole, strict=True))
@@ -293,12 +356,12 @@ class _Costing:
 
     def parts(self, layer: Layer, received: int) -> LayerCosts:
         """The computation, traffic and memory of a layer."""
-        return layer_costs(layer, self._basis, self._device, received)
+        return layer_costs(layer, self.basis, self._device, received)
 
     def _measured(self, exchange: Exchange, moving: Fraction) -> LayerCollective:
         """A collective in the slowest of the groups along its axis, with the time to start it."""
         axis, does, size, repeats, behind, steps, how, weights, _ = exchange
-        groups, name = self._groups(axis), ALGORITHMS[self._basis.layer_collectives][does]
+        groups, name = self._groups(axis), ALGORITHMS[self.basis.layer_collectives][does]
         launch, outcome = 0, NOTHING
         if self._times is not None:
             outcome = max((self._times(name, size, group, how) for group in groups), key=lambda each: each.duration)
@@ -306,7 +369,7 @@ class _Costing:
             overhead = float(self.efficiency.collective_overhead) * (1 + OVERHEAD_OF_MEMBERS * further)
             launch = max(1, steps) * round(overhead * PICOSECONDS_PER_SECOND)
             if how is not None:
-                waits = {"none": True, "layers": exchange.counts, "full": False}[self._basis.cuda_graphs]
+                waits = {"none": True, "layers": exchange.counts, "full": False}[self.basis.cuda_graphs]
                 launch = to_picoseconds(self.efficiency.exchange_overhead) if waits else 0
             elif not steps and (known := self._in_table(does, groups, size)) is not None:
                 launch, outcome = 0, outcome._replace(duration=known)
@@ -330,7 +393,7 @@ class _Costing:
         """The share of its speed that computation beside a collective loses; none if copy engines carry it."""
         if engines or self._times is None:
             return NONE_LOST
-        taken, of = self._basis.experts.multiprocessors, self._device.multiprocessors
+        taken, of = self.basis.experts.multiprocessors, self._device.multiprocessors
         if axis == "expert" and taken is not None:
             return Fraction(min(taken, of - 1), of)
         beyond = any(map(self._times.fabric.apart, groups))
@@ -340,6 +403,8 @@ class _Costing:
 def _inner(costs: LayerCosts) -> tuple[int, int, int]:
     """Picoseconds of the operations on tokens that other ranks sent."""
     of_experts = [took for one, took in costs.operations if getattr(one, "expert", False)]
+    if not of_experts:
+        return 0, 0, 0
     forward, inputs, weights = (sum(column) for column in zip(Times(), *of_experts, strict=True))
     return tuple(round(took * PICOSECONDS_PER_SECOND) for took in (forward, inputs, weights))
 

@@ -185,7 +185,7 @@ class Device:
 @lru_cache(maxsize=1 << 14)
 def shape(m: float, n: float, k: float, count: float, multiprocessors: int) -> float:
     """The share of the ideal rate that products of this shape achieve."""
-    return max(_useful(m, n, count, tile, multiprocessors) * _reuse(tile) for tile in TILES) * k / (k + DEPTH)
+    return max([_useful(m, n, count, tile, multiprocessors) * reuse for tile, reuse in REUSED]) * k / (k + DEPTH)
 
 
 def _useful(m: float, n: float, count: float, tile: tuple[int, int], multiprocessors: int) -> float:
@@ -197,3 +197,6 @@ def _useful(m: float, n: float, count: float, tile: tuple[int, int], multiproces
 
 def _reuse(tile: tuple[int, int]) -> float:
     return (1 + REUSE * IDEAL) / (1 + REUSE * (1 / tile[0] + 1 / tile[1]) / 2)
+
+
+REUSED = [(tile, _reuse(tile)) for tile in TILES]

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil
 from operator import mul
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hybrid_des.pipeline.plan import Kind, Place
 from hybrid_des.scenario.overhead import NO_OVERHEAD, Overhead
 
 if TYPE_CHECKING:
     from hybrid_des.interchange.profiles.durations import Durations
+    from hybrid_des.simulation.costs.documents import Load
 
 from hybrid_des.simulation.costs.layer_collectives import Both, LayerCollective, Traffic, traffic_of
+
+StagesOf = Callable[[int, bool], "Sequence[StageCosts]"]  # (number, whether ends meet) → the costs of each stage
 
 WEIGHTS, MOMENTS = 2, 12  # bytes per parameter: 16-bit weights; a 32-bit copy and Adam's two moments
 
@@ -67,6 +71,7 @@ class RankCosts:
         scattered: bytes of a parameter's gradient where they are scattered layer by layer; 0: they are not.
         stages: of a model: number of stages, and whether the first and the last are on the same ranks, which then hold
             what both use once → the costs of each.
+        loaded: of a model: the same for micro-batches that hold other documents.
         durations: of every op, if they are given; the times above are their means.
         overhead: host time of each op of a stage, and between ops, which no split makes shorter.
     """
@@ -83,7 +88,8 @@ class RankCosts:
     repeated: bool = False
     gathered: bool = False
     scattered: Fraction = Fraction(0)
-    stages: Callable[[int, bool], Sequence[StageCosts]] | None = None
+    stages: StagesOf | None = None
+    loaded: Callable[[Load], StagesOf] | None = None
     durations: Durations | None = field(default=None, compare=False)
     overhead: Overhead = NO_OVERHEAD
 
@@ -156,11 +162,11 @@ class StageCosts:
         """Picoseconds of an op of this kind."""
         if kind == "I":
             return max(0, self.backward - self.weight + self.apart)  # rounding may leave −1
-        return {"F": self.forward, "B": self.backward, "W": self.weight}[kind]
+        return self.forward if kind == "F" else self.backward if kind == "B" else self.weight
 
     def waits(self, kind: Kind) -> int:
         """Picoseconds by which collectives make an op of this kind longer, at any speed of the GPU."""
-        if kind == "W":
+        if kind == "W" or not self.traffic:
             return 0
         return sum(traffic.forward if kind == "F" else traffic.backward for traffic in self.traffic)
 
@@ -170,18 +176,28 @@ class StageCosts:
 
     def freed(self, kind: Kind, held: int) -> int:
         """The part of an activation of size `held` that the end of an op of this kind frees."""
+        if kind in ("F", "B"):
+            return held if kind == "B" else 0
         deferred = round(self.weight_share * held)
-        return {"F": 0, "B": held, "I": held - deferred, "W": deferred}[kind]
+        return held - deferred if kind == "I" else deferred
 
 
-_SUMMED = (
-    "forward", "backward", "weight", "kept", "parameters", "experts", "resident", "optimizer", "again", "weights",
-    "gradients", "reserved", "imbalance",
-)  # fmt: skip
+_HELD = ("parameters", "experts", "resident", "optimizer", "weights", "gradients")  # whatever documents are
+_SUMMED = ("forward", "backward", "weight", "kept", "again", "reserved", "imbalance")
+
+
+def without_work(layer: StageCosts) -> StageCosts:
+    """The costs of a layer in a micro-batch without documents: those of what it holds."""
+    return replace(
+        layer, forward=0, backward=0, weight=0, message=0, kept=0, transient=0, transients=(0, 0), reserved=0, again=0,
+        traffic=(), collectives=((), ()), inner=(0, 0, 0), imbalance=0, apart=0,
+    )  # fmt: skip
 
 
 def feasible(layers: Sequence[StageCosts]) -> tuple[StageCosts, ...]:
     """The layers of a stage, with no more collective time hidden in an op than the op takes to compute."""
+    if not any(way for layer in layers for way in layer.collectives):
+        return tuple(layers)
     shares = []
     kinds: tuple[Kind, Kind] = ("F", "I")
     for way, kind in enumerate(kinds):
@@ -230,22 +246,45 @@ def _with_collectives(layer: StageCosts, *ways: Sequence[LayerCollective]) -> St
     )
 
 
-def sum_of(layers: Sequence[StageCosts]) -> StageCosts:
-    """The costs of layers that make up a stage; transients do not exist at the same time."""
+def sum_of(layers: Sequence[StageCosts], usual: StageCosts | None = None) -> StageCosts:
+    """The costs of layers that make up a stage; transients do not exist at the same time.
+
+    Where only the documents differ from those of the `usual` costs of the stage, what parameters take is known, and the
+    share that memory bounds is taken from there.
+    """
     layers = feasible(layers)
-    sums = {name: sum(getattr(layer, name) for layer in layers) for name in _SUMMED}
-    deferred = sum((layer.weight_share * layer.kept for layer in layers), Fraction(0))
+    counts = Counter(map(id, layers))  # blocks are equal
+    distinct = [(layer, counts[number]) for number, layer in {id(layer): layer for layer in layers}.items()]
+    sums = {name: sum([times * getattr(layer, name) for layer, times in distinct]) for name in _SUMMED}
+    if usual is None:
+        held: dict[str, Any] = {
+            name: sum([times * getattr(layer, name) for layer, times in distinct]) for name in _HELD
+        }
+        weights = [times * (layer.forward + layer.backward) for layer, times in distinct]
+        held["moving"] = _mean([layer.moving for layer, _ in distinct], weights)
+        held["tensors"] = tuple(tensor for layer in layers for tensor in layer.tensors)
+    else:
+        held = {name: getattr(usual, name) for name in (*_HELD, "moving", "tensors")}
     return StageCosts(
         **sums,
+        **held,
         message=layers[-1].message,
-        weight_share=deferred / sums["kept"] if sums["kept"] else Fraction(0),
-        transient=max(layer.transient for layer in layers),
-        transients=(max(layer.transients[0] for layer in layers), max(layer.transients[1] for layer in layers)),
+        weight_share=_share_of(distinct, sums["kept"]),
+        transient=max([layer.transient for layer, _ in distinct]),
+        transients=(max([one.transients[0] for one, _ in distinct]), max([one.transients[1] for one, _ in distinct])),
         layers=layers,
         traffic=_traffic_of(layers),
-        tensors=tuple(tensor for layer in layers for tensor in layer.tensors),
-        moving=_mean([layer.moving for layer in layers], [layer.forward + layer.backward for layer in layers]),
     )
+
+
+def _share_of(distinct: Sequence[tuple[StageCosts, int]], kept: int) -> Fraction:
+    """The share of kept bytes that weight gradients need; in whole numbers: every micro-batch may have its own."""
+    over, under = 0, 1
+    for layer, times in distinct:
+        share = layer.weight_share
+        over = over * share.denominator + times * layer.kept * share.numerator * under
+        under *= share.denominator
+    return Fraction(over, under * kept) if kept else Fraction(0)
 
 
 def _mean(shares: Sequence[Fraction], weights: Sequence[int]) -> Fraction:
@@ -261,6 +300,49 @@ def _traffic_of(layers: Sequence[StageCosts]) -> tuple[Traffic, ...]:
     return tuple(Traffic(axis, *sums) for axis, sums in amounts.items())
 
 
+class Visit(NamedTuple):
+    """Micro-batches on a stage.
+
+    Attributes:
+        position: pipeline rank and chunk.
+        costs: of each of them there.
+        lane: of the ranks; 0 where all compute the same.
+        times: how many.
+    """
+
+    position: Place
+    costs: StageCosts
+    lane: int
+    times: int
+
+
+class UnequalCosts(Protocol):
+    """What stages cost where documents differ, by lane: a place along data and context."""
+
+    @property
+    def count(self) -> int:
+        """Number of lanes."""
+
+    @property
+    def steps(self) -> int:
+        """Training steps after which documents are those of the first step again."""
+
+    def number(self, step: int, lane: int, microbatch: int) -> int:
+        """A number that micro-batches share if they cost the same."""
+
+    def cost(self, step: int, lane: int, microbatch: int, stage: int) -> StageCosts:
+        """The costs of a micro-batch on a stage."""
+
+    def visits(self) -> Iterator[Visit]:
+        """The visits of every micro-batch of every lane in every step."""
+
+    def collectives(self, pipeline_rank: int) -> Collection[LayerCollective]:
+        """The different collectives inside the ops of a pipeline rank, on any lane."""
+
+    def transient(self, pipeline_rank: int, lane: int, usual: int) -> int:
+        """The most bytes that a rank holds for a while, besides activations, in any step; `usual`: as in `Costs`."""
+
+
 @dataclass(frozen=True)
 class Costs:
     """Costs of a plan.
@@ -273,6 +355,7 @@ class Costs:
         optimizer: per pipeline rank, picoseconds of the optimizer step.
         between: picoseconds from the end of an op to the start of the next one on its rank.
         transient: per pipeline rank, those bytes of `resident` that exist only while a backward runs.
+        lanes: where documents differ: the costs of each lane; `stages` are those of the usual micro-batch.
         tensors: per stage of one copy of the model, as in `StageCosts`; none if the workload does not tell them apart.
     """
 
@@ -284,9 +367,24 @@ class Costs:
     transient: tuple[int, ...]
     tensors: tuple[tuple[tuple[int, int], ...], ...] = ()
     between: int = 0
+    lanes: UnequalCosts | None = None
+
+    def transients(self, pipeline_rank: int, lane: int = 0) -> int:
+        """`transient` of a lane."""
+        usual = self.transient[pipeline_rank]
+        return usual if self.lanes is None else self.lanes.transient(pipeline_rank, lane, usual)
+
+    def held(self, pipeline_rank: int, lane: int = 0) -> int:
+        """`resident` of a lane."""
+        usual = self.resident[pipeline_rank]
+        if self.lanes is None:
+            return usual
+        return usual - self.transient[pipeline_rank] + self.transients(pipeline_rank, lane)
 
     def collectives_of(self, pipeline_rank: int) -> Iterator[LayerCollective]:
-        """The collectives inside the ops of a pipeline rank, one by one."""
+        """The collectives inside the ops of a pipeline rank; where documents differ, of any lane."""
+        if self.lanes is not None:
+            return iter(self.lanes.collectives(pipeline_rank))
         stages = (stage for (rank, _), stage in self.stages.items() if rank == pipeline_rank)
         return (one for stage in stages for layer in stage.layers for way in layer.collectives for one in way)
 

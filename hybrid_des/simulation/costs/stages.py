@@ -1,15 +1,21 @@
 """Costs of pipeline ranks, and of the stages that the plan places on them."""
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid_des.pipeline.plan import Action, Kind, Path, Place, Plan
 from hybrid_des.scenario.overhead import NO_OVERHEAD, Overhead
-from hybrid_des.simulation.costs.rank_costs import WEIGHTS, Costs, RankCosts, StageCosts, split
+from hybrid_des.simulation.costs.rank_costs import WEIGHTS, Costs, RankCosts, StageCosts, Visit, split
 from hybrid_des.units import split_evenly
+
+if TYPE_CHECKING:
+    from hybrid_des.simulation.costs.documents import Load
 
 
 def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None) -> Costs:
@@ -35,7 +41,7 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
     resident, optimizer, transient = [], [], []
     for rank, chunks in enumerate(on):
         mine = {chunk: held[rank, chunk] for chunk in chunks}
-        more = _transient(plan.programs[rank], mine) + sum(one.reserved for one in mine.values())
+        more = beside_activations(plan.programs[rank], {chunk: (cost,) for chunk, cost in mine.items()})
         layers = [one for stage in mine.values() for one in stage.layers or (stage,)]
         if ranks.gathered:
             more += _gathered(layers, plan.pipeline)
@@ -51,10 +57,24 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
     return Costs(held, parameters, tuple(resident), tuple(optimizer), experts, tuple(transient), tensors, between)
 
 
-def model_stages(ranks: RankCosts, plan: Plan) -> Sequence[StageCosts]:
-    """The costs of a model's stages; in one that splits any backward, weight gradients overlap no collective."""
-    assert ranks.stages is not None
-    stages, later = ranks.stages(plan.stages, plan.ends_meet), {stage for stage, _ in plan.split}
+def visits(plan: Plan, costs: Costs) -> Iterator[Visit]:
+    """The forwards of one lane in a step; where documents differ, those of all lanes in all steps, one by one."""
+    if costs.lanes is not None:
+        yield from costs.lanes.visits()
+        return
+    micro_batches = Counter(plan.path_of)
+    for path, places in enumerate(plan.paths):
+        yield from (Visit(position, costs.stages[position], 0, micro_batches[path]) for position in places)
+
+
+def model_stages(ranks: RankCosts, plan: Plan, load: Load | None = None) -> Sequence[StageCosts]:
+    """The costs of a model's stages; in one that splits any backward, weight gradients overlap no collective.
+
+    Those of the usual micro-batch, or of one with other documents.
+    """
+    of = ranks.stages if load is None else ranks.loaded and ranks.loaded(load)
+    assert of is not None
+    stages, later = of(plan.stages, plan.ends_meet), {stage for stage, _ in plan.split}
     return [split(stage) if number in later else stage for number, stage in enumerate(stages)]
 
 
@@ -115,21 +135,32 @@ def _with_host(stage: StageCosts, overhead: Overhead) -> StageCosts:
     )
 
 
-def _transient(program: Sequence[Action], mine: Mapping[int, StageCosts]) -> int:
-    """Bytes by which the transients of backwards raise a rank's peak above that of its activations.
+def beside_activations(program: Sequence[Action], mine: Mapping[int, Sequence[StageCosts]]) -> int:
+    """Bytes by which what a rank holds for a while raises its peak above that of its activations and parameters.
 
-    A split backward needs less for each part, and has freed some activations when its weight part runs.
+    Those of logits during another layer's backward, and transients of backwards: a split backward needs less for each
+    part, and has freed some activations when its weight part runs.
+
+    Args:
+        program: of the rank.
+        mine: chunk → its costs for each micro-batch, or only one if they are the same for all.
     """
-    if not any(cost.transient for cost in mine.values()):
-        return 0
-    if not any(op.kind == "W" for action in program for op in action):
-        return max(cost.transient for cost in mine.values())
-    known: dict[tuple[Any, ...], tuple[int, int, int]] = {}
+    reserved = sum(max(cost.reserved for cost in costs) for costs in mine.values())
+    return reserved + _transient(program, mine)
+
+
+def _transient(program: Sequence[Action], mine: Mapping[int, Sequence[StageCosts]]) -> int:
+    """Bytes by which the transients of backwards raise a rank's peak above that of its activations."""
+    most_of_one = max((cost.transient for costs in mine.values() for cost in costs), default=0)
+    if not most_of_one or not any(op.kind == "W" for action in program for op in action):
+        return most_of_one
+    known: dict[tuple[tuple[Kind, int], ...], _Bytes] = {}
     held = most = peak = 0
     for action in program:
-        alike = tuple([(op.kind, op.chunk) for op in action])
+        costs = [mine[op.chunk][op.microbatch % len(mine[op.chunk])] for op in action]
+        alike = tuple([(op.kind, id(one)) for op, one in zip(action, costs, strict=True)])
         if alike not in known:
-            known[alike] = _bytes([(mine[chunk], kind) for kind, chunk in alike])
+            known[alike] = _bytes([(one, op.kind) for op, one in zip(action, costs, strict=True)])
         kept, needed, freed = known[alike]
         held += kept
         most = max(most, held)
@@ -138,9 +169,16 @@ def _transient(program: Sequence[Action], mine: Mapping[int, StageCosts]) -> int
     return peak - most
 
 
-def _bytes(each: Sequence[tuple[StageCosts, Kind]]) -> tuple[int, int, int]:
+class _Bytes(NamedTuple):
     """Bytes that an action keeps, needs while it runs, and frees at its end."""
-    return (
+
+    kept: int
+    needed: int
+    freed: int
+
+
+def _bytes(each: Sequence[tuple[StageCosts, Kind]]) -> _Bytes:
+    return _Bytes(
         sum(cost.kept for cost, kind in each if kind == "F"),
         sum(cost.needed(kind) for cost, kind in each),
         sum(cost.freed(kind, cost.kept) for cost, kind in each),

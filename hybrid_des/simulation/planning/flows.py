@@ -12,6 +12,7 @@ from hybrid_des.cluster.self_contention import AllFlows
 from hybrid_des.collectives import codecs, nccl
 from hybrid_des.collectives.buffer import Buffer, Channels
 from hybrid_des.collectives.registration import Site
+from hybrid_des.simulation.costs.documents import packed_steps
 from hybrid_des.units import grouped_by
 
 if TYPE_CHECKING:
@@ -54,9 +55,15 @@ def flows_of(
         flows_of_layers(scenario, fabric, layout),
         pipeline=pipeline,
         gradients=gradients if known else None,
-        overlapped=scenario.gradients.overlap or scenario.overlap.parameters or not together,
+        overlapped=scenario.gradients.overlap or scenario.overlap.parameters or not together or _unequal(scenario),
         pairs=_between_all(scenario, fabric),
     )
+
+
+def _unequal(scenario: Scenario) -> bool:
+    """Whether replicas end at different times, so that gradients of some are sent while others compute."""
+    packed = packed_steps(scenario)
+    return packed is not None and packed.varies
 
 
 def flows_of_layers(scenario: Scenario, fabric: Fabric, layout: Layout) -> dict[str, list[list[Connection]]]:

@@ -22,7 +22,7 @@ from hybrid_des.engine.recorder import BEFORE, INSIDE
 from hybrid_des.pipeline.plan import Action, Plan
 from hybrid_des.scenario.sections.training import Gradients
 from hybrid_des.simulation.collective_times import SIXTEEN_BITS, CollectiveTimes
-from hybrid_des.simulation.costs.rank_costs import Costs
+from hybrid_des.simulation.costs.rank_costs import StageCosts
 from hybrid_des.simulation.planning.compute_speed import ComputeSpeed
 from hybrid_des.simulation.planning.gradients import parts_of_stage
 from hybrid_des.simulation.planning.program import (
@@ -89,7 +89,6 @@ class Fsdp:
     """
 
     plan: Plan
-    costs: Costs
     times: CollectiveTimes
     gradients: Gradients
     once: bool
@@ -120,13 +119,18 @@ class Fsdp:
         parts = zip(self.groups, parts_of_stage(*sizes, self.times.layout), strict=True)
         return tuple(self.times.around(name, groups, size, build, count) for groups, size in parts)
 
-    def passes(self, rank: int, action: Action, pace: ComputeSpeed, fresh: frozenset[int]) -> tuple[LayerPass, ...]:
-        """The layers of an action, in the order in which they run; `fresh` stages have not run in this step."""
+    def passes(
+        self, rank: int, action: Action, costs: Sequence[StageCosts], pace: ComputeSpeed, fresh: frozenset[int]
+    ) -> tuple[LayerPass, ...]:
+        """The layers of an action, in the order in which they run; `fresh` stages have not run in this step.
+
+        `costs` are those of its ops.
+        """
         scatter, gather = self._halves
         passes = []
         fused = self.plan.fused_time if len(action) > 1 else 1
-        for op in sorted(action, key=lambda op: op.kind != "F"):
-            stage, cost = self.plan.stage_of[rank, op.chunk], self.costs.stages[rank, op.chunk]
+        for op, cost in sorted(zip(action, costs, strict=True), key=lambda each: each[0].kind != "F"):
+            stage = self.plan.stage_of[rank, op.chunk]
             layers = list(enumerate(cost.layers or (cost,)))
             gathers = op.kind == "F" and stage in fresh if self.once else op.kind != "W"
             for number, layer in layers if op.kind == "F" else reversed(layers):

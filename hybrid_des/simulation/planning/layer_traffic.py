@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid_des.cluster.connections import Connection, links_of
 from hybrid_des.cluster.self_contention import AllFlows, Groups, replay_safe_axes, self_contending, simultaneous
+from hybrid_des.simulation.costs.stages import visits
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
@@ -48,7 +48,7 @@ class TensorTraffic:
         messages: axis → groups of ranks, for axes whose collectives are messages.
         replayed: axis → groups of ranks, for the other axes.
         disturbed: the replayed axes that other traffic may delay.
-        loads: (axis, pipeline rank) → traffic of each group per step.
+        loads: (axis, pipeline rank, lane) → traffic of each group per step; lane 0 where all compute the same.
         unsettled: axes whose collectives depend on the order of requests, or end unevenly.
         flows: everything that ranks send; None if there are no collectives inside ops.
         streams: axes whose collectives run on a stream beside computation.
@@ -57,7 +57,7 @@ class TensorTraffic:
     messages: Mapping[str, Groups] = field(default_factory=dict)
     replayed: Mapping[str, Groups] = field(default_factory=dict)
     disturbed: frozenset[str] = frozenset()
-    loads: Mapping[tuple[str, int], Load] = field(default_factory=dict)
+    loads: Mapping[tuple[str, int, int], Load] = field(default_factory=dict)
     unsettled: frozenset[str] = frozenset()
     flows: AllFlows | None = None
     streams: frozenset[str] = frozenset()
@@ -66,8 +66,7 @@ class TensorTraffic:
     def replayed_bytes(self) -> dict[str, int]:
         """Axis → bytes that replayed collectives send per step."""
         return {
-            axis: sum(self.loads[axis, self._place(ranks[0])].bytes for ranks in groups)
-            for axis, groups in self.replayed.items()
+            axis: sum(self._load(axis, ranks[0]).bytes for ranks in groups) for axis, groups in self.replayed.items()
         }
 
     def delay(self, fabric: Fabric, carried: Mapping[str, int], steps: int) -> int:
@@ -125,6 +124,12 @@ class TensorTraffic:
             worst[pipeline_rank] = max(worst.get(pipeline_rank, Fraction(0)), takes(flow))
         return sum(worst.values(), max(map(takes, self.flows.gradients or ()), default=Fraction(0)))
 
+    def _load(self, axis: str, rank: int) -> Load:
+        """The traffic of the group of a rank."""
+        assert self.flows is not None
+        lane = self.flows.layout.lane(rank)
+        return self.loads[axis, self._place(rank), lane if (axis, 0, lane) in self.loads else 0]
+
     def _place(self, rank: int) -> int:
         assert self.flows is not None
         return self.flows.layout.coordinate(rank, "pipeline")
@@ -136,7 +141,7 @@ class TensorTraffic:
         for axis, groups in self.replayed.items():
             for number, ranks in enumerate(groups):
                 flows = self.flows.layers[axis][number]
-                each = -(-self.loads[axis, self._place(ranks[0])].bytes // len(flows))
+                each = -(-self._load(axis, ranks[0]).bytes // len(flows))
                 for flow in flows:
                     for link in fabric.route(flow.sender, flow.receiver).links:
                         of_link = loads.setdefault(link, {})
@@ -186,7 +191,7 @@ def _ranks_alike(scenario: Scenario, plan: Plan) -> bool:
 
 
 def _as_messages(
-    scenario: Scenario, groups: Mapping[str, Groups], loads: Mapping[tuple[str, int], Load], proven: Set[str]
+    scenario: Scenario, groups: Mapping[str, Groups], loads: Mapping[tuple[str, int, int], Load], proven: Set[str]
 ) -> list[str]:
     """The axes whose collectives are messages: by default those not proven exact as replay, if events are few."""
     mode = scenario.tensor_traffic
@@ -209,24 +214,23 @@ def _contended_axes(scenario: Scenario, fabric: Fabric, flows: AllFlows) -> set[
     return {axis for axis, each in flows.layers.items() if not links_of(fabric, chain(*each)).isdisjoint(used)}
 
 
-def _events(loads: Mapping[tuple[str, int], Load], axis: str, groups: Groups) -> int:
+def _events(loads: Mapping[tuple[str, int, int], Load], axis: str, groups: Groups) -> int:
     """Approximate events per step for the collectives along an axis as messages; its groups have equal sizes."""
-    of_axis, members = [load for (other, _), load in loads.items() if other == axis], len(groups[0])
+    of_axis, members = [load for (other, *_), load in loads.items() if other == axis], len(groups[0])
     each = (EVENTS_OF_A_COLLECTIVE * members * one.collectives + EVENTS_OF_A_MESSAGE * one.messages for one in of_axis)
-    return sum(each) * (len(groups) // len(of_axis))
+    return sum(each) * len(groups) // len(of_axis)
 
 
-def _loads(plan: Plan, costs: Costs, axes: Sequence[str]) -> tuple[dict[tuple[str, int], Load], set[str]]:
-    """Traffic of a group per axis and pipeline rank in a step, and axes whose collectives end unevenly."""
-    loads = {(axis, rank): Load() for axis in axes for rank in range(plan.pipeline)}
+def _loads(plan: Plan, costs: Costs, axes: Sequence[str]) -> tuple[dict[tuple[str, int, int], Load], set[str]]:
+    """Traffic of a group per axis, pipeline rank and lane in a step, and axes whose collectives end unevenly."""
+    lanes = 1 if costs.lanes is None else costs.lanes.count
+    sums = {(axis, rank, lane): [0, 0, 0] for axis in axes for rank in range(plan.pipeline) for lane in range(lanes)}
     uneven: set[str] = set()
-    micro_batches = Counter(plan.path_of)
-    for path, places in enumerate(plan.paths):
-        for position in places:
-            for layer in costs.stages[position].layers:
-                for exchange in (one for way in layer.collectives for one in way):
-                    count, before = micro_batches[path] * exchange.repeats, loads[exchange.axis, position[0]]
-                    more = (count, count * exchange.messages, count * exchange.sent)
-                    loads[exchange.axis, position[0]] = Load(*map(sum, zip(before, more, strict=True)))
-                    uneven |= set() if exchange.even else {exchange.axis}
-    return loads, uneven
+    for visit in visits(plan, costs):
+        for exchange in (one for layer in visit.costs.layers for way in layer.collectives for one in way):
+            count, load = visit.times * exchange.repeats, sums[exchange.axis, visit.position[0], visit.lane]
+            for number, more in enumerate((count, count * exchange.messages, count * exchange.sent)):
+                load[number] += more
+            uneven |= set() if exchange.even else {exchange.axis}
+    steps = 1 if costs.lanes is None else costs.lanes.steps
+    return {key: Load(*(round(Fraction(total, steps)) for total in load)) for key, load in sums.items()}, uneven

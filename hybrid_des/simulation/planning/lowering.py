@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain, pairwise
 from math import ceil
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from hybrid_des import collectives
 from hybrid_des.cluster.mailbox import Message
 from hybrid_des.cluster.purposes import PARAMETERS, REDUCTION, Purpose, purpose_named
 from hybrid_des.engine.recorder import AFTER, BEFORE, CHUNK, OPTIMIZER, pipeline_tag
 from hybrid_des.pipeline.plan import Action, Op, Place, Plan, carried
-from hybrid_des.simulation.costs.rank_costs import Costs
+from hybrid_des.simulation.costs.rank_costs import Costs, StageCosts
 from hybrid_des.simulation.planning.buckets import Bucket
 from hybrid_des.simulation.planning.compute_speed import ComputeSpeed
 from hybrid_des.simulation.planning.expert_streams import ExpertStreams, at_points
@@ -50,6 +50,25 @@ from hybrid_des.simulation.planning.program import (
     waiting_for,
 )
 
+
+class _Frame(NamedTuple):
+    """What blocks of the same ops have in common, whatever these cost.
+
+    Attributes:
+        stages: of the ops.
+        receives: the messages that they wait for.
+        sends: for each message that they send: the op, peer, purpose and tag, and where its size is known.
+        completes: the stages whose last gradients they compute.
+        fresh: the stages that they use first.
+    """
+
+    stages: tuple[int, ...]
+    receives: tuple[Receive, ...]
+    sends: tuple[tuple[int, int, Purpose, int, Place], ...]
+    completes: Sequence[int]
+    fresh: frozenset[int]
+
+
 Gather = tuple[Fraction, int, int]  # fraction of the forward before it, part, bucket
 
 
@@ -67,6 +86,7 @@ class Lowering:
         axes: those whose collectives inside ops are messages; those of other axes are replayed.
         barrier: whether no rank begins a step before all have ended the last one.
         streams: lowers ops whose exchanges with experts run on a stream of their own.
+        lane, step: of the ranks and the training step whose documents are computed, where these differ.
     """
 
     plan: Plan
@@ -80,6 +100,8 @@ class Lowering:
     axes: frozenset[str] = frozenset()
     barrier: bool = False
     streams: ExpertStreams | None = None
+    lane: int = 0
+    step: int = 0
     each: ClassVar = False  # whether every rank has a program of its own; those of a pipeline rank share theirs
 
     @property
@@ -103,13 +125,32 @@ class Lowering:
         """Stage → its chunk, for the stages that a pipeline rank holds."""
         return {self.plan.stage_of[rank, chunk]: chunk for chunk in self.plan.chunks_of(rank)}
 
-    def nominal_durations(self, rank: int) -> Callable[[Op], int]:
-        """The picoseconds of each op of a pipeline rank at speed 1."""
-        stages = self.costs.stages
-        return lambda op: stages[rank, op.chunk].time(op.kind)
+    @property
+    def steps(self) -> int:
+        """Training steps whose programs differ."""
+        return 1 if self.costs.lanes is None else self.costs.lanes.steps
 
-    def lower(self, rank: int, pace: ComputeSpeed) -> Program:
+    def at(self, lane: int, step: int) -> Lowering:
+        """The same for the documents of a lane in a training step."""
+        return self if self.costs.lanes is None else replace(self, lane=lane, step=step % self.steps)
+
+    def cost(self, position: Place, microbatch: int) -> StageCosts:
+        """The costs of a micro-batch on the stage at a pipeline rank and chunk."""
+        if (lanes := self.costs.lanes) is None:
+            return self.costs.stages[position]
+        return lanes.cost(self.step, self.lane, microbatch, self.plan.stage_of[position])
+
+    def nominal_durations(self, rank: int, lane: int = 0) -> Callable[[Op, int], int]:
+        """The picoseconds of each op of a pipeline rank in a step at speed 1."""
+        views = [self.at(lane, step) for step in range(self.steps)]
+        return lambda op, step: views[step % len(views)].cost((rank, op.chunk), op.microbatch).time(op.kind)
+
+    def lower(self, rank: int, pace: ComputeSpeed, lane: int = 0) -> Program:
         """The program of a pipeline rank at a pace."""
+        first, *further = [self.at(lane, step)._program(rank, pace) for step in range(self.steps)]
+        return replace(first, further=tuple(further)) if further else first
+
+    def _program(self, rank: int, pace: ComputeSpeed) -> Program:
         held = sorted(self.chunks(rank))
         reduced = [one for stage in reversed(held) for one in self._reductions(stage)]  # deepest first
         gathers = [(stage, part, number) for stage in held for _, part, number in self._gathers(stage)]
@@ -156,9 +197,10 @@ class Lowering:
         fresh = self._fresh(rank)
         known: dict[tuple[Any, ...], tuple[LayerPass, ...]] = {}
         for index, action in enumerate(self.plan.programs[rank]):
-            alike = (*[(op.kind, op.chunk) for op in action], fresh.get(index))
+            costs = self._costs(rank, action)
+            alike = (*[(op.kind, op.chunk, id(cost)) for op, cost in zip(action, costs, strict=True)], fresh.get(index))
             if alike not in known:
-                known[alike] = self.fsdp.passes(rank, action, pace, fresh.get(index, frozenset()))
+                known[alike] = self.fsdp.passes(rank, action, costs, pace, fresh.get(index, frozenset()))
             yield from known[alike]
 
     def _buckets(self, stage: int) -> list[tuple[int, int]]:
@@ -188,10 +230,11 @@ class Lowering:
             yield Call(block_of((), Begin(), Compute(duration), End()), OPTIMIZER)
 
     def _calls(self, rank: int, pace: ComputeSpeed) -> Iterator[Call]:
-        path_of = self.plan.path_of
+        path_of, lanes = self.plan.path_of, self.costs.lanes
         completes = self._completes(rank) if self.overlap else {}
         fresh = self._fresh(rank)
         blocks: dict[tuple[Any, ...], Block] = {}
+        frames: dict[tuple[Any, ...], _Frame] = {}
         pause = block_of((), Compute(self.costs.between))
         for index, action in enumerate(self.plan.programs[rank]):
             if index and self.costs.between:
@@ -201,10 +244,14 @@ class Lowering:
                 alike += kind, chunk, path_of[microbatch]
             if index in completes or index in fresh:
                 alike += completes.get(index), fresh.get(index)
+            frame = alike
+            if lanes is not None:  # documents differ from micro-batch to micro-batch
+                alike += tuple([lanes.number(self.step, self.lane, op.microbatch) for op in action])
             block = blocks.get(alike)
             if block is None:
-                stages, new = completes.get(index, ()), fresh.get(index, frozenset())
-                block = blocks[alike] = self._block(rank, action, pace, stages, new)
+                if frame not in frames:
+                    frames[frame] = self._frame(rank, action, completes.get(index, ()), fresh.get(index, frozenset()))
+                block = blocks[alike] = self._block(rank, action, frames[frame], pace)
             yield Call(block, index, action)
 
     def _completes(self, rank: int) -> dict[int, tuple[int, ...]]:
@@ -232,44 +279,68 @@ class Lowering:
             seen |= fresh[index]
         return fresh
 
-    def _block(
-        self, rank: int, action: Action, pace: ComputeSpeed, completes: Sequence[int], fresh: frozenset[int]
-    ) -> Block:
-        costs = [self.costs.stages[rank, op.chunk] for op in action]
-        each = list(zip(costs, (op.kind for op in action), strict=True))
-        stages = [self.plan.stage_of[rank, op.chunk] for op in action]
-        kept = [cost.kept for cost, kind in each if kind == "F"]
+    def planned_peak(self, rank: int) -> int:
+        """Peak bytes of a pipeline rank."""
+        now = most = self.costs.held(rank, self.lane)
+        for action in self.plan.programs[rank]:
+            each = list(zip(self._costs(rank, action), (op.kind for op in action), strict=True))
+            now += sum(cost.kept for cost, kind in each if kind == "F")
+            most = max(most, now)
+            now -= sum(cost.freed(kind, cost.kept) for cost, kind in each)
+        return most
+
+    def _frame(self, rank: int, action: Action, completes: Sequence[int], fresh: frozenset[int]) -> _Frame:
         sources = filter(None, (self._source(rank, op, place) for place, op in enumerate(action)))
-        sends = [send for send in (self._send(rank, op, place) for place, op in enumerate(action)) if send]
-        needs, body = self._body(rank, action, pace, completes, fresh)
+        sends = filter(None, (self._destination(rank, op, place) for place, op in enumerate(action)))
+        return _Frame(
+            tuple(self.plan.stage_of[rank, op.chunk] for op in action),
+            tuple(Receive(place, *source) for place, source in enumerate(sources)),
+            tuple(sends),
+            completes,
+            fresh,
+        )
+
+    def _block(self, rank: int, action: Action, frame: _Frame, pace: ComputeSpeed) -> Block:
+        """The block of an action, which those of other micro-batches share if they cost the same."""
+        costs = self._costs(rank, action)
+        each = [(cost, op.kind) for cost, op in zip(costs, action, strict=True)]
+        kept = [cost.kept for cost, kind in each if kind == "F"]
+        needs, body = self._body(rank, action, costs, pace, frame)
         return block_of(
-            stages,
-            *(Receive(place, *source) for place, source in enumerate(sources)),
+            frame.stages,
+            *frame.receives,
             *needs,
             Begin((sum(kept), CHUNK * len(kept))),
             *body,
-            End(
-                (
-                    sum(cost.freed(kind, cost.kept) for cost, kind in each),
-                    sum(cost.freed(kind, CHUNK) for cost, kind in each),
-                )
-            ),
-            *sends,
-            *(Confirm(send.op, send.purpose, send.tag) for send in sends if self.blocking),
-        )
+            End((sum([cost.freed(kind, cost.kept) for cost, kind in each]),
+                 sum([cost.freed(kind, CHUNK) for cost, kind in each]))),
+            *[Send(slot, peer, purpose, tag, Message(self.cost(size, action[slot].microbatch).message))
+              for slot, peer, purpose, tag, size in frame.sends],
+            *[Confirm(slot, purpose, tag) for slot, _, purpose, tag, _ in frame.sends if self.blocking],
+        )  # fmt: skip
+
+    def _costs(self, rank: int, action: Action) -> list[StageCosts]:
+        """The costs of the ops of an action."""
+        return [self.cost((rank, op.chunk), op.microbatch) for op in action]
 
     def _body(
-        self, rank: int, action: Action, pace: ComputeSpeed, completes: Sequence[int], fresh: frozenset[int]
+        self,
+        rank: int,
+        action: Action,
+        costs: Sequence[StageCosts],
+        pace: ComputeSpeed,
+        frame: _Frame,
     ) -> tuple[Sequence[Instruction], Sequence[Instruction]]:
         """What an action waits for before it starts, and what it does then."""
         if self.fsdp:
-            return self.fsdp.body(self.fsdp.passes(rank, action, pace, fresh))
-        parts = [(self.plan.stage_of[rank, op.chunk], self.costs.stages[rank, op.chunk], op.kind) for op in action]
+            return self.fsdp.body(self.fsdp.passes(rank, action, costs, pace, frame.fresh))
+        parts = [(stage, cost, op.kind) for stage, cost, op in zip(frame.stages, costs, action, strict=True)]
         fused = self.plan.fused_time if len(action) > 1 else 1
-        waits = sum(cost.waits(kind) for _, cost, kind in parts)
-        duration = pace.duration(fused * (sum(cost.time(kind) for _, cost, kind in parts) - waits), fused * waits)
-        visited = frozenset(stage for stage, _, _ in parts)
-        points = [*self._filled_at(completes, visited, duration), *self._needed_at(fresh, action, duration)]
+        waits = sum([cost.waits(kind) for _, cost, kind in parts])
+        duration = pace.duration(fused * (sum([cost.time(kind) for _, cost, kind in parts]) - waits), fused * waits)
+        if not (frame.completes or frame.fresh or self.axes or self.streams):
+            return (), (Compute(duration),)
+        points = list(self._points(action, frame, duration))
         points.sort(key=lambda point: (point.at, point.stage))
         first = [point for point in points if point.needed and not point.at]
         rest = [point for point in points if point not in first]
@@ -279,6 +350,11 @@ class Lowering:
             shares = [(Fraction(point.at, duration or 1), point.instruction) for point in rest]
             return needs, list(at_points(body, shares))
         return needs, body_of(parts, duration, pace, self.axes, rest)
+
+    def _points(self, action: Action, frame: _Frame, duration: int) -> Iterator[Point]:
+        """The moments of an action at which buckets are filled, or parameters needed."""
+        yield from self._filled_at(frame.completes, frozenset(frame.stages), duration)
+        yield from self._needed_at(frame.fresh, action, duration)
 
     def _filled_at(self, completes: Sequence[int], visited: frozenset[int], duration: int) -> Iterator[Point]:
         """When an action fills the buckets of stages; at once, those of stages that it does not visit."""
@@ -310,35 +386,23 @@ class Lowering:
         source = self.plan.source(rank, op)
         return None if source is None else (slot, source[0], _purpose(op), self._tag(source))
 
-    def _send(self, rank: int, op: Op, slot: int) -> Send | None:
+    def _destination(self, rank: int, op: Op, slot: int) -> tuple[int, int, Purpose, int, Place] | None:
+        """The op, peer, purpose and tag of a message that an op sends, and the stage whose activation is as large."""
         here, target = (rank, op.chunk), self.plan.target(rank, op)
         if target is None:
             return None
-        size = message_size(self.costs, rank, op, target)
-        return Send(slot, target[0], _purpose(op), self._tag(here), Message(size))
+        return slot, target[0], _purpose(op), self._tag(here), here if op.kind == "F" else target
 
     def _tag(self, sender: Place) -> int:
         return pipeline_tag(0, self.plan.stage_of[sender], 0)
 
 
 def planned_peaks(plan: Plan, costs: Costs) -> list[int]:
-    """Peak bytes of each pipeline rank."""
+    """Peak bytes of each pipeline rank; where documents differ, of the lane and step that hold most."""
     lowering = Lowering(plan, costs, {}, overlap=False, blocking=False)
-    peaks = []
-    for rank in range(plan.pipeline):
-        now = most = costs.resident[rank]
-        for call in lowering.lower(rank, ComputeSpeed()).ops.values():
-            holds, frees = call.block.held
-            now += holds
-            most = max(most, now)
-            now -= frees
-        peaks.append(most)
-    return peaks
-
-
-def message_size(costs: Costs, rank: int, op: Op, target: Place) -> int:
-    """Bytes that an op sends to its target; a gradient is as large as its activation."""
-    return costs.stages[(rank, op.chunk) if op.kind == "F" else target].message
+    lanes = 1 if costs.lanes is None else costs.lanes.count
+    views = [lowering.at(lane, step) for lane in range(lanes) for step in range(lowering.steps)]
+    return [max(view.planned_peak(rank) for view in views) for rank in range(plan.pipeline)]
 
 
 def _gather(stage: int, part: int, number: int, cause: Cause | None = None) -> Collective:

@@ -264,9 +264,15 @@ class Call:
 
 @dataclass(frozen=True)
 class Program:
-    """What one rank does in every training step, by stream."""
+    """What one rank does in every training step, by stream.
+
+    Attributes:
+        streams: of the first step, or of all.
+        further: the programs of the steps after it, if they take other times; then from the first step again.
+    """
 
     streams: Mapping[str, tuple[Call, ...]]
+    further: tuple[Program, ...] = ()
 
     @property
     def calls(self) -> Iterator[Call]:
@@ -300,7 +306,7 @@ class Program:
             return replace(call, block=known[key])
 
         calls = tuple(call if call.number == ASIDE else changed(call) for call in self.streams[COMPUTE])
-        return Program({**self.streams, COMPUTE: calls})
+        return Program({**self.streams, COMPUTE: calls}, tuple(one.lasting(duration) for one in self.further))
 
 
 @dataclass(frozen=True)
@@ -341,11 +347,12 @@ class GivenPrograms:
         calls = self.programs[rank].rows
         return {stage: op.chunk for call in calls for stage, op in zip(call.block.stages, call.ops, strict=True)}
 
-    def nominal_durations(self, rank: int) -> Callable[[Op], int]:
-        """The picoseconds of each op of a pipeline rank at speed 1."""
-        return {op: call.duration for call in self.programs[rank].rows for op in call.ops}.__getitem__
+    def nominal_durations(self, rank: int, lane: int = 0) -> Callable[[Op, int], int]:
+        """The picoseconds of each op of a pipeline rank in a step at speed 1."""
+        durations = {op: call.duration for call in self.programs[rank].rows for op in call.ops}
+        return lambda op, step: durations[op]
 
-    def lower(self, rank: int, pace: ComputeSpeed) -> Program:
+    def lower(self, rank: int, pace: ComputeSpeed, lane: int = 0) -> Program:
         """The program of a pipeline rank at a pace."""
         return self.programs[rank].lasting(lambda call, duration: pace.duration(duration))
 

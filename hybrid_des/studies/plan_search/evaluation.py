@@ -27,9 +27,8 @@ from hybrid_des.simulation.costs.basis import CostBasis
 from hybrid_des.simulation.costs.modelled import model_costs
 from hybrid_des.simulation.costs.pipeline_ranks import costs_per_rank
 from hybrid_des.simulation.costs.rank_costs import RankCosts
-from hybrid_des.simulation.costs.stages import costs_of
 from hybrid_des.simulation.planning.lowering import planned_peaks
-from hybrid_des.simulation.planning.planner import build_plan, parts_of
+from hybrid_des.simulation.planning.planner import build_plan, costs_in, parts_of
 from hybrid_des.simulation.planning.wiring import times_on, wired
 from hybrid_des.simulation.run import reduced_gc, run
 from hybrid_des.studies.goodput.states import Steps
@@ -106,8 +105,8 @@ def _bound_costs(settings: Settings, case: Case, scenario: Scenario) -> Evaluati
 
 def _bound_order(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
     times, ranks = _shared(scenario)
-    plan = build_plan(scenario.schedule, scenario.parallel.layout, ranks, times.fabric)
-    bounded = _bounded(settings, scenario, 0, planned_peaks(plan, costs_of(ranks, plan)), "")
+    plan = build_plan(scenario, ranks, times.fabric)
+    bounded = _bounded(settings, scenario, 0, planned_peaks(plan, costs_in(scenario, ranks, plan)), "")
     if bounded.reason:
         return bounded
     parts = parts_of(scenario, plan, times.fabric, ranks=ranks, times=times)

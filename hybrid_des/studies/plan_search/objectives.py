@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from hybrid_des.analysis.bill import days_and_cost
+from hybrid_des.analysis.bill import days_and_cost, tokens_per_step
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.units import format_number, format_seconds
 
@@ -45,10 +45,9 @@ class Objective:
 
 def _seconds_per_token_and_gpu(scenario: Scenario, seconds: float) -> float:
     """GPU-seconds per token; the batch and the number of GPUs may differ from plan to plan."""
-    assert scenario.model is not None  # see `_no_tokens`
-    schedule, parallel = scenario.schedule, scenario.parallel
-    samples = schedule.microbatches * schedule.microbatch_size * parallel.data
-    return seconds * parallel.ranks / (samples * scenario.model.network.tokens)
+    tokens = tokens_per_step(scenario)
+    assert tokens is not None  # see `_no_tokens`
+    return seconds * scenario.parallel.ranks / tokens
 
 
 def _no_tokens(scenario: Scenario) -> str:

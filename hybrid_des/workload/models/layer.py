@@ -16,9 +16,10 @@ counts a whole image as one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass, fields, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from hybrid_des.errors import Refusal
@@ -89,7 +90,7 @@ class Attention:
         """The most keys that a query attends to."""
         return self.sequence if self.window is None else min(self.window, self.sequence)
 
-    @property
+    @cached_property
     def flop(self) -> Fraction:
         """Forward FLOP per token that are executed; those of a window's first queries are fewer."""
         keys = Fraction(self.sequence, 2 if self.causal and self.flash else 1)
@@ -311,6 +312,13 @@ class Layer(Part):
     place: Place = "block"
     predicts: bool = False
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, field.name) for field in fields(self)))
+
+    def __hash__(self) -> int:
+        return self._hash  # what a layer costs is looked up often
+
     @property
     def is_block(self) -> bool:
         """Whether it consists of a block, whose products may be in fewer bits, and which may be recomputed."""
@@ -321,6 +329,13 @@ class Layer(Part):
 
         A product has two gradients; the backward of flash attention has three kernels (Dao, arXiv 2307.08691).
         """
+        return self._kernels[of_experts]
+
+    @cached_property
+    def _kernels(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        return self._launched(of_experts=False), self._launched(of_experts=True)
+
+    def _launched(self, *, of_experts: bool) -> tuple[int, int]:
         chosen = [one for one in self.operations if not of_experts or getattr(one, "expert", False)]
         passes = sum(one.kernels for one in chosen if isinstance(one, Elementwise))
         products = sum(not isinstance(one, Elementwise | Attention) for one in chosen)
@@ -383,6 +398,17 @@ class Model:
     def flop(self) -> int:
         """FLOP of one sample's forward: 2 per multiply-add of a matrix product or convolution."""
         return int(self.tokens * sum(layer.flop for layer in self.layers))
+
+    def flop_of(self, operations: Iterable[Operation], documents: Mapping[int, int]) -> int:
+        """FLOP of the forward of some operations on documents; `documents`: length → their number."""
+        tokens, whole = sum(length * count for length, count in documents.items()), Fraction(0)
+        for operation in operations:
+            if isinstance(operation, Attention):
+                each = ((replace(operation, sequence=keys), keys * count) for keys, count in documents.items())
+                whole += sum(core.flop * some for core, some in each)
+            else:
+                whole += operation.flop * tokens
+        return int(whole)
 
     def check_division(self, tensor: int = 1, expert: int = 1) -> None:
         """Check that tensor and expert parallelism can divide the model.

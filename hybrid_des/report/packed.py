@@ -1,0 +1,42 @@
+"""What a report says of documents and how they are packed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hybrid_des.report.fact import Fact
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.units import format_number
+
+
+def packed_line(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
+    """The documents of a step, and how they are packed, in one line; none without `data`."""
+    if scenario.data is None:
+        return []
+    figures = facts["data"]
+    length, held = figures["length"], figures["microbatch_tokens"]
+    cut = f", {format_number(figures['truncated'])} cut" if figures["truncated"] else ""
+    lengths = _range(length) if length["min"] < length["max"] else f"{length['max']:,}"
+    fills = _range(held) if held["min"] < held["max"] else f"{held['max']:,}"
+    padded = ", padded to the longest" if scenario.data.padded else ""
+    documents = f"{figures['documents']:,.0f} documents"
+    return [
+        f"{documents} per step of {lengths} tokens{cut}; "
+        f"packing {scenario.data.packing}: {fills} tokens per micro-batch{padded}"
+    ]
+
+
+def packed_facts(facts: Mapping[str, Any]) -> list[Fact]:
+    """How much replicas differ; nothing where they do not."""
+    figures = facts.get("data")
+    if figures is None or figures["replica_squares_ratio"] == 1:
+        return []
+    ratio = f"{figures['replica_squares_ratio']:.2f}×"
+    padding = f"; {figures['padding']:.1%} of tokens are padding" if figures["padding"] > 0 else ""
+    note = f"the mean of all replicas in squared lengths, with which attention grows{padding}"
+    return [Fact("busiest replica", ratio, note)]
+
+
+def _range(figures: Mapping[str, Any]) -> str:
+    return f"{figures['min']:,} … {figures['max']:,} (mean {figures['mean']:,.0f})"

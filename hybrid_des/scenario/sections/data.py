@@ -1,0 +1,138 @@
+"""The section `data`: the documents of a step, how long they are and how they are packed, and what must agree with it.
+
+    data: {lengths: {kind: lognormal, mean: 2048, sigma: 1, max: 8192}, packing: greedy, tokens: 8192}
+
+Samples are documents then. With `batch`, a step has as many documents as samples, and as many micro-batches as they
+need; with `schedule.microbatches`, so many micro-batches as documents fill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from hybrid_des.options import Count, Flag, whole
+from hybrid_des.scenario.problem import Problem, misfit
+from hybrid_des.scenario.sections.plugins import Plugins, PluginSection
+from hybrid_des.scenario.sections.values import LengthsName, PackingName, or_none
+from hybrid_des.workload import lengths as kinds
+from hybrid_des.workload.lengths import LengthRequest
+from hybrid_des.workload.models.layer import Attention, Model
+from hybrid_des.workload.packing import registration as packers
+from hybrid_des.workload.packing.registration import PackRequest
+
+if TYPE_CHECKING:
+    from hybrid_des.scenario.sections.training import Parallel, Schedule
+
+WHOLE = "per-document"  # the method of context ranks that take whole documents
+
+
+class Lengths(PluginSection):
+    """How long documents are, in tokens."""
+
+    plugins: ClassVar[Plugins] = Plugins("kind", kinds.names, kinds.find)
+    kind: LengthsName
+    """Where lengths come from: a distribution, given lengths, or a file."""
+    min: Count = 1
+    """The least tokens of a document; shorter ones have as many."""
+    max: Count | None = None
+    """The most tokens of a document; longer ones are cut. Default: the model's `sequence`, or what finds a place."""
+
+    @property
+    def drawn(self) -> bool:
+        """Whether another seed gives other lengths."""
+        return bool(kinds.find(self.kind).facts["drawn"])
+
+
+class Data(PluginSection):
+    """The documents of a step, and how they become micro-batches."""
+
+    plugins: ClassVar[Plugins] = Plugins("packing", packers.names, packers.find, "none")
+    lengths: Lengths
+    """How long documents are."""
+    packing: PackingName = "none"
+    """How documents are divided among micro-batches and replicas."""
+    padded: Flag = False
+    """Whether all documents of a micro-batch are padded to its longest one; false: they follow each other."""
+    seed: Annotated[int, whole(0, 2**63 - 1)] | None = None
+    """Seed of the lengths. Default: `seed`."""
+
+    @property
+    def packer(self) -> Any:
+        """The registered packer."""
+        return packers.find(self.packing)
+
+    def request(self, network: Model, parallel: Parallel, schedule: Schedule, *, given: bool) -> PackRequest:
+        """What the packer is asked for; `given`: whether the documents are given, and not the micro-batches."""
+        samples = schedule.microbatch_size
+        return PackRequest(
+            parallel.data,
+            parallel.context,
+            samples,
+            samples * network.tokens,
+            None if given else schedule.microbatches,
+            linear_of(network),
+        )
+
+    def places(self, request: PackRequest) -> int | None:
+        """The most tokens of a document that finds a place; None: any."""
+        holds = self.packer.facts["holds"]
+        return None if holds is None else int(holds(request, *self.arguments))
+
+    def limits(self, request: PackRequest, network: Model) -> LengthRequest:
+        """The limits of lengths."""
+        places = self.places(request)
+        most = self.lengths.max or min(network.tokens, places or network.tokens)
+        return LengthRequest(self.lengths.min, most, network.tokens)
+
+
+DataOrNone = Annotated[Data | None, or_none(Data | None)]
+
+
+def linear_of(network: Model) -> int:
+    """Tokens of a document whose attention has as many FLOP as the rest of the model; at least one."""
+    operations = [one for layer in network.layers for one in layer.operations]
+    cores = [one for one in operations if isinstance(one, Attention)]
+    rest = sum(one.flop for one in operations if not isinstance(one, Attention))
+    each = sum(one.flop / one.sequence for one in cores)
+    return max(1, int(rest / each)) if each else 2**40
+
+
+def misfits_of_data(data: Data | None, parallel: Parallel, schedule: Schedule, **more: Any) -> Iterator[Problem]:
+    """Values that contradict `data`; `more` are the model's network, the batch, and `every` of gradients."""
+    network, batch, every = more["network"], more["batch"], more["every"]
+    if data is None:
+        if parallel.context_method == WHOLE:
+            message = f"{WHOLE} needs documents; expected ring, all-to-all or all-gather"
+            yield misfit(message, "parallel.context_method", "data")
+        return
+    if network is None:
+        return
+    if network.sample != "sequence":
+        yield misfit("this model has no sequences of tokens", "data", "model")
+        return
+    if data.lacking or data.lengths.lacking:
+        return
+    request = data.request(network, parallel, schedule, given=batch is not None)
+    yield from _misfits_of_lengths(data, request, network)
+    if data.lengths.drawn and parallel.expert > 1:
+        message = "experts that ranks share need equal documents on all of them; expected fixed, or parallel.expert: 1"
+        yield misfit(message, "data.lengths.kind", "parallel.expert")
+    if data.lengths.drawn and every > 1:
+        yield misfit("is not supported with `every` above 1; expected fixed", "data.lengths.kind", "gradients.every")
+    if data.packer.facts["lanes"] and batch is None:
+        message = f"{data.packing} decides the number of micro-batches; expected `batch`, the documents per step"
+        yield misfit(message, "data.packing", "schedule.microbatches", "batch")
+
+
+def _misfits_of_lengths(data: Data, request: PackRequest, network: Model) -> Iterator[Problem]:
+    """Limits that no document can have."""
+    limits, places = data.limits(request, network), data.places(request)
+    if places is not None and limits.most > places:
+        message = f"documents of up to {limits.most} tokens find no place; {data.packing} has room for {places}"
+        yield misfit(message, "data.lengths.max", "data.packing")
+    elif limits.least > limits.most:
+        yield misfit(f"must be at most {limits.most}, the longest document", "data.lengths.min", "data.lengths.max")
+    elif (length := getattr(data.lengths.options, "length", None)) is not None and length > limits.most:
+        message = f"{length} tokens are more than the longest document has ({limits.most}); raise data.lengths.max"
+        yield misfit(message, "data.lengths.length", "data.lengths.max")

@@ -1,0 +1,204 @@
+"""The documents of every step, drawn and packed: what each lane computes in each micro-batch.
+
+A lane is a place along data and context: lane = replica · context ranks + context rank. All tensor and pipeline ranks
+of a lane compute the same documents. What they cost depends on the load of the micro-batch:
+
+    tokens      Σ lengths: products, element-wise operations, messages, activations
+    squares     Σ lengths²: attention, of which causal masks leave half
+
+A document that several lanes share counts as the next multiple of their number, so that each has whole tokens; with
+`padded`, all documents of a micro-batch have the length of its longest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.sections.data import WHOLE, Data
+from hybrid_des.scenario.sections.training import ModelChoice, Parallel, Schedule
+from hybrid_des.workload import lengths as kinds
+from hybrid_des.workload.draws import stream
+from hybrid_des.workload.lengths import Documents
+from hybrid_des.workload.packing.registration import Pack, Packed, PackRequest, pack
+
+
+class Load(NamedTuple):
+    """What a micro-batch holds on the lanes that share it.
+
+    Attributes:
+        tokens: of all documents, over all lanes.
+        squares: sum over documents of their squared tokens.
+        ranks: the lanes over which every document is split.
+        lengths: of the documents, as they are computed, the longest first.
+    """
+
+    tokens: int
+    squares: int
+    ranks: int
+    lengths: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, lengths: Sequence[int], ranks: int, *, padded: bool) -> Load:
+        """That of documents."""
+        longest = max(lengths, default=0) if padded else 0
+        each = sorted((-(-max(length, longest) // ranks) * ranks for length in lengths), reverse=True)
+        return cls(sum(each), sum(length**2 for length in each), ranks, tuple(each))
+
+
+class StepDocuments(NamedTuple):
+    """The documents of a step.
+
+    Attributes:
+        lengths: tokens of each.
+        truncated: how many were longer than the most.
+        packed: its micro-batches.
+    """
+
+    lengths: tuple[int, ...]
+    truncated: int
+    packed: Packed
+
+
+@dataclass(frozen=True)
+class PackedSteps:
+    """The documents of all steps of a run, packed.
+
+    Attributes:
+        steps: one entry per training step.
+        context: context ranks of a replica.
+        padded: whether documents are padded to the longest of their micro-batch.
+    """
+
+    steps: tuple[StepDocuments, ...]
+    context: int
+    padded: bool
+
+    @property
+    def microbatches(self) -> int:
+        """Micro-batches of a replica in every step; a step that needs fewer has empty ones at its end."""
+        return max(len(step.packed) for step in self.steps)
+
+    @cached_property
+    def lanes(self) -> int:
+        """Number of lanes."""
+        return sum(one.ranks for one in self.steps[0].packed[0])
+
+    @cached_property
+    def loads(self) -> tuple[Load, ...]:
+        """The distinct loads."""
+        return tuple(self._numbers[0])
+
+    @cached_property
+    def _numbers(self) -> tuple[dict[Load, int], list[list[list[int]]]]:
+        """The distinct loads with their numbers; and step → micro-batch → lane → the number of its load."""
+        known: dict[Load, int] = {}
+        empty = Pack((), self.context)
+        numbers = []
+        for step in self.steps:
+            of_step = []
+            for packs in (*step.packed, *[(empty,) * (self.lanes // self.context)] * self.missing(step)):
+                lanes: list[int] = []
+                for group in packs:
+                    load = Load.of([step.lengths[place] for place in group.documents], group.ranks, padded=self.padded)
+                    lanes += [known.setdefault(load, len(known))] * group.ranks
+                of_step.append(lanes)
+            numbers.append(of_step)
+        return known, numbers
+
+    def missing(self, step: StepDocuments) -> int:
+        """Empty micro-batches at the end of a step."""
+        return self.microbatches - len(step.packed)
+
+    def number(self, step: int, microbatch: int, lane: int) -> int:
+        """The number of a load, among `loads`; after the last step, the first follows."""
+        return self._numbers[1][step % len(self.steps)][microbatch][lane]
+
+    def load(self, step: int, microbatch: int, lane: int) -> Load:
+        """The load of a micro-batch."""
+        return self.loads[self.number(step, microbatch, lane)]
+
+    @cached_property
+    def usual(self) -> Load:
+        """The mean load of a lane that has documents; that of all if they are equal."""
+        if len(self.loads) == 1:
+            return self.loads[0]
+        held = [(load, load.ranks) for load in self._each() if load.tokens]
+        count = sum(ranks for _, ranks in held)
+        lanes = sum(load.tokens for load, _ in held), sum(load.squares for load, _ in held)
+        tokens, squares = (-(-amount // count) * self.context for amount in lanes)
+        return Load(tokens, squares, self.context, (-(-squares // tokens),) * max(1, round(tokens**2 / squares)))
+
+    def _each(self) -> Iterator[Load]:
+        """The load of every pack of every micro-batch."""
+        for number, step in enumerate(self.steps):
+            for microbatch, packs in enumerate(step.packed):
+                lane = 0
+                for group in packs:
+                    yield self.load(number, microbatch, lane)
+                    lane += group.ranks
+
+    @property
+    def varies(self) -> bool:
+        """Whether lanes or micro-batches differ."""
+        return len(self.loads) > 1
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the documents of all steps, without padding."""
+        return sum(sum(step.lengths) for step in self.steps)
+
+
+def packed_steps(scenario: Scenario) -> PackedSteps | None:
+    """The documents of a scenario, drawn and packed; None if it has no `data`.
+
+    Raises:
+        Refusal: they cannot be packed so.
+        UsageError: a user-defined packer returned something else.
+    """
+    if scenario.data is None or scenario.model is None:
+        return None
+    seed = scenario.seed if scenario.data.seed is None else scenario.data.seed
+    sections = scenario.data, scenario.model, scenario.parallel, scenario.schedule
+    steps = scenario.steps if scenario.data.lengths.drawn else 1
+    return _packed(*sections, batch=scenario.batch, seed=seed, steps=steps)
+
+
+@lru_cache(maxsize=16)
+def _packed(
+    data: Data, model: ModelChoice, parallel: Parallel, schedule: Schedule, *, batch: int | None, seed: int, steps: int
+) -> PackedSteps:
+    request = data.request(model.network, parallel, schedule, given=batch is not None)
+    limits = data.limits(request, model.network)
+    draw = kinds.find(data.lengths.kind).build(limits, *data.lengths.arguments)
+    documents = Documents(draw, limits, stream(seed, "lengths"))
+    split = parallel.context_method != WHOLE
+    packed, before = list[StepDocuments](), 0
+    for _ in range(steps):
+        taken = tuple(_taken(data, documents, request, batch))
+        truncated, before = documents.truncated - before, documents.truncated
+        packing = pack(data.packing, taken, request, *data.arguments, split=split)
+        packed.append(StepDocuments(taken, truncated, packing))
+    return PackedSteps(tuple(packed), parallel.context if split else 1, data.padded)
+
+
+def _taken(data: Data, documents: Documents, request: PackRequest, batch: int | None) -> Iterator[int]:
+    """The lengths of the documents of a step: given, so many per micro-batch, or as many as fill micro-batches."""
+    each, room = data.packer.facts["each"], data.places(request)
+    count = batch
+    if request.microbatches is not None and each is not None:
+        count = request.replicas * request.microbatches * each(request)
+    if count is not None:
+        yield from (documents.take() for _ in range(count))
+        return
+    assert request.microbatches is not None
+    assert room is not None
+    for _ in range(request.replicas * request.microbatches):
+        left = room
+        while documents.peek() <= left:
+            length = documents.take()
+            left -= length
+            yield length

@@ -1,0 +1,93 @@
+"""Costs where documents differ: those of every stage by lane, step and micro-batch, each load worked out once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
+
+from hybrid_des.pipeline.plan import Plan
+from hybrid_des.simulation.costs.documents import PackedSteps
+from hybrid_des.simulation.costs.layer_collectives import LayerCollective
+from hybrid_des.simulation.costs.rank_costs import RankCosts, StageCosts, Visit
+from hybrid_des.simulation.costs.stages import beside_activations, model_stages
+
+
+class Lanes:
+    """What stages cost on each lane.
+
+    Attributes:
+        packed: the documents of the lanes.
+    """
+
+    def __init__(self, packed: PackedSteps, ranks: RankCosts, plan: Plan) -> None:
+        self.packed = packed
+        self._plan = plan
+        self._stages = cache(lambda number: model_stages(ranks, plan, None if number is None else packed.loads[number]))
+        self._usual, self._most = cache(self._of_usual), cache(self._most_of)
+        self._collectives = cache(self._collectives_of)
+
+    def __repr__(self) -> str:
+        return f"Lanes({self.packed!r})"
+
+    @property
+    def count(self) -> int:
+        """Number of lanes."""
+        return self.packed.lanes
+
+    @property
+    def steps(self) -> int:
+        """Training steps after which documents are those of the first step again."""
+        return len(self.packed.steps)
+
+    def number(self, step: int, lane: int, microbatch: int) -> int:
+        """A number that micro-batches share if they cost the same."""
+        return self.packed.number(step, microbatch, lane)
+
+    def cost(self, step: int, lane: int, microbatch: int, stage: int) -> StageCosts:
+        """The costs of a micro-batch on a stage."""
+        return self._stages(self.number(step, lane, microbatch))[stage]
+
+    def visits(self) -> Iterator[Visit]:
+        """The visits of every micro-batch of every lane in every step."""
+        plan = self._plan
+        for step in range(self.steps):
+            for microbatch, path in enumerate(plan.path_of):
+                for lane in range(self.packed.lanes):
+                    stages = self._stages(self.number(step, lane, microbatch))
+                    for stage, position in enumerate(plan.paths[path]):
+                        yield Visit(position, stages[stage], lane, 1)
+
+    def collectives(self, pipeline_rank: int) -> Collection[LayerCollective]:
+        """The different collectives inside the ops of a pipeline rank, on any lane."""
+        return self._collectives(pipeline_rank)
+
+    def _collectives_of(self, pipeline_rank: int) -> Collection[LayerCollective]:
+        stages = {stage for (rank, _), stage in self._plan.stage_of.items() if rank == pipeline_rank}
+        held = (self._stages(number)[stage] for number in range(len(self.packed.loads)) for stage in stages)
+        layers = {id(layer): layer for stage in held for layer in stage.layers}.values()
+        return {one for layer in layers for way in layer.collectives for one in way}
+
+    def transient(self, pipeline_rank: int, lane: int, usual: int) -> int:
+        """The most bytes that a rank holds for a while, besides activations, in any step.
+
+        `usual` are those where all micro-batches are the usual one; gathered weights among them do not depend on it.
+        """
+        return usual + self._most(pipeline_rank, lane) - self._usual(pipeline_rank)
+
+    def _most_of(self, pipeline_rank: int, lane: int) -> int:
+        program = self._plan.programs[pipeline_rank]
+        every = (self._costs_of(pipeline_rank, lane, step) for step in range(self.steps))
+        return max(beside_activations(program, costs) for costs in every)
+
+    def _of_usual(self, pipeline_rank: int) -> int:
+        mine = {chunk: (self._stages(None)[self._plan.stage_of[pipeline_rank, chunk]],)
+                for chunk in self._plan.chunks_of(pipeline_rank)}  # fmt: skip
+        return beside_activations(self._plan.programs[pipeline_rank], mine)
+
+    def _costs_of(self, pipeline_rank: int, lane: int, step: int) -> Mapping[int, Sequence[StageCosts]]:
+        """Chunk → the costs of each micro-batch, on a rank."""
+        stages, microbatches = self._plan.stage_of, range(self._plan.microbatches)
+        return {
+            chunk: [self.cost(step, lane, microbatch, stages[pipeline_rank, chunk]) for microbatch in microbatches]
+            for chunk in self._plan.chunks_of(pipeline_rank)
+        }

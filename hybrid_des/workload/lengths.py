@@ -1,0 +1,285 @@
+"""Lengths of documents, each kind a function that registers itself.
+
+    @lengths("lognormal", summary="…", options=Lognormal)
+    def lognormal(request: LengthRequest, options: Lognormal) -> Draw: ...
+
+| name      | length in tokens, before it is limited to least … most                               |
+|-----------|--------------------------------------------------------------------------------------|
+| lognormal | exp(µ + σZ) with µ = ln mean − σ²/2, rounded down, as NVIDIA/Megatron-LM draws mock   |
+|           | lengths (megatron/core/datasets/varlen_dataset.py): `mean` is that of the whole curve |
+| uniform   | every whole number from least to most                                                |
+| fixed     | the same for all                                                                     |
+| histogram | `values` with `weights`, or the columns length and count of a file                   |
+| file      | those of a file, each once in random order, then each once more                      |
+
+Z is a standard normal number. Numbers come from one stream per seed (`draws.stream`).
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import model_validator
+
+from hybrid_des.errors import UsageError, one_line
+from hybrid_des.files import read_text
+from hybrid_des.options import MOST, Count, Factor, NamesFile, Number, Options, Reads, describe
+from hybrid_des.registry import Registry
+from hybrid_des.workload.distributions import Sigma
+
+BLOCK = 256  # lengths drawn at a time
+Tokens = NDArray[np.int64]
+Draw = Callable[[np.random.Generator], Iterator[NDArray[Any]]]  # generator → lengths without end, in blocks; unlimited
+
+
+class LengthRequest(NamedTuple):
+    """What a kind of lengths is asked for.
+
+    Attributes:
+        least, most: tokens of the shortest and of the longest document.
+        sequence: tokens of a sample of the model.
+    """
+
+    least: int
+    most: int
+    sequence: int
+
+
+_REGISTRY: Registry[Callable[..., Draw]] = Registry("kind of lengths", "hybrid_des.workload.lengths")
+names = _REGISTRY.names
+find = _REGISTRY.__getitem__
+
+
+def lengths(
+    name: str, *, summary: str, options: type[Options] | None = None, drawn: bool = True
+) -> Callable[[Callable[..., Draw]], Callable[..., Draw]]:
+    """Register a kind of lengths under its name in a scenario's `data.lengths.kind`.
+
+    Args:
+        name: value of the key.
+        summary: one-line description.
+        options: class of its options; an instance is the function's last argument.
+        drawn: whether lengths differ, so that another seed gives others.
+    """
+    return _REGISTRY(name, options, summary=summary, drawn=drawn)
+
+
+class LengthTable:
+    """Lengths in a file, with the number of documents of each; equal tables are equal objects for all that depends.
+
+    Attributes:
+        source: the path.
+        values, counts: the lengths in the order of the file, and how many documents have each.
+    """
+
+    def __init__(self, source: str, values: Sequence[int], counts: Sequence[int]) -> None:
+        self.source = source
+        self.values, self.counts = np.array(values, dtype=np.int64), np.array(counts, dtype=np.int64)
+
+    @cached_property
+    def _digest(self) -> str:
+        return hashlib.sha256(self.values.tobytes() + b"/" + self.counts.tobytes()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LengthTable) and (self.source, self._digest) == (other.source, other._digest)
+
+    def __hash__(self) -> int:
+        return hash((self.source, self._digest))
+
+    def __repr__(self) -> str:
+        return f"LengthTable({self.source!r}, {self._digest})"
+
+
+LENGTHS, COUNTS = ("length", "lengths", "tokens", "seq_len", "sequence_length"), ("count", "counts", "documents")
+
+
+def read_lengths(path: str | Path) -> LengthTable:
+    """Read a CSV file of lengths: one per line, or a column `length` and perhaps one `count`.
+
+    Raises:
+        ValueError: it cannot be read or holds no lengths; one line with the file and the line in it.
+    """
+    try:
+        text = read_text(path, "lengths of documents")
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+    rows = [(number, cells) for number, cells in enumerate(csv.reader(text.splitlines()), 1) if any(cells)]
+    if not rows:
+        raise ValueError(f"{path}: no lengths; expected a number of tokens per line")
+    places, rows = _columns(rows, path)
+    if not rows:
+        raise ValueError(f"{path}: a table without lengths")
+    columns = [[_cell(cells, column, f"{path}:{number}") for number, cells in rows] for column in places]
+    values, counts = columns if len(columns) == len(("length", "count")) else (columns[0], [1] * len(rows))
+    if not any(counts):
+        raise ValueError(f"{path}: counts of 0 documents only")
+    return LengthTable(str(path), values, counts)
+
+
+def _columns(rows: list[tuple[int, list[str]]], path: str | Path) -> tuple[list[int], list[tuple[int, list[str]]]]:
+    """The places of the lengths and of the counts, if there are any, and the rows below the heading."""
+    first = [cell.strip().lower() for cell in rows[0][1]]
+    if len(first) == 1:
+        return [0], rows if first[0].lstrip("-").isdecimal() else rows[1:]
+    named = [next((first.index(name) for name in among if name in first), None) for among in (LENGTHS, COUNTS)]
+    if named[0] is None:
+        raise ValueError(f"{path}:{rows[0][0]}: expected a column called length, or one number per line")
+    return [column for column in named if column is not None], rows[1:]
+
+
+def _cell(cells: Sequence[str], column: int, where: str) -> int:
+    text = cells[column].strip() if column < len(cells) else ""
+    if not text.isdecimal() or not int(text) <= MOST:
+        raise ValueError(f'{where}: expected a whole number from 0 to {MOST}, found "{one_line(text)}"')
+    return int(text)
+
+
+def _file(value: Any) -> LengthTable:
+    if not isinstance(value, str | Path | LengthTable):
+        raise ValueError(f"expected the path of a CSV file, found {describe(value)}")
+    return value if isinstance(value, LengthTable) else read_lengths(value)
+
+
+LengthFile = Annotated[LengthTable, Reads(_file, {"type": "string"}), NamesFile()]
+
+
+class Lognormal(Options):
+    """Lengths of which few are many times the mean."""
+
+    mean: Factor
+    """Mean of the lengths before they are limited, in tokens."""
+    sigma: Sigma
+    """Standard deviation of their logarithm."""
+
+
+class Fixed(Options):
+    """Lengths that are all the same."""
+
+    length: Count | None = None
+    """Tokens of every document. Default: the model's `sequence`."""
+
+
+class Histogram(Options):
+    """Lengths and how often each occurs."""
+
+    values: tuple[Count, ...] = ()
+    """Lengths, in tokens."""
+    weights: tuple[Number, ...] = ()
+    """How often each occurs, relative to the others. Default: equally often."""
+    file: LengthFile | None = None
+    """Instead of both: a CSV file with the columns length and count."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Histogram:
+        if not self.values and self.file is None:
+            raise ValueError("a histogram needs values and weights, or a file")
+        if self.file is not None and (self.values or self.weights):
+            raise ValueError("a file replaces values and weights; give one or the other")
+        if self.weights and (len(self.weights) != len(self.values) or not any(self.weights)):
+            raise ValueError(f"{len(self.weights)} weights for {len(self.values)} values; expected as many, not all 0")
+        return self
+
+
+class Listed(Options):
+    """Lengths of the documents of a data set."""
+
+    file: LengthFile
+    """A CSV file with one length per line, or in a column `length`."""
+
+
+@lengths("lognormal", summary="log-normal: few documents are many times as long as most", options=Lognormal)
+def lognormal(request: LengthRequest, options: Lognormal) -> Draw:
+    """Lengths exp(µ + σZ)."""
+    sigma = float(options.sigma)
+    middle = np.log(float(options.mean)) - sigma**2 / 2
+
+    def draw(generator: np.random.Generator) -> Iterator[NDArray[Any]]:
+        while True:
+            yield np.exp(middle + sigma * generator.standard_normal(BLOCK))
+
+    return draw
+
+
+@lengths("uniform", summary="every length from least to most equally often")
+def uniform(request: LengthRequest) -> Draw:
+    """Lengths from least to most."""
+
+    def draw(generator: np.random.Generator) -> Iterator[NDArray[Any]]:
+        while True:
+            yield generator.integers(request.least, request.most + 1, BLOCK)
+
+    return draw
+
+
+@lengths("fixed", summary="all documents have the same length", options=Fixed, drawn=False)
+def fixed(request: LengthRequest, options: Fixed) -> Draw:
+    """The same length again and again."""
+    block = np.full(BLOCK, options.length or request.sequence)
+
+    def draw(generator: np.random.Generator) -> Iterator[NDArray[Any]]:
+        while True:
+            yield block
+
+    return draw
+
+
+@lengths("histogram", summary="given lengths, each as often as its weight says", options=Histogram)
+def histogram(request: LengthRequest, options: Histogram) -> Draw:
+    """Lengths with probabilities."""
+    table, values = options.file, options.values
+    weights = options.weights or (1,) * len(values)
+    numbers = np.array(values, dtype=np.int64) if table is None else table.values
+    shares = np.array([float(weight) for weight in weights]) if table is None else table.counts.astype(float)
+
+    def draw(generator: np.random.Generator) -> Iterator[NDArray[Any]]:
+        while True:
+            yield generator.choice(numbers, BLOCK, p=shares / shares.sum())
+
+    return draw
+
+
+@lengths("file", summary="those of a file, in random order", options=Listed)
+def listed(request: LengthRequest, options: Listed) -> Draw:
+    """The lengths of the file in random order, then in another one."""
+    every = np.repeat(options.file.values, options.file.counts)
+
+    def draw(generator: np.random.Generator) -> Iterator[NDArray[Any]]:
+        while True:
+            yield generator.permutation(every)
+
+    return draw
+
+
+class Documents:
+    """The lengths of successive documents, whole and limited.
+
+    Attributes:
+        truncated: how many of those taken so far were longer than the most.
+    """
+
+    def __init__(self, draw: Draw, request: LengthRequest, generator: np.random.Generator) -> None:
+        self._blocks, self._request = draw(generator), request
+        self._next: list[int] = []
+        self._long: list[bool] = []
+        self.truncated = 0
+
+    def peek(self) -> int:
+        """The length of the next document, which is not taken."""
+        if not self._next:
+            block, request = next(self._blocks), self._request
+            self._next = np.clip(block, request.least, request.most).astype(np.int64).tolist()[::-1]
+            self._long = (block >= request.most + 1).tolist()[::-1]
+        return self._next[-1]
+
+    def take(self) -> int:
+        """The length of the next document."""
+        self.peek()
+        self.truncated += self._long.pop()
+        return self._next.pop()
