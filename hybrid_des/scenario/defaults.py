@@ -5,6 +5,7 @@ Invalid values pass through unchanged; validation reports them afterwards.
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from fractions import Fraction
 from math import ceil
 
@@ -14,7 +15,7 @@ from hybrid_des.options import OfRanks, mark_of, of_ranks
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.sections.cluster import NODES, QUANTISED, Cluster
 from hybrid_des.scenario.sections.training import Gradients, Schedule, expanded
-from hybrid_des.scenario.sections.values import per_rank
+from hybrid_des.scenario.sections.values import per_rank, read_tensors
 from hybrid_des.scenario.sizes import NODE
 
 _PERCENT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*")
@@ -174,6 +175,10 @@ def _fill_workload(workload: dict[str, object], scenario: Mapping[str, object]) 
     if workload.get("durations") is not None or workload.get("trace") is not None:
         for key in ("forward", "backward"):
             workload.setdefault(key, 0)
+    if workload.get("tensors") is not None:
+        with suppress(ValueError):  # reported when the tensors are validated
+            sums = [sum(sizes) for sizes in read_tensors(workload["tensors"])]
+            workload.setdefault("parameters", sums if len(sums) > 1 else sums[0])
     weight = workload.get("weight")
     share = _PERCENT.fullmatch(weight) if isinstance(weight, str) else None
     if share is None:

@@ -266,7 +266,7 @@ def models_differ(path: str | Path, document: Document, overrides: Sequence[str]
 def replicas_are_free(path: str | Path, document: Document, overrides: Sequence[str]) -> str | None:
     """One line if a sweep or overrides change the number of replicas of recorded ops, whose gradients are unknown."""
     workload = document.value.get("workload")
-    if not isinstance(workload, dict) or "durations" not in workload or "parameters" in workload:
+    if not isinstance(workload, dict) or "durations" not in workload or workload.keys() & {"parameters", "tensors"}:
         return None
     if _touched(document, overrides, PARAMETERS) or not _varies(path, document, overrides, REPLICAS):
         return None

@@ -50,6 +50,7 @@ from hybrid_des.scenario.sections.values import (
     RankTimes,
     ScheduleName,
     Stages,
+    Tensors,
     share,
 )
 from hybrid_des.workload import models
@@ -207,6 +208,10 @@ class Workload(Section):
     """Tensor sent between neighbouring stages per micro-batch."""
     parameters: RankNumbers = ZERO
     """Number of parameters."""
+    tensors: Tensors | None = None
+    """Parameters of each tensor, in the order of the forward; a list, or a list of lists per pipeline rank.
+
+    With bucket_rule ddp, buckets consist of whole tensors. `parameters` is their sum."""
     optimizer: RankTimes = ZERO
     """Time of the optimizer step."""
     memory: Memory = Field(default_factory=Memory)
@@ -338,6 +343,10 @@ def misfits_of_workload(workload: Workload, ranks: int) -> Iterator[Problem]:
         elif len(value) != ranks:
             message = f"found a list of {len(value)}; expected {ranks}, one per pipeline rank"
             yield misfit(message, f"workload.{name}", "parallel.pipeline", "workload.per")
+    if workload.tensors is not None and len(workload.tensors) == ranks:
+        held, sums = _listed(workload.parameters), [sum(sizes) for sizes in workload.tensors]
+        if [held[min(rank, len(held) - 1)] for rank in range(ranks)] != sums:
+            yield misfit("is not the sum of `workload.tensors`; omit it", "workload.parameters", "workload.tensors")
     if workload.weight is None:
         return
     both = [_listed(value) for value in (workload.weight, workload.backward)]

@@ -263,6 +263,32 @@ ORDER_SCHEMA = {"type": "array", "items": {"enum": [*AXES, CONTEXT]}, "minItems"
 Order = Annotated[tuple[str, ...], Reads(_order, ORDER_SCHEMA)]
 
 
+MOST_ELEMENTS = 10**15  # of a tensor
+_TENSOR = whole(1, MOST_ELEMENTS)
+
+
+def read_tensors(value: object) -> tuple[tuple[int, ...], ...]:
+    """Read the sizes of tensors: those of the only pipeline rank, or a list of them per rank."""
+    if not isinstance(value, list | tuple) or not value:
+        raise ValueError(
+            f"expected the parameters of each tensor, a list or a list per pipeline rank, found {describe(value)}"
+        )
+    per = value if isinstance(value[0], list | tuple) else (value,)
+    read = []
+    for sizes in per:
+        if not isinstance(sizes, list | tuple) or not sizes:
+            raise ValueError(f"expected a list of tensors for each pipeline rank, found {describe(sizes)}")
+        read.append(tuple([int(_TENSOR.read(size)) for size in sizes]))
+    return tuple(read)
+
+
+_SIZES_SCHEMA = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 1}}
+TENSORS_SCHEMA = {"anyOf": [_SIZES_SCHEMA, {"type": "array", "minItems": 1, "items": _SIZES_SCHEMA}]}
+
+
+Tensors = Annotated[tuple[tuple[int, ...], ...], Reads(read_tensors, TENSORS_SCHEMA)]
+
+
 _RANGE = re.compile(r"\s*(\d{1,8})\s*-\s*(\d{1,8})\s*")
 
 

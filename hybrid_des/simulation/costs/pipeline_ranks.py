@@ -89,6 +89,7 @@ def rank_costs(workload: Workload, ranks: int, sharding: Sharding = WHOLE, *, re
         repeated=repeated,
         gathered=sharding.weights > 1,
         overhead=Overhead.of(workload),
+        tensors=workload.tensors or (),
     )
 
 

@@ -74,6 +74,7 @@ class RankCosts:
         loaded: of a model: the same for micro-batches that hold other documents.
         durations: of every op, if they are given; the times above are their means.
         overhead: host time of each op of a stage, and between ops, which no split makes shorter.
+        tensors: parameters of each tensor of a rank, in the order of the forward; none if they are not known.
     """
 
     forward: tuple[int, ...]
@@ -92,6 +93,7 @@ class RankCosts:
     loaded: Callable[[Load], StagesOf] | None = None
     durations: Durations | None = field(default=None, compare=False)
     overhead: Overhead = NO_OVERHEAD
+    tensors: tuple[tuple[int, ...], ...] = ()
 
     @property
     def input(self) -> tuple[int, ...]:

@@ -102,8 +102,11 @@ def _along(path: Path, ranks: RankCosts, pipeline: int) -> dict[Place, StageCost
     for rank in range(pipeline):
         places = [place for place in path if place[0] == rank]
         whole = (ranks.forward, ranks.backward, ranks.weight, ranks.kept, ranks.parameters)
-        cuts = (split_evenly(amounts[rank], len(places)) for amounts in whole)
-        for position, forward, backward, weight, kept, parameters in zip(places, *cuts, strict=True):
+        cuts = [split_evenly(amounts[rank], len(places)) for amounts in whole]
+        tensors = _cut(ranks.tensors[rank], len(places)) if ranks.tensors else [()] * len(places)
+        if ranks.tensors:
+            cuts[-1] = [sum(sizes) for sizes in tensors]
+        for position, forward, backward, weight, kept, parameters, sizes in zip(places, *cuts, tensors, strict=True):
             message, share = ranks.message[rank], ranks.weight_share[rank]
             inputs, again = (min(kept, message), kept) if ranks.repeated else (kept, 0)
             costs[position] = StageCosts(
@@ -116,12 +119,23 @@ def _along(path: Path, ranks: RankCosts, pipeline: int) -> dict[Place, StageCost
                 share,
                 transient=again,
                 transients=(again, again),
+                tensors=tuple((size, 0) for size in sizes),
             )
     return (
         costs
         if ranks.overhead == NO_OVERHEAD
         else {place: _with_host(one, ranks.overhead) for place, one in costs.items()}
     )
+
+
+def _cut(tensors: Sequence[int], count: int) -> list[tuple[int, ...]]:
+    """Whole tensors in order, cut into stages of about equal sizes: each goes where its middle lies."""
+    total, before = sum(tensors), 0
+    stages: list[list[int]] = [[] for _ in range(count)]
+    for size in tensors:
+        stages[(2 * before + size) * count // (2 * total)].append(size)
+        before += size
+    return [tuple(sizes) for sizes in stages]
 
 
 def _with_host(stage: StageCosts, overhead: Overhead) -> StageCosts:

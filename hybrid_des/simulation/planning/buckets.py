@@ -8,7 +8,7 @@ weight gradients of the stage's last micro-batch (W if the backward is split).
                bucket, of 1 MiB for the first (`first_bucket`; newer versions: by default only), then 25 MiB by default
                (docs.pytorch.org/docs/stable/notes/ddp; compute_bucket_assignment_by_size in
                torch/csrc/distributed/c10d/reducer.cpp). Each is ready as soon as the hook of its last gradient has
-               run, during that op. Without a model, tensors are unknown: buckets are cut to the caps, evenly
+               run, during that op. Where tensors are unknown, buckets are cut to the caps, evenly
     megatron   also ready during that op, but only the first chunk of the first pipeline rank is split: the other
                stages finish earlier, off the critical path, and keep one bucket each; the default is 40 million
                gradients per bucket, or one million per replica if that is more (Megatron without overlap keeps one

@@ -88,6 +88,41 @@ def test_ddp_cuts_a_resnet_as_its_profile_shows():
     assert buckets[0].leaves == Fraction(2_049_000, 25_557_032)
 
 
+def test_tensors_of_a_workload_are_cut_as_a_models():
+    sizes = [size for size, _ in parts_of(load({"model": "resnet-50"})).costs.tensors[0]]
+    workload = {"forward": 1, "backward": 2, "tensors": sizes}
+    values = {"workload": workload, "parallel": {"data": 2}, "gradients": {"bucket_rule": "ddp", "overlap": True}}
+    scenario = load(values)
+    assert scenario.workload.parameters == 25_557_032
+    buckets = parts_of(scenario).reductions.buckets[0][0]
+    assert [4 * bucket.elements for bucket in buckets] == [8_196_000, 31_502_336, 26_255_360, 26_550_272, 9_724_160]
+
+
+def test_chunks_hold_whole_tensors():
+    workload = {"forward": 1, "backward": 2, "tensors": [[1, 5, 4, 1], [3, 3]]}
+    values = {"workload": workload, "parallel": {"pipeline": 2}, "schedule": {"kind": "interleaved-1f1b", "chunks": 2,
+              "microbatches": 2}}  # fmt: skip
+    costs = parts_of(load(values)).costs
+    assert costs.tensors == (((1, 0), (5, 0)), ((3, 0),), ((4, 0), (1, 0)), ((3, 0),))
+    assert costs.parameters == (6, 3, 5, 3)
+
+
+@pytest.mark.parametrize(
+    ("workload", "said"),
+    [
+        ({"tensors": []}, "workload.tensors: expected the parameters of each tensor, a list"),
+        ({"tensors": [[1], []]}, "workload.tensors: expected a list of tensors for each pipeline rank"),
+        ({"tensors": [0]}, "workload.tensors: must be at least 1, not 0"),
+        ({"tensors": [[1], [2]]}, "workload.tensors: found a list of 2; expected 1"),
+        ({"tensors": [1, 2], "parameters": 4}, "workload.parameters: is not the sum of `workload.tensors`"),
+        ({"tensors": [1], "per": "model"}, "workload.tensors: found a list; `per: model`"),
+    ],
+)
+def test_wrong_tensors_are_refused(workload, said):
+    with pytest.raises(ScenarioError, match=said):
+        load({"workload": {"forward": 1, "backward": 2, **workload}})
+
+
 @pytest.mark.parametrize(("model", "parallel"), [
     ("mixtral-8x7b", {"data": 4, "tensor": 2, "expert": 4}), ("gpt2", {"pipeline": 2, "tensor": 4}), ("vit-b-16", {}),
     ("bert-large", {}), ("gpt2", {}),
