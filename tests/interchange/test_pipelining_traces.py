@@ -52,9 +52,10 @@ def test_a_recorded_pipeline_over_gloo_is_met(folder, schedule, chunks, tmp_path
 
 @pytest.mark.parametrize(("folder", "schedule"), [("gpipe_gloo", "gpipe"), ("zbv_gloo", "zb-v")])
 def test_replay_reads_the_names_of_ops(folder, schedule):
-    replayed = replay(RECORDED / folder)
+    replayed = replay(RECORDED / folder, pauses=True)
     assert (replayed.trace.schedule, replayed.trace.sizes.microbatch) == (schedule, 4)
-    assert replayed.steps.simulated_s.mean() == pytest.approx(STEPS_S[folder], rel=0.05)
+    assert replayed.steps.error_percent.abs().max() < 1  # with the pauses between ops, as by import
+    assert replayed.steps.simulated_s.tolist() == import_profile(RECORDED / folder).simulated
 
 
 def test_overheads_come_from_traces_that_name_ops():

@@ -54,6 +54,9 @@ class Overheads(NamedTuple):
         return {name: value for name, value in self._asdict().items() if value and name != "latency"}
 
 
+NO_PAUSES = Overheads()
+
+
 class Recording(NamedTuple):
     """A measured run, and the table it was read from."""
 

@@ -7,7 +7,7 @@ so do the pauses between ops.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,12 +17,13 @@ import numpy as np
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.errors import UsageError
-from hybrid_des.interchange.profiles.durations import FACTOR, MISSING, Times, durations_of
+from hybrid_des.interchange.profiles.durations import FACTOR
 from hybrid_des.interchange.profiles.op_table import DURATIONS, OpTable, ops_of
 from hybrid_des.interchange.profiles.recognition import WHAT, Profile
 from hybrid_des.pipeline.order_csv import write_order
 from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.timeline import OP_KINDS, Column, Columns
+from hybrid_des.studies.imports.common_clock import spread_of
 from hybrid_des.studies.imports.imported import Imported, Unusual
 from hybrid_des.studies.imports.overheads import Overheads, Recording, overheads_of
 from hybrid_des.studies.replay.measured import MeasuredRun, measured_run
@@ -131,7 +132,7 @@ class PipelineProfile:
         return self._replay(self.trace)
 
     def _replay(self, trace: MeasuredRun) -> Replayed:
-        return Replayed.of(trace, self.ops.name, between=self.overheads.between, latency=self.overheads.latency)
+        return Replayed.of(trace, self.ops.name, pauses=self.overheads)
 
     def imported(self) -> Imported:
         """What the import found, and the files to write."""
@@ -213,13 +214,7 @@ class PipelineProfile:
         """
         if "start_s" not in self.table:
             return {}
-        starts = durations_of(
-            self.table.assign(seconds=self.table.start_s - self.table.groupby("step").start_s.transform("min")),
-            self.trace.sizes,
-            "",
-        ).complete
-        lasts = self.trace.durations.complete
-        worst = max(0, _earliest(self.trace, starts, lasts)) / PICOSECONDS_PER_SECOND
+        worst = spread_of(self.trace, self.table)
         return {"spread_s": worst, "apart": worst > float(self.table.seconds.max())}
 
     def _shown(self) -> tuple[RunAnalysis, RunAnalysis]:
@@ -235,24 +230,6 @@ class PipelineProfile:
         simulated = self._replay(replace(trace, durations=durations)).run
         rows = self.table[self.table.step == trace.durations.steps[middle]]
         return RunAnalysis(as_measured(simulated, rows) if "start_s" in rows else simulated), RunAnalysis(simulated)
-
-
-def _earliest(trace: MeasuredRun, starts: Mapping[str, Times], lasts: Mapping[str, Times]) -> int:
-    """The most picoseconds by which an op begins before one on another rank that it needs has ended."""
-    plan, edges, worst = trace.plan, trace.plan.edges, 0
-    actions = [(rank, action) for rank, program in enumerate(plan.programs) for action in program]
-    for consumer, producer in zip(edges.consumer.tolist(), edges.producer.tolist(), strict=True):
-        (to, needing), (of, needed) = actions[consumer], actions[producer]
-        if to == of:
-            continue
-        begins, first = (
-            (starts[one.kind][:, :, rank, one.chunk, one.microbatch], one)
-            for rank, one in ((to, needing[0]), (of, needed[0]))
-        )
-        ends = first[0] + lasts[first[1].kind][:, :, of, first[1].chunk, first[1].microbatch]
-        known = (begins[0] != MISSING) & (first[0] != MISSING)
-        worst = max(worst, int((ends - begins[0])[known].max(initial=0)))
-    return worst
 
 
 def as_measured(simulated: Run, rows: pd.DataFrame) -> Run:

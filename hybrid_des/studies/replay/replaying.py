@@ -3,9 +3,10 @@
 Layout and micro-batches of a run follow from its rows, its schedule from their order. A replay simulates it with its
 own durations. The law is that of `analysis.counterfactual.attribution`. The ideal time of an op is the mean of its kind
 over replicas, stages, micro-batches and steps; S_C = T(only C as measured)/T_ideal of a class C. T is the mean over
-steps of first to last compute. Messages take no time: only computation is replayed.
+steps of first to last compute. Only computation counts there: messages take no time. The simulation that is compared
+with measured steps may have the pauses that starts show, between ops of a rank and from rank to rank.
 
-Without messages, a step is the longest path through its plan, in each replica by itself. It is computed here for all
+Without them, a step is the longest path through its plan, in each replica by itself. It is computed here for all
 steps and replicas at once, and equals the result of the simulation (`tests/studies/replay`).
 """
 
@@ -22,7 +23,9 @@ import numpy as np
 
 from hybrid_des.analysis.counterfactual.attribution import Loss, culprit
 from hybrid_des.analysis.notebook_view import as_html
+from hybrid_des.errors import UsageError
 from hybrid_des.interchange.profiles.durations import Times
+from hybrid_des.interchange.profiles.op_table import read_ops
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import scenario_from
@@ -33,7 +36,9 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND, grouped_by
 
 if TYPE_CHECKING:
     import pandas as pd
-from hybrid_des.studies.replay.measured import SLOW, Lengths, MeasuredRun, read_trace
+from hybrid_des.studies.imports.common_clock import spread_of
+from hybrid_des.studies.imports.overheads import NO_PAUSES, Overheads, Recording, overheads_of
+from hybrid_des.studies.replay.measured import SLOW, Lengths, MeasuredRun, measured_run
 
 
 def lengths(plan: Plan, times: Mapping[str, Times]) -> Lengths:
@@ -136,19 +141,19 @@ class Replayed:
 
     Attributes:
         trace: the measured run.
-        run: its simulation: all steps, with messages that take no time.
+        run: its simulation: all steps.
+        pauses: between the ops of a rank, and from an op to one on another rank that needs it, in that simulation.
     """
 
     trace: MeasuredRun
     run: Run
+    pauses: Overheads = NO_PAUSES
 
     @classmethod
-    def of(
-        cls, trace: MeasuredRun, name: str, *, between: float | None = None, latency: float | None = None
-    ) -> Replayed:
-        """Simulate a measured run with its own durations, and seconds between ops and from rank to rank, if given."""
-        scenario = scenario_of_trace(trace, name, between or 0, latency or 0)
-        return cls(trace, run(scenario, parts=parts_of(scenario, trace.plan, durations=trace.durations)))
+    def of(cls, trace: MeasuredRun, name: str, *, pauses: Overheads = NO_PAUSES) -> Replayed:
+        """Simulate a measured run with its own durations, and pauses between ops and from rank to rank."""
+        scenario = scenario_of_trace(trace, name, pauses.between or 0, pauses.latency or 0)
+        return cls(trace, run(scenario, parts=parts_of(scenario, trace.plan, durations=trace.durations)), pauses)
 
     def __repr__(self) -> str:
         sizes, steps = self.trace.sizes, len(self.trace.durations.steps)
@@ -218,12 +223,14 @@ class Replayed:
         return culprit([(one, one["removed"]) for one in worst])
 
 
-def replay(path: str | Path, schedule: str | None = None) -> Replayed:
+def replay(path: str | Path, schedule: str | None = None, *, pauses: bool = False) -> Replayed:
     """Simulate a measured run with its own durations.
 
     Args:
         path: a CSV or Parquet table (see `hybrid_des.interchange.profiles.durations`), or a folder of event dumps.
         schedule: the name of its schedule; by default the one with the measured order of ops.
+        pauses: whether ranks pause between ops, and from rank to rank, as starts show (as by `import_profile`); without
+            pauses, steps come out shorter than measured.
 
     Raises:
         UsageError: the file cannot be read, is not such a table, or has gaps.
@@ -242,7 +249,20 @@ def replay(path: str | Path, schedule: str | None = None) -> Replayed:
             replica  stage  slowdown
         12        1      2      1.23
     """
-    return Replayed.of(read_trace(located(path), schedule), Path(path).stem)
+    ops = read_ops(located(path))
+    trace = measured_run(ops.rows, ops.source, schedule)
+    return Replayed.of(trace, Path(path).stem, pauses=_pauses(trace, ops.rows) if pauses else NO_PAUSES)
+
+
+def _pauses(trace: MeasuredRun, table: pd.DataFrame) -> Overheads:
+    """Those that the starts of a run show; none between ranks whose clocks differ.
+
+    Raises:
+        UsageError: there are no starts.
+    """
+    if "start_s" not in table:
+        raise UsageError(f"{trace.durations.source}: no starts of ops, which tell the pauses between them")
+    return overheads_of([Recording(trace, table)], one_clock=not spread_of(trace, table))
 
 
 def scenario_of_trace(trace: MeasuredRun, name: str, between: float = 0, latency: float = 0) -> Scenario:

@@ -2,8 +2,9 @@
 
 FILE is a CSV or Parquet table with the duration of every op (replica, stage, step, kind, micro-batch, seconds, and if
 known the start), or a folder of event dumps of Primus or Megatron, or one written with --hta. Layout and micro-batches
-follow from it, the schedule from the order of starts. Messages take no time. Traces of PyTorch's profiler and Chakra
-traces do not say whose micro-batch a kernel is: they are imported, and each rank is asked for whom others waited.
+follow from it, the schedule from the order of starts. Messages take no time, and ranks do not pause between ops, unless
+--pauses takes both from starts. Traces of PyTorch's profiler and Chakra traces do not say whose micro-batch a kernel
+is: they are imported, and each rank is asked for whom others waited.
 Slowdowns are those of "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025): a step
 over one in which all ops of a kind take their mean, and the same with only some ops as measured.
 """
@@ -41,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the table, its schedule, and output options."""
     parser.add_argument("file", metavar="FILE", type=as_path, help="a table of durations, event dumps, or traces")
     parser.add_argument("--schedule", metavar="NAME", help="its schedule (default: the one with the measured order)")
+    parser.add_argument("--pauses", action="store_true", help="pause between ops and from rank to rank as starts show")
     add_out(parser, "also write replay.json, steps.csv, classes.csv and replay.png to this folder")
     parser.add_argument("--json", action="store_true", help="print only the figures, as one JSON object")
 
@@ -51,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if not has_ops(args.file):
         return _imported(args)
     with status_line(args.json):
-        replayed = replay(args.file, args.schedule)
+        replayed = replay(args.file, args.schedule, pauses=args.pauses)
         figures = _figures(replayed)
     if args.out is not None:
         contents = {
@@ -65,8 +67,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _imported(args: argparse.Namespace) -> int:
     """Replay traces as `import` does."""
-    if args.schedule is not None:
-        raise UsageError(f"{args.file}: --schedule: traces are done as recorded; it is for tables of durations")
+    given = [option for option, value in (("--schedule", args.schedule), ("--pauses", args.pauses)) if value]
+    if given:
+        raise UsageError(f"{args.file}: {given[0]}: traces are done as recorded; it is for tables of durations")
     with status_line(args.json):
         profile = import_profile(args.file)
         figures = profile.figures
@@ -114,6 +117,8 @@ def _figures(replayed: Replayed) -> dict[str, Any]:
         "schedule": trace.schedule,
         "schedule_assumed": trace.assumed,
         "simulated_s": float(steps.simulated_s.mean()),
+        "between_s": replayed.pauses.between,
+        "latency_s": replayed.pauses.latency,
         **compared,
         "slowdown": replayed.what_if.slowdown,
         "culprit": _plain(replayed.culprit()),
@@ -137,7 +142,7 @@ def _report(replayed: Replayed, figures: dict[str, Any]) -> str:
     lines = [
         f"{figures['file']}: {figures['steps']} steps, {figures['pipeline']} stages × {figures['replicas']} replicas, "
         f"{figures['microbatches']} micro-batches",
-        f"schedule {named} ({origin}); messages take no time",
+        f"schedule {named} ({origin}); {_told_pauses(replayed)}",
         "",
         f"first to last compute   simulated {format_seconds(figures['simulated_s'])}",
     ]
@@ -147,11 +152,19 @@ def _report(replayed: Replayed, figures: dict[str, Any]) -> str:
             f", measured {format_seconds(figures['measured_s'])}: error {errors['mean']:.2f} % on average, "
             f"{errors['worst']:.2f} % at worst"
         )
-    ideal = figures["simulated_s"] / figures["slowdown"]
+    ideal = replayed.what_if.loss.ideal
     lines.append(
         f"slowdown                {figures['slowdown']:.3f}   over {format_seconds(ideal)} with all ops at the mean"
     )
     return "\n".join([*lines, f"who was slow            {verdict(replayed)}", "", _table(replayed)])
+
+
+def _told_pauses(replayed: Replayed) -> str:
+    between, latency = replayed.pauses.between, replayed.pauses.latency
+    if between is None:
+        return "messages take no time"
+    across = "messages take no time" if latency is None else f"{format_seconds(latency)} from rank to rank"
+    return f"{format_seconds(between)} between ops, {across}"
 
 
 def verdict(replayed: Replayed) -> str:
