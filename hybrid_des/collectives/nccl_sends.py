@@ -9,85 +9,36 @@ rings do, with LL up to 16 KiB per peer (NVIDIA/nccl, src/enqueue.cc, NCCL_P2P_L
 topo.h and search.cc count on. Between nodes one adapter carries what a member sends, 48 to 49 of 50 GB/s, while it
 sends to others on its node (NVIDIA/nccl-tests, issue 267, its authors' answers); no table of such times was at hand.
 
-`Sends` are set from NVIDIA's tables of nccl-tests (all-to-all over 2, 4 and 8 GPUs of a node) like `tuning.Timing`.
+The figures are `timing.Sends`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from hybrid_des.cluster.channel import Pace
 from hybrid_des.cluster.mailbox import Message
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.nccl_lanes import OF_CHOICE, VARIANTS
-from hybrid_des.collectives.tuning import (
-    AMPERE,
-    BLACKWELL,
-    HOPPER,
-    MICROSECOND,
-    USUAL,
-    VOLTA,
-    XGMI,
-    Choice,
-    Generation,
-    Wiring,
-)
+from hybrid_des.collectives.timing import MICROSECOND
+from hybrid_des.collectives.tuning import USUAL, Choice, Wiring
 
 LANE = OF_CHOICE * len(VARIANTS)  # after those of other collectives
 SMALL = 2**14  # bytes to a peer that go by LL
-
-
-class Ramp(NamedTuple):
-    """Time that grows with the bytes that a member sends: at `rate` GB/s, up to `most` microseconds."""
-
-    rate: int
-    most: int
-
-    def of(self, sent: int) -> int:
-        """Picoseconds."""
-        return min(sent * 1000 // self.rate, self.most * MICROSECOND)
-
-
-class Sends(NamedTuple):
-    """Sends and receives of a generation of GPUs.
-
-    Attributes:
-        peer: share of the nominal bandwidth of a GPU's NVLinks.
-        own: GB/s of the copy of the shard that a member keeps, as far as it takes longer than the sends.
-        start: microseconds from the call to the first message.
-        fill: of the channels.
-        late: what leaving LL for Simple adds.
-    """
-
-    peer: Fraction
-    own: int
-    start: int
-    fill: Ramp
-    late: Ramp
-
-
-ON_AMPERE = Sends(Fraction(200, 300), 850, 13, Ramp(120, 17), Ramp(12, 0))
-ON_HOPPER = Sends(Fraction(330, 450), 2300, 7, Ramp(1000, 19), Ramp(16, 5))
-ON_BLACKWELL = Sends(Fraction(654, 900), 750, 10, Ramp(1600, 18), Ramp(20, 5))
-SENDS: Mapping[Generation, Sends] = {  # Volta's and XGMI's: not measured, as Ampere's
-    VOLTA: ON_AMPERE, AMPERE: ON_AMPERE, XGMI: ON_AMPERE, HOPPER: ON_HOPPER, BLACKWELL: ON_BLACKWELL,
-}  # fmt: skip
 
 
 def entry(wiring: Wiring, sent: int, largest: int) -> int:
     """Picoseconds from a call to its first message, for bytes that a member sends in all, and at most to one peer."""
     if not wiring.on_nvlinks:
         return wiring.start(_choice(largest))
-    sends = SENDS[wiring.generation]
-    return sends.start * MICROSECOND + sends.fill.of(sent) + sends.late.of(sent)
+    sends = wiring.generation.timing.sends
+    return round(sends.start * MICROSECOND) + sends.fill.of(sent) + sends.late.of(sent)
 
 
 def copied(wiring: Wiring, kept: int) -> int:
     """Picoseconds of the copy of the bytes that a member keeps."""
-    return kept * 1000 // SENDS[wiring.generation].own
+    return kept * 1000 // wiring.generation.timing.sends.own
 
 
 def lane_of(group: Group, largest: int) -> Group:
@@ -115,6 +66,6 @@ def _paces(wiring: Wiring, choice: Choice) -> tuple[Pace, Pace]:
     between = between._replace(bandwidth=wiring.beyond)
     if wiring.inside != "node" or wiring.within is None:
         return inside._replace(bandwidth=wiring.within), between
-    share = SENDS[wiring.generation].peer / wiring.generation.nvlink
+    share = wiring.generation.timing.sends.peer / wiring.generation.nvlink
     rate = wiring.within * share if wiring.pair is None else wiring.pair
     return Pace(rate, 0, round(USUAL["node"] * MICROSECOND)), between

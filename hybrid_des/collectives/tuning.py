@@ -6,9 +6,7 @@ Tables and formulas: NVIDIA/nccl, src/graph/tuning.cc and src/tuning/nvls.cc (la
 the correction for trees), src/graph/topo.h (bandwidth of NVLinks), src/graph/search.cc (speeds of channels). Their
 prediction only chooses; how long the choice takes is simulated (`collectives.nccl`).
 
-`Timing` is set by hand, to round figures, from NVIDIA's tables of nccl-tests (aiconfigurator-core 0.12 on PyPI: A100
-with NCCL 2.27.3, H100 and B200 with 2.29.2; all-reduce, all-gather and reduce-scatter over 2, 4 and 8 GPUs of a node,
-4 KiB to 512 MiB). `switch` and `loop` rest on all-reduces over eight GPUs alone; nothing was set from H200 or GB200.
+On the NVLinks of one node these times are `collectives.timing`'s, which are measured.
 """
 
 from __future__ import annotations
@@ -22,12 +20,12 @@ from typing import Literal, NamedTuple
 from hybrid_des.cluster.channel import Pace
 from hybrid_des.cluster.fabric import Fabric, by_node
 from hybrid_des.cluster.linked import complete, links_between
+from hybrid_des.collectives.timing import MICROSECOND, ON_AMPERE, ON_BLACKWELL, ON_HOPPER, ON_XGMI, Timing
 
 Algorithm = Literal["ring", "tree", "nvls", "nvls-tree"]
 Protocol = Literal["LL", "LL128", "Simple"]
 PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 
-MICROSECOND = 10**6  # picoseconds
 LAUNCH = 16.0  # µs on top of base latencies over PCIe and between nodes: small all-reduces on 2 x 8 A100s (nccl-tests)
 NET_OVERHEAD = 2.0  # µs of the proxy that posts to the network, with AMD's CPUs; three times that for Simple
 USUAL = {"node": 1.5, "pci": 1.5, "net": 5.0}  # µs: routes in hardware/gpus.yaml, which tables below include
@@ -44,26 +42,6 @@ HOP: Mapping[str, Mapping[Algorithm, tuple[float, float, float]]] = {
 SHARE: Mapping[Protocol, Fraction] = {  # of a channel's bandwidth: the rest of the lines on the wire are flags
     "LL": Fraction(1, 2), "LL128": Fraction(92, 100), "Simple": Fraction(1),
 }  # fmt: skip
-
-
-class Timing(NamedTuple):
-    """How long what runs on the NVLinks of one node takes, in microseconds, measured.
-
-    Attributes:
-        start: from the call to the first message, with LL; other protocols take as much longer as in `BASE`.
-        hop: a hop with LL: time over 4 to 64 KiB against the number of hops, 1 to 14.
-        step: a step around a ring with Simple takes no less, however little it moves.
-        copied: what a ring receives last is copied once more while it sends nothing, which takes this share of a step.
-        switch: from the call to the first message through the switch.
-        loop: by how much every further passage of small chunks through the switch is late.
-    """
-
-    start: float
-    hop: float
-    step: float
-    copied: float
-    switch: float = 0
-    loop: float = 0
 
 
 class Generation(NamedTuple):
@@ -93,14 +71,11 @@ class Generation(NamedTuple):
     switch_channels: int = 16
 
 
-ON_AMPERE = Timing(8.4, 0.93, 14, 0.5)
-ON_HOPPER = Timing(4.7, 0.8, 9, 0.35, 23, 5.5)
-ON_BLACKWELL = Timing(7.7, 1.3, 13, 0.6, 34, 8)
 VOLTA = Generation(
     Fraction(20, 25), (39.0, 39.0, 20.4), 20.0, (20.0, 20.0, 20.0), (26.5, 18.5, 10.0), ON_AMPERE, plateau=1.9
 )  # fmt: skip
 AMPERE = Generation(Fraction(20, 25), (87.7, 22.5, 19.0), 20.0, (20.0, 20.0, 20.0), (24.0, 23.6, 17.8), ON_AMPERE)
-XGMI = AMPERE._replace(nvlink=Fraction(74, 100))  # else as if NVLinks of A100s: RCCL's own tables are not used
+XGMI = AMPERE._replace(nvlink=ON_XGMI.rate, timing=ON_XGMI)  # RCCL's own tables are not used
 HOPPER = Generation(
     Fraction(206, 250), (141.0, 45.0, 35.0), 36.7, (36.7, 36.7, 29.0), (38.7, 41.4, 36.0), ON_HOPPER,
     Fraction(85, 100), (0, 57.7, 45.5), speeds=(60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
@@ -117,8 +92,6 @@ NVLS_CHANNELS = 16  # of which one is not counted on
 RING_CHANNELS = 16  # at most, of a ring on one node: search.cc finds eight, and takes each twice
 LARGEST_CHUNK = 2**17  # bytes of a member on one channel that pass a switch together
 MOST_HEADS = 32  # of in-switch reduction (NCCL_MAX_NVLS_ARITY)
-SLOTS = 2**23  # bytes in flight on all channels of a ring: 16 slots of half a MiB (buffers of 4 MiB in NCCL_STEPS)
-DRAINED = Fraction(3, 5)  # of a smaller shard
 
 TREE_SHARE = {"LL": 1 / 3.8, "LL128": 120 / 128, "Simple": 1.0}
 # Trees do not stick to the model for medium sizes: factors by powers of two from 64 bytes.
@@ -178,7 +151,8 @@ class Wiring(NamedTuple):
         base = BASE[choice.algorithm][PROTOCOLS.index(choice.protocol)]
         if choice.algorithm == "nvls-tree":
             base += HOP["node"][choice.algorithm][-1]
-        launch = self.generation.timing.start - BASE["ring"][0] if self.on_nvlinks else LAUNCH
+        protocol = PROTOCOLS.index(choice.protocol)
+        launch = self.generation.timing.start[protocol] - BASE["ring"][protocol] if self.on_nvlinks else LAUNCH
         return round((base + launch) * MICROSECOND)
 
     @property
@@ -188,15 +162,16 @@ class Wiring(NamedTuple):
 
     def waits(self, does: str, choice: Choice, size: int) -> tuple[int, int]:
         """Picoseconds by which short steps around a ring of one node are late in all, and of its last copy."""
-        if not self.on_nvlinks or choice.algorithm != "ring" or self.rate is None:
+        rate = self.paces(choice)[0].bandwidth
+        if not self.on_nvlinks or choice.algorithm != "ring" or rate is None:
             return 0, 0
-        timing, rate = self.generation.timing, self.rate * self.channels * SHARE[choice.protocol] / 10**6
-        shard = Fraction(size, self.ranks)
-        late = 0.0
+        timing, shard, protocol = self.generation.timing, size / self.ranks, PROTOCOLS.index(choice.protocol)
+        whole = float(Fraction(rate) * self.channels) / 10**6  # bytes per microsecond
+        late = (timing.least(protocol, shard) - shard) / whole
         if choice.protocol == "Simple":
-            late = _steps(self, does) * max(0.0, timing.step - self.hop(choice, "node") - float(shard / rate))
-        copied = Fraction(timing.copied) * shard + min(DRAINED * shard, Fraction(SLOTS))
-        return round(late * MICROSECOND), round(copied / rate * MICROSECOND)
+            late = max(0.0, timing.step - timing.hop[protocol] - shard / whole)
+        last = timing.last(protocol, shard, gathered=does == "all-gather") / whole
+        return round(_steps(self, does) * late * MICROSECOND), round(last * MICROSECOND)
 
     def loops(self, size: int) -> tuple[int, int]:
         """How often all channels of a node pass a chunk per member through its switch, and by how much they are late.
@@ -214,6 +189,8 @@ class Wiring(NamedTuple):
     def paces(self, choice: Choice) -> tuple[Pace, Pace]:
         """The pace of a channel within a node, and between nodes."""
         rate = None if self.rate is None else self.rate * SHARE[choice.protocol]
+        if self.on_nvlinks and choice.algorithm == "ring" and rate is not None:
+            rate *= self.generation.timing.rate / self.generation.nvlink
         if choice == ("ring", "LL128") and rate is not None and self.nodes > 1:
             rate = min(rate, Fraction(self.generation.ring128) * 10**9)
         if choice.algorithm == "tree" and rate is not None:  # its threads move the data of both trees, up and down
@@ -227,8 +204,8 @@ class Wiring(NamedTuple):
     def _latency(self, choice: Choice, where: str) -> tuple[int, int]:
         """Picoseconds per hop, and what of it is the usual wire."""
         hop = self.hop(choice, where)
-        if self.on_nvlinks and choice.protocol == "LL":
-            hop = self.generation.timing.hop
+        if self.on_nvlinks and choice.algorithm == "ring":
+            hop = self.generation.timing.hop[PROTOCOLS.index(choice.protocol)]
         return round(hop * MICROSECOND), round(USUAL[where] * MICROSECOND)
 
     def hop(self, choice: Choice, where: str) -> float:
@@ -280,9 +257,9 @@ class _Node(NamedTuple):
 
     @property
     def in_switch(self) -> Fraction | None:
-        """The rate at which its switch reduces."""
-        share = self.generation.nvls * Fraction(NVLS_CHANNELS - 1, NVLS_CHANNELS)
-        return None if self.rate is None else self.rate * share
+        """The rate at which a member's data passes its switch."""
+        nominal = None if self.port is None else self.port / self.generation.nvlink
+        return None if nominal is None else nominal * self.generation.timing.through
 
 
 def _within_node(fabric: Fabric, together: Sequence[int] | None, channels: int, *, switched: bool) -> _Node:
@@ -363,8 +340,8 @@ def _bandwidth(wiring: Wiring, does: str, choice: Choice) -> float:
                 bus * (7 / 9 if wiring.nodes == 1 else TREE_SHARE["LL128"]), channels * generation.tree128[column]
             )
         return bus / 2
-    assert wiring.in_switch is not None
-    bus = 2 * float(wiring.in_switch) / 1e9
+    assert wiring.within is not None
+    bus = 2 * float(wiring.within * generation.nvls) / 1e9 * (NVLS_CHANNELS - 1) / NVLS_CHANNELS
     if choice.algorithm == "nvls":
         bus = 2 * _through_heads(wiring) * float(generation.nvls)
     else:

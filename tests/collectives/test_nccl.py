@@ -58,11 +58,11 @@ def test_a_member_per_node_has_neither_switches_nor_nvlinks():
 
 @pytest.mark.parametrize("sharing", ["fifo", "fair", "priority", "priority-fair"])
 def test_a_ring_on_a_node_takes_its_latencies_and_pace(sharing):
-    """Twelve NVLinks of 20 GB/s; 10.2 µs to start, 3.4 µs per hop, half a shard and 8 MiB copied at last: tuning.py."""
-    size = 8 * 240 * 2**20
-    steps = 14 * (3_400_000 + size // 8 * 1000 // 240)
-    copied = (size // 16 + 2**23) * 1000 // 240
-    assert took(machine(sharing=sharing), range(8), size, sharing) == 10_200_000 + steps + copied
+    """0.77 of NVLinks; 22.5 µs to start, 6.12 per hop, 0.291 of a shard and 8 MiB copied at last: timing.py."""
+    size = 8 * 231 * 2**20
+    steps = 14 * (6_120_000 + size // 8 * 1000 // 231)
+    copied = round((0.291 * size / 8 + 2**23) * 1000 / 231)
+    assert took(machine(sharing=sharing), range(8), size, sharing) == 22_500_000 + steps + copied
 
 
 @pytest.mark.parametrize("gpu", ["h100", "b200", "gb200"])

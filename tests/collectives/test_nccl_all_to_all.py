@@ -23,22 +23,24 @@ def took(fabric, ranks, size, name="nccl-all-to-all"):
 
 
 def test_sends_on_a100s_take_their_pace():
-    """Shards of 8.5 MB: 13 µs to start, 17 to fill, 10 for the own shard at 850 GB/s, 7 sends at 200 GB/s."""
-    shard = 8_500_000
-    assert took(machine("a100-40gb"), range(8), 8 * shard) == 40 * US + 7 * shard * 1000 // 200
+    """Shards of 8.25 MB: 12.7 µs to start, 16.8 to fill, 10 for the own shard at 825 GB/s, 7 sends at 200.1 GB/s."""
+    shard = 8_250_000
+    assert took(machine("a100-40gb"), range(8), 8 * shard) == pytest.approx(
+        39.5 * US + 7 * shard * 1e6 / 200_100, abs=9
+    )
 
 
 def test_small_sends_fill_only_a_part():
-    """Two H100s, shards of 8000 bytes: 7 µs, 8 ns to fill, 500 ns to leave LL, 3478 ps for the own, then the send."""
-    sent = -(-8000 * 1000 // 330)
-    expected = 7 * US + 8000 + 500_000 + 8000 * 1000 // 2300 + sent
-    assert took(machine("h100"), range(2), 16000) == pytest.approx(expected, abs=2)
+    """Two H100s, shards of 8000 bytes: 6.86 µs, 7 ns to fill, 523 to leave LL, 3478 ps for the own, then the send."""
+    sent = 8000 * 1000 / (450 * 0.737)
+    expected = 6.86 * US + 8000 * 1000 / 1180 + 8000 * 1000 / 15.3 + 8000 * 1000 // 2300 + sent
+    assert took(machine("h100"), range(2), 16000) == pytest.approx(expected, abs=3)
 
 
 def test_slower_nvlinks_slow_the_sends_in_proportion():
     usual, halved = (took(machine("a100-40gb", nvlink={"bandwidth": f"{rate} GB/s", "latency": "1.5 us"}), range(8),
                           8 * 8_000_000) for rate in (300, 250))  # fmt: skip
-    assert halved - usual == pytest.approx(7 * 8_000_000 * 1000 / 200 / 5, abs=8)
+    assert halved - usual == pytest.approx(7 * 8_000_000 * 1e6 / 200_100 / 5, abs=9)
 
 
 def test_members_on_other_nodes_are_sent_to_by_adapters():
@@ -56,9 +58,9 @@ def test_half_of_the_adapters_take_twice_as_long():
 
 
 def test_direct_links_carry_all_shards_at_once():
-    """Seven links of 64 GB/s at 0.74 of it: shards of 8 MB after 13 µs, 17 to fill, 9.4 for the own."""
+    """Seven links of 64 GB/s at 0.74 of it: shards of 8 MB after 12.7 µs, 16.8 to fill, 9.7 for the own."""
     shard = 8_000_000
-    expected = 30 * US + shard * 1000 // 850 + shard * 100_000 // 6400 / 0.74
+    expected = 29.5 * US + shard * 1000 // 825 + shard * 100_000 // 6400 / 0.74
     assert took(machine("mi300x"), range(8), 8 * shard) == pytest.approx(expected, rel=1e-3)
 
 

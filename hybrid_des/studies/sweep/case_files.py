@@ -5,7 +5,8 @@
     ZB-2p,8,zb-auto,2p,1.24,kept
 
 An empty cell leaves the key as in the file with the sweep. Columns that start with `measured.`, `split` and `release`
-(of the software that was measured) are not keys; they are kept with the row.
+(of the software that was measured) are not keys; they are kept with the row. In a row with `collective.name` and
+`collective.bytes` (of a member's buffer) only that collective runs, over all ranks of the scenario.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ _GROUPS = ("split", "release")
 _TEXTS = ("name", "description", *_GROUPS)
 
 
-_BESIDE = "measured."
+_BESIDE = ("measured.", "collective.")
+
+
+COLLECTIVE = ("collective.name", "collective.bytes")
 
 
 def is_key(column: str) -> bool:

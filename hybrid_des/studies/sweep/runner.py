@@ -21,12 +21,13 @@ from hybrid_des.scenario.strict_yaml import Document, KeyPath, dotted
 from hybrid_des.studies.local_workers import cores
 from hybrid_des.studies.pool import LOST, Pool, Progress, line_of, open_pool
 from hybrid_des.studies.sweep.axes import Case, Sweep
-from hybrid_des.studies.sweep.case_files import is_key, plain
+from hybrid_des.studies.sweep.case_files import COLLECTIVE, is_key, plain
 
 if TYPE_CHECKING:
     from hybrid_des.studies.goodput.states import Kind, SimulatedStep
 
 from hybrid_des.studies.sweep.rows import Row, columns
+from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 WORTH_A_WORKER = 200  # cases that take about as long as starting a worker
 
@@ -116,6 +117,8 @@ class _Simulated:
     def __call__(self, case: Case) -> Row:
         try:
             varied = with_case(self._document, case)
+            if any(column in case for column in COLLECTIVE):
+                return _of_collective(scenario_of(varied), *map(case.get, COLLECTIVE))
             return _of_jobs(varied) if has_jobs(varied) else self._simulated(scenario_of(varied))
         except HybridDesError as error:
             return {"error": str(error).splitlines()[0]}
@@ -137,6 +140,16 @@ class _Simulated:
         columns = goodput_columns(steps)
         self._times = steps.times
         return self._row | columns
+
+
+def _of_collective(scenario: Scenario, name: object, size: object) -> Row:
+    """The seconds of a collective over all ranks of a scenario, with a buffer of so many bytes."""
+    from hybrid_des.analysis.collective_bench import MOST_BYTES, Bench
+
+    if not isinstance(name, str) or not isinstance(size, int) or not 1 <= size <= MOST_BYTES:
+        given = f"{describe(name)} and {describe(size)}"
+        raise UsageError(f"{' and '.join(COLLECTIVE)}: expected a name and a number of bytes, found {given}")
+    return {"collective_time_s": Bench.of(scenario, name, 1).row(name, size).time / PICOSECONDS_PER_SECOND}
 
 
 def _of_jobs(document: Document) -> Row:

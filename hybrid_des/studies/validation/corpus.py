@@ -1,6 +1,7 @@
 """Predictions against measurements: a corpus of published runs, its errors in percent, and a fit of some numbers to it.
 
-sweep: {file: rows.csv}        # columns: keys of the scenario, measured.step_time_s, measured.peak_memory_bytes
+sweep: {file: rows.csv}        # columns: keys of the scenario, measured.step_time_s, measured.peak_memory_bytes;
+                               # or collective.name, collective.bytes, measured.collective_time_s
 
 predictions = predict(sweep, partial(sweep_rows, jobs=2))
 
@@ -25,7 +26,8 @@ from hybrid_des.studies.sweep.axes import Case, Sweep
 from hybrid_des.studies.sweep.case_files import is_key, plain
 from hybrid_des.units import grouped_by
 
-FIGURES = ("step_time_s", "peak_memory_bytes")  # keys of the summary that are compared
+# keys of the summary that are compared, and the time of a row's collective
+FIGURES = ("step_time_s", "collective_time_s", "peak_memory_bytes")
 
 
 MEASURED = "measured."
@@ -56,6 +58,11 @@ class Prediction:
     def name(self) -> str:
         """What the row is called in messages."""
         return str(self.case.get("name") or ", ".join(f"{k} {v}" for k, v in self.case.items() if is_key(k)))
+
+    @property
+    def time_ratio(self) -> float | None:
+        """Predicted over measured time, of the step or of the collective."""
+        return self.ratio("step_time_s") or self.ratio("collective_time_s")
 
     def ratio(self, figure: str) -> float | None:
         """Predicted over measured; None where either is missing."""
@@ -91,7 +98,7 @@ def predict(sweep: Sweep, run: RunCases) -> list[Prediction]:
     predictions = []
     for case, row in zip(map(plain, sweep.cases()), run(sweep), strict=True):
         measured = {figure: float(case[MEASURED + figure]) for figure in FIGURES if MEASURED + figure in case}
-        predicted = {figure: float(np.max(row[figure])) for figure in FIGURES if "error" not in row}
+        predicted = {figure: float(np.max(row[figure])) for figure in FIGURES if figure in row}
         predictions.append(Prediction(case, measured, predicted, row.get("error")))
     return predictions
 

@@ -50,7 +50,7 @@ def evidence(numbers: Numbers, predictions_for: Callable[[Numbers], Sequence[Pre
 
     def error_at(point: Vector) -> Vector:
         values = {path: exp(value) for path, value in zip(paths, point, strict=True)}
-        return np.array([log(p.ratio("step_time_s") or nan) for p in predictions_for(values)])
+        return np.array([log(p.time_ratio or nan) for p in predictions_for(values)])
 
     point = np.array([log(numbers[path]) for path in paths])
     now = error_at(point)

@@ -101,12 +101,12 @@ def fitted(start: Numbers, predictions_for: Callable[[Numbers], Sequence[Predict
 
     def error_at(point: Vector) -> Vector:
         numbers = {path: exp(value) for path, value in zip(paths, point, strict=True)}
-        return np.array([log(p.ratio("step_time_s") or nan) for p in predictions_for(numbers)])
+        return np.array([log(p.time_ratio or nan) for p in predictions_for(numbers)])
 
     point = np.array([log(start[path]) for path in paths])
     first = now = error_at(point)
     if not np.isfinite(now).any():
-        raise UsageError("--fit: no row with measured.step_time_s can be predicted")
+        raise UsageError("--fit: no row with a measured time can be predicted")
     for _ in range(ROUNDS):
         slopes = np.column_stack([(error_at(point - STEP * one) - now) / -STEP for one in np.eye(len(paths))])
         usable = np.isfinite(now) & np.isfinite(slopes).all(axis=1)

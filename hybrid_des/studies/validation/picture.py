@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 from hybrid_des.studies.validation.corpus import FIGURES, Prediction, grouped
 
-NAMES = {"step_time_s": ("step time", "s", 1.0), "peak_memory_bytes": ("peak memory", "GB", 1e9)}
+NAMES = {
+    "step_time_s": ("step time", "s", 1.0),
+    "collective_time_s": ("time", "µs", 1e-6),
+    "peak_memory_bytes": ("peak memory", "GB", 1e9),
+}
 
 
 MOST_GROUPS = 8

@@ -53,7 +53,7 @@ from hybrid_des.units import format_bytes, format_seconds
 HEADS = ("", "n", "mean", "median", "90 %", "worst", "bias")
 PACKAGE = TABLE.parents[1]
 FITTED = (("efficiency",), ("overlap",))  # sections whose numbers a corpus states because they were fitted to it
-WORDS = {"step_time_s": "step time", "peak_memory_bytes": "peak memory"}
+WORDS = {"step_time_s": "step time", "collective_time_s": "time", "peak_memory_bytes": "peak memory"}
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def _say_what_it_did(validation: Validation) -> None:
     if not validation.numbers:
         say("--fit: no numbers with a smaller mean error were found; those of the file stay")
         return
-    each = [errors_by_figure(rows).get("step_time_s") for rows in (validation.before, validation.predictions)]
+    each = [next(iter(errors_by_figure(rows).values()), None) for rows in (validation.before, validation.predictions)]
     first, then = (errors.mean_error_percent if errors else 0.0 for errors in each)
     if then > first:
         say(f"warning: --fit: the mean error of the other rows grew from {first:.1f} % to {then:.1f} %")
@@ -287,7 +287,7 @@ def _row_table(predictions: Sequence[Prediction]) -> str:
 def _shown(figure: str, of: Mapping[str, float]) -> str:
     if figure not in of:
         return ""
-    return format_seconds(of[figure]) if figure == "step_time_s" else format_bytes(round(of[figure]))
+    return format_seconds(of[figure]) if figure.endswith("_s") else format_bytes(round(of[figure]))
 
 
 def _yaml(numbers: Mapping[str, float]) -> str:

@@ -1,0 +1,114 @@
+"""How long NCCL's collectives take on the NVLinks of one node, measured, by generations of GPUs.
+
+NCCL's own tables (`collectives.tuning`) only choose.
+
+    ring            start + steps · step + last/rate      last: what is received last is copied while nothing is sent:
+                    a share of a shard; with Simple also what fills the buffers
+        step        hop + shard/rate; with Simple no less than a least one; LL uses as many channels as have 4 KiB each
+                    (NVIDIA/nccl, src/enqueue.cc: threads × NCCL_LL_THREAD_THRESHOLD), so that less is no faster
+    switch          see `tuning.Wiring.loops`
+    send, receive   see `collectives.nccl_sends`
+
+The numbers come from NVIDIA's tables of nccl-tests (aiconfigurator-core 0.12 on PyPI; 16 bits, 2, 4 and 8 GPUs of a
+node) by one rule, `scenarios/validation/nccl_fit.py`: the least mean error over all rows from 1 KiB up, each the median
+of the releases from 2.26 on.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import NamedTuple
+
+MICROSECOND = 10**6  # picoseconds
+SLOTS = 2**23  # bytes in flight on all channels of a ring: 16 slots of half a MiB (buffers of 4 MiB in NCCL_STEPS)
+
+LL, SIMPLE = 0, 2
+LL_CHUNK = 2**12  # bytes
+ByProtocol = tuple[float, float, float]  # LL, LL128, Simple
+
+
+class Ramp(NamedTuple):
+    """Time that grows with the bytes that a member sends: at `rate` GB/s, up to `most` microseconds."""
+
+    rate: float
+    most: float
+
+    def of(self, sent: int) -> int:
+        """Picoseconds."""
+        return min(round(sent * 1000 / self.rate), round(self.most * MICROSECOND))
+
+
+class Sends(NamedTuple):
+    """Sends and receives.
+
+    Attributes:
+        peer: share of the nominal bandwidth of a GPU's NVLinks.
+        own: GB/s of the copy of the shard that a member keeps, as far as it takes longer than the sends.
+        start: microseconds from the call to the first message.
+        fill: of the channels.
+        late: what leaving LL for Simple adds.
+    """
+
+    peer: Fraction
+    own: int
+    start: float
+    fill: Ramp
+    late: Ramp
+
+
+class Timing(NamedTuple):
+    """Times in microseconds, and shares.
+
+    Attributes:
+        rate: share of the nominal bandwidth of NVLinks that rings reach.
+        start: from the call to the first message, by protocol.
+        hop: from one member to the next.
+        step: a step around a ring with Simple takes no less, however little it moves.
+        reduced, gathered: share of a shard that is copied last, after a reduction or only a gather, by protocol.
+        drained: share of a shard, up to `SLOTS`, that passes buffers last with Simple.
+        lines: channels of LL, together as fast as those of Simple.
+        sends: sends and receives.
+        through: share of the nominal bandwidth of NVLinks at which a member's data passes the switch.
+        switch: from the call to the first message through the switch.
+        loop: by how much every further passage of small chunks through the switch is late.
+    """
+
+    rate: Fraction
+    start: ByProtocol
+    hop: ByProtocol
+    step: float
+    reduced: ByProtocol
+    gathered: ByProtocol
+    drained: float
+    lines: float
+    sends: Sends
+    through: Fraction = Fraction(0)
+    switch: float = 0
+    loop: float = 0
+
+    def least(self, protocol: int, shard: float) -> float:
+        """Bytes of a step that take as long as a shard."""
+        return max(shard, self.lines * min(LL_CHUNK, shard)) if protocol == LL else shard
+
+    def last(self, protocol: int, shard: float, *, gathered: bool) -> float:
+        """Bytes, at the pace of a ring, of the copy that comes last; the protocol by its number."""
+        last = (self.gathered if gathered else self.reduced)[protocol] * shard
+        return last + min(self.drained * shard, SLOTS) if protocol == SIMPLE else last
+
+
+SENDS_OF_AMPERE = Sends(Fraction("0.667"), 825, 12.7, Ramp(102, 16.8), Ramp(12, 0))
+SENDS_OF_HOPPER = Sends(Fraction("0.737"), 2300, 6.86, Ramp(1180, 17.3), Ramp(15.3, 5.62))
+SENDS_OF_BLACKWELL = Sends(Fraction("0.719"), 781, 10.0, Ramp(1740, 16.9), Ramp(17.4, 5.42))
+ON_AMPERE = Timing(
+    Fraction("0.77"), (8.93, 10.6, 22.5), (0.747, 1.69, 6.12), 8.74, (1.56, 4.37, 0.291), (1.89, 3.34, 0.515), 0.183,
+    18, SENDS_OF_AMPERE,
+)  # fmt: skip
+ON_XGMI = ON_AMPERE._replace(rate=Fraction("0.74"))
+ON_HOPPER = Timing(
+    Fraction("0.858"), (5.0, 11.6, 8.08), (0.746, 1.13, 3.92), 7.46, (0.784, 1.6, 0.499), (1.38, 1.26, 0.51), 0.426, 13,
+    SENDS_OF_HOPPER, Fraction("0.654"), 22.4, 3.54,
+)  # fmt: skip
+ON_BLACKWELL = Timing(
+    Fraction("0.81"), (7.47, 14.9, 2.07), (1.25, 1.64, 4.39), 13.5, (1.25, 1.37, 0.71), (1.76, 1.43, 0.65), 1.63, 27,
+    SENDS_OF_BLACKWELL, Fraction("0.518"), 31.0, 6.66,
+)  # fmt: skip

@@ -1,0 +1,234 @@
+"""Fit the figures of hybrid_des/collectives/timing.py to NVIDIA's tables of nccl-tests, by one rule.
+
+    python scenarios/validation/nccl_fit.py rows.csv [--leave-out]     rows as nccl.py makes them
+
+Per generation, from the rows of A100, H100 and B200 alone: of each collective, number of GPUs and size from 1 KiB up,
+the median of the releases from 2.26 on. What the tuner takes is not fitted. The numbers have the least mean of
+|predicted/measured − 1| to the power of 1.5, of which no row counts more than 0.3, by a pattern search from those in
+the file; so a second run changes nothing. Rings, and sends and receives, take closed forms on idle links, which
+tests/collectives/test_timing.py compares with the simulator; passages through a switch are simulated.
+
+Printed are the numbers, how many rows they rest on, the mean error and, with --leave-out, that of each curve (one
+collective over one number of GPUs) which is left out of the fit.
+"""
+
+import argparse
+import csv
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import permutations
+from pathlib import Path
+from statistics import mean, median
+
+from hybrid_des import load
+from hybrid_des.cluster.transport import Links, Transport
+from hybrid_des.collectives import codecs, configured
+from hybrid_des.collectives.benchmark import run_collective
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.timing import MICROSECOND, Ramp, Sends, Timing
+from hybrid_des.collectives.tuning import PROTOCOLS, SHARE, Wiring
+from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.recorder import Recorder
+from hybrid_des.simulation.planning.wiring import fabric_of, times_of
+
+GPUS = ("a100-80gb", "h100", "b200")
+SINCE = (2, 26)  # release
+LEAST = 2**10  # bytes
+ENOUGH = 1e-6  # that a move makes the loss smaller
+WORST = 0.3  # that a row counts
+STEPS = (0.2, 0.1, 0.05, 0.02, 0.01, 0.005)  # by which the logarithm of a number is changed, in turn
+DOES = {"nccl": "all-reduce", "nccl-reduce-scatter": "reduce-scatter", "nccl-all-gather": "all-gather"}
+Vector = list[float]
+Takes = Callable[[Vector], float]  # numbers → microseconds
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A row.
+
+    Attributes:
+        curve: the collective and the number of GPUs.
+        takes: the microseconds that it takes with some numbers.
+        us: those measured.
+    """
+
+    curve: tuple[str, int]
+    takes: Takes
+    us: float
+
+
+def rows_of(file: Path, gpu: str) -> Mapping[tuple[str, int, int], float]:
+    """Collective, number of GPUs and bytes → the median of the measured microseconds."""
+    found = defaultdict(list)
+    with file.open(encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines):
+            release = tuple(int(part) for part in row["release"].removeprefix("NCCL ").split(".")[:2])
+            size = int(row["collective.bytes"])
+            if row["cluster.gpu"] == gpu and release >= SINCE and size >= LEAST:
+                key = row["collective.name"], int(row["parallel.data"]), size
+                found[key].append(float(row["measured.collective_time_s"]) * 1e6)
+    return {key: median(each) for key, each in found.items()}
+
+
+class Machine:
+    """Groups on a node of one kind of GPUs."""
+
+    def __init__(self, gpu: str) -> None:
+        scenario = load({
+            "cluster": {"gpu": gpu, "nodes": 1}, "parallel": {"data": 8}, "gradients": {"algorithm": "nccl"},
+            "schedule": {"kind": "gpipe", "microbatches": 1}, "workload": {"forward": 0, "backward": 0},
+        })  # fmt: skip
+        self.fabric = fabric_of(scenario)
+        self.times = times_of(scenario, self.fabric)
+
+    def wiring(self, ranks: int) -> Wiring:
+        """What the tuner knows about a group."""
+        wiring: Wiring = self.times.process_group("nccl", range(ranks), None).tuned
+        return wiring
+
+    def simulated(self, ranks: int, size: int, timing: Timing) -> float:
+        """The microseconds of an all-reduce with other figures."""
+        group = self.times.process_group("nccl", range(ranks), None)
+        known: Wiring = group.tuned
+        assert known.within is not None
+        generation = known.generation._replace(timing=timing)
+        in_switch = known.within / generation.nvlink * timing.through
+        group = replace(group, tuned=known._replace(generation=generation, in_switch=in_switch))
+        network = Transport(Links(Environment(), self.fabric, "fifo"), Recorder())
+        buffer = Buffer(size // 2, codecs.find("fp16").build())
+        members = [(group, place) for place in range(len(group.ranks))]
+        return run_collective(network, configured("nccl"), members, lambda *_: buffer).duration / MICROSECOND
+
+
+def ring(wiring: Wiring, name: str, size: int, timing: Timing) -> float:
+    """The microseconds of a collective around rings, on idle links."""
+    does = DOES[name]
+    choice = wiring.choice(does, size)
+    protocol, shard = PROTOCOLS.index(choice.protocol), size / wiring.ranks
+    assert wiring.within is not None
+    nominal = float(wiring.within / wiring.generation.nvlink)
+    rate = nominal * float(timing.rate * SHARE[choice.protocol]) / MICROSECOND  # bytes per microsecond
+    steps = (wiring.ranks - 1) * (2 if does == "all-reduce" else 1)
+    step = timing.hop[protocol] + timing.least(protocol, shard) / rate
+    if choice.protocol == "Simple":
+        step = max(timing.step, step)
+    return timing.start[protocol] + steps * step + timing.last(protocol, shard, gathered=does == "all-gather") / rate
+
+
+def exchange(wiring: Wiring, size: int, sends: Sends) -> float:
+    """The microseconds of an all-to-all on idle links."""
+    shard, others = size / wiring.ranks, wiring.ranks - 1
+    assert wiring.within is not None
+    nominal = float(wiring.within / wiring.generation.nvlink) / MICROSECOND
+    ramps = (sends.fill.of(round(shard * others)) + sends.late.of(round(shard * others))) / MICROSECOND
+    return sends.start + ramps + shard / sends.own / 1000 + shard * others / (nominal * float(sends.peer))
+
+
+def timing_of(numbers: Vector, known: Timing) -> Timing:
+    """The figures of rings."""
+    rate, *times = numbers
+    start, hop, (step, *last) = times[:3], times[3:6], times[6:]
+    reduced, gathered, (drained, lines) = last[:3], last[3:6], last[6:]
+    return known._replace(rate=Fraction(rate), start=tuple(start), hop=tuple(hop), step=step, reduced=tuple(reduced),
+                          gathered=tuple(gathered), drained=drained, lines=lines)  # fmt: skip
+
+
+def sends_of(numbers: Vector) -> Sends:
+    """The figures of sends and receives."""
+    peer, own, start, *ramps = numbers
+    return Sends(Fraction(peer), own, start, Ramp(*ramps[:2]), Ramp(*ramps[2:]))
+
+
+def error(rows: Sequence[Measured], numbers: Vector) -> float:
+    """The mean of |predicted/measured − 1|."""
+    return mean(abs(row.takes(numbers) / row.us - 1) for row in rows)
+
+
+def loss(rows: Sequence[Measured], numbers: Vector) -> float:
+    """What is made small: between the mean error and that of its squares."""
+    return mean(min(abs(row.takes(numbers) / row.us - 1), WORST) ** 1.5 for row in rows)
+
+
+def fitted(rows: Sequence[Measured], numbers: Vector, steps: Sequence[float] = STEPS) -> Vector:
+    """Numbers with a smaller loss, found by changing one after the other, and two at a time in opposite directions."""
+    best, count = loss(rows, numbers), len(numbers)
+    moves = [{place: sign} for place in range(count) for sign in (1, -1)]
+    moves += [{place: 1, other: -1} for place, other in permutations(range(count), 2)]
+    for step in steps:
+        better = True
+        while better:
+            better = False
+            for move in moves:
+                tried = [number * (1 + step) ** move.get(place, 0) for place, number in enumerate(numbers)]
+                if (now := loss(rows, tried)) < best - ENOUGH:
+                    numbers, best, better = tried, now, True
+    return numbers
+
+
+def problems_of(gpu: str, file: Path) -> Mapping[str, tuple[list[Measured], Vector]]:
+    """Rings, exchanges and passages through the switch of a GPU: rows, and the numbers in the file."""
+    machine, measured = Machine(gpu), rows_of(file, gpu)
+    wirings = {ranks: machine.wiring(ranks) for ranks in (2, 4, 8)}
+    known = wirings[8].generation.timing
+    rings, exchanges, passages = list[Measured](), list[Measured](), list[Measured]()
+    for (name, ranks, size), us in measured.items():
+        wiring, curve = wirings[ranks], (name, ranks)
+        if name == "nccl-all-to-all":
+            takes: Takes = lambda x, w=wiring, s=size: exchange(w, s, sends_of(x))  # noqa: E731
+            exchanges.append(Measured(curve, takes, us))
+        elif wiring.choice(DOES[name], size).algorithm == "ring":
+            takes = lambda x, w=wiring, n=name, s=size: ring(w, n, s, timing_of(x, known))  # noqa: E731
+            rings.append(Measured(curve, takes, us))
+        else:
+            takes = lambda x, r=ranks, s=size: machine.simulated(  # noqa: E731
+                r, s, known._replace(through=Fraction(x[0]), switch=x[1], loop=x[2])
+            )
+            passages.append(Measured(curve, takes, us))
+    sends = known.sends
+    problems = {
+        "rings: rate, start, hop, step, reduced, gathered, drained, lines": (
+            rings,
+            [float(known.rate), *known.start, *known.hop, known.step, *known.reduced, *known.gathered, known.drained,
+             known.lines],
+        ),
+        "sends: peer, own, start, fill, late": (
+            exchanges, [float(sends.peer), sends.own, sends.start, *sends.fill, *sends.late],
+        ),
+        "through, switch, loop": (passages, [float(known.through), known.switch, known.loop]),
+    }  # fmt: skip
+    return {name: problem for name, problem in problems.items() if problem[0]}
+
+
+def left_out(rows: Sequence[Measured], numbers: Vector) -> float:
+    """The mean error of each curve with numbers that are fitted to the others."""
+    errors = []
+    for curve in dict.fromkeys(row.curve for row in rows):
+        others, own = ([row for row in rows if (row.curve == curve) is same] for same in (False, True))
+        errors += [abs(row.takes(again) / row.us - 1) for again in [fitted(others, numbers, STEPS[2:4])] for row in own]
+    return mean(errors)
+
+
+def main() -> None:
+    """Print the numbers of each GPU."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", type=Path, help="as nccl.py makes them")
+    parser.add_argument("--leave-out", action="store_true", help="also fit without each curve, which takes minutes")
+    parser.add_argument("--gpu", choices=GPUS, help="only this one")
+    given = parser.parse_args()
+    for gpu in [given.gpu] if given.gpu else GPUS:
+        for name, (rows, numbers) in problems_of(gpu, given.rows).items():
+            found = fitted(rows, numbers)
+            before, now = (100 * error(rows, one) for one in (numbers, found))
+            print(f"{gpu}, {name}: {' '.join(f'{one:.3g}' for one in found)}")
+            print(
+                f"    {len(rows)} rows, mean error {now:.1f} % ({before:.1f} % with the numbers of the file)",
+                flush=True,
+            )
+            if given.leave_out:
+                print(f"    {100 * left_out(rows, found):.1f} % with each curve left out", flush=True)
+
+
+if __name__ == "__main__":
+    main()
