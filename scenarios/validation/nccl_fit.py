@@ -9,7 +9,7 @@ the file; so a second run changes nothing. Rings, and sends and receives, take c
 tests/collectives/test_timing.py compares with the simulator; passages through a switch are simulated.
 
 Printed are the numbers, how many rows they rest on, the mean error and, with --leave-out, that of each curve (one
-collective over one number of GPUs) which is left out of the fit.
+collective over one number of GPUs) which is left out of the fit; where there is one curve, of each row.
 """
 
 import argparse
@@ -32,6 +32,7 @@ from hybrid_des.collectives.tuning import PROTOCOLS, SHARE, Wiring
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.simulation.planning.wiring import fabric_of, times_of
+from hybrid_des.units import grouped_by
 
 GPUS = ("a100-80gb", "h100", "b200")
 SINCE = (2, 26)  # release
@@ -202,11 +203,14 @@ def problems_of(gpu: str, file: Path) -> Mapping[str, tuple[list[Measured], Vect
 
 
 def left_out(rows: Sequence[Measured], numbers: Vector) -> float:
-    """The mean error of each curve with numbers that are fitted to the others."""
+    """The mean error of each curve with numbers that are fitted to the others; of a single curve, of each row."""
+    several = len({row.curve for row in rows}) > 1
+    groups = grouped_by(enumerate(rows), lambda row: row[1].curve if several else row[0])
     errors = []
-    for curve in dict.fromkeys(row.curve for row in rows):
-        others, own = ([row for row in rows if (row.curve == curve) is same] for same in (False, True))
-        errors += [abs(row.takes(again) / row.us - 1) for again in [fitted(others, numbers, STEPS[2:4])] for row in own]
+    for own in groups.values():
+        numbered = dict(own)
+        again = fitted([row for number, row in enumerate(rows) if number not in numbered], numbers, STEPS[2:4])
+        errors += [abs(row.takes(again) / row.us - 1) for row in numbered.values()]
     return mean(errors)
 
 
