@@ -8,7 +8,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from math import inf
@@ -72,7 +72,7 @@ class Run:
         numerics: the training entries of the summary, with numerics.
         weights: rank → stage → arrays, with numerics.
         trace: the causes that released each op and message, if requested.
-        tensor_delay: picoseconds by which a step may be longer than with replayed collectives.
+        carried: bytes over each link, if replayed collectives may disturb messages on it.
         fold: maps other ranks to the simulated ones; None if all are simulated.
         unfolded: why replicas were not folded, if they were meant to be.
         outer: with `gradients.every`, what the exchange between groups of replicas costs; the run is a group's.
@@ -100,7 +100,7 @@ class Run:
     bytes_context: int = 0
     bytes_expert: int = 0
     bytes_switched: int = 0
-    tensor_delay: int = 0
+    carried: Mapping[str, int] = field(default_factory=dict)
     fold: Fold | None = None
     unfolded: str = ""
     outer: Period | None = None
@@ -144,6 +144,11 @@ class Run:
     def microbatches(self) -> int:
         """Micro-batches per replica and step."""
         return self.plan.microbatches or self.scenario.schedule.microbatches
+
+    @property
+    def tensor_delay(self) -> int:
+        """Picoseconds by which a step may be longer than with replayed collectives."""
+        return self.traffic.delay(self.fabric, self.carried, self.scenario.steps)
 
     @property
     def peak_activations(self) -> list[Fraction]:
@@ -364,7 +369,7 @@ def _run_of(folded: Folded[Job], duration: int, began: float, trace: Causes | No
     (scenario, parts, recorder, transport, gpus, _), fold, reason = folded
     transport.check_empty()
     layout, training = scenario.parallel.layout, parts.training
-    carried = Counter(transport.carried()) + Counter(others) if parts.traffic.disturbed else None
+    carried = Counter(transport.carried()) + Counter(others) if parts.traffic.disturbed else {}
     table = table_of([program for _, program in sorted(folded.outcome.programs.items(), key=itemgetter(0))])
     return Run(
         scenario,
@@ -381,7 +386,7 @@ def _run_of(folded: Folded[Job], duration: int, began: float, trace: Causes | No
         numerics=training.progress.summary() if training else None,
         weights={rank: worker.weights for rank, worker in parts.workers.items()} if training else None,
         trace=trace,
-        tensor_delay=0 if carried is None else parts.traffic.delay(parts.fabric, carried, scenario.steps),
+        carried=carried,
         fold=fold,
         unfolded=reason,
         outer=None,

@@ -96,6 +96,7 @@ class Programs:
         self._by_lane = parts.costs.lanes is not None
         self._alike: dict[tuple[int, int, int], Program] = {}
         self._known: dict[tuple[int, int, ComputeSpeed], Program] = {}
+        self._retimed: dict[tuple[object, ...], Program] = {}
 
     def of(self, rank: int, pipeline_rank: int, speed: Fraction) -> tuple[Program, VaryingSpeed | None]:
         """The program of a rank on a GPU of this speed, and its varying pace, if it varies."""
@@ -112,7 +113,12 @@ class Programs:
         if key not in self._known:
             self._known[key] = self._source.lower(pipeline_rank, nominal, lane)
         program = self._known[key]
-        return program if self._retime is None else program.lasting(partial(self._retime.duration, rank)), varying
+        if self._retime is not None:
+            changed = *key, self._retime.alike(rank)
+            if changed not in self._retimed:
+                self._retimed[changed] = program.lasting(partial(self._retime.duration, rank))
+            program = self._retimed[changed]
+        return program, varying
 
     def _own(self, rank: int, pipeline_rank: int) -> int:
         """The number of a rank's program: that of its pipeline rank, unless each rank has its own."""

@@ -145,10 +145,17 @@ class Lowering:
         views = [self.at(lane, step) for step in range(self.steps)]
         return lambda op, step: views[step % len(views)].cost((rank, op.chunk), op.microbatch).time(op.kind)
 
+    @cached_property
+    def _programs(self) -> dict[tuple[int, ComputeSpeed, int], Program]:
+        return {}
+
     def lower(self, rank: int, pace: ComputeSpeed, lane: int = 0) -> Program:
-        """The program of a pipeline rank at a pace."""
-        first, *further = [self.at(lane, step)._program(rank, pace) for step in range(self.steps)]
-        return replace(first, further=tuple(further)) if further else first
+        """The program of a pipeline rank at a pace; made once, since what-ifs simulate the same parts again."""
+        key = rank, pace, lane
+        if key not in self._programs:
+            first, *further = [self.at(lane, step)._program(rank, pace) for step in range(self.steps)]
+            self._programs[key] = replace(first, further=tuple(further)) if further else first
+        return self._programs[key]
 
     def _program(self, rank: int, pace: ComputeSpeed) -> Program:
         held = sorted(self.chunks(rank))
