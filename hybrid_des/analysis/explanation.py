@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybrid_des.analysis.counterfactual.attribution import Loss, Straggler, Stragglers, stragglers
+from hybrid_des.analysis.counterfactual.attribution import Loss, Straggler, Stragglers, straggler_tasks, stragglers_of
 from hybrid_des.analysis.counterfactual.first_order import first_order
-from hybrid_des.analysis.counterfactual.ladder import Gain, Idealisation, ladder, ranking
+from hybrid_des.analysis.counterfactual.ladder import Gain, Idealisation, gains_of, ladder
 from hybrid_des.analysis.counterfactual.proposals import proposals
 from hybrid_des.analysis.counterfactual.what_if import (
     Build,
@@ -26,7 +26,6 @@ from hybrid_des.analysis.counterfactual.what_if import (
     part_at,
     variant_of,
 )
-from hybrid_des.analysis.critical_path.classes import class_spans
 from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.idle_pieces import Idle, IdleTime
 from hybrid_des.analysis.critical_path.paths import Piece, count_paths, critical_path, time_by_part
@@ -44,6 +43,7 @@ from hybrid_des.analysis.critical_path.spans import Span
 from hybrid_des.analysis.critical_path.traced import FEWEST_FOLDED, Traced, traced_run
 from hybrid_des.analysis.idle import BARRIER, EXPOSED, OTHERS, REASONS, REPLICA
 from hybrid_des.analysis.notebook_view import as_html
+from hybrid_des.analysis.tasks import AtOnce, Task, grouped, in_turn
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline.plan import Plan
@@ -55,7 +55,7 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
-from hybrid_des.analysis.ties import Ties, ties_of
+from hybrid_des.analysis.ties import Ties, tie_tasks, ties_from
 
 TOP = 10
 
@@ -64,6 +64,9 @@ TWICE = "links twice as fast"  # one of the usual what-ifs
 
 
 QUARTER = Fraction(3, 4)  # factor of a duration that is "25 % quicker"
+
+
+SHORT = 4096  # events of a run whose what-ifs are not worth processes of their own
 
 
 WITHOUT_BARRIER = 4  # steps that show what a schedule gains across steps
@@ -82,6 +85,7 @@ class Explanation:
         proposals: changes that help, in the order in which to try them.
         top: number of rows in lists.
         ties: how far the step depends on which of equal arrivals a link serves first; None if it does not.
+        at_once: runs the tasks that were simulated, and those of pages.
     """
 
     traced: Traced
@@ -92,6 +96,7 @@ class Explanation:
     proposals: Sequence[Tried] = ()
     top: int = TOP
     ties: Ties | None = None
+    at_once: AtOnce = in_turn
 
     def __repr__(self) -> str:
         step, (compute, ranks, data) = format_seconds(self.seconds(self.duration)), self.shares.values()
@@ -148,10 +153,10 @@ class Explanation:
         """All idle time in pieces."""
         return list(self.idle_time.pieces())
 
-    @cached_property
+    @property
     def classes(self) -> dict[Any, Span]:
         """Least and most time of classes over all critical paths."""
-        return class_spans(self.slack)
+        return self.traced.classes
 
     @cached_property
     def on_path(self) -> dict[str, int]:
@@ -310,6 +315,7 @@ def explain(
     fabric: Fabric | None = None,
     build: Build | None = None,
     top: int = TOP,
+    at_once: AtOnce = in_turn,
 ) -> Explanation:
     """Find out why a step takes as long as it does, and simulate what would help.
 
@@ -321,6 +327,8 @@ def explain(
         fabric: replaces the topology's fabric.
         build: builds a scenario from overrides, for one that was read from a file.
         top: number of rows in lists.
+        at_once: runs what-ifs of a long run; by default one after the other, with `hybrid_des.studies.forked.forked(4)`
+            in four processes.
 
     Raises:
         HybridDesError: the scenario cannot be simulated, or a what-if is wrong.
@@ -348,18 +356,22 @@ def explain(
     base = traced_run(scenario, plan, fabric, fold_from=FEWEST_FOLDED)
     traced = Traced(base)
     changes = {text: variant_of(text, Variant.of(base), build) for text in what_if}
-    busiest = _busiest(Explanation(traced, (), (), (), None))
-    rows = [_simulated(name, change, traced) for name, change in {**_usual(base, busiest), **changes}.items()]
-    rows += _without_barrier(base)
-    rungs, gains, slow = ladder(base), ranking(base, busiest), stragglers(base)
-    proposed = proposals(base, rungs, gains, slow, build)
-    return Explanation(traced, rows, rungs, gains, slow, proposed, top, ties_of(base))
+    busiest = _busiest(traced)
+    at_once = at_once if base.events >= SHORT else in_turn
+    asked = [partial(_simulated, name, one, traced) for name, one in {**_usual(base, busiest), **changes}.items()]
+    groups = asked, _without_barrier(base), [partial(ladder, base)], gains_of(base, busiest), straggler_tasks(base)
+    rows, free, (rungs,), gains, slow_ones, orders = grouped((*groups, tie_tasks(base)), at_once)
+    rows += [one for one in free if one is not None]
+    gains.sort(key=lambda gain: gain.duration)
+    slow = stragglers_of(base, slow_ones)
+    proposed = proposals(base, rungs, gains, slow, build, at_once)
+    return Explanation(traced, rows, rungs, gains, slow, proposed, top, ties_from(base, orders), at_once)
 
 
-def _busiest(explanation: Explanation) -> list[int]:
+def _busiest(traced: Traced) -> list[int]:
     """The pipeline ranks on critical paths, those with the most time first, then the others."""
-    layout = explanation.run.timeline.layout
-    spans_of = {int(name): span for (sort, name), span in explanation.classes.items() if sort == "rank"}
+    layout = traced.run.timeline.layout
+    spans_of = {int(str(name)): span for (sort, name), span in traced.classes.items() if sort == "rank"}
     order = sorted(spans_of, key=lambda rank: (-spans_of[rank].least, -spans_of[rank].most, rank))
     places = [layout.coordinate(rank, "pipeline") for rank in order]
     return list(dict.fromkeys([*places, *range(layout.sizes["pipeline"])]))
@@ -382,15 +394,20 @@ def _simulated(name: str, change: Variant, traced: Traced) -> Tried:
     return Tried(name, end.duration, changed.steps, changed.schedule.microbatches, first)
 
 
-def _without_barrier(base: Run) -> list[Tried]:
-    """Several steps without the barrier between them, if there is one and that many can be simulated."""
+def _without_barrier(base: Run) -> list[Task]:
+    """A task that simulates several steps without the barrier between them; none where there is no barrier."""
     scenario = base.scenario
     if not scenario.barrier or scenario.parallel.pipeline == 1:
         return []
     free = scenario.model_copy(update={"barrier": False, "steps": WITHOUT_BARRIER})
+    return [partial(_several_steps, Variant(free, base.plan, base.fabric))]
+
+
+def _several_steps(free: Variant) -> Tried | None:
+    """Several steps without a barrier; None if that many cannot be simulated."""
     try:
-        duration = Variant(free, base.plan, base.fabric).simulated().duration
+        duration = free.simulated().duration
     except HybridDesError:
-        return []
+        return None
     name = f"no barrier between {WITHOUT_BARRIER} steps"
-    return [Tried(name, duration, WITHOUT_BARRIER, scenario.schedule.microbatches)]
+    return Tried(name, duration, WITHOUT_BARRIER, free.scenario.schedule.microbatches)

@@ -7,7 +7,8 @@ run takes the same time, to the picosecond.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,10 +16,11 @@ import numpy as np
 from hybrid_des.analysis.critical_path.images import Images
 from hybrid_des.analysis.critical_path.link_images import LinkImages
 from hybrid_des.analysis.critical_path.traced import events_of_all, untrained
+from hybrid_des.analysis.tasks import AtOnce, in_turn
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.simulation.planning.planner import parts_of
+from hybrid_des.simulation.planning.planner import Parts, parts_of
 from hybrid_des.simulation.run import Run, run
 from hybrid_des.simulation.timeline import Column
 from hybrid_des.units import PICOSECONDS_PER_SECOND
@@ -27,6 +29,9 @@ EVENTS = 1_000_000  # approximate total over all runs
 
 
 FEWEST, MOST = 2, 8  # runs
+
+
+QUIET = {"record": "none", "on_oom": "warn"}  # keys of a run of which only the end counts
 
 
 class Ties(NamedTuple):
@@ -51,23 +56,38 @@ class Ties(NamedTuple):
         return {"orders": len(self.others), "least_s": least, "most_s": most}
 
 
-def ties_of(base: Run) -> Ties | None:
+def ties_of(base: Run, at_once: AtOnce = in_turn) -> Ties | None:
     """How far a run with recorded messages depends on ties; None if it does not, as far as a few runs tell."""
+    return ties_from(base, at_once(tie_tasks(base)))
+
+
+def ties_from(base: Run, others: Sequence[int]) -> Ties | None:
+    """The same from the results of its tasks."""
+    ties = Ties(base.duration, others)
+    return ties if others and ties.most > ties.least else None
+
+
+def tie_tasks(base: Run) -> list[Callable[[], int]]:
+    """Tasks that find the ends of a run in other orders, a few if it has ties."""
     if base.scenario.cluster.sharing != "fifo" or not _has_ties(base):
-        return None
+        return []
     number = min(MOST, max(FEWEST, EVENTS // max(events_of_all(base), 1)))
-    ties = Ties(base.duration, [*in_orders(base.scenario, range(number), base.plan, base.fabric)])
-    return ties if ties.most > ties.least else None
+    quiet = base.scenario.model_copy(update=QUIET)
+    return [partial(_end_in_order, quiet, base.parts, order) for order in range(number)]
 
 
 def in_orders(
     scenario: Scenario, orders: Sequence[int], plan: Plan | None = None, fabric: Fabric | None = None
 ) -> Iterator[int]:
     """The end of a run for each of these random orders in which GPUs start, in picoseconds."""
-    quiet = scenario.model_copy(update={"record": "none", "on_oom": "warn"})
+    quiet = scenario.model_copy(update=QUIET)
     parts = untrained(quiet, plan, fabric) or parts_of(quiet, plan, fabric)
     for order in orders:
-        yield run(quiet, parts=parts, order=order).duration
+        yield _end_in_order(quiet, parts, order)
+
+
+def _end_in_order(scenario: Scenario, parts: Parts, order: int) -> int:
+    return run(scenario, parts=parts, order=order).duration
 
 
 def _has_ties(base: Run) -> bool:

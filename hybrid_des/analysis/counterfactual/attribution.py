@@ -16,12 +16,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from hybrid_des.analysis.counterfactual.what_if import Part, Variant, at_the_mean, kinds_of, part_at
 from hybrid_des.analysis.critical_path.traced import events_of_all
+from hybrid_des.analysis.tasks import AtOnce, Task, in_turn
 from hybrid_des.engine.recorder import INSIDE
 from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline.plan import Plan
@@ -120,17 +122,34 @@ class Stragglers(NamedTuple):
         return culprit([(first, loss.removed(first.mean))]) if matters else None
 
 
-def stragglers(base: Run) -> Stragglers | None:
+def stragglers(base: Run, at_once: AtOnce = in_turn) -> Stragglers | None:
     """Who was slow; None if nothing is stated to be, and all ranks take the same times."""
+    return stragglers_of(base, at_once(straggler_tasks(base)))
+
+
+def stragglers_of(base: Run, results: Sequence[Any]) -> Stragglers | None:
+    """The same from the results of its tasks."""
+    if not results:
+        return None
+    (ideal, *groups), end = results, base.timeline.duration
+    groups.sort(key=lambda group: (not group.is_costly(end), group.mean, group.least))
+    return Stragglers(ideal, groups)
+
+
+def straggler_tasks(base: Run) -> list[Task]:
+    """Tasks that find the end of the run with all ranks at the mean, then a `Straggler` each; none without any."""
     at = Variant.of(base)
     programs = at.programs
     computes = any(any(one.durations) for one in programs)
     if not base.scenario.slow and not (computes and (_varies(base.scenario) or _uneven(programs))):
-        return None
-    end, work = base.timeline.duration, work_of_ranks(base)
+        return []
+    work = work_of_ranks(base)
     groups = [*_stated(base, work), *(_measured(base, at, work) if computes else ())]
-    groups.sort(key=lambda group: (not group.is_costly(end), group.mean, group.least))
-    return Stragglers(at_the_mean_of(base, at).simulated().duration, groups)
+    return [partial(_ideal, base, at), *groups]
+
+
+def _ideal(base: Run, at: Variant) -> int:
+    return at_the_mean_of(base, at).simulated().duration
 
 
 def at_the_mean_of(base: Run, variant: Variant) -> Variant:
@@ -170,7 +189,7 @@ def _varies(scenario: Scenario) -> bool:
     return bool(scenario.jitter) or any(one.target[0] in COMPUTING for one in scenario.slow)
 
 
-def _stated(base: Run, work: Column) -> Iterator[Straggler]:
+def _stated(base: Run, work: Column) -> Iterator[Task]:
     """What `slow` names, with all of its entries, each simulated without: the most slowed first."""
     entries = grouped_by(base.scenario.slow, lambda slow: slow.target)
     if not entries:
@@ -183,13 +202,17 @@ def _stated(base: Run, work: Column) -> Iterator[Straggler]:
         assert base.fabric is not None
         kept = tuple(one for one in base.scenario.slow if one not in mine)
         usual = Variant(base.scenario.model_copy(update={"slow": kept}), plan, restored(base.fabric, mine))
-        without = usual.simulated().duration
         ranks = _ranks_of(base, kind, name) if work.any() else []
         slow = float(work[ranks].mean() / work.mean()) if ranks else None
-        yield Straggler(f"{kind} {name}", slow, without, without, stated=True)
+        yield partial(_without, f"{kind} {name}", slow, usual)
 
 
-def _measured(base: Run, at: Variant, work: Column) -> Iterator[Straggler]:
+def _without(name: str, slow: float | None, usual: Variant) -> Straggler:
+    end = usual.simulated().duration
+    return Straggler(name, slow, end, end, stated=True)
+
+
+def _measured(base: Run, at: Variant, work: Column) -> Iterator[Task]:
     """The nodes whose speed differs from most, and the pipeline ranks with the most work."""
     layout, spec = base.scenario.parallel.layout, base.scenario.cluster
 
@@ -201,16 +224,17 @@ def _measured(base: Run, at: Variant, work: Column) -> Iterator[Straggler]:
     nodes = grouped_by((rank for rank, speed in enumerate(speeds) if speed != most), spec.node_of)
     for node, ranks in sorted(nodes.items(), key=lambda item: -slow(item[1]))[:MOST_GROUPS]:
         part = Part("rank", f"node {node}", frozenset(ranks))
-        usual = part.scaled(at, speeds[ranks[0]] / most).simulated().duration
-        yield Straggler(part.name, slow(ranks), _end_at_the_mean(at, part), usual)
+        yield partial(_group, at, part, slow(ranks), speeds[ranks[0]] / most)
     places = range(layout.sizes["pipeline"]) if layout.sizes["pipeline"] > 1 else ()
     each = [(slow([*part.members]), part) for part in (part_at(at, place) for place in places)]
     for over_mean, part in sorted(each, key=lambda entry: -entry[0])[:MOST_GROUPS]:
-        yield Straggler(part.name, over_mean, _end_at_the_mean(at, part))
+        yield partial(_group, at, part, over_mean)
 
 
-def _end_at_the_mean(at: Variant, part: Part) -> int:
-    return at.with_retime(at_the_mean(at, part.members)).simulated().duration
+def _group(at: Variant, part: Part, slow: float, speed: Fraction | None = None) -> Straggler:
+    """Ranks at the mean and, if they have nodes of this speed, like the others."""
+    usual = None if speed is None else part.scaled(at, speed).simulated().duration
+    return Straggler(part.name, slow, at.with_retime(at_the_mean(at, part.members)).simulated().duration, usual)
 
 
 def _ranks_of(base: Run, kind: str, name: int | str) -> list[int]:

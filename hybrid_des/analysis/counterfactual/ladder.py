@@ -5,9 +5,10 @@ The curves of a class show how the step shrinks as it gets quicker (causal profi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from hybrid_des.analysis.counterfactual.what_if import (
     part_at,
 )
 from hybrid_des.analysis.critical_path.traced import events_of_all
+from hybrid_des.analysis.tasks import AtOnce, grouped, in_turn
 from hybrid_des.errors import HybridDesError
 from hybrid_des.simulation.run import Run
 
@@ -111,8 +113,8 @@ def _split(free: Run, at: Variant) -> Run | None:
         return None
 
 
-def ranking(base: Run, busiest: Sequence[int]) -> list[Gain]:
-    """The gain of each class alone, largest first: pipeline ranks and kinds of ops 10 % quicker, links twice as fast.
+def gains_of(base: Run, busiest: Sequence[int]) -> list[Callable[[], Gain]]:
+    """Tasks that find the gain of each class alone: pipeline ranks and kinds of ops 10 % quicker, links twice as fast.
 
     Args:
         base: the run.
@@ -120,27 +122,33 @@ def ranking(base: Run, busiest: Sequence[int]) -> list[Gain]:
     """
     at, each = Variant.of(base), min(MOST, max(FEWEST, EVENTS // 3 // max(events_of_all(base), 1)))
     places = busiest if at.scenario.parallel.pipeline > 1 else ()
-    gains = []
-    for parts in ((part_at(at, place) for place in places), kinds_in(at), links_in(at)):
-        for part in islice(parts, each):
-            change, factor = ("twice as fast", FASTER) if part.sort == "link" else ("10 % quicker", QUICKER)
-            gains.append(Gain(part, change, part.scaled(at, factor).simulated().duration))
-    return sorted(gains, key=lambda gain: gain.duration)
+    sorts = ((part_at(at, place) for place in places), kinds_in(at), links_in(at))
+    return [partial(_gain, at, part) for parts in sorts for part in islice(parts, each)]
 
 
-def curves(base: Run, gains: Sequence[Gain]) -> list[Curve]:
+def _gain(at: Variant, part: Part) -> Gain:
+    change, factor = ("twice as fast", FASTER) if part.sort == "link" else ("10 % quicker", QUICKER)
+    return Gain(part, change, part.scaled(at, factor).simulated().duration)
+
+
+def curves(base: Run, gains: Sequence[Gain], at_once: AtOnce = in_turn) -> list[Curve]:
     """The classes that gain the most of each sort: pipeline ranks, kinds of ops, kinds of links."""
     helping = [gain for gain in gains if gain.duration < base.timeline.duration]
     chosen = [
         gain for sort in ("rank", "kind", "link") for gain in [one for one in helping if one.part.sort == sort][:EACH]
     ]
     points = max(1, min(len(SAVED), EVENTS_OF_CURVES // max(events_of_all(base), 1) // max(len(chosen), 1)))
+    at = Variant.of(base)
+    tasks = [[partial(_end_without, at, gain.part, share) for share in SAVED[:points]] for gain in chosen]
     drawn = []
-    for part in (gain.part for gain in chosen):
-        ends = [(0.0, base.timeline.duration)]
-        for share in SAVED[:points]:
-            factor = 1 / (1 - share) if part.sort == "link" else 1 - share
-            ends.append((float(share), part.scaled(Variant.of(base), factor).simulated().duration))
+    for part, ends in zip((gain.part for gain in chosen), grouped(tasks, at_once), strict=True):
         noun = {"rank": part.name, "kind": f"{part.name} ops", "link": f"{part.name} links"}[part.sort]
-        drawn.append(Curve(noun, sorted(ends)))
+        saved = zip(map(float, SAVED[:points]), ends, strict=True)
+        drawn.append(Curve(noun, sorted([(0.0, base.timeline.duration), *saved])))
     return drawn
+
+
+def _end_without(at: Variant, part: Part, share: Fraction) -> int:
+    """The end of the run if a class takes less time by this share."""
+    factor = 1 / (1 - share) if part.sort == "link" else 1 - share
+    return part.scaled(at, factor).simulated().duration

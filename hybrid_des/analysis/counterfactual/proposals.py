@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 from hybrid_des import collectives
 from hybrid_des.analysis.counterfactual.attribution import SLOW, Straggler, Stragglers
@@ -27,6 +28,7 @@ from hybrid_des.analysis.counterfactual.what_if import (
     variant_of,
 )
 from hybrid_des.analysis.critical_path.traced import events_of_all
+from hybrid_des.analysis.tasks import AtOnce, grouped, in_turn
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES
@@ -62,7 +64,12 @@ LESS_BUBBLE = {
 
 
 def proposals(
-    base: Run, rungs: Sequence[Idealisation], gains: Sequence[Gain], slow: Stragglers | None, build: Build
+    base: Run,
+    rungs: Sequence[Idealisation],
+    gains: Sequence[Gain],
+    slow: Stragglers | None,
+    build: Build,
+    at_once: AtOnce = in_turn,
 ) -> list[Tried]:
     """Changes that help: first what is slow at the speed of most, then for the largest costs, the most helpful first.
 
@@ -72,6 +79,7 @@ def proposals(
         gains: the ranking of classes.
         slow: who was slow.
         build: builds a scenario from overrides.
+        at_once: runs tasks.
     """
     end = base.timeline.duration
     if not end:
@@ -83,31 +91,33 @@ def proposals(
         "network": ((broken.least if broken else end) - rung["no latency"]) / end,
         "bubble": (rung["all ranks at the mean"] - rung["work / ranks"]) / end,
     }
-    tried = _tried_by_cost(base, () if broken else gains, culprit, costs, build)
+    tried = _tried_by_cost(base, culprit, costs, build, at_once)
+    if "network" in tried and not broken:
+        tried["network"] += [
+            _proposal("links", f"{gain.part.name} links {gain.change}", base, base.scenario, gain.duration)
+            for gain in gains
+            if gain.part.sort == "link"
+        ]
     if slow is not None and "uneven ranks" in tried:
         costs["uneven ranks"] = 1 - slow.ideal / end
     return [*_mended(base, culprit), *_most_helpful(tried, costs)]
 
 
 def _tried_by_cost(
-    base: Run, gains: Sequence[Gain], culprit: Straggler | None, costs: dict[str, float], build: Build
+    base: Run, culprit: Straggler | None, costs: dict[str, float], build: Build, at_once: AtOnce
 ) -> dict[str, list[Tried | None]]:
     """For each cost that is a large enough share of the step, what was tried against it, simulated."""
     least = max(SLOW, max(costs.values()) / 2)
     most = min(MOST_PROPOSALS, max(FEWEST_SIMULATED, EVENTS_OF_PROPOSALS // max(events_of_all(base), 1)))
-    tried: dict[str, list[Tried | None]] = {}
+    changes: dict[str, list[str]] = {}
     if costs["network"] >= least:
-        tried["network"] = [_tried("network", text, base, build) for text in [*_less_exposed(base.scenario)][:most]]
-        tried["network"] += [
-            _proposal("links", f"{gain.part.name} links {gain.change}", base, base.scenario, gain.duration)
-            for gain in gains
-            if gain.part.sort == "link"
-        ]
+        changes["network"] = [*_less_exposed(base.scenario)][:most]
     if culprit is not None and culprit.usual is None:
-        tried["uneven ranks"] = [_tried("uneven ranks", text, base, build) for text in _evener(base.scenario)]
+        changes["uneven ranks"] = [*_evener(base.scenario)]
     if costs["bubble"] >= least:
-        tried["bubble"] = [_tried("bubble", text, base, build) for text in [*_less_bubble(base.scenario)][:most]]
-    return tried
+        changes["bubble"] = [*_less_bubble(base.scenario)][:most]
+    tasks = [[partial(_tried, cost, text, base, build) for text in texts] for cost, texts in changes.items()]
+    return dict(zip(changes, grouped(tasks, at_once), strict=True))
 
 
 def _most_helpful(tried: Mapping[str, Sequence[Tried | None]], costs: dict[str, float]) -> Iterator[Tried]:

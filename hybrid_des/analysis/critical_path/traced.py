@@ -7,9 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
+from hybrid_des.analysis.critical_path.classes import Name, class_spans
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.images import Images
 from hybrid_des.analysis.critical_path.slack import Slack
+from hybrid_des.analysis.critical_path.spans import Span
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.engine.causes import Causes
 from hybrid_des.pipeline.plan import Plan
@@ -85,6 +87,11 @@ class Traced:
     def slack(self) -> Slack:
         """How late each point of its graph may be."""
         return Slack.of(graph_of(self.run))
+
+    @cached_property
+    def classes(self) -> dict[Name, Span]:
+        """Least and most time of classes over all critical paths."""
+        return class_spans(self.slack)
 
     @cached_property
     def whole(self) -> Traced:

@@ -34,7 +34,7 @@ def explanation_page(explanation: Explanation) -> str:
     """The page of `explain`: its text, curves and changes above the run."""
     lines = render_explanation(explanation, COLUMNS).splitlines()
     shown = explanation.traced.shown
-    drawn = curves_svg(curves(explanation.run, explanation.gains), explanation.seconds(1))
+    drawn = curves_svg(curves(explanation.run, explanation.gains, explanation.at_once), explanation.seconds(1))
     more = f"<div>{drawn}{what_if_table(explanation)}</div>"
     return page_of([Shown(RunAnalysis(shown.run), traced_reasons(shown.slack.graph, lines), more=more)])
 

@@ -336,7 +336,7 @@ def what_if_curves(explanation: Explanation, ax: Axes | None = None, **style: Un
     look = Look(**style)
     with look.canvas(ax, lambda width: 0.64 * width) as ax:
         scale, unit = scale_of(explanation.seconds(explanation.duration))
-        for i, curve in enumerate(curves(explanation.run, explanation.gains)):
+        for i, curve in enumerate(curves(explanation.run, explanation.gains, explanation.at_once)):
             saved, ends = zip(*curve.points, strict=True)
             name, steps = verbatim(curve.name), [explanation.seconds(end) / scale for end in ends]
             line = {"color": look.colour(name, LINES[i % len(LINES)]), "marker": MARKERS[i % len(MARKERS)]}

@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Sequence
 
 from hybrid_des.analysis.explanation import explain
-from hybrid_des.interface.cli.arguments import add_common, add_quiet_json, count, one_scenario
+from hybrid_des.interface.cli.arguments import add_common, add_jobs, add_quiet_json, count, one_scenario
 from hybrid_des.interface.cli.deadline import within
 from hybrid_des.interface.cli.output import say, show_result, status_line, terminal_width
 from hybrid_des.report.explained import advice, render_explanation, verdict
@@ -21,6 +21,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.jobs import Jobs, has_jobs, jobs_of
 from hybrid_des.scenario.loading import load, read_scenario
 from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.studies.forked import forked
 from hybrid_des.studies.jobs.explained import explain_jobs
 from hybrid_des.studies.jobs.files import write
 
@@ -32,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--what-if", action="append", default=[], metavar="KEY=FACTOR", help="a change to simulate; may be repeated"
     )
     parser.add_argument("--top", type=count, default=10, metavar="N", help="rows of each list (default 10)")
+    add_jobs(parser, "; default: one per core, for a long run")
     add_quiet_json(parser)
     add_common(parser, out="also write the page report.html, with the critical path, to this folder")
 
@@ -46,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
 
     scenario = one_scenario("explain", args.file, args.set)
     with status_line(args.quiet), within(args.budget, scenario.name):
-        explanation = explain(scenario, args.what_if, build=build, top=args.top)
+        explanation = explain(scenario, args.what_if, build=build, top=args.top, at_once=forked(args.jobs))
     show_result(
         args,
         lambda: {"verdict": verdict(explanation), **explanation.to_mapping(), "next": advice(explanation)},
