@@ -95,6 +95,42 @@ def test_names_of_ops_are_read_from_gpu_traces(tmp_path):
     assert sorted(found.files["durations.csv"].seconds) == pytest.approx([0.001] * 4 + [0.002] * 4)
 
 
+def host_rank(folder, rank, ranges, receives):
+    """Ranges that end with one operator of 5 µs, and receives that begin in a range of their own: (name, start, µs)."""
+    events = [event("user_annotation", "ProfilerStep#1", 0, 90_000)]
+    for name, start, took in ranges:
+        events += [
+            event("user_annotation", name, start, took),
+            event("cpu_op", "aten::mm", start + took - 5, 5),
+        ]
+    for name, start, took in receives:
+        events += [
+            event("user_annotation", name, start, 20), event("cpu_op", "c10d::recv_", start + 5, 5),
+            event("user_annotation", "gloo:recv", start + 8, took - 8, 2),
+        ]  # fmt: skip
+    return written(folder, rank, events)
+
+
+def test_on_the_host_an_op_begins_when_its_message_arrives(tmp_path):
+    """Python may work before the first operator; messages of other ops arrive meanwhile."""
+    first = host_rank(
+        tmp_path, 0, [("PP:0F0", 1_000, 1_000), ("PP:0F1", 2_000, 1_000), ("PP:0B0", 3_000, 4_000),
+                      ("PP:0B1", 7_000, 4_000)],
+        [("PP:0RECV_B0", 2_950, 2_050), ("PP:0RECV_B1", 2_970, 5_030)],
+    )  # fmt: skip
+    last = host_rank(
+        tmp_path, 1, [("PP:1F0", 1_000, 2_000), ("PP:1B0", 3_000, 2_000), ("PP:1F1", 5_000, 1_000),
+                      ("PP:1B1", 6_000, 2_000)],
+        [("PP:1RECV_F0", 900, 1_100), ("PP:1RECV_F1", 2_100, 1_900)],
+    )  # fmt: skip
+    found = import_profile([first, last])
+    ops = found.files["durations.csv"].set_index(["stage", "kind", "microbatch"]).seconds
+    known = {(0, "F", 0): 1, (0, "F", 1): 1, (0, "B", 0): 2, (0, "B", 1): 3, (1, "F", 0): 1, (1, "B", 0): 2,
+             (1, "F", 1): 1, (1, "B", 1): 2}  # fmt: skip
+    assert ops.to_dict() == pytest.approx({op: milliseconds / 1000 for op, milliseconds in known.items()})
+    assert any("inferred from the arrival of the message" in said for said in found.figures["unknown"])
+
+
 def test_without_all_stages_kernels_stay_a_trace(tmp_path):
     path = gpu_rank(tmp_path, 0, [("PP:0F0", 1_000, 1_000), ("PP:0B0", 5_000, 2_000)])
     assert import_profile(path).figures["schedule"] is None

@@ -2,8 +2,10 @@
 
 Schedules of several stages per rank name each op `PP:<stage><F|B|I|W><micro-batch>`, such as `PP:2F0`, and messages
 `PP:2RECV_F0`; GPipe names `Forward 0` and `Backward 0`, without the stage. All of them wait for an op's message within
-its range, so an op begins with the first computation there. On a GPU it ends with the last kernel launched there; on
-the host, where a message follows its last operator (GPipe sends within the range), else with its range.
+its range. On a GPU an op begins with the first kernel launched there, and ends with the last. On the host it begins
+when its message has arrived (`gloo:recv`, which begins in the range of the receive, or of GPipe's op), else with its
+range; without such annotations, with the first operator. It ends where a message follows its last operator (GPipe sends
+within the range), else with its range.
 Names: pytorch/pytorch, torch/distributed/pipelining/schedules.py, of 2.13, whose single-stage 1F1B names nothing.
 """
 
@@ -28,11 +30,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 OF_STAGE = re.compile(r"PP:(\d+)([FBIW])(\d+)")
+RECEIVED = re.compile(r"PP:(\d+)RECV_([FB])(\d+)")
 OF_RANK = re.compile(r"(Forward|Backward) (\d+)")
 OVERLAPPED = "OVERLAP_F_B"  # a forward and a backward in one range, which does not tell them apart
 IN_FILE = re.compile(rb'"(?:PP:\d+[FBIW]\d+|(?:Forward|Backward) \d+)"')  # as text of a trace
 CHUNK, OVERLAP = 1 << 20, 64  # bytes read at a time, and of the end of those before
 MESSAGE = "c10d::"  # operators that start a message
+ARRIVING = "gloo:recv"  # the time in which a message is awaited
 COLUMNS = ["step", "replica", "stage", "chunk", "kind", "microbatch", "seconds", "start_s"]
 
 
@@ -46,6 +50,7 @@ class NamedOp(NamedTuple):
     start: int
     end: int
     whole: int  # nanoseconds of its range
+    arrives: bool  # whether it is known when its message arrived, or that there was none
 
 
 class NamedOps(NamedTuple):
@@ -115,14 +120,22 @@ def _ops(trace: KinetoTrace, steps: Sequence[int]) -> Iterator[NamedOp]:
         return
     computes = _Computation(trace)
     turns: Counter[str] = Counter()
+    arrived: dict[tuple[int, str, int], int] = {}  # when the message of an op of a stage did
     for mark in marks:
+        if (received := RECEIVED.fullmatch(mark[2])) is not None:
+            when = computes.arrival(mark)
+            if when is not None:
+                arrived[int(received[1]), received[2], int(received[3])] = when
         if (op := _named(mark[2])) is None:
             continue
         step = _step_at(trace, mark[0]) if trace.steps else turns[mark[2]]
         turns[mark[2]] += 1
         if step in steps or (not trace.steps and step is not None):
             assert step is not None
-            yield NamedOp(*op, step, *computes.within(mark), mark[1] - mark[0])
+            stage, kind, microbatch = op
+            needed = None if stage is None else arrived.pop((stage, "F" if kind == "F" else "B", microbatch), None)
+            bounds = computes.within(mark, needed if kind != "W" else None)
+            yield NamedOp(*op, step, *bounds, mark[1] - mark[0], computes.knows_arrivals)
 
 
 def _named(name: str) -> tuple[int | None, str, int] | None:
@@ -148,14 +161,35 @@ class _Computation:
         self._end = trace.end[computes]
         self._messages = np.sort(trace.start[message])
         self._on_host = trace.on_host
+        arriving = np.array([name == ARRIVING for name in trace.names], dtype=bool)[trace.name]
+        self._arriving = np.sort(trace.start[arriving])
+        self._arrived = trace.end[arriving][np.argsort(trace.start[arriving], kind="stable")]
 
-    def within(self, mark: Annotation) -> tuple[int, int]:
-        """Start and end of the computation that a range launches; its end, twice, if it launches none."""
+    @property
+    def knows_arrivals(self) -> bool:
+        """Whether the trace says when messages arrived."""
+        return self._on_host and len(self._arriving) > 0
+
+    def arrival(self, mark: Annotation) -> int | None:
+        """When the messages had arrived whose receives begin in a range; None if none does."""
+        begin, stop = np.searchsorted(self._arriving, [mark[0], mark[1] + 1])
+        return int(self._arrived[begin:stop].max()) if begin < stop else None
+
+    def within(self, mark: Annotation, arrived: int | None = None) -> tuple[int, int]:
+        """Start and end of the computation in a range, whose message may have arrived; its end, twice, if it has none.
+
+        Args:
+            mark: the range.
+            arrived: when the message had arrived that the computation waited for; None: as the range says.
+        """
         first, last, _ = mark
         begin, stop = np.searchsorted(self._launched, [first, last])
         if begin == stop:
             return last, last
         start, end = int(self._start[begin:stop].min()), int(self._end[begin:stop].max())
+        if self.knows_arrivals:
+            awaited = self.arrival(mark) if arrived is None else arrived
+            start = first if awaited is None or awaited > end else max(first, awaited)
         if self._on_host:  # what no operator covers is still the op's
             later = int(np.searchsorted(self._messages, end))
             end = min(last, int(self._messages[later])) if later < len(self._messages) else last
@@ -164,9 +198,10 @@ class _Computation:
 
 def _inferred(ops: Sequence[NamedOp]) -> Iterator[str]:
     waited = sum(one.whole - (one.end - one.start) for one in ops) / max(1, sum(one.whole for one in ops))
+    how = "the arrival of the message (gloo:recv)" if ops[0].arrives else "the first computation in it"
     yield (
-        "where an op begins: the range that PyTorch names holds the wait for its message; inferred from the first "
-        f"computation in it, which leaves out {waited:.0%} of the ranges"
+        "where an op begins: the range that PyTorch names holds the wait for its message; inferred from "
+        f"{how}, which leaves out {waited:.0%} of the ranges"
     )
     if ops[0].stage is None:
         yield "the stage of each rank: Forward and Backward name none; inferred from the order of ranks"
