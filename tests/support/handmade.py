@@ -59,7 +59,7 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
         now = max(ends)
     peaks = oracle.peaks(plan, [1] * plan.pipeline)
     return SimpleNamespace(
-        scenario=_scenario(plan, parallel, steps, record), plan=plan,
+        scenario=_scenario(plan, parallel, steps, record), plan=plan, microbatches=plan.microbatches,
         timeline=Timeline.of(trace, programs_of(plan, size), layout), duration=now, numerics=None, weights=None,
         algorithm="ring", channels=1, choices={}, outer=None, slowed=None,
         messages=totals["messages"], bytes_pipeline=totals["messages"] * size, bytes_gradients=0,
@@ -98,7 +98,7 @@ def _scenario(plan, parallel, steps, record):
         workload=None, parallel=parallel, steps=steps, barrier=True, record=record,
         cluster=cluster, gradients=SimpleNamespace(algorithm="ring", overlap=False),
         schedule=SimpleNamespace(kind="1f1b", microbatches=plan.microbatches, p2p="async"),
-        on_oom="warn", sharding="none", fsdp=False, efficiency=None, slow=(), jitter=(), train=None,
+        on_oom="warn", sharding="none", fsdp=False, efficiency=None, slow=(), jitter=(), train=None, data=None,
     )  # fmt: skip
 
 
