@@ -64,8 +64,8 @@ def _peak_of(scenario: Scenario, plan: Plan | None, fabric: Fabric) -> MemoryPea
     """The peak of a scenario with a model, by its plan or a given one."""
     times = times_of(scenario, fabric) if scenario.parallel.stages == "balanced" else None
     ranks = model_costs(CostBasis.of(scenario), times)
-    plan = plan or build_plan(scenario, ranks, fabric)
-    return _worst(scenario, planned_peaks(plan, costs_in(scenario, ranks, plan)))
+    plan = plan or build_plan(scenario.schedule, scenario.parallel.layout, ranks, fabric)
+    return _worst(scenario, planned_peaks(plan, costs_in(ranks, plan)))
 
 
 def _worst(scenario: Scenario, held: Sequence[int]) -> MemoryPeak:

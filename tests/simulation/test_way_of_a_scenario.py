@@ -102,5 +102,6 @@ def test_planning_is_asked_to_plan_to_lower_and_to_describe(name, change):
     assert trip.moves.count("simulation/planning") <= 3
     with Entries("simulation/planning") as entries:
         assert simulate(scenario).summary
-    described = {"table_of", "_ops", "_messages"}  # the table of programs, which is made when it is first read
+    # the table of programs, and how far replay may be off, which are worked out when they are first read
+    described = {"table_of", "_ops", "_messages", "TensorTraffic.delay"}
     assert entries.functions <= {"parts_of", "Lowering.lower", "Reductions.buffers_of", *described}

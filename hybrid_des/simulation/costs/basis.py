@@ -21,7 +21,7 @@ from hybrid_des.scenario.sections.training import (
     Schedule,
     Workload,
 )
-from hybrid_des.simulation.costs.documents import Load, packed_steps
+from hybrid_des.simulation.costs.documents import Load, PackedSteps, packed_steps
 from hybrid_des.workload.models.layer import Attention
 
 
@@ -37,6 +37,7 @@ class CostBasis(NamedTuple):
         chunked: whether the plan will say which stages a rank holds.
         loads_seed: where the loads of experts are drawn.
         load: with `data`: what a micro-batch holds; of all, the mean.
+        packed: with `data`: the documents of all steps.
     """
 
     cluster: Cluster
@@ -62,6 +63,7 @@ class CostBasis(NamedTuple):
     chunked: bool
     loads_seed: int
     load: Load | None = None
+    packed: PackedSteps | None = None
 
     @classmethod
     def of(cls, scenario: Scenario) -> CostBasis:
@@ -77,6 +79,7 @@ class CostBasis(NamedTuple):
             chunked=schedule.chunks > 1,
             loads_seed=scenario.seed if scenario.experts.concentration else 0,
             load=None if packed is None else packed.usual,
+            packed=packed,
         )
 
     @property

@@ -63,7 +63,7 @@ class StepDocuments(NamedTuple):
     packed: Packed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # the same values are the same object; comparing all documents takes time
 class PackedSteps:
     """The documents of all steps of a run, packed.
 

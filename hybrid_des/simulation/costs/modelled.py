@@ -91,6 +91,7 @@ def model_costs(basis: CostBasis, times: CollectiveTimes | None) -> RankCosts:
         scattered=costing.scattered,
         stages=stages,
         loaded=lambda load: model.loaded(load).of,
+        packed=basis.packed,
     )
 
 

@@ -15,7 +15,7 @@ from hybrid_des.scenario.overhead import NO_OVERHEAD, Overhead
 
 if TYPE_CHECKING:
     from hybrid_des.interchange.profiles.durations import Durations
-    from hybrid_des.simulation.costs.documents import Load
+    from hybrid_des.simulation.costs.documents import Load, PackedSteps
 
 from hybrid_des.simulation.costs.layer_collectives import Both, LayerCollective, Traffic, traffic_of
 
@@ -73,6 +73,7 @@ class RankCosts:
             what both use once → the costs of each.
         loaded: of a model: the same for micro-batches that hold other documents.
         durations: of every op, if they are given; the times above are their means.
+        packed: with `data`: the documents of all steps.
         overhead: host time of each op of a stage, and between ops, which no split makes shorter.
         tensors: parameters of each tensor of a rank, in the order of the forward; none if they are not known.
     """
@@ -92,6 +93,7 @@ class RankCosts:
     stages: StagesOf | None = None
     loaded: Callable[[Load], StagesOf] | None = None
     durations: Durations | None = field(default=None, compare=False)
+    packed: PackedSteps | None = None
     overhead: Overhead = NO_OVERHEAD
     tensors: tuple[tuple[int, ...], ...] = ()
 

@@ -12,7 +12,6 @@ from hybrid_des.cluster.self_contention import AllFlows
 from hybrid_des.collectives import codecs, nccl
 from hybrid_des.collectives.buffer import Buffer, Channels
 from hybrid_des.collectives.registration import Site
-from hybrid_des.simulation.costs.documents import packed_steps
 from hybrid_des.units import grouped_by
 
 if TYPE_CHECKING:
@@ -27,7 +26,13 @@ MOST_PAIRS = 64  # members of the largest group whose collective may use any pai
 
 
 def flows_of(
-    scenario: Scenario, plan: Plan, fabric: Fabric, layout: Layout, reduced: Sequence[ReplicaGroup]
+    scenario: Scenario,
+    plan: Plan,
+    fabric: Fabric,
+    layout: Layout,
+    reduced: Sequence[ReplicaGroup],
+    *,
+    unequal: bool = False,
 ) -> AllFlows:
     """Collect the flows.
 
@@ -37,6 +42,7 @@ def flows_of(
         fabric: the wiring.
         layout: the ranks, those of the scenario or of fewer replicas.
         reduced: the replica groups.
+        unequal: whether replicas end at different times, so that gradients of some are sent while others compute.
     """
     ring, count = around_rings(scenario, fabric, reduced), scenario.gradients.channels
     together = scenario.barrier or scenario.steps == 1
@@ -55,15 +61,9 @@ def flows_of(
         flows_of_layers(scenario, fabric, layout),
         pipeline=pipeline,
         gradients=gradients if known else None,
-        overlapped=scenario.gradients.overlap or scenario.overlap.parameters or not together or _unequal(scenario),
+        overlapped=scenario.gradients.overlap or scenario.overlap.parameters or not together or unequal,
         pairs=_between_all(scenario, fabric),
     )
-
-
-def _unequal(scenario: Scenario) -> bool:
-    """Whether replicas end at different times, so that gradients of some are sent while others compute."""
-    packed = packed_steps(scenario)
-    return packed is not None and packed.varies
 
 
 def flows_of_layers(scenario: Scenario, fabric: Fabric, layout: Layout) -> dict[str, list[list[Connection]]]:

@@ -159,9 +159,10 @@ def tensor_traffic(
     if scenario.model is None or not (groups := scenario.parallel.layout.shared):
         return TensorTraffic()
     loads, uneven = _loads(plan, costs, list(groups))
-    whole = partial(flows_of, scenario, plan, fabric, scenario.parallel.layout, reduced)
-    sample = None if scenario.background else representative_replicas(scenario, plan, fabric, reduced)
-    flows = sample or whole()
+    unequal, layout = costs.lanes is not None, scenario.parallel.layout
+    whole = partial(flows_of, scenario, plan, fabric, layout, reduced, unequal=unequal)
+    few = None if scenario.background else representative_replicas(scenario, plan, fabric, reduced, unequal=unequal)
+    flows = few or whole()
     unsettled = uneven | self_contending(fabric, flows)
     proven: set[str] = set()
     if _ranks_alike(scenario, plan):
@@ -175,7 +176,7 @@ def tensor_traffic(
         disturbed=disturbed,
         loads=loads,
         unsettled=frozenset(unsettled),
-        flows=whole() if disturbed and sample else flows,
+        flows=whole() if disturbed and few else flows,
         streams=frozenset({"expert"} & set(groups)) if scenario.experts.streams else frozenset(),
     )
 

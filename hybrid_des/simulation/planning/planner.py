@@ -12,6 +12,7 @@ from hybrid_des.collectives import codecs
 from hybrid_des.errors import UsageError
 from hybrid_des.files import read_text
 from hybrid_des.interchange.profiles.durations import Durations, Usual
+from hybrid_des.layout import Layout
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.order_csv import OrderFile, read_order
 from hybrid_des.pipeline.plan import Plan, PlanRequest
@@ -22,7 +23,6 @@ from hybrid_des.scenario.sections.outer import Outer
 from hybrid_des.scenario.sections.training import Schedule
 from hybrid_des.simulation.collective_times import CollectiveTimes
 from hybrid_des.simulation.costs.basis import CostBasis
-from hybrid_des.simulation.costs.documents import packed_steps
 from hybrid_des.simulation.costs.lanes import Lanes
 from hybrid_des.simulation.costs.pipeline_ranks import costs_per_rank
 from hybrid_des.simulation.costs.rank_costs import Costs, RankCosts
@@ -115,20 +115,20 @@ def parts_of(
     fabric = fabric or fabric_of(scenario)
     times = times or times_of(scenario, fabric)
     ranks = ranks or costs_per_rank(CostBasis.of(scenario), times, durations)
-    plan = plan or build_plan(scenario, ranks, fabric)
+    plan = plan or build_plan(scenario.schedule, scenario.parallel.layout, ranks, fabric)
     plan.check()
     if training is None and (numerics := scenario.numerics) is not None:
         training = Training(numerics.settings, plan, scenario.parallel.data, scenario.seed, _outer(scenario))
     counted = training and scenario.workload and "parameters" not in scenario.workload.model_fields_set
-    costs = costs_in(scenario, ranks, plan, training.parameters if training and counted else None)
+    costs = costs_in(ranks, plan, training.parameters if training and counted else None)
     given = None if ranks.durations is None else _timed(scenario, plan, ranks.durations)
     workers = training.workers_of(scenario.parallel.layout) if training else {}
     return replace(_lowered(scenario, plan, costs, times), training=training, workers=workers, durations=given)
 
 
-def costs_in(scenario: Scenario, ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None) -> Costs:
+def costs_in(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None) -> Costs:
     """The costs of a plan, as `costs_of` works them out; where documents differ, those of every lane too."""
-    costs, packed = costs_of(ranks, plan, trained), packed_steps(scenario)
+    costs, packed = costs_of(ranks, plan, trained), ranks.packed
     return costs if packed is None or not packed.varies else replace(costs, lanes=Lanes(packed, ranks, plan))
 
 
@@ -259,17 +259,16 @@ def plan_of(scenario: Source, fabric: Fabric | None = None) -> Plan:
         return Plan((), (), ())
     fabric = fabric or fabric_of(scenario)
     ranks = costs_per_rank(CostBasis.of(scenario), times_of(scenario, fabric))
-    return build_plan(scenario, ranks, fabric)
+    return build_plan(scenario.schedule, scenario.parallel.layout, ranks, fabric)
 
 
-def build_plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
-    """The plan of the scenario's schedule, for these costs, with the errors of `plan_of`.
+def build_plan(schedule: Schedule, layout: Layout, ranks: RankCosts, fabric: Fabric) -> Plan:
+    """The plan of a schedule, for these costs, with the errors of `plan_of`.
 
     It has as many micro-batches as the documents of `data` need, if there are any.
     """
-    packed, schedule, layout = packed_steps(scenario), scenario.schedule, scenario.parallel.layout
-    if packed is not None:
-        schedule = schedule.model_copy(update={"microbatches": packed.microbatches})
+    if ranks.packed is not None:
+        schedule = schedule.model_copy(update={"microbatches": ranks.packed.microbatches})
     p, stride = layout.sizes["pipeline"], layout.strides["pipeline"]
     if schedule.file is not None:
         return _plan_in_file(schedule.file, schedule, p)

@@ -23,7 +23,7 @@ PERIODS = 3  # so that the neighbours of a block in the ring are two different b
 
 
 def representative_replicas(
-    scenario: Scenario, plan: Plan, fabric: Fabric, reduced: Sequence[ReplicaGroup]
+    scenario: Scenario, plan: Plan, fabric: Fabric, reduced: Sequence[ReplicaGroup], *, unequal: bool = False
 ) -> AllFlows | None:
     """The flows of few replicas, which share links as those of all do; None if no such sample is known.
 
@@ -41,7 +41,7 @@ def representative_replicas(
         return None
     few = replace(layout, sizes={**layout.sizes, "data": PERIODS * period})
     groups = [_among(few, layout, group) for group in reduced]
-    traffic = flows_of(scenario, plan, fabric, few, groups)
+    traffic = flows_of(scenario, plan, fabric, few, groups, unequal=unequal)
     of_layers = (flow for each in traffic.layers.values() for flows in each for flow in flows)
     links = links_of(fabric, chain(traffic.pipeline, traffic.gradients or (), of_layers))
     return None if any(blocks.of(link) is None for link in links) else traffic

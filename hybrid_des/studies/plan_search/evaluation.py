@@ -105,8 +105,8 @@ def _bound_costs(settings: Settings, case: Case, scenario: Scenario) -> Evaluati
 
 def _bound_order(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
     times, ranks = _shared(scenario)
-    plan = build_plan(scenario, ranks, times.fabric)
-    bounded = _bounded(settings, scenario, 0, planned_peaks(plan, costs_in(scenario, ranks, plan)), "")
+    plan = build_plan(scenario.schedule, scenario.parallel.layout, ranks, times.fabric)
+    bounded = _bounded(settings, scenario, 0, planned_peaks(plan, costs_in(ranks, plan)), "")
     if bounded.reason:
         return bounded
     parts = parts_of(scenario, plan, times.fabric, ranks=ranks, times=times)
