@@ -26,3 +26,13 @@ def arguments_of(words: list[str]) -> list[str]:
     """The words of a command after the program's name."""
     (prefix,) = (prefix for prefix in _PREFIXES if words[: len(prefix)] == prefix)
     return words[len(prefix) :]
+
+
+def leading_to(command: str) -> list[str]:
+    """The commands that must run first: those that write a folder of which this command reads a file."""
+    read = [word for word in command.split() if "/" in word]
+    return [
+        other
+        for other in COMMANDS[: COMMANDS.index(command)]
+        if (out := re.search(r"--out (\S+)", other)) and any(word.startswith(f"{out[1]}/") for word in read)
+    ]

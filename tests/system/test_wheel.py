@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 from support.paths import ROOT
-from support.readme import COMMANDS, EXAMPLES, FILES, arguments_of
+from support.readme import COMMANDS, EXAMPLES, FILES, arguments_of, leading_to
 
 pytestmark = pytest.mark.slow
 
@@ -48,9 +48,10 @@ def test_the_wheel_is_what_is_imported(elsewhere, installed):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command(command, elsewhere):
-    words = arguments_of(shlex.split(command, comments=True))
-    done = elsewhere("-m", "hybrid_des", *words)
-    assert done.returncode == 0, done.stderr
+    for line in (*leading_to(command), command):
+        words = arguments_of(shlex.split(line, comments=True))
+        done = elsewhere("-m", "hybrid_des", *words)
+        assert done.returncode == 0, done.stderr
     assert done.stdout or "--quiet" in words or done.stderr.splitlines()[-1].startswith("wrote ")
 
 
