@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid_des.analysis.bill import bill
 from hybrid_des.analysis.documents import document_figures
 from hybrid_des.analysis.experience import experience, facts
+from hybrid_des.analysis.expert_use import expert_use
 from hybrid_des.analysis.idle import EXPOSED, account, hidden_gathers, hidden_reduction, inside_waits
 from hybrid_des.analysis.step_times import StepTimes, step_times, total
 from hybrid_des.analysis.table import empty_table, table
@@ -45,7 +46,7 @@ class RunAnalysis:
     @cached_property
     def summary(self) -> Mapping[str, Any]:
         """The summary, by its public keys; seconds and bytes."""
-        return summary(self.run)
+        return {**summary(self.run), **expert_use(self.run)}
 
     def table(self, all_replicas: bool = False) -> pd.DataFrame:
         """The timeline, optionally with the rows of replicas that were not simulated because others do the same."""

@@ -136,11 +136,12 @@ def _throughput(what: str, rate: float, gpus: int) -> dict[str, float]:
 def _inside_ops(run: Run) -> dict[str, dict[str, float]]:
     """Seconds per step and rank of the collectives that ops wait for, mean over ranks: as replayed, or as recorded."""
     exposed, hidden = Counter[str](), Counter[str]()
-    for visit in visits(run.plan, run.costs):
+    every = run.costs_of_steps
+    for visit in (visit for costs in every for visit in visits(run.plan, costs)):
         for traffic in visit.costs.traffic:
             exposed[traffic.axis] += visit.times * traffic.exposed
             hidden[traffic.axis] += visit.times * traffic.hidden
-    ranks = dict.fromkeys(AXES, run.timeline.programs.pipeline * _counted(run))
+    ranks = dict.fromkeys(AXES, run.timeline.programs.pipeline * _counted(run) * len(every))
     rows = run.timeline.exchanges
     for axis in {*run.traffic.messages, *run.traffic.streams}:
         mine = rows["purpose"] == PURPOSES.index(OF_LAYERS[axis])
@@ -164,11 +165,11 @@ def _counted(run: Run) -> int:
 
 def _imbalance(run: Run) -> dict[str, float]:
     """Seconds per step and rank that unequally wanted experts cost, mean over ranks; nothing where all are equal."""
-    experts = run.scenario.experts
-    if not (experts.loads or experts.concentration):
+    experts, every = run.scenario.experts, run.costs_of_steps
+    if not (experts.sources or experts.capacity_factor is not None):
         return {}
-    whole = sum(visit.times * visit.costs.imbalance for visit in visits(run.plan, run.costs))
-    ranks = run.timeline.programs.pipeline * _counted(run)
+    whole = sum(visit.times * visit.costs.imbalance for costs in every for visit in visits(run.plan, costs))
+    ranks = run.timeline.programs.pipeline * _counted(run) * len(every)
     return {"expert_imbalance_s": whole / (ranks * PICOSECONDS_PER_SECOND)}
 
 

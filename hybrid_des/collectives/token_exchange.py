@@ -53,13 +53,18 @@ class TokenExchange(Options):
     """Groups whose experts a token may use."""
     loads: tuple[float, ...] = ()
     """Tokens of each expert relative to the mean; none: all equal."""
+    placed: tuple[tuple[int, ...], ...] = ()
+    """The experts of each member; none: equal numbers of neighbouring ones."""
+    capacity: float | None = None
+    """The most tokens that an expert takes, relative to the mean."""
     channels: Count | None = None
     """Members of each node that take in tokens from other nodes. Default: all."""
 
     @property
     def routing(self) -> Routing:
         """How a token's experts are chosen."""
-        return Routing(self.experts, self.active, self.groups, self.top_groups, self.loads)
+        chosen = self.experts, self.active, self.groups, self.top_groups
+        return Routing(*chosen, self.loads, self.placed, self.capacity)
 
 
 class _Sites(NamedTuple):

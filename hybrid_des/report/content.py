@@ -13,6 +13,7 @@ from hybrid_des.cluster.gpus import factors
 from hybrid_des.cluster.purposes import ACTIVATION, REDUCTION
 from hybrid_des.collectives.checking import unchecked
 from hybrid_des.report.billed import bill_assumptions, bill_headline
+from hybrid_des.report.experts import expert_lines
 from hybrid_des.report.fact import Fact
 from hybrid_des.report.packed import packed_facts, packed_line
 from hybrid_des.report.palette import MESSAGE, cause_name
@@ -22,6 +23,7 @@ from hybrid_des.simulation.memory import MemoryPeak, memory_parts, misfit, worst
 from hybrid_des.simulation.memory_remedies import what_would_fit
 from hybrid_des.simulation.run import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_number, format_seconds
+from hybrid_des.workload.placements.registration import STATIC
 
 BYTES = {
     "bytes_pipeline": "pipeline", "bytes_gradients": "gradients", "bytes_parameters": "parameters",
@@ -136,7 +138,8 @@ def _experts(scenario: Scenario) -> str:
     if expert == 1:
         return ""
     beside = " beside computation" if experts.streams else ""
-    return f"experts over {expert} ranks, {experts.dispatcher}{beside}"
+    where = f", {experts.placement}" if experts.placement != STATIC else ""
+    return f"experts over {expert} ranks{where}, {experts.dispatcher}{beside}"
 
 
 def recomputed(scenario: Scenario) -> str:
@@ -339,7 +342,7 @@ def _resources(facts: Mapping[str, Any], scenario: Scenario) -> list[Fact]:
     time = f"{format_seconds(facts['wall_s'])} for {events}" if facts["wall_s"] else events
     return [
         Fact("micro-batches in flight", _few([f"{value:g}" for value in in_flight])),
-        *_imbalance(facts),
+        *expert_lines(facts),
         *_reduction(facts, scenario),
         *_slower(facts),
         Fact("sent", sent),
@@ -390,15 +393,6 @@ def _bound(seconds: float) -> list[Fact]:
     if not seconds:
         return []
     return [Fact("  at least", format_seconds(seconds), "for its bytes on the links between sites, by any algorithm")]
-
-
-def _imbalance(facts: Mapping[str, Any]) -> list[Fact]:
-    """What it costs that some experts are more wanted than others."""
-    if "expert_imbalance_s" not in facts:
-        return []
-    share = facts["expert_imbalance_s"] / facts["step_time_s"] if facts["step_time_s"] else 0.0
-    note = f"per rank, {share:.1%} of the step: some experts are more wanted than others"
-    return [Fact("experts' imbalance", format_seconds(facts["expert_imbalance_s"]), note)]
 
 
 def _reduction(facts: Mapping[str, Any], scenario: Scenario) -> list[Fact]:

@@ -296,7 +296,7 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
     every, batch = scenario.gradients.every, scenario.batch
     yield from misfits_of_data(scenario.data, parallel, scenario.schedule, network=network, batch=batch, every=every)
     routings = [layer.routing for layer in network.layers if layer.routing]
-    yield from misfits_of_loads(scenario.experts, {routing.count for routing in routings})
+    yield from misfits_of_loads(scenario.experts, [routing.count for routing in routings], parallel.expert)
     held = {module.name for layer in network.layers for module in layer.modules}
     if isinstance(scenario.recompute, tuple) and (lacks := set(scenario.recompute) - held):
         message = f"this model has no {' or '.join(sorted(lacks))}; expected some of {', '.join(sorted(held))}"
@@ -353,7 +353,7 @@ def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
 
 def _options_are_read(scenario: Scenario) -> Iterator[Problem]:
     """Required options must be given; an option without effect is an error unless it states the implied value."""
-    for name in ("cluster", "schedule", "gradients", "model", "data"):
+    for name in ("cluster", "schedule", "gradients", "model", "experts", "data"):
         section = getattr(scenario, name)
         if section is not None:
             yield from section.misfits_of_options(name, scenario.parallel.pipeline)

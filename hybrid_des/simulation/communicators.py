@@ -19,12 +19,14 @@ from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.communicator import Barrier, Communicator, OnStream, Replayed, Stream, Work
 from hybrid_des.collectives.group import Group, ProcessGroup
+from hybrid_des.collectives.transfers import Sizes, transfers
 from hybrid_des.simulation.collective_times import SIXTEEN_BITS, elements_of
 from hybrid_des.simulation.computation import Computation
 from hybrid_des.simulation.costs.layer_collectives import LayerCollective
 from hybrid_des.simulation.costs.slowdown import NONE_LOST
 from hybrid_des.simulation.layer_groups import layer_group
 from hybrid_des.simulation.planning import program
+from hybrid_des.simulation.planning.expert_copies import COPIES
 from hybrid_des.simulation.planning.fsdp import LAYERS
 from hybrid_des.simulation.planning.given_collectives import GivenCollective, GivenGroup
 from hybrid_des.simulation.planning.gradients import ReplicaGroup
@@ -65,7 +67,7 @@ class Communicators:
         participants: dict[int, dict[program.Group, Participant]] = {rank: {} for rank in ranks}
         if self._parts.slowdown is not None:
             self.computation = {rank: Computation(self._transport.env) for rank in ranks}
-        for made in (self._of_gradients, self._of_layers, self._replayed, self._of_traces):
+        for made in (self._of_gradients, self._of_layers, self._of_copies, self._replayed, self._of_traces):
             for rank, key, communicator in made(participants):
                 participants[rank][key] = communicator
         for axis in self._parts.traffic.streams:
@@ -162,6 +164,20 @@ class Communicators:
                 for stage, chunk in self._parts.programs.chunks(pipeline_rank).items():
                     yield replace(whole, stage=stage, chunks=[chunk] * whole.size + [-1] * whole.servers)
 
+    def _of_copies(self, wanted: Collection[int]) -> Made:
+        """The transfers of copies of experts, and of experts that move."""
+        if not self._parts.copied:
+            return
+        layout = self._parts.times.layout
+        for ranks in layout.groups("expert"):
+            for stage, chunk in self._parts.programs.chunks(layout.coordinate(ranks[0], "pipeline")).items():
+                chunks = [chunk] * len(ranks)
+                whole = ProcessGroup("expert copies", stage, ranks, chunks, part=COPIES, purpose=PARAMETERS)
+                for number, rank in enumerate(ranks):
+                    if rank in wanted:
+                        made = self._communicator(whole, number, lambda: _work_of_copies, member=(rank, stage))
+                        yield rank, (PARAMETERS.name, stage, COPIES), made
+
     def _replayed(self, wanted: Collection[int]) -> Made:
         """The collectives of sharded layers: members meet; in a fold, those that are simulated."""
         meetings: dict[int, list[ReplayedGroup | None]] = {}
@@ -232,6 +248,11 @@ def _work_of(collective: LayerCollective) -> Work:
     buffer = Buffer(elements_of(collective.size), codecs.find(SIXTEEN_BITS).build())
     algorithm = collectives.configured(collective.algorithm, collective.how)
     return Work(algorithm, buffer, collective.launch, collective.lost)
+
+
+def _work_of_copies(sizes: Sizes) -> Work:
+    """The work of transfers of these sizes."""
+    return Work(partial(transfers, sizes=sizes), Buffer(0, codecs.find(SIXTEEN_BITS).build()))
 
 
 def _begin_layers() -> Callable[[LayerCollective], Work]:

@@ -64,6 +64,8 @@ class Replicas:
             return "with `workload.durations` every replica has its own durations"
         if isinstance(self.parts.programs, GivenPrograms) and len(self.parts.programs.programs) > 1:
             return "programs that are given may depend on their rank"
+        if self.parts.copied:
+            return "copies of experts, or experts that move, differ from rank to rank"
         if self.scenario.jitter:
             return "with `jitter` every rank has its own durations"
         if (sharing := self.scenario.cluster.service) not in ("fifo", "fair", "uncontended"):
@@ -250,9 +252,9 @@ def _check_exchanges(fold: Fold, replicas: Replicas, nodes: RankArray, axis: str
 
 def _exchange_evenly(replicas: Replicas, axis: str, members: int) -> bool:
     """Whether all layers along an axis exchange equal parts between all members, each with the next one first."""
-    costs = replicas.parts.costs
     exchanges = [
         one
+        for costs in {id(costs): costs for costs in (replicas.parts.costs, *replicas.parts.further)}.values()
         for stage in costs.stages.values()
         for layer in stage.layers
         for way in layer.collectives

@@ -60,14 +60,15 @@ class Job(NamedTuple):
         """Picoseconds by which computation took longer beside collectives, replayed ones of layers included."""
         parts, layout = self.parts, self.scenario.parallel.layout
         apart, lanes = {*parts.traffic.messages, *parts.traffic.streams}, parts.costs.lanes
+        every = [parts.costs, *parts.further]
         replayed = Counter[tuple[int, int]]()
-        for visit in visits(parts.plan, parts.costs):
+        for visit in (visit for costs in every for visit in visits(parts.plan, costs)):
             slowed = sum(one.slowed for one in visit.costs.traffic if one.axis not in apart)
             replayed[visit.position[0], visit.lane] += visit.times * slowed
         of_layers = sum(replayed[self._place(gpu), layout.lane(gpu.rank) if lanes else 0] for gpu in self.gpus)
-        if lanes is not None:
-            of_layers //= lanes.steps
-        return self.scenario.steps * of_layers + sum(gpu.computation.slowed for gpu in self.gpus if gpu.computation)
+        steps = len(every) if lanes is None else lanes.steps
+        of_gpus = sum(gpu.computation.slowed for gpu in self.gpus if gpu.computation)
+        return self.scenario.steps * of_layers // steps + of_gpus
 
     @property
     def programs(self) -> Mapping[int, Program]:

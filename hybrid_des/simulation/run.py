@@ -106,6 +106,11 @@ class Run:
     outer: Period | None = None
 
     @property
+    def costs_of_steps(self) -> Sequence[Costs]:
+        """The costs of each step; of one, if all are alike."""
+        return [self.costs, *self.parts.further]
+
+    @property
     def plan(self) -> Plan:
         """The schedule as data; empty if the programs came from elsewhere."""
         return self.parts.plan
@@ -375,7 +380,7 @@ def _run_of(folded: Folded[Job], duration: int, began: float, trace: Causes | No
         scenario,
         parts,
         Timeline.of(recorder, table, layout, fold.order if fold else 1, scenario.cluster.sharing in CONCURRENT),
-        **{key: total + scenario.steps * parts.replayed.get(key, 0) for key, total in transport.sent().items()},
+        **{key: total + int(scenario.steps * parts.replayed.get(key, 0)) for key, total in transport.sent().items()},
         duration=duration,
         ranks=[gpu.rank for gpu in gpus],
         peak_chunks=[gpu.memory.peak_activations for gpu in gpus],

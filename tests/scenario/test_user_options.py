@@ -1,4 +1,4 @@
-"""User-defined schedules, topologies and collectives with options: the documentation's files, and mistakes in them."""
+"""The documentation's plug-ins with options: schedules, topologies, collectives and placements; mistakes in them."""
 
 import json
 import pickle
@@ -16,6 +16,7 @@ from hybrid_des.pipeline import schedules
 from hybrid_des.registry import import_file
 from hybrid_des.scenario.export import json_schema, to_mapping
 from hybrid_des.scenario.loading import load, misnamed, scenario_from
+from hybrid_des.workload.placements import Wanted, placed
 
 BASE = """\
 parallel: {pipeline: 2, data: 2}
@@ -47,7 +48,7 @@ def summary(run, file, *arguments):
 
 
 def test_the_readme_shows_one_file_of_each_kind():
-    assert sorted(PLUGINS) == ["my_codec.py", "my_collective.py", "my_schedule.py", "my_topology.py"]
+    assert sorted(PLUGINS) == ["my_codec.py", "my_collective.py", "my_placement.py", "my_schedule.py", "my_topology.py"]
 
 
 def test_a_schedule_reads_its_option(own, run, write):
@@ -71,6 +72,13 @@ def test_a_collective_reads_its_option_and_adds_up_right(own, run, write):
     assert many["messages"] - few["messages"] == 2 * 2 * (16 - 8)  # two groups of two, a message there and back
     code, out, _ = run("verify", file, *mine)
     assert (code, out.startswith("pass")) == (0, True)
+
+
+def test_a_placement_is_asked_with_the_loads(imported):
+    """The most wanted first, to and fro: 3 and 0, then 2 and 1 on two ranks."""
+    assert placed("to-and-fro", Wanted((2.0, 0.0, 1.0, 5.0), (0, 0))) == ((3, 1), (0, 2))
+    scenario = load(ROOT / "scenarios" / "mixtral-8x7b_64.yaml", ["experts.placement=to-and-fro"])
+    assert scenario_from(to_mapping(scenario)) == scenario
 
 
 def test_auto_gives_each_algorithm_the_options_that_it_reads(imported, run, write):

@@ -14,8 +14,11 @@ from hybrid_des.workload import lengths
 from hybrid_des.workload.models.kinds import registration as kinds
 from hybrid_des.workload.numerics import datasets
 from hybrid_des.workload.packing import registration as packing
+from hybrid_des.workload.placements import registration as placements
 
-ROOMS = (schedules, topologies, sharing, collectives, codecs, datasets, kinds, files, lengths, packing)
+ROOMS = (
+    schedules, topologies, sharing, collectives, codecs, datasets, kinds, files, lengths, packing, placements,
+)  # fmt: skip
 REGISTRIES = [module._REGISTRY for module in ROOMS]
 
 

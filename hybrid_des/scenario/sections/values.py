@@ -39,7 +39,7 @@ from hybrid_des.options import (
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.problem import Problem, Problems
 from hybrid_des.units import Dimension
-from hybrid_des.workload import distributions, lengths, models
+from hybrid_des.workload import distributions, lengths, models, placements
 from hybrid_des.workload.models import kinds
 from hybrid_des.workload.models.layer import MODULES, OPS
 from hybrid_des.workload.models.stages import RULES, stages_in
@@ -212,6 +212,9 @@ PublishedName = Annotated[str, _one_of(models.names), _offer(models.names)]
 
 
 DistributionName = Annotated[str, _one_of(distributions.names), _offer(distributions.names)]
+
+
+PlacementName = Annotated[str, _one_of(placements.names), _offer(placements.names)]
 
 
 LengthsName = Annotated[str, _one_of(lengths.names), _offer(lengths.names)]

@@ -36,6 +36,8 @@ class CostBasis(NamedTuple):
         accumulates: whether gradients of several micro-batches are summed.
         chunked: whether the plan will say which stages a rank holds.
         loads_seed: where the loads of experts are drawn.
+        load_steps: where steps differ in how many tokens want each expert, or in where experts are: their number.
+        load_step: the one of these whose costs are meant.
         load: with `data`: what a micro-batch holds; of all, the mean.
         packed: with `data`: the documents of all steps.
     """
@@ -62,6 +64,8 @@ class CostBasis(NamedTuple):
     accumulates: bool
     chunked: bool
     loads_seed: int
+    load_steps: int
+    load_step: int = 0
     load: Load | None = None
     packed: PackedSteps | None = None
 
@@ -77,7 +81,8 @@ class CostBasis(NamedTuple):
             microbatch_size=schedule.microbatch_size,
             accumulates=(packed or schedule).microbatches > 1,
             chunked=schedule.chunks > 1,
-            loads_seed=scenario.seed if scenario.experts.concentration else 0,
+            loads_seed=scenario.seed if scenario.experts.drawn else 0,
+            load_steps=scenario.steps if scenario.experts.varies else 1,
             load=None if packed is None else packed.usual,
             packed=packed,
         )

@@ -104,7 +104,7 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     widest = ceil(layer.transient * logits * basis.tokens / basis.parallel.tensor)
     inputs = -(-layer.output * basis.tokens // basis.regular)
     parameters = _parameters(layer, basis)
-    gradients = ELEMENT * sum(parameters)
+    gradients = ELEMENT * (sum(parameters) + copied_parameters(layer, basis))
     repeated = kept if full else ceil((whole - counted) * larger)
     again = {"selective": core.forward, "full": times.forward}
     repeats = forward if full else _gathered_again(forward, modules)
@@ -148,8 +148,9 @@ def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Time
     divides = basis.parallel.of_expert if gemm.expert else basis.parallel.tensor
     rows = float(gemm.rows) * basis.tokens
     if gemm.expert:
-        count = gemm.count // basis.parallel.expert
+        count = _held(layer, gemm, basis)
         rows *= basis.parallel.expert * float(layer.balance) * divides / basis.parallel.tensor
+        rows *= gemm.count // basis.parallel.expert / count
     if gemm.split == "columns":
         n = ceil(n / divides)
     elif gemm.split == "rows":
@@ -161,6 +162,12 @@ def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Time
     quantised = layer.is_block and gemm.name != "logits"
     how = {"quantised": quantised, "converts": not gemm.shares, "anew": layer.batch_first}
     return device.layer_product(max(1.0, rows), n, k, count, **how)
+
+
+def _held(layer: Layer, gemm: Gemm, basis: CostBasis) -> int:
+    """Experts that a rank holds, copies included; their rows are those of the experts that it holds without."""
+    without = gemm.count // basis.parallel.expert
+    return layer.routing.slots(basis.parallel.expert) if layer.routing is not None else without
 
 
 def _attention(attention: Attention, basis: CostBasis, device: Device) -> Times:
@@ -260,14 +267,15 @@ def _only_experts(layer: Layer, basis: CostBasis) -> bool:
 def _token_traffic(layer: Layer, basis: CostBasis, backward: int) -> Iterator[Exchange]:
     """Tokens to their experts and back, or gradients to where the results came from and back."""
     routing = layer.routing
-    busiest = layer.balance if routing is None or not routing.loads else Fraction(1)  # else the exchange shows them
+    shown = routing is not None and not routing.is_plain  # the exchange shows the busiest
+    busiest = Fraction(1) if shown else layer.balance
     tokens = basis.tokens * busiest / basis.regular
     halved = basis.experts.dispatch == "fp8"
     if basis.experts.dispatcher == "per-node" and routing is not None:
         once = layer.dispatched * tokens / routing.active
         how = TokenExchange(
             experts=routing.count, active=routing.active, groups=routing.groups, top_groups=routing.top_groups,
-            loads=routing.loads, channels=basis.experts.channels,
+            loads=routing.loads, placed=routing.placed, capacity=routing.capacity, channels=basis.experts.channels,
         )  # fmt: skip
         sent = round(once * EIGHT_BITS if halved else once)
         yield Exchange("expert", "dispatch", sent, how=how, counts=not backward)  # which a backward knows
@@ -378,6 +386,15 @@ def _parameters(layer: Layer, basis: CostBasis) -> tuple[int, int]:
     own = layer.parameters
     dense = -(-(own.tensor + own.tied) // basis.parallel.tensor) + own.replicated
     return -(-own.expert // (basis.parallel.expert * basis.parallel.of_expert)), dense
+
+
+def copied_parameters(layer: Layer, basis: CostBasis) -> int:
+    """The parameters of copies of experts that a rank holds in addition."""
+    routing, ranks = layer.routing, basis.parallel.expert
+    if routing is None:
+        return 0
+    copies = routing.slots(ranks) - routing.count // ranks
+    return ceil(Fraction(copies * layer.parameters.expert, routing.count * basis.parallel.of_expert))
 
 
 def tensor_sizes(tensors: Sequence[Parameters], basis: CostBasis, *, tied: bool) -> tuple[tuple[int, int], ...]:

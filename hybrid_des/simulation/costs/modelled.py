@@ -24,8 +24,6 @@ from fractions import Fraction
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.cluster.operator_table import NONE_MEASURED
 from hybrid_des.cluster.self_contention import Groups
@@ -38,8 +36,16 @@ from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.simulation.collective_times import CollectiveTimes
 from hybrid_des.simulation.costs.basis import CostBasis
 from hybrid_des.simulation.costs.documents import Load
+from hybrid_des.simulation.costs.expert_loads import expert_layers
 from hybrid_des.simulation.costs.layer_collectives import ALGORITHMS, LayerCollective, traffic_of
-from hybrid_des.simulation.costs.layer_costs import Exchange, LayerCosts, layer_costs, tensor_sizes, tied_parameters
+from hybrid_des.simulation.costs.layer_costs import (
+    Exchange,
+    LayerCosts,
+    copied_parameters,
+    layer_costs,
+    tensor_sizes,
+    tied_parameters,
+)
 from hybrid_des.simulation.costs.operation_times import ELEMENT, OPERANDS, PASSES, Device, Times
 from hybrid_des.simulation.costs.rank_costs import MOMENTS, RankCosts, Sharding, StageCosts, split, sum_of, without_work
 from hybrid_des.simulation.costs.slowdown import NONE_LOST, Slowdown
@@ -158,12 +164,13 @@ class _Distinct:
     """
 
     def __init__(self, basis: CostBasis, costing: _Costing) -> None:
-        alike = [replace(layer, name="") for layer in layers_of(basis)]
+        alike = [replace(layer, name="") for layer in expert_layers(basis)]
+        plain = [replace(layer, name="") for layer in costing.model.layers]
         received = (0, *(layer.output for layer in costing.model.layers))
         tied = [costing.tied(layer) for layer in alike]
-        known: dict[tuple[Layer, int, int], int] = {}
+        known: dict[tuple[Layer, int, int, Layer], int] = {}
         self.apart, self.meeting = (
-            [known.setdefault(asked, len(known)) for asked in zip(alike, received, later, strict=False)]
+            [known.setdefault(asked, len(known)) for asked in zip(alike, received, later, plain, strict=False)]
             for later in ([0] * len(alike), [-sum(tied[1:]), *tied[1:]])
         )
         self._asked = list(known)
@@ -180,33 +187,18 @@ def keeping(basis: CostBasis) -> CostBasis:
     return basis._replace(recompute="none", recompute_layers=None)
 
 
+def costs_of_layer(basis: CostBasis, times: CollectiveTimes, layer: Layer, number: int) -> StageCosts:
+    """The costs of a layer in the place of the model's layer of this number, with what it costs more than that."""
+    assert basis.model is not None
+    layers = basis.model.network.layers
+    received = layers[number - 1].output if number else 0
+    return _Costing(basis, times).of(layer, received, 0, layers[number])
+
+
 def layer_parts(basis: CostBasis) -> list[LayerCosts]:
     """Computation, traffic and memory of every layer of a model, on each of the ranks that share it."""
-    costing, layers = _Costing(basis, None), layers_of(basis)
+    costing, layers = _Costing(basis, None), expert_layers(basis)
     return list(map(costing.parts, layers, (0, *(layer.output for layer in layers))))
-
-
-def layers_of(basis: CostBasis) -> Sequence[Layer]:
-    """The layers of the model, with the loads of their experts; the busiest rank of each determines its costs."""
-    assert basis.model is not None
-    experts, layers = basis.experts, basis.model.network.layers
-    if not (experts.loads or experts.concentration):
-        return layers
-    return [_with_expert_loads(layer, number, basis) if layer.routing else layer for number, layer in enumerate(layers)]
-
-
-def _with_expert_loads(layer: Layer, number: int, basis: CostBasis) -> Layer:
-    """A layer whose experts are not equally wanted: as the table says, or drawn for this layer."""
-    assert layer.routing is not None
-    count, most = layer.routing.count, layer.routing.count / layer.routing.active  # every token, at most once
-    if basis.experts.loads:
-        shares = np.array([float(one) for one in basis.experts.loads])
-    else:
-        generator = np.random.default_rng([basis.loads_seed, number])
-        shares = generator.dirichlet([float(basis.experts.concentration or 1)] * count)
-    loads = np.minimum(shares * count / shares.sum(), most)
-    routing = replace(layer.routing, loads=tuple(loads.tolist()))
-    return replace(layer, routing=routing, balance=layer.balance * routing.busiest(basis.parallel.expert))
 
 
 def _moving(costs: LayerCosts) -> Fraction:
@@ -262,20 +254,27 @@ class _Costing:
         """The parameters of the first layer that a rank needs for this layer."""
         return tied_parameters(layer, self.basis)
 
-    def of(self, layer: Layer, received: int, later: int, like: StageCosts | None = None) -> StageCosts:
+    def of(
+        self,
+        layer: Layer,
+        received: int,
+        later: int,
+        plain: Layer | None = None,
+        like: StageCosts | None = None,
+    ) -> StageCosts:
         """The costs of a layer.
 
         Args:
-            layer: the layer.
+            layer: the layer, as its experts are wanted.
             received: bytes per token of the layer before.
             later: as in `StageCosts`.
+            plain: the layer if its experts were equally wanted, and where the model has them.
             like: its costs with other documents, if they are known.
         """
-        costs, routing = self._of(layer, received, later, like), layer.routing
-        if routing is None or not routing.loads:
+        costs = self._of(layer, received, later, like)
+        if plain is None or layer == plain:
             return costs
-        balance = layer.balance / routing.busiest(self.basis.parallel.expert)
-        equal = self._of(replace(layer, balance=balance, routing=replace(routing, loads=())), received, later)
+        equal = self._of(plain, received, later, like)
         more = costs.forward + costs.backward - equal.forward - equal.backward
         return replace(costs, imbalance=more)
 
@@ -292,7 +291,7 @@ class _Costing:
         reserved = costs.widest if layer.place == "last" else 0  # logits, during another layer's backward
         shared = ELEMENT * later if self._dense.gradients > 1 else 0  # whole until both gradients are added
         return StageCosts(
-            **self._held(costs.parameters, layer.tensors, later),
+            **self._held(costs.parameters, copied_parameters(layer, self.basis), layer.tensors, later),
             forward=round(forward * PICOSECONDS_PER_SECOND) + waits[0],
             backward=round(backward * PICOSECONDS_PER_SECOND) + waits[1],
             weight=round(costs.times.weight * PICOSECONDS_PER_SECOND),
@@ -314,18 +313,24 @@ class _Costing:
             end=not layer.is_block,
         )
 
-    def _held_by(self, parameters: tuple[int, int], tensors: Sequence[Parameters], later: int) -> Mapping[str, Any]:
+    def _held_by(
+        self, parameters: tuple[int, int], copied: int, tensors: Sequence[Parameters], later: int
+    ) -> Mapping[str, Any]:
         """What does not depend on the documents of a micro-batch, by attributes of `StageCosts`."""
         experts, dense = parameters
         dense -= max(0, later)
-        held = zip(self._dense.parts(dense, self._gradient), self._experts.parts(experts, self._gradient), strict=True)
-        weights, gradients = map(sum, held)
+        copies = self._experts.parts(copied, self._gradient)
+        held = self._dense.parts(dense, self._gradient), self._experts.parts(experts, self._gradient), copies
+        weights, gradients = map(sum, zip(*held, strict=True))
         updated = dense / self._dense.optimizer + experts / self._experts.optimizer
         away = int(self.basis.offload.optimizer * round(MOMENTS * updated))
         return {
             "parameters": dense,
             "experts": experts,
-            "resident": self._dense.bytes(dense, self._gradient) + self._experts.bytes(experts, self._gradient) - away,
+            "resident": self._dense.bytes(dense, self._gradient)
+            + self._experts.bytes(experts, self._gradient)
+            + sum(copies)
+            - away,
             "optimizer": round(max(self._device.update(float(updated)), away / self._host) * PICOSECONDS_PER_SECOND),
             "weights": weights,
             "gradients": gradients,

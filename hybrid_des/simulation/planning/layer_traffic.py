@@ -150,15 +150,30 @@ class TensorTraffic:
 
 
 def tensor_traffic(
-    scenario: Scenario, plan: Plan, costs: Costs, fabric: Fabric, reduced: Sequence[ReplicaGroup]
+    scenario: Scenario,
+    plan: Plan,
+    costs: Costs,
+    fabric: Fabric,
+    reduced: Sequence[ReplicaGroup],
+    further: Sequence[Costs] = (),
 ) -> TensorTraffic:
-    """Decide along which axes collectives are messages; `reduced` are the groups whose gradients are reduced.
+    """Decide along which axes collectives are messages.
 
     If a sample of replicas represents all of them, only its routes are examined.
+
+    Args:
+        scenario: what is simulated.
+        plan: its ops.
+        costs: those of the first step.
+        fabric: the wiring.
+        reduced: the groups whose gradients are reduced.
+        further: the costs of further steps, if they differ.
     """
     if scenario.model is None or not (groups := scenario.parallel.layout.shared):
         return TensorTraffic()
-    loads, uneven = _loads(plan, costs, list(groups))
+    loads, uneven = loads_of(plan, costs, list(groups))
+    for of_step in further:
+        uneven |= loads_of(plan, of_step, list(groups))[1]
     unequal, layout = costs.lanes is not None, scenario.parallel.layout
     whole = partial(flows_of, scenario, plan, fabric, layout, reduced, unequal=unequal)
     few = None if scenario.background else representative_replicas(scenario, plan, fabric, reduced, unequal=unequal)
@@ -222,7 +237,7 @@ def _events(loads: Mapping[tuple[str, int, int], Load], axis: str, groups: Group
     return sum(each) * len(groups) // len(of_axis)
 
 
-def _loads(plan: Plan, costs: Costs, axes: Sequence[str]) -> tuple[dict[tuple[str, int, int], Load], set[str]]:
+def loads_of(plan: Plan, costs: Costs, axes: Sequence[str]) -> tuple[dict[tuple[str, int, int], Load], set[str]]:
     """Traffic of a group per axis, pipeline rank and lane in a step, and axes whose collectives end unevenly."""
     lanes = 1 if costs.lanes is None else costs.lanes.count
     sums = {(axis, rank, lane): [0, 0, 0] for axis in axes for rank in range(plan.pipeline) for lane in range(lanes)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain, pairwise
@@ -18,6 +18,7 @@ from hybrid_des.pipeline.plan import Action, Op, Place, Plan, carried
 from hybrid_des.simulation.costs.rank_costs import Costs, StageCosts
 from hybrid_des.simulation.planning.buckets import Bucket
 from hybrid_des.simulation.planning.compute_speed import ComputeSpeed
+from hybrid_des.simulation.planning.expert_copies import COPIES, Transfers
 from hybrid_des.simulation.planning.expert_streams import ExpertStreams, at_points
 from hybrid_des.simulation.planning.fsdp import Fsdp, LayerPass
 from hybrid_des.simulation.planning.op_bodies import Point, body_of
@@ -86,6 +87,8 @@ class Lowering:
         axes: those whose collectives inside ops are messages; those of other axes are replayed.
         barrier: whether no rank begins a step before all have ended the last one.
         streams: lowers ops whose exchanges with experts run on a stream of their own.
+        copies: stage → what the placement of its experts sends in the step.
+        further: how the steps after the first are lowered, if experts are wanted or placed differently in them.
         lane, step: of the ranks and the training step whose documents are computed, where these differ.
     """
 
@@ -100,6 +103,8 @@ class Lowering:
     axes: frozenset[str] = frozenset()
     barrier: bool = False
     streams: ExpertStreams | None = None
+    copies: Mapping[int, Transfers] = field(default_factory=dict)
+    further: Sequence[Lowering] = ()
     lane: int = 0
     step: int = 0
     each: ClassVar = False  # whether every rank has a program of its own; those of a pipeline rank share theirs
@@ -128,11 +133,14 @@ class Lowering:
     @property
     def steps(self) -> int:
         """Training steps whose programs differ."""
-        return 1 if self.costs.lanes is None else self.costs.lanes.steps
+        return 1 + len(self.further) if self.costs.lanes is None else self.costs.lanes.steps
 
     def at(self, lane: int, step: int) -> Lowering:
-        """The same for the documents of a lane in a training step."""
-        return self if self.costs.lanes is None else replace(self, lane=lane, step=step % self.steps)
+        """The same for the documents of a lane, and the loads of experts, in a training step."""
+        step %= self.steps
+        if self.costs.lanes is not None:
+            return replace(self, lane=lane, step=step)
+        return self.further[step - 1] if step else self
 
     def cost(self, position: Place, microbatch: int) -> StageCosts:
         """The costs of a micro-batch on the stage at a pipeline rank and chunk."""
@@ -153,7 +161,9 @@ class Lowering:
         """The program of a pipeline rank at a pace; made once, since what-ifs simulate the same parts again."""
         key = rank, pace, lane
         if key not in self._programs:
-            first, *further = [self.at(lane, step)._program(rank, pace) for step in range(self.steps)]
+            views = [self.at(lane, step) for step in range(self.steps)]
+            made = {which: view._program(rank, pace) for which, view in {id(view): view for view in views}.items()}
+            first, *further = [made[id(view)] for view in views]
             self._programs[key] = replace(first, further=tuple(further)) if further else first
         return self._programs[key]
 
@@ -166,15 +176,26 @@ class Lowering:
         late = not (self.overlap and self.plan.programs[rank])
         fills = [Record(filled(stage)) for stage in reversed(held) for _ in self._buckets(stage)] if late else []
         last = [] if self.ahead else [_gather(*one, waiting_for(PARAMETERS, AFTER)) for one in gathers]
+        back, out = ([one for stage in reversed(held) for one in way(stage)] for way in (self._back, self._out))
         return program_of(
             self._calls(rank, pace),
             others,
             first=[Record(STEP)] if PARAMETER in others else [],
-            fills=fills,
+            fills=[*back, *fills],
             optimizer=self._optimizer(rank, pace),
-            last=last,
+            last=[*last, *out],
             barrier=self.barrier,
         )
+
+    def _back(self, stage: int) -> Iterator[Instruction]:
+        """Send the gradients of a stage's copied experts to where these are updated."""
+        if sizes := self.copies.get(stage, Transfers()).gradients:
+            yield Collective((PARAMETERS.name, stage, COPIES), sizes)
+
+    def _out(self, stage: int) -> Iterator[Instruction]:
+        """Send the updated weights to the copies, and to where experts move."""
+        if sizes := self.copies.get(stage, Transfers()).weights:
+            yield Collective((PARAMETERS.name, stage, COPIES), sizes, cause=waiting_for(PARAMETERS, AFTER))
 
     def serve(self, group: Group, rank: int) -> Program:
         """The program of an endpoint that serves a process group, of which a rank is a member, without being one."""

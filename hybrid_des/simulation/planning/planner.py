@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from hybrid_des.simulation.costs.pipeline_ranks import costs_per_rank
 from hybrid_des.simulation.costs.rank_costs import Costs, RankCosts
 from hybrid_des.simulation.costs.slowdown import Slowdown
 from hybrid_des.simulation.costs.stages import costs_of
+from hybrid_des.simulation.planning.expert_copies import Transfers
 from hybrid_des.simulation.planning.expert_streams import ExpertStreams
 from hybrid_des.simulation.planning.fsdp import Fsdp
 from hybrid_des.simulation.planning.given import GivenTraces
@@ -36,6 +38,7 @@ from hybrid_des.simulation.planning.gradients import Reductions, ReplicaGroup, i
 from hybrid_des.simulation.planning.layer_traffic import TensorTraffic, tensor_traffic
 from hybrid_des.simulation.planning.lowering import Lowering
 from hybrid_des.simulation.planning.program import GivenPrograms, Program
+from hybrid_des.simulation.planning.varied_steps import PlannedStep, mean_bytes, steps_of
 from hybrid_des.simulation.planning.wiring import fabric_of, times_of
 from hybrid_des.simulation.training import Training, Worker
 from hybrid_des.workload.numerics.outer import OuterSettings
@@ -59,6 +62,9 @@ class Parts:
         given: the process groups of programs that came from a trace.
         replayed: amounts sent per step by replayed collectives, by attribute of `Run`.
         slowdown: of computation beside collectives; None if times are given, or nothing is slowed.
+        further: the costs of each step after the first, if steps differ in how many tokens want each expert.
+        copies: of each step, or of one if all are alike, stage → what the placement of its experts sends.
+        copied: whether it sends anything.
     """
 
     fabric: Fabric
@@ -73,9 +79,12 @@ class Parts:
     durations: Durations | None = None
     meeting: Sequence[Groups] | None = None
     channels: int | None = None
-    replayed: Mapping[str, int] = field(default_factory=dict)
+    replayed: Mapping[str, int | Fraction] = field(default_factory=dict)
     slowdown: Slowdown | None = None
     given: Sequence[GivenGroup] = ()
+    further: Sequence[Costs] = ()
+    copies: Sequence[Mapping[int, Transfers]] = ()
+    copied: bool = False
 
     @property
     def lowering(self) -> Lowering:
@@ -123,7 +132,8 @@ def parts_of(
     costs = costs_in(ranks, plan, training.parameters if training and counted else None)
     given = None if ranks.durations is None else _timed(scenario, plan, ranks.durations)
     workers = training.workers_of(scenario.parallel.layout) if training else {}
-    return replace(_lowered(scenario, plan, costs, times), training=training, workers=workers, durations=given)
+    parts = _lowered(scenario, plan, steps_of(scenario, plan, times, costs), times)
+    return replace(parts, training=training, workers=workers, durations=given)
 
 
 def costs_in(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None) -> Costs:
@@ -132,19 +142,26 @@ def costs_in(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
     return costs if packed is None or not packed.varies else replace(costs, lanes=Lanes(packed, ranks, plan))
 
 
-def _lowered(scenario: Scenario, plan: Plan, costs: Costs, times: CollectiveTimes) -> Parts:
-    """The parts that follow from a plan and its costs."""
-    gradients, fsdp, groups = scenario.gradients, None, list[ReplicaGroup]()
-    if scenario.fsdp:  # layer by layer: gradients or weights are sharded within a step
-        once, ahead = scenario.sharding == "zero-2", scenario.overlap.parameters
-        fsdp = Fsdp(plan, times, gradients, once, ahead, overlapped=gradients.overlap if once else ahead)
-    else:
+def _fsdp(scenario: Scenario, plan: Plan, times: CollectiveTimes) -> Fsdp | None:
+    """How ops are lowered layer by layer, if gradients or weights are sharded within a step."""
+    if not scenario.fsdp:
+        return None
+    once, ahead, gradients = scenario.sharding == "zero-2", scenario.overlap.parameters, scenario.gradients
+    return Fsdp(plan, times, gradients, once, ahead, overlapped=gradients.overlap if once else ahead)
+
+
+def _lowered(scenario: Scenario, plan: Plan, steps: Sequence[PlannedStep], times: CollectiveTimes) -> Parts:
+    """The parts that follow from a plan and its costs, those of every step if they differ."""
+    gradients, groups = scenario.gradients, list[ReplicaGroup]()
+    costs, further = steps[0].costs, [step.costs for step in steps[1:]]
+    fsdp = _fsdp(scenario, plan, times)
+    if fsdp is None:
         empty, layout = scenario.numerics is not None, scenario.parallel.layout
         whole = replica_groups(plan, layout, costs.parts, gradients, keep_empty=empty, tensors=costs.tensors)
         groups = in_groups(whole, layout, scenario.outer_groups)
     sharded = scenario.sharding != "none"
     reductions = Reductions(gradients, groups, times, sharded=sharded)
-    traffic = tensor_traffic(scenario, plan, costs, times.fabric, groups)
+    traffic = tensor_traffic(scenario, plan, costs, times.fabric, groups, further)
     axes = frozenset(traffic.messages)
     lowering = Lowering(
         plan,
@@ -159,6 +176,9 @@ def _lowered(scenario: Scenario, plan: Plan, costs: Costs, times: CollectiveTime
         barrier=scenario.barrier,
         streams=ExpertStreams(scenario.experts.delay_weight, axes) if traffic.streams else None,
     )
+    each = {id(step): replace(lowering, costs=step.costs, copies=step.copies) for step in steps}
+    lowering = replace(each[id(steps[0])], further=tuple(each[id(step)] for step in steps[1:]))
+    replayed = mean_bytes(traffic, plan, [costs, *further])
     return Parts(
         times.fabric,
         times,
@@ -170,7 +190,10 @@ def _lowered(scenario: Scenario, plan: Plan, costs: Costs, times: CollectiveTime
         meeting=fsdp.groups if fsdp else None,
         channels=fsdp.channels if fsdp else _channels(reductions),
         slowdown=_slowdown(scenario),
-        replayed={**{f"bytes_{axis}": size for axis, size in traffic.replayed_bytes.items()}, **lowering.replayed(0)},
+        replayed={**{f"bytes_{axis}": size for axis, size in replayed.items()}, **lowering.replayed(0)},
+        further=further,
+        copies=[step.copies for step in steps],
+        copied=any(sent != ((), ()) for step in steps for sent in step.copies.values()),
     )
 
 

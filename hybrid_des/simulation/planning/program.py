@@ -275,6 +275,11 @@ class Program:
     further: tuple[Program, ...] = ()
 
     @property
+    def distinct(self) -> Sequence[Program]:
+        """Its programs that differ, that of the first step first."""
+        return list({id(program): program for program in (self, *self.further)}.values())
+
+    @property
     def calls(self) -> Iterator[Call]:
         """The calls of all streams."""
         return chain.from_iterable(self.streams.values())
@@ -306,7 +311,8 @@ class Program:
             return replace(call, block=known[key])
 
         calls = tuple(call if call.number == ASIDE else changed(call) for call in self.streams[COMPUTE])
-        return Program({**self.streams, COMPUTE: calls}, tuple(one.lasting(duration) for one in self.further))
+        further = {key: one.lasting(duration) for key, one in {id(one): one for one in self.further}.items()}
+        return Program({**self.streams, COMPUTE: calls}, tuple(further[id(program)] for program in self.further))
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ GROUPS = "comm_groups.json"  # ASTRA-sim's --comm-group-configuration
 INSIDE = "collectives of layers inside ops are messages; --set tensor_traffic=replay makes them durations"
 TRACED = "collectives of `workload.trace` are not written again; they are in its files"
 SLOWED = "computation slowed down by collectives has no duration of its own; --set efficiency.slowed=0"
+COPIED = "what copies of experts send, and steps that differ, are not written; expected experts.placement: static"
 VARIES = "durations vary from step to step or during a step (slow, jitter, workload.durations)"
 
 
@@ -80,6 +81,8 @@ def traces_of(scenario: Scenario) -> list[RankTrace]:
     parts = parts_of(scenario)
     if parts.slowdown is not None and parts.lowering.concurrent:
         raise Refusal(SLOWED)
+    if parts.copied or parts.further:
+        raise Refusal(f"{scenario.name}: {COPIED}, and one step of `experts.loads`")
     programs = Programs(scenario, parts)
     layout = scenario.parallel.layout
     nodes = scenario.cluster.nodes_of(range(layout.ranks))

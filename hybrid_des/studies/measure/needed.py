@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, fields
 
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.costs.basis import CostBasis
+from hybrid_des.simulation.costs.expert_loads import expert_layers
 from hybrid_des.simulation.costs.layer_costs import layer_costs
-from hybrid_des.simulation.costs.modelled import device_of, layers_of
+from hybrid_des.simulation.costs.modelled import device_of
 from hybrid_des.simulation.costs.operation_times import Device, Times
 from hybrid_des.workload.models.layer import Attention
 
@@ -68,7 +69,7 @@ def needed_by(scenario: Scenario) -> Needed:
     plain = device_of(basis, basis.efficiency)
     device = NotingDevice(**{one.name: getattr(plain, one.name) for one in fields(plain)})
     received = 0
-    for layer in layers_of(basis):
+    for layer in expert_layers(basis):
         costs = layer_costs(layer, basis, device, received)
         device.needed.parameters += sum(costs.parameters)
         received = layer.output

@@ -11,7 +11,8 @@ from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import Refusal
 from hybrid_des.scenario.loading import load
 from hybrid_des.simulation.costs.basis import CostBasis
-from hybrid_des.simulation.costs.modelled import layer_parts, layers_of
+from hybrid_des.simulation.costs.expert_loads import expert_layers
+from hybrid_des.simulation.costs.modelled import layer_parts
 from hybrid_des.simulation.run import run
 from hybrid_des.studies.measure import operators, overlap, training_step
 from hybrid_des.studies.measure.chosen import Options
@@ -81,7 +82,7 @@ class Trained:
         return (float(row["seconds"]) + float(row["backward_s"])) / sum(block.times)
 
     def _layers(self, folder: Path) -> Sequence[Layer]:
-        return layers_of(CostBasis.of(load(folder / self.file)))
+        return expert_layers(CostBasis.of(load(folder / self.file)))
 
     def proof(self, folder: Path, rows: Folder) -> Proof:
         """The step as measured, and as predicted."""

@@ -25,6 +25,7 @@ from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.costs.layer_collectives import LayerCollective
 from hybrid_des.simulation.planning.compute_speed import ComputeSpeed
+from hybrid_des.simulation.planning.expert_copies import COPIES
 from hybrid_des.simulation.planning.fsdp import LAYERS
 from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.planning.program import (
@@ -193,7 +194,7 @@ class IdleWalk:
     def _collective(self, pipeline_rank: int, stream: str, collective: Collective, now: int) -> int:
         """The earliest time at which a stream proceeds after a collective that it reaches now."""
         purpose, stage, part = collective.group
-        if collective.group == BARRIER:
+        if collective.group == BARRIER or part == COPIES:  # what copies of experts send may take no time
             return now
         if collective.group == LAYERS:
             return now + int(sum(collective.call))

@@ -28,7 +28,8 @@ def _programs(programs: Sequence[Program]) -> Iterator[object]:
     """The calls of every stream, with the number of the block of each, and all blocks."""
     numbers: dict[Block, int] = {}
     texts: dict[str, int] = {}
-    for stream, calls in (item for program in programs for item in program.streams.items()):
+    every = (one for program in programs for one in program.distinct)
+    for stream, calls in (item for program in every for item in program.streams.items()):
         for block in {call.block: None for call in calls if call.block not in numbers}:
             numbers[block] = texts.setdefault(repr(block), len(texts))
         yield stream, [(numbers[call.block], call.number, *chain(*call.ops)) for call in calls]

@@ -63,9 +63,10 @@ def _is_known(kind: str) -> bool:
 
 
 def is_perturbed(scenario: Scenario) -> bool:
-    """Whether ops may take less than their costs, so that no bound on time is known."""
+    """Whether ops may take less than their costs (of the first step), so that no bound on time is known."""
     given = scenario.workload is not None and scenario.workload.durations is not None
-    return bool(scenario.slow or scenario.jitter or given)
+    varies = scenario.steps > 1 and scenario.experts.varies
+    return bool(scenario.slow or scenario.jitter or given or varies)
 
 
 class _StageWork(NamedTuple):

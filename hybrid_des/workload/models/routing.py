@@ -1,4 +1,4 @@
-"""How tokens choose their experts, and how likely a rank or node holds one of them.
+"""Routing of tokens to experts: which a token chooses, which ranks hold them, and how many tokens each receives.
 
 A token chooses `active` different experts of `count`, all sets of them equally likely. With groups, it first chooses
 `top_groups` of `groups` equal groups of neighbouring experts, and then its experts among theirs (DeepSeek-AI, arXiv
@@ -7,35 +7,48 @@ A token chooses `active` different experts of `count`, all sets of them equally 
     experts that a rank or node holds, s of E     P(hit) = 1 − C(E−s, k) / C(E, k)
     with groups, M = E·top/groups                 the mean of 1 − C(M−c, k) / C(M, k) over the c of them chosen
 
-Experts whose loads differ are drawn with weights: a set is as likely as the product of its members' weights, so that
-equal weights give the above.
+Where loads differ, a choice is as likely as the product of its experts' weights, and the weights are those by which
+every expert gets its load: P(a token chooses e) = load·k/E (Chen, Dempster and Liu, Weighted finite population sampling
+to maximize entropy, Biometrika 81, 1994: unique; found by changing each weight by wanted odds over found ones). Equal
+loads give the above. An expert that several ranks hold serves each token on one of them, all copies equally likely:
+
+    P(miss) = Z(w·(1−q)) / Z(w)      Z: the sum over all choices of the product of their weights
+                                     q: the share of an expert's tokens that go to its copies on the rank or node
+
+With a capacity, an expert takes at most that many tokens relative to the mean, and the rest of its are dropped.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
-from itertools import combinations
+from functools import cached_property, lru_cache
 from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
 
-Held = tuple[int, ...]  # experts
+Held = tuple[int, ...]  # experts; several times, if there are several copies
+Floats = NDArray[np.float64]
+
+ALWAYS = 1 - 1e-12  # probability from which an expert counts as chosen by every token
+MOST_ROUNDS, EXACT = 100, 1e-8  # of the search for weights; relative error of a load at which it ends
+DAMPED = 0.7  # exponent of each change: undamped, those of coupled experts overshoot
 
 
 @dataclass(frozen=True)
 class Routing:
-    """How a token's experts are chosen.
+    """How a token's experts are chosen, and where they are.
 
     Attributes:
         count: experts.
         active: experts per token.
         groups, top_groups: groups of neighbouring experts, and those that a token may use.
         loads: tokens of each expert relative to the mean; none: all equal.
+        placed: the experts of each rank, in equal numbers; none: equal numbers of neighbouring ones.
+        capacity: the most tokens that an expert takes, relative to the mean; None: all that want it.
     """
 
     count: int
@@ -43,22 +56,70 @@ class Routing:
     groups: int = 1
     top_groups: int = 1
     loads: tuple[float, ...] = ()
+    placed: tuple[Held, ...] = ()
+    capacity: float | None = None
 
     def hit(self, held: Held) -> Fraction:
-        """The probability that a token has at least one of these experts; exact where loads are equal."""
-        return Fraction(_weighted_hit(self, held)) if self.loads else _hit(self, held)
+        """The probability that one of these copies serves a token; exact where loads are equal, without copies."""
+        if not self.loads and self.capacity is None and len(set(held)) == len(held) and not self._copied:
+            return _hit(self.unplaced, held)
+        return Fraction(_missed(self, held))
 
     def held(self, rank: int, ranks: int) -> Held:
-        """The experts of one of so many ranks, which hold equal numbers of neighbouring ones."""
+        """The experts of one of so many ranks."""
+        if self.placed:
+            assert len(self.placed) == ranks
+            return self.placed[rank]
         each = self.count // ranks
         return tuple(range(rank * each, (rank + 1) * each))
 
+    def slots(self, ranks: int) -> int:
+        """Experts that each of so many ranks holds, copies included."""
+        return len(self.placed[0]) if self.placed else self.count // ranks
+
+    def of_rank(self, rank: int, ranks: int) -> float:
+        """Tokens that one of so many ranks serves, relative to their mean before any are dropped."""
+        if self.is_plain:
+            return 1.0
+        served = ((self.served(expert), self.copies[expert]) for expert in self.held(rank, ranks))
+        return sum(load / copies for load, copies in served) * ranks / self.count
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all experts are equally wanted, and on each rank as many neighbouring ones."""
+        return not (self.loads or self.placed or self.capacity is not None)
+
+    def served(self, expert: int) -> float:
+        """Tokens of an expert that are not dropped, relative to the mean."""
+        wanted = self.loads[expert] if self.loads else 1.0
+        return wanted if self.capacity is None else min(wanted, self.capacity)
+
     def busiest(self, ranks: int) -> Fraction:
         """Tokens of the busiest of so many ranks, all copies counted, relative to the mean."""
-        if not self.loads:
-            return Fraction(1)
-        each = self.count // ranks
-        return Fraction(max(sum(self.loads[rank * each : (rank + 1) * each]) for rank in range(ranks)) / each)
+        return Fraction(max(self.of_rank(rank, ranks) for rank in range(ranks)))
+
+    @property
+    def dropped(self) -> float:
+        """The share of choices that find no room."""
+        if self.capacity is None:
+            return 0.0
+        return max(0.0, 1 - sum(map(self.served, range(self.count))) / self.count)
+
+    @cached_property
+    def copies(self) -> Counter[int]:
+        """Expert → the number of its copies."""
+        if not self.placed:
+            return Counter(range(self.count))
+        return Counter(expert for held in self.placed for expert in held)
+
+    @property
+    def unplaced(self) -> Routing:
+        """The same choices, with equal numbers of neighbouring experts on each rank."""
+        return replace(self, placed=()) if self.placed else self
+
+    @property
+    def _copied(self) -> bool:
+        return bool(self.placed) and max(self.copies.values()) > 1
 
 
 @lru_cache(maxsize=4096)
@@ -79,35 +140,107 @@ def _overlap(held: Held, among: range) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _weighted_hit(routing: Routing, held: Held) -> float:
-    """The mean over the choices of groups of 1 − e(weights of the others) / e(all weights), e as in `_polynomial`."""
-    size, k = routing.count // routing.groups, routing.active
-    places = [range(group * size, (group + 1) * size) for group in range(routing.groups)]
-    whole = [_polynomial(routing, place, ()) for place in places]
-    others = [
-        _polynomial(routing, place, held) if _overlap(held, place) else of
-        for place, of in zip(places, whole, strict=True)
-    ]
-    missed = [
-        _product([others[group] for group in chosen], k)[k] / _product([whole[group] for group in chosen], k)[k]
-        for chosen in combinations(range(routing.groups), routing.top_groups)
-    ]
-    return 1 - float(np.mean(missed))
+def _missed(routing: Routing, held: Held) -> float:
+    """1 − Z(w·(1−q)) / Z(w)."""
+    choices = weighted(replace(routing, placed=(), capacity=None))
+    passed = np.ones(routing.count)
+    for expert, here in Counter(held).items():
+        wanted = routing.loads[expert] if routing.loads else 1.0
+        kept = routing.served(expert) / wanted if wanted else 1.0
+        passed[expert] = 1 - kept * here / routing.copies[expert]
+    return max(0.0, 1 - choices.sum_of(passed) / choices.sum_of(np.ones(routing.count)))
 
 
-@lru_cache(maxsize=4096)
-def _polynomial(routing: Routing, among: range, without: Held) -> NDArray[np.float64]:
-    """The elementary symmetric polynomials of the weights among these experts, of degree 0 to `active`."""
-    coefficients = np.zeros(routing.active + 1)
-    coefficients[0] = 1.0
-    for expert in among:
-        if expert not in without:
-            coefficients[1:] += routing.loads[expert] * coefficients[:-1]
-    return coefficients
+@dataclass(frozen=True)
+class Choices:
+    """The choices of a token, by the weights of experts.
+
+    Attributes:
+        weights: of experts that a token may or may not choose.
+        always: whether it chooses an expert, if its group is among those it may use.
+    """
+
+    routing: Routing
+    weights: Floats
+    always: NDArray[np.bool_]
+
+    def sum_of(self, factors: Floats) -> float:
+        """The sum over all choices of the product of weights and factors of their experts."""
+        *_, whole = self._over(list(self._sums_of_groups(factors)))
+        return float(whole[-1, -1])
+
+    def chosen(self) -> Floats:
+        """The probability that a token chooses each expert."""
+        degree, top = self.routing.active, self.routing.top_groups
+        sums = list(self._sums_of_groups(np.ones(self.routing.count)))
+        before, after = list(self._over(sums)), list(self._over(sums[::-1]))[::-1]
+        whole = before[-1][-1, -1]
+        others = np.zeros((len(sums), degree))  # of the other groups, for sets that lack one expert
+        for group in range(len(sums)):
+            for used in range(top):
+                both = np.convolve(before[group][used], after[group + 1][top - 1 - used])
+                others[group] += both[:degree]
+        ways = np.einsum("gej,gj->ge", self._sums_without_each()[:, :, :degree], others[:, ::-1]).reshape(-1)
+        return np.where(self.always, 1.0, self.weights * ways / whole)
+
+    @property
+    def _by_group(self) -> tuple[Floats, NDArray[np.bool_]]:
+        """Weights, and whether an expert is always chosen; group × expert."""
+        shape = self.routing.groups, -1
+        return self.weights.reshape(shape), self.always.reshape(shape)
+
+    def _sums_of_groups(self, factors: Floats) -> Floats:
+        """Group × size of a set: the sums over sets of so many of its experts."""
+        (weights, always), factors = self._by_group, factors.reshape(self.routing.groups, -1)
+        sums = np.zeros((self.routing.groups, self.routing.active + 1))
+        sums[:, 0] = 1.0
+        for weight, sure, factor in zip((weights * factors).T, always.T, factors.T, strict=True):
+            larger = sums[:, :-1].copy()
+            sums[sure] = 0.0
+            sums[:, 1:] += np.where(sure, factor, weight)[:, None] * larger
+        return sums
+
+    def _sums_without_each(self) -> Floats:
+        """Group × expert × size of a set: the same without that expert."""
+        weights, always = self._by_group
+        sums = np.zeros((*weights.shape, self.routing.active + 1))
+        sums[:, :, 0] = 1.0
+        for number, (weight, sure) in enumerate(zip(weights.T, always.T, strict=True)):
+            kept = sums[:, number].copy()
+            larger = sums[:, :, :-1].copy()
+            sums[sure] = 0.0
+            sums[:, :, 1:] += np.where(sure, 1.0, weight)[:, None, None] * larger
+            sums[:, number] = kept
+        return sums
+
+    def _over(self, sums: Sequence[Floats]) -> Iterator[Floats]:
+        """After none, one, … and all of these groups: number of groups used × size of a set."""
+        top, degree = self.routing.top_groups, self.routing.active
+        together = np.zeros((top + 1, degree + 1))
+        together[0, 0] = 1.0
+        yield together
+        for of_group in sums:
+            before, together = together, together.copy()
+            for used in range(1, top + 1):
+                together[used] += np.convolve(before[used - 1], of_group)[: degree + 1]
+            yield together
 
 
-def _product(factors: Sequence[NDArray[np.float64]], degree: int) -> NDArray[np.float64]:
-    whole = factors[0]
-    for factor in factors[1:]:
-        whole = np.convolve(whole, factor)[: degree + 1]
-    return whole
+@lru_cache(maxsize=1024)
+def weighted(routing: Routing) -> Choices:
+    """The choices by which every expert gets its load, as nearly as groups allow."""
+    wanted = np.array(routing.loads or (1.0,) * routing.count) * routing.active / routing.count
+    always = (wanted >= ALWAYS) if routing.groups == 1 else np.zeros(routing.count, dtype=np.bool_)
+    choices = Choices(routing, np.where(always, 0.0, wanted), always)
+    if len(set(routing.loads)) < 2 or routing.active == 1:
+        return choices
+    free, unwanted = (wanted > 0) & ~always, np.maximum(1 - wanted, 1 - ALWAYS)
+    for _ in range(MOST_ROUNDS):
+        chosen = choices.chosen()
+        if np.abs(np.where(free, chosen / np.where(free, wanted, 1.0) - 1, 0.0)).max() < EXACT:
+            break
+        missing, excess = np.maximum(1 - chosen, 1 - ALWAYS), unwanted * chosen
+        odds = np.divide(wanted * missing, excess, where=free, out=np.ones_like(wanted))
+        weights = choices.weights * odds**DAMPED
+        choices = replace(choices, weights=weights / weights.max(initial=1e-300))
+    return choices

@@ -74,8 +74,12 @@ def test_the_report_says_what_imbalance_costs():
 @pytest.mark.parametrize(
     ("experts", "sections", "message"),
     [
-        ({"loads": [1, 2]}, {}, "experts.loads: 2 numbers; expected 16, not all 0"),
-        ({"loads": [1] * 16, "concentration": 3}, {}, "experts.loads: replaces `concentration`"),
+        ({"loads": [1, 2]}, {}, "experts.loads: 2 numbers; expected 16"),
+        (
+            {"loads": [1] * 16, "concentration": 3},
+            {},
+            "experts.loads: given with concentration; give only one",
+        ),
         ({"concentration": 3}, {"model": "llama3-8b", "parallel": {"data": 8}}, "this model has no experts"),
     ],
 )
