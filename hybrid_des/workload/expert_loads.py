@@ -30,15 +30,16 @@ def bounded(shares: Sequence[float], most: float) -> list[float]:
 
     Where too few experts are wanted at all, those that are not get the rest, all as much.
     """
-    given = np.asarray(shares, dtype=np.float64) / (max(shares) or 1.0)
+    given = np.asarray(shares, dtype=np.float64)
     loads, full = np.zeros(len(given)), np.zeros(len(given), dtype=np.bool_)
     while True:
         left = len(given) - most * full.sum()
-        rest = given[~full].sum()
-        if rest <= 0:  # nobody wants the others
+        largest = given[~full].max(initial=0.0)
+        if largest <= 0:  # nobody wants the others
             loads[~full] = left / max(1, (~full).sum())
             break
-        loads[~full] = given[~full] * left / rest
+        rest = given[~full] / largest  # by their largest, so that the sum of tiny shares keeps its digits
+        loads[~full] = rest * (left / rest.sum())
         over = (loads > most) & ~full
         if not over.any():
             break

@@ -6,12 +6,13 @@ from statistics import fmean
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hybrid_des.workload.expert_loads import WORKLOADS, bounded, power_law
 
 
+@example([0.0, 1.0, 475678.0, 2.2e-311], 4)
 @given(st.lists(st.floats(0, 1e6), min_size=2, max_size=40).filter(any), st.integers(1, 8))
 def test_bounded_loads_conserve_tokens(shares, active):
     most = max(1.0, len(shares) / active)
