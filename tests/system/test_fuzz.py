@@ -93,7 +93,12 @@ def test_mutated_cases_end_in_order(pool, part):
 
 
 def test_generated_cases_reach_every_exit_code(pool):
-    assert [pool.run(generate.case(Random(number))).code for number in (11, 94, 0)] == [0, 1, 2]
+    missing = {0, 1, 2}  # cases are made of shipped scenarios: with another one, other numbers end otherwise
+    for number in range(500):
+        missing -= {outcome_of(pool, generate.case(Random(number))).code}
+        if not missing:
+            break
+    assert not missing
 
 
 @pytest.mark.parametrize("part", PARTS)
