@@ -317,3 +317,9 @@ def test_bars_too_narrow_for_pixels_are_bands(ran):
         figure = Figure(figsize=(0.65, 3), dpi=dots)
         ax = plots.gantt(ran, figure.add_axes((0, 0, 1, 1)), steps=[0])
         assert ax.get_xlabel().endswith("height: share of the time") == banded
+
+
+def test_steps_and_ranks_may_be_numpy_numbers(ran):
+    usual = plots.gantt(ran, steps=1, ranks=[0, 2], window=(0, 2), size=5)
+    theirs = plots.gantt(ran, steps=np.int64(1), ranks=np.array([0, 2]), window=(np.float64(0), 2), size=np.float64(5))
+    assert structure(theirs) == structure(usual)

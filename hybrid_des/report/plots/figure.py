@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
 
 from hybrid_des.errors import UsageError, one_line, unknown
+from hybrid_des.options import plain
 from hybrid_des.units import parse_quantity
 
 if TYPE_CHECKING:
@@ -310,7 +311,8 @@ def chosen(what: str, wanted: Iterable[int] | int | None, known: Iterable[int]) 
     """
     if wanted is None:
         return None
-    asked, there = [wanted] if isinstance(wanted, int) else list(wanted), set(known)
+    wanted, there = plain(wanted), set(known)
+    asked = [wanted] if isinstance(wanted, int) else list(wanted)
     for choice in asked:
         if choice not in there:
             expected = f"{min(there)} to {max(there)}" if there else "none, as no rows were recorded"
