@@ -197,6 +197,13 @@ def describe(value: Any) -> str:
     return f'"{one_line(value, LONGEST_SHOWN)}"' if isinstance(value, str) else str(value)
 
 
+def describe_type(value: object) -> str:
+    """What kind of object was found, for messages."""
+    if (shape := getattr(value, "shape", None)) is not None:
+        return f"array of shape {shape}"
+    return "nothing" if value is None else type(value).__name__
+
+
 def decimal(value: Fraction) -> str:
     """Format a number for messages."""
     try:

@@ -14,6 +14,7 @@ import inspect
 import pkgutil
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
@@ -105,7 +106,7 @@ class Registry(Generic[T]):
             try:
                 built = build(*arguments)
             except TypeError:
-                _check_call(f'{self.noun} "{name}"', build, arguments)
+                check_call(f'{self.noun} "{name}"', build, arguments)
                 raise
             if not isinstance(built, returns):
                 what = "nothing" if built is None else f"an object of type {type(built).__name__}"
@@ -179,7 +180,9 @@ def import_file(path: str | Path) -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # beside the error to which it leads
+            spec.loader.exec_module(module)
     except BaseException as error:  # such as SystemExit
         said = user_line(error)
         sys.modules.pop(name, None)
@@ -190,8 +193,17 @@ def import_file(path: str | Path) -> None:
         raise UsageError(said or f"{source}: {type(error).__name__}: {error}") from error
 
 
-def _check_call(what: str, build: Any, arguments: tuple[Any, ...]) -> None:
+OPTIONS_LAST = ", the last of them its options if it is registered with options="
+
+
+def check_call(what: str, build: Any, arguments: tuple[Any, ...], hint: str = OPTIONS_LAST) -> None:
     """Check that a user's function takes the arguments with which it is called.
+
+    Args:
+        what: the function, in the message.
+        build: the function.
+        arguments: what it is called with.
+        hint: what these are.
 
     Raises:
         UsageError: it takes others.
@@ -199,8 +211,7 @@ def _check_call(what: str, build: Any, arguments: tuple[Any, ...]) -> None:
     try:
         inspect.signature(build).bind(*arguments)
     except TypeError as error:
-        given = f"it is called with {len(arguments)}, the last of them its options if it is registered with options="
-        raise UsageError(f"{what}: {error}; {given}") from None
+        raise UsageError(f"{what}: {error}; it is called with {len(arguments)}{hint}") from None
 
 
 def _home(build: Any) -> str:

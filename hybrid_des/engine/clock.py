@@ -167,7 +167,10 @@ class Environment(simpy.Environment):
         except StopSimulation as stop:
             value = stop.args[0]
         except RuntimeError as error:
-            raise _of_a_process(error) from None
+            told = _of_a_process(error)
+            if told is None:
+                raise
+            raise told from None
         except EmptySchedule:
             if until is not None:
                 raise RuntimeError(f'No scheduled events left but "until" event was not triggered: {end}') from None
@@ -223,11 +226,11 @@ class Environment(simpy.Environment):
                     agenda[moment][:0] = reversed(events)
 
 
-def _of_a_process(error: RuntimeError) -> Exception:
-    """The error to raise for a RuntimeError: SimPy's about a process that yields no event becomes one line."""
+def _of_a_process(error: RuntimeError) -> UsageError | None:
+    """SimPy's error about a process that yields no event in one line; None for another error."""
     match = _NO_EVENT.search(str(error))
     if match is None:
-        return error
+        return None
     where, line, value = match.groups()
     return UsageError(f"{where}:{line}: a process yields {value}; expected an event, such as what receive() returns")
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate, pairwise
+from operator import index
 from typing import Literal, NamedTuple, NoReturn
 
 import numpy as np
@@ -227,13 +228,22 @@ class Plan:
         """Build a plan from programs in which a bare op may stand for an action of one op.
 
         Raises:
-            PlanError: the programs are not lists of ops.
+            PlanError: the programs are not lists of ops, or the paths are no lists of pairs.
         """
+        try:
+            places = tuple(tuple((index(rank), index(chunk)) for rank, chunk in path) for path in paths)
+            numbers = tuple(map(index, path_of))
+        except (TypeError, ValueError):
+            what = "lists of (pipeline rank, chunk), and the number of its path for each micro-batch"
+            raise PlanError(f"the paths of a plan: expected {what}") from None
         try:
             actions = tuple(tuple((a,) if isinstance(a, Op) else tuple(a) for a in program) for program in programs)
         except TypeError:
             raise PlanError("the programs of a plan: expected a list of ops for each pipeline rank") from None
-        return cls(actions, tuple(paths), tuple(path_of), fused_time)
+        plan = cls(actions, places, numbers, fused_time)
+        if min(numbers, default=0) < 0:  # would count from the end
+            plan._check_form()
+        return plan
 
     @property
     def pipeline(self) -> int:
@@ -364,6 +374,8 @@ class Plan:
             PlanError: with the first problem and an action × rank grid in which the place is marked.
             CircularOrderError: the order deadlocks; each stuck rank and op has a line.
         """
+        if len({len(path) for path in self.paths}) > 1:
+            self._check_form()
         try:
             order = self.edges.order()
         except (LookupError, TypeError, ValueError):
@@ -378,21 +390,23 @@ class Plan:
         raise CircularOrderError("\n".join([*lines, self.grid(frozenset(map(self._spot, stuck)))]))
 
     def _check_form(self) -> None:
-        """Check that actions are made of ops, and that every micro-batch has a path.
+        """Check that actions are made of ops, that every micro-batch has a path, and that paths have equal lengths.
 
         Raises:
             PlanError: the first that is not, or has none.
         """
         for rank, program in enumerate(self.programs):
-            for index, action in enumerate(program):
+            for number, action in enumerate(program):
                 for op in action:
-                    if not isinstance(op, Op) or op.kind not in KINDS:
+                    if not (isinstance(op, Op) and op.kind in KINDS and all(isinstance(one, int) for one in op[1:])):
                         expected = f'an Op such as Op("F", 0), of kind {", ".join(KINDS)}'
-                        raise PlanError(f"rank {rank}, action {index}: found {op!r}; expected {expected}")
+                        raise PlanError(f"rank {rank}, action {number}: found {op!r}; expected {expected}")
         for microbatch, path in enumerate(self.path_of):
             if path not in range(len(self.paths)):
                 message = f"micro-batch {microbatch}: there is no path {path!r}, of {len(self.paths)} in the plan"
                 raise PlanError(message)
+        if len(lengths := sorted({len(path) for path in self.paths})) > 1:
+            raise PlanError(f"the paths of a plan have {lengths[0]} and {lengths[-1]} stages; expected one number")
 
     def grid(self, marked: frozenset[tuple[int, int]] = frozenset()) -> str:
         """Draw action × rank as text; (rank, index) pairs in `marked` are set in >arrows<, index −1 marks the rank."""

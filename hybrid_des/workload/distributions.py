@@ -19,16 +19,21 @@ Z is a standard normal number, E an exponential one of mean 1. The mean of a nor
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import wraps
 from statistics import NormalDist
 from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybrid_des.options import Factor, Options, Reads, describe, read_quantity
-from hybrid_des.registry import Registry
+from hybrid_des.errors import UsageError
+from hybrid_des.options import Factor, Options, Reads, describe, describe_type, read_quantity
+from hybrid_des.registry import Registry, check_call
 
 Floats = NDArray[np.float64]
+
+
+LARGEST = 1e6  # factor of a duration
 
 
 Sample = Callable[[np.random.Generator, int], Floats]  # (generator, number of factors) → factors
@@ -47,7 +52,51 @@ def distribution(
     name: str, *, summary: str, options: type[Options]
 ) -> Callable[[Callable[..., Sample]], Callable[..., Sample]]:
     """Register a distribution of factors under its name in a scenario's `jitter.distribution`."""
-    return _REGISTRY(name, options, summary=summary)
+    register = _REGISTRY(name, options, summary=summary)
+
+    def checked(build: Callable[..., Sample]) -> Callable[..., Sample]:
+        return register(build) if build.__module__ == __name__ else register(_checked(name, build))
+
+    return checked
+
+
+def _checked(name: str, build: Callable[..., Sample]) -> Callable[..., Sample]:
+    """A user's distribution, whose factors are checked as they are drawn."""
+
+    @wraps(build)
+    def checked(*arguments: Options) -> Sample:
+        sample = build(*arguments)
+        what = f'distribution "{name}"'
+        if not callable(sample):
+            raise UsageError(
+                f"{what} returned {describe_type(sample)}; expected a function of a generator and a number"
+            )
+
+        def drawn(generator: np.random.Generator, count: int) -> Floats:
+            try:
+                factors = sample(generator, count)
+            except TypeError:
+                check_call(f"{what}: what it returned", sample, (generator, count), ", a generator and a number")
+                raise
+            _check_factors(what, factors, count)
+            return factors
+
+        return drawn
+
+    return checked
+
+
+def _check_factors(what: str, factors: object, count: int) -> None:
+    """Check what a user's distribution has drawn.
+
+    Raises:
+        UsageError: it is no array of so many factors from 0 to `LARGEST`.
+    """
+    if not isinstance(factors, np.ndarray) or factors.shape != (count,) or factors.dtype.kind not in "iuf":
+        raise UsageError(f"{what} drew {describe_type(factors)}; expected an array of {count} numbers")
+    wrong = ~((factors >= 0) & (factors <= LARGEST))
+    if wrong.any():
+        raise UsageError(f"{what} drew {factors[wrong][0]:g}; expected factors from 0 to {LARGEST:g}")
 
 
 WIDEST = 10  # largest standard deviation of a factor or of its logarithm

@@ -217,6 +217,14 @@ def test_cut_timelines_are_refused_with_the_row(end, lacks, tmp_path):
         import_profile(path)
 
 
+@pytest.mark.parametrize("column", ["microbatch", "chunk", "stage"])
+def test_places_of_ops_that_are_no_numbers_are_refused(column, tmp_path):
+    path, timeline = table_of(UNEVEN, tmp_path)
+    timeline.astype({column: object}).assign(**{column: "{}"}).to_csv(path, index=False)
+    with pytest.raises(UsageError, match=rf"timeline.csv: row 2: {column}: expected a .*, found {{}}"):
+        import_profile(path)
+
+
 @pytest.mark.parametrize("kind", ["gpipe", "1f1b", "interleaved-1f1b", "zb-h1"])
 @pytest.mark.parametrize("backward", ["0", "5 ms"])
 def test_rows_of_a_timeline_may_be_in_any_order(kind, backward, tmp_path):

@@ -131,6 +131,36 @@ def mine(cluster):
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("fabric", "said"),
+    [
+        ("links, route, 3, [0, 0, 0]", "topology mine: it has 3 GPUs; expected 2, those of the cluster"),
+        ("links, route, 2, [0]", "node_of: expected the number of the node of each GPU, found a list"),
+        ("links, route, 2, ['a', 'b']", "node_of: expected the number of the node of each GPU, found a list"),
+        ("links, None, 2, [0, 0]", "route: expected a function from two GPUs to a Route, found nothing"),
+        ("links, lambda gpu: 3, 2, [0, 0]", "its route: too many positional arguments; it is called with 2, two GPUs"),
+        ("{'wyre': links['wire']}, route, 2, [0, 0]", 'link "wyre" is called "wire"; expected its own name'),
+    ],
+)
+def test_a_topology_of_another_form_is_told_in_one_line(write, refused, scratch, fabric, said):
+    mine = write(
+        f"""
+from hybrid_des.cluster.fabric import Fabric, LinkSpec, Route
+from hybrid_des.cluster.topologies import topology
+
+
+@topology("mine", summary="")
+def mine(cluster):
+    links, route = {{"wire": LinkSpec("wire", 10**9)}}, lambda sender, receiver: Route(("wire",), (0,))
+    return Fabric({fabric})
+""",
+        "mine.py",
+    )
+    text = "cluster: {topology: mine, gpus_per_node: 2}\nparallel: {pipeline: 2}\n"
+    text += "schedule: {kind: 1f1b, microbatches: 1}\nworkload: {forward: 1, backward: 1}\n"
+    assert said in refused(write(text), "--import", mine)
+
+
 def test_gpus_of_an_nvlink_domain_share_a_node():
     cluster = scenario_from({**WORK, "cluster": {"gpu": "gb200"}}).cluster
     assert (cluster.gpus_per_node, cluster.infiniband.nics_per_node) == (72, 72)

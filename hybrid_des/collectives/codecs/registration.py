@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hybrid_des.errors import NumericsError, UsageError
+from hybrid_des.options import describe_type
 from hybrid_des.registry import Registry
 
 Array = NDArray[np.floating[Any]]
@@ -141,14 +142,9 @@ def _untrue(codec: Codec) -> str:
     decoded = codec.decode(payload)
     if not isinstance(decoded, np.ndarray) or decoded.shape != values.shape:
         return f"decodes 32 elements to {describe_type(decoded)}; expected an array of 32 elements"
+    if decoded.dtype.kind not in "iuf" or not np.isfinite(decoded).all():
+        return f"decodes finite elements to {decoded.dtype} {decoded[0]}; expected finite numbers"
     return ""
-
-
-def describe_type(value: object) -> str:
-    """What kind of object was found, for messages."""
-    if isinstance(value, np.ndarray):
-        return f"array of shape {value.shape}"
-    return "nothing" if value is None else type(value).__name__
 
 
 def narrow(values: Array, dtype: DTypeLike) -> NDArray[Any]:

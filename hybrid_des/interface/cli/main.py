@@ -158,7 +158,8 @@ def _run(arguments: list[str]) -> int:
             args = parser.parse_args(arguments[1:])
             with _checked_within(args):
                 import_files(getattr(args, "imports", ()), checked=arguments[0] != "verify")
-            for notice in (*stand_ins(args), *left_out(args)):
+                notices = *stand_ins(args), *left_out(args)
+            for notice in notices:
                 say(f"note: {notice}")
             return int(command.run(args))
         listed = "\n".join(f"  {name:<12} {command_files.summary(name)}" for name in command_files.names())
@@ -180,12 +181,16 @@ def _run(arguments: list[str]) -> int:
         for notice in stand_ins(args):
             say(f"note: {notice}")
         return simulate.run(args)
-    except SystemExit as done:  # --help and --version
+    except SystemExit as done:  # --help and --version, or a plug-in
+        from hybrid_des.registry import user_line
+
+        if line := user_line(done):
+            raise UsageError(line) from None
         return int(done.code or 0)
 
 
 def _checked_within(args: argparse.Namespace) -> AbstractContextManager[None]:
-    """A limit on the import of plug-ins, and on their checks: the budget of the command."""
+    """A limit on the import of plug-ins, their checks and what is first asked of them: the budget of the command."""
     budget = getattr(args, "budget", inf)
     if budget == inf or not getattr(args, "imports", ()):
         return nullcontext()

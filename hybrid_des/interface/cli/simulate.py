@@ -67,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Simulate a scenario or run a sweep, output the results, and return the exit code."""
+    from hybrid_des.interface.cli.deadline import ended_late
     from hybrid_des.scenario.jobs import has_jobs
     from hybrid_des.scenario.loading import read_scenario, scenario_of
     from hybrid_des.simulation.watch import UnfinishedError
@@ -86,7 +87,8 @@ def run(args: argparse.Namespace) -> int:
         return _sweep(args, document)
     if args.jobs is not None or args.dask is not None:
         raise UsageError(f"{args.file}: --jobs and --dask need a file with a sweep")
-    scenario = scenario_of(document)
+    with ended_late(args.budget, args.file):  # a user's kind of model may not return
+        scenario = scenario_of(document)
     _warn(args, document)
     try:
         result, written = _run(args, scenario)
@@ -113,7 +115,9 @@ def _jobs(args: argparse.Namespace, document: Document) -> int:
     for option, given in others:
         if given is not None:
             raise UsageError(f"{args.file}: {option} is for other files; this one holds several jobs on one cluster")
-    jobs, began = jobs_of(document), time.monotonic()
+    began = time.monotonic()
+    with within(args.budget, args.file):
+        jobs = jobs_of(document)
 
     def left() -> float | None:
         return None if args.budget == inf else args.budget - (time.monotonic() - began)

@@ -1,7 +1,7 @@
 """Pipeline schedules, one per file: a registered function from `PlanRequest` to `Plan`."""
 
-from hybrid_des.pipeline.schedules.registration import Peak, Scheduler, find, make_plan, names, schedule
+from hybrid_des.pipeline.schedules.registration import Peak, Scheduler, find, make_plan, names, planned, schedule
 
 __all__ = [
-    "Peak", "Scheduler", "find", "make_plan", "names", "schedule",
+    "Peak", "Scheduler", "find", "make_plan", "names", "planned", "schedule",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from hybrid_des.errors import PlanError
 from hybrid_des.options import Options
 from hybrid_des.pipeline.plan import Plan, PlanRequest
 from hybrid_des.registry import Registry
@@ -33,9 +34,23 @@ def make_plan(name: str, request: PlanRequest, options: Options | Mapping[str, A
     Raises:
         Refusal: the schedule does not support these sizes.
         UsageError: there is no such schedule, or an option is invalid.
+        PlanError: a user's plan is of other sizes.
     """
-    entry = find(name)
-    return entry.build(request, *entry.arguments(options))
+    return planned(name, request, find(name).arguments(options))
+
+
+def planned(name: str, request: PlanRequest, arguments: tuple[Any, ...]) -> Plan:
+    """The same, for arguments that are valid.
+
+    Raises:
+        PlanError: a user's plan is of other sizes than those asked for.
+    """
+    plan = find(name).build(request, *arguments)
+    sizes, asked = (plan.pipeline, plan.microbatches), (request.pipeline, request.microbatches)
+    if sizes != asked:
+        returned, expected = ("{} pipeline ranks and {} micro-batches".format(*each) for each in (sizes, asked))
+        raise PlanError(f'schedule "{name}" returned a plan of {returned}; expected {expected}')
+    return plan
 
 
 def schedule(

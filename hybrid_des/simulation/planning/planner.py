@@ -307,7 +307,7 @@ def build_plan(schedule: Schedule, layout: Layout, ranks: RankCosts, fabric: Fab
         weight_share=ranks.weight_share,
     )
     assert schedule.kind is not None  # the scenario has one or the other
-    return schedules.find(schedule.kind).build(request, *schedule.arguments)
+    return schedules.planned(schedule.kind, request, schedule.arguments)
 
 
 def _plan_in_file(file: Path, schedule: Schedule, ranks: int) -> Plan:

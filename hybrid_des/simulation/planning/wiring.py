@@ -10,6 +10,8 @@ from hybrid_des.cluster import topologies
 from hybrid_des.cluster.fabric import Fabric, LinksByOwner, LinkSpec, Route, placed
 from hybrid_des.cluster.sites import across_sites
 from hybrid_des.errors import UsageError
+from hybrid_des.options import describe, plain
+from hybrid_des.registry import check_call
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.sections.cluster import Cluster
@@ -45,6 +47,7 @@ def wired(cluster: Cluster, shares: tuple[Fraction, Fraction], slow: Sequence[Sl
     fabric = topologies.find(cluster.topology).build(cluster.spec, *cluster.arguments)
     own = not isinstance(fabric.links, LinksByOwner)  # the others have links and bandwidths that need no check
     if own:
+        _check_gpus(fabric, cluster)
         _check_links(fabric.links, cluster.topology)
     fabric = replace(fabric, route=_checked(fabric, cluster.topology) if own else fabric.route)
     if min(shares) < 1:
@@ -69,6 +72,24 @@ def times_on(
     return CollectiveTimes(fabric, parallel.layout, sharing, folded=folded, checked=checked, too_many=too_many)
 
 
+def _check_gpus(fabric: Fabric, cluster: Cluster) -> None:
+    """Check what a topology says of GPUs.
+
+    Raises:
+        UsageError: it has another number of them than the cluster, does not know their nodes, or has no routes.
+    """
+    about, nodes = f"topology {cluster.topology}", fabric.node_of
+    if fabric.gpus != cluster.gpus:
+        raise UsageError(f"{about}: it has {fabric.gpus} GPUs; expected {cluster.gpus}, those of the cluster")
+    known = hasattr(nodes, "__len__") and len(nodes) >= cluster.gpus
+    if not known or not all(isinstance(node, int) for node in plain(nodes)):
+        raise UsageError(f"{about}: node_of: expected the number of the node of each GPU, found {describe(nodes)}")
+    if not callable(fabric.route):
+        raise UsageError(
+            f"{about}: route: expected a function from two GPUs to a Route, found {describe(fabric.route)}"
+        )
+
+
 def _check_links(links: Mapping[str, LinkSpec], topology: str) -> None:
     """Check the links of a topology.
 
@@ -80,6 +101,8 @@ def _check_links(links: Mapping[str, LinkSpec], topology: str) -> None:
     for name, link in links.items():
         if not isinstance(link, LinkSpec):
             raise UsageError(f'topology {topology}: link "{name}" is a {type(link).__name__}; expected a LinkSpec')
+        if link.name != name:
+            raise UsageError(f'topology {topology}: link "{name}" is called "{link.name}"; expected its own name')
         bandwidth = link.bandwidth
         number = isinstance(bandwidth, int | float | Fraction)
         if not (bandwidth is None or (number and bandwidth > 0)):
@@ -108,6 +131,9 @@ def _checked(fabric: Fabric, topology: str) -> Callable[[int, int], Route]:
             answer: Route | None = fabric.route(sender, receiver)
         except LookupError:
             answer = None
+        except TypeError:
+            check_call(f"topology {topology}: its route", fabric.route, (sender, receiver), ", two GPUs")
+            raise
         if answer is None:
             raise UsageError(f"{about} is missing")
         if not isinstance(answer, Route) or not all(

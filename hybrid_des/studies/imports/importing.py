@@ -112,6 +112,7 @@ NEEDED = {
 }  # fmt: skip
 OF_ROWS = ("step", "rank", "replica", "pipeline_rank", "start_s", "end_s")  # numbers that each row has
 OF_MESSAGES = ("asked_s", "peer", "bytes", "hop")
+OF_OPS = ("microbatch", "chunk", "stage")  # empty in other rows
 OPS = ("F", "B", "W")  # of a timeline, besides fused pairs
 LONGEST_S = 10**6
 UNKNOWN = (
@@ -162,9 +163,10 @@ def _whole(rows: pd.DataFrame, path: Path) -> pd.DataFrame:
     """
     import pandas as pd
 
-    numbers = {name: pd.to_numeric(rows[name], errors="coerce") for name in (*OF_ROWS, *OF_MESSAGES)}
+    numbers = {name: pd.to_numeric(rows[name], errors="coerce") for name in (*OF_ROWS, *OF_MESSAGES, *OF_OPS)}
     numbered = rows.assign(**numbers)
     empty = numbered[[*OF_ROWS, "lane", "kind"]].isna()
+    empty[[*OF_OPS]] = numbered[[*OF_OPS]].isna() & rows[[*OF_OPS]].notna()
     empty[[*OF_MESSAGES]] = numbered[[*OF_MESSAGES]].isna() & (numbered.lane != LANE).to_numpy()[:, None]
     if empty.any(axis=None):
         row = int(empty.any(axis=1).argmax())

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hybrid_des.errors import UsageError, installing
+from hybrid_des.options import describe_type
 from hybrid_des.registry import Registry
 
 Array = NDArray[Any]  # of the settings' dtype
@@ -58,7 +59,10 @@ class Data:
 
     def __init__(self, task: str, seed: int, dtype: DTypeLike) -> None:
         entry = find(task)
-        inputs, labels = entry.build(np.random.default_rng([DATA, seed]))
+        drawn = entry.build(np.random.default_rng([DATA, seed]))
+        if wrong := _wrong(drawn, **entry.facts):
+            raise UsageError(f'data set "{task}": {wrong}')
+        inputs, labels = drawn
         samples, cut = Samples(inputs.astype(dtype), labels), len(labels) - entry.facts["held_out"]
         self.training, self.held_out = samples[:cut], samples[cut:]
         self._seed = seed
@@ -71,6 +75,22 @@ class Data:
             generator = np.random.default_rng([ORDER, self._seed, self._order.size // count])
             self._order = np.concatenate([self._order, generator.permutation(count)])
         return self.training[self._order[start:stop]]
+
+
+def _wrong(drawn: object, features: int, classes: int, held_out: int) -> str:
+    """What is wrong with the samples of a data set; empty if nothing is."""
+    if not (isinstance(drawn, tuple) and len(drawn) == 2 and all(isinstance(array, np.ndarray) for array in drawn)):
+        return f"expected two arrays, inputs and labels, found {describe_type(drawn)}"
+    inputs, labels = drawn
+    if inputs.shape != (len(labels), features) or labels.ndim != 1:
+        return f"expected inputs of shape (n, {features}) and n labels, found shapes {inputs.shape} and {labels.shape}"
+    if len(labels) <= held_out:
+        return f"{len(labels)} samples, of which {held_out} are held out: none is left to train on"
+    if inputs.dtype.kind not in "iuf" or not np.isfinite(inputs).all():
+        return "inputs: expected finite numbers"
+    if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= classes:
+        return f"labels: expected whole numbers from 0 to {classes - 1}"
+    return ""
 
 
 # The 1797 handwritten digits of 8 × 8 pixels that scikit-learn ships (UCI optical recognition, its test set).

@@ -75,6 +75,10 @@ def test_a_collective_that_does_not_reduce_is_one_line(run, write, body, line):
         (f"class Mine(Codec):\n{SAME}payload.data[0]", "has bytes_per_element None; expected a positive Fraction"),
         (f"class Mine(Codec):\n    bytes_per_element = 'two'\n{SAME}payload.data[0]", "has bytes_per_element 'two'"),
         (f"class Mine(Codec):\n    bytes_per_element = 4\n{SAME}payload.data[0]", "in 256 bytes and 0 of scales; its"),
+        (
+            f"class Mine(Codec):\n    bytes_per_element = 8\n{SAME}payload.data[0] * float('nan')",
+            "decodes finite elements",
+        ),
         (f"class Mine(Codec):\n    bytes_per_element = 8\n{SAME}None", "decodes 32 elements to nothing; expected an"),
         (f"class Mine(Codec):\n    bytes_per_element = 8\n{ENCODE}3\n{DECODE}3", "encodes to int; expected a Payload"),
         (f"class Mine(Codec):\n    bytes_per_element = 8\n{ENCODE}1 / 0\n{DECODE}3", "mine.py:7: ZeroDivisionError: "),
@@ -91,6 +95,117 @@ PLANS += '@schedule("mine", summary="", time="", memory="", source="")\ndef mine
 def test_an_error_in_a_plug_in_names_its_own_line(run, write):
     file = write(f"{PLANS}    return [][3]\n", "mine.py")
     assert said(run, file, "schedule.kind=mine") == f"{file}:5: IndexError: list index out of range"
+
+
+PLAN = PLANS.replace("import schedule\n", "import schedule\nfrom hybrid_des.pipeline import Op, Plan, loop\n")
+PLAN += """\
+    p, m = request.pipeline, request.microbatches
+    ops = [Op(kind, i) for kind in "FB" for i in range(m)]
+    return Plan.of("""
+
+
+@pytest.mark.parametrize(
+    ("plan", "line"),
+    [
+        ("[[Op(k, i) for k in 'FB' for i in range(m - 1)]] * p, [loop(p, 1)], [0] * (m - 1)",
+         'schedule "mine" returned a plan of 4 pipeline ranks and 7 micro-batches; expected 4 pipeline ranks and 8'),
+        ("[ops] * (p - 1), [loop(p - 1, 1)], [0] * m", 'returned a plan of 3 pipeline ranks and 8 micro-batches; '),
+        ("[ops] * p, [(p, 1)], [0] * m", "the paths of a plan: expected lists of (pipeline rank, chunk), and"),
+        ("[ops] * p, [loop(p, 1)], [None] * m", "the paths of a plan: expected lists of (pipeline rank, chunk), and"),
+        ("[ops] * p, [loop(p, 1)], [-1] * m", "micro-batch 0: there is no path -1, of 1 in the plan"),
+        ("[ops] * p, [loop(p, 1), loop(p - 1, 1)], [0] * m", "the paths of a plan have 3 and 4 stages; expected one"),
+        ("[[Op('F', 'a')]] * p, [loop(p, 1)], [0] * m", "action 0: found Op(kind='F', microbatch='a', chunk=0); "),
+    ],
+)  # fmt: skip
+def test_a_plan_of_another_form_is_one_line(run, write, plan, line):
+    assert line in said(run, write(f"{PLAN}{plan})\n", "mine.py"), "schedule.kind=mine")
+
+
+DISTRIBUTION = """\
+import numpy as np
+from hybrid_des.options import Options
+from hybrid_des.workload.distributions import distribution
+
+@distribution("mine", summary="", options=Options)
+def mine(options):
+    return """
+
+
+@pytest.mark.parametrize(
+    ("sample", "line"),
+    [
+        ("None", 'distribution "mine" returned nothing; expected a function of a generator and a number'),
+        ("lambda g: 1", "too many positional arguments; it is called with 2, a generator and a number"),
+        ("lambda g, n: None", 'distribution "mine" drew nothing; expected an array of 64 numbers'),
+        ("lambda g, n: np.ones(n - 1)", "drew array of shape (63,); expected an array of 64 numbers"),
+        ("lambda g, n: np.ones(n) * 1j", "expected an array of 64 numbers"),
+        ("lambda g, n: -np.ones(n)", "drew -1; expected factors from 0 to 1e+06"),
+        ("lambda g, n: np.full(n, np.nan)", "drew nan; expected factors from 0 to 1e+06"),
+    ],
+)
+def test_a_distribution_that_draws_no_factors_is_one_line(run, write, sample, line):
+    assert line in said(run, write(f"{DISTRIBUTION}{sample}\n", "mine.py"), "jitter={distribution: mine}")
+
+
+DATA_SET = """\
+import numpy as np
+from hybrid_des.workload.numerics.datasets import dataset
+
+@dataset("mine", features=2, classes=2, held_out=8)
+def mine(generator):
+    inputs, labels = np.ones((64, 2)), np.arange(64) % 2
+    return """
+
+
+@pytest.mark.parametrize(
+    ("drawn", "line"),
+    [
+        ("None", "expected two arrays, inputs and labels, found nothing"),
+        ("inputs[:, :1], labels", "expected inputs of shape (n, 2) and n labels, found shapes (64, 1) and (64,)"),
+        ("inputs[:8], labels[:8]", "8 samples, of which 8 are held out: none is left to train on"),
+        ("inputs * np.nan, labels", "inputs: expected finite numbers"),
+        ("inputs, labels + 1", "labels: expected whole numbers from 0 to 1"),
+    ],
+)
+def test_a_data_set_of_another_form_is_one_line(run, write, drawn, line):
+    file = write(f"{DATA_SET}{drawn}\n", "mine.py")
+    more = "--set", "workload.parameters=null"
+    assert f'data set "mine": {line}' in said(run, file, "numerics={task: mine}", *more)
+
+
+KIND = """\
+from hybrid_des.workload.models.kinds import kind
+
+@kind("mine", summary="")
+def mine():
+    while True:
+        pass
+"""
+
+
+@pytest.mark.parametrize("command", [[], ["explain"], ["verify"]], ids=["simulate", "explain", "verify"])
+def test_a_budget_ends_a_kind_of_model_that_never_returns(run, write, command):
+    """It is asked while the scenario is read."""
+    file = write(KIND, "mine.py")
+    model = "--set", "model={kind: mine}", "--set", "workload=null", "--budget", "0.1s"
+    code, out, err = run(*command, SCENARIO, "--import", file, *model)
+    assert (code, out, len(err)) == (3, "", 1) and "not complete: the budget of 100 ms is spent" in err[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("yield from mine(group, buffer)", ": RecursionError: maximum recursion depth exceeded"),
+        ("raise SystemExit(3)\n    yield", "mine.py:6: SystemExit: 3"),
+    ],
+)
+def test_a_collective_that_ends_everything_is_one_line(run, write, body, line):
+    assert line in said(run, write(f"{COLLECTIVE}    {body}\n", "mine.py"), "gradients.algorithm=mine")
+
+
+def test_a_warning_about_wrong_syntax_is_not_beside_the_error(run, write):
+    file = write("3(4)\n", "mine.py")
+    assert said(run, file, "steps=1") == f"{file}:1: TypeError: 'int' object is not callable"
 
 
 def test_a_budget_ends_a_schedule_that_never_returns(run, write):

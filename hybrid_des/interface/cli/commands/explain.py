@@ -46,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
     def build(overrides: Sequence[str]) -> Scenario:
         return load(args.file, [*args.set, *overrides])
 
-    scenario = one_scenario("explain", args.file, args.set)
+    with within(args.budget, args.file):
+        scenario = one_scenario("explain", args.file, args.set)
     with status_line(args.quiet), within(args.budget, scenario.name):
         explanation = explain(scenario, args.what_if, build=build, top=args.top, at_once=forked(args.jobs))
     show_result(
@@ -66,7 +67,8 @@ def _jobs(args: argparse.Namespace, document: Document) -> int:
     def build(overrides: Sequence[str]) -> Jobs:
         return jobs_of(read_scenario(args.file, [*args.set, *overrides]))
 
-    jobs = jobs_of(document)
+    with within(args.budget, args.file):
+        jobs = jobs_of(document)
     with status_line(args.quiet), within(args.budget, jobs.name):
         explanation = explain_jobs(jobs, args.what_if, build)
     show_result(args, explanation.to_mapping, lambda: explanation.report(terminal_width()))

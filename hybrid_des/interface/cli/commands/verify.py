@@ -26,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Verify, print the verdict and return the exit code."""
-    scenario = load(args.file, args.set)
+    with within(args.budget, args.file):
+        scenario = load(args.file, args.set)
     try:
         with within(args.budget, scenario.name):
             verdict, account = "pass", verify(scenario)
