@@ -30,8 +30,8 @@ from pydantic import model_validator
 
 from hybrid_des.errors import UsageError, one_line
 from hybrid_des.files import read_text
-from hybrid_des.options import MOST, Count, Factor, NamesFile, Number, Options, Reads, describe
-from hybrid_des.registry import Registry
+from hybrid_des.options import MOST, Count, Factor, NamesFile, Number, Options, Reads, describe, describe_type
+from hybrid_des.registry import Registry, check_call
 from hybrid_des.workload.distributions import Sigma
 
 BLOCK = 256  # lengths drawn at a time
@@ -265,7 +265,7 @@ class Documents:
     """
 
     def __init__(self, draw: Draw, request: LengthRequest, generator: np.random.Generator) -> None:
-        self._blocks, self._request = draw(generator), request
+        self._blocks, self._request = self._drawn(draw, generator), request
         self._next: list[int] = []
         self._long: list[bool] = []
         self.truncated = 0
@@ -273,10 +273,36 @@ class Documents:
     def peek(self) -> int:
         """The length of the next document, which is not taken."""
         if not self._next:
-            block, request = next(self._blocks), self._request
+            block, request = self._block(), self._request
             self._next = np.clip(block, request.least, request.most).astype(np.int64).tolist()[::-1]
             self._long = (block >= request.most + 1).tolist()[::-1]
         return self._next[-1]
+
+    @staticmethod
+    def _drawn(draw: Draw, generator: np.random.Generator) -> Iterator[NDArray[Any]]:
+        """The blocks of a user's kind of lengths, if it is a function that yields them."""
+        if not callable(draw):
+            raise UsageError(f"lengths of documents: expected a function of a generator, found {describe_type(draw)}")
+        try:
+            blocks = draw(generator)
+        except TypeError:
+            check_call("lengths of documents: what was returned", draw, (generator,), ", a generator")
+            raise
+        if not isinstance(blocks, Iterator):
+            raise UsageError(f"lengths of documents: expected blocks that are yielded, found {describe_type(blocks)}")
+        return blocks
+
+    def _block(self) -> NDArray[Any]:
+        """The next lengths."""
+        block = next(self._blocks, None)
+        if block is None:
+            raise UsageError("lengths of documents end; expected blocks without end")
+        if not isinstance(block, np.ndarray) or block.ndim != 1 or not block.size or block.dtype.kind not in "iuf":
+            expected = "expected an array of at least one number"
+            raise UsageError(f"lengths of documents: {expected}, found {describe_type(block)}")
+        if not (block > -np.inf).all():
+            raise UsageError("lengths of documents: expected numbers, found nan")
+        return block
 
     def take(self) -> int:
         """The length of the next document."""

@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from operator import index
+from typing import NamedTuple
 
 from hybrid_des.errors import UsageError
 from hybrid_des.options import Options
@@ -104,7 +105,12 @@ def pack(name: str, lengths: Sequence[int], request: PackRequest, *options: Opti
         Refusal: the packer cannot do this.
     """
     entry = find(name)
-    packing = entry.build(lengths, request, *options)
+    levels = "micro-batch → lane" if entry.facts["lanes"] else "replica → micro-batch"
+    built = entry.build(lengths, request, *options)
+    try:
+        packing = [[tuple(map(index, documents)) for documents in group] for group in built]
+    except TypeError:
+        raise UsageError(f'packing "{name}": expected {levels} → numbers of documents') from None
     packed = tuple(_packs_of_lanes(packing) if entry.facts["lanes"] else _packs_of_replicas(packing, request, name))
     if not entry.facts["lanes"] and not split:
         packed = tuple(_whole(packs, lengths, request.context) for packs in packed)
@@ -112,11 +118,8 @@ def pack(name: str, lengths: Sequence[int], request: PackRequest, *options: Opti
     return packed
 
 
-def _packs_of_replicas(packing: Any, request: PackRequest, name: str) -> Iterator[tuple[Pack, ...]]:
-    try:
-        counts = [len(replica) for replica in packing]
-    except TypeError:
-        raise UsageError(f'packing "{name}": expected replica → micro-batch → documents') from None
+def _packs_of_replicas(packing: Packing, request: PackRequest, name: str) -> Iterator[tuple[Pack, ...]]:
+    counts = [len(replica) for replica in packing]
     if len(counts) != request.replicas or len(set(counts)) != 1:
         numbers = ", ".join(map(str, counts[:8]))
         message = f"expected {request.replicas} replicas with as many micro-batches each, found {numbers or 'none'}"
@@ -160,5 +163,5 @@ def _check(name: str, packed: Packed, documents: int, request: PackRequest) -> N
             message = f"micro-batch {number} has {sum(one.ranks for one in packs)} lanes; expected {lanes}"
             raise UsageError(f'packing "{name}": {message}')
     if request.microbatches is not None and len(packed) != request.microbatches:
-        message = f"{len(packed)} micro-batches per replica; expected {request.microbatches}"
+        message = f"expected {request.microbatches} micro-batches per replica, found {len(packed)}"
         raise UsageError(f'packing "{name}": {message}')

@@ -12,6 +12,7 @@ An expert may be on several ranks: its copies share its tokens evenly. Options e
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import index
 from typing import Any, NamedTuple
 
 from hybrid_des.errors import UsageError
@@ -67,7 +68,11 @@ def placed(name: str, wanted: Wanted, options: Options | Mapping[str, Any] | Non
         UsageError: a rank has more experts than another, or an expert is nowhere.
     """
     entry = find(name)
-    experts_of: Placement = entry.build(wanted, *entry.arguments(options))
+    built = entry.build(wanted, *entry.arguments(options))
+    try:
+        experts_of: Placement = tuple(tuple(map(index, held)) for held in built)
+    except TypeError:
+        raise UsageError(f'placement "{name}": expected the numbers of its experts for each rank') from None
     ranks, experts = len(wanted.nodes), range(len(wanted.loads))
     if len(experts_of) != ranks or len({len(held) for held in experts_of}) != 1:
         sizes = ", ".join(str(len(held)) for held in experts_of)
@@ -75,6 +80,6 @@ def placed(name: str, wanted: Wanted, options: Options | Mapping[str, Any] | Non
     held = {expert for of_rank in experts_of for expert in of_rank}
     if lost := [expert for expert in experts if expert not in held]:
         raise UsageError(f'placement "{name}": expert {lost[0]} is on no rank')
-    if strange := sorted(held - set(experts), key=str):
+    if strange := sorted(held - set(experts)):
         raise UsageError(f'placement "{name}": there is no expert {strange[0]}; they are 0 … {experts[-1]}')
     return experts_of

@@ -1,11 +1,14 @@
 """Wrong plug-in files: one line with the collective, codec or line of the file; a budget ends what does not return."""
 
+import re
+
 import pytest
 from support.paths import SCENARIOS
 
 from hybrid_des import collective, explain, load, simulate, spread
 from hybrid_des.errors import UsageError
 from hybrid_des.registry import import_file
+from hybrid_des.workload.placements import Wanted, placed
 
 SCENARIO = SCENARIOS / "a100_8x.yaml"
 COLLECTIVE = """\
@@ -171,6 +174,62 @@ def test_a_data_set_of_another_form_is_one_line(run, write, drawn, line):
     file = write(f"{DATA_SET}{drawn}\n", "mine.py")
     more = "--set", "workload.parameters=null"
     assert f'data set "mine": {line}' in said(run, file, "numerics={task: mine}", *more)
+
+
+LENGTHS = """\
+import numpy as np
+from hybrid_des.workload.lengths import lengths
+
+@lengths("mine", summary="")
+def mine(request):
+    return """
+PACKER = """\
+from hybrid_des.workload.packing.registration import packer
+
+@packer("mine", summary="", lanes=False)
+def mine(lengths, request):
+    return """
+PLACEMENT = """\
+from hybrid_des.workload.placements import placement
+
+@placement("mine", summary="")
+def mine(wanted):
+    return """
+DOCUMENTS = {
+    "model": {"kind": "transformer", "hidden": 64, "layers": 2, "heads": 2, "ffn": 64, "sequence": 64, "vocab": 64},
+    "cluster": {"gpu": "h100"},
+    "schedule": {"kind": "1f1b", "microbatches": 2},
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "data", "line"),
+    [
+        (f"{LENGTHS}3", {}, "lengths of documents: expected a function of a generator, found int"),
+        (f"{LENGTHS}lambda: 3", {}, "too many positional arguments; it is called with 1, a generator"),
+        (f"{LENGTHS}lambda g: 3", {}, "lengths of documents: expected blocks that are yielded, found int"),
+        (f"{LENGTHS}lambda g: iter([np.ones(1)])", {}, "lengths of documents end; expected blocks without end"),
+        (f"{LENGTHS}lambda g: iter([3])", {}, "expected an array of at least one number, found int"),
+        (f"{LENGTHS}lambda g: iter([np.ones(0)])", {}, "expected an array of at least one number, found array of"),
+        (f"{LENGTHS}lambda g: iter([np.ones(1) * np.nan])", {}, "lengths of documents: expected numbers, found nan"),
+        (f"{PACKER}3", {"packing": "mine"}, 'packing "mine": expected replica → micro-batch → numbers of documents'),
+        (f"{PACKER}[[[0.0]], [[1]]]", {"packing": "mine"}, "expected replica → micro-batch → numbers of documents"),
+        (f"{PACKER}[[[0, 1]]]", {"packing": "mine"}, "expected 2 micro-batches per replica, found 1"),
+    ],
+)
+def test_documents_of_another_form_are_one_line(write, text, data, line):
+    import_file(write(f"{text}\n", "mine.py"))
+    lengths = {"kind": "fixed" if data else "mine"}
+    with pytest.raises(UsageError, match=re.escape(line)) as error:
+        simulate(load({**DOCUMENTS, "data": {"lengths": lengths, **data}}))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("held", ["(3,) * 2", "((0.0,), (1,))", "((None,), (1,))", "(([0],), ([1],))"])
+def test_a_placement_of_another_form_is_one_line(write, held):
+    import_file(write(f"{PLACEMENT}{held}\n", "mine.py"))
+    with pytest.raises(UsageError, match=r'^placement "mine": expected the numbers of its experts for each rank$'):
+        placed("mine", Wanted((1.0, 1.0), (0, 0)))
 
 
 KIND = """\

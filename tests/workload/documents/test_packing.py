@@ -138,7 +138,7 @@ def test_packers_of_users_are_checked(write, scratch):
         "forgetful": "document 3 of 4 is in no micro-batch",
         "twice": "document 0 of 4 is in more than one micro-batch",
         "unequal": "expected 2 replicas with as many micro-batches each, found 1, 2",
-        "flat": "expected replica → micro-batch → documents",
+        "flat": "expected replica → micro-batch → numbers of documents",
         "imaginary": "there is no document 7; the step has 4",
     }.items():
         with pytest.raises(UsageError, match=f'packing "{name}": {message}'):
