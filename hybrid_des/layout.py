@@ -124,6 +124,15 @@ class Layout:
             self.coordinate(rank, "context") if "context" in self.sizes else 0
         )
 
+    def in_lanes(self, first: int, count: int) -> list[list[int]]:
+        """The groups of ranks in neighbouring lanes, one for each place along the other axes."""
+        contexts = self.sizes.get("context", 1)
+        lanes = [divmod(lane, contexts) for lane in range(first, first + count)]
+        at = [data * self.strides["data"] + context * self.strides.get("context", 0) for data, context in lanes]
+        ranks = np.arange(self.ranks, dtype=np.int64)
+        starts = ranks[self.first(ranks, *(axis for axis in ("data", "context") if axis in self.sizes)) == ranks]
+        return [[start + one for one in at] for start in starts.tolist()]
+
     def line(self, rank: int, axis: str) -> range:
         """The ranks that differ from this one along one axis only, itself included, in ascending order."""
         stride = self.strides[axis]

@@ -2,7 +2,8 @@
 
 fill          tokens of documents over those of the longest micro-batch, mean over micro-batches
 squares       Σ lengths² of a replica over the mean of all: attention goes with it
-work          the same for the time that a replica computes: its ranks' busy time, mean over steps
+
+Where context ranks hold different documents, each counts as a replica.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.costs.documents import Load, PackedSteps, packed_steps
 
-Amounts = NDArray[np.int64]  # step × replica × micro-batch
+Amounts = NDArray[np.int64]  # step × replica × micro-batch, of all that hold different documents
 
 
 class PackedAmounts(NamedTuple):
@@ -32,8 +33,9 @@ class PackedAmounts(NamedTuple):
     longest: Amounts
 
 
-def amounts_of(packed: PackedSteps, replicas: int) -> PackedAmounts:
+def amounts_of(packed: PackedSteps) -> PackedAmounts:
     """The amounts of every micro-batch; of a document that several replicas share, each has its part."""
+    replicas = packed.lanes // packed.context
     shape = len(packed.steps), replicas, packed.microbatches
     tokens, squares, longest = (np.zeros(shape, dtype=np.int64) for _ in range(3))
     each = packed.lanes // replicas
@@ -57,7 +59,7 @@ def document_figures(scenario: Scenario) -> Mapping[str, Any]:
     packed = packed_steps(scenario)
     if packed is None:
         return {}
-    amounts, steps = amounts_of(packed, scenario.parallel.data), len(packed.steps)
+    amounts, steps = amounts_of(packed), len(packed.steps)
     lengths = np.array([length for step in packed.steps for length in step.lengths])
     each = amounts.tokens[amounts.tokens > 0]
     of_replicas = amounts.squares.sum(axis=2)

@@ -176,11 +176,12 @@ def _imbalance(run: Run) -> dict[str, float]:
 def _tensor_traffic(run: Run) -> dict[str, Any]:
     """How collectives inside ops were simulated, the bytes of each axis, and the delay that other traffic could add."""
     traffic, steps = run.traffic, run.scenario.steps
-    used = [axis for axis in AXES if axis in traffic.messages or axis in traffic.replayed]
+    bytes_of = {axis: getattr(run, f"bytes_{axis}") for axis in AXES}  # also of lanes that share documents for a while
+    used = [axis for axis in AXES if axis in traffic.messages or axis in traffic.replayed or bytes_of[axis]]
     if not used:
         return {}
     return {
-        **{f"bytes_{axis}": plain_number(Fraction(getattr(run, f"bytes_{axis}"), steps)) for axis in used},
+        **{f"bytes_{axis}": plain_number(Fraction(bytes_of[axis], steps)) for axis in used},
         "tensor_traffic": {axis: "messages" if axis in traffic.messages else "replay" for axis in used},
         "tensor_traffic_delay_s": run.tensor_delay / PICOSECONDS_PER_SECOND,
     }

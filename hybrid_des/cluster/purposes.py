@@ -66,7 +66,8 @@ BACKGROUND = Purpose("background", "background traffic", "#555555", "", "", usua
 PURPOSES = (ACTIVATION, GRADIENT, REDUCTION, PARAMETERS, TENSOR, CONTEXT, EXPERT)
 
 
-OF_LAYERS = {purpose.name: purpose for purpose in (TENSOR, CONTEXT, EXPERT)}  # by axis; inside ops, so never idle time
+# by axis; inside ops, so never idle time, but for ranks that share documents for a while and meet before ops
+OF_LAYERS = {purpose.name: purpose for purpose in (TENSOR, CONTEXT, EXPERT)}
 
 
 def purpose_named(name: str) -> Purpose:

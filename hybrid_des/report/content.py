@@ -77,7 +77,7 @@ def content_of(findings: RunAnalysis) -> Content:
             *_notes(scenario, facts),
             *filter(None, [_perturbations(scenario, run.timeline.duration / PICOSECONDS_PER_SECOND)]),
         ],
-        [*_headline(facts), *_model_headline(scenario, facts), *packed_facts(facts), *bill_headline(facts)],
+        [*_headline(facts), *_model_headline(scenario, facts), *packed_facts(scenario, facts), *bill_headline(facts)],
         shares_of(facts, run),
         [*_memory(run, facts, peak), *_resources(facts, run.scenario), *bill_assumptions(facts), *_simulated(run)],
         _limits(scenario),

@@ -7,7 +7,10 @@ from typing import Any
 
 from hybrid_des.report.fact import Fact
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.sections.data import WHOLE
 from hybrid_des.units import format_number
+
+LEAST_PADDING = 0.0005  # a share that is shown
 
 
 def packed_line(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
@@ -27,15 +30,23 @@ def packed_line(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def packed_facts(facts: Mapping[str, Any]) -> list[Fact]:
-    """How much replicas differ; nothing where they do not."""
-    figures = facts.get("data")
-    if figures is None or figures["replica_squares_ratio"] == 1:
+def packed_facts(scenario: Scenario, facts: Mapping[str, Any]) -> list[Fact]:
+    """How much replicas differ, or ranks that hold different documents; nothing where they do not."""
+    if scenario.data is None or facts["data"]["replica_squares_ratio"] == 1:
         return []
+    figures = facts["data"]
     ratio = f"{figures['replica_squares_ratio']:.2f}×"
-    padding = f"; {figures['padding']:.1%} of tokens are padding" if figures["padding"] > 0 else ""
-    note = f"the mean of all replicas in squared lengths, with which attention grows{padding}"
-    return [Fact("busiest replica", ratio, note)]
+    padding = f"; {figures['padding']:.1%} of tokens are padding" if figures["padding"] >= LEAST_PADDING else ""
+    ranks = "context ranks" if context_apart(scenario) else "replicas"
+    note = f"the mean of all {ranks} in squared lengths, with which attention grows{padding}"
+    return [Fact(f"busiest {ranks[:-1]}", ratio, note)]
+
+
+def context_apart(scenario: Scenario) -> bool:
+    """Whether context ranks compute different documents."""
+    if scenario.data is None or scenario.parallel.context == 1:
+        return False
+    return bool(scenario.data.packer.facts["lanes"]) or scenario.parallel.context_method == WHOLE
 
 
 def _range(figures: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybrid_des.cluster.purposes import ACTIVATION, PURPOSES, REDUCTION
+from hybrid_des.cluster.purposes import ACTIVATION, CONTEXT, PURPOSES, REDUCTION
 
 if TYPE_CHECKING:
     from hybrid_des.pipeline.plan import Plan
@@ -60,6 +60,7 @@ _BARRIER, _REPLICA = Cause("step barrier", "#F0E442"), Cause("waiting for a slow
 CAUSES = {  # by the names of `analysis.idle`: causes, phases of the pipeline, and reasons
     **{purpose.cause: Cause(purpose.cause.replace("_", " "), purpose.colour) for purpose in PURPOSES},
     ACTIVATION.cause: Cause("waiting for a pipeline message", ACTIVATION.colour),
+    CONTEXT.cause: Cause("waiting for the document's other ranks", CONTEXT.colour),
     "dependency": Cause(BUBBLE, _DEPENDENCY.colour),  # all phases together
     "warm-up": _WARM_UP, "pipeline dependency": _DEPENDENCY, "drain": _DRAIN,
     "slower_replica": _REPLICA, "waiting for a slower replica": _REPLICA,

@@ -71,17 +71,17 @@ def style_of(kind: str) -> str:
     return "dim" if kind == "idle" else "bold" if colour == BLACK else colour
 
 
-def chart_of(timeline: Timeline, width: int) -> list[Line]:
+def chart_of(timeline: Timeline, width: int, *, apart: bool = False) -> list[Line]:
     """The lines of the chart: only the first replica if there are many, and only the two ends of a long pipeline.
 
-    Tensor and context ranks share the stages of one line.
+    Tensor and context ranks share the stages of one line, unless context ranks compute different documents (`apart`).
     """
     layout, steps = timeline.layout, timeline.steps
     first = steps["step"] == 0
     begin, end = int(steps["begin"][first].min()), int(steps["end"][first].max())
     if end <= begin:
         return []
-    inner = [axis for axis in layout.order if axis not in ("data", "pipeline")]
+    inner = [axis for axis in layout.order if axis not in ("data", "pipeline", *(["context"] if apart else []))]
     ranks, replicas = np.unique(steps["rank"]), layout.sizes["data"]
     many = np.count_nonzero(layout.first(ranks, *inner) == ranks) > MOST_LINES
     bars = bars_of(timeline, every=replicas if many else 1)

@@ -67,7 +67,8 @@ class Communicators:
         participants: dict[int, dict[program.Group, Participant]] = {rank: {} for rank in ranks}
         if self._parts.slowdown is not None:
             self.computation = {rank: Computation(self._transport.env) for rank in ranks}
-        for made in (self._of_gradients, self._of_layers, self._of_copies, self._replayed, self._of_traces):
+        documents, traces = self._of_documents, self._of_traces
+        for made in (self._of_gradients, self._of_layers, self._of_copies, self._replayed, documents, traces):
             for rank, key, communicator in made(participants):
                 participants[rank][key] = communicator
         for axis in self._parts.traffic.streams:
@@ -194,6 +195,15 @@ class Communicators:
         if self._parts.meeting is not None:
             for rank in wanted:
                 yield rank, LAYERS, Replayed(meetings.get(rank, ()))
+
+    def _of_documents(self, wanted: Collection[int]) -> Made:
+        """The meetings of ranks that share documents in some micro-batches."""
+        lanes, layout = self._parts.costs.lanes, self._parts.times.layout
+        for first, count in () if lanes is None else lanes.meetings:
+            for ranks in layout.in_lanes(first, count):
+                members = [rank for rank in ranks if rank in wanted]
+                meeting = self._transport.meeting(ReplayedGroup, len(members), ranks)
+                yield from ((rank, (program.TOGETHER, first, count), Barrier(meeting)) for rank in members)
 
     def _of_traces(self, wanted: Collection[int]) -> Made:
         """The groups of programs that came from a trace: by messages, or members meet and the recorded time passes."""

@@ -120,7 +120,16 @@ def misfits_of_data(data: Data | None, parallel: Parallel, schedule: Schedule, *
         yield misfit(message, "data.lengths.kind", "parallel.expert")
     if data.lengths.drawn and every > 1:
         yield misfit("is not supported with `every` above 1; expected fixed", "data.lengths.kind", "gradients.every")
-    if data.packer.facts["lanes"] and batch is None:
+    if data.packer.facts["lanes"]:
+        yield from _misfits_of_lanes(data, parallel, given=batch is not None)
+
+
+def _misfits_of_lanes(data: Data, parallel: Parallel, *, given: bool) -> Iterator[Problem]:
+    """What a packer that splits documents over ranks itself does not go with; `given`: whether documents are."""
+    if parallel.context_method not in ("ring", "all-gather"):
+        message = f"{data.packing} splits documents over more and fewer ranks; expected ring or all-gather"
+        yield misfit(message, "parallel.context_method", "data.packing")
+    if not given:
         message = f"{data.packing} decides the number of micro-batches; expected `batch`, the documents per step"
         yield misfit(message, "data.packing", "schedule.microbatches", "batch")
 

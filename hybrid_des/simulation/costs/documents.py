@@ -8,6 +8,12 @@ of a lane compute the same documents. What they cost depends on the load of the 
 
 A document that several lanes share counts as the next multiple of their number, so that each has whole tokens; with
 `padded`, all documents of a micro-batch have the length of its longest one.
+
+With dynamic context parallelism, the lanes that share a document change from micro-batch to micro-batch:
+
+    lane            0   1   2   3
+    micro-batch 0   ├───────────┤       they meet before every forward and backward, since attention passes keys around
+    micro-batch 1   ├───┤   ·   ·
 """
 
 from __future__ import annotations
@@ -34,19 +40,26 @@ class Load(NamedTuple):
         squares: sum over documents of their squared tokens.
         ranks: the lanes over which every document is split.
         lengths: of the documents, as they are computed, the longest first.
+        first: the first of these lanes, if other micro-batches are shared by others; None: not shared so.
     """
 
     tokens: int
     squares: int
     ranks: int
     lengths: tuple[int, ...] = ()
+    first: int | None = None
 
     @classmethod
-    def of(cls, lengths: Sequence[int], ranks: int, *, padded: bool) -> Load:
+    def of(cls, lengths: Sequence[int], ranks: int, first: int | None = None, *, padded: bool) -> Load:
         """That of documents."""
         longest = max(lengths, default=0) if padded else 0
         each = sorted((-(-max(length, longest) // ranks) * ranks for length in lengths), reverse=True)
-        return cls(sum(each), sum(length**2 for length in each), ranks, tuple(each))
+        return cls(sum(each), sum(length**2 for length in each), ranks, tuple(each), first)
+
+    @property
+    def lanes(self) -> tuple[int, int] | None:
+        """The first of the lanes that share it, and their number, if these change with the micro-batch."""
+        return None if self.first is None else (self.first, self.ranks)
 
 
 class StepDocuments(NamedTuple):
@@ -69,13 +82,15 @@ class PackedSteps:
 
     Attributes:
         steps: one entry per training step.
-        context: context ranks of a replica.
+        context: neighbouring lanes that always share their documents.
         padded: whether documents are padded to the longest of their micro-batch.
+        dynamic: whether documents are shared by other lanes in each micro-batch.
     """
 
     steps: tuple[StepDocuments, ...]
     context: int
     padded: bool
+    dynamic: bool = False
 
     @property
     def microbatches(self) -> int:
@@ -103,7 +118,9 @@ class PackedSteps:
             for packs in (*step.packed, *[(empty,) * (self.lanes // self.context)] * self.missing(step)):
                 lanes: list[int] = []
                 for group in packs:
-                    load = Load.of([step.lengths[place] for place in group.documents], group.ranks, padded=self.padded)
+                    lengths = [step.lengths[place] for place in group.documents]
+                    first = len(lanes) if self.dynamic and group.ranks > 1 else None
+                    load = Load.of(lengths, group.ranks, first, padded=self.padded)
                     lanes += [known.setdefault(load, len(known))] * group.ranks
                 of_step.append(lanes)
             numbers.append(of_step)
@@ -124,7 +141,7 @@ class PackedSteps:
     @cached_property
     def usual(self) -> Load:
         """The mean load of a lane that has documents; that of all if they are equal."""
-        if len(self.loads) == 1:
+        if not self.varies:
             return self.loads[0]
         held = [(load, load.ranks) for load in self._each() if load.tokens]
         count = sum(ranks for _, ranks in held)
@@ -144,7 +161,7 @@ class PackedSteps:
     @property
     def varies(self) -> bool:
         """Whether lanes or micro-batches differ."""
-        return len(self.loads) > 1
+        return len(self.loads) > 1 or self.loads[0].lanes is not None
 
     @property
     def tokens(self) -> int:
@@ -182,7 +199,8 @@ def _packed(
         truncated, before = documents.truncated - before, documents.truncated
         packing = pack(data.packing, taken, request, *data.arguments, split=split)
         packed.append(StepDocuments(taken, truncated, packing))
-    return PackedSteps(tuple(packed), parallel.context if split else 1, data.padded)
+    dynamic = bool(data.packer.facts["lanes"])
+    return PackedSteps(tuple(packed), parallel.context if split and not dynamic else 1, data.padded, dynamic)
 
 
 def _taken(data: Data, documents: Documents, request: PackRequest, batch: int | None) -> Iterator[int]:

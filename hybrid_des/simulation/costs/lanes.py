@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from fractions import Fraction
 from functools import cache
+from itertools import product
 
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.simulation.costs.documents import PackedSteps
@@ -24,7 +26,7 @@ class Lanes:
         self._plan = plan
         self._stages = cache(lambda number: model_stages(ranks, plan, None if number is None else packed.loads[number]))
         self._usual, self._most = cache(self._of_usual), cache(self._most_of)
-        self._collectives = cache(self._collectives_of)
+        self._collectives, self._sent = cache(self._collectives_of), cache(self._sent_in)
 
     def __repr__(self) -> str:
         return f"Lanes({self.packed!r})"
@@ -42,6 +44,15 @@ class Lanes:
     def number(self, step: int, lane: int, microbatch: int) -> int:
         """A number that micro-batches share if they cost the same."""
         return self.packed.number(step, microbatch, lane)
+
+    def together(self, step: int, lane: int, microbatch: int) -> tuple[int, int] | None:
+        """The first of the lanes that share a micro-batch, and their number, if these change with the micro-batch."""
+        return self.packed.load(step, microbatch, lane).lanes
+
+    @property
+    def meetings(self) -> Collection[tuple[int, int]]:
+        """All lanes that share micro-batches so."""
+        return {load.lanes for load in self.packed.loads if load.lanes is not None}
 
     def cost(self, step: int, lane: int, microbatch: int, stage: int) -> StageCosts:
         """The costs of a micro-batch on a stage."""
@@ -66,6 +77,22 @@ class Lanes:
         held = (self._stages(number)[stage] for number in range(len(self.packed.loads)) for stage in stages)
         layers = {id(layer): layer for stage in held for layer in stage.layers}.values()
         return {one for layer in layers for way in layer.collectives for one in way}
+
+    def sent_together(self, axis: str) -> int:
+        """Bytes per step of collectives along an axis between lanes that share micro-batches for a while, rounded."""
+        total, steps = 0, range(self.steps)
+        for step, (microbatch, path) in product(steps, enumerate(self._plan.path_of)):
+            for lane in range(self.count):
+                number = self.number(step, lane, microbatch)
+                if self.packed.loads[number].first == lane:
+                    total += self._sent(number, path, axis)
+        return round(Fraction(total, self.steps))
+
+    def _sent_in(self, number: int, path: int, axis: str) -> int:
+        stages = self._stages(number)[: len(self._plan.paths[path])]
+        layers = (layer for stage in stages for layer in stage.layers)
+        every = (one for layer in layers for way in layer.collectives for one in way)
+        return sum(one.repeats * one.sent for one in every if one.axis == axis)
 
     def transient(self, pipeline_rank: int, lane: int, usual: int) -> int:
         """The most bytes that a rank holds for a while, besides activations, in any step.

@@ -17,7 +17,7 @@ all-reduces of 2, 4 and 8 A100s on NVLink take about 35, 45 and 85 µs in additi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from fractions import Fraction
@@ -31,6 +31,7 @@ from hybrid_des.cluster.symmetry import nonisomorphic
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import NOTHING
 from hybrid_des.errors import Refusal
+from hybrid_des.layout import Layout
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.simulation.collective_times import CollectiveTimes
@@ -220,9 +221,8 @@ class _Costing:
         self.basis = basis
         self._collective, self._held = cache(self._measured), cache(self._held_by)
         self._times = times
-        self._groups = cache(
-            lambda axis: nonisomorphic(times.fabric, layout.groups(axis)) if times else layout.groups(axis)
-        )
+        self._groups = cache(partial(_groups_of, times, layout))
+        self._lanes = basis.load.lanes if basis.load else None  # that share documents along context
         self._hidden = {"tensor": basis.overlap.tensor, "expert": basis.overlap.experts, "context": Fraction(0)}
         holders = parallel.data * parallel.context
         pipelined = parallel.pipeline > 1
@@ -237,7 +237,7 @@ class _Costing:
     def loaded(self, load: Load) -> _Costing:
         """The same for micro-batches that hold other documents; collectives and what parameters take are known."""
         costing = copy(self)
-        costing.basis = self.basis._replace(load=load)
+        costing.basis, costing._lanes = self.basis._replace(load=load), load.lanes
         return costing
 
     @property
@@ -285,8 +285,7 @@ class _Costing:
         moved = round(self.basis.offload.activations * costs.kept) if layer.is_block else 0
         forward, backward = self._passes(layer, costs, moved)
         moving = like.moving if like else _moving(costs)
-        collective = partial(self._collective, moving=moving)
-        collectives = tuple(map(collective, costs.forward)), tuple(map(collective, costs.backward))
+        collectives = tuple(self._among(costs.forward, moving)), tuple(self._among(costs.backward, moving))
         waits = [sum(one.repeats * one.waits for one in way) for way in collectives]
         reserved = costs.widest if layer.place == "last" else 0  # logits, during another layer's backward
         shared = ELEMENT * later if self._dense.gradients > 1 else 0  # whole until both gradients are added
@@ -312,6 +311,10 @@ class _Costing:
             moving=moving,
             end=not layer.is_block,
         )
+
+    def _among(self, exchanges: Sequence[Exchange], moving: Fraction) -> Iterator[LayerCollective]:
+        for exchange in exchanges:
+            yield self._collective(exchange, moving, self._lanes if exchange.axis == "context" else None)
 
     def _held_by(
         self, parameters: tuple[int, int], copied: int, tensors: Sequence[Parameters], later: int
@@ -364,10 +367,10 @@ class _Costing:
         """The computation, traffic and memory of a layer."""
         return layer_costs(layer, self.basis, self._device, received)
 
-    def _measured(self, exchange: Exchange, moving: Fraction) -> LayerCollective:
-        """A collective in the slowest of the groups along its axis, with the time to start it."""
+    def _measured(self, exchange: Exchange, moving: Fraction, lanes: tuple[int, int] | None) -> LayerCollective:
+        """A collective in the slowest of the groups along its axis, or in some lanes, with the time to start it."""
         axis, does, size, repeats, behind, steps, how, weights, _ = exchange
-        groups, name = self._groups(axis), ALGORITHMS[self.basis.layer_collectives][does]
+        groups, name = self._groups(axis, lanes), ALGORITHMS[self.basis.layer_collectives][does]
         launch, outcome = 0, NOTHING
         if self._times is not None:
             outcome = max((self._times(name, size, group, how) for group in groups), key=lambda each: each.duration)
@@ -404,6 +407,12 @@ class _Costing:
             return Fraction(min(taken, of - 1), of)
         beyond = any(map(self._times.fabric.apart, groups))
         return self._slowdown.lost(beyond=beyond, moving=Fraction(0) if axis == "context" else moving)
+
+
+def _groups_of(times: CollectiveTimes | None, layout: Layout, axis: str, lanes: tuple[int, int] | None) -> Groups:
+    """The groups of ranks along an axis, or in some lanes; of those with the same wiring, only one."""
+    groups = layout.groups(axis) if lanes is None else layout.in_lanes(*lanes)
+    return nonisomorphic(times.fabric, groups) if times else groups
 
 
 def _inner(costs: LayerCosts) -> tuple[int, int, int]:

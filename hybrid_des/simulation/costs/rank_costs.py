@@ -334,6 +334,16 @@ class UnequalCosts(Protocol):
     def number(self, step: int, lane: int, microbatch: int) -> int:
         """A number that micro-batches share if they cost the same."""
 
+    def together(self, step: int, lane: int, microbatch: int) -> tuple[int, int] | None:
+        """The first of the lanes that share a micro-batch, and their number, if these change with the micro-batch."""
+
+    @property
+    def meetings(self) -> Collection[tuple[int, int]]:
+        """All lanes that share micro-batches so."""
+
+    def sent_together(self, axis: str) -> int:
+        """Bytes per step of their collectives along an axis, rounded."""
+
     def cost(self, step: int, lane: int, microbatch: int, stage: int) -> StageCosts:
         """The costs of a micro-batch on a stage."""
 

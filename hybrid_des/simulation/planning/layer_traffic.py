@@ -159,7 +159,8 @@ def tensor_traffic(
 ) -> TensorTraffic:
     """Decide along which axes collectives are messages.
 
-    If a sample of replicas represents all of them, only its routes are examined.
+    If a sample of replicas represents all of them, only its routes are examined. Collectives of lanes that share
+    documents for a while are no part of this: they are replayed on the lanes that share them.
 
     Args:
         scenario: what is simulated.
@@ -169,7 +170,9 @@ def tensor_traffic(
         reduced: the groups whose gradients are reduced.
         further: the costs of further steps, if they differ.
     """
-    if scenario.model is None or not (groups := scenario.parallel.layout.shared):
+    dynamic = costs.lanes is not None and bool(costs.lanes.meetings)
+    groups = {axis: each for axis, each in scenario.parallel.layout.shared.items() if not dynamic or axis != "context"}
+    if scenario.model is None or not groups:
         return TensorTraffic()
     loads, uneven = loads_of(plan, costs, list(groups))
     for of_step in further:
@@ -180,7 +183,7 @@ def tensor_traffic(
     flows = few or whole()
     unsettled = uneven | self_contending(fabric, flows)
     proven: set[str] = set()
-    if _ranks_alike(scenario, plan):
+    if _ranks_alike(scenario, plan) and not dynamic:
         proven = replay_safe_axes(fabric, flows) - unsettled - _contended_axes(scenario, fabric, flows)
     chosen = _as_messages(scenario, groups, loads, proven)
     others = [axis for axis in groups if axis not in chosen]
@@ -243,7 +246,8 @@ def loads_of(plan: Plan, costs: Costs, axes: Sequence[str]) -> tuple[dict[tuple[
     sums = {(axis, rank, lane): [0, 0, 0] for axis in axes for rank in range(plan.pipeline) for lane in range(lanes)}
     uneven: set[str] = set()
     for visit in visits(plan, costs):
-        for exchange in (one for layer in visit.costs.layers for way in layer.collectives for one in way):
+        each = (one for layer in visit.costs.layers for way in layer.collectives for one in way if one.axis in axes)
+        for exchange in each:
             count, load = visit.times * exchange.repeats, sums[exchange.axis, visit.position[0], visit.lane]
             for number, more in enumerate((count, count * exchange.messages, count * exchange.sent)):
                 load[number] += more

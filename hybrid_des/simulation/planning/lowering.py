@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from hybrid_des import collectives
 from hybrid_des.cluster.mailbox import Message
-from hybrid_des.cluster.purposes import PARAMETERS, REDUCTION, Purpose, purpose_named
+from hybrid_des.cluster.purposes import CONTEXT, PARAMETERS, REDUCTION, Purpose, purpose_named
 from hybrid_des.engine.recorder import AFTER, BEFORE, CHUNK, OPTIMIZER, pipeline_tag
 from hybrid_des.pipeline.plan import Action, Op, Place, Plan, carried
 from hybrid_des.simulation.costs.rank_costs import Costs, StageCosts
@@ -26,6 +26,7 @@ from hybrid_des.simulation.planning.program import (
     GRADIENT,
     PARAMETER,
     STEP,
+    TOGETHER,
     Begin,
     Block,
     Call,
@@ -337,6 +338,7 @@ class Lowering:
         return block_of(
             frame.stages,
             *frame.receives,
+            *self._meets(action),
             *needs,
             Begin((sum(kept), CHUNK * len(kept))),
             *body,
@@ -346,6 +348,15 @@ class Lowering:
               for slot, peer, purpose, tag, size in frame.sends],
             *[Confirm(slot, purpose, tag) for slot, _, purpose, tag, _ in frame.sends if self.blocking],
         )  # fmt: skip
+
+    def _meets(self, action: Action) -> Iterator[Instruction]:
+        """Wait for the other lanes that share the documents of an action, if these change with the micro-batch."""
+        if self.costs.lanes is None:
+            return
+        for op in action:
+            lanes = self.costs.lanes.together(self.step, self.lane, op.microbatch)
+            if lanes is not None and op.kind != "W":
+                yield Collective((TOGETHER, *lanes), None, cause=waiting_for(CONTEXT, BEFORE))
 
     def _costs(self, rank: int, action: Action) -> list[StageCosts]:
         """The costs of the ops of an action."""

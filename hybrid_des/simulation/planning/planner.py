@@ -190,11 +190,19 @@ def _lowered(scenario: Scenario, plan: Plan, steps: Sequence[PlannedStep], times
         meeting=fsdp.groups if fsdp else None,
         channels=fsdp.channels if fsdp else _channels(reductions),
         slowdown=_slowdown(scenario),
-        replayed={**{f"bytes_{axis}": size for axis, size in replayed.items()}, **lowering.replayed(0)},
+        replayed={**_replayed(costs, replayed, times), **lowering.replayed(0)},
         further=further,
         copies=[step.copies for step in steps],
         copied=any(sent != ((), ()) for step in steps for sent in step.copies.values()),
     )
+
+
+def _replayed(costs: Costs, by_axis: Mapping[str, Fraction], times: CollectiveTimes) -> dict[str, int | Fraction]:
+    """Bytes that replayed collectives inside ops send per step, by attribute of `Run`."""
+    replayed: dict[str, int | Fraction] = {f"bytes_{axis}": size for axis, size in by_axis.items()}
+    if costs.lanes is not None and costs.lanes.meetings:
+        replayed["bytes_context"] = costs.lanes.sent_together("context") * times.layout.sizes["tensor"]
+    return replayed
 
 
 def _timed(scenario: Scenario, plan: Plan, durations: Durations) -> Durations:

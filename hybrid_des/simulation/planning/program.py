@@ -43,6 +43,9 @@ Group = tuple[str, int, int]  # what its collectives are for, or their axis; sta
 BARRIER = ("barrier", 0, 0)  # all ranks, which meet between steps
 
 
+TOGETHER = "together"  # with the first of some lanes, and their number: the ranks that share documents for a while
+
+
 class Instruction:
     """What a stream does next: one of the classes below."""
 
