@@ -18,6 +18,7 @@ Axis = Literal["tensor", "context", "expert"]
 # bytes of logits and their gradients at the same time, relative to the 8 of 32-bit ones: 16-bit ones where a compiler
 # joins all that is between (4), or logarithms, their gradients and those of the logits, all of 32 bits (12)
 LOGITS = {"fused": Fraction(1), "compiled": Fraction(4, 8), "eager": Fraction(12, 8)}
+SUMS = ("all-reduce", "reduce-scatter")
 COPIES = Elementwise("copies around collectives", 0, 0, "none")
 DIVIDED = Fraction(16, 8)  # the same, eager over tensor ranks: an exponential and a sum more
 
@@ -106,8 +107,9 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     parameters = _parameters(layer, basis)
     gradients = ELEMENT * (sum(parameters) + copied_parameters(layer, basis))
     repeated = kept if full else ceil((whole - counted) * larger)
-    again = {"selective": core.forward, "full": times.forward}
-    repeats = forward if full else _gathered_again(forward, modules)
+    left = _last_product(forward, parts, device) if full and layer.batch_first else NOTHING_LEFT
+    again = {"selective": core.forward, "full": times.forward - left.seconds}
+    repeats = _less(forward, left.sums) if full else _gathered_again(forward, modules)
     return LayerCosts(
         operations=parts,
         times=times,
@@ -321,6 +323,32 @@ def _logits(basis: CostBasis) -> Fraction:
     """
     how = basis.operators.loss
     return DIVIDED if how == "eager" and basis.parallel.tensor > 1 else LOGITS[how]
+
+
+class Left(NamedTuple):
+    """What a repeated forward leaves out: seconds of computation, and how many sums over tensor ranks."""
+
+    seconds: float
+    sums: int
+
+
+NOTHING_LEFT = Left(0.0, 0)
+
+
+def _last_product(forward: Sequence[Exchange], parts: Parts, device: Device) -> Left:
+    """The last product of a block, whose result no backward needs.
+
+    PyTorch stops repeating when it has what the backward saved (torch/utils/checkpoint.py, early stop).
+    """
+    product = next(took.forward for one, took in reversed(parts) if isinstance(one, Gemm) and one.split == "rows")
+    sums = [one._replace(repeats=1) for one in forward if one.axis == "tensor" and one.does in SUMS]
+    return Left(product + device.moving(_copied(sums), 0).forward, len(sums))
+
+
+def _less(forward: Sequence[Exchange], sums: int) -> tuple[Exchange, ...]:
+    """The collectives of a forward without so many sums over tensor ranks."""
+    each = (one._replace(repeats=one.repeats - sums * (one.axis == "tensor" and one.does in SUMS)) for one in forward)
+    return tuple(one for one in each if one.repeats)
 
 
 def _whole_inputs(layer: Layer, basis: CostBasis) -> int:

@@ -52,6 +52,19 @@ def test_checkpointed_operators_keep_every_second_product():
     assert eager[1].kept - again[1].kept == M * 2 * H  # the last product's result, which no backward needs
 
 
+@pytest.mark.parametrize("sequence", [False, True])
+def test_a_repeated_forward_ends_before_its_last_product(sequence):
+    divided = {"tensor": 2, "sequence": sequence}
+    for written, sums in (("megatron", 2), ("pytorch", 1)):
+        block = layers(written, recompute="full", parallel=divided)[1]
+        took, whole = operations(block), sum(took.forward for _, took in block.operations)
+        copied = took["copies around collectives"].forward / 4 if sequence and sums == 1 else 0  # one of four
+        less = took["MLP down"].forward + copied if sums == 1 else 0
+        assert block.again == pytest.approx(whole - less)
+        does = "reduce-scatter" if sequence else "all-reduce"
+        assert [one.repeats for one in block.backward if one.does == does] == [sums, 2]
+
+
 def test_sums_of_tensor_ranks_are_kept_and_gathers_repeated():
     divided = {"tensor": 2, "sequence": True}
     again, once = layers(recompute=["ops"], parallel=divided)[1], layers(parallel=divided)[1]
