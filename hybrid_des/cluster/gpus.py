@@ -51,6 +51,8 @@ class GpuPart:
         topology: how the GPUs of a node are wired.
         host: the link to host memory; by default that of PCIe.
         power: the most that the GPU draws, in watts; None: no data sheet was read.
+        attention_half: keys over which flash attention reaches half of its rate.
+        attention_head: size of heads that cost as much beside their products.
     """
 
     name: str
@@ -69,6 +71,8 @@ class GpuPart:
     topology: str = "nodes"
     host: LinkPart | None = None
     power: Fraction | None = None
+    attention_half: int = 0
+    attention_head: int = 0
 
 
 @cache

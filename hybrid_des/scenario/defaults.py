@@ -59,7 +59,8 @@ def _fill_efficiency(efficiency: dict[str, object], scenario: Mapping[str, objec
         of_precision = reached.get(precision, family)
         if scenario.get("layer_collectives") != "textbook":  # NCCL's have times to start of their own
             of_precision = {key: value for key, value in of_precision.items() if key != "collective_overhead"}
-        efficiency.update({**of_precision, **efficiency})
+        of_attention = {key: getattr(catalogue.part(gpu), key) for key in ("attention_half", "attention_head")}
+        efficiency.update({**of_precision, **of_attention, **efficiency})
 
 
 def _fill_cluster(cluster: dict[str, object], scenario: Mapping[str, object]) -> None:

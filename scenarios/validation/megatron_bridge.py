@@ -26,16 +26,14 @@ PRECISIONS = {"fp8cs": "fp8-current", "fp8mx": "mxfp8", "bf16": "bf16", "nvfp4":
 GRAPHS = {"full_iteration": "full", "transformer_engine": "layers", "local": "layers"}
 FLEX = "flex"  # the dispatcher that leaves the exchange to DeepEP or HybridEP
 LAYERS = {"LLAMA3.1_405B": 126}  # of models whose activations some recipe offloads
-LAUNCHES = "2.2 ms"  # of a layer with experts, where no graph covers the iteration
-GEMM = {("h100", "fp8cs"): 0.565}  # those of other GPUs are their defaults
 DOMAIN = {"gb200": 64, "gb300": 64}  # GPUs of an NVLink domain of 72 that recipes use
 COLUMNS = (
     "name", "split", "release", "model.base", "model.sequence", "cluster.gpu", "cluster.nodes", "cluster.gpus_per_node",
     "precision", "batch", "schedule.microbatch_size", "parallel.tensor", "parallel.sequence", "parallel.pipeline",
     "parallel.context", "parallel.data", "parallel.expert", "parallel.expert_tensor", "parallel.stages",
     "schedule.kind", "schedule.chunks", "sharding", "recompute", "recompute_layers", "overlap.tensor",
-    "gradients.bucket_rule", "gradients.pad", "cuda_graphs", "experts.dispatcher", "efficiency.gemm",
-    "efficiency.layer_overhead", "model.predictions", "schedule.pairs",
+    "gradients.bucket_rule", "gradients.pad", "cuda_graphs", "experts.dispatcher",
+    "model.predictions", "schedule.pairs",
     "experts.streams", "experts.delay_weight", "offload.activations", "measured.step_time_s",
 )  # fmt: skip
 
@@ -85,8 +83,6 @@ def converted(raw: Raw) -> Row:
         "gradients.pad": str(not fsdp).lower(),
         "cuda_graphs": _graphs(raw),
         "experts.dispatcher": _dispatcher(raw) if sparse else "",
-        "efficiency.gemm": GEMM.get((gpu, raw["precision"]), ""),
-        "efficiency.layer_overhead": LAUNCHES if sparse else "",
         "model.predictions": 1 if raw["model"] == "DeepSeekV3" else "",
         "schedule.pairs": _flag(raw, "overlap_moe_expert_parallel_comm"),
         "experts.streams": _flag(raw, "overlap_moe_expert_parallel_comm"),

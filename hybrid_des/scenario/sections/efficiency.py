@@ -52,7 +52,7 @@ class Efficiency(Section):
     layer_overhead: Time = ZERO
     """The least time of a layer's forward, and half of that of its backward: launching kernels."""
     launch: Time = ZERO
-    """Time in which the host launches one kernel: a layer takes at least as long as all its launches."""
+    """Time in which the host launches one operator or collective: a layer takes at least as long as all of these."""
     kept: Factor = Fraction(1)
     """Activations kept, relative to the count of fused kernels; those of a stack that fuses less are larger."""
     slowed: Lost = Fraction(1, 4)

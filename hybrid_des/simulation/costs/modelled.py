@@ -345,12 +345,23 @@ class _Costing:
         launched = self._launched(layer)
         overhead = float(self.efficiency.layer_overhead) if layer.place == "block" else 0.0
         floors = [overhead * share * (1 + way) for way, share in enumerate(launched.shares)]
-        launches = [float(self.efficiency.launch) * count for count in launched.kernels]
-        there, back = map(max, floors, launches)
+        kernels, calls = list(launched.kernels), self._calls(costs)
         if costs.again:
-            back = max(floors[1] + floors[0], launches[1] + launches[0])
+            kernels[1] += kernels[0]
+            floors[1] += floors[0]
+        launches = [float(self.efficiency.launch) * sum(each) for each in zip(kernels, calls, strict=True)]
+        there, back = map(max, floors, launches)
         computed, copied = costs.times.input + costs.times.weight + costs.again, moved / self._host
         return max(costs.times.forward, there, copied), max(computed, back, copied)
+
+    def _calls(self, costs: LayerCosts) -> tuple[int, int]:
+        """Collectives of forward and backward that the host launches; with graphs of layers, those of experts."""
+        graphs = {"none": ("tensor", "context", "expert"), "layers": ("expert",), "full": ()}
+        axes = graphs[self._basis.cuda_graphs]
+        forward, backward = (
+            sum(one.repeats for one in way if one.axis in axes) for way in (costs.forward, costs.backward)
+        )
+        return forward, backward
 
     def _launched(self, layer: Layer) -> Launched:
         """The kernels that the host launches, not a graph."""

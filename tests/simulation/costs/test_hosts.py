@@ -30,6 +30,17 @@ def test_a_layer_takes_at_least_its_launches():
     assert table(efficiency={"launch": "1 ns"}).forward_s == table().forward_s
 
 
+def test_collectives_of_a_layer_are_launched_too():
+    alone = {"efficiency": {"launch": "10 ms"}}
+    divided = {"tensor": 2, "sequence": True}
+    found = load(SMALL | alone | {"cluster": {"gpu": "h100"}, "parallel": divided})
+    layer = parts_of(found).costs.stages[0, 0].layers[1]
+    kernels = model(SMALL["model"]).layers[1].kernels()
+    waits = [sum(one.repeats * one.waits for one in way) for way in layer.collectives]
+    assert layer.forward - waits[0] == (kernels[0] + 4) * 10**10
+    assert layer.backward - waits[1] == (kernels[1] + 4) * 10**10
+
+
 def test_graphs_launch_layers_but_for_experts():
     sparse = {"model": {"base": "qwen3-30b-a3b", "layers": 2}, "efficiency": {"launch": "1 ms"}}
     none, layers, full = (table(**sparse, cuda_graphs=graphs).forward_s for graphs in ("none", "layers", "full"))

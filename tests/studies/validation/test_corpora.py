@@ -19,9 +19,9 @@ from hybrid_des.studies.validation.corpus import check_corpus
 FOLDER = SCENARIOS / "validation"
 CORPORA = sorted(FOLDER.glob("*.yaml"))
 MOST_FITTED = {
-    "vtrain_multi_node": 2, "korthikanti": 0, "megatron_2021": 0, "zero_bubble": 0, "h100_bf16": 2, "h100_fp8": 3,
+    "vtrain_multi_node": 2, "korthikanti": 0, "megatron_2021": 0, "zero_bubble": 0, "h100_bf16": 2, "h100_fp8": 2,
     "megatron_bridge": 1, "primus_schedules": 2, "nccl": 0, "nccl_points": 0, "torchtitan": 0,
-    "b200_dense": 2, "fsdp_a100_40gb": 4, "fsdp_a100_80gb": 4, "fsdp_h100": 4,
+    "b200_dense": 3, "fsdp_a100_40gb": 4, "fsdp_a100_80gb": 4, "fsdp_h100": 4,
 }  # fmt: skip
 FACTS = ("parameters", "weight_gradients")  # of `overlap`: what is done, not how well
 
