@@ -357,7 +357,7 @@ class _Costing:
     def _calls(self, costs: LayerCosts) -> tuple[int, int]:
         """Collectives of forward and backward that the host launches; with graphs of layers, those of experts."""
         graphs = {"none": ("tensor", "context", "expert"), "layers": ("expert",), "full": ()}
-        axes = graphs[self._basis.cuda_graphs]
+        axes = graphs[self.basis.cuda_graphs]
         forward, backward = (
             sum(one.repeats for one in way if one.axis in axes) for way in (costs.forward, costs.backward)
         )
