@@ -17,6 +17,7 @@ from conversion import Raw, Row, main
 
 GPUS = {"H200": "h200"}
 DEFAULT = "h100-hbm2e"
+FLASH_2 = 0.35  # of H100's peak, where it holds 700 W: Shah et al., arXiv 2407.08608, abstract
 FIRST_RELEASE = "2024-12"
 PRECISIONS = {"bf16": "bf16", "fp8": "fp8-current"}  # torchao's tensorwise scales are dynamic
 GIB = 2**30
@@ -26,8 +27,8 @@ ASYNC = 0.42
 COLUMNS = (
     "name", "split", "release", "cluster.gpu", "cluster.nodes", "model.base", "model.sequence", "precision", "batch",
     "schedule.microbatch_size", "parallel.tensor", "parallel.sequence", "parallel.context", "parallel.pipeline",
-    "parallel.data", "parallel.stages", "recompute", "operators.blocks", "operators.loss", "overlap.tensor",
-    "measured.step_time_s", "measured.peak_memory_bytes",
+    "parallel.data", "parallel.stages", "efficiency.attention", "recompute", "operators.blocks",
+    "operators.loss", "overlap.tensor", "measured.step_time_s", "measured.peak_memory_bytes",
 )  # fmt: skip
 
 
@@ -56,6 +57,7 @@ def converted(raw: Raw) -> Row:
         "parallel.pipeline": axes["pp"],
         "parallel.data": axes["fsdp"],
         "parallel.stages": "ends-1" if axes["pp"] > 1 else "",
+        "efficiency.attention": FLASH_2 if gpu else "",
         "recompute": "full" if raw["recompute"] == "full" else "[ops]",
         "operators.blocks": "fused" if compiled else "eager",
         "operators.loss": "compiled" if compiled and release > FIRST_RELEASE else "eager",
