@@ -10,9 +10,9 @@ An interval that contains the measured step nine times out of ten rests on all r
 holds 0.9 of the weight of all runs and of one more, whose error may be any (conformal prediction with fixed weights:
 Barber, Candès, Ramdas and Tibshirani, Annals of Statistics 51, 2023; with equal weights it is the ⌈0.9 (n+1)⌉-th
 smallest error of n: Vovk et al., Algorithmic Learning in a Random World, 2005). A weight halves with every unit of
-unlikeness: 1 for each of the four characteristics that differs, ½ for a factor of ten in size. The unit is chosen for
-every prediction so that all weights sum to 19, the fewest runs of which one may lie outside: where many runs are alike
-only they count, where few are, others do too, and the interval is as wide as theirs.
+unlikeness: 1 for each characteristic that differs (those above, and whether tensor ranks divide layers), ½ for a factor
+of ten in size. The unit is chosen for every prediction so that all weights sum to 19, the fewest runs of which one may
+lie outside: where many runs are alike only they count, where few are, others do too, and the interval is as wide as theirs.
 
 Where k numbers were fitted to a corpus of m runs, its errors are divided by 1 − k/m, as if each run had been left out
 of the fit (the mean leverage is k/m: Allen, Technometrics 16, 1974).
@@ -92,7 +92,7 @@ def experience(scenario: Scenario) -> Experience | None:
 def of_runs(like: Likeness, runs: Sequence[Recorded]) -> Experience:
     """The runs most like this one, their errors, and the interval of all."""
     sizes = Counter(one.corpus for one in runs)
-    errors = {id(one): _left_out(one, sizes[one.corpus]) for one in runs}
+    errors = {id(one): error_left_out(one, sizes[one.corpus]) for one in runs}
     reach = _reach([(errors[id(one)], like.unlike(one.like)) for one in runs])
     alike = [one for one in runs if one.like[:3] == like[:3]]
     same = [one for one in alike if one.like.sharded == like.sharded]
@@ -105,7 +105,7 @@ def of_runs(like: Likeness, runs: Sequence[Recorded]) -> Experience:
     return Experience(shared.words, off, reach, len(runs), max(shown, key=lambda recorded: recorded.date))
 
 
-def _left_out(recorded: Recorded, of: int) -> float:
+def error_left_out(recorded: Recorded, of: int) -> float:
     """The error of a run of a corpus with so many, as a logarithm, as if it had been left out of the fit."""
     return abs(log(recorded.ratio)) / (1 - min(recorded.fitted, of - 1) / of)
 

@@ -30,6 +30,7 @@ class Likeness(NamedTuple):
         precision: that of products.
         kind: "dense" or "experts".
         sharded: whether single layers are sharded.
+        divided: whether tensor ranks divide layers.
         parameters, gpus: the size of the model and the number of its GPUs.
     """
 
@@ -37,6 +38,7 @@ class Likeness(NamedTuple):
     precision: str
     kind: str
     sharded: bool
+    divided: bool
     parameters: int
     gpus: int
 
@@ -51,6 +53,7 @@ class Likeness(NamedTuple):
             PRECISIONS.get(scenario.precision, scenario.precision),
             "experts" if experts else "dense",
             scenario.fsdp,
+            scenario.parallel.tensor > 1,
             model.parameters,
             scenario.parallel.ranks,
         )
@@ -65,8 +68,8 @@ class Likeness(NamedTuple):
         return abs(log10(self.parameters / other.parameters)) + abs(log10(self.gpus / other.gpus))
 
     def unlike(self, other: Likeness) -> float:
-        """How many of the four characteristics differ, and by how much the size does."""
-        return sum(one != its for one, its in zip(self[:4], other[:4], strict=True)) + DECADE * self.distance(other)
+        """How many of the five characteristics differ, and by how much the size does."""
+        return sum(one != its for one, its in zip(self[:5], other[:5], strict=True)) + DECADE * self.distance(other)
 
 
 class Recorded(NamedTuple):
@@ -102,8 +105,8 @@ def read(text: str) -> tuple[Recorded, ...]:
     return tuple(
         Recorded(
             row["corpus"],
-            Likeness(row["gpu"], row["precision"], row["kind"], row["sharded"] == "yes", int(row["parameters"]),
-                     int(row["gpus"])),
+            Likeness(row["gpu"], row["precision"], row["kind"], row["sharded"] == "yes", row["divided"] == "yes",
+                     int(row["parameters"]), int(row["gpus"])),
             int(row["fitted"]), float(row["ratio"]), row["date"], row["commit"],
         )
         for row in rows
@@ -119,8 +122,8 @@ def written(runs: Iterable[Recorded]) -> str:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
     for run in sorted(runs, key=lambda run: (run.corpus, run.like)):
-        sharded = "yes" if run.like.sharded else "no"
+        how = ["yes" if each else "no" for each in (run.like.sharded, run.like.divided)]
         writer.writerow(
-            [run.corpus, *run.like[:3], sharded, *run.like[4:], run.fitted, f"{run.ratio:.5f}", run.date, run.commit]
+            [run.corpus, *run.like[:3], *how, *run.like[5:], run.fitted, f"{run.ratio:.5f}", run.date, run.commit]
         )
     return file.getvalue()

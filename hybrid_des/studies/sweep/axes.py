@@ -27,6 +27,9 @@ MOST_CASES = 10**6
 _ABSENT = ("rows", "source", "columns")  # of rows that are not included
 
 
+FITTED = "fitted"  # how many numbers were fitted to rows, those of the catalogue too; may be left out
+
+
 _PICTURE = ("x", "y", "hue", "where")
 
 
@@ -178,7 +181,7 @@ def _in_file(
     document: Document, at: KeyPath, item: Mapping[str, Any], problems: list[str]
 ) -> tuple[tuple[Case, ...], ...]:
     """The cases of `sweep: {file: rows.csv}`, whose path is relative to the folder of the scenario."""
-    problems += [document.problem((*at, key), unknown(str(key), ["file"])) for key in item if key != "file"]
+    problems += _wrong_keys(document, at, item, ("file", FITTED))
     file = item["file"]
     if not isinstance(file, str) or not file:
         problems.append(document.problem((*at, "file"), f"expected the path of a CSV file, found {describe(file)}"))
@@ -192,7 +195,7 @@ def _in_file(
 
 def _not_included(document: Document, at: KeyPath, item: Mapping[str, Any]) -> list[str]:
     """What is wrong with `sweep: {rows: not included, source: …, columns: […]}`; at least that rows are needed."""
-    wrong = [document.problem((*at, key), unknown(str(key), _ABSENT)) for key in item if key not in _ABSENT]
+    wrong = _wrong_keys(document, at, item, (*_ABSENT, FITTED))
     wrong += [document.problem((*at, key), "is required") for key in _ABSENT if not item.get(key)]
     if wrong:
         return wrong
@@ -200,6 +203,15 @@ def _not_included(document: Document, at: KeyPath, item: Mapping[str, Any]) -> l
         return [document.problem((*at, "rows"), f"expected `not included`, found {describe(item['rows'])}")]
     get = f"write a CSV file with these columns from {item['source']}; validate takes it as --rows FILE"
     return [document.problem((*at, "rows"), f"not included; {get}")]
+
+
+def _wrong_keys(document: Document, at: KeyPath, item: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Keys of rows that are none, and a count of fitted numbers that is none."""
+    wrong = [document.problem((*at, key), unknown(str(key), names)) for key in item if key not in names]
+    count = item.get(FITTED, 0)
+    if type(count) is not int or count < 0:
+        wrong.append(document.problem((*at, FITTED), f"expected how many numbers, found {describe(count)}"))
+    return wrong
 
 
 def _axis(document: Document, at: KeyPath, item: Any, problems: list[str]) -> tuple[Case, ...]:

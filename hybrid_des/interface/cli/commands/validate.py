@@ -117,7 +117,9 @@ def _note(args: argparse.Namespace, sweep: Sweep, validation: Validation) -> Non
     if args.fit or args.where:
         raise UsageError("--record notes all rows of a corpus with its own numbers; leave out --fit and --where")
     corpus, document = str(sweep.document.value["name"]), sweep.document
-    fitted = sum(map(partial(_is_fitted, document), document.places))
+    block = read_scenario(args.file, args.set).value["sweep"]  # --rows replaces it
+    stated = sum(map(partial(_is_fitted, document), document.places))
+    fitted = block.get("fitted", stated) if isinstance(block, dict) else stated
     day, commit = date.today().isoformat(), _commit()
     known.cache_clear()  # another process may have noted a corpus meanwhile
     runs = [one for one in known() if one.corpus != corpus]
