@@ -156,7 +156,7 @@ def _draw(result: Result, path: Path) -> None:
     whole = result.run.scenario.parallel.ranks <= MOST_RANKS
 
     def one_replica(run: Run, ax: Axes) -> Axes:
-        plots.gantt(_one_replica(result), ax).set_title(title_of(run), loc="left", fontsize=10, pad=20)
+        plots.gantt(_one_replica(result), ax).set_title("".join(title_of(run)), loc="left", fontsize=10, pad=20)
         return ax
 
     figure = plots.draw(result.run, plots.gantt if whole else one_replica)
