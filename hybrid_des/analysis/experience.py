@@ -12,7 +12,7 @@ Barber, Candès, Ramdas and Tibshirani, Annals of Statistics 51, 2023; with equa
 smallest error of n: Vovk et al., Algorithmic Learning in a Random World, 2005). A weight halves with every unit of
 unlikeness: 1 for each characteristic that differs (those above, and whether tensor ranks divide layers), ½ for a factor
 of ten in size. The unit is chosen for every prediction so that all weights sum to 19, the fewest runs of which one may
-lie outside: where many runs are alike only they count, where few are, others do too, and the interval is as wide as theirs.
+lie outside: where many runs are alike only they count; where few are, others do too, and it is as wide as theirs.
 
 Where k numbers were fitted to a corpus of m runs, its errors are divided by 1 − k/m, as if each run had been left out
 of the fit (the mean leverage is k/m: Allen, Technometrics 16, 1974).

@@ -88,7 +88,7 @@ def test_intervals_contain_the_prediction_and_its_ties(ratios, step):
 def covered(left_out):
     """For each corpus, whether the interval of each run holds it, known by the runs that are not left out with it.
 
-    What a run is off is what it would be if it had been left out of its corpus's fit: so are the runs that it is held against.
+    What a run is off is taken as if it had been left out of its corpus's fit, as it is for those it is held against.
     """
     runs, found = known(), {}
     of = Counter(one.corpus for one in runs)
@@ -102,7 +102,7 @@ def covered(left_out):
 
 
 def chance(held, count):
-    """Of as many or fewer among so many, if nine of ten are held."""
+    """Of as many runs held or fewer, if nine of ten are."""
     return sum(comb(count, each) * 0.9**each * 0.1 ** (count - each) for each in range(held + 1))
 
 
