@@ -92,6 +92,23 @@ def test_perturbed_runs_are_recomputed_too(perturbation, sharing):
     assert (graph.recomputed() == graph.time).all()
 
 
+@pytest.mark.parametrize("sharing", ["fifo", "fair"])
+def test_parts_of_slow_messages_sum_to_their_time(sharing):
+    """Times on links that become slower along a route do not fit into 32 bits."""
+    cluster = {"nodes": 4, "gpus_per_node": 1, "topology": "leaf-spine", "leaf_size": 2, "oversubscription": 4}
+    network = {"infiniband": {"bandwidth": "1 GB/s", "latency": "1 us"}, "sharing": sharing}
+    values = {
+        "cluster": {**cluster, **network},
+        "parallel": {"pipeline": 4},
+        "schedule": {"kind": "1f1b", "microbatches": 2},
+    }
+    graph = graph_of(traced_run(load({**values, "workload": {"forward": 1, "backward": 2, "activation": "8 GB"}})))
+    of_messages = graph.activity >= len(graph.timeline.ops["step"])
+    parts = graph.latency.astype(np.int64) + graph.transfer + graph.queue + graph.others
+    assert (parts == graph.lag)[of_messages].all()
+    assert (sharing == "fair" or graph.transfer.min() < -(2**32)) and graph.lag.max() > 2**32
+
+
 def test_pieces_of_the_path_tile_the_run(slack):
     path = critical_path(slack.graph)
     assert (path[0].start, path[-1].end) == (0, slack.graph.duration)

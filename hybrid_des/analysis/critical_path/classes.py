@@ -43,12 +43,12 @@ def _classes(slack: Slack) -> tuple[list[Class], Mapping[Name, Weight]]:
     computes = (activity >= 0) & (activity < len(ops["rank"]))
     lag = np.where(computes, graph.lag[edges], 0)
     of = np.where(computes, activity, 0)
-    bytes_ = graph.transfer[edges] + graph.queue[edges]
+    bytes_ = graph.transfer[edges].astype(np.int64) + graph.queue[edges]
     weights: dict[Name, Weight] = {
-        ("links", "all"): Weight(bytes_),
-        ("latency", "all"): Weight(graph.latency[edges]),
-        ("queueing", "all"): Weight(graph.queue[edges]),
-        ("compute", "all"): Weight(lag),
+        ("links", "all"): Weight.of(bytes_),
+        ("latency", "all"): Weight.of(graph.latency[edges]),
+        ("queueing", "all"): Weight.of(graph.queue[edges]),
+        ("compute", "all"): Weight.of(lag),
     }
     classes = [Class(name, name) for name in weights]
     mine = {name: ops[name][of] if len(ops[name]) else of for name in ("kind", "rank", "stage")}
@@ -67,7 +67,7 @@ def _by_value(sort: str, key: Column, lag: Column) -> tuple[list[Class], dict[Na
     """Classes that all images share."""
     values, sums = _sums(key, lag)
     chosen = values[np.argsort(-sums, kind="stable")][:MOST_CLASSES].tolist()
-    weights = {(sort, OP_KINDS[value] if sort == "kind" else value): Weight(np.where(key == value, lag, 0))
+    weights = {(sort, OP_KINDS[value] if sort == "kind" else value): Weight.of(np.where(key == value, lag, 0))
                for value in chosen}  # fmt: skip
     return [Class(name, name) for name in weights], {**weights}
 
@@ -88,7 +88,7 @@ def _by_rank(graph: Graph, sort: str, of: Columns, lag: Column) -> tuple[list[Cl
     classes = [Class(named(a), named(b)) for a, b in zip(every[order].tolist(), simulated[order].tolist(), strict=True)]
     image = np.zeros(len(lag), dtype=np.int64)
     wanted = np.unique(simulated[order]).tolist()
-    return classes, {named(value): Weight(np.where(key == value, lag, 0), image) for value in wanted}
+    return classes, {named(value): Weight.of(np.where(key == value, lag, 0), image) for value in wanted}
 
 
 def _by_link(graph: Graph, link: Column, bytes_: Column) -> tuple[list[Class], dict[Name, Weight]]:
@@ -105,7 +105,7 @@ def _by_link(graph: Graph, link: Column, bytes_: Column) -> tuple[list[Class], d
     weights: dict[Name, Weight] = {}
     for value in {value for _, _, value in chosen}:
         time = np.where(lane == value, bytes_, 0)
-        weights["lane", value] = Weight(time) if value == NONE else Weight(time, image)
+        weights["lane", value] = Weight.of(time) if value == NONE else Weight.of(time, image)
     return classes, weights
 
 

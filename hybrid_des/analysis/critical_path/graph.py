@@ -13,12 +13,22 @@ gave it, of which `queue` is the time lost to other messages.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybrid_des.analysis.critical_path.images import Images
-from hybrid_des.analysis.critical_path.messages import BARRIER, DATA, PROGRAM, Messages, edges_of, messages_of
+from hybrid_des.analysis.critical_path.messages import (
+    BARRIER,
+    DATA,
+    PARTS,
+    PROGRAM,
+    UNLESS_GIVEN,
+    Messages,
+    edges_of,
+    messages_of,
+)
 from hybrid_des.engine.causes import MET, START, Causes
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.folding.symmetry import Fold
@@ -100,11 +110,6 @@ class Graph:
         return len(self.time) - 1
 
     @cached_property
-    def first(self) -> Column:
-        """The first edge of each point, followed by the number of edges."""
-        return np.searchsorted(self.point, np.arange(len(self.time) + 1))
-
-    @cached_property
     def binding(self) -> Mask:
         """Whether an edge releases its point: its cause is the last to be ready."""
         releases: Mask = self.time[self.cause] + self.lag == self.time[self.point]
@@ -149,7 +154,7 @@ class Graph:
         rank = self.images.moved(self.rank[cause], self.images.combined(self.turn[edges], np.asarray(image)))
         order = edges[np.lexsort((cause, rank, self.kind[edges], self.point[edges]))]
         points, places = np.unique(self.point[order], return_index=True)
-        chosen = np.full(len(self.time), NONE)
+        chosen: Column = np.full(len(self.time), NONE).astype(np.int32)
         chosen[points] = order[places]
         return chosen
 
@@ -186,7 +191,7 @@ def graph_of(run: Run, beside: Column | None = None) -> Graph:
     count = len(points["kind"])
     time = np.concatenate([points["time"], messages.times])[order]
     senders = np.repeat(messages.sender, np.diff(messages.base))
-    rank = np.concatenate([_ranks(timeline, tables), senders])[order]
+    rank = np.concatenate([_ranks(timeline, tables), senders]).astype(np.int32)[order]
     times = np.append(time, timeline.duration)
     columns = _edges(tables, messages, position, images)
     delivered = position[count + messages.deliveries]
@@ -196,7 +201,7 @@ def graph_of(run: Run, beside: Column | None = None) -> Graph:
         timeline,
         messages,
         times,
-        np.append(rank, NONE),
+        np.append(rank, np.int32(NONE)),
         **_known(run, columns, times, delivered, None if beside is None else messages.lost_to(beside)),
         at_op=_at_op(tables, position, points["before"]),
         at_mark=[_by_row(marks, table, position) for table in range(5)],
@@ -210,7 +215,7 @@ def graph_of(run: Run, beside: Column | None = None) -> Graph:
 
 def _meetings(trace: Causes, meetings: Columns, position: Column, images: Images) -> tuple[Column, list[Column]]:
     """`meets` and `keeping` of a graph; all ranks meet at its end."""
-    meets = np.full(len(position) + 1, NONE)
+    meets: Column = np.full(len(position) + 1, NONE).astype(np.int32)
     every = range(images.fold.layout.ranks)
     keeping = [images.keeping(ranks) for ranks in (every, *trace.groups)]
     meets[position[meetings["point"]]] = 1 + meetings["group"]
@@ -228,7 +233,7 @@ def _known(
         theirs = np.zeros_like(columns["queue"])
         theirs[edges] = np.minimum(columns["queue"][edges], lost[columns["activity"][edges] - ops])
         return {**columns, "queue": columns["queue"] - theirs, "others": theirs}
-    columns = {**columns, "others": np.zeros_like(columns["queue"])}
+    columns = {**columns, "others": np.zeros(len(columns["queue"]), dtype=np.int8)}
     if lost is None and not _beyond(run.scenario):
         return columns
     part = "transfer" if lost is None and not run.scenario.background else "others"
@@ -290,25 +295,41 @@ def _edges(
     points = tables["points"]
     count = len(points["kind"])
     ends = _by_row(tables["marks"], STEPS, position)
-    blocks = (
-        _program(points, tables["pieces"], position),
-        _waits(points, tables["edges"], position, messages, position[count + messages.deliveries]),
-        *(
+    blocks = chain(
+        (_program(points, tables["pieces"], position),),
+        (_waits(points, tables["edges"], position, messages, position[count + messages.deliveries]),),
+        (
             {**block, "cause": position[block["cause"]], "point": position[block["point"]]}
             for block in messages.edges(tables["sends"], count, images)
         ),
-        edges_of(ends, np.full(len(ends), len(position)), BARRIER),
+        (edges_of(ends, np.full(len(ends), len(position)), BARRIER),),
     )
-    kept = [_narrowed(block, {"point", *names} if names else block.keys()) for block in blocks]
+    names = names or ("cause", "point", "kind", "lag", *UNLESS_GIVEN)
+    kept = [_narrowed(block, {"point", *names}) for block in blocks]
     by_point = np.argsort(np.concatenate([block["point"] for block in kept]), kind="stable")
-    columns: dict[str, Column] = {}
-    for name in names or tuple(kept[0]):  # a column at a time, so that few are held twice
-        columns[name] = np.concatenate([block.pop(name) for block in kept])[by_point]
-    return columns
+    sizes = [len(block["point"]) for block in kept]
+    return {name: _joined([block.pop(name, None) for block in kept], sizes, name)[by_point] for name in names}
 
 
 def _narrowed(block: Columns, names: Collection[str]) -> dict[str, Column]:
-    return {name: column.astype(NARROW.get(name, np.int64)) for name, column in block.items() if name in names}
+    """Some columns of a block, those that are not times narrow, and parts of lags if they fit."""
+    narrow = {name: column.astype(NARROW.get(name, np.int64)) for name, column in block.items() if name in names}
+    return {
+        name: column.astype(np.int32) if name in PARTS and np.abs(column).max(initial=0) < LIMIT else column
+        for name, column in narrow.items()
+    }
+
+
+def _joined(columns: list[Column | None], sizes: Sequence[int], name: str) -> Column:
+    """A column of all blocks."""
+    kind = np.result_type(*(column for column in columns if column is not None), np.int8)
+    joined = np.full(sum(sizes), UNLESS_GIVEN.get(name, 0), dtype=kind)
+    start = 0
+    for column, size in zip(columns, sizes, strict=True):
+        if column is not None:
+            joined[start : start + size] = column
+        start += size
+    return joined
 
 
 def _by_row(marks: dict[str, Column], table: int, position: Column) -> Column:

@@ -24,6 +24,10 @@ from hybrid_des.cluster.rate import rate_of
 from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.timeline import NONE, Column, Columns, Timeline
 
+PARTS = ("latency", "transfer", "queue")  # of a lag
+UNLESS_GIVEN = {"activity": NONE, "link": NONE, "turn": 0, **dict.fromkeys(PARTS, 0)}  # columns of edges
+
+
 DATA, PROGRAM, LINK, BARRIER = range(4)  # kinds of edges; of several binding ones, the first kind is shown
 
 
@@ -217,16 +221,13 @@ class Messages:
 
 
 def edges_of(cause: Column, point: Column, kind: int | Column, **more: Column) -> Columns:
-    """The columns of edges; the lag is the sum of its parts, if it is not given."""
-    nothing, none = np.zeros(len(cause), dtype=np.int64), np.full(len(cause), NONE)
-    parts = {name: more.get(name, nothing) for name in ("latency", "transfer", "queue")}
-    columns = {
-        "cause": cause,
-        "point": point,
-        "kind": np.full(len(cause), kind),
-        "lag": sum(parts.values(), start=nothing),
-    }
-    return {**columns, "activity": none, "link": none, "turn": nothing, **parts, **more}
+    """The columns of edges, without those that are the same for all (`UNLESS_GIVEN`).
+
+    The lag is the sum of its parts, if it is not given.
+    """
+    parts = (more[name] for name in PARTS if name in more)
+    lag = more["lag"] if "lag" in more else sum(parts, start=np.zeros(len(cause), dtype=np.int64))
+    return {"cause": cause, "point": point, "kind": np.full(len(cause), kind, dtype=np.int8), **more, "lag": lag}
 
 
 def messages_of(run: Run, sends: Columns, images: Images) -> Messages:

@@ -56,7 +56,7 @@ class Slack:
         lates = np.array(latest, dtype=np.int64)
         return cls(graph, lates, np.minimum(np.array(free, dtype=np.int64), lates - graph.time))
 
-    @cached_property
+    @property
     def total(self) -> Column:
         """The total float of each point."""
         return self.latest - self.graph.time

@@ -21,7 +21,7 @@ from hybrid_des.analysis.critical_path.images import Images
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.simulation.timeline import NONE, Column
 
-MOST = 8_000_000  # numbers held at once
+MOST = 4_000_000  # numbers held at once
 
 
 class Span(NamedTuple):
@@ -32,15 +32,23 @@ class Span(NamedTuple):
 
 
 class Weight(NamedTuple):
-    """The time of a class on each edge of `Slack.critical`.
+    """The time of a class on edges of `Slack.critical`.
 
     Attributes:
+        edges: those on which it takes time.
         time: picoseconds.
         image: the image in which the cause of each edge must be for its time to count; None: it counts in all.
     """
 
+    edges: Column
     time: Column
     image: Column | None = None
+
+    @classmethod
+    def of(cls, time: Column, image: Column | None = None) -> Weight:
+        """The weight of a class by its time on every critical edge."""
+        edges = np.flatnonzero(time)
+        return cls(edges.astype(np.int32), time[edges].astype(np.int64), None if image is None else image[edges])
 
 
 class Chains(NamedTuple):
@@ -57,12 +65,45 @@ class Chains(NamedTuple):
     of: Column
     ends: Column
 
+    def steps(self) -> tuple[list[Step], int]:
+        """The chains into each point, in order, and the most points that are needed at once.
+
+        A point's values are kept in a slot, which is used again after its last chain.
+        """
+        last = dict(zip(self.cause.tolist(), range(len(self.cause)), strict=True))
+        slot: dict[int, int] = {}
+        unused, slots = list[int](), 0
+        steps: list[Step] = []
+        edges = enumerate(zip(self.cause.tolist(), self.point.tolist(), strict=True))
+        for end, into in groupby(edges, key=lambda edge: edge[1][1]):
+            chains = [(number, start) for number, (start, _) in into]
+            roots = [start for _, start in chains if start not in slot]
+            for point in dict.fromkeys([*roots, end]):
+                if not unused:
+                    unused, slots = [slots], slots + 1
+                slot[point] = unused.pop()
+            fresh = [slot[start] for start in roots]
+            steps.append(Step(end, slot[end], [(number, slot[start]) for number, start in chains], fresh))
+            for number, start in chains:
+                if last[start] == number:
+                    unused.append(slot[start])
+        return steps, slots
+
+
+class Step(NamedTuple):
+    """The chains into a point, each with the slot of its cause; `fresh` are those of causes that nothing releases."""
+
+    point: int
+    slot: int
+    chains: Sequence[tuple[int, int]]
+    fresh: Sequence[int]
+
 
 def spans(slack: Slack, weights: Mapping[Any, Weight]) -> dict[Any, Span]:
     """The span of each class."""
     if slack.graph.images.order == 1:
-        return _on_all(slack, {name: weight.time for name, weight in weights.items()})
-    known = _on_all(slack, {name: weight.time for name, weight in weights.items() if weight.image is None})
+        return _on_all(slack, weights)
+    known = _on_all(slack, {name: weight for name, weight in weights.items() if weight.image is None})
     known |= _on_one(slack, {name: weight for name, weight in weights.items() if weight.image is not None})
     return {name: known[name] for name in weights}
 
@@ -70,26 +111,30 @@ def spans(slack: Slack, weights: Mapping[Any, Weight]) -> dict[Any, Span]:
 def change_of(slack: Slack, lag: Column) -> int:
     """Least growth of the run if the order stays and edges have these lags: the largest sum over a critical path."""
     edges = slack.critical
-    return _on_all(slack, {"": lag[edges] - slack.graph.lag[edges]})[""].most
+    return _on_all(slack, {"": Weight.of(lag[edges] - slack.graph.lag[edges])})[""].most
 
 
-def _on_all(slack: Slack, weights: Mapping[Any, Column]) -> dict[Any, Span]:
+def _on_all(slack: Slack, weights: Mapping[Any, Weight]) -> dict[Any, Span]:
     """The spans of classes whose time counts in all images of an edge."""
     names = list(weights)
     chains = _merged(slack, np.zeros(len(slack.graph.time), dtype=np.bool_))
-    points = int(chains.point.max(initial=0)) + 1
+    steps, slots = chains.steps()
     classes: dict[Any, Span] = {}
-    batch = max(1, MOST // points)
+    batch = max(1, MOST // max(slots, len(chains.cause), 1))
     for first in range(0, len(names), batch):
         some = names[first : first + batch]
-        parts = np.stack([_summed(chains.of, weights[name], len(chains.cause)) for name in some], axis=1)
-        least, most = _extremes(chains.cause.tolist(), chains.point.tolist(), parts, points)
-        classes |= {name: Span(int(a), int(b)) for name, a, b in zip(some, least, most, strict=True)}
+        parts = np.stack([_summed(chains, weights[name]) for name in some], axis=1)
+        classes |= {name: Span(*both) for name, both in zip(some, _extremes(steps, slots, parts), strict=True)}
     return classes
 
 
-def _summed(chain: Column, weight: Column, count: int) -> Column:
-    """The weights of edges, summed over each chain; exactly, in two halves, since a float holds 53 bits."""
+def _summed(chains: Chains, weight: Weight) -> Column:
+    """The time of a class on each chain."""
+    return _sums(chains.of[weight.edges], weight.time, len(chains.cause))
+
+
+def _sums(chain: Column, weight: Column, count: int) -> Column:
+    """Weights summed over each chain; exactly, in two halves, since a float holds 53 bits."""
     high, low = weight >> 31, weight & (2**31 - 1)
     sums = [np.bincount(chain, weights=half, minlength=count).astype(np.int64) for half in (high, low)]
     return np.asarray((sums[0] << 31) + sums[1])
@@ -122,20 +167,20 @@ def _merged(slack: Slack, kept: NDArray[np.bool_]) -> Chains:
     return Chains(numbers[: len(roots)], numbers[len(roots) :], position[chain], points[ends])
 
 
-def _extremes(cause: list[int], point: list[int], parts: Column, points: int) -> tuple[Column, Column]:
+def _extremes(steps: Sequence[Step], slots: int, parts: Column) -> Iterator[tuple[int, int]]:
     """The least and the greatest sum of each column over all paths to the last point."""
-    least = np.zeros((points, parts.shape[1]), dtype=np.int64)
+    least = np.zeros((max(slots, 1), parts.shape[1]), dtype=np.int64)
     most = np.zeros_like(least)
-    before = -1
-    for edge, (start, end) in enumerate(zip(cause, point, strict=True)):
-        low, high = least[start] + parts[edge], most[start] + parts[edge]
-        if end == before:  # another path to the same point
-            np.minimum(least[end], low, out=least[end])
-            np.maximum(most[end], high, out=most[end])
-        else:
-            least[end], most[end] = low, high
-        before = end
-    return least[-1], most[-1]
+    end = 0
+    for _, end, chains, fresh in steps:
+        least[fresh] = most[fresh] = 0
+        (chain, start), *others = chains
+        low, high = least[start] + parts[chain], most[start] + parts[chain]
+        for chain, start in others:
+            np.minimum(low, least[start] + parts[chain], out=low)
+            np.maximum(high, most[start] + parts[chain], out=high)
+        least[end], most[end] = low, high
+    yield from zip(least[end].tolist(), most[end].tolist(), strict=True)
 
 
 def _on_one(slack: Slack, weights: Mapping[Any, Weight]) -> dict[Any, Span]:
@@ -144,12 +189,12 @@ def _on_one(slack: Slack, weights: Mapping[Any, Weight]) -> dict[Any, Span]:
     chains = _merged(slack, graph.meets != NONE)
     after = _turns_to_end(chains.of, graph.turn[slack.critical], images)
     classes: dict[Any, Span] = {}
-    names, size = list(weights), (int(chains.point.max(initial=0)) + 1) * images.order
-    batch = max(1, MOST // size)
+    steps, slots = chains.steps()
+    names, batch = list(weights), max(1, MOST // max(1, slots * images.order))
     for first in range(0, len(names), batch):
         some = names[first : first + batch]
         paths = _Paths(slack, chains, after, [weights[name] for name in some])
-        classes |= {name: Span(*both) for name, both in zip(some, paths.extremes(), strict=True)}
+        classes |= {name: Span(*both) for name, both in zip(some, paths.extremes(steps, slots), strict=True)}
     return classes
 
 
@@ -173,12 +218,9 @@ class _Paths:
 
     def __init__(self, slack: Slack, chains: Chains, after: Column, weights: Sequence[Weight]) -> None:
         graph, self._images = slack.graph, slack.graph.images
-        order, count = self._images.order, len(chains.cause)
-        turn = np.zeros(count, dtype=np.int64)
-        _, firsts = np.unique(chains.of, return_index=True)  # edges are ordered by their points
-        turn[:] = after[firsts]
-        self._edges = list(zip(chains.cause.tolist(), chains.point.tolist(), turn.tolist(), strict=True))
-        self._points, self._shape = len(chains.ends), (len(weights), order)
+        order = self._images.order
+        self._turn = after[np.unique(chains.of, return_index=True)[1]].tolist()  # edges are ordered by their points
+        self._shape = len(weights), order
         self._keeping = [None if group == NONE else graph.keeping[group] for group in graph.meets[chains.ends].tolist()]
         self._from = cache(lambda turn: self._images.combined(np.arange(order), turn))
         self._times = self._sorted(chains, after, weights)
@@ -187,37 +229,36 @@ class _Paths:
         """For each chain, the classes and images of its end for which it takes time, and the time."""
         count, (_, order) = len(chains.cause), self._shape
         keys, times = [], []
-        for number, (time, image) in enumerate(weights):
-            edges = np.flatnonzero(time)
+        for number, (edges, time, image) in enumerate(weights):
             assert image is not None
-            end = self._images.combined(image[edges], self._images.inverse(after[edges]))
+            end = self._images.combined(image, self._images.inverse(after[edges]))
             keys.append((chains.of[edges] * len(weights) + number) * order + end)
-            times.append(time[edges])
+            times.append(time)
         unique, places = np.unique(np.concatenate(keys), return_inverse=True)
-        total = _summed(places.reshape(-1), np.concatenate(times), len(unique))
+        total = _sums(places.reshape(-1), np.concatenate(times), len(unique))
         of = unique // (order * len(weights))
         bounds = np.searchsorted(of, np.arange(count + 1)).tolist()
         of_class, end = unique // order % len(weights), unique % order
         return [(of_class[a:b], end[a:b], total[a:b]) if b > a else None for a, b in pairwise(bounds)]
 
-    def extremes(self) -> Iterator[tuple[int, int]]:
+    def extremes(self, steps: Sequence[Step], slots: int) -> Iterator[tuple[int, int]]:
         """The least and the most time of each class over all paths to the last point."""
-        least = np.zeros((self._points, *self._shape), dtype=np.int64)
+        least = np.zeros((max(slots, 1), *self._shape), dtype=np.int64)
         most = np.zeros_like(least)
-        edges = enumerate(self._edges)
-        for end, into in groupby(edges, key=lambda edge: edge[1][1]):
-            lows, highs = zip(*(self._along(edge, least, most) for edge in into), strict=True)
-            least[end], most[end] = np.minimum.reduce(lows), np.maximum.reduce(highs)
-            if (keeping := self._keeping[end]) is not None:
-                least[end] = _of_cosets(least[end], keeping, np.minimum)
-                most[end] = _of_cosets(most[end], keeping, np.maximum)
-        yield from zip(least[-1, :, 0].tolist(), most[-1, :, 0].tolist(), strict=True)
+        end = 0
+        for point, end, chains, fresh in steps:
+            least[fresh] = most[fresh] = 0
+            lows, highs = zip(*(self._along(chain, least[start], most[start]) for chain, start in chains), strict=True)
+            low, high = np.minimum.reduce(lows), np.maximum.reduce(highs)
+            if (keeping := self._keeping[point]) is not None:
+                low, high = _of_cosets(low, keeping, np.minimum), _of_cosets(high, keeping, np.maximum)
+            least[end], most[end] = low, high
+        yield from zip(least[end, :, 0].tolist(), most[end, :, 0].tolist(), strict=True)
 
-    def _along(self, edge: tuple[int, tuple[int, int, int]], least: Column, most: Column) -> tuple[Column, Column]:
-        number, (start, _, turn) = edge
-        images = self._from(turn)
-        low, high = least[start][:, images], most[start][:, images]
-        if (times := self._times[number]) is not None:
+    def _along(self, chain: int, least: Column, most: Column) -> tuple[Column, Column]:
+        images = self._from(self._turn[chain])
+        low, high = least[:, images], most[:, images]
+        if (times := self._times[chain]) is not None:
             low[times[:2]] += times[2]
             high[times[:2]] += times[2]
         return low, high
