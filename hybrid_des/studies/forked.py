@@ -4,13 +4,15 @@
                     a pipe per copy                      ◄──  number and result, pickled
 
 What a copy does not return (it was killed, its task raised, its result cannot be pickled) is run here. Copies end with
-this process. Where processes cannot be copied safely, which is everywhere but on Linux, all tasks run here.
+this process, and before what a signal raises here goes on its way. Where processes cannot be copied safely, which is
+everywhere but on Linux, all tasks run here; also in daemonic processes, which are to have no children.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import multiprocessing
 import os
 import pickle
 import selectors
@@ -19,8 +21,9 @@ import struct
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from types import FrameType
 from typing import Any, NoReturn
 
 from hybrid_des.analysis.tasks import AtOnce, Task, in_turn
@@ -29,6 +32,8 @@ from hybrid_des.studies.local_workers import cores
 NUMBER = struct.Struct("=I")  # of a task; size of a pickled result
 CHUNK = 1 << 16  # bytes
 MOST = 8192  # tasks whose numbers a pipe takes at once
+LOOK_S = 0.1  # seconds after which to look for what signals have raised
+RAISING = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM) if sys.platform == "linux" else ()  # signals with handlers
 
 
 class Copy:
@@ -60,22 +65,55 @@ def forked(jobs: int | None = None) -> AtOnce:
 
 
 def _run(jobs: int | None, tasks: Sequence[Task]) -> list[Any]:
-    if jobs == 1 or not 1 < len(tasks) <= MOST or sys.platform != "linux":
+    if jobs == 1 or not 1 < len(tasks) <= MOST or not _may_copy():
         return in_turn(tasks)
     if (count := min(jobs or cores(), len(tasks))) == 1:
         return in_turn(tasks)
+    with _raised_later() as raised:
+        results = _of_copies(count, tasks, raised)
+    return [results[number] if number in results else task() for number, task in enumerate(tasks)]
+
+
+def _may_copy() -> bool:
+    return sys.platform == "linux" and not multiprocessing.current_process().daemon
+
+
+@contextlib.contextmanager
+def _raised_later() -> Iterator[Sequence[BaseException]]:
+    """Keep what handlers of signals raise, and raise the first at the end: a copy just made or ended is not lost."""
+    raised: list[BaseException] = []
+
+    def kept(handler: Callable[[int, FrameType | None], Any], number: int, frame: FrameType | None) -> None:
+        try:
+            handler(number, frame)
+        except BaseException as error:
+            raised.append(error)
+
+    with contextlib.ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread():  # in which alone handlers run
+            for number in RAISING:
+                if callable(handler := signal.getsignal(number)):
+                    signal.signal(number, partial(kept, handler))
+                    stack.callback(signal.signal, number, handler)
+        yield raised
+    if raised:
+        raise raised[0]
+
+
+def _of_copies(count: int, tasks: Sequence[Task], raised: Sequence[BaseException]) -> dict[int, Any]:
+    """The results of tasks that copies have finished, by number; those until a signal has raised something."""
     results: dict[int, Any] = {}
     with _copies(count, tasks) as copies, selectors.DefaultSelector() as selector:
         for copy in copies:
             selector.register(copy.pipe, selectors.EVENT_READ, copy)
-        while selector.get_map():
-            for key, _ in selector.select():
+        while selector.get_map() and not raised:
+            for key, _ in selector.select(LOOK_S):
                 received = os.read(key.data.pipe, CHUNK)
                 if not received:
                     selector.unregister(key.data.pipe)
                 key.data.received += received
                 results |= key.data.results()
-    return [results[number] if number in results else task() for number, task in enumerate(tasks)]
+    return results
 
 
 @contextlib.contextmanager
@@ -89,26 +127,41 @@ def _copies(count: int, tasks: Sequence[Task]) -> Iterator[list[Copy]]:
     gc.collect()
     gc.freeze()  # what is here is not touched in copies, whose memory it would cost
     try:
-        for _ in range(count):
-            pipe, theirs = os.pipe()
-            with warnings.catch_warnings():  # a thread that shows progress has nothing that a copy uses
-                warnings.simplefilter("ignore", DeprecationWarning)
-                pid = os.fork()
-            if not pid:
-                os.close(here)
-                _work(alive, numbers, theirs, tasks)
-            os.close(theirs)
-            copies.append(Copy(pid, pipe))
+        with contextlib.suppress(OSError):  # no further process is to be had
+            while len(copies) < count:
+                copies.append(_copied(alive, here, numbers, tasks))
         yield copies
     finally:
         gc.unfreeze()
         for copy in copies:
             os.close(copy.pipe)
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
                 os.kill(copy.pid, signal.SIGKILL)
-            os.waitpid(copy.pid, 0)
+                os.waitpid(copy.pid, 0)
         for pipe in (numbers, alive, here):
             os.close(pipe)
+
+
+def _copied(alive: int, here: int, numbers: int, tasks: Sequence[Task]) -> Copy:
+    """A copy of this process that works on tasks.
+
+    Raises:
+        OSError: there is none.
+    """
+    pipe, theirs = os.pipe()
+    try:
+        with warnings.catch_warnings():  # a thread that shows progress has nothing that a copy uses
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+    except OSError:
+        os.close(pipe)
+        os.close(theirs)
+        raise
+    if not pid:
+        os.close(here)
+        _work(alive, numbers, theirs, tasks)
+    os.close(theirs)
+    return Copy(pid, pipe)
 
 
 def _work(alive: int, numbers: int, results: int, tasks: Sequence[Task]) -> NoReturn:

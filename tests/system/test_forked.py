@@ -1,5 +1,7 @@
 """Tasks in copies of this process: as if they ran here, whatever happens to a copy."""
 
+import gc
+import multiprocessing
 import os
 import signal
 import sys
@@ -11,6 +13,7 @@ from support.paths import SCENARIOS
 
 from hybrid_des.analysis import explanation
 from hybrid_des.errors import UsageError
+from hybrid_des.interface.live.frames import NewerRequest, ended_by
 from hybrid_des.report.explained import render_explanation
 from hybrid_des.studies.forked import forked
 
@@ -86,6 +89,62 @@ def test_copies_end_with_what_interrupts_them():
     finally:
         signal.signal(signal.SIGALRM, before)
     assert not children()
+
+
+def test_interrupts_that_repeat_leave_no_copies(monkeypatch):
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    unfreeze = gc.unfreeze
+    monkeypatch.setattr(gc, "unfreeze", lambda: (sleep(0.1), unfreeze()))  # further ones come before copies are ended
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.2, 0.02)
+                forked(3)([partial(sleep, 60)] * 3)
+            finally:
+                signal.signal(signal.SIGALRM, signal.SIG_IGN)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert not children()
+
+
+def test_copies_end_with_a_newer_request():
+    with pytest.raises(NewerRequest), ended_by(lambda: True):
+        forked(2)([partial(sleep, 60)] * 2)
+    assert not children()
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+
+
+def test_a_handler_that_raises_nothing_ends_nothing():
+    asked = []
+    with ended_by(lambda: bool(asked.append(1))):
+        assert forked(2)([partial(sleep, 0.6)] * 2) == [None, None]
+    assert asked
+
+
+def test_tasks_run_here_if_no_process_is_to_be_had(monkeypatch):
+    def refused():
+        raise BlockingIOError
+
+    monkeypatch.setattr(os, "fork", refused)
+    assert forked(2)([os.getpid, os.getpid]) == [HERE, HERE]
+
+
+def of_daemon(pipe):
+    pipe.send((os.getpid(), forked(2)([os.getpid, os.getpid])))
+
+
+def test_daemons_have_no_copies():
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=of_daemon, args=(there,), daemon=True)
+    process.start()
+    pid, pids = here.recv()
+    process.join()
+    assert pids == [pid, pid]
 
 
 def test_an_explanation_in_copies_is_the_same(monkeypatch):
