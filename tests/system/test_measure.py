@@ -52,7 +52,7 @@ def test_two_processes_measure_their_links_and_collectives(tmp_path):
 def test_a_wrong_command_is_one_line_from_rank_0(tmp_path):
     outcome = measure(2, *STAGES, "--pipeline", 4, "--out", tmp_path)
     said = [line for line in outcome.stderr.splitlines() if "--pipeline 4" in line]
-    assert len(said) == 1 and "2 processes; start one per pipeline rank" in said[0]
+    assert len(said) == 1 and "expected 4 processes, not 2: torchrun --nproc-per-node 4" in said[0]
     assert "hybrid_des/" not in outcome.stderr  # torchrun's own traceback alone
 
 

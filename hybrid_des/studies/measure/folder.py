@@ -25,13 +25,24 @@ class Folder:
 
     Attributes:
         path: where it is.
-        about: what was measured, on what, and with which options.
+        about: what was measured, on what, and with which options; it is written with the first row, so that a command
+            which is refused leaves nothing.
         tables: rows by name of the file.
     """
 
-    def __init__(self, path: Path, about: Mapping[str, Any], tables: dict[str, Rows], *, writes: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        about: Mapping[str, Any],
+        tables: dict[str, Rows],
+        *,
+        writes: bool,
+        dropped: Sequence[str] = (),
+    ) -> None:
         self.path, self.about, self.tables = path, about, tables
         self._writes = writes
+        self._begun = False
+        self._dropped = dropped  # earlier tables, which go when there is a first row
 
     def rows(self, name: str) -> Rows:
         """The rows of a table so far."""
@@ -44,6 +55,11 @@ class Folder:
     def add(self, table: str, *rows: Mapping[str, Any]) -> None:
         """Add rows, and write the table."""
         self.tables.setdefault(table, []).extend(map(dict, rows))
+        if self._writes and not self._begun:
+            self._begun = True
+            for name in self._dropped:
+                (self.path / name).unlink(missing_ok=True)
+            self.write({ABOUT: self.about})
         self.write({table: self.frame(table).convert_dtypes()})
 
     def frame(self, table: str) -> pd.DataFrame:

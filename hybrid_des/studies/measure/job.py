@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hybrid_des.errors import UsageError, installing
+from hybrid_des.errors import UsageError, installing, one_line
 from hybrid_des.studies.measure.clocks import Clock, clock_of
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 LEAST_S = 1e-3  # of a sample: shorter calls are repeated within it
 MOST_CALLS = 1000  # within a sample
+BY_TORCHRUN = "by torchrun --nproc-per-node …"
 
 
 class Sample(NamedTuple):
@@ -143,7 +144,35 @@ class Job:
 
 def rank_of_process() -> int:
     """This process' rank as torchrun gives it; 0 without torchrun."""
-    return int(os.environ.get("RANK", "0"))
+    return _given("RANK", 0)
+
+
+def _given(name: str, otherwise: int) -> int:
+    """A number that torchrun gives every process.
+
+    Raises:
+        UsageError: it is none.
+    """
+    text = os.environ.get(name, str(otherwise))
+    if not text.isdecimal():
+        shown = one_line(text, 20)
+        raise UsageError(f'measure: {name} in the environment: "{shown}"; expected a number, as torchrun sets it')
+    return int(text)
+
+
+def gpu_of_process(gpus: int) -> int:
+    """The number of this process' GPU among so many of its host.
+
+    Raises:
+        UsageError: there are more processes than GPUs.
+    """
+    number = _given("LOCAL_RANK", 0)
+    if number >= gpus:
+        processes = _given("LOCAL_WORLD_SIZE", number + 1)
+        raise UsageError(
+            f"measure: {processes} processes on a host with {gpus} GPUs; expected one per GPU: --nproc-per-node {gpus}"
+        )
+    return number
 
 
 @contextmanager
@@ -151,7 +180,7 @@ def joined() -> Iterator[Job]:
     """Join the other processes, and leave them at the end.
 
     Raises:
-        UsageError: PyTorch is not installed.
+        UsageError: PyTorch is not installed, there are more processes than GPUs, or the others are not met.
     """
     try:
         import torch
@@ -161,16 +190,19 @@ def joined() -> Iterator[Job]:
         raise UsageError(f"measure needs the measure extra: {installing('measure')}") from None
     gpu = torch.cuda.is_available()
     if gpu:
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(gpu_of_process(torch.cuda.device_count()))
     backend = "nccl" if gpu else "gloo"
-    if "RANK" in os.environ:
-        dist.init_process_group(backend)
-    else:
-        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+    try:
+        if "RANK" in os.environ:
+            dist.init_process_group(backend)
+        else:
+            dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+    except (ValueError, RuntimeError) as error:
+        why = one_line(str(error).rpartition("rendezvous: ")[2], 200)
+        raise UsageError(f"measure: the processes do not meet: {why}; expected a start {BY_TORCHRUN}") from error
     device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
     ranks = dist.get_world_size()
     try:
-        per_node = int(os.environ.get("LOCAL_WORLD_SIZE", str(ranks)))
-        yield Job(dist.get_rank(), ranks, per_node, device, clock_of(device))
+        yield Job(dist.get_rank(), ranks, _given("LOCAL_WORLD_SIZE", ranks), device, clock_of(device))
     finally:
         dist.destroy_process_group()

@@ -101,9 +101,9 @@ def measure(options: Options, show: Show) -> Measured | None:
         lacking += [why for model in trained for why in model.lacking]
         tasks: dict[str, Callable[[], str | None]] = {}  # by what they measure: tensor ranks share operators
         for each in (
+            _pipelines(job, folder, options, runs),  # first: what a user's function does wrong is said at once
             collectives.tasks(job, folder, options.repeats),
             *(model.tasks(job, folder, options) for model in trained),
-            _pipelines(job, folder, options, runs),
         ):
             for what, task in each:
                 tasks.setdefault(what, task)
@@ -130,7 +130,7 @@ def _opened(job: Job, options: Options) -> Folder:
 
     if options.pipeline > 1 and options.pipeline != job.ranks:
         raise AgreedError(
-            f"--pipeline {options.pipeline}: {job.ranks} processes; start one per pipeline rank: "
+            f"--pipeline {options.pipeline}: expected {options.pipeline} processes, not {job.ranks}: "
             f"torchrun --nproc-per-node {options.pipeline} -m hybrid_des measure …"
         )
     facts = facts_of(job)
@@ -157,9 +157,7 @@ def _opened(job: Job, options: Options) -> Folder:
     kept = job.of_first(kept)
     if isinstance(kept, str):
         raise AgreedError(kept)
-    folder = Folder(options.out, about, kept, writes=job.rank == 0)
-    folder.write({ABOUT: about})
-    return folder
+    return Folder(options.out, about, kept, writes=job.rank == 0, dropped=names if options.again else ())
 
 
 def _pipelines(job: Job, folder: Folder, options: Options, runs: Sequence[Run]) -> Iterator[Task]:

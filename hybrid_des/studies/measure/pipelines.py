@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hybrid_des.errors import UsageError, one_line
 from hybrid_des.studies.measure.folder import Folder
 from hybrid_des.studies.measure.job import Job
 from hybrid_des.studies.measure.recording import record
@@ -122,9 +123,24 @@ class Pipelines(NamedTuple):
             with record(path):
                 for _ in range(2):
                     self.job.barrier()
-                    schedule.step(*(batch if 0 in mine else []), **target)
+                    self._step(run, schedule, batch if 0 in mine else [], target)
             rows: list[dict[str, Any]] = self.job.of_first(_rows(path) if rank == 0 else None)
         return rows
+
+    def _step(self, run: Run, schedule: Any, batch: Sequence[torch.Tensor], target: Mapping[str, Any]) -> None:
+        """One step of the schedule.
+
+        Raises:
+            UsageError: a user's module fails, or stages do not fit together.
+        """
+        try:
+            schedule.step(*batch, **target)
+        except Exception as error:  # anything that a user's module raises
+            cause: BaseException = error
+            while cause.__cause__ is not None:  # PyTorch's own errors say only in which stage
+                cause = cause.__cause__
+            why = f"{type(cause).__name__}: {one_line(str(cause), 200)}"
+            raise UsageError(f"{self.modules.name}: a step of {run.name} fails: {why}") from error
 
     def _note_sizes(self, run: Run, outputs: Mapping[int, int]) -> None:
         """Outputs and parameters of the stages, once per number of chunks; and the time of an optimizer step."""

@@ -92,30 +92,38 @@ class Modules:
         return own or (lambda output, target: output.float().mean())
 
     def batch(self, microbatches: int, job: Job) -> Sequence[torch.Tensor]:
-        """The inputs of a step, micro-batch after micro-batch.
-
-        Raises:
-            UsageError: there is no such type.
-        """
+        """The inputs of a step, micro-batch after micro-batch."""
         return [self._tensor(tensor, microbatches, job) for tensor in self.inputs]
 
     def _tensor(self, tensor: Input, microbatches: int, job: Job) -> torch.Tensor:
         import torch
 
-        dtype = getattr(torch, tensor.dtype, None) if tensor.dtype else torch.float32
-        if not isinstance(dtype, torch.dtype):
-            raise UsageError(f'--shapes: unknown type "{tensor.dtype}"; expected one of PyTorch, such as int64')
+        dtype = _dtype_of(tensor)
         shape = (microbatches * tensor.shape[0], *tensor.shape[1:])
         if dtype.is_floating_point:
             return torch.randn(shape, dtype=dtype, device=job.device)
         return torch.randint(0, 2, shape, dtype=dtype, device=job.device)
 
 
+def _dtype_of(tensor: Input) -> torch.dtype:
+    """The type of an input.
+
+    Raises:
+        UsageError: there is no such type.
+    """
+    import torch
+
+    dtype = getattr(torch, tensor.dtype, None) if tensor.dtype else torch.float32
+    if not isinstance(dtype, torch.dtype):
+        raise UsageError(f'--shapes: unknown type "{tensor.dtype}"; expected one of PyTorch, such as int64')
+    return dtype
+
+
 def modules_of(name: str, shapes: str) -> Modules:
     """The function named `module:function`, looked for in the current folder too.
 
     Raises:
-        UsageError: there is none, or importing it fails.
+        UsageError: there is none, importing it fails, or the shapes are none.
     """
     module, colon, function = name.partition(":")
     if not (colon and module and function.isidentifier()):
@@ -128,4 +136,7 @@ def modules_of(name: str, shapes: str) -> Modules:
         raise UsageError(f"{module}: cannot be imported: {type(error).__name__}: {error}") from error
     if not callable(make):
         raise UsageError(f"{module}: has no function {function}; expected {function}(stage, count)")
-    return Modules(name, make, inputs_of(shapes))
+    inputs = inputs_of(shapes)
+    for tensor in inputs:
+        _dtype_of(tensor)
+    return Modules(name, make, inputs)

@@ -115,7 +115,8 @@ def _trained(name: str, model: dict[str, Any], samples: int, tensor: int, facts:
     scenario = scenario_of_model(model, samples, tensor)
     trained = Trained(Path(name).stem, model, needed_by(scenario))
     if facts.ranks % tensor:
-        trained.lacking.append(f"a step with tensor {tensor}: {facts.ranks} processes are no multiple of it")
+        expected = f"expected a multiple of {tensor} processes, not {facts.ranks}"
+        trained.lacking.append(f"a step with tensor {tensor}: {expected}")
         return trained
     try:
         trained.shape = shape_of(scenario)

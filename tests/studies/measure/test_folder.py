@@ -16,7 +16,7 @@ ABOUT_CPU = {"device": "cpu", "ranks": 2}
 
 def test_a_stopped_measurement_goes_on_with_its_rows(tmp_path):
     folder = Folder(tmp_path, ABOUT_CPU, {}, writes=True)
-    folder.write({ABOUT: ABOUT_CPU})
+    assert list(tmp_path.iterdir()) == []  # a command that is refused before it measures leaves nothing
     folder.add("t.csv", {"kind": "a", "bytes": 1, "seconds": 0.5})
     folder.add("t.csv", {"kind": "b", "bytes": 2, "more": 7})
     kept = contents_of(tmp_path, ABOUT_CPU, ["t.csv", "other.csv"], again=False)
@@ -24,6 +24,18 @@ def test_a_stopped_measurement_goes_on_with_its_rows(tmp_path):
     again = Folder(tmp_path, ABOUT_CPU, kept, writes=False)
     assert again.has("t.csv", kind="b", bytes=2) and not again.has("t.csv", kind="b", bytes=1)
     assert contents_of(tmp_path, ABOUT_CPU, ["t.csv"], again=True) == {}
+
+
+def test_what_is_measured_anew_replaces_all_tables(tmp_path):
+    """Else one that is stopped would go on with rows of before."""
+    before = Folder(tmp_path, ABOUT_CPU, {}, writes=True)
+    before.add("t.csv", {"kind": "a"})
+    before.add("other.csv", {"kind": "b"})
+    names = ["t.csv", "other.csv"]
+    anew = Folder(tmp_path, {**ABOUT_CPU, "ranks": 4}, {}, writes=True, dropped=names)
+    assert (tmp_path / "other.csv").exists()  # nothing was measured yet
+    anew.add("t.csv", {"kind": "c"})
+    assert contents_of(tmp_path, {**ABOUT_CPU, "ranks": 4}, names, again=False) == {"t.csv": [{"kind": "c"}]}
 
 
 def test_only_the_first_rank_writes(tmp_path):

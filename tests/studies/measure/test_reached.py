@@ -128,4 +128,4 @@ def test_tensor_ranks_that_do_not_divide_processes_are_told(tmp_path):
     facts = Facts("a processor", None, 2**34, 1, 3, 3)
     trained = trained_on(facts, Options(tmp_path, model="llama3.1-8b", tensor=(1, 2)))
     assert [one.layout.data if one.layout else None for one in trained] == [3, None]
-    assert trained[1].lacking == ["a step with tensor 2: 3 processes are no multiple of it"]
+    assert trained[1].lacking == ["a step with tensor 2: expected a multiple of 2 processes, not 3"]

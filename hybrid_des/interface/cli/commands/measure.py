@@ -111,6 +111,15 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("measure: MODULE:FUNCTION and --shapes belong together: the stages, and what the first takes")
     if args.modules is not None and args.pipeline == 1:
         raise UsageError("measure: stages need --pipeline P, with one process for each pipeline rank")
+    for given, option, needed in (
+        (args.pipeline > 1, f"--pipeline {args.pipeline}", args.modules),
+        (args.chunks != (1,), "--chunks", args.modules),
+        (args.microbatches is not None, "--microbatches", args.modules),
+        (args.tensor != (1,), "--tensor", args.model),
+    ):
+        if given and needed is None:
+            what = "--model NAME" if option == "--tensor" else "MODULE:FUNCTION and --shapes, the stages of a pipeline"
+            raise UsageError(f"measure: {option} needs {what}")
     if args.microbatches is not None and args.microbatches % args.pipeline:
         raise UsageError(f"--microbatches {args.microbatches}: expected a multiple of --pipeline {args.pipeline}")
 
