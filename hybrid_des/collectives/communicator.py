@@ -204,7 +204,7 @@ def on_channels(group: Group, buffer: Buffer, algorithm: Collective, shares: Sha
     if len(rings) == 1:
         return algorithm(rings[0], buffer)
     parts = buffer.sections(shares(buffer.elements, group.size, len(rings)))
-    return _at_once(group, [algorithm(*one) for one in zip(rings, parts, strict=True)])
+    return _at_once(group, [algorithm(rings[number], parts[number]) for number in group.in_turn])
 
 
 def _at_once(group: Group, routines: Sequence[Routine]) -> Routine:

@@ -76,8 +76,8 @@ class Group:
     """One member's view of a process group: its place `me` among `size` members, which `servers` servers follow."""
 
     __slots__ = (
-        "_in", "_label", "_lane", "_nodes", "_out", "_paced", "_paces", "_processes", "_rings", "_transport", "me",
-        "servers", "size",
+        "_in", "_label", "_lane", "_nodes", "_out", "_paced", "_paces", "_processes", "_rings", "_served",
+        "_transport", "me", "servers", "size",
     )  # fmt: skip
 
     def __init__(self, transport: Transport, processes: ProcessGroup, me: int, lane: int = 0) -> None:
@@ -90,6 +90,7 @@ class Group:
         self._out: dict[int, Flow] = {}
         self._in: dict[int, Mailbox] = {}
         self._rings: list[Group] = []
+        self._served: Sequence[int] = ()
         self._paces: tuple[Pace, Pace] | None = None
         self._paced: dict[int, Group] = {}
         self._label = 0
@@ -159,6 +160,19 @@ class Group:
             for lane, (ring, places) in enumerate(self._processes.rings, start=1):
                 self._rings.append(self._view(ring, places[self.me], lane))
         return self._rings or [self]
+
+    @property
+    def in_turn(self) -> Sequence[int]:
+        """The numbers of the channels, in the order in which this member serves them.
+
+        That is the order in which their rings come to it on its node, so that members of which each has an adapter of
+        its own do the same; on a single node, that of their numbers.
+        """
+        if not self._served:
+            several = len(set(self.nodes)) > 1
+            numbers = range(len(self.rings))
+            self._served = sorted(numbers, key=lambda number: self.rings[number].me) if several else numbers
+        return self._served
 
     def together(self, *parts: Routine) -> simpy.Event:
         """Run phases of a collective concurrently; yield the returned event to wait for all of them."""

@@ -102,7 +102,7 @@ def _on_channels(group: Group, buffer: Buffer, part: Collective) -> Routine:
     """Run a routine per channel, each with its part of the buffer."""
     rings = group.rings
     parts = buffer.sections(shares_of(buffer.elements, group.size, len(rings)))
-    yield group.together(*map(part, rings, parts))
+    yield group.together(*(part(rings[number], parts[number]) for number in group.in_turn))
 
 
 def _around(does: str, algorithm: Collective, choice: Choice, size: int, ring: Group, buffer: Buffer) -> Routine:

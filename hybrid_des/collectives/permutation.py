@@ -75,19 +75,60 @@ def around(permutation: Permutation, options: Any = None) -> str:
     if len(permutation.rings) != len(permutation.image_rings):
         return f"they reduce over {len(permutation.rings)} and {len(permutation.image_rings)} channels"
     members, channels = len(permutation.places), len(permutation.rings) or 1
-    sizes = [(buffer.elements, shares_of(buffer.elements, members, channels)) for buffer in permutation.buffers]
-    whole = [np.arange(members)]
-    for number, (ring, image) in enumerate(
-        zip(permutation.rings or whole, permutation.image_rings or whole, strict=True)
-    ):
-        place_in = np.argsort(np.asarray(image))  # of a member of the image's group
-        turn = rotation(place_in[permutation.places[np.asarray(ring)]])
-        if turn is None:
-            return "the members of a ring are not rotated by the same number of places"
-        for elements, shares in sizes:
+    images = channel_images(permutation.places, permutation.rings, permutation.image_rings)
+    if images is None or not _in_same_order(permutation, [image for image, _ in images]):
+        return "the members of a ring are not rotated by the same number of places"
+    for buffer in permutation.buffers:
+        shares = shares_of(buffer.elements, members, channels)
+        for number, (image, turn) in enumerate(images):
+            if shares[number] != shares[image]:
+                return f"the {channels} channels of {buffer.elements:,} gradients differ in size"
             if differing(shares[number], members, turn):
-                return differing(elements, members, turn)
+                return differing(buffer.elements, members, turn)
     return ""
+
+
+def channel_images(
+    places: NDArray[np.int64], rings: Sequence[Sequence[int]], image_rings: Sequence[Sequence[int]]
+) -> list[tuple[int, int]] | None:
+    """For each channel, the one that its image is, and by how many places that is rotated; None if it is none.
+
+    If places are rotated within every node, a ring that leaves it through one adapter becomes one that leaves it
+    through the next. Arguments as in `Permutation`.
+    """
+    whole = np.arange(len(places))[np.newaxis]
+    here, others = (np.asarray(each) if len(each) else whole for each in (rings, image_rings))
+    moved, known = places[here], dict[bytes, list[int]]()
+    for number, ring in enumerate(others):
+        known.setdefault(_from_first(ring), []).append(number)
+    positions = np.argsort(others, axis=1)  # of each place in each ring
+    images: list[tuple[int, int]] = []
+    for number, ring in enumerate(moved):
+        taken = {image for image, _ in images}
+        free = [one for one in known.get(_from_first(ring), ()) if one not in taken]
+        turns = [(one, int(positions[one, ring[0]])) for one in free]
+        if not turns:
+            return None
+        images.append(min(turns, key=lambda image: (image[0] != number, image[1] != 0)))
+    return images
+
+
+def _in_same_order(permutation: Permutation, images: Sequence[int]) -> bool:
+    """Whether the image of every member serves the images of its channels in the same order (`Group.in_turn`)."""
+    if len(images) == 1:
+        return True
+    here, there = (
+        np.argsort(np.argsort(rings, axis=1) if len(set(nodes)) > 1 else np.zeros_like(rings), axis=0, kind="stable")
+        for rings, nodes in (
+            (permutation.rings, permutation.nodes), (permutation.image_rings, permutation.image_nodes),
+        )
+    )  # fmt: skip
+    return bool((np.asarray(images)[here] == there[:, permutation.places]).all())
+
+
+def _from_first(ring: NDArray[np.int64]) -> bytes:
+    """A ring from its place 0 on: the same for rings in the same order."""
+    return np.roll(ring, -int(np.argmin(ring))).tobytes()
 
 
 def any_order(permutation: Permutation, options: Any = None) -> str:

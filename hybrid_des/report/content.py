@@ -409,7 +409,7 @@ def _reduction(facts: Mapping[str, Any], scenario: Scenario) -> list[Fact]:
 def _simulated(run: Run) -> list[Fact]:
     """Number of simulated ranks along each axis, or why all replicas were simulated where fewer might have sufficed."""
     sizes = run.scenario.parallel.layout.sizes
-    kept = {folded.axis: folded.keep for folded in run.fold.folded_axes} if run.fold else {}
+    kept = {folded.axis: run.fold.kept(folded.axis) for folded in run.fold.folded_axes} if run.fold else {}
     if not (kept or run.unfolded):
         return []
     few = [] if "data" in kept else [f"all {count(sizes['data'], 'replica')}"]

@@ -327,7 +327,7 @@ class CollectiveTimes:
         if fold is None:
             network = Transport(Links(Environment(), self.fabric, self._sharing), Recorder())
         else:
-            network = folded_transport(self.fabric, self._sharing, Recorder(), fold)
+            network = folded_transport(self.fabric, self._sharing, Recorder(), fold, groups)
         members = (
             (group, place)
             for group in groups

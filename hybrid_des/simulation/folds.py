@@ -26,7 +26,7 @@ from hybrid_des.simulation.collective_times import ELEMENT
 from hybrid_des.simulation.costs.layer_collectives import LayerCollective
 from hybrid_des.simulation.folding.images import RankArray, array_of, check_images, check_nodes
 from hybrid_des.simulation.folding.refusals import FoldRefusal
-from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis, folds_along
+from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis, folds_along, folds_by_digits
 from hybrid_des.simulation.layer_groups import layer_group
 from hybrid_des.simulation.planning.gradients import ReplicaGroup
 from hybrid_des.simulation.planning.planner import Parts
@@ -138,7 +138,7 @@ def _first(replicas: Replicas, keep: int) -> Fold | None:
     if reason := replicas.differ:
         raise FoldRefusal(reason)
     refusals = []
-    for fold in folds_along(layout, "data", keep):
+    for fold in (*folds_along(layout, "data", keep), *folds_by_digits(layout, "data", keep, _blocks(replicas))):
         try:
             check(fold, replicas)
         except FoldRefusal as refusal:
@@ -146,6 +146,14 @@ def _first(replicas: Replicas, keep: int) -> Fold | None:
         else:
             return fold
     raise FoldRefusal(refusals[0])
+
+
+def _blocks(replicas: Replicas) -> set[int]:
+    """The numbers of neighbouring replicas on one node, and of those that share experts."""
+    layout, nodes = replicas.scenario.parallel.layout, replicas.parts.fabric.node_of
+    line = layout.line(0, "data")
+    on_node = next((place for place, rank in enumerate(line) if nodes[rank] != nodes[0]), len(line))
+    return {on_node, layout.expert // layout.sizes.get("context", 1)}
 
 
 def check(fold: Fold, replicas: Replicas) -> None:

@@ -120,11 +120,14 @@ def started(
         rows = LongRows(MESSAGE_COLUMNS, "start", scratch) if long else Rows(MESSAGE_COLUMNS)
     recorder = Recorder(rows)
     fabric, receipts = parts.fabric, parts.programs.blocking
+    groups = (*(of for of, _ in parts.reductions.processes), *(given.processes for given in parts.given))
     if fold is not None and trace is not None:
-        transport: Transport = traced_fold(fabric, scenario.cluster.service, recorder, fold, trace, receipts=receipts)
+        transport: Transport = traced_fold(
+            fabric, scenario.cluster.service, recorder, fold, groups, trace=trace, receipts=receipts
+        )
     elif fold is not None:
         met, sharing = parts.meeting is not None, scenario.cluster.service
-        transport = folded_transport(fabric, sharing, recorder, fold, receipts=receipts, ordered=met)
+        transport = folded_transport(fabric, sharing, recorder, fold, groups, receipts=receipts, ordered=met)
     elif trace is not None:
         on = links_of(scenario, fabric, TracedEnvironment(trace)) if links is None else links
         transport = TracedTransport(on, traced(recorder, trace), fabric, receipts, scenario.cluster.priority_of)

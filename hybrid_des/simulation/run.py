@@ -30,6 +30,7 @@ from hybrid_des.scenario import sizes
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.background import Traffic, refuse_starved
 from hybrid_des.simulation.costs.rank_costs import Costs
+from hybrid_des.simulation.folding.expansion import expanded
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
 from hybrid_des.simulation.jobs import Job, started
@@ -248,13 +249,38 @@ def run(
             others.update(traffic.carried() if traffic else {})
             return job
 
-        replicas = Replicas(scenario, parts, retime, fold_from or sizes.FOLDED_FROM)
+        replicas = Replicas(scenario, parts, retime, fold_from or _folded_from(scenario, parts))
         folded = simulated_once(replicas, simulate, whole=order is not None)  # replicas that start in any order differ
     job = folded.outcome
     _check_memory(job)
     end = int(job.recorder.steps.table()["end"].max()) if scenario.background else job.transport.env.now
     result = _run_of(folded, end, began, trace, others)
+    if result.fold and fold_from is None and scenario.fold == "auto" and scenario.parallel.ranks < sizes.FOLDED_FROM:
+        result = _of_all_ranks(result)
     return replace(result, outer=_period(scenario, result)) if local_sgd and scenario.numerics else result
+
+
+def _folded_from(scenario: Scenario, parts: Parts) -> int:
+    """The number of ranks from which a run that is shown is folded: fewer than are shown if they send many messages."""
+    messages = scenario.steps * (sizes.messages_of(scenario) + parts.traffic.sent)
+    return 2 if messages >= sizes.MESSAGES_FOLDED else sizes.FOLDED_FROM
+
+
+def _of_all_ranks(run: Run) -> Run:
+    """A folded run with the rows of all ranks, as if all had been simulated."""
+    fold, ranks = run.fold, range(run.timeline.layout.ranks)
+    assert fold is not None
+    number = {rank: number for number, rank in enumerate(run.ranks)}
+    same = [number[fold.representative(rank)[0]] for rank in ranks]
+    return replace(
+        run,
+        timeline=expanded(run.timeline, fold, run.fabric),
+        ranks=ranks,
+        peak_chunks=[run.peak_chunks[number] for number in same],
+        peak_memory=[run.peak_memory[number] for number in same],
+        slowed=None if run.slowed is None else run.slowed * fold.order,
+        fold=None,
+    )
 
 
 def _of_groups(scenario: Scenario, **how: Any) -> Run:

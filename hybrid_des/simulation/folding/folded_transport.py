@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.fabric import Fabric, LinkSpec, Route
 from hybrid_des.cluster.link import Hop, Link
 from hybrid_des.cluster.mailbox import Handoff, Mailbox, Message, TaggedMailbox
+from hybrid_des.cluster.purposes import PARAMETERS, REDUCTION
 from hybrid_des.cluster.rate import Rate
 from hybrid_des.cluster.rendezvous import Rendezvous, ReplayedGroup
 from hybrid_des.cluster.sharing.fifo import Fifo, FifoFlow, Head
 from hybrid_des.cluster.sharing.registration import Flow, Put, Schedules, Sharing
 from hybrid_des.cluster.transport import Links, Transport
+from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.engine.bookings import Arrival
 from hybrid_des.engine.clock import MOMENT, USUAL, Environment
 from hybrid_des.engine.lineage import Lineage, LineageEnvironment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.simulation.folding.folded_routes import FoldedRoutes
+from hybrid_des.simulation.folding.images import ChannelImages
 from hybrid_des.simulation.folding.lineage_mailboxes import (
     LineageHandoff,
     LineageMailbox,
@@ -210,9 +213,12 @@ class FoldedTransport(Transport):
 
     kinds: ClassVar = {Rendezvous: FoldedRendezvous}
 
-    def __init__(self, links: Links, trace: Recorder, fold: Fold, receipts: bool = False) -> None:
+    def __init__(
+        self, links: Links, trace: Recorder, fold: Fold, receipts: bool = False, groups: Iterable[ProcessGroup] = ()
+    ) -> None:
         super().__init__(links, trace, receipts=receipts)
         self._fold = fold
+        self._channels = ChannelImages(fold, groups)
         self._courses = FoldedRoutes(self._fabric, fold)
 
     def flow(self, channel: Channel, lane: int = 0, part: int = 0) -> tuple[Flow, Mailbox]:
@@ -221,6 +227,8 @@ class FoldedTransport(Transport):
         if element != self._fold.identity:
             receiver = self._fold.move(channel.receiver, self._fold.inverse(element))
             channel = channel._replace(sender=sender, receiver=receiver)
+            if channel.purpose in (REDUCTION, PARAMETERS):
+                lane = self._channels.source(lane, (channel.stage, part, sender), element)
         return super().flow(channel, lane, part)
 
     def sent(self) -> dict[str, int]:
@@ -300,13 +308,20 @@ class LineageLinks(Links):
 
 
 def folded_transport(
-    fabric: Fabric, sharing: str, recorder: Recorder, fold: Fold, *, receipts: bool = False, ordered: bool = False
+    fabric: Fabric,
+    sharing: str,
+    recorder: Recorder,
+    fold: Fold,
+    groups: Iterable[ProcessGroup] = (),
+    *,
+    receipts: bool = False,
+    ordered: bool = False,
 ) -> FoldedTransport:
-    """The network of a folded run; orders are traced if anything depends on them.
+    """The network of a folded run, given its process groups; orders are traced if anything depends on them.
 
     Nothing does, unless ranks meet, under `fair`, where messages that meet share a link, whichever came first, and
     under `uncontended`, where none waits.
     """
     if sharing in ("fair", "uncontended") and not ordered:
-        return FoldedTransport(Links(Environment(), fabric, sharing), recorder, fold, receipts)
-    return LineageTransport(LineageLinks(LineageEnvironment(fold), fabric, sharing), recorder, fold, receipts)
+        return FoldedTransport(Links(Environment(), fabric, sharing), recorder, fold, receipts, groups)
+    return LineageTransport(LineageLinks(LineageEnvironment(fold), fabric, sharing), recorder, fold, receipts, groups)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybrid_des import collectives
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.collectives.group import ProcessGroup
-from hybrid_des.collectives.permutation import Permutation
+from hybrid_des.collectives.group import LANES, ProcessGroup
+from hybrid_des.collectives.permutation import Permutation, channel_images
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.symmetry import Element, Fold
+from hybrid_des.units import grouped_by
 
 RankArray = NDArray[np.int64]
 
@@ -68,6 +69,50 @@ def _image(
             raise FoldRefusal(f"ranks {int(moved[0])} and {int(moved[-1])} reduce gradients in different groups")
     assert group is not None
     return images, np.searchsorted(images, moved), group
+
+
+class ChannelImages:
+    """Which channel of a group becomes which, for the groups with several.
+
+    Args:
+        fold: the images.
+        groups: the process groups of a run.
+    """
+
+    def __init__(self, fold: Fold, groups: Iterable[ProcessGroup]) -> None:
+        self._fold = fold
+        several = [group for group in groups if len(group.channels) > 1]
+        self._groups = {(group.stage, group.part, int(group.ranks[0])): group for group in several}
+        self._of_stage = grouped_by(several, lambda group: (group.stage, group.part))
+        self._sources: dict[tuple[int, int, int, Element], list[int]] = {}
+
+    def source(self, lane: int, at: tuple[int, int, int], element: Element) -> int:
+        """The lane of a representative whose image is this one of its image.
+
+        Args:
+            lane: as in `Group`; of flows around the ring of a channel, its number from 1 on, modulo `LANES`.
+            at: stage and part of the group, and the representative.
+            element: the image.
+        """
+        number = lane % LANES
+        if not number or at[:2] not in self._of_stage:
+            return lane
+        sources = self._sources.get((*at, element))
+        if sources is None:
+            sources = self._sources[(*at, element)] = self._of(*at, element)
+        return lane - number + sources[number - 1] + 1 if sources else lane
+
+    def _of(self, stage: int, part: int, rank: int, element: Element) -> list[int]:
+        """For each channel of the image of a rank's group, the channel whose image it is; none if all keep theirs."""
+        group = next((group for group in self._of_stage[stage, part] if rank in group.ranks[: group.size]), None)
+        if group is None:
+            return []
+        members = array_of(group.ranks[: group.size])
+        _, places, image = _image(self._fold, element, members, group, self._groups)
+        images = channel_images(places, group.channels, image.channels)
+        assert images is not None  # otherwise the fold would have been refused
+        numbers = [number for number, _ in images]
+        return [] if numbers == list(range(len(numbers))) else sorted(range(len(numbers)), key=numbers.__getitem__)
 
 
 def array_of(ranks: Sequence[int]) -> RankArray:

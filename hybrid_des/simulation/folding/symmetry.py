@@ -3,15 +3,20 @@
     rotation   image g of place x is (x + g·keep) mod size: rings, pipelines, parameter servers on the ranks
     swap       image g of place x is x xor g·keep, for powers of two: halving–doubling, recursive doubling
 
+An axis may be folded by digits of its places: whole nodes on each other, and places within every node:
+
+    replica 0 1 2 3 │ 4 5 6 7   block 4, keep 1: replicas 0 to 3 stand for 4 to 7
+                                block 1, size 4, keep 1: replica 0 stands for 1, 2 and 3, and 4 for 5, 6 and 7
+
 A *root* is a rank as `engine.lineage` keeps it: `rank << 4 | known`, where `known` is the number of axes, slowest
 first, that are certain; `SURE` if all are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property, reduce
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from operator import and_
 from typing import Any, NamedTuple, TypeVar
@@ -36,15 +41,31 @@ def root_of(rank: int) -> int:
 
 
 class FoldedAxis(NamedTuple):
-    """How an axis is folded: its first `keep` places are simulated.
+    """How an axis, or a digit of it, is folded: its first `keep` places are simulated.
 
     Attributes:
         swap: whether images are exchanges, not rotations.
+        block: of a digit, the number of neighbouring places that move together.
+        size: of a digit, the number of blocks that are moved onto each other; 0: all.
     """
 
     axis: str
     keep: int
     swap: bool = False
+    block: int = 1
+    size: int = 0
+
+    def blocks(self, size: int) -> int:
+        """The number of blocks that are moved onto each other, of an axis of this size."""
+        return self.size or size // self.block
+
+
+class Digit(NamedTuple):
+    """A digit of ranks: `rank // stride % size`; `keep` of its values are simulated, None: all, and no image moves."""
+
+    stride: int
+    size: int
+    keep: int | None
 
 
 class Fold:
@@ -52,7 +73,7 @@ class Fold:
 
     Args:
         layout: the ranks.
-        folded_axes: the folded axes; each `keep` divides the size of its axis.
+        folded_axes: the folded axes, or digits of them; each `keep` divides the number of its blocks.
 
     Attributes:
         layout, folded_axes: as given.
@@ -63,26 +84,38 @@ class Fold:
     def __init__(self, layout: Layout, folded_axes: Sequence[FoldedAxis]) -> None:
         self.layout = layout
         self.folded_axes = tuple(folded_axes)
-        self.counts = tuple(layout.sizes[folded.axis] // folded.keep for folded in folded_axes)
+        sizes = [folded.blocks(layout.sizes[folded.axis]) for folded in folded_axes]
+        self.counts = tuple(size // folded.keep for size, folded in zip(sizes, folded_axes, strict=True))
         self.order = prod(self.counts)
         self.identity: Element = (0,) * len(self.folded_axes)
-        self._places = [(layout.strides[folded.axis], layout.sizes[folded.axis], folded) for folded in folded_axes]
-        keeps = {folded.axis: folded.keep for folded in folded_axes}
-        self._slowest_first = [
-            (layout.strides[axis], layout.sizes[axis], keeps.get(axis)) for axis in reversed(layout.order)
+        self._places = [
+            (layout.strides[folded.axis] * folded.block, size, folded)
+            for size, folded in zip(sizes, folded_axes, strict=True)
         ]
+        self._slowest_first = [digit for axis in reversed(layout.order) for digit in self._digits(axis)]
+
+    def _digits(self, axis: str) -> list[Digit]:
+        """The digits of an axis, slowest-varying first."""
+        stride, size = self.layout.strides[axis], self.layout.sizes[axis]
+        digits, done = list[Digit](), 1
+        for folded in sorted((one for one in self.folded_axes if one.axis == axis), key=lambda one: one.block):
+            if folded.block > done:
+                digits.append(Digit(stride * done, folded.block // done, None))
+            digits.append(Digit(stride * folded.block, folded.blocks(size), folded.keep))
+            done = folded.block * folded.blocks(size)
+        if done < size or not digits:
+            digits.append(Digit(stride * done, size // done, None))
+        return digits[::-1]
 
     def kept(self, axis: str) -> int:
         """The number of places simulated along an axis."""
-        return next((folded.keep for folded in self.folded_axes if folded.axis == axis), self.layout.sizes[axis])
+        return prod(digit.keep or digit.size for digit in self._digits(axis)) if axis in self.layout.sizes else 1
 
     @cached_property
     def ranks(self) -> list[int]:
         """The simulated ranks, in ascending order."""
-        keeps = {folded.axis: folded.keep for folded in self.folded_axes}
-        strides, sizes = self.layout.strides, self.layout.sizes
-        ranges = [range(0, keeps.get(axis, sizes[axis]) * strides[axis], strides[axis]) for axis in self.layout.order]
-        return [sum(offsets) for offsets in product(*reversed(ranges))]
+        ranges = [range(0, (keep or size) * stride, stride) for stride, size, keep in self._slowest_first]
+        return [sum(offsets) for offsets in product(*ranges)]
 
     def simulated(self, rank: Ranks) -> Any:
         """Whether a rank is simulated, or which ranks of an array are."""
@@ -164,3 +197,27 @@ def folds_along(layout: Layout, axis: str, keep: int) -> list[Fold]:
     """The folds that keep some places of an axis: by rotations, and between powers of two by exchanges."""
     powers = not (keep & (keep - 1) or layout.sizes[axis] & (layout.sizes[axis] - 1))
     return [Fold(layout, [FoldedAxis(axis, keep, swap)]) for swap in (False, True)[: 1 + powers]]
+
+
+def folds_by_digits(layout: Layout, axis: str, keep: int, blocks: Collection[int]) -> Iterator[Fold]:
+    """The folds that keep some places of an axis by rotations of its digits, those of the fewest nodes first.
+
+    Args:
+        layout: the ranks.
+        axis: the axis.
+        keep: the number of places that are simulated.
+        blocks: the numbers of places after which a digit begins, such as those of a node; without effect if they do
+            not divide each other and the axis.
+    """
+    size = layout.sizes[axis]
+    starts = [1, *sorted({block for block in blocks if 1 < block < size})]
+    if len(starts) == 1 or any(end % start for start, end in pairwise([*starts, size])):
+        return
+    counts = [end // start for start, end in pairwise([*starts, size])]
+    keeps = ([kept for kept in range(1, count + 1) if count % kept == 0] for count in reversed(counts))
+    for chosen in product(*keeps):
+        if prod(chosen) == keep:
+            digits = zip(starts, counts, reversed(chosen), strict=True)
+            yield Fold(layout, [
+                FoldedAxis(axis, kept, block=block, size=count) for block, count, kept in digits if kept < count
+            ])  # fmt: skip

@@ -7,7 +7,7 @@ from the element of the fold that maps a simulated link to a message's own (`Cau
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from hybrid_des.cluster.channel import Channel
@@ -16,6 +16,7 @@ from hybrid_des.cluster.link import Hop
 from hybrid_des.cluster.rendezvous import Rendezvous, ReplayedGroup
 from hybrid_des.cluster.traced_transport import TracedTransport
 from hybrid_des.cluster.transport import Links
+from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.engine.bookings import Arrival
 from hybrid_des.engine.causes import Causes, TracedEnvironment, traced
 from hybrid_des.engine.recorder import Recorder
@@ -65,8 +66,15 @@ class TracedFoldedTransport(TracedTransport, FoldedTransport):
 
 
 def traced_fold(
-    fabric: Fabric, sharing: str, recorder: Recorder, fold: Fold, trace: Causes, *, receipts: bool = False
+    fabric: Fabric,
+    sharing: str,
+    recorder: Recorder,
+    fold: Fold,
+    groups: Iterable[ProcessGroup],
+    *,
+    trace: Causes,
+    receipts: bool = False,
 ) -> TracedFoldedTransport:
     """The network of a folded run whose causes are recorded."""
     links = Links(TracedEnvironment(trace), fabric, sharing)
-    return TracedFoldedTransport(links, traced(recorder, trace), fold, receipts)
+    return TracedFoldedTransport(links, traced(recorder, trace), fold, receipts, groups)

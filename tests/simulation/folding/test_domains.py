@@ -1,10 +1,21 @@
 """Folds in NVLink domains: expert ranks that turn within theirs, folded against not."""
 
+from collections import Counter
+from random import Random
+
+import numpy as np
 import pytest
+from support.campaigns import TIMES
+from support.domain_foldings import domain_values
+from support.foldings import differences, run_of
 
 from hybrid_des.analysis.metrics import summary
+from hybrid_des.collectives.permutation import channel_images
+from hybrid_des.errors import HybridDesError
+from hybrid_des.layout import Layout
 from hybrid_des.scenario.loading import load
 from hybrid_des.simulation.folding.refusals import FoldRefusal
+from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis
 from hybrid_des.simulation.run import run
 
 DOMAINS = [  # pipeline ranks, replicas, expert ranks, GPUs per node, simulated replicas
@@ -41,3 +52,71 @@ def test_exchanges_of_unequal_parts_do_not_turn():
     }  # fmt: skip
     with pytest.raises(FoldRefusal, match="send different amounts"):
         run(load(values))
+
+
+CAMPAIGNS = 3 * TIMES
+EACH = 8
+
+
+def forced(values):
+    """Each number of replicas that can be simulated for all, with the folded run."""
+    replicas = values["parallel"]["data"]
+    for keep in (keep for keep in range(1, replicas) if replicas % keep == 0):
+        try:
+            yield keep, run_of(values, keep)
+        except FoldRefusal:
+            continue
+
+
+@pytest.mark.parametrize("campaign", range(CAMPAIGNS))
+def test_replicas_folded_within_nodes_equal_unfolded_ones(campaign):
+    reached = Counter()
+    for seed in range(campaign * EACH, (campaign + 1) * EACH):
+        values = domain_values(Random(seed))
+        try:
+            whole = run_of(values, "off")
+        except HybridDesError:
+            continue
+        for keep, folded in forced(values):
+            assert not differences(folded, whole), (seed, keep)
+            reached[len(folded.run.fold.folded_axes)] += 1
+    assert reached[2]
+
+
+def test_digits_of_an_axis_fold_apart():
+    layout = Layout({"tensor": 2, "data": 8, "pipeline": 2}, ("tensor", "data", "pipeline"))
+    fold = Fold(layout, [FoldedAxis("data", 2, block=1, size=4), FoldedAxis("data", 1, block=4, size=2)])
+    assert (fold.order, fold.kept("data"), fold.kept("tensor")) == (4, 2, 2)
+    assert fold.ranks == [0, 1, 2, 3, 16, 17, 18, 19]
+    places = [fold.move(2 * place, (1, 1)) // 2 for place in range(8)]
+    assert places == [6, 7, 4, 5, 2, 3, 0, 1]
+    assert {fold.representative(rank)[0] for rank in range(32)} == set(fold.ranks)
+    assert all(fold.move(*fold.representative(rank)) == rank for rank in range(32))
+
+
+def test_a_channel_becomes_that_of_the_next_adapter():
+    rings = [[0, 1, 2, 3, 4, 5], [1, 2, 0, 4, 5, 3], [2, 0, 1, 5, 3, 4]]  # two nodes, an adapter per place
+    within, across = np.array([1, 2, 0, 4, 5, 3]), np.array([3, 4, 5, 0, 1, 2])
+    assert channel_images(within, rings, rings) == [(1, 0), (2, 0), (0, 0)]
+    assert channel_images(across, rings, rings) == [(0, 3), (1, 3), (2, 3)]
+    assert channel_images(np.array([1, 0, 2, 4, 3, 5]), rings, rings) is None
+    assert channel_images(within, rings[:1], rings[:1]) is None  # a single ring leaves through one adapter only
+
+
+def test_small_runs_with_many_messages_fold_and_show_all_ranks(monkeypatch):
+    values = {
+        "cluster": {"gpu": "h100", "nodes": 2, "gpus_per_node": 4}, "parallel": {"pipeline": 2, "data": 4},
+        "schedule": {"kind": "1f1b", "microbatches": 4}, "gradients": {"pad": True, "codec": "bf16"},
+        "model": {"layers": 4, "hidden": 256, "heads": 8, "ffn": 512, "vocab": 1024, "sequence": 256},
+    }  # fmt: skip
+    whole = run_of(values, "auto")
+    monkeypatch.setattr("hybrid_des.scenario.sizes.MESSAGES_FOLDED", 1)
+    folded = run_of(values, "auto")
+    assert folded.run.events < whole.run.events / 3
+    own = {"events": 0, "wall_s": 0}
+    assert {**folded.summary, **own} == {**whole.summary, **own}
+    columns = list(whole.timeline)
+    assert folded.timeline.sort_values(columns, ignore_index=True).equals(
+        whole.timeline.sort_values(columns, ignore_index=True)
+    )
+    assert list(folded.run.peak_memory) == list(whole.run.peak_memory)

@@ -113,11 +113,19 @@ def mixed(**sections):
 
 @pytest.mark.parametrize("sharing", ["fifo", "fair"])
 @pytest.mark.parametrize(
-    ("algorithm", "replicas"),
-    [("ring", 8), ("hierarchical", 4), ("halving-doubling", 1), ("recursive-doubling", 1)],  # a node has eight
+    ("gradients", "replicas"),
+    [
+        ({"algorithm": "ring"}, 1),  # a channel per adapter: those of a rank are those of the next, one further
+        ({"algorithm": "ring", "channels": 1}, 8),  # it passes from node to node, through the last rank of eight
+        ({"algorithm": "ring", "channels": 4}, 2),
+        ({"algorithm": "hierarchical"}, 1),
+        ({"algorithm": "halving-doubling"}, 1),
+        ({"algorithm": "recursive-doubling"}, 1),
+    ],
+    ids=str,
 )
-def test_the_fewest_replicas_are_simulated(algorithm, replicas, sharing):
-    run = folded(mixed(cluster={"sharing": sharing}, gradients={"algorithm": algorithm}, steps=2))
+def test_the_fewest_replicas_are_simulated(gradients, replicas, sharing):
+    run = folded(mixed(cluster={"sharing": sharing}, gradients=gradients, steps=2))
     assert run.summary["ranks_simulated"] == 2 * replicas
 
 
@@ -129,7 +137,7 @@ def test_sharded_optimizers_fold(level, pipeline):
         del values["gradients"]["bucket"]
     values["gradients"]["overlap"] = level == "zero-2"
     run = folded(values)
-    assert run.summary["ranks_simulated"] == (1 if pipeline == 1 and level != "zero-1" else 8 * pipeline)
+    assert run.summary["ranks_simulated"] == pipeline
 
 
 @pytest.mark.parametrize("sharing", ["fifo", "fair"])
@@ -144,14 +152,14 @@ def test_padded_buckets_fold_where_others_do_not():
     assert run_of(values, "auto").run.fold is None
     values["gradients"]["pad"] = True
     run, whole = run_of(values, "auto"), run_of(values, "off")
-    assert run.summary["ranks_simulated"] == 16
+    assert run.summary["ranks_simulated"] == 16  # equal pieces of channels that are not quite equal
     assert not differences(run, whole)
     buckets = 4 * 16  # of a stage: 999,983 gradients of 4 bytes in buckets of at most 1 MB
     assert whole.summary["bytes_gradients"] % (2 * 2 * 15 * buckets) == 0
 
 
 def test_a_table_of_all_replicas_is_the_unfolded_one():
-    values = mixed()
+    values = mixed(gradients={"channels": 1})
     run, whole = run_of(values, "auto"), run_of(values, "off")
     assert len(run.timeline) * 2 == len(whole.timeline)
     assert run.table(all_replicas=True).equals(whole.timeline)
@@ -165,7 +173,7 @@ def test_a_table_of_all_replicas_is_the_unfolded_one():
 @pytest.mark.parametrize(
     ("algorithm", "exchange", "replicas"),
     [
-        ("ring", "replay", 8),  # it passes from node to node: a turn within the nodes is no turn of the ring
+        ("ring", "replay", 1),
         ("halving-doubling", "messages", 4),  # partners in pairs, tokens around: halves of a group suit both
         ("halving-doubling", "replay", 1),
         ("recursive-doubling", "replay", 1),
