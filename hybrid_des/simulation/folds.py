@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from math import prod
 from typing import Generic, NamedTuple, TypeVar
 
@@ -138,7 +138,8 @@ def _first(replicas: Replicas, keep: int) -> Fold | None:
     if reason := replicas.differ:
         raise FoldRefusal(reason)
     refusals = []
-    for fold in (*folds_along(layout, "data", keep), *folds_by_digits(layout, "data", keep, _blocks(replicas))):
+    by_digits = (folds_by_digits(layout, "data", keep, blocks) for blocks in _blocks(replicas))
+    for fold in chain(folds_along(layout, "data", keep), *by_digits):
         try:
             check(fold, replicas)
         except FoldRefusal as refusal:
@@ -148,12 +149,13 @@ def _first(replicas: Replicas, keep: int) -> Fold | None:
     raise FoldRefusal(refusals[0])
 
 
-def _blocks(replicas: Replicas) -> set[int]:
-    """The numbers of neighbouring replicas on one node, and of those that share experts."""
+def _blocks(replicas: Replicas) -> list[set[int]]:
+    """The numbers of neighbouring replicas on one node, or that share experts, or both."""
     layout, nodes = replicas.scenario.parallel.layout, replicas.parts.fabric.node_of
     line = layout.line(0, "data")
     on_node = next((place for place, rank in enumerate(line) if nodes[rank] != nodes[0]), len(line))
-    return {on_node, layout.expert // layout.sizes.get("context", 1)}
+    sharing = layout.expert // layout.sizes.get("context", 1)
+    return [{on_node}] if sharing in (1, on_node) else [{on_node}, {sharing}, {on_node, sharing}]
 
 
 def check(fold: Fold, replicas: Replicas) -> None:

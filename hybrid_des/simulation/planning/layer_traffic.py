@@ -72,11 +72,7 @@ class TensorTraffic:
     @property
     def sent(self) -> int:
         """Number of messages per step of collectives that are messages."""
-        return sum(
-            self.loads[axis, self._place(ranks[0])].messages
-            for axis, groups in self.messages.items()
-            for ranks in groups
-        )
+        return sum(self._load(axis, ranks[0]).messages for axis, groups in self.messages.items() for ranks in groups)
 
     def delay(self, fabric: Fabric, carried: Mapping[str, int], steps: int) -> int:
         """Picoseconds by which a step may be longer than it is with replayed collectives.
