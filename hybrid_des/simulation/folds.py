@@ -24,11 +24,10 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sizes import too_large
 from hybrid_des.simulation.collective_times import ELEMENT
 from hybrid_des.simulation.costs.layer_collectives import LayerCollective
-from hybrid_des.simulation.folding.images import RankArray, array_of, check_images, check_nodes
+from hybrid_des.simulation.folding.images import RankArray, check_images, check_nodes
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis, folds_along, folds_by_digits
 from hybrid_des.simulation.layer_groups import layer_group
-from hybrid_des.simulation.planning.gradients import ReplicaGroup
 from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.planning.program import GivenPrograms
 from hybrid_des.simulation.speeds import DurationOverride
@@ -169,10 +168,9 @@ def check(fold: Fold, replicas: Replicas) -> None:
     _check_durations(fold, replicas)
     reductions = replicas.parts.reductions
     by_first = {(group.stage, group.part, group.ranks[0]): processes for processes, group in reductions.processes}
-    for processes, group in reductions.processes:
-        if _simulated(fold, group):
-            buffers = reductions.buffers_of(group)
-            check_images(fold, processes, buffers, reductions.options, nodes=nodes, groups=by_first)
+    for processes, group in reductions.processes:  # also those not simulated: an image may turn where its group did not
+        buffers = reductions.buffers_of(group)
+        check_images(fold, processes, buffers, reductions.options, nodes=nodes, groups=by_first)
     of_traces = {(group.processes.stage, group.processes.part, group.processes.ranks[0]): group.processes
                  for group in replicas.parts.given}  # fmt: skip
     for given in (group for group in replicas.parts.given if not group.replayed):
@@ -231,12 +229,6 @@ def _unlike(scenario: Scenario, rank: int, other: int) -> str:
     return f"the nodes of ranks {rank} and {other} differ in their GPUs, their links, or their number of ranks"
 
 
-def _simulated(fold: Fold, group: ReplicaGroup) -> bool:
-    """Whether some ranks of a group are simulated."""
-    ranks = group.ranks
-    return any(map(fold.simulated, (ranks[0], ranks[-1]))) or bool(fold.simulated(array_of(ranks)).any())
-
-
 def _check_exchanges(fold: Fold, replicas: Replicas, nodes: RankArray, axis: str, groups: Groups) -> None:
     """The image of a group whose layers exchange messages must be one of these groups, in the same order.
 
@@ -247,7 +239,7 @@ def _check_exchanges(fold: Fold, replicas: Replicas, nodes: RankArray, axis: str
     whole, evenly = {tuple(ranks) for ranks in groups}, False
     starts = {ranks[0]: tuple(ranks) for ranks in groups}
     for ranks in groups:
-        for element in fold.generators if any(map(fold.simulated, ranks)) else ():
+        for element in fold.generators:
             moved = tuple(fold.move(rank, element) for rank in ranks)
             if moved in whole:
                 continue

@@ -54,6 +54,22 @@ def test_exchanges_of_unequal_parts_do_not_turn():
         run(load(values))
 
 
+def test_images_of_images_must_send_the_same():
+    """The experts of replicas 1, 3 and 5 become those of 2, 4 and 0: turned, and three pieces are not equal."""
+    values = {
+        "cluster": {"gpu": "a100-80gb", "nodes": 6, "gpus_per_node": 2, "infiniband": {"nics_per_node": 1}},
+        "model": {
+            "layers": 4, "hidden": 64, "heads": 8, "ffn": 128, "vocab": 1000, "sequence": 64,
+            "experts": {"count": 8, "active": 2, "ffn": 64},
+        },
+        "parallel": {"pipeline": 2, "data": 6, "order": ["tensor", "pipeline", "data"], "expert": 2},
+        "schedule": {"kind": "1f1b", "microbatches": 2}, "tensor_traffic": "replay",
+        "gradients": {"algorithm": "hierarchical", "codec": "bf16", "pad": True},
+    }  # fmt: skip
+    with pytest.raises(FoldRefusal, match="the 3 pieces of 32,768 gradients differ in size"):
+        run_of(values, 1)
+
+
 CAMPAIGNS = 3 * TIMES
 EACH = 8
 
