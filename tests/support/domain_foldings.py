@@ -45,4 +45,6 @@ def domain_values(rng: Random) -> dict[str, Any]:
     if experts:
         values["experts"] = {"dispatcher": rng.choice(("all-to-all", "per-node"))}
         values["tensor_traffic"] = rng.choice(("messages", "messages", "replay"))
+        if rng.random() < 0.2:
+            values["experts"]["concentration"] = 2
     return values
