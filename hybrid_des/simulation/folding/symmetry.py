@@ -98,7 +98,7 @@ class Fold:
         """The digits of an axis, slowest-varying first."""
         stride, size = self.layout.strides[axis], self.layout.sizes[axis]
         digits, done = list[Digit](), 1
-        for folded in sorted((one for one in self.folded_axes if one.axis == axis), key=lambda one: one.block):
+        for folded in sorted((one for one in self.folded_axes if one.axis == axis), key=lambda digit: digit.block):
             if folded.block > done:
                 digits.append(Digit(stride * done, folded.block // done, None))
             digits.append(Digit(stride * folded.block, folded.blocks(size), folded.keep))
