@@ -41,6 +41,7 @@ from hybrid_des.analysis.critical_path.rows import (
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.critical_path.spans import Span
 from hybrid_des.analysis.critical_path.traced import FEWEST_FOLDED, Traced, traced_run
+from hybrid_des.analysis.holding_document import HoldingDocument, holding_document
 from hybrid_des.analysis.idle import BARRIER, EXPOSED, OTHERS, REASONS, REPLICA
 from hybrid_des.analysis.notebook_view import as_html
 from hybrid_des.analysis.tasks import AtOnce, Task, grouped, in_turn
@@ -49,6 +50,7 @@ from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overrides import Overrides
+from hybrid_des.simulation.costs.documents import packed_steps
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import Run, reduced_gc
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
@@ -139,6 +141,11 @@ class Explanation:
         return critical_path(self.graph)
 
     @cached_property
+    def document(self) -> HoldingDocument | None:
+        """The document that held the run; None if micro-batches do not differ."""
+        return holding_document(packed_steps(self.run.scenario), self.graph, self.names, self.path)
+
+    @cached_property
     def paths(self) -> int | None:
         """Number of critical paths; None if the graph is too large to count them."""
         return count_paths(self.slack)
@@ -208,6 +215,7 @@ class Explanation:
             "critical_paths": self.paths,
             "critical_path_s": {name: self.seconds(time) for name, time in self.on_path.items()},
             "path": path_rows(self.path, self.slack, self.names)[: 100 * self.top],
+            "document": self._document(),
             "nearly_critical": near_rows(self.slack, self.names, self.top),
             "classes": class_rows(self.classes),
             "what_if": [
@@ -231,6 +239,13 @@ class Explanation:
             "network_cost_s": self.seconds(self.network),
             "ties": None if self.ties is None else self.ties.to_mapping(self.run.scenario.steps),
         }  # fmt: skip
+
+    def _document(self) -> dict[str, Any] | None:
+        if self.document is None:
+            return None
+        values = self.document._asdict()
+        time = values.pop("time")
+        return {**values, "time_s": time / PICOSECONDS_PER_SECOND}
 
     def _idle(self) -> dict[str, Any]:
         """Idle time: means per rank by reason and by the summary's causes, and each rank's."""

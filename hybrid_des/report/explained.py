@@ -11,12 +11,13 @@ from hybrid_des.analysis.counterfactual.attribution import Straggler, Stragglers
 from hybrid_des.analysis.counterfactual.what_if import Tried
 from hybrid_des.analysis.critical_path.rows import near_rows
 from hybrid_des.analysis.explanation import TWICE, Explanation
+from hybrid_des.analysis.holding_document import HoldingDocument
 from hybrid_des.analysis.idle import OTHERS, REPLICA
 from hybrid_des.analysis.ties import Ties
 from hybrid_des.report.content import alarm_of, count
 from hybrid_des.report.palette import cause_name
 from hybrid_des.report.text import NARROWEST, fitting, folded, labelled
-from hybrid_des.units import format_seconds
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 LABEL = 10
 
@@ -73,6 +74,8 @@ def _blocks(explanation: Explanation, room: int) -> Iterator[tuple[str, Sequence
     yield "Path", [_parts(explanation, room), _stops(explanation, room)]
     if near := _near(explanation):
         yield "Nearly", [near]
+    if explanation.document is not None:
+        yield "Document", [_document(explanation, explanation.document)]
     if explanation.what_if:
         yield "What if", _what_ifs(explanation, room)
     if network := _network(explanation):
@@ -157,6 +160,18 @@ def _near(explanation: Explanation) -> str:
         share = away * 1e12 / explanation.duration if explanation.duration else 0
         texts.append(f"{shown} {'is' if len(names) == 1 else 'are'} {format_seconds(away)} ({_percent(share)}) from it")
     return "; ".join(texts[: 2 if len(rows) <= NEAR else 1])
+
+
+def _document(explanation: Explanation, held: HoldingDocument) -> str:
+    """The document that held the step, in words, and what other packings would give."""
+    step = f" of step {held.step}" if explanation.run.scenario.steps > 1 else ""
+    context = "" if held.context is None else f", context rank {held.context}"
+    others = f" and {held.documents - 1} shorter" if held.documents > 1 else ""
+    took = f"{format_seconds(held.time / PICOSECONDS_PER_SECOND)}, {held.over_mean:.2f}× the mean micro-batch"
+    gains = [_proposed(one) for one in explanation.proposals if one.against == "documents"]
+    packed = f"; {' · '.join(gains)}" if gains else ""
+    where = f"micro-batch {held.microbatch}{step} of replica {held.replica}{context}"
+    return f"{held.tokens:,} tokens{others} in {where}: {took}{packed}"
 
 
 def _what_ifs(explanation: Explanation, room: int) -> list[str]:

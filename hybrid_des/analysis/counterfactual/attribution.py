@@ -166,7 +166,7 @@ def at_the_mean_of(base: Run, variant: Variant) -> Variant:
     traffic = "replay" if scenario.tensor_traffic == "auto" else scenario.tensor_traffic  # as in a run that varies
     calm = scenario.model_copy(update={"slow": kept, "jitter": (), "tensor_traffic": traffic})
     steady = replace(variant, scenario=calm)
-    usual = sum(sum(one.durations) for one in steady.programs) * scenario.steps
+    usual = sum(sum(one.at(step).durations) for one in steady.programs for step in range(scenario.steps))
     factor = Fraction(sum(work_of_ranks(base).tolist()), usual) if usual else Fraction(1)
     slower = DurationOverride(lambda rank, call, took: round(took * factor), lambda rank: True)
     return steady.with_retime(at_the_mean(steady)).with_retime(slower)

@@ -2,6 +2,7 @@
 
     slow ranks    the component at the speed of most
     uneven ranks  other cuts of the layers into stages
+    documents     other packings of documents of unequal length
     bubble        schedules with a smaller one that fit into memory; more micro-batches
     network       overlap, buckets, the codec, the layout; then faster links, which have to be bought, unless a slow
                   link is to blame: its cost is not the network's
@@ -32,6 +33,7 @@ from hybrid_des.analysis.tasks import AtOnce, grouped, in_turn
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES
+from hybrid_des.simulation.costs.documents import packed_steps
 from hybrid_des.simulation.memory import worst_peak
 from hybrid_des.simulation.run import Run
 from hybrid_des.workload.models.stages import RULES
@@ -91,6 +93,8 @@ def proposals(
         "network": ((broken.least if broken else end) - rung["no latency"]) / end,
         "bubble": (rung["all ranks at the mean"] - rung["work / ranks"]) / end,
     }
+    if (packed := packed_steps(base.scenario)) is not None and packed.varies:
+        costs["documents"] = (rung["no latency"] - rung["all ranks at the mean"]) / end
     tried = _tried_by_cost(base, culprit, costs, build, at_once)
     if "network" in tried and not broken:
         tried["network"] += [
@@ -114,6 +118,8 @@ def _tried_by_cost(
         changes["network"] = [*_less_exposed(base.scenario)][:most]
     if culprit is not None and culprit.usual is None:
         changes["uneven ranks"] = [*_evener(base.scenario)]
+    if costs.get("documents", 0) >= SLOW:
+        changes["documents"] = [*_packed_evenly(base.scenario)]
     if costs["bubble"] >= least:
         changes["bubble"] = [*_less_bubble(base.scenario)][:most]
     tasks = [[partial(_tried, cost, text, base, build) for text in texts] for cost, texts in changes.items()]
@@ -143,6 +149,13 @@ def _evener(scenario: Scenario) -> Iterator[str]:
     """Other cuts of the layers into stages; where times per stage are given, no setting moves work."""
     if scenario.model is not None and scenario.parallel.pipeline > 1:
         yield from (f"parallel.stages={rule}" for rule in RULES if rule != scenario.parallel.stages)
+
+
+def _packed_evenly(scenario: Scenario) -> Iterator[str]:
+    """Packings that divide the work of documents over ranks."""
+    assert scenario.data is not None
+    names = ("balanced", "dynamic-context") if scenario.batch is not None else ("balanced",)
+    yield from (f"data.packing={name}" for name in names if name != scenario.data.packing)
 
 
 def _less_bubble(scenario: Scenario) -> Iterator[str]:

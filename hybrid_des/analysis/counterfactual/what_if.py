@@ -212,16 +212,18 @@ def link_kind(name: str) -> str:
 
 
 def at_the_mean(variant: Variant, ranks: Collection[int] | None = None) -> DurationOverride:
-    """Give ops, of all ranks or of some, the mean duration of their kind over all ranks.
+    """Give ops, of all ranks or of some, the mean duration of their kind over all ranks and steps.
 
-    This is the ideal duration of ops in the straggler study of Lin et al. (OSDI 2025).
+    This is the ideal duration of ops in the straggler study of Lin et al. (OSDI 2025). Ops that take no time, such as
+    those of micro-batches without documents, still take none, and do not count.
     """
     sums: dict[tuple[str, ...], int] = defaultdict(int)
     counts: dict[tuple[str, ...], int] = defaultdict(int)
     programs = variant.programs
     times = Counter(map(id, programs))  # equal ranks share a program
     for program in {id(one): one for one in programs}.values():
-        for call in program.ops.values():
+        calls = (call for of_step in (program, *program.further) for call in of_step.ops.values())
+        for call in filter(lambda call: call.duration, calls):
             sums[kinds_of(call)] += call.duration * times[id(program)]
             counts[kinds_of(call)] += times[id(program)]
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
 from hybrid_des.scenario.definition import Scenario
@@ -137,6 +138,15 @@ class PackedSteps:
     def load(self, step: int, microbatch: int, lane: int) -> Load:
         """The load of a micro-batch."""
         return self.loads[self.number(step, microbatch, lane)]
+
+    def documents(self, step: int, microbatch: int, lane: int) -> list[int]:
+        """The lengths of the documents of a micro-batch, without padding; none in an empty one."""
+        of_step = self.steps[step % len(self.steps)]
+        if microbatch >= len(of_step.packed):
+            return []
+        ends = accumulate(group.ranks for group in of_step.packed[microbatch])
+        group = next(group for group, end in zip(of_step.packed[microbatch], ends, strict=True) if lane < end)
+        return [of_step.lengths[document] for document in group.documents]
 
     @cached_property
     def usual(self) -> Load:

@@ -277,6 +277,10 @@ class Program:
     streams: Mapping[str, tuple[Call, ...]]
     further: tuple[Program, ...] = ()
 
+    def at(self, step: int) -> Program:
+        """That of a training step."""
+        return (self, *self.further)[step % (1 + len(self.further))]
+
     @property
     def distinct(self) -> Sequence[Program]:
         """Its programs that differ, that of the first step first."""
