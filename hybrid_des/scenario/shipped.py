@@ -1,7 +1,7 @@
 """The scenarios that come with the package: found by name or by the path they have in the documentation, and copied."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from hybrid_des.errors import UsageError, unknown
@@ -10,6 +10,7 @@ from hybrid_des.scenario.strict_yaml import read
 _PACKAGE = Path(__file__).resolve().parents[1]
 _FOLDERS = _PACKAGE / "shipped", _PACKAGE.parent / "scenarios"  # installed, or in a checkout
 _SCHEMA_LINE = re.compile(r"^# yaml-language-server:.*\n(?:#\n)?")
+TABLES = ("sweep", "file"), ("data", "lengths", "file"), ("experts", "loads_file")
 _BASE = re.compile(r"^base: .*$", flags=re.MULTILINE)
 
 
@@ -70,8 +71,8 @@ def with_bases(name: str) -> dict[str, str]:
     while file is not None:
         values = read(file).value
         files[copy] = without_schema_line(file)
-        if rows := rows_of(values):
-            files[rows] = (file.parent / rows).read_text(encoding="utf-8")
+        for beside in files_of(values):
+            files[beside] = (file.parent / beside).read_text(encoding="utf-8")
         base = values.get("base")
         file = (file.parent / str(base)).resolve() if base else None
         if file is not None:
@@ -80,10 +81,14 @@ def with_bases(name: str) -> dict[str, str]:
     return files
 
 
-def rows_of(values: Mapping[str, object]) -> str | None:
-    """The file of rows that a sweep takes its cases from, beside its own."""
-    sweep = values.get("sweep")
-    return sweep.get("file") if isinstance(sweep, Mapping) else None
+def files_of(values: Mapping[str, object]) -> Iterator[str]:
+    """The tables that a scenario reads beside its own file: rows of a sweep, lengths of documents, loads of experts."""
+    for path in TABLES:
+        value: object = values
+        for key in path:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if isinstance(value, str):
+            yield value
 
 
 def without_schema_line(file: Path) -> str:

@@ -13,7 +13,7 @@ from support.paths import ROOT, SCENARIOS
 from hybrid_des.errors import UsageError
 from hybrid_des.interface.cli.commands.docs import pages
 from hybrid_des.scenario.loading import read_scenario
-from hybrid_des.scenario.shipped import located, rows_of, shipped, shipped_description, with_bases
+from hybrid_des.scenario.shipped import files_of, located, shipped, shipped_description, with_bases
 
 
 @pytest.fixture
@@ -66,15 +66,24 @@ def test_every_scenario_is_listed_with_what_it_shows(run):
     assert [line.split()[0] for line in lines] == [row["name"] for row in rows]
 
 
+def _beside(file):
+    """The values of a file, with tables in its folder by their names."""
+    values = read_scenario(file).value
+    if "data" in values:
+        lengths = values["data"]["lengths"]
+        lengths["file"] = Path(lengths["file"]).relative_to(file.parent).as_posix()
+    return values
+
+
 @pytest.mark.parametrize("name", shipped())
 def test_a_copy_means_what_the_original_means(run, tmp_path, name):
     code, out, err = run("init", name, "--out", tmp_path / "mine")
     copy = Path(out.split(": ")[0])
     assert (code, copy.parent) == (0, tmp_path / "mine")
     assert len(err) == len(list((tmp_path / "mine").iterdir())) - 1
-    original, own = (read_scenario(file).value for file in (shipped()[name], copy))
-    if rows := rows_of(original):
-        assert (copy.parent / rows).read_text() == (shipped()[name].parent / rows).read_text()
+    original, own = (_beside(file) for file in (shipped()[name], copy))
+    for table in files_of(original):
+        assert (copy.parent / table).read_text() == (shipped()[name].parent / table).read_text()
     assert own == original
 
 
