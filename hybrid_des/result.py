@@ -4,6 +4,8 @@ result = simulate(load("scenarios/a100_8x.yaml"))
 result.summary["bubble_ratio"]
 result.timeline.query("kind == 'B'")
 result.write("out/a100_8x")
+
+What only some results are asked for is imported when it is, so that a run starts fast.
 """
 
 from __future__ import annotations
@@ -12,18 +14,14 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from hybrid_des.analysis.explanation import explain
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.errors import OutOfMemoryError
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.report.files.registration import write
 from hybrid_des.report.files.staging import Written
-from hybrid_des.report.plots import curves, gantt
-from hybrid_des.report.terminal import as_html, render
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overrides import Overrides
-from hybrid_des.simulation.memory_remedies import what_would_fit
 from hybrid_des.simulation.planning.planner import plan_of
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import run
@@ -80,6 +78,8 @@ def simulate(
         watch = None if budget_s == inf and progress is None else Watch(budget_s, progress)
         return Result(run(scenario, plan, fabric, scratch=scratch, watch=watch))
     except OutOfMemoryError as error:
+        from hybrid_des.simulation.memory_remedies import what_would_fit
+
         fabric = fabric or fabric_of(scenario)
         advice = what_would_fit(scenario, plan or plan_of(scenario, fabric), fabric)
         raise OutOfMemoryError(f"{error}; would fit: {advice}" if advice else str(error)) from None
@@ -100,18 +100,26 @@ class Result(RunAnalysis):
 
     def gantt(self, ax: Axes | None = None, **shown: Unpack[Shown]) -> Axes:
         """Draw the ops of each rank over time, on the given axes or on a new figure; options as in `plots.gantt`."""
+        from hybrid_des.report.plots import gantt
+
         return gantt.gantt(self.run, ax, **shown)
 
     def link_use(self, ax: Axes | None = None, **shown: Unpack[Shown]) -> Axes:
         """Draw the use of the busiest links over time; options as in `plots.link_use`."""
+        from hybrid_des.report.plots import curves
+
         return curves.link_use(self.run, ax, **shown)
 
     def memory_curve(self, ax: Axes | None = None, **shown: Unpack[Shown]) -> Axes:
         """Draw the memory of the GPUs of a replica over time; options as in `plots.memory_curve`."""
+        from hybrid_des.report.plots import curves
+
         return curves.memory_curve(self.run, ax, **shown)
 
     def report(self, color: bool = False, width: int = 100) -> str:
         """Return the report of the command line as text."""
+        from hybrid_des.report.terminal import render
+
         return render(self, color=color, width=width)
 
     def explain(self, *what_if: str) -> dict[str, pd.DataFrame]:
@@ -130,6 +138,8 @@ class Result(RunAnalysis):
         Raises:
             UsageError: a what-if is wrong.
         """
+        from hybrid_des.analysis.explanation import explain
+
         return explain(self.run.scenario, what_if, plan=self.run.plan, fabric=self.run.fabric).tables()
 
     def write(self, folder: str | Path) -> Written:
@@ -152,4 +162,6 @@ class Result(RunAnalysis):
 
     def _repr_html_(self) -> str:
         """The report, for notebooks."""
+        from hybrid_des.report.terminal import as_html
+
         return as_html(self.report())

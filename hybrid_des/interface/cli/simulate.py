@@ -137,10 +137,8 @@ def _jobs(args: argparse.Namespace, document: Document) -> int:
 def _run(args: argparse.Namespace, scenario: Scenario) -> tuple[Result, dict[Path, Written]]:
     """Simulate, and write what was asked for; folders that cannot be written are detected first."""
     from hybrid_des.interface.cli.deadline import ended_late
-    from hybrid_des.report.files.kineto import write_kineto
     from hybrid_des.report.files.staging import reserved
     from hybrid_des.result import simulate
-    from hybrid_des.studies.imports.exporting import write_traces
 
     written, scratch = {}, None
     if scenario.record == "all" and (args.json or args.quiet) and not (args.out or args.hta):
@@ -155,8 +153,12 @@ def _run(args: argparse.Namespace, scenario: Scenario) -> tuple[Result, dict[Pat
         if args.out is not None:
             written[args.out] = result.write(args.out)
         if args.hta is not None:
+            from hybrid_des.report.files.kineto import write_kineto
+
             written[args.hta] = write_kineto(result, args.hta)
         if args.chakra is not None:
+            from hybrid_des.studies.imports.exporting import write_traces
+
             written[args.chakra] = write_traces(scenario, args.chakra)
     return result, written
 
