@@ -165,10 +165,11 @@ class _Distinct:
     """
 
     def __init__(self, basis: CostBasis, costing: _Costing) -> None:
-        alike = [replace(layer, name="") for layer in expert_layers(basis)]
-        plain = [replace(layer, name="") for layer in costing.model.layers]
-        received = (0, *(layer.output for layer in costing.model.layers))
-        tied = [costing.tied(layer) for layer in alike]
+        plain = alike = costing.model.unnamed
+        if basis.experts.unequal:
+            alike = tuple(replace(layer, name="") for layer in expert_layers(basis))
+        received = (0, *(layer.output for layer in plain))
+        tied = list(map(cache(costing.tied), alike))
         known: dict[tuple[Layer, int, int, Layer], int] = {}
         self.apart, self.meeting = (
             [known.setdefault(asked, len(known)) for asked in zip(alike, received, later, plain, strict=False)]

@@ -4,6 +4,9 @@
         └─► impossible, does not fit, the same as another, or excluded: the best so far is no worse than its bound
 
 When the queue holds only plans whose bounds are no better than the best ones found, these are proved to be the best.
+
+Where time is limited, some tasks are spent on the plan that is furthest along, so that a few are simulated early, while
+others are still screened; the order of the others stays.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ SAME, EXCLUDED, SIMULATED = "same as another", "excluded by bound", "simulated"
 TOGETHER = 64  # plans that are screened
 ORDER = tuple(STEPS)
 KEPT = ORDER[2:]  # steps that a resumed search does not repeat
+EARLY = 3  # plans simulated early, beyond those asked for
+AFTER, AMONG = 8, 2  # every so many tasks one is for such a plan: of those that screen, and of the others
 
 
 @dataclass
@@ -111,17 +116,18 @@ class BranchAndBound:
         self._running: dict[int, Candidate] = {}
         self._costs: list[float] = []  # of simulated plans, in ascending order
         self._equivalent: dict[str, int] = {}
+        self._asked = 0
         self._screened = 0
         self._against_days = settings.objective.days is not None
 
     def run(self, pool: Pool) -> None:
-        """Search to the end.
+        """Search to the end; within a time limit, simulate some plans early.
 
         Raises:
             BudgetSpentError: the time of the pool is over.
             WorkersLostError: its executor no longer runs anything.
         """
-        for next_task in (self._next_screening, self._next):
+        for next_task in (self._next_screening, self._next) if pool.until == inf else (self._next_in_time,):
             with closing(pool.run(next_task, _lost)) as finished:
                 for task, evaluations in finished:
                     for (step, candidate), evaluation in zip(task.keys, evaluations, strict=False):
@@ -183,17 +189,41 @@ class BranchAndBound:
     def _next(self) -> Task | None:
         """The next step of the plan with the lowest bound; evaluations of earlier searches are reused."""
         while self._candidates:
-            candidate = self.candidates[heapq.heappop(self._candidates)[2]]
-            if self._is_out(candidate):
-                candidate.status = EXCLUDED
-                continue
-            step = ORDER[ORDER.index(candidate.done) + 1]
-            known = self._known.get((step, candidate.number))
-            if known is None:
-                self._running[candidate.number] = candidate
-                return self._task(step, [candidate])
-            self._learn(step, candidate, known)
+            if task := self._further(heapq.heappop(self._candidates)[2]):
+                return task
         return None
+
+    def _next_in_time(self) -> Task | None:
+        """A screening, or else the next step; every few times, that of the plan that is furthest along."""
+        self._asked += 1
+        every = AFTER if self._screened < len(self.candidates) else AMONG
+        if len(self._costs) < self._settings.block.top + EARLY and self._asked % every == 0 and (task := self._early()):
+            return task
+        return self._next_screening() or self._next()
+
+    def _early(self) -> Task | None:
+        """The next step of the plan that is furthest along; of several, the one with the lowest bound."""
+        while self._candidates:
+            furthest = min(self._candidates, key=lambda queued: (queued[1], queued[0], queued[2]))
+            self._candidates.remove(furthest)
+            heapq.heapify(self._candidates)
+            if task := self._further(furthest[2]):
+                return task
+        return None
+
+    def _further(self, number: int) -> Task | None:
+        """The next step of a plan; none if it is excluded, or if an earlier search took the step."""
+        candidate = self.candidates[number]
+        if self._is_out(candidate):
+            candidate.status = EXCLUDED
+            return None
+        step = ORDER[ORDER.index(candidate.done) + 1]
+        known = self._known.get((step, number))
+        if known is not None:
+            self._learn(step, candidate, known)
+            return None
+        self._running[number] = candidate
+        return self._task(step, [candidate])
 
     def _is_out(self, candidate: Candidate) -> bool:
         """Whether the requested number of simulated plans are no worse than it can be."""

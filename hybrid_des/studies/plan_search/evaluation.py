@@ -42,6 +42,8 @@ from hybrid_des.studies.sweep.rows import Row
 from hybrid_des.studies.sweep.runner import with_case
 from hybrid_des.units import format_bytes, to_seconds
 
+MOST_VALIDATED = 2048  # scenarios of 20 kB
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -68,11 +70,40 @@ class Evaluation:
     row: Row = field(default_factory=dict)
 
 
+class Validated:
+    """The scenarios of plans that passed their last step in this process, so that no step validates one again."""
+
+    def __init__(self) -> None:
+        self._scenarios: dict[tuple[str, str], Scenario] = {}
+
+    def take(self, settings: Settings, case: Case) -> Scenario:
+        """The scenario of a plan, which is not kept any longer.
+
+        Raises:
+            ScenarioError: it is not a valid one.
+        """
+        known = self._scenarios.pop((settings.digest, repr(case)), None)
+        return scenario_in(settings, case) if known is None else known
+
+    def keep(self, settings: Settings, case: Case, scenario: Scenario) -> None:
+        """Keep the scenario of a plan that has steps left; the first of too many goes."""
+        self._scenarios[settings.digest, repr(case)] = scenario
+        if len(self._scenarios) > MOST_VALIDATED:
+            del self._scenarios[next(iter(self._scenarios))]
+
+
+_VALIDATED = Validated()
+
+
 def evaluate(settings: Settings, step: str, case: Case) -> Evaluation:
     """The result of one of `STEPS` for a plan."""
     try:
         with reduced_gc():  # orders are made of many small objects, none of which form cycles
-            return STEPS[step](settings, case, scenario_in(settings, case))
+            scenario = _VALIDATED.take(settings, case)
+            evaluation = STEPS[step](settings, case, scenario)
+            if not evaluation.reason and step != LAST:
+                _VALIDATED.keep(settings, case, scenario)
+            return evaluation
     except HybridDesError as error:
         return Evaluation(reason=str(error).splitlines()[0])
     except MemoryError:
@@ -142,6 +173,7 @@ STEPS: Mapping[str, Callable[[Settings, Case, Scenario], Evaluation]] = {
     "weigh": _bound_order,
     "simulate": _simulate,
 }
+LAST = list(STEPS)[-1]
 
 
 def _bounded(

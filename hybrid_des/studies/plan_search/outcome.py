@@ -144,8 +144,12 @@ class SearchResult:
             return f"{'optimal' if self.best else 'no plan'}: {listed}"
         if self.best is None:
             return f"stopped ({self.stopped}), no plan yet: {listed}"
-        least = self.settings.objective.text(self.least) if self.least else "any"
-        return f"stopped ({self.stopped}), a gap of {self.gap:.1%} is left to {least}: {listed}"
+        screened = [one for one in self.candidates if one.done and one.status in (SIMULATED, UNKNOWN)]
+        least, among = self.least, ""
+        if any(not one.done for one in self.candidates):
+            least, among = min(one.least for one in screened), " among the plans screened"
+        gap, text = 1 - least / self.best.least, self.settings.objective.text(least) if least else "any"
+        return f"stopped ({self.stopped}), a gap of {max(0.0, gap):.1%} is left to {text}{among}: {listed}"
 
     def table(self) -> pd.DataFrame:
         """One row per plan, the best first: its values, its status and reason, its bound, and its summary.

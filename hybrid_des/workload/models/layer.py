@@ -384,7 +384,13 @@ class Model:
     layers: tuple[Layer, ...]
     sample: Literal["sequence", "image", "sample"] = "sample"
 
-    @property
+    @cached_property
+    def unnamed(self) -> tuple[Layer, ...]:
+        """The layers without their names; equal ones are one object, so that what they cost is found fast."""
+        known: dict[Layer, Layer] = {}
+        return tuple(known.setdefault(layer, layer) for layer in (replace(one, name="") for one in self.layers))
+
+    @cached_property
     def parameters(self) -> int:
         """Number of parameters."""
         return sum(layer.parameters.total for layer in self.layers)
@@ -416,7 +422,7 @@ class Model:
         Raises:
             Refusal: they cannot.
         """
-        operations = [operation for layer in self.layers for operation in layer.operations]
+        operations = [operation for layer in set(self.unnamed) for operation in layer.operations]
         experts = {one.count for one in operations if isinstance(one, Gemm) and one.expert}
         heads = {size for one in operations if isinstance(one, Attention) for size in (one.heads, one.kv_heads)}
         if tensor > 1 and not any(layer.parameters.tensor for layer in self.layers):

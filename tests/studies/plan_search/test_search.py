@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import time
 from collections import Counter
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.watch import BudgetSpentError
 from hybrid_des.studies import pool
 from hybrid_des.studies.imports.exporting import write_traces
-from hybrid_des.studies.plan_search import branch
+from hybrid_des.studies.plan_search import branch, evaluation
 from hybrid_des.studies.plan_search.best_plan import explore, search
 from hybrid_des.studies.plan_search.branch import EXCLUDED, IMPOSSIBLE, MISFIT, SAME, SIMULATED, UNKNOWN
 from hybrid_des.studies.plan_search.evaluation import evaluate, scenario_in
@@ -356,6 +357,49 @@ def test_a_budget_leaves_a_gap_that_is_told(monkeypatch):
     assert found.counts[UNKNOWN]
     assert found.sentence.startswith("stopped (after 12 s)")
     assert f"{found.counts[UNKNOWN]} unknown" in found.sentence
+
+
+def test_some_plans_are_simulated_before_all_are_screened(monkeypatch):
+    ticks = iter(range(10**6))
+    monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    monkeypatch.setattr(branch, "TOGETHER", 1)
+    settings = spaces.settings(spaces.of_workload(8), axes=AXES)
+    state = branch.BranchAndBound(settings, plans_in(settings))
+    with pytest.raises(BudgetSpentError):
+        state.run(pool.Pool(until=33.0))
+    state.stop()
+    found = SearchResult(settings, state.candidates, state.least, "after 33 s")
+    assert any(not one.done for one in found.candidates)
+    assert found.counts[SIMULATED] == 1
+    assert re.match(
+        r"stopped \(after 33 s\), a gap of \d+\.\d% is left to .* among the plans screened: 1 sim", found.sentence
+    )
+
+
+@pytest.mark.parametrize("gpus", [4, 8])
+def test_a_limit_that_is_not_reached_changes_no_plan(gpus):
+    settings = spaces.settings(spaces.of_workload(gpus), axes=AXES)
+    plans = plans_in(settings)
+    limited = branch.BranchAndBound(settings, plans)
+    limited.run(pool.Pool(until=time.monotonic() + 10**6))
+    found, without = SearchResult(settings, limited.candidates, limited.least), explore(settings, plans)
+    assert [(one.number, one.least) for one in found.ranked[:1]] == [
+        (one.number, one.least) for one in without.ranked[:1]
+    ]
+    assert not found.gap
+
+
+def test_no_step_validates_a_plan_again(monkeypatch):
+    validated = Counter()
+
+    def counted(settings, case):
+        validated[repr(case)] += 1
+        return scenario_in(settings, case)
+
+    monkeypatch.setattr(evaluation, "scenario_in", counted)
+    settings = spaces.settings(spaces.of_workload(8), axes=AXES)
+    explore(settings, plans_in(settings))
+    assert set(validated.values()) == {1}
 
 
 def test_a_bug_in_one_plan_leaves_the_others(monkeypatch):
