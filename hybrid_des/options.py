@@ -51,7 +51,7 @@ LARGEST = {
 class Section(BaseModel):
     """Strictly validated, immutable named values; unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)  # most are parts of a scenario
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
