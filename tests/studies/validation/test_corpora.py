@@ -82,6 +82,11 @@ def test_a_wrong_statement_about_rows_is_told(run, write):
     code, _, err = run("validate", write(f"schedule: {{kind: 1f1b, microbatches: 1}}\nsweep: {block}\n"))
     assert (code, len(err)) == (2, 2)
     assert 'unknown "column"; did you mean "columns"?' in err[0]
+    for stated, said in (("many", '"many"'), ("-1", "-1"), ("true", "true")):
+        block = f"{{rows: not included, source: a, columns: [name], fitted: {stated}}}"
+        code, _, err = run("validate", write(f"schedule: {{kind: 1f1b, microbatches: 1}}\nsweep: {block}\n"))
+        assert (code, len(err)) == (2, 1)
+        assert f"sweep.fitted: expected how many numbers, found {said}" in err[0]
 
 
 RELATIVE = re.compile(r"(?<![\w./])(?:\.\./)+[\w][\w./-]*")
