@@ -1,5 +1,6 @@
 """Host time and latency of recorded pipelines: found again where planted, and what they are worth to predictions."""
 
+import pandas as pd
 import pytest
 from support.paths import GOLDEN
 from support.scenarios import instant
@@ -58,6 +59,20 @@ def test_planted_overheads_are_given_back(tmp_path):
     found = import_profile(one, overheads_from=[two]).figures["overhead"]
     expected = {"forward": 0.003, "backward": 0.007, "between": 0.005, "latency": 0.004}
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=0.02)
+
+
+def test_a_shorter_first_stage_is_not_taken_for_host_time(tmp_path):
+    """Its input needs no gradient: of its rank's backwards half a stage is missing, whole or cut in two."""
+    files = []
+    for kind, chunks in (("1f1b", 1), ("interleaved-1f1b", 2)):
+        files.append(planted(kind, tmp_path, chunks))
+        table = pd.read_csv(files[-1])
+        first = (table.pipeline_rank == 0) & (table.chunk == 0) & (table.kind == "B")
+        table.loc[first, "start_s"] += 1 / chunks
+        table.to_csv(files[-1], index=False)
+    found = import_profile(files[0], overheads_from=files[1:]).figures["overhead"]
+    assert found["backward"] == pytest.approx(0.007, rel=0.02)
+    assert found["forward"] == pytest.approx(0.003, rel=0.02)
 
 
 def test_planted_parts_of_backwards_are_given_back(tmp_path):

@@ -125,14 +125,23 @@ def _ends(recording: Recording) -> tuple[Ends, Ends, Ends]:
 
 
 def _per_op(recordings: Sequence[Recording], kind: str) -> float | None:
-    """Host seconds of an op of a kind: by how much a rank's total grows per chunk; None if all have as many chunks."""
+    """Host seconds of an op of a kind: by how much a rank's total grows per chunk; None if all have as many chunks.
+
+    Ranks with the first or the last stage are left out where there are others: chunks do not divide the output layer,
+    nor that the first stage has no gradient of an input to compute.
+    """
+    runs = [one.run for one in recordings if not (one.run.durations.split and kind == "B")]
+    runs = [run for run in runs if kind != "W" or run.durations.split]
+    ends = {path[at][0] for run in runs for path in run.plan.paths for at in (0, -1)}
     chunks, totals = [], []
-    for run in (one.run for one in recordings):
-        if (run.durations.split and kind == "B") or (kind == "W" and not run.durations.split):
-            continue
+    for run in runs:
         shares = Shares.of(run.durations, kind, Usual("mean"))
+        of_rank = [float(body) for body in shares.body]
+        of_rank[0] += float(shares.first)
+        of_rank[-1] += float(shares.last)
+        counted = [total for rank, total in enumerate(of_rank) if rank not in ends] or of_rank
         chunks.append(run.sizes.chunk)
-        totals.append(float(sum(shares.body) + shares.first + shares.last) / len(shares.body) / PICOSECONDS_PER_SECOND)
+        totals.append(sum(counted) / len(counted) / PICOSECONDS_PER_SECOND)
     if len(set(chunks)) < 2:
         return None
     return round(max(0.0, float(np.polyfit(chunks, totals, 1)[0])), DIGITS)
