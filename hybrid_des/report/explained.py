@@ -233,20 +233,18 @@ def _slow(explanation: Explanation) -> list[str]:
     rest = [
         group for group in stated if not (first.startswith(f"{group.name} ") and group is explanation.slow.groups[0])
     ]
-    left = len({one.target for one in explanation.run.scenario.slow}) - len(stated)
-    more = [f"{left} more in `slow`, not simulated without"] if left else []
-    return [*([first] if first else []), *(_stated_cost(explanation, group) for group in rest), *more]
+    return [*([first] if first else []), *(_stated_cost(explanation, group) for group in rest)]
 
 
 def _stated_cost(explanation: Explanation, group: Straggler) -> str:
-    """What an entry of `slow` costs, however little."""
+    """What an entry of `slow` costs, however little, or those together that were not simulated each without."""
     cost = explanation.duration - group.least
+    costs = "is slow and costs" if group.together == 1 else "are slow and together cost"
     if cost <= 0:
-        return f"{group.name} is slow and costs nothing" + (
-            f": {_time(explanation, -cost)} longer without" if cost else ""
-        )
+        longer = f": {_time(explanation, -cost)} longer without" if cost else ""
+        return f"{group.name} {costs} nothing{longer}"
     share = _percent(cost / explanation.duration)
-    return f"{group.name} is slow and costs {_time(explanation, cost)}, {share} of the step"
+    return f"{group.name} {costs} {_time(explanation, cost)}, {share} of the step"
 
 
 def _costliest(explanation: Explanation, slow: Stragglers) -> str:
@@ -260,7 +258,8 @@ def _costliest(explanation: Explanation, slow: Stragglers) -> str:
     waiting = f"; waiting for a slower replica {_percent(waits)}" if waits > SLIGHT else ""
     if group.least >= least:
         return f"no single node or rank costs much: {even}{waiting}"
-    computes = "is slow" if group.slow is None else f"computes {group.slow:.2f}× the mean"
+    is_slow, verb = ("is slow", "computes") if group.together == 1 else ("are slow", "compute")
+    computes = is_slow if group.slow is None else f"{verb} {group.slow:.2f}× the mean"
     mended = "at the mean" if group.usual is None else "like the others"
     more = f", {even}" if uneven else ""
     return f"{group.name} {computes}: {mended} {_change(group.least, explanation.duration)}{more}{waiting}"

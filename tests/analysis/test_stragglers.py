@@ -9,9 +9,12 @@ import support.scenarios
 from support.campaigns import TIMES
 from system.fuzzing.valid import scenario
 
+from hybrid_des.analysis.counterfactual import attribution
 from hybrid_des.analysis.counterfactual.attribution import Loss, culprit, stragglers
 from hybrid_des.analysis.critical_path.traced import traced_run
+from hybrid_des.analysis.explanation import explain
 from hybrid_des.errors import HybridDesError
+from hybrid_des.report.explained import render_explanation
 from hybrid_des.scenario.loading import load
 from hybrid_des.simulation.planning.planner import plan_of
 from hybrid_des.simulation.planning.wiring import fabric_of
@@ -85,6 +88,19 @@ def test_the_costliest_of_many_entries_is_named():
     slow = [{"gpu": gpu, "factor": 0.99} for gpu in range(11)] + [{"gpu": 11, "factor": 0.5}]
     found = stragglers(traced_run(support.scenarios.scenario("1f1b", 4, 4, 3, slow=slow)))
     assert found.groups[0].name == "gpu 11"
+
+
+def test_entries_too_many_to_try_alone_are_tried_together(monkeypatch):
+    monkeypatch.setattr(attribution, "EVENTS", 0)
+    most = [{"gpu": gpu, "factor": f"0.{80 + gpu}"} for gpu in range(8)]
+    rest = [{"gpu": gpu, "factor": 0.99} for gpu in range(8, 12)]
+    explanation = explain(support.scenarios.scenario("1f1b", 4, 4, 3, slow=[*most, *rest]))
+    stated = [one for one in explanation.slow.groups if one.stated]
+    assert {one.name for one in stated if one.together == 1} == {f"gpu {gpu}" for gpu in range(8)}
+    (together,) = (one for one in stated if one.together > 1)
+    without = run(support.scenarios.scenario("1f1b", 4, 4, 3, slow=most)).duration
+    assert (together.name, together.usual) == ("gpu 8, gpu 9, gpu 10 and 1 more", without)
+    assert "gpu 8, gpu 9, gpu 10 and 1 more are slow and together cost " in render_explanation(explanation, 200)
 
 
 def test_entries_for_one_component_are_one_straggler():

@@ -41,6 +41,7 @@ MOST = 0.5  # of the loss, for a class to be named …
 NEARLY = 0.9  # … and of what a larger class explains, for the smaller one to be named instead
 
 MOST_GROUPS = 8  # simulated of each sort; of what `slow` names more, while that takes no more than EVENTS
+MOST_NAMES = 3  # of those that `slow` names besides
 EVENTS = 2_000_000
 SLOW = 0.03  # share of the step that a slow component or uneven ranks must cost to be blamed
 
@@ -82,6 +83,7 @@ class Straggler(NamedTuple):
         mean: the end of the run with its ops at the mean of their kind, or without it in `slow`.
         usual: the end of the run with it like the others of its kind; None if it is like them already.
         stated: whether `slow` names it.
+        together: how many components of `slow` it is.
     """
 
     name: str
@@ -89,6 +91,7 @@ class Straggler(NamedTuple):
     mean: int
     usual: int | None = None
     stated: bool = False
+    together: int = 1
 
     @property
     def least(self) -> int:
@@ -190,26 +193,29 @@ def _varies(scenario: Scenario) -> bool:
 
 
 def _stated(base: Run, work: Column) -> Iterator[Task]:
-    """What `slow` names, with all of its entries, each simulated without: the most slowed first."""
+    """What `slow` names, with all of its entries, simulated without: the most slowed each alone, then the rest."""
     entries = grouped_by(base.scenario.slow, lambda slow: slow.target)
     if not entries:
         return
     plan: Plan | None = base.plan
     with suppress(HybridDesError):
         plan = None if plan_of(base.scenario, base.fabric) == base.plan else base.plan  # planned anew if not given
-    order = sorted(entries.items(), key=lambda item: min(one.spell.factor for one in item[1]))
-    for (kind, name), mine in order[: max(MOST_GROUPS, EVENTS // max(events_of_all(base), 1))]:
+    order = sorted(entries, key=lambda target: min(one.spell.factor for one in entries[target]))
+    alone = max(MOST_GROUPS, EVENTS // max(events_of_all(base), 1))
+    for some in [*([target] for target in order[:alone]), *([order[alone:]] if order[alone:] else [])]:
         assert base.fabric is not None
+        mine = [entry for target in some for entry in entries[target]]
         kept = tuple(one for one in base.scenario.slow if one not in mine)
         usual = Variant(base.scenario.model_copy(update={"slow": kept}), plan, restored(base.fabric, mine))
-        ranks = _ranks_of(base, kind, name) if work.any() else []
+        ranks = [rank for kind, name in some for rank in _ranks_of(base, kind, name)] if work.any() else []
         slow = float(work[ranks].mean() / work.mean()) if ranks else None
-        yield partial(_without, f"{kind} {name}", slow, usual)
+        yield partial(_without, [f"{kind} {name}" for kind, name in some], slow, usual)
 
 
-def _without(name: str, slow: float | None, usual: Variant) -> Straggler:
-    end = usual.simulated().duration
-    return Straggler(name, slow, end, end, stated=True)
+def _without(names: Sequence[str], slow: float | None, usual: Variant) -> Straggler:
+    end, more = usual.simulated().duration, len(names) - MOST_NAMES
+    name = ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return Straggler(name, slow, end, end, stated=True, together=len(names))
 
 
 def _measured(base: Run, at: Variant, work: Column) -> Iterator[Task]:
