@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import chain, product
 from math import prod
 from typing import Generic, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from hybrid_des.simulation.folding.images import RankArray, check_images, check_
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis, folds_along, folds_by_digits
 from hybrid_des.simulation.layer_groups import layer_group
+from hybrid_des.simulation.planning.gradients import Reductions
 from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.planning.program import GivenPrograms
 from hybrid_des.simulation.speeds import DurationOverride
@@ -35,6 +37,8 @@ from hybrid_des.simulation.speeds import DurationOverride
 MOST_TRIES = 4  # folds that are simulated and turn out not to be exact
 Outcome = TypeVar("Outcome")
 INNER = ("tensor", "context")  # axes of ranks that share layers
+
+_REFUSED: WeakKeyDictionary[Reductions, dict[tuple[tuple[FoldedAxis, ...], bytes], str]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -166,11 +170,7 @@ def check(fold: Fold, replicas: Replicas) -> None:
     nodes = _nodes(replicas.scenario, fold.layout.ranks)
     _check_placement(fold, replicas.scenario, nodes)
     _check_durations(fold, replicas)
-    reductions = replicas.parts.reductions
-    by_first = {(group.stage, group.part, group.ranks[0]): processes for processes, group in reductions.processes}
-    for processes, group in reductions.processes:  # also those not simulated: an image may turn where its group did not
-        buffers = reductions.buffers_of(group)
-        check_images(fold, processes, buffers, reductions.options, nodes=nodes, groups=by_first)
+    _check_reductions(fold, replicas.parts.reductions, nodes)
     of_traces = {(group.processes.stage, group.processes.part, group.processes.ranks[0]): group.processes
                  for group in replicas.parts.given}  # fmt: skip
     for given in (group for group in replicas.parts.given if not group.replayed):
@@ -183,6 +183,28 @@ def check(fold: Fold, replicas: Replicas) -> None:
             members = set(ranks)
             if any(fold.representative(rank)[0] not in members for rank in ranks):
                 raise FoldRefusal(f"the group of rank {ranks[0]} that shares layers maps to another group")
+
+
+def _check_reductions(fold: Fold, reductions: Reductions, nodes: RankArray) -> None:
+    """Every group must do the same as its images, once for all runs of the same reductions: what-ifs share them."""
+    known = _REFUSED.setdefault(reductions, {})
+    asked = tuple(fold.folded_axes), nodes.tobytes()
+    if asked not in known:
+        known[asked] = _difference(fold, reductions, nodes)
+    if known[asked]:
+        raise FoldRefusal(known[asked])
+
+
+def _difference(fold: Fold, reductions: Reductions, nodes: RankArray) -> str:
+    """How a group differs from its images, in words; empty if none does."""
+    by_first = {(group.stage, group.part, group.ranks[0]): processes for processes, group in reductions.processes}
+    try:
+        for processes, group in reductions.processes:  # also those not simulated, whose images may turn
+            buffers = reductions.buffers_of(group)
+            check_images(fold, processes, buffers, reductions.options, nodes=nodes, groups=by_first)
+    except FoldRefusal as refusal:
+        return str(refusal)
+    return ""
 
 
 def _nodes(scenario: Scenario, ranks: int) -> RankArray:

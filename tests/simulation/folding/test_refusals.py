@@ -8,11 +8,14 @@ from support.scenarios import merged
 
 from hybrid_des.errors import DeadlockError
 from hybrid_des.scenario import sizes
+from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.simulation import folds
 from hybrid_des.simulation.folding.folded_routes import FoldedRoutes
 from hybrid_des.simulation.folding.folded_transport import LineageLink
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folds import Replicas
+from hybrid_des.simulation.planning.planner import parts_of
+from hybrid_des.simulation.run import run
 
 GIVEN = yaml.safe_load((TESTS / "simulation" / "folding" / "refusals.yaml").read_text(encoding="utf-8"))
 SIXTEEN, LEAVES, TIE, CASES = (GIVEN[of] for of in ("base", "leaves", "tie", "cases"))
@@ -40,6 +43,18 @@ def test_a_fold_that_ignored_it_would_be_wrong(name, monkeypatch):
     except DeadlockError:
         return  # some wait for members with another role, which are not there
     assert differences(run, whole)
+
+
+def test_groups_are_asked_once_by_runs_of_the_same_parts(monkeypatch):
+    asked, ask = [], folds.check_images
+    monkeypatch.setattr(folds, "check_images", lambda *given, **more: (asked.append(given[1]), ask(*given, **more)))
+    scenario = scenario_from({**merged(SIXTEEN, CASES["size"]["changes"]), "fold": 8})
+    parts, times = parts_of(scenario), []
+    for same in (parts, parts, None):
+        with pytest.raises(FoldRefusal, match="the 16 pieces of 9,601 gradients differ in size"):
+            run(scenario, parts=same)
+        times.append(len(asked))
+    assert 0 < times[0] == times[1] < times[2]
 
 
 def blindly(courses, route, sender, receiver):
