@@ -168,14 +168,9 @@ def _transient(program: Sequence[Action], mine: Mapping[int, Sequence[StageCosts
     most_of_one = max((cost.transient for costs in mine.values() for cost in costs), default=0)
     if not most_of_one or not any(op.kind == "W" for action in program for op in action):
         return most_of_one
-    known: dict[tuple[tuple[Kind, int], ...], _Bytes] = {}
-    held = most = peak = 0
+    known, held, most, peak = ActionBytes(), 0, 0, 0
     for action in program:
-        costs = [mine[op.chunk][op.microbatch % len(mine[op.chunk])] for op in action]
-        alike = tuple([(op.kind, id(one)) for op, one in zip(action, costs, strict=True)])
-        if alike not in known:
-            known[alike] = _bytes([(one, op.kind) for op, one in zip(action, costs, strict=True)])
-        kept, needed, freed = known[alike]
+        kept, needed, freed = known.of(action, [mine[op.chunk][op.microbatch % len(mine[op.chunk])] for op in action])
         held += kept
         most = max(most, held)
         peak = max(peak, held + needed)
@@ -183,7 +178,7 @@ def _transient(program: Sequence[Action], mine: Mapping[int, Sequence[StageCosts
     return peak - most
 
 
-class _Bytes(NamedTuple):
+class Held(NamedTuple):
     """Bytes that an action keeps, needs while it runs, and frees at its end."""
 
     kept: int
@@ -191,8 +186,24 @@ class _Bytes(NamedTuple):
     freed: int
 
 
-def _bytes(each: Sequence[tuple[StageCosts, Kind]]) -> _Bytes:
-    return _Bytes(
+class ActionBytes:
+    """What the actions of a rank keep, need and free: added up once for those with ops of equal kinds and costs."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[Kind, int], ...], tuple[Held, Sequence[StageCosts]]] = {}
+
+    def of(self, action: Action, costs: Sequence[StageCosts]) -> Held:
+        """The bytes of an action, given the costs of its ops."""
+        alike = tuple([(op.kind, id(cost)) for op, cost in zip(action, costs, strict=True)])
+        known = self._known.get(alike)
+        if known is None:  # the costs stay, so that no others take their place
+            each = [(cost, op.kind) for op, cost in zip(action, costs, strict=True)]
+            known = self._known[alike] = _bytes(each), costs
+        return known[0]
+
+
+def _bytes(each: Sequence[tuple[StageCosts, Kind]]) -> Held:
+    return Held(
         sum(cost.kept for cost, kind in each if kind == "F"),
         sum(cost.needed(kind) for cost, kind in each),
         sum(cost.freed(kind, cost.kept) for cost, kind in each),

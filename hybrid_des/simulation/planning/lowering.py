@@ -16,6 +16,7 @@ from hybrid_des.cluster.purposes import CONTEXT, PARAMETERS, REDUCTION, Purpose,
 from hybrid_des.engine.recorder import AFTER, BEFORE, CHUNK, OPTIMIZER, pipeline_tag
 from hybrid_des.pipeline.plan import Action, Op, Place, Plan, carried
 from hybrid_des.simulation.costs.rank_costs import Costs, StageCosts
+from hybrid_des.simulation.costs.stages import ActionBytes
 from hybrid_des.simulation.planning.buckets import Bucket
 from hybrid_des.simulation.planning.compute_speed import ComputeSpeed
 from hybrid_des.simulation.planning.expert_copies import COPIES, Transfers
@@ -310,12 +311,12 @@ class Lowering:
 
     def planned_peak(self, rank: int) -> int:
         """Peak bytes of a pipeline rank."""
-        now = most = self.costs.held(rank, self.lane)
+        now, known = self.costs.held(rank, self.lane), ActionBytes()
+        most = now
         for action in self.plan.programs[rank]:
-            each = list(zip(self._costs(rank, action), (op.kind for op in action), strict=True))
-            now += sum(cost.kept for cost, kind in each if kind == "F")
-            most = max(most, now)
-            now -= sum(cost.freed(kind, cost.kept) for cost, kind in each)
+            kept, _, freed = known.of(action, self._costs(rank, action))
+            most = max(most, now + kept)
+            now += kept - freed
         return most
 
     def _frame(self, rank: int, action: Action, completes: Sequence[int], fresh: frozenset[int]) -> _Frame:
