@@ -117,7 +117,7 @@ def _counts(scenario: Whole, kept: int) -> Iterator[tuple[int, int, str, str]]:
     yield planned, MOST_PLANNED, "ops", "schedule.microbatches parallel.pipeline schedule.chunks"
     yield int(ran), MOST_OPS, "ops in all steps", "steps parallel.data schedule.microbatches parallel.pipeline"
     of_messages = f"{of_reduction} steps schedule.microbatches record"
-    yield int(messages_of(scenario) * in_layers), sent, f"messages{what}", of_messages
+    yield int(_messages(scenario) * in_layers), sent, f"messages{what}", of_messages
     yield int(_pairs(scenario) * in_layers), MOST_PAIRS, PAIRS, of_reduction
     of_ops = "tensor_traffic schedule.microbatches parallel model steps"
     yield int(_inside_ops(scenario) * share), sent, "messages inside ops", of_ops
@@ -208,8 +208,7 @@ def _links(scenario: Whole) -> int:
     return sum(2 * kind.count * (kind.gpus_per_node + kind.infiniband.nics_per_node) for kind in scenario.cluster.kinds)
 
 
-def messages_of(scenario: Whole) -> int:
-    """About how many messages pipelines and reductions send."""
+def _messages(scenario: Whole) -> int:
     parallel, schedule = scenario.parallel, scenario.schedule
     stages = parallel.pipeline * schedule.chunks
     messages = 2 * (stages - 1) * schedule.microbatches * parallel.data

@@ -262,8 +262,7 @@ def run(
 
 def _folded_from(scenario: Scenario, parts: Parts) -> int:
     """The number of ranks from which a run that is shown is folded: fewer than are shown if they send many messages."""
-    messages = scenario.steps * (sizes.messages_of(scenario) + parts.traffic.sent)
-    return 2 if messages >= sizes.MESSAGES_FOLDED else sizes.FOLDED_FROM
+    return 2 if scenario.steps * parts.messages >= sizes.MESSAGES_FOLDED else sizes.FOLDED_FROM
 
 
 def _of_all_ranks(run: Run) -> Run:

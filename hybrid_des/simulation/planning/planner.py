@@ -65,6 +65,7 @@ class Parts:
         further: the costs of each step after the first, if steps differ in how many tokens want each expert.
         copies: of each step, or of one if all are alike, stage → what the placement of its experts sends.
         copied: whether it sends anything.
+        messages: about how many messages a step sends.
     """
 
     fabric: Fabric
@@ -85,6 +86,7 @@ class Parts:
     further: Sequence[Costs] = ()
     copies: Sequence[Mapping[int, Transfers]] = ()
     copied: bool = False
+    messages: int = 0
 
     @property
     def lowering(self) -> Lowering:
@@ -194,7 +196,17 @@ def _lowered(scenario: Scenario, plan: Plan, steps: Sequence[PlannedStep], times
         further=further,
         copies=[step.copies for step in steps],
         copied=any(sent != ((), ()) for step in steps for sent in step.copies.values()),
+        messages=_messages(plan, scenario.parallel.data, reductions) + traffic.sent,
     )
+
+
+def _messages(plan: Plan, replicas: int, reductions: Reductions) -> int:
+    """About how many messages pipelines and reductions send per step: all reductions as around rings."""
+    around = sum(
+        2 * len(group.buckets) * max(1, len(processes.channels)) * processes.size * (processes.size - 1)
+        for processes, group in reductions.processes
+    )
+    return 2 * (plan.stages - 1) * len(plan.path_of) * replicas + around
 
 
 def _replayed(costs: Costs, by_axis: Mapping[str, Fraction], times: CollectiveTimes) -> dict[str, int | Fraction]:
