@@ -77,12 +77,13 @@ def buckets_of(
     )
 
 
-def padded(buckets: Sequence[Bucket], members: int) -> tuple[Bucket, ...]:
-    """Buckets padded to a multiple of the group's size, so that all members hold equal shares.
+def padded(buckets: Sequence[Bucket], multiple: int) -> tuple[Bucket, ...]:
+    """Buckets padded to a multiple of the group's size, on each channel, so that all members hold equal shares.
 
-    As in Megatron's distributed optimizer (NVIDIA/Megatron-LM, megatron/core/distributed/param_and_grad_buffer.py).
+    As in Megatron's distributed optimizer, whose multiple is the least of the group's size and 128, and 2¹⁶ if asked
+    (NVIDIA/Megatron-LM, megatron/core/distributed/param_and_grad_buffer.py).
     """
-    return tuple(bucket._replace(elements=-(-bucket.elements // members) * members) for bucket in buckets)
+    return tuple(bucket._replace(elements=-(-bucket.elements // multiple) * multiple) for bucket in buckets)
 
 
 def _even(elements: int, codec: Codec, size: int) -> Sequence[int]:

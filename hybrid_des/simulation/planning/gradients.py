@@ -9,10 +9,13 @@ ring reduce-scatter takes the place of the all-reduce, and an all-gather of 16-b
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from math import lcm
 
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.layout import SHORT, Layout
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.sections.training import Gradients
@@ -69,7 +72,7 @@ def replica_groups(
                 each = [parts_of_stage(*one, layout)[part] for one in tensors[stage]] if tensors else []
                 rule = gradients.bucket_rule, stage, each
                 buckets = buckets_of(parameters, codec, gradients.bucket, *rule, first=gradients.first_bucket)
-                if gradients.pad:
+                if gradients.pad:  # also before the algorithm is chosen
                     buckets = padded(buckets, len(holders[0][0]))
                 groups += [ReplicaGroup(stage, part, ranks, chunks, buckets) for ranks, chunks in holders]
     return groups
@@ -110,6 +113,21 @@ def _holders(
             yield tuple(rank for rank, _ in pairs), tuple(chunk for _, chunk in pairs)
 
 
+def _padded(groups: Sequence[tuple[ProcessGroup, ReplicaGroup]]) -> list[tuple[ProcessGroup, ReplicaGroup]]:
+    """The same with buckets whose parts on all channels are equal."""
+    several: dict[tuple[int, int], int] = {}
+    for processes, group in groups:
+        of_stage = group.stage, group.part
+        several[of_stage] = lcm(several.get(of_stage, 1), len(processes.channels) or 1)
+    filled: dict[tuple[Sequence[Bucket], int], Sequence[Bucket]] = {}
+    made = []
+    for processes, group in groups:
+        multiple = processes.size * several[group.stage, group.part]
+        buckets = filled.setdefault((group.buckets, multiple), padded(group.buckets, multiple))
+        made.append((processes, replace(group, buckets=buckets)))
+    return made
+
+
 class Reductions:
     """The gradient reductions of one run, and the gathers of sharded parameters.
 
@@ -135,10 +153,6 @@ class Reductions:
         """
         self.codec = codecs.find(gradients.codec).build()
         self.options, self.error_feedback = gradients.options, gradients.error_feedback
-        whole = {(group.stage, group.part): group.buckets for group in groups}
-        self.buckets: dict[int, dict[int, Sequence[Bucket]]] = {}
-        for (stage, part), buckets in whole.items():
-            self.buckets.setdefault(stage, {})[part] = buckets
         self.algorithm = gradients.algorithm
         if self.algorithm == collectives.AUTO:
             sizes = [max(bucket.elements for bucket in group.buckets) for group in groups]
@@ -146,15 +160,14 @@ class Reductions:
             self.algorithm = times.fastest(asked, halves=sharded)[0] if groups else "ring"
         halves = collectives.phases_of(self.algorithm) if sharded else None
         kind, self.gather = halves or (self.algorithm, "")
-        self.processes = [
-            (
-                times.process_group(
-                    kind, group.ranks, self.options, stage=group.stage, part=group.part, chunks=group.chunks
-                ),
-                group,
-            )
-            for group in groups
+        of_group = partial(times.process_group, kind, options=self.options)
+        made = [
+            (of_group(group.ranks, stage=group.stage, part=group.part, chunks=group.chunks), group) for group in groups
         ]
+        self.processes = _padded(made) if gradients.pad else made
+        self.buckets: dict[int, dict[int, Sequence[Bucket]]] = {}
+        for _, group in self.processes:
+            self.buckets.setdefault(group.stage, {})[group.part] = group.buckets
         self.choices = self._choices(kind)
 
     def _choices(self, kind: str) -> Counter[str]:

@@ -54,6 +54,24 @@ def test_exchanges_of_unequal_parts_do_not_turn():
         run(load(values))
 
 
+@pytest.mark.parametrize(("nodes", "width", "expert"), [(4, 4, 2), (2, 8, 4), (2, 64, 32)])
+def test_padded_domains_with_replayed_exchanges_fold_to_one_replica(nodes, width, expert):
+    """Of 64 GPUs and 32 expert ranks too, on 64 channels: a turn of the domain takes each channel to the next one."""
+    values = {
+        "model": {"base": "qwen3-30b-a3b", "layers": 4, "sequence": 1024}, "sharding": "zero-1", "record": "compute",
+        "cluster": {"gpu": "gb200", "nodes": nodes, "gpus_per_node": width}, "batch": 2 * nodes * width,
+        "parallel": {"data": nodes * width, "expert": expert}, "tensor_traffic": "replay",
+        "schedule": {"kind": "1f1b", "microbatch_size": 1}, "overlap": {"parameters": True},
+        "gradients": {"bucket": "400 MB", "codec": "bf16", "overlap": True, "pad": True}, "fold": 1,
+    }  # fmt: skip
+    folded = run(load(values))
+    assert folded.fold is not None and folded.fold.kept("data") == 1
+    if width < 64:  # a million messages in every reduction, if all are sent
+        whole = run(load({**values, "fold": "off"}))
+        one, other = ({**summary(each), "wall_s": 0, "events": 0, "ranks_simulated": 0} for each in (folded, whole))
+        assert one == other
+
+
 def test_images_of_images_must_send_the_same():
     """The experts of replicas 1, 3 and 5 become those of 2, 4 and 0: turned, and three pieces are not equal."""
     values = {
