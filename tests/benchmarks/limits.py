@@ -17,6 +17,8 @@ from support.live_pages import served, talk
 from support.paths import SCENARIOS
 from support.plans import plan_of
 
+from hybrid_des import explain, load
+from hybrid_des import search as search_plans
 from hybrid_des.cluster import topologies
 from hybrid_des.cluster.fabric import ClusterSpec, NodeSpec, PortSpec
 from hybrid_des.cluster.link_figures import LinkFigures
@@ -60,7 +62,11 @@ def limits() -> Iterator[Limit]:
             yield Limit(f"fabric of 2048 GPUs, {name}: seconds", lambda name=name: wiring(name), 1)
     for name, file, changes, limit in PAGES:
         yield Limit(f"page of {name}: median answer to 30 bandwidths, ms", partial(answers, file, changes), limit)
+    for name, limit in (("llama3.1-70b_128", 12), ("mixtral-8x7b_64", 40)):
+        yield Limit(f"`explain` of {name}: time / `simulate`", partial(explained, name), limit)
+    yield Limit("`search` of 13b_64: time / `simulate` of its best plan", searched, 100)
     yield Limit("`python -m hybrid_des --help` / `python -c 'import simpy, yaml'`", start_up, 3)
+    yield Limit("prototype_4gpu `--quiet` / `python -c 'import numpy, pydantic, simpy, yaml'`", shortest_run, 6)
 
 
 def growth_of_ratio(small: Case, large: Case) -> float:
@@ -114,6 +120,27 @@ def answers(file: str, changes: dict[str, str]) -> float:
     with served(SCENARIOS / file) as address:  # the first answer is not counted: it loads modules
         talk(address, requests[0], *requests, clock=lambda answer: ends.append(time.perf_counter()))
     return 1000 * statistics.median(after - before for before, after in pairwise(ends))
+
+
+def explained(name: str) -> float:
+    """An explanation beside the simulation that it explains."""
+    scenario = load(SCENARIOS / f"{name}.yaml")
+    return seconds(lambda: explain(scenario)) / seconds(lambda: simulate(scenario))
+
+
+def searched() -> float:
+    """A search with its proof beside one simulation of what it finds."""
+    results = []
+    took = seconds(lambda: results.append(search_plans(SCENARIOS / "search" / "13b_64.yaml")))
+    (result,) = results
+    assert result.best is not None
+    return took / seconds(lambda: simulate(result.scenario(result.best)))
+
+
+def shortest_run() -> float:
+    """The smallest scenario beside the imports that no program can avoid."""
+    run = command_seconds("-m", "hybrid_des", str(SCENARIOS / "prototype_4gpu.yaml"), "--quiet")
+    return run / command_seconds("-c", "import numpy, pydantic, simpy, yaml")
 
 
 def start_up() -> float:
