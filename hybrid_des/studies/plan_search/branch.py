@@ -33,7 +33,7 @@ TOGETHER = 64  # plans that are screened
 ORDER = tuple(STEPS)
 KEPT = ORDER[2:]  # steps that a resumed search does not repeat
 EARLY = 3  # plans simulated early, beyond those asked for
-AFTER, AMONG = 8, 2  # every so many tasks one is for such a plan: of those that screen, and of the others
+AFTER, AMONG = 4, 2  # every so many tasks one is for such a plan: of those that screen, and of the others
 
 
 @dataclass

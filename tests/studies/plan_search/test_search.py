@@ -365,13 +365,13 @@ def test_some_plans_are_simulated_before_all_are_screened(monkeypatch):
     settings = spaces.settings(spaces.of_workload(8), axes=AXES)
     state = branch.BranchAndBound(settings, plans_in(settings))
     with pytest.raises(BudgetSpentError):
-        state.run(pool.Pool(until=33.0))
+        state.run(pool.Pool(until=17.0))
     state.stop()
-    found = SearchResult(settings, state.candidates, state.least, "after 33 s")
+    found = SearchResult(settings, state.candidates, state.least, "after 17 s")
     assert any(not one.done for one in found.candidates)
     assert found.counts[SIMULATED] == 1
     assert re.match(
-        r"stopped \(after 33 s\), a gap of \d+\.\d% is left to .* among the plans screened: 1 sim", found.sentence
+        r"stopped \(after 17 s\), a gap of \d+\.\d% is left to .* among the plans screened: 1 sim", found.sentence
     )
 
 
