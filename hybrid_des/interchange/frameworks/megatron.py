@@ -28,6 +28,7 @@ from hybrid_des.interchange.frameworks.launch_line import (
     torchrun,
     word,
 )
+from hybrid_des.interchange.frameworks.megatron_documents import DOCUMENTS, document_values, unsaid_of_documents
 from hybrid_des.interchange.frameworks.megatron_model import MODEL
 from hybrid_des.interchange.frameworks.megatron_precision import other_recipe, read_precision, write_precision
 from hybrid_des.interchange.frameworks.megatron_refusals import Line, refusals
@@ -205,6 +206,7 @@ LAYOUT = (
     Rule(_write_stages, _read_stages),
     number("--micro-batch-size", "schedule.microbatch_size"),
     number("--global-batch-size", "batch"),
+    DOCUMENTS,
 )
 
 
@@ -367,7 +369,7 @@ RULES = (*MODEL, *LAYOUT, *TRAINING)
 def megatron(scenario: Source) -> Launch:
     """The line that starts this scenario's training, with mock data."""
     scenario = load(scenario)
-    values = values_of(scenario)
+    values = values_of(scenario) | document_values(scenario)
     has_sizes = "model.layers" in values
     rules = RULES if has_sizes else (*LAYOUT, *TRAINING)
     fsdp = scenario.fsdp
@@ -414,7 +416,8 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
         "experts.capacity_factor": scenario.experts.capacity_factor is not None,
         f"gradients.codec: {scenario.gradients.codec}": not [*_write_codec(values)],
     }
-    return (line for line, holds in lines.items() if holds)
+    yield from (line for line, holds in lines.items() if holds)
+    yield from unsaid_of_documents(scenario, values)
 
 
 def read_megatron(text: str, name: str) -> Imported:

@@ -3,7 +3,8 @@
 Sources of the rows, in github.com/NVIDIA/Megatron-LM: `arguments`: megatron/training/arguments.py (validate_args);
 `config`: megatron/core/transformer/transformer_config.py (__post_init__); `optimizer`:
 megatron/core/optimizer/optimizer_config.py; `layer`: megatron/core/transformer/moe (moe_layer.py, token_dispatcher.py);
-`schedules`: megatron/core/pipeline_parallel/schedules.py (forward_backward_pipelining_with_interleaving).
+`parallel`: megatron/core/model_parallel_config.py; `schedules`: megatron/core/pipeline_parallel/schedules.py
+(forward_backward_pipelining_with_interleaving).
 """
 
 import re
@@ -114,6 +115,7 @@ def _groups(line: Line) -> int:
 FSDP2, FSDP, ZERO = "--use-torch-fsdp2", "--use-megatron-fsdp", "--use-distributed-optimizer"
 STREAMS, DELAYED = "--overlap-moe-expert-parallel-comm", "--delay-wgrad-compute"
 FULL = "--cuda-graph-scope"
+DYNAMIC, SCHEDULER, DYNAMIC_CP = "--dynamic-context-parallel", "--sequence-packing-scheduler", "default_dynamic_cp"
 
 TABLE: tuple[Refused, ...] = (
     Refused("--num-attention-heads", "expected a multiple of --tensor-model-parallel-size", "config",
@@ -216,6 +218,15 @@ TABLE: tuple[Refused, ...] = (
     Refused(STREAMS, "expected --bf16 or --fp16", "config",
             lambda line: STREAMS in line and "--bf16" not in line and "--fp16" not in line),
     Refused(DELAYED, f"expected {STREAMS}", "config", lambda line: DELAYED in line and STREAMS not in line),
+    Refused(DYNAMIC, "expected --sequence-packing-scheduler default_dynamic_cp", "parallel",
+            lambda line: DYNAMIC in line and line.word(SCHEDULER, DYNAMIC_CP) != DYNAMIC_CP),
+    Refused(DYNAMIC, "expected --max-seqlen-per-dp-cp-rank", "arguments",
+            lambda line: DYNAMIC in line and "--max-seqlen-per-dp-cp-rank" not in line),
+    Refused(DYNAMIC, "expected --calculate-per-token-loss", "arguments",
+            lambda line: DYNAMIC in line and "--calculate-per-token-loss" not in line),
+    Refused(DYNAMIC, "expected no --cuda-graph-impl", "arguments",
+            lambda line: DYNAMIC in line and line.word("--cuda-graph-impl", "none") != "none"),
+    Refused(DYNAMIC, "expected no --num-experts", "config", lambda line: DYNAMIC in line and "--num-experts" in line),
 )  # fmt: skip
 
 
