@@ -20,6 +20,7 @@ from hybrid_des.report import palette
 from hybrid_des.report.content import content_of
 from hybrid_des.report.fact import Fact
 from hybrid_des.report.page.drawn import TIMES, Tables, tables_of
+from hybrid_des.report.page.packed_chart import packed_chart
 from hybrid_des.report.terminal import render
 from hybrid_des.simulation.timeline import Column
 
@@ -144,7 +145,8 @@ def _section(run: Shown, reasons: Reasons, several: bool) -> str:
     return (
         f'<section class="run"><{heading}>{title}</{heading}>{alarm}'
         f'<p class="setup">{html.escape(content.setup[0])}</p>'
-        f'<div class="cards">{cards}</div><div class="why">{verdict}{run.more}</div>{tables}'
+        f'<div class="cards">{cards}</div><div class="why">{verdict}{run.more}</div>'
+        f"{packed_chart(run.findings.run.scenario)}{tables}"
         f"<details><summary>report</summary><pre>{report}</pre></details></section>"
     )
 
