@@ -47,7 +47,8 @@ def _times(ax: Axes, samples: Mapping[str, ArrayLike], usual: Mapping[str, float
             ax.axvline(float(np.percentile(times, percent)), color=colour, linestyle=style, linewidth=1.2)
         if name in usual:
             ax.axvline(usual[name] / scale, color=colour, linestyle="--", linewidth=1)
-    ax.set_title("median (solid), 99 % (dotted), without jitter (dashed)", loc="left", fontsize=9)
+    plain_times = ", without jitter (dashed)" if usual else ""
+    ax.set_title(f"median (solid), 99 % (dotted){plain_times}", loc="left", fontsize=9)
     ax.set_xlabel(f"step time ({unit})")
     ax.set_ylabel("runs")
     legend(ax, loc="upper right", bbox_to_anchor=(1.0, 1.0))

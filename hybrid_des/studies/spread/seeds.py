@@ -53,7 +53,7 @@ def spread(
     first; where no such tie matters, all runs take the same time.
 
     Args:
-        scenario: what to simulate, a path or a mapping too; it has `jitter`, unless orders vary.
+        scenario: what to simulate, a path or a mapping too; it has `jitter` or drawn documents, unless orders vary.
         runs: number of runs, at least 1.
         overrides: changes of it, such as ["schedule.kind=gpipe"] or {"schedule.kind": "gpipe"}.
         jobs: local worker processes; by default none if all runs take a few seconds, else one per core.
@@ -62,7 +62,7 @@ def spread(
         ties: whether the order of equal arrivals varies, instead of the seed.
 
     Raises:
-        UsageError: the scenario has no jitter.
+        UsageError: nothing in the scenario is random.
         HybridDesError: it cannot be simulated.
 
     Example:
@@ -77,7 +77,7 @@ def spread(
     import pandas as pd
 
     scenario = load(scenario, overrides)
-    if not scenario.jitter and not ties:
+    if not random_parts(scenario) and not ties:
         example = "{distribution: lognormal, sigma: 0.02, level: rank-step}"
         raise UsageError(
             f"{scenario.name}: nothing is random, all runs are identical; expected a key such as jitter: {example}"
@@ -99,8 +99,15 @@ def spread(
     return pd.DataFrame(rows)
 
 
+def random_parts(scenario: Scenario) -> list[str]:
+    """What another seed changes: jitter, the lengths of documents."""
+    data = scenario.data
+    drawn = data is not None and scenario.model is not None and data.lengths.drawn and data.seed is None
+    return [name for name, holds in (("jitter", scenario.jitter), ("documents", drawn)) if holds]
+
+
 def without_jitter(scenario: Scenario) -> float:
-    """Seconds of a step of the same scenario without its jitter; its `slow` is unchanged."""
+    """Seconds of a step of the same scenario without its jitter; its `slow` and its documents are unchanged."""
     return as_simulated(scenario.model_copy(update={"jitter": ()}))
 
 

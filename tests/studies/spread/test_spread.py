@@ -63,6 +63,17 @@ def test_a_scenario_without_jitter_has_no_spread():
         spread(scenarios.scenario("1f1b", 2))
 
 
+def test_another_seed_draws_other_documents():
+    drawn = {"lengths": {"kind": "lognormal", "mean": 900, "sigma": 1}, "packing": "greedy"}
+    values = spaces.of_model(2, model=spaces.TINY | {"sequence": 2048}, parallel={"data": 2}, batch=8)
+    table = spread(values | {"data": drawn}, 3)
+    alone = [simulate(values | {"data": drawn, "seed": seed}).summary["step_time_s"] for seed in range(3)]
+    assert table.step_time_s.tolist() == alone
+    assert len(set(alone)) == 3
+    with pytest.raises(UsageError, match="nothing is random"):
+        spread(values | {"data": {**drawn, "seed": 1}}, 2)
+
+
 def test_without_jitter_is_the_plain_step_time():
     plain = scenarios.scenario("1f1b", 2, 4, slow=[{"gpu": 1, "factor": 0.5}])
     assert (

@@ -1,6 +1,7 @@
-"""Simulate a scenario with many seeds, and print how its step time is distributed under jitter.
+"""Simulate a scenario with many seeds, and print how its step time is distributed.
 
-Printed are mean, median, 90 % and 99 % with their 95 % confidence intervals, and the step time without jitter. With a
+Random are jitter and drawn lengths of documents. Printed are mean, median, 90 % and 99 % with their 95 % confidence
+intervals, and the step time without jitter, or of the first seed. With a
 second scenario, or values of the first to change (--with), both run with the same random numbers, and the differences
 of runs with the same seed tell them apart. With --ties N, the order varies in which links serve messages that arrive
 at the same time, instead of the seed.
@@ -31,7 +32,7 @@ from hybrid_des.scenario.loading import load, read_scenario
 from hybrid_des.studies.jobs.seeds import spread_jobs
 from hybrid_des.studies.spread.estimates import as_mapping
 from hybrid_des.studies.spread.plot import histogram
-from hybrid_des.studies.spread.seeds import as_simulated, spread, without_jitter
+from hybrid_des.studies.spread.seeds import as_simulated, random_parts, spread, without_jitter
 from hybrid_des.units import format_seconds
 
 WORDS = {"mean": "mean", "p50": "median", "p90": "90 %", "p99": "99 %"}
@@ -41,7 +42,9 @@ OF_RUNS = "every step takes the mean of the simulated runs; no failures, restart
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add one or two scenarios, the number of runs, and output options."""
-    parser.add_argument("file", metavar="SCENARIO", help="a scenario with jitter, such as scenarios/jitter_64.yaml")
+    parser.add_argument(
+        "file", metavar="SCENARIO", help="a scenario with jitter or documents, such as scenarios/jitter_64.yaml"
+    )
     parser.add_argument("other", nargs="?", metavar="OTHER", help="a scenario to compare with (default: the same one)")
     parser.add_argument("--with", action="append", default=[], dest="changes", metavar="PATH=VALUE",
                         help="compare with these values, such as --with schedule.kind=zb-h1")  # fmt: skip
@@ -148,6 +151,7 @@ def _figures(tables: Mapping[str, pd.DataFrame], scenarios: Mapping[str, Scenari
     runs = [
         {"name": name, "seeds": [int(table.seed.iloc[0]), int(table.seed.iloc[-1])],
          "step_time_s": as_mapping(table.step_time_s), "without_jitter_s": without_jitter(scenarios[name]),
+         "random": random_parts(scenarios[name]),
          **_bill(table, scenarios[name])}
         for name, table in tables.items()
     ]  # fmt: skip
@@ -172,9 +176,11 @@ def _report(figures: Mapping[str, Any]) -> str:
     parts = []
     for row in figures["runs"]:
         times, usual = row["step_time_s"], row["without_jitter_s"]
-        longer = f"on average {times['mean'] / usual - 1:+.2%} with it" if usual else ""
+        jitter = "jitter" in row["random"]
+        of_all = "with it" if jitter else "over all seeds"
+        longer = f"on average {times['mean'] / usual - 1:+.2%} {of_all}" if usual else ""
         rows = [*_rows(times), ["standard deviation", format_seconds(times["std"]), ""]]
-        rows.append(["without jitter", format_seconds(usual), longer])
+        rows.append(["without jitter" if jitter else "the first seed", format_seconds(usual), longer])
         title = f"{row['name']}: {times['n']} runs, seeds {row['seeds'][0]} … {row['seeds'][1]}"
         billed = [f"  {one.label:<18}  {one.value}  {one.note}".rstrip() for one in bill_headline(row)]
         parts.append("\n".join([title, text_table(["", "step time", "95 % confidence"], rows, "  "), *billed]))
@@ -202,6 +208,6 @@ def _write(folder: Path, tables: Mapping[str, pd.DataFrame], figures: Mapping[st
     rows = pd.concat([table.assign(name=name) for name, table in tables.items()])
     contents = {"spread.csv": rows, "spread.json": json.dumps(figures, indent=2, allow_nan=False) + "\n"}
     if "runs" in figures:
-        usual = {one["name"]: one["without_jitter_s"] for one in figures["runs"]}
+        usual = {one["name"]: one["without_jitter_s"] for one in figures["runs"] if "jitter" in one["random"]}
         contents["spread"] = histogram({name: table.step_time_s for name, table in tables.items()}, usual)
     say_written(folder, write_files(folder, contents))
