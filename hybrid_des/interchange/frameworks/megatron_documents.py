@@ -114,14 +114,14 @@ def read_lengths(given: Given) -> Values:
     if text is None:
         return {"data.lengths.kind": UNKNOWN}
     try:
-        found = json.loads(text)
-        kind = found.get("mode"), found.get("type")
+        mock = json.loads(text)
+        kind = mock.get("mode"), mock.get("type")
     except (ValueError, AttributeError):
         raise given.error(LENGTHS, f'expected JSON, found "{one_line(text, LONGEST_SHOWN)}"') from None
-    if kind[0] == "file" and found.get("path"):
-        return {"data.lengths.kind": "file", "data.lengths.file": str(found["path"])}
-    if kind == ("distribution", "lognormal") and not (missing := [key for key in _NEEDED if key not in found]):
-        mean, sigma, least, most = (found[key] for key in _NEEDED)
+    if kind[0] == "file" and mock.get("path"):
+        return {"data.lengths.kind": "file", "data.lengths.file": str(mock["path"])}
+    if kind == ("distribution", "lognormal") and not (missing := [key for key in _NEEDED if key not in mock]):
+        mean, sigma, least, most = (mock[key] for key in _NEEDED)
         drawn = {"kind": "lognormal", "mean": mean, "sigma": sigma, "min": least, "max": most}
         return {f"data.lengths.{key}": value for key, value in drawn.items()}
     lacks = f" with {', '.join(missing)}" if kind == ("distribution", "lognormal") else ""

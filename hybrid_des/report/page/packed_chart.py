@@ -34,8 +34,8 @@ def packed_chart(scenario: Scenario) -> str:
     name = "context rank" if context_apart(scenario) else "replica"
     left_out = f"; the {MOST} with the most squares of {len(tokens)}" if len(tokens) > MOST else ""
     pieces, right = [], LEFT + COLUMNS + GAP
-    for place, row in enumerate(rows):
-        height = place * ROW + BAR - 2
+    for line, row in enumerate(rows):
+        height = line * ROW + BAR - 2
         pieces.append(f'<text x="{LEFT - 8}" y="{height}" text-anchor="end">{name} {row}</text>')
     for x, label, values in ((LEFT, "tokens", tokens), (right, "squared lengths", squares)):
         pieces += _bars(x, label, values, rows)
@@ -52,7 +52,7 @@ def _bars(left: int, label: str, values: Sequence[Sequence[int]], rows: Sequence
     sums = [sum(row) for row in values]
     most, mean = max(sums), sum(sums) / len(sums)
     bottom = len(rows) * ROW
-    for place, row in enumerate(rows):
+    for line, row in enumerate(rows):
         begin = 0
         for number, amount in enumerate(values[row]):
             x, width = left + begin / most * COLUMNS, amount / most * COLUMNS
@@ -60,7 +60,7 @@ def _bars(left: int, label: str, values: Sequence[Sequence[int]], rows: Sequence
             if amount:
                 said = html.escape(f"micro-batch {number}: {amount:,} {label}")
                 yield (
-                    f'<rect x="{x:.1f}" y="{place * ROW}" width="{width:.1f}" height="{BAR}" fill="{LINES[0]}" '
+                    f'<rect x="{x:.1f}" y="{line * ROW}" width="{width:.1f}" height="{BAR}" fill="{LINES[0]}" '
                     f'fill-opacity="{0.9 if number % 2 == 0 else 0.55}"><title>{said}</title></rect>'
                 )
     yield f'<path d="M{left + mean / most * COLUMNS:.1f} 0V{bottom}" stroke="currentColor" stroke-dasharray="3 2"/>'
