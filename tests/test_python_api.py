@@ -237,7 +237,7 @@ def test_a_comparison_with_changes_is_one_with_a_changed_scenario():
     values = plain()
     changed = compare(values, overrides={"schedule.kind": "gpipe"})
     assert changed.to_mapping() == compare(values, load(values, ["schedule.kind=gpipe"])).to_mapping()
-    with pytest.raises(UsageError, match="a run that is over does not change"):
+    with pytest.raises(UsageError, match="a finished run, which cannot be changed"):
         compare(changed.a, overrides=["steps=2"])
 
 

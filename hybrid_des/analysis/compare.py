@@ -234,7 +234,7 @@ def side_of(what: Side | Source, overrides: Overrides = ()) -> Side:
     over = isinstance(what, Side) or (isinstance(what, str | Path) and Path(what).is_dir())
     if over and overrides:
         name = what.name if isinstance(what, Side) else what
-        raise UsageError(f"compare: {name}: a run that is over does not change; expected a scenario to override")
+        raise UsageError(f"compare: {name}: a finished run, which cannot be changed; expected a scenario")
     if isinstance(what, Side):
         return what
     if over and isinstance(what, str | Path):

@@ -318,9 +318,11 @@ def _gpus_run_models(scenario: Scenario) -> Iterator[Problem]:
     """GPUs of one kind, whose figures are known."""
     used = [kind.gpu for kind in scenario.cluster.kinds]
     needed = QUANTISED.get(scenario.precision, ())
-    if any(getattr(gpu, peak) is None for gpu in used for peak in needed):
+    lacking = [gpu.name for gpu in used if any(getattr(gpu, peak) is None for peak in needed)]
+    if lacking:
         what = "8-bit" if needed == QUANTISED["fp8"] else scenario.precision
-        yield misfit(f"this GPU has no {what} products", "precision", "cluster.gpu")
+        message = f"{lacking[0]} has no {what} products; expected another precision or cluster.gpu"
+        yield misfit(message, "precision", "cluster.gpu")
     if len({gpu.name for gpu in used}) > 1:
         message = "a model's times are those of one kind of GPU; give slower nodes a `speed`"
         yield misfit(message, "cluster.nodes", "model")

@@ -183,7 +183,8 @@ class Histogram(Options):
         if self.file is not None and (self.values or self.weights):
             raise ValueError("a file replaces values and weights; give one or the other")
         if self.weights and (len(self.weights) != len(self.values) or not any(self.weights)):
-            raise ValueError(f"{len(self.weights)} weights for {len(self.values)} values; expected as many, not all 0")
+            expected = f"expected a weight for each of {len(self.values)} values, not all of them 0"
+            raise ValueError(f"{expected}, found {len(self.weights)}")
         return self
 
 

@@ -380,7 +380,7 @@ def changed(variant: Variant, match: re.Match[str], value: str, label: str) -> V
             raise UsageError(f"{label}: {unknown(name, variant.fabric.links)}")
         return Part(sort, name, (name,)).scaled(variant, times)
     if what != "time" or times is None:
-        raise UsageError(f"{label}: {sort}.{name} has a {'bandwidth' if sort == 'link' else 'time'}")
+        raise UsageError(f"{label}: of a {sort}, expected its {'bandwidth' if sort == 'link' else 'time'}")
     ranks = variant.scenario.parallel.layout.ranks
     if sort == "rank" and (not name.isdecimal() or int(name) >= ranks):
         raise UsageError(f"{label}: there is no rank {name}; ranks are 0 … {ranks - 1}")

@@ -340,7 +340,7 @@ def _read(path: Path) -> pd.DataFrame:
 
     if path.suffix in (".yaml", ".yml"):
         expected = "a CSV or Parquet table with the duration of every op"
-        raise UsageError(f"{path}: a YAML file, such as a scenario; expected {expected}")
+        raise UsageError(f"{path}: is a YAML file, such as a scenario; expected {expected}")
     try:
         with open_file(path) as file:  # refuses files that would block
             _refuse_json(path, file.read(HEAD) if path.is_file() else b"")  # from a pipe it could not be read again

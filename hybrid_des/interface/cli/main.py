@@ -124,7 +124,7 @@ def _explain(error: Exception) -> int:
         return 0
     if isinstance(error, MemoryError):
         _let_go(error)
-        say(f"out of memory: the scenario needs more than this machine has ({str(error) or 'no figure is known'})")
+        say(f"out of memory: the scenario needs more than this machine has{f' ({error})' if str(error) else ''}")
         return SimulationError.exit_code
     from hybrid_des.registry import user_line
 

@@ -138,7 +138,7 @@ def _misfits_of_lengths(data: Data, request: PackRequest, network: Model) -> Ite
     """Limits that no document can have."""
     limits, places = data.limits(request, network), data.places(request)
     if places is not None and limits.most > places:
-        message = f"documents of up to {limits.most} tokens find no place; {data.packing} has room for {places}"
+        message = f"documents of up to {limits.most} tokens do not fit; {data.packing} has room for {places}"
         yield misfit(message, "data.lengths.max", "data.packing")
     elif limits.least > limits.most:
         yield misfit(f"must be at most {limits.most}, the longest document", "data.lengths.min", "data.lengths.max")

@@ -412,7 +412,7 @@ def misfits_of_sharding(
         message = f"with {sharding}, {what}; expected {' or '.join(able)}"
         yield misfit(message, "gradients.algorithm", "sharding")
     if sharding == "zero-3" and gradients.overlap and not overlap.parameters:
-        message = "is what `overlap.parameters` says where weights are sharded"
+        message = "true, but with zero-3 `overlap.parameters` decides, which is false"
         yield misfit(message, "gradients.overlap", "overlap.parameters")
     held = () if workload is None else workload.memory.per_parameter
     if any(size < LEAST_HELD for size in (held if isinstance(held, tuple) else (held,))):

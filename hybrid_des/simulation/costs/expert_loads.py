@@ -228,5 +228,5 @@ def _number(cell: str, where: str, *, whole: bool = False) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number < float("inf"):
-        raise UsageError(f"{where}: expected a number from 0 on, found {cell.strip()!r}")
+        raise UsageError(f"{where}: expected a number of at least 0, found {cell.strip()!r}")
     return number

@@ -102,4 +102,6 @@ def test_a_dump_becomes_a_cluster(run, ran, write):
 
 
 def test_a_dump_stands_alone(refused, scenarios):
-    assert "--from stands alone" in refused("topology", scenarios / "a100_8x.yaml", "--from", "x")
+    assert "--from takes no FILE, --set, --route or --out" in refused(
+        "topology", scenarios / "a100_8x.yaml", "--from", "x"
+    )

@@ -66,5 +66,5 @@ def test_a_folder_gets_the_table_and_the_page(run, tmp_path):
     code, _, err = run("schedules", "--out", tmp_path)
     assert (code, err) == (0, [f"wrote {tmp_path / 'schedules.csv'}", f"wrote {tmp_path / 'schedules.html'}"])
     assert run("schedules", "--out", tmp_path / "x.html", "--pipeline", "99") == (
-        2, "", ["--pipeline: on the page of all schedules: Input should be less than or equal to 32"],
+        2, "", ["--pipeline: must be at most 32 for the page of schedules, not 99"],
     )  # fmt: skip

@@ -83,8 +83,8 @@ def test_a_file_is_read_like_a_table(tmp_path):
     [
         ("a,b\n", "expected a header and a row"),
         ("a,b\n1\n", "loads.csv:2: 1 cells; expected 2"),
-        ("a,b\n1,x\n", "loads.csv:2: expected a number from 0 on, found 'x'"),
-        ("a,b\n1,-1\n", "loads.csv:2: expected a number from 0 on"),
+        ("a,b\n1,x\n", "loads.csv:2: expected a number of at least 0, found 'x'"),
+        ("a,b\n1,-1\n", "loads.csv:2: expected a number of at least 0"),
         ("a,b\n0,0\n", "loads.csv:2: expected numbers that are not all 0"),
         ("a,b\n1,2\n", "2 columns of experts; the model has 16"),
         ("layer,a\n0,1\n0,1\n", "loads.csv:3: a second row for step 0 and layer 0"),

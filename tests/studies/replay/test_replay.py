@@ -202,7 +202,7 @@ def test_a_wrong_table_is_one_line(run, tmp_path, broken, said):
         (b"PAR1", "c.parquet", "not a table: Could not open Parquet"),
         (b"a,b\n1,2\n1,2,3\n", "d.csv", "not a table: line 3 has 3 cells, earlier ones 2"),
         (b"a,b\n1,2,3\n", "e.csv", "not a table: a line has more cells than the first"),
-        (b"steps: 1\n", "a.yaml", "a YAML file, such as a scenario; expected a CSV or Parquet table with the duration"),
+        (b"steps: 1\n", "a.yaml", "is a YAML file, such as a scenario; expected a CSV or Parquet table"),
         (None, "missing.csv", "cannot be read: No such file or directory"),
     ],
 )  # fmt: skip

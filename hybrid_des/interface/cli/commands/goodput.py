@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     """Simulate the weeks and print the report."""
     document = read_scenario(args.file, args.set)
     if document.value.get("sweep") not in (None, "none"):
-        raise UsageError(f"{args.file}: a sweep; run it without `goodput`, its table has the columns of goodput")
+        raise UsageError(f"{args.file}: has a sweep; run it without `goodput`: its table has the columns of goodput")
     scenario = scenario_of(document)
     jobs = args.jobs or _jobs(scenario, curves=args.out is not None)
     with (

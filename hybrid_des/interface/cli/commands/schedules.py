@@ -91,7 +91,11 @@ def _page(args: argparse.Namespace) -> str:
         sizes = Sizes(**{key: value for key, value in given.items() if value is not None})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise UsageError(f"--{first['loc'][0]}: on the page of all schedules: {first['msg']}") from None
+        (bound, limit), option = next(iter(first["ctx"].items())), first["loc"][0]
+        most = "at most" if bound == "le" else "at least"
+        raise UsageError(
+            f"--{option}: must be {most} {limit} for the page of schedules, not {first['input']}"
+        ) from None
     return schedules_page(sizes, args.set)
 
 

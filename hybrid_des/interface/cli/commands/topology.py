@@ -68,7 +68,9 @@ def run(args: argparse.Namespace) -> int:
 def _imported(args: argparse.Namespace) -> int:
     """Print the cluster of a dump, and ask for what is unknown."""
     if args.file is not None or args.route or args.out or args.set:
-        raise UsageError("topology: --from stands alone; put its output into a scenario for --route and --out")
+        raise UsageError(
+            "topology: --from takes no FILE, --set, --route or --out; put its output into a scenario first"
+        )
     block = read_topology(read_text(args.dump, "the dump of a topology"), args.dump)
     facts = {"cluster": block.mapping, "unknown": block.asked, "notes": block.notes}
     show_result(args, lambda: facts, lambda: block.text)
