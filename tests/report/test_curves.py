@@ -1,5 +1,6 @@
 """What-if curves and the table of changes on the page of explain."""
 
+import html
 import re
 
 import pytest
@@ -7,6 +8,7 @@ from support.paths import GOLDEN
 
 from hybrid_des.analysis.counterfactual.ladder import curves
 from hybrid_des.analysis.explanation import explain
+from hybrid_des.report.page.document import WIDTH
 from hybrid_des.report.page.traced_pages import curves_svg, explanation_page
 from hybrid_des.scenario.loading import load
 
@@ -32,6 +34,17 @@ def test_the_page_draws_every_curve_and_lists_every_change(found):
     assert len(re.findall(r"<polyline ", page)) == 5
     for change in ("rank.1.time=0.5x", "schedule.microbatches=4", "schedule.kind=zb-h1", "all bytes free"):
         assert f"<tr><td>{change}<td>" in page
+
+
+def test_curves_and_text_fit_their_frames(found):
+    """The frame once had as many pixels as a line of text has characters."""
+    page = explanation_page(found)
+    svg = page[page.index('<svg id="curves"') : page.index("</svg>")]
+    width = int(re.search(r'viewBox="0 0 (\d+) ', svg)[1])
+    assert max(float(x) for x in re.findall(r' (?:x|cx)="([\d.]+)"', svg)) < width
+    texts = re.findall(r"<pre[^>]*>(.*?)</pre>", page, flags=re.DOTALL)
+    assert texts
+    assert max(len(line) for text in texts for line in html.unescape(text).splitlines()) <= WIDTH
 
 
 def test_what_costs_nothing_is_drawn_too(found):

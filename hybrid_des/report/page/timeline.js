@@ -63,7 +63,7 @@ function arrange() {                                  // lanes from top to botto
     const add = (lane) => { lanes.push({ y: ends[column], column, ...lane }); ends[column] += lane.height + lane.gap; };
     if (runs.length > 1) add({ run, head: run.head ?? run.name, height: run.refused ? 44 : 20, gap: 0 });
     for (const part of runs.length > 1 && look_of.brief ? ["rank"] : ["rank", "link"]) {
-      if (part === "link" && run.memory.rows) add({ run, memory: true, height: MEMORY, gap: 8 });
+      if (part === "link" && run.memory.bytes?.some((size) => size > 0)) add({ run, memory: true, height: MEMORY, gap: 8 });
       run.lanes.forEach((lane, number) => {
         if (lane.group !== part) return;
         const bars = range(run.bars.lane, number), idle = range(run.idle.lane, number);

@@ -24,7 +24,7 @@ from hybrid_des.report.plots.style import LINES
 from hybrid_des.simulation.timeline import NONE, Column
 from hybrid_des.units import format_seconds
 
-COLUMNS, HEIGHT, LEFT, BELOW, NAMES = 520, 220, 70, 34, 150  # pixels
+ACROSS, HEIGHT, LEFT, BELOW, NAMES = 520, 220, 70, 34, 150  # pixels
 
 
 LINE = 13  # pixels between names
@@ -32,7 +32,7 @@ LINE = 13  # pixels between names
 
 def explanation_page(explanation: Explanation) -> str:
     """The page of `explain`: its text, curves and changes above the run."""
-    lines = render_explanation(explanation, COLUMNS).splitlines()
+    lines = render_explanation(explanation, WIDTH).splitlines()
     shown = explanation.traced.shown
     drawn = curves_svg(curves(explanation.run, explanation.gains, explanation.at_once), explanation.seconds(1))
     more = f"<div>{drawn}{what_if_table(explanation)}</div>"
@@ -102,7 +102,7 @@ def curves_svg(curves: Sequence[Curve], seconds: float) -> str:
     high = most + 0.04 * (most - least or most or 1)
 
     def x(share: float) -> float:
-        return LEFT + share / last * (COLUMNS - LEFT - NAMES)
+        return LEFT + share / last * (ACROSS - LEFT - NAMES)
 
     def y(end: float) -> float:
         return 8 + (high - end) / (high - low) * (HEIGHT - BELOW - 8)
@@ -123,8 +123,8 @@ def curves_svg(curves: Sequence[Curve], seconds: float) -> str:
         pieces.append(f'<text x="{x(last) + 17:.0f}" y="{height + 4:.0f}">{html.escape(curve.name)}</text>')
     return (
         "<h2>What if one class were quicker: the step, simulated</h2>"
-        f'<svg id="curves" width="{WIDTH}" height="{HEIGHT}" '
-        f'viewBox="0 0 {WIDTH} {HEIGHT}" fill="currentColor" font-size="11">{"".join(pieces)}</svg>'
+        f'<svg id="curves" width="{ACROSS}" height="{HEIGHT}" '
+        f'viewBox="0 0 {ACROSS} {HEIGHT}" fill="currentColor" font-size="11">{"".join(pieces)}</svg>'
     )
 
 
