@@ -105,7 +105,7 @@ def independent_sets(fabric: Fabric, groups: Sequence[Sequence[int]], does: Sequ
     if len(seats) < len(groups) or sum(kind.routes for kind in set(kinds)) > MOST_ROUTES:
         return [Isomorphic(range(len(groups)), 1)]
     signatures = {kind: list(_signatures(fabric, kind)) for kind in set(kinds)}
-    by_places: dict[Hashable, Isomorphic] = {}
+    by_places: dict[Hashable, Isomorphic] = {}  # cheap, and it leaves few sets whose signatures are compared
     for numbers in _sets(seats, kinds, signatures):
         pattern, places = _pattern([seats[number] for number in numbers])
         _count(by_places, (*(does[number] for number in numbers), pattern, places.tobytes()), Isomorphic(numbers, 1))
@@ -171,7 +171,7 @@ def _sets(groups: Sequence[Seats], kinds: Sequence[Footprint], signatures: OfFoo
     together = []
     for meeting in _connected(_holders(links.items()), links):
         numbers = [number for kind in meeting for number in of_kind[kind]]
-        if any(None in links[kind] for kind in meeting):
+        if any(None in links[kind] for kind in meeting):  # a link of no block may be shared by groups of any
             together.append(numbers)
         else:
             together += _holders((number, np.unique(groups[number].blocks).tolist()) for number in numbers)

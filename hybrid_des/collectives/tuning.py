@@ -310,11 +310,13 @@ def _choice(wiring: Wiring, does: str, size: int) -> Choice:
 def predicted(wiring: Wiring, does: str, size: int, choice: Choice) -> float:
     """Microseconds by the tuner's own model (`ncclTopoGetAlgoTime`)."""
     bandwidth = _bandwidth(wiring, does, choice)
+    # NCCL's correction of trees has a column per power of two from 64 bytes on
     power = int(log2(max(1, size // 64)))
     if choice.algorithm == "tree" and power < len(CORRECTION[choice.protocol]):
         bandwidth *= CORRECTION[choice.protocol][power]
     latency = _latency_of(wiring, does, choice)
     if choice == ("ring", "Simple") and wiring.nodes > 1 and does == "all-reduce":
+        # NCCL's correction of rings over several nodes, from pieces of 64 bytes on ("plateau effect of ring")
         latency *= wiring.generation.plateau if size // (wiring.channels * wiring.ranks) >= 64 else 1
     return latency + size / (1000 * bandwidth)
 

@@ -212,7 +212,7 @@ class FairFlow(Flow):
         At rate 0, it never drains.
         """
         now = self.model.env.now
-        if tick > self.since and self.start != now:
+        if tick > self.since and self.start != now:  # one that began now has drained nothing at its old rate
             self.remaining -= self.rate * (tick - self.since)
             self.since = tick
         self.rate = rate
@@ -346,8 +346,9 @@ class Fair:
         now = self.env.now
         if self._changes:
             self.left += [(port, now << TICK) for port in self._changes.pop(now, ())]
+        # all messages that have drained leave their links before any other begins: rates would depend on who is first
         for flow in instant.flows:
-            if flow.drains == now:
+            if flow.drains == now:  # it may have been slowed since it was booked for this instant
                 flow.drain(now)
         while self.followed:
             followed, self.followed = self.followed, []

@@ -76,6 +76,8 @@ class LineageLink(Link):
             return
         number, lineage = env.events, env.lineage
         for other, event, there, before in self._came:
+            # one event sends its messages in the order of the program, which is the same in every image; of two events,
+            # what they descend from must say which is first, for all images alike
             same = event == number and there == frame
             if not same and not env.decided(before, lineage):
                 ranks = " and ".join(map(str, sorted((sender, other))))
@@ -193,6 +195,7 @@ class TurnedFlow(LineageFlow):
         if step == self._fold.identity:
             return
         env, moved = self.env, self._moved[hop]
+        # an event descends from ranks as its own image names them; from here on, as the next link's image does
         (here, root), (born, parent) = env.lineage, env.born
         for node in (root, parent):
             if node not in moved:

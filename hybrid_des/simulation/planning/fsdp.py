@@ -167,6 +167,8 @@ class Fsdp:
         if not (self.ahead or self.overlapped):
             return
         before: LayerPass | None = None
+        # a layer records twice: as it begins, the next one's gather may start, and as it ends, its own scatter;
+        # the last turn has no layer, only the scatter of the one before
         for layer_pass in (*passes, None):
             if before:
                 yield Wait(LAYER)

@@ -263,6 +263,8 @@ class Lowering:
         path_of, lanes = self.plan.path_of, self.costs.lanes
         completes = self._completes(rank) if self.overlap else {}
         fresh = self._fresh(rank)
+        # thousands of actions are of few kinds: a block is what an action does, and equal ones share it; a frame is
+        # what of it does not depend on durations, so that micro-batches of unequal documents still share that
         blocks: dict[tuple[Any, ...], Block] = {}
         frames: dict[tuple[Any, ...], _Frame] = {}
         pause = block_of((), Compute(self.costs.between))
@@ -382,6 +384,7 @@ class Lowering:
             return (), (Compute(duration),)
         points = list(self._points(action, frame, duration))
         points.sort(key=lambda point: (point.at, point.stage))
+        # what is needed at once is waited for before the op begins, so that its row does not count the wait as work
         first = [point for point in points if point.needed and not point.at]
         rest = [point for point in points if point not in first]
         needs = [Wait(gathered(point.stage), waiting_for(PARAMETERS, BEFORE)) for point in first]

@@ -142,6 +142,8 @@ class IdleWalk:
         key: Hashable
         started: dict[int, int] = {}  # slot → the least end of its collective
         exchanged = 0  # the least time at which the stream of exchanges is free
+        # the interpreter of `gpu.py` without a clock: each instruction adds the least that it can take, and a stream
+        # that needs what is not there yet is set aside until another brings it
         for call in self.programs[pipeline_rank].streams[stream]:
             for instruction in call.block.instructions:
                 kind = instruction.__class__
