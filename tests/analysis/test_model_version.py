@@ -1,9 +1,17 @@
 """The version of the model changes when figures do."""
 
-from support.paths import ROOT
+import pytest
+from support.figures_of_version import QUICK, ROOT, SLOW, recorded, step_ps
 
 from hybrid_des import goodput, simulate, simulate_jobs
 from hybrid_des.simulation.model_version import MODEL_VERSION
+
+
+@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+def test_figures_are_those_of_the_version(name):
+    """If figures change on purpose: raise MODEL_VERSION, say so in the changelog, run support/figures_of_version.py."""
+    assert recorded()["model_version"] == MODEL_VERSION
+    assert step_ps(name) == recorded()["step_ps"][name]
 
 
 def test_the_changelog_has_a_line_for_the_version():
