@@ -1,6 +1,8 @@
 """A traced run is folded like any other: what follows from its causes is that of all ranks."""
 
 from functools import cache
+from gc import collect
+from weakref import ref
 
 import pytest
 from support.folded_causes import both_of, differences
@@ -10,7 +12,10 @@ from hybrid_des import collectives
 from hybrid_des.analysis.counterfactual.first_order import first_order
 from hybrid_des.analysis.counterfactual.proposals import even
 from hybrid_des.analysis.counterfactual.what_if import Variant, builder_of, variant_of
+from hybrid_des.analysis.critical_path.graph import graph_of
+from hybrid_des.analysis.critical_path.idle_pieces import IdleTime
 from hybrid_des.analysis.critical_path.images import Images
+from hybrid_des.analysis.critical_path.paths import critical_path
 from hybrid_des.analysis.critical_path.rows import activities
 from hybrid_des.analysis.critical_path.traced import Traced, events_of_all, traced_run
 from hybrid_des.analysis.explanation import explain
@@ -19,9 +24,11 @@ from hybrid_des.scenario.loading import load
 from hybrid_des.simulation.folding.symmetry import Fold, folds_along
 from hybrid_des.simulation.planning.wiring import fabric_of
 
-FEW = [  # with these, every all-reduce that may fold, and both models of sharing
+FEW = [  # with these, every all-reduce, and both models of sharing
     *[("folding", seed) for seed in (1, 2, 3, 6, 10, 20, 23, 34, 114)],
     ("spanning", 19),
+    ("small", 25),
+    ("model", 24),
 ]
 SHIPPED = ("h100_2x8", "vit-l_8", "prototype_12gpu")
 MANY = [(kind, seed) for kind in ("folding", "spanning", "small", "model") for seed in range(140)]
@@ -37,8 +44,8 @@ def test_the_scenarios_are_of_every_collective_and_sharing():
     runs = [both[0].run for case in FEW if (both := traced(*case))]
     assert len(runs) == len(FEW)
     assert {run.scenario.cluster.sharing for run in runs} == {"fifo", "fair"}
-    folding = {"ring", "hierarchical", "halving-doubling", "recursive-doubling", "parameter-server"}
-    assert {run.algorithm for run in runs} == folding <= {*collectives.all_reduce_names()}
+    of_libraries = {"nccl", "measured"}  # which shipped scenarios and other tests have
+    assert {run.algorithm for run in runs} == {*collectives.all_reduce_names()} - of_libraries
 
 
 @pytest.mark.parametrize(("kind", "seed"), FEW)
@@ -66,6 +73,15 @@ def test_an_explanation_by_representatives_is_that_of_all_ranks(name):
         kept = [name for name in tables[table] if name not in ("activity", "released_by")]  # row numbers
         rows = [sorted(frame[table][kept].fillna(-1).to_numpy().tolist()) for frame in (tables, others)]
         assert rows[0] == rows[1]
+
+
+def test_a_graph_is_freed_after_its_chains_were_walked():
+    graph = graph_of(traced_run(load(SCENARIOS / "a100_8x.yaml"), fold_from=2))
+    assert critical_path(graph) and list(IdleTime(graph).pieces())
+    kept = ref(graph)
+    del graph
+    collect()
+    assert kept() is None
 
 
 def test_events_of_all_ranks_follow_from_those_of_representatives():

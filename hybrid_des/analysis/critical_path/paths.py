@@ -11,7 +11,7 @@ from functools import cache
 from heapq import heappop, heappush
 from operator import add
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, proxy
 
 import numpy as np
 
@@ -74,7 +74,8 @@ class Chains:
         self._keeping = [keeping.data for keeping in graph.keeping]
         self._images, self._activities = graph.images, graph.activities
         self._apart = frozenset(graph.point[graph.told_apart].tolist())
-        self._released_in = cache(graph.released_in)
+        here: Graph = proxy(graph)  # which would never be freed if its chains held it
+        self._released_in = cache(lambda image: here.released_in(image))
 
     def chain(self, point: int, until: int, image: int = 0) -> list[Piece]:
         """The pieces that lead to an image of a point, in order, back to the first that begins at or before `until`.
