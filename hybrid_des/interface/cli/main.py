@@ -182,9 +182,8 @@ def _run(arguments: list[str]) -> int:
             say(f"note: {notice}")
         return simulate.run(args)
     except SystemExit as done:  # --help and --version, or a plug-in
-        from hybrid_des.registry import user_line
-
-        if line := user_line(done):
+        registry = sys.modules.get("hybrid_des.registry")  # without it, no plug-in was imported: `--help` is fast
+        if registry is not None and (line := registry.user_line(done)):
             raise UsageError(line) from None
         return int(done.code or 0)
 
