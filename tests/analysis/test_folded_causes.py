@@ -31,7 +31,8 @@ FEW = [  # with these, every all-reduce, and both models of sharing
     ("model", 24),
 ]
 SHIPPED = ("h100_2x8", "vit-l_8", "prototype_12gpu")
-MANY = [(kind, seed) for kind in ("folding", "spanning", "small", "model") for seed in range(140)]
+MANY = [(kind, seed) for kind in ("folding", "spanning", "small", "model") for seed in range(100)]
+PARTS = 8  # of the many, which processes share
 
 
 @cache
@@ -55,9 +56,10 @@ def test_causes_of_representatives_are_those_of_all(kind, seed):
 
 
 @pytest.mark.slow
-def test_causes_of_many_representatives_are_those_of_all():
-    compared = [(case, [*differences(*both)]) for case in MANY if (both := both_of(*case))]
-    assert len(compared) >= 150
+@pytest.mark.parametrize("part", range(PARTS))
+def test_causes_of_many_representatives_are_those_of_all(part):
+    compared = [(case, [*differences(*both)]) for case in MANY[part::PARTS] if (both := both_of(*case))]
+    assert len(compared) >= 10
     assert [case for case in compared if case[1]] == []
 
 
