@@ -137,6 +137,7 @@ class PluginSection(Section):
         """
         chosen = self.plugins.chosen(dict(self))
         what, names = chosen.name if chosen else "", f"{path}.{self.plugins.key}"
+        what = f"{self.plugins.key} {what}" if what == "none" else what  # "is not read by none" reads as the opposite
         for key in self.lacking:
             yield misfit(f"is required by {what}", f"{path}.{key}", names)
         for key, value in self.unread.items():
