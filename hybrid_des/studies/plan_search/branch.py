@@ -117,6 +117,8 @@ class BranchAndBound:
         self._costs: list[float] = []  # of simulated plans, in ascending order
         self._equivalent: dict[str, int] = {}
         self._asked = 0
+        self._early_plan = -1  # the last that was chosen to be simulated early
+        self._early_plans = 0  # chosen so far
         self._screened = 0
         self._against_days = settings.objective.days is not None
 
@@ -202,14 +204,31 @@ class BranchAndBound:
         return self._next_screening() or self._next()
 
     def _early(self) -> Task | None:
-        """The next step of the plan that is furthest along; of several, the one with the lowest bound."""
-        while self._candidates:
-            furthest = min(self._candidates, key=lambda queued: (queued[1], queued[0], queued[2]))
-            self._candidates.remove(furthest)
+        """The next step of the plan that is simulated early; none while one of its steps is under way."""
+        while self._candidates and self._early_plan not in self._running:
+            queued = self._chosen_early()
+            self._candidates.remove(queued)
             heapq.heapify(self._candidates)
-            if task := self._further(furthest[2]):
+            if task := self._further(queued[2]):
                 return task
         return None
+
+    def _chosen_early(self) -> tuple[float, int, int]:
+        """The plan chosen before, until it is simulated or ruled out, then another.
+
+        That is the one furthest along; of several, the one with the lowest bound. The quickest plans are often those
+        that do not fit: until one is simulated, every second is the one that holds least.
+        """
+        for queued in self._candidates:
+            if queued[2] == self._early_plan:
+                return queued
+        self._early_plans += 1
+        if not self._costs and self._early_plans % 2 == 0:
+            chosen = min(self._candidates, key=lambda queued: (self.candidates[queued[2]].held, queued))
+        else:
+            chosen = min(self._candidates, key=lambda queued: (queued[1], queued[0], queued[2]))
+        self._early_plan = chosen[2]
+        return chosen
 
     def _further(self, number: int) -> Task | None:
         """The next step of a plan; none if it is excluded, or if an earlier search took the step."""

@@ -375,6 +375,30 @@ def test_some_plans_are_simulated_before_all_are_screened(monkeypatch):
     )
 
 
+def test_early_plans_are_also_those_that_hold_least():
+    """The quicker a plan, the more it holds, and only the one that holds least fits."""
+    settings = spaces.settings(spaces.of_workload(8), axes=AXES)
+    plans, order = plans_in(settings), []
+
+    def outcome(step, number):
+        held = len(plans) - number
+        if step in ("weigh", "simulate") and held > 1:
+            return evaluation.Evaluation("too large", misfit=True)
+        return evaluation.Evaluation(least=1.0 + number, held=held, fingerprint=str(number))
+
+    class Counted:
+        until = 1e18
+
+        def run(self, next_task, lost):
+            while task := next_task():
+                order.extend((step, candidate.number) for step, candidate in task.keys if step != "screen")
+                yield task, [outcome(step, candidate.number) for step, candidate in task.keys]
+
+    state = branch.BranchAndBound(settings, plans)
+    state.run(Counted())
+    assert order.index(("simulate", len(plans) - 1)) < 20 < len(plans)
+
+
 @pytest.mark.parametrize("gpus", [4, 8])
 def test_a_limit_that_is_not_reached_changes_no_plan(gpus):
     settings = spaces.settings(spaces.of_workload(gpus), axes=AXES)
