@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.cases import Case, folded, mixed, pipeline, ring
 from benchmarks.limits import limits
 from benchmarks.measure import Figures, measure
+from support.interrupts import heed_interrupts
 
 SPINE = {"topology": "leaf-spine", "oversubscription": 4, "leaf_size": 4}
 CASES: dict[str, Callable[[], Case]] = {
@@ -49,6 +50,7 @@ def main() -> None:
         if make().size <= arguments.largest:
             print(row(name, in_a_new_process(name)), flush=True)
     print("\n| limit | measured | at most | |\n|---|---:|---:|---|")
+    heed_interrupts()  # live pages that a limit serves end as by Ctrl-C
     kept = True
     for limit in limits():
         line, within = limit.line()
