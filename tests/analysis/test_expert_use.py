@@ -1,22 +1,15 @@
 """What unequally wanted experts cost layer by layer, what a balanced placement would give, and the busiest adapters."""
 
 import pytest
+from support.unequal_experts import MIXTURE, scenario_with
 
-from hybrid_des import load, simulate
+from hybrid_des import simulate
 from hybrid_des.report.experts import expert_lines
-
-MIXTURE = {
-    "kind": "transformer", "layers": 3, "hidden": 512, "heads": 8, "ffn": 1024, "vocab": 512, "sequence": 512,
-    "experts": {"count": 16, "active": 2, "ffn": 512, "dense_layers": 1},
-}  # fmt: skip
 
 
 def summary(experts, gpus_per_node=4, model=MIXTURE, **sections):
     cluster = {"gpu": "h100", "nodes": 8 // gpus_per_node, "gpus_per_node": gpus_per_node}
-    return simulate(load({
-        "model": model, "cluster": cluster, "parallel": {"data": 8, "expert": 8},
-        "schedule": {"kind": "1f1b", "microbatches": 2}, "experts": experts, **sections,
-    })).summary  # fmt: skip
+    return simulate(scenario_with(experts, cluster=cluster, model=model, **sections)).summary
 
 
 def test_equally_wanted_experts_have_no_figures():

@@ -230,7 +230,7 @@ def replay(path: str | Path, schedule: str | None = None, *, pauses: bool = Fals
         path: a CSV or Parquet table (see `hybrid_des.interchange.profiles.durations`), or a folder of event dumps.
         schedule: the name of its schedule; by default the one with the measured order of ops.
         pauses: whether ranks pause between ops, and from rank to rank, as starts show (as by `import_profile`); without
-            pauses, steps come out shorter than measured.
+            pauses, steps are predicted too short.
 
     Raises:
         UsageError: the file cannot be read, is not such a table, or has gaps.

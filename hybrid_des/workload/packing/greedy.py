@@ -1,4 +1,4 @@
-"""Documents fill micro-batches in the order in which they come (next fit).
+"""Documents fill micro-batches in the order given (next fit).
 
     lengths         5 4 3 6 2 7 1            8 tokens per micro-batch
     micro-batches   [5] [4 3] [6 2] [7 1]    dealt to the replicas in turn
@@ -29,7 +29,7 @@ def most_tokens(request: PackRequest, options: Filled) -> int:
     return options.tokens or request.tokens
 
 
-@packer("greedy", summary="in the order in which they come, as many as fit", options=Filled, holds=most_tokens)
+@packer("greedy", summary="in the order given, as many as fit", options=Filled, holds=most_tokens)
 def greedy(lengths: Sequence[int], request: PackRequest, options: Filled) -> Packing:
     """Next fit, dealt to the replicas in turn."""
     bins = in_order(lengths, most_tokens(request, options))

@@ -1,4 +1,4 @@
-"""No packing: documents become micro-batches in the order in which they come, a fixed number at a time.
+"""No packing: documents become micro-batches in the order given, a fixed number at a time.
 
 documents       0 1 2 3 4 5 6 7          2 replicas, 2 samples per micro-batch
 replica 0       [0 1]     [4 5]

@@ -1,4 +1,4 @@
-"""A micro-batch per document, in the order in which they come."""
+"""A micro-batch per document, in the order given."""
 
 from collections.abc import Sequence
 

@@ -3,7 +3,7 @@
     @packer("mine", summary="…")
     def mine(lengths: Sequence[int], request: PackRequest) -> Packing: ...      # replica → micro-batch → documents
 
-A packer gets the lengths of the documents of a step, in the order in which they come, and returns their places in that
+A packer gets the lengths of the documents of a step, in the order given, and returns their places in that
 order for every micro-batch of every replica. All documents must be there, each once, and all replicas must have the
 same number of micro-batches. One that is registered with `lanes=True` lays documents out over all ranks along context
 and data itself: micro-batch → lane → documents; a document that stands in several neighbouring lanes is split over

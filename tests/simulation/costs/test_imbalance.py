@@ -1,23 +1,15 @@
 """Experts that are wanted unequally: the busiest rank takes longer, and the report says how much."""
 
-import pytest
+from functools import partial
 
-from hybrid_des import load, simulate
+import pytest
+from support.unequal_experts import scenario_with
+
+from hybrid_des import simulate
 from hybrid_des.errors import ScenarioError
 from hybrid_des.simulation.planning.planner import parts_of
 
-MIXTURE = {
-    "kind": "transformer", "layers": 3, "hidden": 512, "heads": 8, "ffn": 1024, "vocab": 512, "sequence": 512,
-    "experts": {"count": 16, "active": 2, "ffn": 512, "dense_layers": 1},
-}  # fmt: skip
-
-
-def scenario(experts, **sections):
-    return load({
-        "model": MIXTURE, "cluster": {"gpu": "h100", "nodes": 2, "gpus_per_node": 4},
-        "parallel": {"data": 8, "expert": 8}, "schedule": {"kind": "1f1b", "microbatches": 2}, "experts": experts,
-        "tensor_traffic": "replay", **sections,
-    })  # fmt: skip
+scenario = partial(scenario_with, tensor_traffic="replay")
 
 
 def layers(experts, **sections):

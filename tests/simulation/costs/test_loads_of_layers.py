@@ -1,7 +1,10 @@
 """Loads by layer and step: tables, files, drawn ones; capacities; and that equal ones change nothing."""
 
+from functools import partial
+
 import pytest
 from support.paths import SCENARIOS
+from support.unequal_experts import MIXTURE, scenario_with
 
 from hybrid_des import load
 from hybrid_des.errors import ScenarioError, UsageError
@@ -9,10 +12,7 @@ from hybrid_des.simulation.costs.basis import CostBasis
 from hybrid_des.simulation.costs.expert_loads import ExpertLoads, expert_layers
 from hybrid_des.simulation.planning.planner import parts_of
 
-MIXTURE = {
-    "kind": "transformer", "layers": 3, "hidden": 512, "heads": 8, "ffn": 1024, "vocab": 512, "sequence": 512,
-    "experts": {"count": 16, "active": 2, "ffn": 512, "dense_layers": 1},
-}  # fmt: skip
+scenario = partial(scenario_with, tensor_traffic="replay")
 EQUAL = [
     {"loads": [7] * 16},
     {"loads": [[1] * 16, [2] * 16]},
@@ -23,14 +23,6 @@ EQUAL = [
     {"capacity_factor": 1, "workload": "W0"},
 ]
 HOT = [3, 3, *[1] * 14]
-
-
-def scenario(experts, **sections):
-    return load({
-        "model": MIXTURE, "cluster": {"gpu": "h100", "nodes": 2, "gpus_per_node": 4},
-        "parallel": {"data": 8, "expert": 8}, "schedule": {"kind": "1f1b", "microbatches": 2}, "experts": experts,
-        "tensor_traffic": "replay", **sections,
-    })  # fmt: skip
 
 
 def costs(experts, **sections):

@@ -1,8 +1,11 @@
 """Steps whose experts are wanted, or placed, differently: each takes what it takes alone; copies are messages."""
 
-import pytest
+from functools import partial
 
-from hybrid_des import load, simulate
+import pytest
+from support.unequal_experts import MIXTURE, scenario_with
+
+from hybrid_des import simulate
 from hybrid_des.errors import Refusal
 from hybrid_des.simulation.costs.basis import CostBasis
 from hybrid_des.simulation.costs.expert_loads import ExpertLoads
@@ -10,22 +13,14 @@ from hybrid_des.simulation.planning.expert_copies import ExpertCopies
 from hybrid_des.simulation.run import run
 from hybrid_des.workload.expert_loads import WORKLOADS
 
-MIXTURE = {
-    "kind": "transformer", "layers": 2, "hidden": 512, "heads": 8, "ffn": 1024, "vocab": 512, "sequence": 512,
-    "experts": {"count": 16, "active": 2, "ffn": 512},
-}  # fmt: skip
+MODEL = {**MIXTURE, "layers": 2, "experts": {"count": 16, "active": 2, "ffn": 512}}
 EXPERT = 3 * 512 * 512  # parameters
 GRADIENT, WEIGHT, STATE = 4, 2, 12  # bytes per parameter: 32 bits; 16 bits; 32-bit weights and two moments
 FIRST, LAST = [6, 6, *[1] * 14], [*[1] * 14, 6, 6]  # hot experts of one rank
 REDUNDANT = {"placement": "redundant", "copies": 8}
 
 
-def scenario(experts, parallel=None, **sections):
-    return load({
-        "model": MIXTURE, "cluster": {"gpu": "h100", "nodes": 2, "gpus_per_node": 4},
-        "parallel": {"data": 8, "expert": 8} if parallel is None else parallel,
-        "schedule": {"kind": "1f1b", "microbatches": 2}, "experts": experts, **sections,
-    })  # fmt: skip
+scenario = partial(scenario_with, model=MODEL)
 
 
 def alone(name, step, **sections):
@@ -116,14 +111,16 @@ def test_divided_state_travels_in_parts():
     assert sums[0] * (WEIGHT + STATE // 2) == sums[1] * (WEIGHT + STATE) > 0
 
 
-@pytest.mark.parametrize("parallel", [None, {"pipeline": 2, "data": 4, "expert": 4}, {"data": 8, "expert": 4}])
+@pytest.mark.parametrize(
+    "parallel", [{"data": 8, "expert": 8}, {"pipeline": 2, "data": 4, "expert": 4}, {"data": 8, "expert": 4}]
+)
 def test_copies_are_messages_of_every_step(parallel):
     experts = {"loads": FIRST, **REDUNDANT}
-    with_copies = run(scenario(experts, parallel, steps=2))
-    groups = 2 if parallel and parallel["expert"] == 4 and "pipeline" not in parallel else 1
+    with_copies = run(scenario(experts, parallel=parallel, steps=2))
+    groups = 2 if parallel == {"data": 8, "expert": 4} else 1
     sent = copies_of(experts, parallel=parallel)[0]
     assert with_copies.bytes_parameters == 2 * groups * sum(size for sizes in sent for *_, size in sizes) > 0
-    summary = simulate(scenario(experts, parallel, steps=2)).summary
+    summary = simulate(scenario(experts, parallel=parallel, steps=2)).summary
     copies = summary["experts"]["copies"]
     assert sum(copies.values()) == with_copies.bytes_parameters / 2
 
@@ -131,8 +128,8 @@ def test_copies_are_messages_of_every_step(parallel):
 def test_varied_steps_refuse_documents_of_unequal_length():
     data = {"lengths": {"kind": "uniform", "min": 64, "max": 512}}
     with pytest.raises(Refusal, match="are not simulated with documents of unequal length"):
-        run(scenario({"workload": "W7"}, {"data": 8}, steps=4, data=data))
-    assert run(scenario({"workload": "W1"}, {"data": 8}, data=data)).duration > 0
+        run(scenario({"workload": "W7"}, parallel={"data": 8}, steps=4, data=data))
+    assert run(scenario({"workload": "W1"}, parallel={"data": 8}, data=data)).duration > 0
 
 
 def test_copies_refuse_weights_divided_by_layer():
