@@ -23,7 +23,6 @@ from hybrid_des.simulation.memory import MemoryPeak, memory_parts, misfit, worst
 from hybrid_des.simulation.memory_remedies import what_would_fit
 from hybrid_des.simulation.run import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_number, format_seconds
-from hybrid_des.workload.placements.registration import STATIC
 
 BYTES = {
     "bytes_pipeline": "pipeline", "bytes_gradients": "gradients", "bytes_parameters": "parameters",
@@ -138,7 +137,7 @@ def _experts(scenario: Scenario) -> str:
     if expert == 1:
         return ""
     beside = " beside computation" if experts.streams else ""
-    where = f", {experts.placement}" if experts.placement != STATIC else ""
+    where = f", {experts.placement}" if experts.moved else ""
     return f"experts over {expert} ranks{where}, {experts.dispatcher}{beside}"
 
 

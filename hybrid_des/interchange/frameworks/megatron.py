@@ -412,7 +412,7 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
         f"sharding: {sharding} in a pipeline": _mixed(values),
         "offload.activations: by numbers of layers, --cpu-offloading-num-layers": scenario.offload.activations,
         "experts.dispatch: fp8": values.get("model.experts") and scenario.experts.dispatch == "fp8",
-        "experts.placement": scenario.experts.placement != "static",
+        "experts.placement": scenario.experts.moved,
         "experts.capacity_factor": scenario.experts.capacity_factor is not None,
         f"gradients.codec: {scenario.gradients.codec}": not [*_write_codec(values)],
     }

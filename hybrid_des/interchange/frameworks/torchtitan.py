@@ -158,7 +158,7 @@ def _unsaid_ways(scenario: Scenario, values: Values) -> Iterator[str]:
         ),
         "experts.dispatcher: per-node": experts and parallel.expert > 1 and scenario.experts.dispatcher == "per-node",
         "experts.streams": experts and scenario.experts.streams,
-        "experts.placement": scenario.experts.placement != "static",
+        "experts.placement": scenario.experts.moved,
         "experts.capacity_factor": scenario.experts.capacity_factor is not None,
         "experts.delay_weight": experts and scenario.experts.delay_weight,
         "offload.optimizer: with weights and gradients, --training.enable_cpu_offload": scenario.offload.optimizer,

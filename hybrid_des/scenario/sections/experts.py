@@ -101,9 +101,14 @@ class ExpertTraffic(PluginSection):
         return [name for name in names if getattr(self, name) is not None] + (["loads"] if self.loads else [])
 
     @property
+    def moved(self) -> bool:
+        """Whether a placement may put experts elsewhere than the model has them."""
+        return self.placement != STATIC
+
+    @property
     def unequal(self) -> bool:
         """Whether experts may be wanted unequally, dropped or padded, or elsewhere than the model has them."""
-        return bool(self.sources) or self.capacity_factor is not None or self.placement != STATIC
+        return bool(self.sources) or self.capacity_factor is not None or self.moved
 
     @property
     def drawn(self) -> bool:
@@ -169,7 +174,7 @@ def misfits_of_loads(experts: ExpertTraffic, counts: Sequence[int], expert: int)
     for another in given[1:]:
         yield misfit(f"given with {given[0].partition('.')[2]}; give only one of the two", another, given[0])
     if not counts:
-        more = {"experts.placement": experts.placement != STATIC, "experts.capacity_factor": experts.capacity_factor}
+        more = {"experts.placement": experts.moved, "experts.capacity_factor": experts.capacity_factor}
         for path in (*given, *(path for path, value in more.items() if value)):
             yield misfit("this model has no experts", path, "model")
         return
@@ -180,7 +185,7 @@ def misfits_of_loads(experts: ExpertTraffic, counts: Sequence[int], expert: int)
         yield misfit("is read with `capacity_factor` only", "experts.pad", "experts.capacity_factor")
     if experts.pad and experts.dispatcher != "all-to-all":
         yield misfit("travels with dispatcher all-to-all only", "experts.pad", "experts.dispatcher")
-    if experts.placement != STATIC and expert == 1:
+    if experts.moved and expert == 1:
         message = f"{experts.placement}: one rank holds all experts; expected several (parallel.expert), or static"
         yield misfit(message, "experts.placement", "parallel.expert")
 

@@ -100,7 +100,7 @@ class ExpertLoads:
     def placed(self, number: int, step: int) -> Placement:
         """Where the experts of a layer are at a step; none if in order."""
         routing, ranks = self.layers[number], self.basis.parallel.expert
-        if self.basis.experts.placement == "static" or ranks == 1:
+        if not self.basis.experts.moved or ranks == 1:
             return ()
         replan = self.basis.experts.replan
         planned = self._plan(number, 0 if replan is None else step // replan)

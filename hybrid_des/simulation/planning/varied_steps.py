@@ -44,7 +44,7 @@ def steps_of(scenario: Scenario, plan: Plan, times: CollectiveTimes, first: Cost
     Raises:
         Refusal: experts are copied or move where weights are divided layer by layer, or steps differ in documents too.
     """
-    moves = scenario.experts.placement != "static"
+    moves = scenario.experts.moved
     if scenario.model is None or not (moves or scenario.experts.varies):
         return [PlannedStep(first)]
     basis = CostBasis.of(scenario)
