@@ -4,9 +4,11 @@ import ast
 import io
 import re
 import tokenize
+from functools import cache
 
 import pytest
 from support.paths import PACKAGE, ROOT, SCENARIOS
+from support.sources import SOURCES, nodes_of, text_of
 
 NAME = re.compile(r"(?<!`)`([A-Za-z_][\w]*(?:\.[A-Za-z_]\w*)*)`(?!`)")
 WORD = re.compile(r"[A-Za-z_]\w*")
@@ -19,26 +21,6 @@ PAGES = [
 ]
 
 
-def described(text):
-    """The docstrings and comments of a file, and the names and words of what is left of it."""
-    tree = ast.parse(text)
-    nodes = [node for node in ast.walk(tree) if isinstance(node, DOCUMENTED)]
-    told = [ast.get_docstring(node, clean=False) or "" for node in nodes]
-    tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
-    told += [token.string for token in tokens if token.type == tokenize.COMMENT]
-    code = [token.string for token in tokens if token.type == tokenize.NAME]
-    texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    return told, {*code, *WORD.findall(" ".join(text for text in texts if text not in told))}
-
-
-SOURCES = {file: described(file.read_text(encoding="utf-8")) for file in sorted(PACKAGE.rglob("*.py"))}
-DATA = [*PACKAGE.rglob("*.yaml"), *PACKAGE.rglob("*.json"), *PACKAGE.rglob("*.js"), *SCENARIOS.rglob("*.yaml")]
-KNOWN = set().union(*(words for _, words in SOURCES.values()))
-KNOWN |= {word for file in DATA for word in WORD.findall(file.read_text(encoding="utf-8"))}
-KNOWN |= {part for file in ROOT.glob("[!.]*") for part in file.name.split(".")}
-KNOWN |= {
-    part for file in PACKAGE.rglob("*") for part in file.relative_to(PACKAGE).as_posix().replace("/", ".").split(".")
-}
 FOREIGN = {  # names of other programs
     "LOKY_MAX_CPU_COUNT", "Runtime", "__del__", "baseTimeNanoseconds", "cross_device_reduce_1stage", "initialize_ub",
     "multimem_all_reduce_kernel", "ncclDevKernel_Generic", "ncclTopoGetAlgoTime", "pipeline_llm", "pp_rank_N.json",
@@ -57,13 +39,38 @@ FOREIGN |= {
 FOREIGN |= {"samples_per_gpu_s", "tokens_per_s"}  # put together from their unit
 
 
+@cache
+def described(file):
+    """The docstrings and comments of a file, and the names and words of what is left of it."""
+    nodes = nodes_of(file)
+    told = [ast.get_docstring(node, clean=False) or "" for node in nodes if isinstance(node, DOCUMENTED)]
+    tokens = list(tokenize.generate_tokens(io.StringIO(text_of(file)).readline))
+    told += [token.string for token in tokens if token.type == tokenize.COMMENT]
+    code = [token.string for token in tokens if token.type == tokenize.NAME]
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return told, {*code, *WORD.findall(" ".join(texts.difference(told)))}
+
+
+@cache
+def known():
+    """All names and words of the package's code and data, and of its folders and files."""
+    data = [*PACKAGE.rglob("*.yaml"), *PACKAGE.rglob("*.json"), *PACKAGE.rglob("*.js"), *SCENARIOS.rglob("*.yaml")]
+    parts = [part for file in ROOT.glob("[!.]*") for part in file.name.split(".")]
+    for file in PACKAGE.rglob("*"):
+        parts += file.relative_to(PACKAGE).as_posix().replace("/", ".").split(".")
+    words = (WORD.findall(file.read_text(encoding="utf-8")) for file in data)
+    return set(parts).union(*words, *(described(file)[1] for file in SOURCES))
+
+
 def unknown(text):
-    return sorted(name for name in NAME.findall(text) if name not in FOREIGN and not KNOWN.issuperset(name.split(".")))
+    return sorted(
+        name for name in NAME.findall(text) if name not in FOREIGN and not known().issuperset(name.split("."))
+    )
 
 
-@pytest.mark.parametrize("file", SOURCES, ids=lambda file: file.relative_to(PACKAGE).as_posix())
-def test_names_in_docstrings_and_comments_exist(file):
-    assert unknown("\n".join(SOURCES[file][0])) == []
+def test_names_in_docstrings_and_comments_exist():
+    named = {file.relative_to(PACKAGE).as_posix(): unknown("\n".join(described(file)[0])) for file in SOURCES}
+    assert {file: names for file, names in named.items() if names} == {}
 
 
 @pytest.mark.parametrize("file", PAGES, ids=lambda file: file.relative_to(ROOT).as_posix())

@@ -4,6 +4,7 @@ import ast
 from functools import cache
 
 from support.paths import TESTS
+from support.sources import parsed
 from support.statements import statements
 
 FILES = {file.relative_to(TESTS).as_posix(): file for file in sorted(TESTS.rglob("*.py"))}
@@ -14,7 +15,8 @@ CLOCKS = {"time", "timeit"}
 @cache
 def contents():
     """What each file imports at any depth, by top-level package, and its tests."""
-    return {name: _read(ast.parse(file.read_bytes())) for name, file in FILES.items()}
+    trees = parsed(FILES.values())
+    return {name: _read(trees[file]) for name, file in FILES.items()}
 
 
 def _read(tree):

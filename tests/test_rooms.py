@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import simpy
 from support.paths import PACKAGE, ROOT
+from support.sources import SOURCES, nodes_of, text_of, tree_of
 from support.statements import statements
 
 # from the ground up, whole rooms only; a room imports only from rows above its own
@@ -29,7 +30,7 @@ FLOORS = (
 
 def modules():
     """Dotted names inside the package, each with its file."""
-    for file in sorted(PACKAGE.rglob("*.py")):
+    for file in SOURCES:
         parts = file.relative_to(PACKAGE).with_suffix("").parts
         yield ".".join(part for part in parts if part != "__init__" or len(parts) == 1), file
 
@@ -37,11 +38,6 @@ def modules():
 NAMES = dict(modules())
 KERNEL = re.compile(r"\b(_now|_queue|_eid|_ok|_value|_defused|_active_proc|NORMAL|URGENT|PENDING)\b")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-
-
-@cache
-def tree(name):
-    return ast.parse(NAMES[name].read_bytes())
 
 
 def floor_of(module):
@@ -62,7 +58,7 @@ def imported(name, *, top_only=False, typing=False):
             return typing
         return not (top_only and isinstance(node, FUNCTIONS))
 
-    for node in statements(tree(name).body, enter):
+    for node in statements(tree_of(NAMES[name]).body, enter):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name}: import by full name"
             found += _from(node)
@@ -113,16 +109,16 @@ def test_rooms_and_floors_are_few():
 def test_a_package_hands_names_on_and_defines_none():
     """It says what the package is for, in at most 40 lines; what it names is defined in a file of that topic."""
     for file in PACKAGE.rglob("*/__init__.py"):
-        text = file.read_text(encoding="utf-8")
-        kinds = {type(node) for node in ast.parse(text).body[1:]} - {ast.Import, ast.ImportFrom, ast.Assign}
-        assert not kinds and ast.get_docstring(ast.parse(text)), f"{file}: {kinds}"
-        assert text.count("\n") <= 40, file
+        tree = tree_of(file)
+        kinds = {type(node) for node in tree.body[1:]} - {ast.Import, ast.ImportFrom, ast.Assign}
+        assert not kinds and ast.get_docstring(tree), f"{file}: {kinds}"
+        assert text_of(file).count("\n") <= 40, file
 
 
 def test_no_file_has_banners():
     """A comment above a blank line heads a part of a file: that part wants a file of its own."""
     banner = re.compile(r"\n\n(#[^\n]*\n)+\n")
-    assert [name for name, file in NAMES.items() if banner.search(file.read_text(encoding="utf-8"))] == []
+    assert [name for name, file in NAMES.items() if banner.search(text_of(file))] == []
 
 
 @pytest.mark.parametrize("typing", [False, True], ids=["imports", "imports and types"])
@@ -135,7 +131,7 @@ def test_private_names_stay_in_their_module():
     private = {
         f"{name}: {alias.name}"
         for name in NAMES
-        for node in ast.walk(tree(name))
+        for node in nodes_of(NAMES[name])
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE.name)
         for alias in node.names
         if alias.name.startswith("_") and not alias.name.startswith("__")
@@ -179,7 +175,9 @@ def test_contributors_are_told_what_every_room_knows():
 
 def test_no_function_takes_more_than_six_positional_parameters():
     long = set()
-    functions = [(name, one) for name in NAMES for one in statements(tree(name).body) if isinstance(one, FUNCTIONS)]
+    functions = [
+        (name, one) for name in NAMES for one in statements(tree_of(NAMES[name]).body) if isinstance(one, FUNCTIONS)
+    ]
     for name, node in functions:
         positional = [a.arg for a in node.args.posonlyargs + node.args.args if a.arg not in ("self", "cls")]
         if len(positional) > 6:
@@ -196,11 +194,11 @@ def test_simpy_insides_are_known_to_the_engine_only():
         if isinstance(node, ast.Attribute) and re.match(r"_[a-z]", node.attr)
     }
     assert {"_queue", "_eid", "_ok", "_value"} <= private
-    texts = {name: set(KERNEL.findall(file.read_text(encoding="utf-8"))) for name, file in NAMES.items()}
+    texts = {name: set(KERNEL.findall(text_of(file))) for name, file in NAMES.items()}
     assert {"_ok", "_value", "NORMAL"} <= set().union(*(texts[name] for name in NAMES if house(name) == "engine"))
     assert {name: found for name, found in texts.items() if found and house(name) != "engine"} == {}
     found = set()
-    elsewhere = [(name, one) for name in NAMES if house(name) != "engine" for one in ast.walk(tree(name))]
+    elsewhere = ((name, one) for name in NAMES if house(name) != "engine" for one in nodes_of(NAMES[name]))
     for name, node in elsewhere:
         if isinstance(node, ast.Attribute):
             own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
@@ -229,7 +227,7 @@ def test_starting_up_loads_nothing_heavy():
         if module in seen:
             continue
         seen.add(module)
-        tops = [node for node in tree(module).body if isinstance(node, ast.Import | ast.ImportFrom)]
+        tops = [node for node in tree_of(NAMES[module]).body if isinstance(node, ast.Import | ast.ImportFrom)]
         for node in tops:
             names = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
             assert not heavy & {(name or "").split(".")[0] for name in names}, f"{module}: {names}"
