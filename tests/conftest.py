@@ -45,12 +45,13 @@ def short(text):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Spare the garbage collector what lives as long as the session: a sixth of the time to collect the tests."""
+    """Spare the garbage collector what lives as long as the session, and let it look as seldom as for the command."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(cli.GARBAGE, *gc.get_threshold()[1:])
         gc.enable()
 
 

@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 import yaml
+from support.campaigns import thinned
 from support.paths import TESTS
 from system.fuzzing.valid import scenario
 
@@ -56,6 +57,7 @@ def same_graph(a, b):
     )
 
 
+@cache
 def possible():
     """The pairs of which both runs are possible."""
     return [found for found in map(pair, range(PAIRS)) if found]
@@ -154,7 +156,7 @@ def times(values, key, factor):
 
 
 @pytest.mark.parametrize("what_if", WHAT_IFS)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", thinned(range(4), slow=[3]))
 def test_a_what_if_is_the_scenario_changed_by_hand(seed, what_if):
     values = scenario(Random(100 + seed))
     try:

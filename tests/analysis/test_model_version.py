@@ -2,6 +2,7 @@
 
 import pytest
 from support.figures_of_version import QUICK, ROOT, SLOW, recorded, step_ps
+from support.scenarios import plain, scenario
 
 from hybrid_des import goodput, simulate, simulate_jobs
 from hybrid_des.simulation.model_version import MODEL_VERSION
@@ -18,8 +19,8 @@ def test_the_changelog_has_a_line_for_the_version():
     assert f"`model_version` {MODEL_VERSION}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_every_summary_states_it(scenarios):
-    weeks = goodput(scenarios / "goodput/gpus_1024.yaml", overrides={"faults.replications": 1})
-    jobs = simulate_jobs(scenarios / "jobs/two_jobs.yaml")
-    for summary in (simulate(scenarios / "prototype_4gpu.yaml").summary, weeks.summary, jobs.summary):
+def test_every_summary_states_it():
+    weeks = goodput(scenario(faults={"horizon": "1 h", "replications": 1, "classes": [{"what": "gpu", "mtbf": "1 h"}]}))
+    jobs = simulate_jobs({"cluster": {}, "jobs": {name: plain(ranks=[gpu]) for gpu, name in enumerate("ab")}})
+    for summary in (simulate(scenario()).summary, weeks.summary, jobs.summary):
         assert summary["model_version"] == MODEL_VERSION

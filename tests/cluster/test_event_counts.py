@@ -30,7 +30,7 @@ def test_a_fair_message_takes_at_most_three_events(cluster):
 
 @pytest.mark.parametrize("topology", ["ring", "nodes"])
 def test_memory_grows_by_a_row_per_message_and_link(topology):
-    few, many = (allocated(cases.ring(64, topology).scenario.model_copy(update={"steps": steps})) for steps in (1, 4))
+    few, many = (allocated(cases.ring(40, topology).scenario.model_copy(update={"steps": steps})) for steps in (1, 4))
     rows, kept, peak = (after - before for before, after in zip(few, many, strict=True))
     assert kept <= rows * ROW * 9 / 8  # a growing array keeps up to an eighth in reserve
     assert peak <= rows * ROW * 2  # and copies itself

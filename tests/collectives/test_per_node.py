@@ -111,6 +111,7 @@ def rows():
     return [row for row in found if "2025-02" not in row["note"]]
 
 
+@pytest.mark.slow
 def test_exchanges_take_the_times_that_deepep_measured():
     errors = []
     for row in rows():

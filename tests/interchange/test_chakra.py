@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import scenarios
+from support.campaigns import thinned
 from support.paths import SCENARIOS, SHARED
 from support.tables import from_table
 
@@ -128,7 +129,7 @@ def test_public_examples_take_the_time_of_their_formulas(name, microseconds):
 
 
 @theirs
-@pytest.mark.parametrize("name", ["feeder_tests_trace", "json_trace"])
+@pytest.mark.parametrize("name", thinned(["feeder_tests_trace", "json_trace"], slow=["feeder_tests_trace"]))
 def test_traces_of_pytorch_run_in_both_forms(name, tmp_path):
     with tarfile.open(TRACES / f"{name}.tar.gz") as packed:
         packed.extractall(tmp_path, filter="data")

@@ -5,6 +5,7 @@ import tarfile
 
 import pandas as pd
 import pytest
+from support.campaigns import thinned
 from support.paths import SCENARIOS, SHARED
 from support.profiles import Kineto
 
@@ -51,6 +52,7 @@ def test_a_step_of_a_resnet_is_met():
     assert any("inferred" in one for one in found.unknown)
 
 
+@pytest.mark.slow
 @theirs
 def test_transfers_of_eight_ranks_are_told_from_waits(tmp_path):
     with tarfile.open(DLRM) as packed:
@@ -158,7 +160,7 @@ OWN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", thinned(OWN, slow=OWN[1:3] + OWN[5:9]))
 def test_our_own_results_come_back_with_equal_steps(name, tmp_path):
     """Traces for HTA hold whole µs; the end of a step is in the summary beside a timeline."""
     few = ["schedule.microbatches=8"] if "h100" in name else []

@@ -187,6 +187,7 @@ def test_links_without_room_are_counted(monkeypatch):
     assert drawn + int(about["left_out"][0].split()[0]) == simulated().timeline["lane"].nunique() - 1
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_uneven_bars_take_less_than_a_megabyte():
     times = {(kind, rank): 10**7 * (1999 + 7 * rank + 1999 * (kind == "B")) for kind in "FB" for rank in range(32)}
     run = handmade.run(plan_of("1f1b", 32, 800), lambda kind, rank, _: times[kind, rank], delay=1_234_567, size=10**6)

@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 from support import jobs, recounted_links, scenarios
-from support.campaigns import TIMES
+from support.campaigns import TIMES, thinned
 
 from hybrid_des.cluster.fabric import placed
 from hybrid_des.errors import UsageError
@@ -15,7 +15,7 @@ from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import run, run_jobs
 
 
-@pytest.mark.parametrize("number", range(12 * TIMES))
+@pytest.mark.parametrize("number", thinned(range(12 * TIMES), slow=[7, 9, 10]))
 def test_jobs_on_nodes_of_their_own_run_as_if_alone(number):
     pair = jobs.on_own_nodes(Random(number))
     assert not jobs.shared_links(jobs.fabric_of_jobs(pair), *(one.cluster.placement for one in pair))
@@ -24,7 +24,7 @@ def test_jobs_on_nodes_of_their_own_run_as_if_alone(number):
     assert jobs.bytes_per_link(*together) == jobs.bytes_per_link(*alone)
 
 
-@pytest.mark.parametrize("number", range(6 * TIMES))
+@pytest.mark.parametrize("number", thinned(range(6 * TIMES), slow=[4]))
 def test_jobs_that_share_links_send_the_same_bytes(number):
     pair = jobs.on_shared_nodes(Random(number))
     alone, together = [run(one) for one in pair], jobs.together(pair)

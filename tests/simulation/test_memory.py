@@ -6,6 +6,7 @@ from fractions import Fraction
 import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
+from support.campaigns import thinned
 from support.plans import rows
 from support.scenarios import scenario
 from support.sizes import chunks_of
@@ -88,7 +89,7 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.parametrize("model", PUBLISHED)
+@pytest.mark.parametrize("model", thinned(PUBLISHED, slow=["14.6B"]))
 def test_more_activations_cost_what_was_measured(model):
     """GB above 1F1B, for three layers per rank and two on the first and the last; the paper rounds to whole GB."""
     p, m, size, features, heads, times = PUBLISHED[model]

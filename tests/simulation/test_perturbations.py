@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 from support import scenarios
+from support.campaigns import thinned
 from support.scenarios import merged, plain
 
 from hybrid_des.analysis.metrics import summary
@@ -162,7 +163,7 @@ def agrees(times, expected, floor=0.0):
     return abs(times.mean() - expected) < 4 * times.std() / math.sqrt(len(times)) + floor
 
 
-@pytest.mark.parametrize("ranks", [8, 64, 1024])
+@pytest.mark.parametrize("ranks", thinned([8, 64, 1024], slow=[1024]))
 def test_the_slowest_of_many_takes_what_theory_says(ranks):
     steps = max(8, 4000 // ranks)
     assert agrees(steps_of(ranks, {"distribution": "exponential"}, steps), HARMONIC[ranks])
@@ -173,6 +174,7 @@ def test_the_slowest_of_many_takes_what_theory_says(ranks):
     assert agrees(steps_of(ranks, {"distribution": "uniform", "spread": 0.5}, steps), 0.5 + largest)
 
 
+@pytest.mark.slow
 def test_a_thousand_ranks_wait_for_the_rarely_slow_one():
     """1 + x(1 − (1−q)^n) with q = 0.001, x = 0.5, n = 1024."""
     times = steps_of(1024, {"distribution": "bernoulli", "p": 0.001, "factor": 1.5}, 20)

@@ -5,6 +5,7 @@ from itertools import islice
 
 import pytest
 from support import spaces
+from support.campaigns import thinned
 from support.scenarios import scenario as given
 
 from hybrid_des import load, simulate
@@ -33,7 +34,9 @@ def scenario(memory="80 GB", **sections):
     })  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["1f1b", "gpipe", "zb-h1", "zb-v", "dualpipe", "interleaved-1f1b"])
+@pytest.mark.parametrize(
+    "kind", thinned(["1f1b", "gpipe", "zb-h1", "zb-v", "dualpipe", "interleaved-1f1b"], slow=["gpipe", "zb-h1", "zb-v"])
+)
 def test_the_peak_of_a_plan_is_that_of_its_simulation(kind):
     chunks = {"chunks": 2} if kind == "interleaved-1f1b" else {}
     run = simulate(scenario(schedule={"kind": kind, "microbatches": 8, **chunks})).run
@@ -41,7 +44,7 @@ def test_the_peak_of_a_plan_is_that_of_its_simulation(kind):
     assert [planned_peaks(run.plan, run.costs)[place] for place in layout.along("pipeline")] == run.peak_memory
 
 
-@pytest.mark.parametrize("sharding", ["none", "zero-1", "zero-2", "zero-3"])
+@pytest.mark.parametrize("sharding", thinned(["none", "zero-1", "zero-2", "zero-3"], slow=["zero-1", "zero-2"]))
 def test_the_parts_of_memory_add_up_to_the_peak(sharding):
     summary = simulate(scenario(sharding=sharding)).summary
     parts = summary["memory_parts_bytes"]
@@ -66,6 +69,7 @@ def test_the_part_that_does_not_fit_is_named(memory, said):
     assert misfit(parts, memory).startswith(said)
 
 
+@pytest.mark.slow
 def test_a_change_has_the_peak_of_its_simulation():
     small = scenario("4 GB")
     run = simulate(small).run

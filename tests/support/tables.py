@@ -11,7 +11,7 @@ import yaml
 
 @cache
 def _tables(file: Path) -> dict[str, Any]:
-    return yaml.safe_load(file.read_text(encoding="utf-8"))
+    return yaml.load(file.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def from_table(test: Callable[..., None]) -> Callable[..., None]:

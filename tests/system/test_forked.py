@@ -119,6 +119,7 @@ def test_copies_end_with_a_newer_request():
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
 
 
+@pytest.mark.slow
 def test_a_handler_that_raises_nothing_ends_nothing():
     asked = []
     with ended_by(lambda: bool(asked.append(1))):
@@ -147,6 +148,7 @@ def test_daemons_have_no_copies():
     assert pids == [pid, pid]
 
 
+@pytest.mark.slow
 def test_an_explanation_in_copies_is_the_same(monkeypatch):
     monkeypatch.setattr(explanation, "SHORT", 0)
     file = SCENARIOS / "contention_slower.yaml"

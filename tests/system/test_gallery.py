@@ -33,6 +33,7 @@ def same_picture(committed, drawn):
     return one.shape == two.shape and (abs(one - two).max(axis=2) > 64).mean() < 0.0002
 
 
+@pytest.mark.slow
 def test_the_committed_report_is_what_its_script_writes(scenarios, tmp_path):
     command = [sys.executable, str(scenarios / "report/write_page.py"), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from support.campaigns import thinned
 from support.paths import ROOT, TESTS
 
 from hybrid_des.studies.local_workers import silence_the_tracker
@@ -109,7 +110,11 @@ def stopped(*arguments, workers=1, by=signal.SIGINT):
 
 
 @pytest.mark.parametrize(
-    ("by", "ending"), [(signal.SIGINT, (130, ["interrupted"])), (signal.SIGTERM, (143, ["terminated"]))]
+    ("by", "ending"),
+    [
+        (signal.SIGINT, (130, ["interrupted"])),
+        pytest.param(signal.SIGTERM, (143, ["terminated"]), marks=pytest.mark.slow),
+    ],
 )
 def test_an_interrupted_run_leaves_nothing_behind(write, tmp_path, by, ending):
     file, mine = write(RUN), write(ANNOUNCED, "mine.py")
@@ -120,7 +125,7 @@ def test_an_interrupted_run_leaves_nothing_behind(write, tmp_path, by, ending):
 @pytest.mark.parametrize(
     ("dropping", "by", "ending"),
     [
-        ("Deleted()", signal.SIGINT, (130, ["interrupted"])),
+        pytest.param("Deleted()", signal.SIGINT, (130, ["interrupted"]), marks=pytest.mark.slow),
         ("weakref.finalize(Request(), say_and_wait)", signal.SIGTERM, (143, ["terminated"])),
     ],
 )
@@ -129,6 +134,7 @@ def test_an_interrupt_that_python_drops_is_raised_again(write, dropping, by, end
     assert stopped(write(ONE_ENDLESS), "--import", mine, by=by) == ending
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_sweep_without_finished_rows_leaves_nothing_behind(write, tmp_path, jobs):
     file, mine = write(SWEEP), write(ENDLESS, "mine.py")
@@ -159,6 +165,7 @@ def kinds(table):
     return sorted(row["schedule.kind"] for row in rows)
 
 
+@pytest.mark.slow
 def test_a_stopped_sweep_outputs_its_finished_rows(write):
     file, mine = write(THEN_ENDLESS), write(ENDLESS, "mine.py")
     with running(file, "--import", mine, "--jobs", 2, "--json", workers=2) as process:
@@ -168,7 +175,7 @@ def test_a_stopped_sweep_outputs_its_finished_rows(write):
     assert errors.splitlines() == ["2 of 4 cases finished", "interrupted"]
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", thinned([1, 2], slow=[2]))
 def test_a_killed_sweep_keeps_its_rows_and_ends_its_workers(write, run, tmp_path, jobs):
     file, mine, out = write(THEN_ENDLESS), write(ENDLESS, "mine.py"), tmp_path / "o"
     with running(file, "--import", mine, "--jobs", jobs, "--out", out, "--quiet", workers=jobs) as process:
@@ -180,6 +187,7 @@ def test_a_killed_sweep_keeps_its_rows_and_ends_its_workers(write, run, tmp_path
     assert [path.name for path in out.iterdir()] == ["sweep.csv"]
 
 
+@pytest.mark.slow
 def test_interrupts_reach_tests_in_the_background():
     tests = f"{TESTS / 'interface/cli/test_cli.py'}::test_an_interrupt_disguised_as_another_error_is_an_interrupt"
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", tests]

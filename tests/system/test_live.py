@@ -119,6 +119,7 @@ def test_the_server_listens_on_this_machine_only(address):
         pass
 
 
+@pytest.mark.slow
 def test_large_bodies_and_paths_outside_are_refused(address):
     parts = urlsplit(address)
     with socket.create_connection((parts.hostname, parts.port), timeout=LONGEST_S) as line:
@@ -150,6 +151,7 @@ def test_a_request_that_no_page_sends_ends_the_connection(address):
     assert reason.startswith("not a request: code")
 
 
+@pytest.mark.slow
 def test_only_the_newest_of_many_requests_must_be_answered(address):
     async def work():
         numbers = []
@@ -168,6 +170,7 @@ def test_only_the_newest_of_many_requests_must_be_answered(address):
     assert last["summary"]["step_time_s"] == simulated(FILES[1], {BANDWIDTH: "40 GB/s"})["step_time_s"]
 
 
+@pytest.mark.slow
 def test_a_process_that_fails_is_replaced(monkeypatch, tmp_path):
     monkeypatch.setattr(worker, "GRACE_S", -9.9)  # a tenth of a second in all: less than it takes to start
     (tmp_path / "own.py").write_text(FILES_OF_README["my_schedule.py"], encoding="utf-8")
@@ -202,6 +205,7 @@ def drawn(tab):
     return tab.run("({ step: answer.summary.step_time_s, end: runs[0].duration, changes: state.changes })")
 
 
+@pytest.mark.slow
 @needs_browser
 def test_a_dragged_slider_draws_what_simulate_gives(tab):
     tab.run(f"become({{ file: '{FILES[1]}', changes: {json.dumps(FEW)} }})")
@@ -235,6 +239,7 @@ def test_keys_move_a_slider_and_undo_it(tab):
     assert drawn(tab) == first
 
 
+@pytest.mark.slow
 @needs_browser
 def test_twenty_changes_a_second_end_at_the_last(tab):
     tab.run("""new Promise((done) => {
@@ -261,6 +266,7 @@ def test_a_narrow_dark_page_fits_the_screen(tab):
     tab.screen(1400, 1000)
 
 
+@pytest.mark.slow
 @needs_browser
 def test_two_tabs_do_not_disturb_each_other(tab, chromium, address):
     other = Tab(chromium)
@@ -300,6 +306,7 @@ def test_a_mistake_leaves_the_picture_and_says_why(tab):
     assert tab.run("document.querySelectorAll('[aria-invalid=true]').length") == 0
 
 
+@pytest.mark.slow
 @needs_browser
 def test_a_link_with_state_opens_the_same_picture_elsewhere(tab, chromium, address):
     tab.run("$('pin').click()")
@@ -321,6 +328,7 @@ def test_a_link_with_state_opens_the_same_picture_elsewhere(tab, chromium, addre
     other.close()
 
 
+@pytest.mark.slow
 @needs_browser
 def test_an_idle_page_says_why_and_what_is_possible(tab):
     tab.until("document.body.dataset.why")
@@ -346,6 +354,7 @@ def test_on_a_phone_the_chart_is_on_the_first_screen(tab, address):
     tab.screen(1400, 1000)
 
 
+@pytest.mark.slow
 @needs_browser
 def test_all_schedules_follow_their_sizes(chromium, address):
     tab = Tab(chromium)

@@ -12,6 +12,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.campaigns import thinned
 from support.results import RESULTS, result_of, simulated
 from support.scenarios import shared_nics
 
@@ -51,7 +52,7 @@ def look(page, folder, probe, address=""):
     return found
 
 
-@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize("name", thinned(RESULTS, slow=[name for name in RESULTS if name != "simulated"]))
 def test_every_lane_is_painted_without_an_error(name, tmp_path):
     found = look(page_of([Shown(RESULTS[name]())]), tmp_path, LANES)
     assert found["painted"] == found["lanes"] > 0
@@ -78,6 +79,7 @@ def test_a_click_on_an_op_shows_its_numbers(tmp_path):
     assert found["address"].endswith("&rank=1")
 
 
+@pytest.mark.slow
 def test_an_address_leads_to_an_op(tmp_path):
     result = result_of(pipeline=2, microbatches=2, steps=1)
     rows = result.timeline
@@ -87,12 +89,14 @@ def test_an_address_leads_to_an_op(tmp_path):
     assert found["facts"].startswith(f"F{last.microbatch} (forward) on rank 2 and 1 other identical rank\n")
 
 
+@pytest.mark.slow
 def test_curves_of_memory_have_names(tmp_path):
     probe = "report({ curves: runs[0].curves.map((lane) => lane.name) });"
     many = look(page_of([Shown(result_of(pipeline=16, data=1))]), tmp_path, probe)
     assert many["curves"] == [f"rank {rank}" for rank in (0, 2, 4, 6, 8, 10, 12, 14, 15)]
 
 
+@pytest.mark.slow
 def test_only_wide_stops_of_a_path_are_joined(tmp_path):
     found = explain(shared_nics(1, 2, 8, gradients={"bucket": "500 kB"}))
     probe = """
@@ -107,6 +111,7 @@ def test_only_wide_stops_of_a_path_are_joined(tmp_path):
     assert 0 < seen["near"] < seen["wide"]
 
 
+@pytest.mark.slow
 def test_keys_move_and_searching_finds(tmp_path):
     probe = """
       const views = [[...view]];
@@ -123,6 +128,7 @@ def test_keys_move_and_searching_finds(tmp_path):
     assert found["facts"].startswith("B1 (backward) on rank 2")
 
 
+@pytest.mark.slow
 def test_two_runs_share_one_time_axis(tmp_path):
     runs = [Shown(result_of(), name="A"), Shown(simulated(), name="B")]
     probe = """report({ heads: lanes.filter((one) => one.head).map((one) => one.head), total,

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from support import scenarios, spaces, weeks
 from support.readme import PLUGINS
 
@@ -27,6 +28,7 @@ def test_runs_over_seeds_are_the_same():
     assert alone.step_time_s.nunique() == 12
 
 
+@pytest.mark.slow
 def test_weeks_are_the_same():
     job = weeks.weeks(30, p=2, d=2, **FAULTS)
     alone, both = (goodput(job, jobs=jobs) for jobs in (1, 2))
@@ -35,6 +37,7 @@ def test_weeks_are_the_same():
     assert len(alone.failures) > 4
 
 
+@pytest.mark.slow
 def test_a_search_finds_the_same_best_plan():
     settings = spaces.settings(spaces.of_workload(), top=2)
     plans = plans_in(settings)
@@ -43,6 +46,7 @@ def test_a_search_finds_the_same_best_plan():
     assert one.counts[MISFIT] == two.counts[MISFIT]
 
 
+@pytest.mark.slow
 def test_options_of_a_user_vary_in_sweeps(run, write, scratch):
     own = write(PLUGINS["my_schedule.py"], "my_schedule.py")
     file = write(OPTIONS)

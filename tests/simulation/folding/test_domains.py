@@ -5,7 +5,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from support.campaigns import TIMES
+from support.campaigns import TIMES, thinned
 from support.domain_foldings import domain_values
 from support.foldings import differences, run_of
 
@@ -19,8 +19,8 @@ from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis
 from hybrid_des.simulation.run import run
 
 DOMAINS = [  # pipeline ranks, replicas, expert ranks, GPUs per node, simulated replicas
-    (2, 4, 4, 8, 1), (4, 4, 4, 8, 2), (4, 4, 2, 8, 2), (2, 8, 8, 8, 1), (1, 8, 4, 4, 4), (4, 8, 4, 8, 4),
-    (4, 2, 2, 4, 1),
+    (2, 4, 4, 8, 1), (4, 4, 4, 8, 2), (4, 4, 2, 8, 2), (2, 8, 8, 8, 1), (1, 8, 4, 4, 4), (4, 2, 2, 4, 1),
+    pytest.param((4, 8, 4, 8, 4), marks=pytest.mark.slow),
 ]  # fmt: skip
 
 
@@ -54,7 +54,7 @@ def test_exchanges_of_unequal_parts_do_not_turn():
         run(load(values))
 
 
-@pytest.mark.parametrize(("nodes", "width", "expert"), [(4, 4, 2), (2, 8, 4), (2, 64, 32)])
+@pytest.mark.parametrize(("nodes", "width", "expert"), thinned([(4, 4, 2), (2, 8, 4), (2, 64, 32)], slow=[(2, 64, 32)]))
 def test_padded_domains_with_replayed_exchanges_fold_to_one_replica(nodes, width, expert):
     """Of 64 GPUs and 32 expert ranks too, on 64 channels: a turn of the domain takes each channel to the next one."""
     values = {
@@ -102,7 +102,7 @@ def forced(values):
             continue
 
 
-@pytest.mark.parametrize("campaign", range(CAMPAIGNS))
+@pytest.mark.parametrize("campaign", thinned(range(CAMPAIGNS), slow=[1, 2]))
 def test_replicas_folded_within_nodes_equal_unfolded_ones(campaign):
     reached = Counter()
     for seed in range(campaign * EACH, (campaign + 1) * EACH):

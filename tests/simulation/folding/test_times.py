@@ -3,6 +3,7 @@
 from random import Random
 
 import pytest
+from support.campaigns import thinned
 from support.foldings import run_of, scenario_values
 from support.layered_foldings import model_values
 from support.scenarios import merged
@@ -51,7 +52,7 @@ def outcomes(times, asked):
     return found
 
 
-@pytest.mark.parametrize(("values", "first"), SEEDS)
+@pytest.mark.parametrize(("values", "first"), thinned(SEEDS, slow=[(scenario_values, 8), (model_values, 0)]))
 def test_few_members_take_as_long_as_all(values, first):
     folded = 0
     for seed in range(first, first + EACH[values]):

@@ -58,6 +58,7 @@ def test_auto_takes_the_algorithm_whose_halves_are_fastest(latency, nics):
     assert chosen.duration == each[chosen.algorithm] == min(each.values()) < max(each.values())
 
 
+@pytest.mark.slow
 def test_folded_halves_equal_unfolded_ones_and_keep_the_bound(monkeypatch):
     monkeypatch.setattr(sizes, "FOLDED_FROM", 2)
     reached = Counter()

@@ -60,6 +60,7 @@ def layouts(draw, topologies=("nodes", "leaf-spine", "rails")):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=20 * TIMES)
 @given(sections=layouts())
 def test_replay_is_exact_where_it_says_so(sections):

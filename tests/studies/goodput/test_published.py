@@ -82,7 +82,7 @@ def test_rsc_fails_as_often_as_it_says(gpus, hours, tolerance):
     assert mtbf_of(job.sources, job.horizon) / 3600 == pytest.approx(hours, rel=tolerance)
 
 
-@pytest.mark.parametrize(("every", "ettr"), [("1 h", 0.7202), ("5 min", 0.9345)])
+@pytest.mark.parametrize(("every", "ettr"), [("1 h", 0.7202), pytest.param("5 min", 0.9345, marks=pytest.mark.slow)])
 def test_rsc_is_productive_as_it_says(every, ettr):
     """16,000 GPUs: hourly checkpoints and every five minutes, 5 min per restart."""
     scenario = cluster(2000, 1, detect=0, restart={"time": "5 min"}, checkpoint={"every": every, "cost": 0})

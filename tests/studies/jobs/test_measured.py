@@ -37,6 +37,7 @@ def test_senders_to_one_port_share_it_fairly(degree, measured):
     assert errors[1] == pytest.approx({1: 0.0, 2: 0.16, 3: 0.48, 4: 1.38}[degree], abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_gpt_beside_a_bert_is_slowed_less_than_measured(scenarios):
     """+2.3 % instead of +11 %; plan, batch and uplinks are not published, and here no flows collide by chance."""
     quick = ["jobs.bert.batch=1024", "jobs.gpt.batch=8", "jobs.bert.gradients.bucket=none"]

@@ -5,7 +5,7 @@ from random import Random
 import numpy as np
 import pytest
 from support import jobs
-from support.campaigns import TIMES
+from support.campaigns import TIMES, thinned
 
 from hybrid_des.simulation.jobs import links_of
 from hybrid_des.simulation.run import run_jobs
@@ -50,7 +50,7 @@ def counted(pair, starts, alone):
         often *= 2
 
 
-@pytest.mark.parametrize("number", range(8 * TIMES))
+@pytest.mark.parametrize("number", thinned(range(8 * TIMES), slow=[0, 4, 7]))
 def test_jobs_take_the_steps_counted_by_hand(number):
     rng = Random(number)
     pair = tuple(

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from support import spaces
-from support.campaigns import TIMES
+from support.campaigns import TIMES, thinned
 
 from hybrid_des import simulate
 from hybrid_des.errors import ScenarioError, UsageError
@@ -68,7 +68,7 @@ def explored(number):
     return settings, plans, explore(settings, plans)
 
 
-@pytest.mark.parametrize("number", range(SPACES))
+@pytest.mark.parametrize("number", thinned(range(SPACES), slow=[5, 6, 8, 10]))
 def test_a_search_finds_what_simulating_all_plans_finds(number):
     settings, plans, found = explored(number)
     everything = exhaustive(settings, plans)
@@ -116,6 +116,7 @@ def test_the_plans_of_a_search_fill_its_picture():
     assert np.ptp(y) > 0.8 * np.ptp(ax.get_ylim())
 
 
+@pytest.mark.slow
 def test_plans_that_are_the_same_take_the_same_time():
     axes = [{"schedule.kind": ["1f1b", "gpipe", "eager-1f1b", "zb-h1"]}, {"parallel.pipeline": [1, 4]}]
     axes += [{"parallel.context": [1]}, {"parallel.tensor": [1, 2]}, {"schedule.microbatch_size": [1]}]

@@ -6,6 +6,7 @@ from concurrent.futures import Executor, Future
 
 import pytest
 from support import experiments
+from support.campaigns import thinned
 from support.sweeps import AXES, BASE, OWN, OWN_AXES, without_wall
 
 from hybrid_des.errors import HybridDesError, ScenarioError
@@ -209,7 +210,7 @@ def test_a_file_to_import_that_fails_is_one_line(run, write):
         sweep_rows(load_sweep(write(BASE + AXES), imports=[bad]))
 
 
-@pytest.mark.parametrize("experiment", experiments.FILES)
+@pytest.mark.parametrize("experiment", thinned(experiments.FILES, slow=["recompute", "imbalanced", "tb_tw_ratio"]))
 def test_a_sweep_gives_the_published_figures(experiment):
     """On 2 ranks; tests/system does the larger ones with workers."""
     assert experiments.compare(experiment, ranks=(2,)) >= 18

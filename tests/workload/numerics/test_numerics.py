@@ -102,7 +102,9 @@ def trained_accuracy(settings, steps, batch=96, seed=0):
     return accuracy(settings, weights, data.held_out)
 
 
-@pytest.mark.parametrize(("name", "chance"), [*((name, 0.5) for name in GENERATED), ("digits", 0.1)])
+@pytest.mark.parametrize(
+    ("name", "chance"), [*((name, 0.5) for name in GENERATED), pytest.param("digits", 0.1, marks=pytest.mark.slow)]
+)
 def test_every_data_set_can_be_learnt_with_the_defaults(name, chance):
     if name == "digits":
         pytest.importorskip("sklearn")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support import scenarios
+from support.campaigns import thinned
 from support.sizes import chunks_of, exists
 from support.tables import from_table
 
@@ -47,7 +48,7 @@ def weights_of(result):
 LAYOUTS = [(2, 4, 1), (2, 8, 2), (4, 8, 1), (4, 4, 2)]  # p, m, d
 
 
-@pytest.mark.parametrize("kind", schedules.names())
+@pytest.mark.parametrize("kind", thinned(schedules.names(), slow=["zb-auto"]))
 def test_every_schedule_computes_what_serial_training_computes(kind):
     layouts = [(p, m, d) for p, m, d in LAYOUTS if exists(kind, (p, m, chunks_of(kind)))]
     assert len(layouts) >= 3
