@@ -22,6 +22,7 @@ from hybrid_des.scenario.sections.training import (
     Workload,
 )
 from hybrid_des.simulation.costs.documents import Load, PackedSteps, packed_steps
+from hybrid_des.simulation.costs.elementwise import quotients
 from hybrid_des.workload.models.layer import Attention
 
 
@@ -105,7 +106,7 @@ class CostBasis(NamedTuple):
         load = self.load
         return Fraction(1) if load is None else Fraction(load.squares, load.tokens * attention.sequence)
 
-    def attended(self, attention: Attention) -> Sequence[tuple[Fraction, float]]:
+    def attended(self, attention: Attention) -> Sequence[tuple[float, float]]:
         """Forward FLOP per token of a micro-batch, and the keys over which they go; of a window, length by length.
 
         Without one, FLOP go with squared lengths and what does not depend on keys with lengths, so that the sum over
@@ -113,12 +114,12 @@ class CostBasis(NamedTuple):
         """
         flop, load = attention.flop, self.load
         if load is None:
-            return [(flop, attention.keys)]
+            return [(float(flop), attention.keys)]
         if attention.window is None:
-            over, under = flop.numerator * load.squares, flop.denominator * load.tokens * attention.sequence
-            return [(Fraction(over, under), load.squares / load.tokens)]
-        each = ((replace(attention, sequence=keys), keys * count) for keys, count in Counter(load.lengths).items())
-        return [(one.flop * Fraction(tokens, load.tokens), one.keys) for one, tokens in each]
+            each = flop / attention.sequence
+            return [(quotients(load.squares, load.tokens, each), quotients(load.squares, load.tokens))]
+        windows = ((replace(attention, sequence=keys), keys * count) for keys, count in Counter(load.lengths).items())
+        return [(float(one.flop * Fraction(tokens, load.tokens)), one.keys) for one, tokens in windows]
 
     @property
     def alone(self) -> bool:

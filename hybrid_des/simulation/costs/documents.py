@@ -22,7 +22,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, cast
+
+import numpy as np
 
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.data import WHOLE, Data
@@ -56,6 +58,14 @@ class Load(NamedTuple):
         longest = max(lengths, default=0) if padded else 0
         each = sorted((-(-max(length, longest) // ranks) * ranks for length in lengths), reverse=True)
         return cls(sum(each), sum(length**2 for length in each), ranks, tuple(each), first)
+
+    @classmethod
+    def stacked(cls, loads: Sequence[Load]) -> Load:
+        """Those of several that as many lanes share, as arrays (`elementwise`); without the lengths."""
+        tokens, squares = (
+            np.array([getattr(load, name) for load in loads], dtype=np.int64) for name in cls._fields[:2]
+        )
+        return cls(cast(int, tokens), cast(int, squares), loads[0].ranks)
 
     @property
     def lanes(self) -> tuple[int, int] | None:

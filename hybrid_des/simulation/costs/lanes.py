@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from itertools import product
 
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.simulation.costs.documents import PackedSteps
 from hybrid_des.simulation.costs.layer_collectives import LayerCollective
 from hybrid_des.simulation.costs.rank_costs import RankCosts, StageCosts, Visit
-from hybrid_des.simulation.costs.stages import beside_activations, model_stages
+from hybrid_des.simulation.costs.stages import beside_activations, loaded_stages, model_stages
 
 
 class Lanes:
@@ -23,10 +23,21 @@ class Lanes:
 
     def __init__(self, packed: PackedSteps, ranks: RankCosts, plan: Plan) -> None:
         self.packed = packed
-        self._plan = plan
-        self._stages = cache(lambda number: model_stages(ranks, plan, None if number is None else packed.loads[number]))
+        self._ranks, self._plan = ranks, plan
+        self._numbers, self._of_lane = cache(self._numbers_of), cache(self._stages_of)
         self._usual, self._most = cache(self._of_usual), cache(self._most_of)
         self._collectives, self._sent = cache(self._collectives_of), cache(self._sent_in)
+
+    @cached_property
+    def _stages(self) -> Sequence[Sequence[StageCosts]]:
+        """Load → the costs of its stages."""
+        return loaded_stages(self._ranks, self._plan, self.packed.loads)
+
+    def _numbers_of(self, step: int, lane: int) -> list[int]:
+        return [self.packed.number(step, microbatch, lane) for microbatch in range(self._plan.microbatches)]
+
+    def _stages_of(self, step: int, lane: int) -> list[Sequence[StageCosts]]:
+        return [self._stages[number] for number in self._numbers(step, lane)]
 
     def __repr__(self) -> str:
         return f"Lanes({self.packed!r})"
@@ -41,22 +52,26 @@ class Lanes:
         """Training steps after which documents are those of the first step again."""
         return len(self.packed.steps)
 
-    def number(self, step: int, lane: int, microbatch: int) -> int:
-        """A number that micro-batches share if they cost the same."""
-        return self.packed.number(step, microbatch, lane)
+    def numbers(self, step: int, lane: int) -> Sequence[int]:
+        """For each micro-batch, a number that it shares with others if they cost the same."""
+        return self._numbers(step, lane)
+
+    def stages(self, step: int, lane: int) -> Sequence[Sequence[StageCosts]]:
+        """Micro-batch → the costs of its stages."""
+        return self._of_lane(step, lane)
 
     def together(self, step: int, lane: int, microbatch: int) -> tuple[int, int] | None:
         """The first of the lanes that share a micro-batch, and their number, if these change with the micro-batch."""
         return self.packed.load(step, microbatch, lane).lanes
 
-    @property
+    @cached_property
     def meetings(self) -> Collection[tuple[int, int]]:
         """All lanes that share micro-batches so."""
         return {load.lanes for load in self.packed.loads if load.lanes is not None}
 
     def cost(self, step: int, lane: int, microbatch: int, stage: int) -> StageCosts:
         """The costs of a micro-batch on a stage."""
-        return self._stages(self.number(step, lane, microbatch))[stage]
+        return self._of_lane(step, lane)[microbatch][stage]
 
     def visits(self) -> Iterator[Visit]:
         """The visits of every micro-batch of every lane in every step."""
@@ -64,7 +79,7 @@ class Lanes:
         for step in range(self.steps):
             for microbatch, path in enumerate(plan.path_of):
                 for lane in range(self.packed.lanes):
-                    stages = self._stages(self.number(step, lane, microbatch))
+                    stages = self._of_lane(step, lane)[microbatch]
                     for stage, position in enumerate(plan.paths[path]):
                         yield Visit(position, stages[stage], lane, 1)
 
@@ -74,7 +89,7 @@ class Lanes:
 
     def _collectives_of(self, pipeline_rank: int) -> Collection[LayerCollective]:
         stages = {stage for (rank, _), stage in self._plan.stage_of.items() if rank == pipeline_rank}
-        held = (self._stages(number)[stage] for number in range(len(self.packed.loads)) for stage in stages)
+        held = (of_load[stage] for of_load in self._stages for stage in stages)
         layers = {id(layer): layer for stage in held for layer in stage.layers}.values()
         return {one for layer in layers for way in layer.collectives for one in way}
 
@@ -83,13 +98,13 @@ class Lanes:
         total, steps = 0, range(self.steps)
         for step, (microbatch, path) in product(steps, enumerate(self._plan.path_of)):
             for lane in range(self.count):
-                number = self.number(step, lane, microbatch)
+                number = self._numbers(step, lane)[microbatch]
                 if self.packed.loads[number].first == lane:
                     total += self._sent(number, path, axis)
         return round(Fraction(total, self.steps))
 
     def _sent_in(self, number: int, path: int, axis: str) -> int:
-        stages = self._stages(number)[: len(self._plan.paths[path])]
+        stages = self._stages[number][: len(self._plan.paths[path])]
         layers = (layer for stage in stages for layer in stage.layers)
         every = (one for layer in layers for way in layer.collectives for one in way)
         return sum(one.repeats * one.sent for one in every if one.axis == axis)
@@ -107,7 +122,8 @@ class Lanes:
         return max(beside_activations(program, costs) for costs in every)
 
     def _of_usual(self, pipeline_rank: int) -> int:
-        mine = {chunk: (self._stages(None)[self._plan.stage_of[pipeline_rank, chunk]],)
+        stages = model_stages(self._ranks, self._plan)
+        mine = {chunk: (stages[self._plan.stage_of[pipeline_rank, chunk]],)
                 for chunk in self._plan.chunks_of(pipeline_rank)}  # fmt: skip
         return beside_activations(self._plan.programs[pipeline_rank], mine)
 

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
+
+import numpy as np
 
 from hybrid_des.collectives.token_exchange import TokenExchange
 from hybrid_des.simulation.costs.basis import CostBasis
+from hybrid_des.simulation.costs.elementwise import is_array, larger, rounded_up, times_up
 from hybrid_des.simulation.costs.operation_times import EIGHT_BITS, ELEMENT, HEAD, OPERANDS, Device, Times
 from hybrid_des.workload.models.layer import Attention, Elementwise, Gemm, Kept, Layer, Module, Operation, Parameters
 
@@ -99,14 +102,14 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     scores = recompute != "selective" and not full
     counted = kept = _kept(layer, basis, modules, scores=scores)
     whole = _kept(layer, basis, (), scores=True) if modules or recompute == "selective" else kept
-    larger = basis.efficiency.kept if basis.efficiency is not None and layer.is_block else Fraction(1)
-    kept = ceil(kept * larger)
+    more = basis.efficiency.kept if basis.efficiency is not None and layer.is_block else Fraction(1)
+    kept = times_up(kept, more)
     logits = _logits(basis) if layer.place == "last" else Fraction(1)
-    widest = ceil(layer.transient * logits * basis.tokens / basis.parallel.tensor)
+    widest = times_up(basis.tokens, layer.transient * logits / basis.parallel.tensor)
     inputs = -(-layer.output * basis.tokens // basis.regular)
     parameters = _parameters(layer, basis)
     gradients = ELEMENT * (sum(parameters) + copied_parameters(layer, basis))
-    repeated = kept if full else ceil((whole - counted) * larger)
+    repeated = kept if full else times_up(whole - counted, more)
     left = _last_product(forward, parts, device) if full and layer.batch_first else NOTHING_LEFT
     again = {"selective": core.forward, "full": times.forward - left.seconds}
     repeats = _less(forward, left.sums) if full else _gathered_again(forward, modules)
@@ -140,7 +143,7 @@ def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device)
         how = basis.operators.loss if layer.place == "last" else basis.operators.blocks
         forward, backward = operation.moved(how)
         return device.moving(forward * m / over * busiest, backward * m / over * busiest)
-    took = max(float(operation.flop) * m / device.flops16, operation.bytes * m / device.memory)
+    took = larger(float(operation.flop) * m / device.flops16, operation.bytes * m / device.memory)
     return Times(took, took, took if operation.weights else 0.0)
 
 
@@ -163,7 +166,7 @@ def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Time
         device = device.slower(device.grouped)
     quantised = layer.is_block and gemm.name != "logits"
     how = {"quantised": quantised, "converts": not gemm.shares, "anew": layer.batch_first}
-    return device.layer_product(max(1.0, rows), n, k, count, **how)
+    return device.layer_product(larger(1.0, rows), n, k, count, **how)
 
 
 def _held(layer: Layer, gemm: Gemm, basis: CostBasis) -> int:
@@ -176,14 +179,15 @@ def _attention(attention: Attention, basis: CostBasis, device: Device) -> Times:
     """The attention core over the heads of a tensor rank."""
     m, t = basis.tokens, basis.parallel.tensor
     if attention.flash:
-        whole = basis.context == 1 and basis.reach(attention) == 1  # of which a table may hold the time
+        # of which a table may hold the time
+        whole = not is_array(m) and basis.context == 1 and basis.reach(attention) == 1
         known = device.core(attention, t) if whole and attention.window is None else None
         if known is not None:
             return Times(*(took * m / attention.sequence for took in known))
         latent = attention.key_size != attention.value_size
         slower, size = (device.latent, HEAD) if latent else (1.0, attention.value_size)
         over = 1 if basis.parallel.context_method == "all-to-all" else basis.context
-        cores = [device.flash(float(flop) * m / t / slower, keys / over, size)
+        cores = [device.flash(flop * m / t / slower, keys / over, size)
                  for flop, keys in basis.attended(attention)]  # fmt: skip
         return cores[0] if len(cores) == 1 else Times(*map(sum, zip(*cores, strict=True)))
     products = 0.0
@@ -370,7 +374,7 @@ def _kept(layer: Layer, basis: CostBasis, modules: Sequence[Module], *, scores: 
     eager = basis.operators.blocks == "eager"
     kept, routed = _kept_per_token(layer, tuple(modules), t, basis.parallel.of_expert, eager=eager)
     inner = kept.tensor + (_scores(layer, kept.scores, basis) if scores else 0)
-    return ceil(basis.tokens * (kept.sequence / basis.regular + inner / t + routed))
+    return rounded_up(basis.tokens * (kept.sequence / basis.regular + inner / t + routed))
 
 
 @lru_cache(maxsize=256)
@@ -394,8 +398,15 @@ def _scores(layer: Layer, size: int, basis: CostBasis) -> float:
 
 def _weight_share(layer: Layer, basis: CostBasis, kept: int) -> Fraction:
     """The share that weight gradients need: inputs and output gradients of products (Qi et al., arXiv 2401.10241)."""
-    needed = _needed_per_token(layer, basis.parallel.tensor, basis.regular)
-    over, under = needed.numerator * basis.tokens, needed.denominator * kept
+    needed, tokens = _needed_per_token(layer, basis.parallel.tensor, basis.regular), basis.tokens
+    if is_array(tokens) and is_array(kept):
+        each = zip(tokens.tolist(), kept.tolist(), strict=True)
+        return cast(Fraction, np.array([_share(needed, *one) for one in each], dtype=object))
+    return _share(needed, tokens, kept)
+
+
+def _share(needed: Fraction, tokens: int, kept: int) -> Fraction:
+    over, under = needed.numerator * tokens, needed.denominator * kept
     return Fraction(min(over, under), under) if kept else Fraction(0)
 
 

@@ -21,22 +21,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
-from hybrid_des.cluster import gpus as catalogue
-from hybrid_des.cluster.operator_table import NONE_MEASURED
 from hybrid_des.cluster.self_contention import Groups
 from hybrid_des.cluster.symmetry import nonisomorphic
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import NOTHING
 from hybrid_des.errors import Refusal
 from hybrid_des.layout import Layout
-from hybrid_des.scenario.sections.cluster import Cluster
-from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.simulation.collective_times import CollectiveTimes
 from hybrid_des.simulation.costs.basis import CostBasis
+from hybrid_des.simulation.costs.devices import device_of, host_bandwidth
 from hybrid_des.simulation.costs.documents import Load
+from hybrid_des.simulation.costs.elementwise import is_any, is_array, larger, rounded
 from hybrid_des.simulation.costs.expert_loads import expert_layers
 from hybrid_des.simulation.costs.layer_collectives import ALGORITHMS, LayerCollective, traffic_of
 from hybrid_des.simulation.costs.layer_costs import (
@@ -47,21 +45,22 @@ from hybrid_des.simulation.costs.layer_costs import (
     tensor_sizes,
     tied_parameters,
 )
-from hybrid_des.simulation.costs.operation_times import ELEMENT, OPERANDS, PASSES, Device, Times
-from hybrid_des.simulation.costs.rank_costs import MOMENTS, RankCosts, Sharding, StageCosts, split, sum_of, without_work
+from hybrid_des.simulation.costs.operation_times import ELEMENT, Times
+from hybrid_des.simulation.costs.rank_costs import (
+    MOMENTS,
+    RankCosts,
+    Sharding,
+    StageCosts,
+    each_of,
+    split,
+    sum_of,
+    without_work,
+)
 from hybrid_des.simulation.costs.slowdown import NONE_LOST, Slowdown
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
-from hybrid_des.workload.models.layer import Elementwise, Layer, Parameters
+from hybrid_des.workload.models.layer import Attention, Elementwise, Layer, Parameters
 from hybrid_des.workload.models.stages import cut
 
-SUMS = {
-    # whether sums of gradients have 16 bits, whether they are fused → bytes per weight that the product writes and
-    # reads, and those moved after it: the gradient and a sum are read, the sum is written; or a fused sum of 16 bits is
-    # read at the end of each tile, when nothing else runs on its multiprocessor. One of 32 bits counts as the product's
-    # traffic, as when the efficiencies were fitted.
-    (True, None): (2, 6), (True, False): (2, 6), (True, True): (2, 2),
-    (False, None): (8, 0), (False, False): (2, 10), (False, True): (8, 0),
-}  # fmt: skip
 OVERHEAD_OF_MEMBERS = 0.2  # of a collective's overhead, for each member but the first
 
 
@@ -78,7 +77,7 @@ def model_costs(basis: CostBasis, times: CollectiveTimes | None) -> RankCosts:
     Raises:
         Refusal: the model cannot be divided over these numbers of ranks or stages.
     """
-    costing, ranks = _Costing(basis, times), basis.parallel.pipeline
+    costing, ranks = Costing(basis, times), basis.parallel.pipeline
     model = _Stages(basis, times, costing)
     stages = cache(model.of)
     # with chunks, the plan will say which stages a rank holds; no such schedule plans with times
@@ -97,7 +96,7 @@ def model_costs(basis: CostBasis, times: CollectiveTimes | None) -> RankCosts:
         gathered=costing.gathered,
         scattered=costing.scattered,
         stages=stages,
-        loaded=lambda load: model.loaded(load).of,
+        loaded=model.loaded_each,
         packed=basis.packed,
     )
 
@@ -111,7 +110,7 @@ class _Stages:
     """
 
     def __init__(
-        self, basis: CostBasis, times: CollectiveTimes | None, costing: _Costing, usual: _Stages | None = None
+        self, basis: CostBasis, times: CollectiveTimes | None, costing: Costing, usual: _Stages | None = None
     ) -> None:
         """Cost every distinct layer once; `usual` are the stages with other documents, made of the same layers."""
         self._costing, self._times, self._usual = costing, times, usual
@@ -120,7 +119,7 @@ class _Stages:
         self.layers = [self.each[number] for number in self._distinct.apart]
         self._kept = self.each  # costs of layers that are not recomputed, where some are
         if basis.recompute_layers is not None:
-            self._kept = self._distinct.costs(_Costing(keeping(basis), times), None)
+            self._kept = self._distinct.costs(Costing(keeping(basis), times), None)
         self._known: dict[Sequence[tuple[int, bool]], StageCosts] = {}
         self._held: Callable[[int, bool], Sequence[tuple[tuple[int, bool], ...]]]
         self._held = usual._held if usual else cache(self._held_by)
@@ -135,10 +134,21 @@ class _Stages:
             stages.append(self._known[held])
         return stages
 
-    def loaded(self, load: Load) -> _Stages:
+    def _loaded(self, load: Load) -> _Stages:
         """The same for micro-batches that hold other documents."""
         costing = self._costing.loaded(load)
         return _Stages(costing.basis, self._times, costing, self)
+
+    def loaded_each(self, loads: Sequence[Load], count: int, ends_meet: bool) -> list[Sequence[StageCosts]]:
+        """For each of these loads, so many stages: at once for those that no collective depends on."""
+        at_once = [number for number, load in enumerate(loads) if self._costing.stacks(load)]
+        stages = dict[int, Sequence[StageCosts]]()
+        if at_once:
+            stacked = self._loaded(Load.stacked([loads[number] for number in at_once])).of(count, ends_meet)
+            known = {id(stage): each_of(stage) for stage in stacked}
+            of_loads = zip(*(known[id(stage)] for stage in stacked), strict=True)
+            stages = dict(zip(at_once, of_loads, strict=True))
+        return [stages.get(number) or self._loaded(load).of(count, ends_meet) for number, load in enumerate(loads)]
 
     def _held_by(self, count: int, ends_meet: bool) -> Sequence[tuple[tuple[int, bool], ...]]:
         """Stage → its layers: the number of each, and whether it is not recomputed although others are."""
@@ -164,7 +174,7 @@ class _Distinct:
         apart, meeting: the number of every layer, if the first and the last are on different ranks, and on the same.
     """
 
-    def __init__(self, basis: CostBasis, costing: _Costing) -> None:
+    def __init__(self, basis: CostBasis, costing: Costing) -> None:
         plain = alike = costing.model.unnamed
         if basis.experts.unequal:
             alike = tuple(replace(layer, name="") for layer in expert_layers(basis))
@@ -177,7 +187,7 @@ class _Distinct:
         )
         self._asked = list(known)
 
-    def costs(self, costing: _Costing, usual: Sequence[StageCosts] | None) -> Sequence[StageCosts]:
+    def costs(self, costing: Costing, usual: Sequence[StageCosts] | None) -> Sequence[StageCosts]:
         """Of each of them; `usual` are those with other documents."""
         if usual is None:
             return [costing.of(*asked) for asked in self._asked]
@@ -194,12 +204,12 @@ def costs_of_layer(basis: CostBasis, times: CollectiveTimes, layer: Layer, numbe
     assert basis.model is not None
     layers = basis.model.network.layers
     received = layers[number - 1].output if number else 0
-    return _Costing(basis, times).of(layer, received, 0, layers[number])
+    return Costing(basis, times).of(layer, received, 0, layers[number])
 
 
 def layer_parts(basis: CostBasis) -> list[LayerCosts]:
     """Computation, traffic and memory of every layer of a model, on each of the ranks that share it."""
-    costing, layers = _Costing(basis, None), expert_layers(basis)
+    costing, layers = Costing(basis, None), expert_layers(basis)
     return list(map(costing.parts, layers, (0, *(layer.output for layer in layers))))
 
 
@@ -210,7 +220,7 @@ def _moving(costs: LayerCosts) -> Fraction:
     return Fraction(moved / whole).limit_denominator(1000) if whole else Fraction(0)
 
 
-class _Costing:
+class Costing:
     """Costs of single layers of a model under its precision, parallelism and efficiencies."""
 
     def __init__(self, basis: CostBasis, times: CollectiveTimes | None) -> None:
@@ -235,11 +245,28 @@ class _Costing:
         reached = basis.efficiency
         self._slowdown = Slowdown.of(reached.slowed, reached.slowed_network, reached.slowed_memory)
 
-    def loaded(self, load: Load) -> _Costing:
+    def loaded(self, load: Load) -> Costing:
         """The same for micro-batches that hold other documents; collectives and what parameters take are known."""
         costing = copy(self)
         costing.basis, costing._lanes = self.basis._replace(load=load), load.lanes
         return costing
+
+    def stacks(self, load: Load) -> bool:
+        """Whether the layers' costs of micro-batches with such loads are computed at once, as arrays.
+
+        Collectives are measured size by size, tables of operators have single shapes, attention in windows, or as
+        products, goes over the documents one by one, and what is recomputed in some blocks only costs twice.
+        """
+        basis = self.basis._replace(load=load)
+        divided = self.gathered or self.scattered  # whose passes need the costs of each layer
+        return bool(load.tokens) and basis.alone and not divided and self._in_formulas
+
+    @cached_property
+    def _in_formulas(self) -> bool:
+        cores = [one for layer in self.model.layers for one in layer.operations if isinstance(one, Attention)]
+        whole = all(core.flash and core.window is None for core in cores)
+        alike = self.efficiency.table is None and self.basis.recompute_layers is None
+        return whole and alike and not self.basis.offload.activations
 
     @property
     def gathered(self) -> bool:
@@ -280,10 +307,11 @@ class _Costing:
         return replace(costs, imbalance=more)
 
     def _of(self, layer: Layer, received: int, later: int, like: StageCosts | None = None) -> StageCosts:
-        if like is not None and self.basis.tokens == 0:
+        if like is not None and not is_array(self.basis.tokens) and not self.basis.tokens:
             return without_work(like)
         costs = self.parts(layer, received)
-        moved = round(self.basis.offload.activations * costs.kept) if layer.is_block else 0
+        offloaded = self.basis.offload.activations
+        moved = round(offloaded * costs.kept) if offloaded and layer.is_block else 0
         forward, backward = self._passes(layer, costs, moved)
         moving = like.moving if like else _moving(costs)
         collectives = tuple(self._among(costs.forward, moving)), tuple(self._among(costs.backward, moving))
@@ -292,9 +320,9 @@ class _Costing:
         shared = ELEMENT * later if self._dense.gradients > 1 else 0  # whole until both gradients are added
         return StageCosts(
             **self._held(costs.parameters, copied_parameters(layer, self.basis), layer.tensors, later),
-            forward=round(forward * PICOSECONDS_PER_SECOND) + waits[0],
-            backward=round(backward * PICOSECONDS_PER_SECOND) + waits[1],
-            weight=round(costs.times.weight * PICOSECONDS_PER_SECOND),
+            forward=rounded(forward * PICOSECONDS_PER_SECOND) + waits[0],
+            backward=rounded(backward * PICOSECONDS_PER_SECOND) + waits[1],
+            weight=rounded(costs.times.weight * PICOSECONDS_PER_SECOND),
             message=costs.message,
             kept=costs.kept - moved,
             weight_share=costs.weight_share,
@@ -304,7 +332,7 @@ class _Costing:
                 costs.transient + moved - costs.weight_gradients - reserved,
                 costs.transient + moved - costs.widest - abs(shared),
             ),
-            again=round(costs.again * PICOSECONDS_PER_SECOND),
+            again=rounded(costs.again * PICOSECONDS_PER_SECOND),
             traffic=traffic_of(*collectives),
             collectives=collectives,
             later=later,
@@ -347,13 +375,13 @@ class _Costing:
         overhead = float(self.efficiency.layer_overhead) if layer.place == "block" else 0.0
         floors = [overhead * share * (1 + way) for way, share in enumerate(launched.shares)]
         kernels, calls = list(launched.kernels), self._calls(costs)
-        if costs.again:
+        if is_any(costs.again):
             kernels[1] += kernels[0]
             floors[1] += floors[0]
         launches = [float(self.efficiency.launch) * sum(each) for each in zip(kernels, calls, strict=True)]
         there, back = map(max, floors, launches)
         computed, copied = costs.times.input + costs.times.weight + costs.again, moved / self._host
-        return max(costs.times.forward, there, copied), max(computed, back, copied)
+        return larger(costs.times.forward, max(there, copied)), larger(computed, max(back, copied))
 
     def _calls(self, costs: LayerCosts) -> tuple[int, int]:
         """Collectives of forward and backward that the host launches; with graphs of layers, those of experts."""
@@ -432,39 +460,7 @@ def _inner(costs: LayerCosts) -> tuple[int, int, int]:
     of_experts = [took for one, took in costs.operations if getattr(one, "expert", False)]
     if not of_experts:
         return 0, 0, 0
-    forward, inputs, weights = (sum(column) for column in zip(Times(), *of_experts, strict=True))
-    return tuple(round(took * PICOSECONDS_PER_SECOND) for took in (forward, inputs, weights))
-
-
-def host_bandwidth(cluster: Cluster) -> float:
-    """Bytes per second and direction between a GPU and the memory of its host."""
-    if cluster.host is not None:
-        return float(cluster.host)
-    name = cluster.kinds[0].gpu.name
-    part = catalogue.part(name if name in catalogue.names() else catalogue.DEFAULT)
-    return float((part.host or part.pcie).bandwidth)
-
-
-def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
-    """Rates that GPUs achieve; the checks of a scenario refuse GPUs that differ or lack a figure."""
-    gpu = basis.cluster.kinds[0].gpu
-    peak, memory = float(gpu.peak or 0), float(gpu.bandwidth or 0)
-    # otherwise each micro-batch's gradients are scattered immediately
-    whole = basis.sharding in ("none", "zero-1") or basis.parallel.pipeline > 1
-    accumulating, adding = SUMS[basis.codec == "fp16", basis.fused] if whole and basis.accumulates else (ELEMENT, 0)
-    return Device(
-        flops=gpu.peak_in(basis.precision) * float(efficiency.gemm),
-        flops16=peak * float(efficiency.gemm_16bit or efficiency.gemm),
-        attention=peak * float(efficiency.attention),
-        grouped=float(efficiency.grouped),
-        latent=float(efficiency.latent),
-        half=float(efficiency.attention_half),
-        head=float(efficiency.attention_head),
-        memory=memory * float(efficiency.memory),
-        multiprocessors=gpu.multiprocessors or 1,
-        operand=OPERANDS.get(basis.precision),
-        passes=PASSES.get(basis.precision, 0),
-        accumulating=accumulating,
-        adding=adding,
-        measured=efficiency.table or NONE_MEASURED,
+    forward, inputs, weights = (
+        rounded(sum(column) * PICOSECONDS_PER_SECOND) for column in zip(Times(), *of_experts, strict=True)
     )
+    return forward, inputs, weights

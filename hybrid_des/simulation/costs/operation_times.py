@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
 from math import ceil
 from typing import NamedTuple
 
 from hybrid_des.cluster.operator_table import NONE_MEASURED, OPTIMIZER, OperatorTable
+from hybrid_des.simulation.costs.elementwise import is_array, larger, rounded_up, where
 from hybrid_des.workload.models.layer import Attention
 
 TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
@@ -108,12 +109,14 @@ class Device:
         self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False, result: float = ELEMENT
     ) -> float:
         """Seconds of `count` products (m × k) · (k × n), with `result` bytes moved per element of the result."""
-        known = self.measured.product(m, n, k) if count == 1 and not quantised else None
+        stacked = is_array(m) or is_array(k)
+        known = self.measured.product(m, n, k) if count == 1 and not (quantised or stacked) else None
         if known is not None:
             return known
         flops, operand = (self.flops, self.operand or 1) if quantised else (self.flops16, ELEMENT)
         moved = (operand * (m * k + k * n) + result * m * n) * count
-        return max(2 * m * n * k * count / (flops * shape(m, n, k, count, self.multiprocessors)), moved / self.memory)
+        share = (shapes if stacked else shape)(m, n, k, count, self.multiprocessors)
+        return larger(2 * m * n * k * count / (flops * share), moved / self.memory)
 
     def layer_product(
         self,
@@ -182,17 +185,23 @@ class Device:
         return Times(forward, forward * more / slower)
 
 
+def shapes(m: float, n: float, k: float, count: float, multiprocessors: int) -> float:
+    """The share of the ideal rate that products achieve, of several shapes."""
+    useful = [_useful(m, n, count, tile, multiprocessors) * reuse for tile, reuse in REUSED]
+    return reduce(larger, useful) * k / (k + DEPTH)
+
+
 @lru_cache(maxsize=1 << 14)
 def shape(m: float, n: float, k: float, count: float, multiprocessors: int) -> float:
     """The share of the ideal rate that products of this shape achieve."""
-    return max([_useful(m, n, count, tile, multiprocessors) * reuse for tile, reuse in REUSED]) * k / (k + DEPTH)
+    return shapes(m, n, k, count, multiprocessors)
 
 
 def _useful(m: float, n: float, count: float, tile: tuple[int, int], multiprocessors: int) -> float:
     rows, columns = tile
-    tiles = ceil(m / rows) * ceil(n / columns) * count
-    full = tiles / (ceil(tiles / multiprocessors) * multiprocessors)
-    return m * n * count / (tiles * rows * columns) * (max(full, SPLIT) if tiles < multiprocessors else full)
+    tiles = rounded_up(m / rows) * ceil(n / columns) * count
+    full = tiles / (rounded_up(tiles / multiprocessors) * multiprocessors)
+    return m * n * count / (tiles * rows * columns) * where(tiles < multiprocessors, larger(full, SPLIT), full)
 
 
 def _reuse(tile: tuple[int, int]) -> float:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil
 from operator import mul
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+
+import numpy as np
 
 from hybrid_des.pipeline.plan import Kind, Place
 from hybrid_des.scenario.overhead import NO_OVERHEAD, Overhead
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from hybrid_des.interchange.profiles.durations import Durations
     from hybrid_des.simulation.costs.documents import Load, PackedSteps
 
+from hybrid_des.simulation.costs.elementwise import is_array, largest
 from hybrid_des.simulation.costs.layer_collectives import Both, LayerCollective, Traffic, traffic_of
 
 StagesOf = Callable[[int, bool], "Sequence[StageCosts]"]  # (number, whether ends meet) → the costs of each stage
@@ -71,7 +74,7 @@ class RankCosts:
         scattered: bytes of a parameter's gradient where they are scattered layer by layer; 0: they are not.
         stages: of a model: number of stages, and whether the first and the last are on the same ranks, which then hold
             what both use once → the costs of each.
-        loaded: of a model: the same for micro-batches that hold other documents.
+        loaded: of a model: the same for micro-batches that hold other documents, of each.
         durations: of every op, if they are given; the times above are their means.
         packed: with `data`: the documents of all steps.
         overhead: host time of each op of a stage, and between ops, which no split makes shorter.
@@ -91,7 +94,7 @@ class RankCosts:
     gathered: bool = False
     scattered: Fraction = Fraction(0)
     stages: StagesOf | None = None
-    loaded: Callable[[Load], StagesOf] | None = None
+    loaded: Callable[[Sequence[Load], int, bool], list[Sequence[StageCosts]]] | None = None
     durations: Durations | None = field(default=None, compare=False)
     packed: PackedSteps | None = None
     overhead: Overhead = NO_OVERHEAD
@@ -274,19 +277,41 @@ def sum_of(layers: Sequence[StageCosts], usual: StageCosts | None = None) -> Sta
         **held,
         message=layers[-1].message,
         weight_share=_share_of(distinct, sums["kept"]),
-        transient=max([layer.transient for layer, _ in distinct]),
-        transients=(max([one.transients[0] for one, _ in distinct]), max([one.transients[1] for one, _ in distinct])),
+        transient=largest(layer.transient for layer, _ in distinct),
+        transients=(
+            largest(one.transients[0] for one, _ in distinct),
+            largest(one.transients[1] for one, _ in distinct),
+        ),
         layers=layers,
         traffic=_traffic_of(layers),
     )
 
 
+def each_of(stacked: StageCosts) -> list[StageCosts]:
+    """The costs of a stage for every load, from those in which arrays have an element for each; without its layers."""
+    same = vars(stacked) | {"layers": ()}
+    columns: dict[str, Any] = {name: amounts.tolist() for name, amounts in same.items() if is_array(amounts)}
+    columns["transients"] = zip(*(amounts.tolist() for amounts in stacked.transients if is_array(amounts)), strict=True)
+    return [
+        StageCosts(**{**same, **dict(zip(columns, row, strict=True))}) for row in zip(*columns.values(), strict=True)
+    ]
+
+
 def _share_of(distinct: Sequence[tuple[StageCosts, int]], kept: int) -> Fraction:
     """The share of kept bytes that weight gradients need; in whole numbers: every micro-batch may have its own."""
+    shares = [(layer.weight_share, times * layer.kept) for layer, times in distinct]
+    if not is_array(kept):
+        return _share_in(shares, kept)
+    lists = [[amounts.tolist() for amounts in cast(Any, of_layer)] for of_layer in shares]
+    of_loads = zip(*(zip(*of_layer, strict=True) for of_layer in lists), strict=True)
+    each = [_share_in(of_load, whole) for of_load, whole in zip(of_loads, kept.tolist(), strict=True)]
+    return cast(Fraction, np.array(each, dtype=object))
+
+
+def _share_in(shares: Sequence[tuple[Fraction, int]], kept: int) -> Fraction:
     over, under = 0, 1
-    for layer, times in distinct:
-        share = layer.weight_share
-        over = over * share.denominator + times * layer.kept * share.numerator * under
+    for share, held in shares:
+        over = over * share.denominator + held * share.numerator * under
         under *= share.denominator
     return Fraction(over, under * kept) if kept else Fraction(0)
 
@@ -331,8 +356,11 @@ class UnequalCosts(Protocol):
     def steps(self) -> int:
         """Training steps after which documents are those of the first step again."""
 
-    def number(self, step: int, lane: int, microbatch: int) -> int:
-        """A number that micro-batches share if they cost the same."""
+    def numbers(self, step: int, lane: int) -> Sequence[int]:
+        """For each micro-batch, a number that it shares with others if they cost the same."""
+
+    def stages(self, step: int, lane: int) -> Sequence[Sequence[StageCosts]]:
+        """Micro-batch → the costs of its stages."""
 
     def together(self, step: int, lane: int, microbatch: int) -> tuple[int, int] | None:
         """The first of the lanes that share a micro-batch, and their number, if these change with the micro-batch."""

@@ -67,15 +67,21 @@ def visits(plan: Plan, costs: Costs) -> Iterator[Visit]:
         yield from (Visit(position, costs.stages[position], 0, micro_batches[path]) for position in places)
 
 
-def model_stages(ranks: RankCosts, plan: Plan, load: Load | None = None) -> Sequence[StageCosts]:
-    """The costs of a model's stages; in one that splits any backward, weight gradients overlap no collective.
+def model_stages(ranks: RankCosts, plan: Plan) -> Sequence[StageCosts]:
+    """The costs of a model's stages; in one that splits any backward, weight gradients overlap no collective."""
+    assert ranks.stages is not None
+    return _split(ranks.stages(plan.stages, plan.ends_meet), plan)
 
-    Those of the usual micro-batch, or of one with other documents.
-    """
-    of = ranks.stages if load is None else ranks.loaded and ranks.loaded(load)
-    assert of is not None
-    stages, later = of(plan.stages, plan.ends_meet), {stage for stage, _ in plan.split}
-    return [split(stage) if number in later else stage for number, stage in enumerate(stages)]
+
+def loaded_stages(ranks: RankCosts, plan: Plan, loads: Sequence[Load]) -> list[Sequence[StageCosts]]:
+    """The same for micro-batches that hold other documents, of each."""
+    assert ranks.loaded is not None
+    return [_split(stages, plan) for stages in ranks.loaded(loads, plan.stages, plan.ends_meet)]
+
+
+def _split(stages: Sequence[StageCosts], plan: Plan) -> Sequence[StageCosts]:
+    later = {stage for stage, _ in plan.split}
+    return [split(stage) if number in later else stage for number, stage in enumerate(stages)] if later else stages
 
 
 def _gathered(layers: Sequence[StageCosts], pipeline: int) -> int:

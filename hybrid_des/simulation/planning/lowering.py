@@ -13,8 +13,8 @@ from typing import Any, ClassVar, NamedTuple
 from hybrid_des import collectives
 from hybrid_des.cluster.mailbox import Message
 from hybrid_des.cluster.purposes import CONTEXT, PARAMETERS, REDUCTION, Purpose, purpose_named
-from hybrid_des.engine.recorder import AFTER, BEFORE, CHUNK, OPTIMIZER, pipeline_tag
-from hybrid_des.pipeline.plan import Action, Op, Place, Plan, carried
+from hybrid_des.engine.recorder import AFTER, BEFORE, OPTIMIZER, pipeline_tag
+from hybrid_des.pipeline.plan import Action, Kind, Op, Place, Plan, carried
 from hybrid_des.simulation.costs.rank_costs import Costs, StageCosts
 from hybrid_des.simulation.costs.stages import ActionBytes
 from hybrid_des.simulation.planning.buckets import Bucket
@@ -22,7 +22,7 @@ from hybrid_des.simulation.planning.compute_speed import ComputeSpeed
 from hybrid_des.simulation.planning.expert_copies import COPIES, Transfers
 from hybrid_des.simulation.planning.expert_streams import ExpertStreams, at_points
 from hybrid_des.simulation.planning.fsdp import Fsdp, LayerPass
-from hybrid_des.simulation.planning.op_bodies import Point, body_of
+from hybrid_des.simulation.planning.op_bodies import Point, body_of, ends_of
 from hybrid_des.simulation.planning.program import (
     GRADIENT,
     PARAMETER,
@@ -72,6 +72,25 @@ class _Frame(NamedTuple):
     fresh: frozenset[int]
 
 
+_Works = dict[tuple[tuple[Kind, int], ...], tuple[Sequence[Instruction], Sequence[StageCosts]]]
+
+
+class _Made:
+    """What programs of all lanes and steps share: where documents differ, each lane would make it again.
+
+    Attributes:
+        frames: what their ops are → the frame of an action.
+        works: pace → kinds and costs of its ops → what an action does between its messages, and these costs, which
+            stay, so that no others take their place.
+        messages: size → a message.
+    """
+
+    def __init__(self) -> None:
+        self.frames: dict[tuple[Any, ...], _Frame] = {}
+        self.works: dict[ComputeSpeed, _Works] = {}
+        self.messages: dict[int, Message] = {}
+
+
 Gather = tuple[Fraction, int, int]  # fraction of the forward before it, part, bucket
 
 
@@ -92,6 +111,7 @@ class Lowering:
         copies: stage → what the placement of its experts sends in the step.
         further: how the steps after the first are lowered, if experts are wanted or placed differently in them.
         lane, step: of the ranks and the training step whose documents are computed, where these differ.
+        made: what programs share.
     """
 
     plan: Plan
@@ -109,6 +129,7 @@ class Lowering:
     further: Sequence[Lowering] = ()
     lane: int = 0
     step: int = 0
+    made: _Made = field(default_factory=_Made, repr=False, compare=False)
     each: ClassVar = False  # whether every rank has a program of its own; those of a pipeline rank share theirs
 
     @property
@@ -146,9 +167,15 @@ class Lowering:
 
     def cost(self, position: Place, microbatch: int) -> StageCosts:
         """The costs of a micro-batch on the stage at a pipeline rank and chunk."""
-        if (lanes := self.costs.lanes) is None:
+        if self.costs.lanes is None:
             return self.costs.stages[position]
-        return lanes.cost(self.step, self.lane, microbatch, self.plan.stage_of[position])
+        return self._by_microbatch[microbatch][self.plan.stage_of[position]]
+
+    @cached_property
+    def _by_microbatch(self) -> Sequence[Sequence[StageCosts]]:
+        """Where documents differ: micro-batch → the costs of its stages."""
+        assert self.costs.lanes is not None
+        return self.costs.lanes.stages(self.step, self.lane)
 
     def nominal_durations(self, rank: int, lane: int = 0) -> Callable[[Op, int], int]:
         """The picoseconds of each op of a pipeline rank in a step at speed 1."""
@@ -261,29 +288,30 @@ class Lowering:
 
     def _calls(self, rank: int, pace: ComputeSpeed) -> Iterator[Call]:
         path_of, lanes = self.plan.path_of, self.costs.lanes
+        numbers = lanes.numbers(self.step, self.lane) if lanes is not None else ()
         completes = self._completes(rank) if self.overlap else {}
         fresh = self._fresh(rank)
         # thousands of actions are of few kinds: a block is what an action does, and equal ones share it; a frame is
         # what of it does not depend on durations, so that micro-batches of unequal documents still share that
         blocks: dict[tuple[Any, ...], Block] = {}
-        frames: dict[tuple[Any, ...], _Frame] = {}
+        frames, works = self.made.frames, self.made.works.setdefault(pace, {})
         pause = block_of((), Compute(self.costs.between))
         for index, action in enumerate(self.plan.programs[rank]):
             if index and self.costs.between:
                 yield Call(pause)
-            alike: tuple[Any, ...] = ()
+            alike: tuple[Any, ...] = (rank,)
             for kind, microbatch, chunk in action:
                 alike += kind, chunk, path_of[microbatch]
             if index in completes or index in fresh:
                 alike += completes.get(index), fresh.get(index)
             frame = alike
-            if lanes is not None:  # documents differ from micro-batch to micro-batch
-                alike += tuple([lanes.number(self.step, self.lane, op.microbatch) for op in action])
+            if numbers:  # documents differ from micro-batch to micro-batch
+                alike += tuple([numbers[op.microbatch] for op in action])
             block = blocks.get(alike)
             if block is None:
                 if frame not in frames:
                     frames[frame] = self._frame(rank, action, completes.get(index, ()), fresh.get(index, frozenset()))
-                block = blocks[alike] = self._block(rank, action, frames[frame], pace)
+                block = blocks[alike] = self._block(rank, action, frames[frame], pace, works)
             yield Call(block, index, action)
 
     def _completes(self, rank: int) -> dict[int, tuple[int, ...]]:
@@ -332,30 +360,36 @@ class Lowering:
             fresh,
         )
 
-    def _block(self, rank: int, action: Action, frame: _Frame, pace: ComputeSpeed) -> Block:
+    def _block(self, rank: int, action: Action, frame: _Frame, pace: ComputeSpeed, works: _Works) -> Block:
         """The block of an action, which those of other micro-batches share if they cost the same."""
         costs = self._costs(rank, action)
-        each = [(cost, op.kind) for cost, op in zip(costs, action, strict=True)]
-        kept = [cost.kept for cost, kind in each if kind == "F"]
-        needs, body = self._body(rank, action, costs, pace, frame)
-        return block_of(
-            frame.stages,
-            *frame.receives,
-            *self._meets(action),
-            *needs,
-            Begin((sum(kept), CHUNK * len(kept))),
-            *body,
-            End((sum([cost.freed(kind, cost.kept) for cost, kind in each]),
-                 sum([cost.freed(kind, CHUNK) for cost, kind in each]))),
-            *[Send(slot, peer, purpose, tag, Message(self.cost(size, action[slot].microbatch).message))
-              for slot, peer, purpose, tag, size in frame.sends],
-            *[Confirm(slot, purpose, tag) for slot, _, purpose, tag, _ in frame.sends if self.blocking],
-        )  # fmt: skip
+        if frame.completes or frame.fresh or self.axes or self.streams or self.fsdp:
+            needs, body = self._body(rank, action, costs, pace, frame)
+            begin, end = ends_of(action, costs)
+            work: Sequence[Instruction] = block_of(frame.stages, *needs, begin, *body, end).instructions
+        else:  # it only computes
+            alike = tuple([(op.kind, id(cost)) for op, cost in zip(action, costs, strict=True)])
+            if alike not in works:
+                begin, end = ends_of(action, costs)
+                duration = self._duration(action, costs, pace)
+                works[alike] = (begin, Compute(duration, whole=duration), end), costs
+            work = works[alike][0]
+        lanes = self.costs.lanes
+        meets = self._meets(action) if lanes is not None and lanes.meetings else ()
+        sends = [Send(slot, peer, purpose, tag, self._message(self.cost(size, action[slot].microbatch).message))
+                 for slot, peer, purpose, tag, size in frame.sends]  # fmt: skip
+        confirms = [Confirm(slot, purpose, tag) for slot, _, purpose, tag, _ in frame.sends if self.blocking]
+        return Block(frame.stages, (*frame.receives, *meets, *work, *sends, *confirms))
+
+    def _message(self, size: int) -> Message:
+        message = self.made.messages.get(size)
+        if message is None:
+            message = self.made.messages[size] = Message(size)
+        return message
 
     def _meets(self, action: Action) -> Iterator[Instruction]:
         """Wait for the other lanes that share the documents of an action, if these change with the micro-batch."""
-        if self.costs.lanes is None:
-            return
+        assert self.costs.lanes is not None
         for op in action:
             lanes = self.costs.lanes.together(self.step, self.lane, op.microbatch)
             if lanes is not None and op.kind != "W":
@@ -377,11 +411,7 @@ class Lowering:
         if self.fsdp:
             return self.fsdp.body(self.fsdp.passes(rank, action, costs, pace, frame.fresh))
         parts = [(stage, cost, op.kind) for stage, cost, op in zip(frame.stages, costs, action, strict=True)]
-        fused = self.plan.fused_time if len(action) > 1 else 1
-        waits = sum([cost.waits(kind) for _, cost, kind in parts])
-        duration = pace.duration(fused * (sum([cost.time(kind) for _, cost, kind in parts]) - waits), fused * waits)
-        if not (frame.completes or frame.fresh or self.axes or self.streams):
-            return (), (Compute(duration),)
+        duration = self._duration(action, costs, pace)
         points = list(self._points(action, frame, duration))
         points.sort(key=lambda point: (point.at, point.stage))
         # what is needed at once is waited for before the op begins, so that its row does not count the wait as work
@@ -389,10 +419,21 @@ class Lowering:
         rest = [point for point in points if point not in first]
         needs = [Wait(gathered(point.stage), waiting_for(PARAMETERS, BEFORE)) for point in first]
         if self.streams:
-            body = self.streams.body(parts, fused, pace)
+            body = self.streams.body(parts, self._fused(action), pace)
             shares = [(Fraction(point.at, duration or 1), point.instruction) for point in rest]
             return needs, list(at_points(body, shares))
         return needs, body_of(parts, duration, pace, self.axes, rest)
+
+    def _fused(self, action: Action) -> Fraction | int:
+        """The time of an action, relative to the sum of those of its ops."""
+        return self.plan.fused_time if len(action) > 1 else 1
+
+    def _duration(self, action: Action, costs: Sequence[StageCosts], pace: ComputeSpeed) -> int:
+        """Picoseconds of an action on idle links."""
+        fused = self._fused(action)
+        waits = sum([cost.waits(op.kind) for cost, op in zip(costs, action, strict=True)])
+        whole = sum([cost.time(op.kind) for cost, op in zip(costs, action, strict=True)])
+        return pace.duration(fused * (whole - waits), fused * waits)
 
     def _points(self, action: Action, frame: _Frame, duration: int) -> Iterator[Point]:
         """The moments of an action at which buckets are filled, or parameters needed."""

@@ -14,12 +14,14 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid_des.cluster.purposes import OF_LAYERS, PARAMETERS, PURPOSES
-from hybrid_des.engine.recorder import INSIDE
+from hybrid_des.engine.recorder import CHUNK, INSIDE
 from hybrid_des.simulation.costs.layer_collectives import LayerCollective
 from hybrid_des.simulation.costs.rank_costs import StageCosts
 from hybrid_des.simulation.planning.compute_speed import ComputeSpeed
 from hybrid_des.simulation.planning.program import (
+    Begin,
     Compute,
+    End,
     Instruction,
     Join,
     Record,
@@ -31,7 +33,7 @@ from hybrid_des.simulation.planning.program import (
 )
 
 if TYPE_CHECKING:
-    from hybrid_des.pipeline.plan import Kind
+    from hybrid_des.pipeline.plan import Action, Kind
 
 
 Part = tuple[int, StageCosts, "Kind"]  # of an action: a stage, its costs, and the kind of op
@@ -103,6 +105,14 @@ def body_of(
             body += _exchange(piece.collective, piece.overlapped, piece.stage)
         now = end
     return (*body, *(point.instruction for point in reversed(pending)))
+
+
+def ends_of(action: Action, costs: Sequence[StageCosts]) -> tuple[Begin, End]:
+    """The begin and the end of an action, with the activations that it allocates and releases."""
+    each = [(cost, op.kind) for cost, op in zip(costs, action, strict=True)]
+    kept = [cost.kept for cost, kind in each if kind == "F"]
+    freed = sum([cost.freed(kind, cost.kept) for cost, kind in each])
+    return Begin((sum(kept), CHUNK * len(kept))), End((freed, sum([cost.freed(kind, CHUNK) for cost, kind in each])))
 
 
 def _exchange(collective: LayerCollective, overlapped: int, stage: int) -> Iterator[Instruction]:

@@ -96,6 +96,8 @@ def _routing_at(loads: ExpertLoads, step: int) -> tuple[object, ...]:
 def mean_bytes(traffic: TensorTraffic, plan: Plan, costs: Sequence[Costs]) -> dict[str, Fraction]:
     """Axis → bytes that replayed collectives send per step, on average over steps with these costs."""
     axes = [*traffic.replayed, *traffic.messages]
+    if not axes:
+        return {}
     each: dict[int, dict[str, int]] = {}
     for of_step in costs:
         if id(of_step) not in each:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, fields
 
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.costs.basis import CostBasis
+from hybrid_des.simulation.costs.devices import device_of
 from hybrid_des.simulation.costs.expert_loads import expert_layers
 from hybrid_des.simulation.costs.layer_costs import layer_costs
-from hybrid_des.simulation.costs.modelled import device_of
 from hybrid_des.simulation.costs.operation_times import Device, Times
 from hybrid_des.workload.models.layer import Attention
 
