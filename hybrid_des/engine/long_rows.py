@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 import weakref
 from collections.abc import Iterator
+from mmap import ACCESS_COPY, mmap
 from pathlib import Path
 from typing import IO, Any
 
@@ -73,6 +74,15 @@ class LongRows(Rows):
             return super().table()
         self._move()
         return self._named(self._read(0, sum(self._sizes)))
+
+    def mapped(self) -> dict[str, Column]:
+        """The same as `table`, read from the file where it is looked at; not to be mixed with reading `in_order`."""
+        if not self.in_file:
+            return super().table()
+        self._move()
+        assert self._file is not None
+        shape = sum(self._sizes), len(self.columns)
+        return self._named(np.ndarray(shape, np.int64, mmap(self._file.fileno(), 0, access=ACCESS_COPY)))
 
     def pieces(self) -> Iterator[dict[str, Column]]:
         """All rows, block by block."""

@@ -180,7 +180,7 @@ class Timeline:
         """Take over what was recorded, without copying it."""
         rows = recorder.messages
         stream = rows if isinstance(rows, LongRows) and rows.in_file and len(rows) > MOST_WHOLE else None
-        messages = None if rows is None or stream else rows.table()
+        messages = None if rows is None or stream else rows.mapped() if isinstance(rows, LongRows) else rows.table()
         names = ("ops", "steps", "reductions", "memory", "gathers", "waits", "exchanges")
         tables = {name: getattr(recorder, name).table() for name in names}
         return cls(
