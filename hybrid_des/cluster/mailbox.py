@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import heappush
 from typing import Any
 
 from hybrid_des.engine.bookings import Arrival, Here, receive_at
-from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.clock import MOMENT, USUAL, Environment
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +43,13 @@ class Mailbox:
             self._keep((at, message))
         else:
             self._first = self._behind.pop(0) if self._behind else None
-            first.happen(at, message)
+            first.value = message  # what `first.happen` does
+            agenda, moment = self._env.agenda, at << MOMENT | USUAL
+            if moment in agenda:
+                agenda[moment].append(first)
+            else:
+                agenda[moment] = [first]
+                heappush(agenda.moments, moment)
 
     def receive(self) -> Arrival | Here:
         """The next message, as an event to yield; its value is a `Message`."""
@@ -51,7 +58,9 @@ class Mailbox:
             self._first = self._behind.pop(0) if self._behind else None
             at, message = first
             return receive_at(self._env, at, message)
-        arrival = Arrival(self._env)
+        arrival = Arrival()
+        arrival.env = self._env
+        arrival.callbacks = arrival
         if first is None:
             self._first = arrival
         else:
@@ -87,7 +96,13 @@ class TaggedMailbox:
         if waiting is None:
             self._held[tag] = (at, message)
         else:
-            waiting.happen(at, message)
+            waiting.value = message  # what `waiting.happen` does
+            agenda, moment = self._env.agenda, at << MOMENT | USUAL
+            if moment in agenda:
+                agenda[moment].append(waiting)
+            else:
+                agenda[moment] = [waiting]
+                heappush(agenda.moments, moment)
 
     def receive(self, tag: int) -> Arrival | Here:
         """The message with this tag, as an event to yield; its value is a `Message`."""
@@ -95,7 +110,9 @@ class TaggedMailbox:
         if arrived is not None:
             at, message = arrived
             return receive_at(self._env, at, message)
-        arrival = self._held[tag] = Arrival(self._env)
+        arrival = self._held[tag] = Arrival()
+        arrival.env = self._env
+        arrival.callbacks = arrival
         return arrival
 
     def unread(self) -> int:

@@ -20,7 +20,7 @@ class ReplayedGroup:
     def __init__(self, env: Environment, size: int) -> None:
         self._env = env
         self._size = self._missing = size
-        self._over = Arrival(env)
+        self._over = Arrival.of(env)
         self.listeners: list[Callable[[int, int], object]] = []
 
     def join(self, duration: int, value: Any = None) -> Arrival:
@@ -29,7 +29,7 @@ class ReplayedGroup:
         self._missing -= 1
         if not self._missing:
             over.happen(now + duration, value)
-            self._missing, self._over = self._size, Arrival(self._env)
+            self._missing, self._over = self._size, Arrival.of(self._env)
             self._tell(duration)
         return over
 

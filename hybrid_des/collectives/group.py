@@ -149,7 +149,7 @@ class Group:
     def pause(self, time: int) -> Arrival:
         """An event after `time` picoseconds that count as communication, not as computation."""
         env = self._transport.env
-        over = Arrival(env)
+        over = Arrival.of(env)
         over.happen(env.now + time, None)
         return over
 

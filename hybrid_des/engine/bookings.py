@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from heapq import heappush
+from typing import Any, Self
 
 from simpy.events import Event
 
@@ -17,6 +18,10 @@ class Arrival(list[Callback]):
 
     It has only what SimPy requires of an event that a process yields, and what a trace notes on it. It is its own list
     of callbacks, which saves an object.
+
+    Attributes:
+        env: the environment.
+        value: the message.
     """
 
     __slots__ = ("__dict__", "_value", "callbacks", "env")
@@ -26,14 +31,25 @@ class Arrival(list[Callback]):
     __eq__, __ne__ = object.__eq__, object.__ne__
     __hash__ = object.__hash__  # type: ignore[assignment]
 
-    def __init__(self, env: Environment) -> None:
-        self.env = env
-        self.callbacks: Any = self
+    env: Environment
+    value: Any
+    callbacks: Any
+
+    @classmethod
+    def of(cls, env: Environment) -> Self:
+        """One that waits in an environment; where there is one per message, these lines stand instead of the call."""
+        arrival = cls()
+        arrival.env = env
+        arrival.callbacks = arrival
+        return arrival
 
     def happen(self, at: int, value: Any) -> None:
         """Wake the receiver at that time, with the message."""
         self._value = value
-        self.env.agenda[at << MOMENT | USUAL].append(self)
+        self.env.agenda.book(at << MOMENT | USUAL, self)
+
+
+Arrival.value = Arrival._value  # type: ignore[misc]  # the slot that SimPy reads
 
 
 class Here:
@@ -68,9 +84,16 @@ def receive_at(env: Environment, at: int, value: Any) -> Arrival | Here:
     """A message that has arrived, or is known to arrive at a later time, as an event to yield."""
     if at <= env.now:
         return Here(value)
-    arrival = Arrival(env)
-    arrival._value = value  # what `happen` does, with one call fewer
-    env.agenda[at << MOMENT | USUAL].append(arrival)
+    arrival = Arrival()
+    arrival.env = env
+    arrival.callbacks = arrival
+    arrival._value = value
+    agenda, moment = env.agenda, at << MOMENT | USUAL
+    if moment in agenda:
+        agenda[moment].append(arrival)
+    else:
+        agenda[moment] = [arrival]
+        heappush(agenda.moments, moment)
     return arrival
 
 
@@ -78,4 +101,4 @@ def succeed_at(env: Environment, event: Event, at: int) -> None:
     """Do what `event.succeed()` does, at a time not in the past."""
     event._ok = True
     event._value = None
-    env.agenda[at << MOMENT | USUAL].append(event)
+    env.agenda.book(at << MOMENT | USUAL, event)

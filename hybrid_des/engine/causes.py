@@ -245,11 +245,12 @@ class MarkedRows(Rows):
         super().__init__(rows.columns)
         self._trace = trace
         self._table = table
+        self._keep, self.write = self.write, self._marked
 
-    def add(self, row: tuple[int, ...]) -> None:
+    def _marked(self, row: bytes) -> None:
         """Append one row, and note its point."""
         self._trace.mark(self._table, len(self))
-        super().add(row)
+        self._keep(row)
 
 
 def traced(recorder: Recorder, trace: Causes) -> Recorder:

@@ -18,7 +18,7 @@ from typing import Any
 
 import simpy
 from simpy.core import EmptySchedule, StopSimulation
-from simpy.events import NORMAL, URGENT, Event, EventPriority
+from simpy.events import NORMAL, URGENT, Event, EventPriority, _describe_frame
 
 from hybrid_des.engine.recorder import LAST_TIME, TimeRangeError
 from hybrid_des.errors import UsageError
@@ -51,15 +51,22 @@ class Agenda(dict[int, list[Any]]):
         moments: a heap of the keys.
     """
 
+    __slots__ = ("moments",)
+
     def __init__(self) -> None:
         super().__init__()
         self.moments: list[int] = []
 
-    def __missing__(self, moment: int) -> list[Any]:
-        heappush(self.moments, moment)
-        events: list[Any] = []
-        self[moment] = events
-        return events
+    def book(self, moment: int, event: Any) -> None:
+        """Add an event after the others of its moment.
+
+        Where an event is booked for every message or op, these four lines stand instead of a call.
+        """
+        if moment in self:
+            self[moment].append(event)
+        else:
+            self[moment] = [event]
+            heappush(self.moments, moment)
 
 
 class Timeout(simpy.Timeout):
@@ -76,13 +83,59 @@ class Timeout(simpy.Timeout):
         self._value = value
         self._delay = delay
         self._ok = True
-        env.agenda[env.now + delay << MOMENT | USUAL].append(self)
+        agenda, moment = env.agenda, env.now + delay << MOMENT | USUAL
+        if moment in agenda:
+            agenda[moment].append(self)
+        else:
+            agenda[moment] = [self]
+            heappush(agenda.moments, moment)
 
 
 class Process(simpy.Process):
-    """SimPy's process, with less memory."""
+    """SimPy's process, with less memory, and one callback for all events that it waits for, where SimPy makes one each.
 
-    __slots__ = ("_generator", "_target", "callbacks", "env")
+    That callback, `_wake`, refers to the process, so it is dropped when the process ends.
+    """
+
+    __slots__ = ("_generator", "_target", "_wake", "callbacks", "env")
+
+    def __init__(self, env: Environment, generator: Any) -> None:
+        self._wake: Any = self._resume
+        super().__init__(env, generator)
+
+    def _resume(self, event: Any) -> None:
+        """Continue with the value of an event until the next one that has not happened yet, as SimPy does."""
+        env = self.env
+        env._active_proc = self
+        while event._ok:
+            try:
+                event = self._generator.send(event._value)
+            except BaseException as end:
+                self._ended(end)
+                return
+            try:
+                callbacks = event.callbacks
+            except AttributeError:
+                frame = _describe_frame(self._generator.gi_frame)  # type: ignore[attr-defined]
+                raise RuntimeError(f'\n{frame}Invalid yield value "{event}"') from None
+            if callbacks is not None:
+                callbacks.append(self._wake)
+                self._target = event
+                env._active_proc = None
+                return
+        super()._resume(event)  # throws the failure into the generator
+
+    def _ended(self, end: BaseException) -> None:
+        """Happen as an event: the generator has returned or failed."""
+        del self._wake
+        self._ok = isinstance(end, StopIteration)
+        if isinstance(end, StopIteration):
+            self._value = end.value
+        else:
+            assert end.__traceback__ is not None
+            self._value = end.with_traceback(end.__traceback__.tb_next)  # without the frame of `_resume`
+        self.env.schedule(self)
+        self._target, self.env._active_proc = None, None  # type: ignore[assignment]
 
 
 class Environment(simpy.Environment):
@@ -114,7 +167,7 @@ class Environment(simpy.Environment):
 
     def at(self, time: int, event: Any, priority: int = NORMAL) -> None:
         """Book an event for a time not in the past; `event` is triggered, or a `Booking`."""
-        self.agenda[time << MOMENT | priority - RESUMED].append(event)
+        self.agenda.book(time << MOMENT | priority - RESUMED, event)
 
     def schedule(self, event: Event, priority: EventPriority = NORMAL, delay: float = 0) -> None:
         """Book a triggered event after a delay.
@@ -126,7 +179,7 @@ class Environment(simpy.Environment):
             delay = whole(delay)
         if priority is not NORMAL and not RESUMED <= priority <= LAST:
             raise ValueError(f"priority {priority} is not one of URGENT, NORMAL and LAST")
-        self.agenda[self.now + delay << MOMENT | priority - RESUMED].append(event)
+        self.agenda.book(self.now + delay << MOMENT | priority - RESUMED, event)
 
     def peek(self) -> float:
         """The time of the next event; infinity if there is none."""
@@ -206,7 +259,7 @@ class Environment(simpy.Environment):
             events.reverse()
             self.now = moment >> MOMENT
             try:
-                while events:
+                while True:
                     event = events.pop()
                     self.events = number = number + 1
                     callbacks, event.callbacks = event.callbacks, None
@@ -214,7 +267,7 @@ class Environment(simpy.Environment):
                         callback(event)
                     if not event._ok and not hasattr(event, "_defused"):
                         raise copied(event._value)
-                    if number == end or (moments and moments[0] < moment):
+                    if not events or number == end or (moments and moments[0] < moment):
                         break  # the limit is reached, or a more urgent event has been booked at this time
             except StopSimulation:
                 # the remaining callbacks run if the simulation is continued
@@ -223,7 +276,14 @@ class Environment(simpy.Environment):
                 raise
             finally:
                 if events:
-                    agenda[moment][:0] = reversed(events)
+                    self._put_back(moment, events)
+
+    def _put_back(self, moment: int, events: list[Any]) -> None:
+        """Book events that were taken out, last first, again: before those booked for their moment meanwhile."""
+        later = self.agenda.get(moment)
+        if later is None:
+            heappush(self.agenda.moments, moment)
+        self.agenda[moment] = [*reversed(events), *(later or ())]
 
 
 def _of_a_process(error: RuntimeError) -> UsageError | None:

@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import MethodType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from simpy.events import NORMAL, Event, EventPriority
 
 from hybrid_des.engine.bookings import Arrival
-from hybrid_des.engine.clock import MOMENT, USUAL, Environment, Timeout
+from hybrid_des.engine.clock import Environment, Timeout
 
 Lineage = tuple[int | None, int]
 
@@ -48,20 +48,23 @@ class LineageArrival(Arrival):
     __slots__ = ("asked", "lineage", "when")
 
     env: LineageEnvironment
+    when: int
+    asked: Lineage
+    lineage: Lineage
 
-    def __init__(self, env: LineageEnvironment) -> None:
-        self.env = env
-        self.callbacks = self
-        self.append(env.follow)
-        self.when = env.now
-        self.asked = env.lineage
+    @classmethod
+    def of(cls, env: LineageEnvironment) -> Self:  # type: ignore[override]
+        """One that waits in an environment, from now on."""
+        arrival = super().of(env)
+        arrival.append(env.follow)
+        arrival.when = env.now
+        arrival.asked = env.lineage
+        return arrival
 
     def happen(self, at: int, value: Any) -> None:
         """Wake the receiver at that time, with the message."""
-        self._value = value
-        env = self.env
-        self.lineage = env.born
-        env.agenda[at << MOMENT | USUAL].append(self)
+        self.lineage = self.env.born
+        super().happen(at, value)
 
 
 class LineageTimeout(Timeout):

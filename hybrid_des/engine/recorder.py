@@ -6,6 +6,7 @@ Times are picoseconds. Tables with names and seconds are made from these rows af
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from struct import Struct, error
 from typing import Any
 
@@ -86,7 +87,7 @@ class Rows:
         self.columns = columns
         self._numbers = array("q")
         self.pack = Struct(f"{len(columns)}q").pack
-        self.write = self._numbers.frombytes
+        self.write: Callable[[bytes], None] = self._numbers.frombytes
 
     def add(self, row: tuple[int, ...]) -> None:
         """Append one row.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
+from struct import error
 from typing import Any
 
 from hybrid_des.cluster.endpoint import Endpoint
 from hybrid_des.cluster.mailbox import Handoff
 from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.recorder import STEP_SHIFT, Recorder
+from hybrid_des.engine.recorder import STEP_SHIFT, Recorder, out_of_range
 from hybrid_des.simulation.arithmetic import Arithmetic
 from hybrid_des.simulation.communicators import Participant
 from hybrid_des.simulation.computation import Computation
@@ -139,7 +140,9 @@ class Gpu:
     def _run(self, stream: str) -> Routine:  # noqa: C901 - runs once per instruction: a call or a table costs too much
         """Read the instructions of a stream: here those of every op, elsewhere what is rarer."""
         env, program, at = self._env, self.program, self._at[stream]
-        inboxes, flows, add_op = self._endpoint.inboxes, self._endpoint.flows, self._recorder.ops.add
+        inboxes, flows, write, pack = (
+            self._endpoint.inboxes, self._endpoint.flows, self._recorder.ops.write, self._recorder.ops.pack,
+        )  # fmt: skip
         rank, memory, arithmetic, pace, computation = (
             self.rank, self._memory, self._arithmetic, self._pace, self.computation,
         )  # fmt: skip
@@ -174,7 +177,10 @@ class Gpu:
                         elif took:
                             yield timeout(took)
                     elif kind is End:
-                        add_op((step, rank, call.number, asked, start, env.now, released))
+                        try:
+                            write(pack(step, rank, call.number, asked, start, env.now, released))
+                        except error as refusal:
+                            raise out_of_range(refusal, env.now) from None
                         if memory and instruction.frees[1]:
                             memory.free(env.now, instruction.frees)
                     elif kind is Send:

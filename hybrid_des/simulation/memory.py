@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from struct import error
 from typing import TYPE_CHECKING
 
-from hybrid_des.engine.recorder import Rows
+from hybrid_des.engine.recorder import Rows, out_of_range
 from hybrid_des.simulation.costs.rank_costs import Costs
 from hybrid_des.units import format_bytes
 
@@ -22,32 +23,39 @@ class MemoryLedger:
         peak_bytes, peak_activations: the peaks so far.
     """
 
-    __slots__ = ("_rank", "_record", "activations", "bytes", "peak_activations", "peak_bytes")
+    __slots__ = ("_pack", "_rank", "_write", "activations", "bytes", "peak_activations", "peak_bytes")
 
     def __init__(self, rank: int, resident: int, rows: Rows) -> None:
         self._rank = rank
-        self._record = rows.add
+        self._write, self._pack = rows.write, rows.pack
         self.bytes = self.peak_bytes = resident
         self.activations = self.peak_activations = 0
-        self._record((rank, 0, resident, 0))
+        rows.add((rank, 0, resident, 0))
 
     def hold(self, now: int, change: tuple[int, int]) -> None:
         """Allocate activations: their bytes, and the parts of a chunk that they count as."""
         size, parts = change
-        self.bytes += size
-        self.activations += parts
-        if self.bytes > self.peak_bytes:
-            self.peak_bytes = self.bytes
-        if self.activations > self.peak_activations:
-            self.peak_activations = self.activations
-        self._record((self._rank, now, self.bytes, self.activations))
+        held = self.bytes = self.bytes + size
+        activations = self.activations = self.activations + parts
+        if held > self.peak_bytes:
+            self.peak_bytes = held
+        if activations > self.peak_activations:
+            self.peak_activations = activations
+        self._record(now, held, activations)
 
     def free(self, now: int, change: tuple[int, int]) -> None:
         """Release activations."""
         size, parts = change
-        self.bytes -= size
-        self.activations -= parts
-        self._record((self._rank, now, self.bytes, self.activations))
+        held = self.bytes = self.bytes - size
+        activations = self.activations = self.activations - parts
+        self._record(now, held, activations)
+
+    def _record(self, now: int, held: int, activations: int) -> None:
+        write, pack = self._write, self._pack
+        try:
+            write(pack(self._rank, now, held, activations))
+        except error as refusal:
+            raise out_of_range(refusal, now) from None
 
 
 @dataclass(frozen=True)

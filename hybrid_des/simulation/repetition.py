@@ -72,7 +72,7 @@ class FurtherSteps:
         if step not in self._asked:
             env = self._jobs.env
             point = NOTHING if self._trace is None else self._trace.here
-            self._asked[step] = known(Arrival(env), NOTHING), point
+            self._asked[step] = known(Arrival.of(env), NOTHING), point
             end = Booking()
             end.callbacks = [lambda _: self._decide(step)]
             env.at(env.now, end, LAST)
@@ -82,7 +82,7 @@ class FurtherSteps:
         """The same for a server, which has no compute stream: it waits until a rank has asked."""
         if step in self._known:
             return _here(*self._known[step])
-        waiting = Arrival(self._jobs.env)
+        waiting = Arrival.of(self._jobs.env)
         self._waiting.setdefault(step, []).append(waiting)
         return waiting
 

@@ -138,7 +138,7 @@ class LineageFlow(FifoFlow):
         head.message, head.tag = message, tag
         head.hop, head.slowest = hop, slowest
         head.lineage = self.env.born
-        self.env.agenda[at << MOMENT | USUAL].append(head)
+        self.env.agenda.book(at << MOMENT | USUAL, head)
 
 
 class TurnedFlow(LineageFlow):

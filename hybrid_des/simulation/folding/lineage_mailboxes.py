@@ -29,7 +29,7 @@ def find(env: LineageEnvironment, put: Put) -> Arrival | Here:
         if undecided:  # in some images the receiver asks first, and is woken by an event
             env.forget()
         return Here(message)
-    arrival = LineageArrival(env)
+    arrival = LineageArrival.of(env)
     if undecided:
         with env.births(env.either(lineage, env.lineage)):
             arrival.happen(at, message)
@@ -63,7 +63,7 @@ class LineageMailbox(Mailbox):
         if first.__class__ is tuple:
             self._first = self._behind.pop(0) if self._behind else None
             return find(self._env, first)
-        arrival = LineageArrival(self._env)
+        arrival = LineageArrival.of(self._env)
         self._keep(arrival)
         return arrival
 
@@ -108,5 +108,5 @@ class LineageTaggedMailbox(TaggedMailbox):
         put = self._held.pop(tag, None)
         if put is not None:
             return find(self._env, put)
-        arrival = self._held[tag] = LineageArrival(self._env)
+        arrival = self._held[tag] = LineageArrival.of(self._env)
         return arrival

@@ -24,7 +24,7 @@ class LineageMeeting(ReplayedGroup):
 
     def join(self, duration: int, value: Any = None) -> Arrival:
         """Arrive; the event happens `duration` picoseconds after the last member's arrival."""
-        env, arrival = self._env, LineageArrival(self._env)
+        env, arrival = self._env, LineageArrival.of(self._env)
         self._here.append((arrival, env.born))
         if len(self._here) == self._size:
             for waiting, (chain, root) in self._here:
