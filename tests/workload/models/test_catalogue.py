@@ -94,6 +94,7 @@ def test_none_removes_a_value_of_the_base():
         ({"base": "gpt2", "hiden": 3}, 'transformer: unknown "hiden"; did you mean "hidden"?'),
         ({"base": "gpt2", "layers": 0}, "transformer: layers: must be at least 1, not 0"),
         ({"base": "vit-b-16", "layers": 10**6}, "vision: layers: must be at most 16384, not 1000000"),
+        ({"base": "gpt2", "predictions": 10**6}, "transformer: predictions: must be at most 16384, not 1000000"),
     ],
 )
 def test_wrong_names_and_values_are_answered_in_one_line(values, said):

@@ -47,7 +47,8 @@ from hybrid_des.workload.models.layer import (
 from hybrid_des.workload.models.routing import Routing
 
 OrNone = Annotated[int, whole(0, MOST)]
-Depth = Annotated[int, whole(1, 2**14)]  # a million layers would take minutes to plan
+DEEPEST = 2**14  # a million layers would take minutes to plan
+Depth = Annotated[int, whole(1, DEEPEST)]
 Mlp = Annotated[Literal["gelu", "swiglu"], choice("gelu", "swiglu")]
 Norm = Annotated[Literal["layer", "rms"], choice("layer", "rms")]
 Positions = Annotated[Literal["learned", "rotary"], choice("learned", "rotary")]
@@ -151,7 +152,7 @@ class Transformer(Options):
     """Whether the first token of a sample passes one more product, as in BERT."""
     latent: Latent | None = None
     """Multi-head latent attention, such as {query: 1536, key_value: 512, nope: 128, rope: 64, value: 128}."""
-    predictions: OrNone = 0
+    predictions: Annotated[int, whole(0, DEEPEST)] = 0
     """Modules that each predict a further token (multi-token prediction); DeepSeek-V3 was trained with 1."""
     experts: Experts | None = None
     """Mixture of experts, such as {count: 8, active: 2, ffn: 14336}."""
