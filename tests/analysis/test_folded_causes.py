@@ -41,6 +41,7 @@ def traced(kind, seed):
     return both_of(kind, seed)
 
 
+@pytest.mark.slow
 def test_the_scenarios_are_of_every_collective_and_sharing():
     runs = [both[0].run for case in FEW if (both := traced(*case))]
     assert len(runs) == len(FEW)

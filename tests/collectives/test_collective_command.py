@@ -61,6 +61,7 @@ def test_options_of_a_scenarios_own_reduction_are_left_aside(run, scenarios, wri
         assert (code, "fp16" in out) == (0, bool(more))
 
 
+@pytest.mark.slow
 def test_all_algorithms_are_tried_on_the_same_ranks(run, ran, tmp_path):
     more = ["--ranks", "4", "--gpus-per-node", "2", "--min", "1 MiB", "--max", "4 MiB", "--out", tmp_path]
     out, err = ran("collective", "all", *more)

@@ -4,6 +4,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from support.campaigns import thinned
 
 from hybrid_des import collectives
 from hybrid_des.cluster.fabric import ClusterSpec, NodeSpec, PortSpec
@@ -129,7 +130,7 @@ HALVED = [(name, options) for name, options in CASES if collectives.phases_of(na
 
 
 @pytest.mark.parametrize(("name", "options"), HALVED)
-@pytest.mark.parametrize("ranks", range(2, 18))
+@pytest.mark.parametrize("ranks", thinned(range(2, 18), slow=[*range(9, 16), 17]))
 def test_what_halves_leave_scattered_they_gather(name, options, ranks):
     for per_node in {ranks + 3, 1, ranks // 2 if ranks % 2 == 0 else 1}:
         assert_sums(*reduce(collectives.phases_of(name), ranks, "fp64", options, per_node=per_node))

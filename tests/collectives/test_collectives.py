@@ -242,6 +242,7 @@ def test_in_switch_needs_one_node_whose_switch_adds_up():
         alone("in-switch", cluster(1, 4), 4)
 
 
+@pytest.mark.slow
 def test_a_ring_on_a_gibibyte_takes_what_another_simulator_says():
     # ASTRA-sim analytical on a physical ring of 25 GiB/s and 1 µs
     for n, milliseconds in ((8, 70.014), (64, 78.876), (256, 80.198)):

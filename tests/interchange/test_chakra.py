@@ -46,7 +46,11 @@ WRITTEN = {  # pipelines, data parallel, ZeRO, a model, sends that block
 }
 
 
-@pytest.mark.parametrize(("name", "changes"), WRITTEN.values(), ids=[*WRITTEN])
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    thinned(WRITTEN.values(), slow=[WRITTEN[name] for name in ("zero-1", "zero-2", "buckets", "pairs", "contention")]),
+    ids=[*WRITTEN],
+)
 def test_traces_written_and_read_back_take_as_long(name, changes, tmp_path):
     scenario = load(SCENARIOS / f"{name}.yaml", [*changes, "steps=1"])
     write_traces(scenario, tmp_path / "traces")

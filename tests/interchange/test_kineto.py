@@ -160,7 +160,7 @@ OWN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", thinned(OWN, slow=OWN[1:3] + OWN[5:9]))
+@pytest.mark.parametrize("name", thinned(OWN, slow=OWN[1:4] + OWN[5:9]))
 def test_our_own_results_come_back_with_equal_steps(name, tmp_path):
     """Traces for HTA hold whole µs; the end of a step is in the summary beside a timeline."""
     few = ["schedule.microbatches=8"] if "h100" in name else []
@@ -228,7 +228,7 @@ def test_places_of_ops_that_are_no_numbers_are_refused(column, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["gpipe", "1f1b", "interleaved-1f1b", "zb-h1"])
-@pytest.mark.parametrize("backward", ["0", "5 ms"])
+@pytest.mark.parametrize("backward", thinned(["0", "5 ms"], slow=["5 ms"]))
 def test_rows_of_a_timeline_may_be_in_any_order(kind, backward, tmp_path):
     """Ops of no length begin together: an order in which they can run is taken."""
     chunks = {"chunks": 2} if kind == "interleaved-1f1b" else {}

@@ -2,6 +2,7 @@
 
 import pandas as pd
 import pytest
+from support.campaigns import thinned
 from support.paths import GOLDEN
 from support.scenarios import instant
 
@@ -107,7 +108,7 @@ def test_a_recording_of_other_ranks_is_refused(tmp_path):
         import_profile(one, overheads_from=[two])
 
 
-@pytest.mark.parametrize("base", ["1f1b_4", "1f1b_8", "int_8"])
+@pytest.mark.parametrize("base", thinned(["1f1b_4", "1f1b_8", "int_8"], slow=["1f1b_4", "int_8"]))
 def test_steps_of_other_torch_schedules_are_predicted(base, tmp_path):
     """Within 3 %, in the measured order, from any of three recordings with the overheads of all three."""
     others = [RECORDINGS / f"{name}.csv" for name in ("1f1b_4", "1f1b_8", "int_8") if name != base]

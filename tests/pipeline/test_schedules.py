@@ -47,7 +47,7 @@ def test_golden_table(variant):
             assert freed_early == float(row["peak_if_freed_after_B"]), where
 
 
-@pytest.mark.parametrize("name", thinned(KINDS, slow=["Hanayo wave=2", "ZBH1"]))
+@pytest.mark.parametrize("name", thinned(KINDS, slow=["Hanayo wave=1", "Hanayo wave=2", "ZBH1"]))
 def test_notebook_experiments(name):
     """By the oracle; tests/studies/sweep and tests/system simulate them."""
     mine = [row for row in rows("schedule_experiments.csv") if row["schedule"] == name]
@@ -74,7 +74,7 @@ costs_of_op = st.integers(0, 50)
 weight_shares = st.fractions(0, 1, max_denominator=100)
 
 
-@pytest.mark.parametrize("kind", schedules.names())
+@pytest.mark.parametrize("kind", thinned(schedules.names(), slow=["zb-auto"]))
 @settings(max_examples=10 * TIMES)
 @given(data=st.data())
 def test_a_plan_is_valid_and_keeps_its_peak(kind, data):
@@ -113,7 +113,7 @@ def test_a_schedule_exists_exactly_for_its_sizes(kind):
                 schedules.make_plan(kind, request)
 
 
-@pytest.mark.parametrize("kind", schedules.names())
+@pytest.mark.parametrize("kind", thinned(schedules.names(), slow=["zb-auto"]))
 @settings(max_examples=6 * TIMES)
 @given(data=st.data())
 def test_the_unit_of_time_does_not_matter(kind, data):

@@ -68,6 +68,7 @@ def test_explain_and_compare_write_pages(run, scenarios, tmp_path):
     assert "<title>A: contention_slower against B: contention_faster</title>" in page
 
 
+@pytest.mark.slow
 def test_a_comparison_with_a_folder_has_no_page(run, scenarios, tmp_path):
     file = scenarios / "prototype_4gpu.yaml"
     run(file, "--quiet", "--out", tmp_path / "a")

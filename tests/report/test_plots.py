@@ -338,6 +338,7 @@ def test_long_names_are_cut_and_what_follows_stays(inches):
     assert "W…, replication 0: 3 failures" in shown and 12 < len(shown) < len(WIDE)
 
 
+@pytest.mark.slow
 def test_a_distribution_of_long_names_has_room(tmp_path):
     plots.save(histogram({WIDE: [1.0, 2.0], "other": [1.0, 3.0]}), tmp_path, "picture")
     plots.save(histogram({WIDE: [1.0, 2.0]}), tmp_path, "picture")

@@ -143,14 +143,18 @@ def test_every_shipped_scenario_names_its_purpose_and_schema(file):
 SCHEMA_FILE = PACKAGE / "scenario" / "scenario.schema.json"
 
 
-def test_the_schema_that_editors_read_is_fresh():
-    assert json.loads(SCHEMA_FILE.read_text()) == json_schema(), (
+@pytest.fixture(scope="module")
+def schema():
+    return json_schema()
+
+
+def test_the_schema_that_editors_read_is_fresh(schema):
+    assert json.loads(SCHEMA_FILE.read_text()) == schema, (
         "run: python -m hybrid_des schema > hybrid_des/scenario/scenario.schema.json"
     )
 
 
-def test_the_schema_requires_only_keys_without_a_default():
-    schema = json_schema()
+def test_the_schema_requires_only_keys_without_a_default(schema):
     assert sorted(schema["properties"]) == sorted(
         [*Scenario.model_fields, "base", "sweep", "plot", "search", "jobs", "placement"]
     )

@@ -14,7 +14,7 @@ from hybrid_des.errors import ScenarioError, UsageError
 from hybrid_des.interface.cli.main import main
 from hybrid_des.pipeline import schedules
 from hybrid_des.registry import import_file
-from hybrid_des.scenario.export import json_schema, to_mapping
+from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import load, misnamed, scenario_from
 from hybrid_des.workload.placements import Wanted, placed
 
@@ -99,8 +99,9 @@ def test_options_are_held_typed_and_written_flat(imported, write):
     assert pickle.loads(pickle.dumps(scenario)) == scenario
 
 
-def test_the_schema_has_the_options_while_they_are_registered(imported):
-    defs = json_schema()["$defs"]
+def test_the_schema_has_the_options_while_they_are_registered(own, run):
+    imports = [word for name in PLUGINS for word in ("--import", own / name)]
+    defs = json.loads(run("schema", *imports)[1])["$defs"]
     assert defs["Schedule"]["properties"]["group"] == {
         "default": 4,
         "description": "gpipe-in-groups: Micro-batches per group.",

@@ -13,9 +13,10 @@ ROOT = Path(__file__).resolve().parents[2]
 RECORDED = Path(__file__).with_suffix(".json")
 QUICK = (
     "a100_8x", "first", "h100_2x8", "jitter_64", "llama3.1-8b_8", "prototype_12gpu", "resnet50_4stages",
-    "slow_gpu_h100_2x8", "vit-l_8", "documents/sft_8b",
+    "slow_gpu_h100_2x8", "vit-l_8",
 )  # fmt: skip
 SLOW = (
+    "documents/sft_8b",
     "experts/drift",
     "deepseek-v3_256",
     "gpt3-175b_1024",

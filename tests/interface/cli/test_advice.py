@@ -34,12 +34,14 @@ def test_the_network_where_the_network_costs(explained):
     assert "to buy: nic links twice as fast (-23.5 %)" in found["next"]
 
 
+@pytest.mark.slow
 def test_the_slow_rank_where_there_is_one(explained):
     nodes = "cluster.nodes=[{count: 1}, {count: 1, speed: 0.8}]"
     assert explained(GPUS, *FEW, "--set", nodes)["next"].startswith("node 1 as quick as the others (-")
     assert explained(GPUS, *FEW, "--set", "slow=[{gpu: 3, factor: 0.8}]")["next"].startswith("gpu 3 as quick as")
 
 
+@pytest.mark.slow
 def test_uneven_ranks_are_met_with_settings_alone(explained, ran):
     """The output layer makes the last of eight pipeline ranks slow; no setting moves work where times are given."""
     first = SCENARIOS / "first.yaml"
@@ -65,11 +67,12 @@ def test_every_entry_of_slow_has_its_line_and_cost(explained, ran):
     out, _ = ran("explain", first, *more)
     said = " ".join(out.split())  # lines are folded to the width of the terminal
     assert "Slow pipeline rank 7 computes 1.44× the mean: at the mean" in said
-    groups = {row["name"]: row["cost_s"] for row in explained(first, *more)["stragglers"]["at_the_mean"]}
+    facts = explained(first, *more)
+    groups = {row["name"]: row["cost_s"] for row in facts["stragglers"]["at_the_mean"]}
     assert groups["nic node0/nic6"] > groups["link node0/gpu1/nvlink-out"] > groups["nic node0/nic3"] == 0
     for name in costs:
         _, _, cost = said.partition(f" {name} is slow and costs ")
-        share = f"{groups[name] / explained(first, *more)['step_time_s'] * 100:.3g} % of the step"
+        share = f"{groups[name] / facts['step_time_s'] * 100:.3g} % of the step"
         assert (
             cost.startswith("nothing ") if not groups[name] else share in cost or "less than 0.01 % of the step" in cost
         )
@@ -91,6 +94,7 @@ def test_mending_a_node_saves_what_a_usual_one_does(explained):
     assert slow["proposals"][0]["step_time_s"] == pytest.approx(usual["step_time_s"], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_what_is_slow_for_a_while_is_to_blame(explained):
     slow = "slow=[{node: 1, factor: 0.2, from: 100 ms, until: 900 ms}]"
     found, usual = explained(GPUS, *FEW, "--set", slow), explained(GPUS, *FEW)
@@ -100,6 +104,7 @@ def test_what_is_slow_for_a_while_is_to_blame(explained):
     assert work == pytest.approx(8)  # the mean over pipeline ranks of their time over the mean
 
 
+@pytest.mark.slow
 def test_what_needs_too_much_memory_is_not_proposed(explained):
     held = "workload.memory.activation=%s"
     kinds = [

@@ -52,7 +52,6 @@ def test_a_user_defined_schedule_is_imported_from_a_file(run, write, scratch):
     assert run(write(MINIMAL), "--set", "schedule.kind=own-of-a-test", "--quiet")[0] == 2
     assert run(write(MINIMAL), "--set", "schedule.kind=own-of-a-test", "--quiet", "--import", mine)[0] == 0
     assert "own-of-a-test" in run("schedules", "--import", mine)[1]
-    assert "own-of-a-test" in run("schema", "--import", mine)[1]
 
 
 @pytest.mark.parametrize(("group", "case"), cases(TESTS / "interface" / "cli" / "mistakes.yaml"))

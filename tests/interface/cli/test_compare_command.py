@@ -75,6 +75,7 @@ def test_a_folder_cannot_be_changed(refused, folder):
     assert "a folder of results" in refused("compare", ORACLES / "e2.yaml", folder, "--with", "steps=2")
 
 
+@pytest.mark.slow
 def test_a_comparison_says_which_side_depends_on_ties(compared):
     found = compared(SCENARIOS / "contention_slower.yaml", "--with", "cluster.sharing=fair")
     assert round(found["ties"]["a"]["most_s"] * 1e3, 1) == 403.8

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 import yaml
+from support.campaigns import thinned
 from support.paths import GOLDEN, SCENARIOS
 from support.scenarios import shared_nics
 
@@ -34,6 +35,7 @@ def test_the_path_adds_up_to_the_step(explained, name):
     assert all(a["end_s"] == b["start_s"] for a, b in pairwise(found["path"]))
 
 
+@pytest.mark.slow
 def test_the_path_beside_background_traffic_adds_up_to_the_step():
     beside = explain(load(SCENARIOS / "jobs/beside_background.yaml", ["cluster.sharing=fifo"]))
     found = beside.to_mapping()
@@ -102,6 +104,7 @@ def test_the_straggler_is_named_by_table_and_verdict(explained):
     assert max(found["idle"]["ranks"][0]["during"], key=found["idle"]["ranks"][0]["during"].get) == "rank 1 computing"
 
 
+@pytest.mark.slow
 def test_a_slow_node_is_waited_for_not_the_network(explained):
     nodes = "cluster.nodes=[{count: 1}, {count: 1, speed: %s}]"
     few = (SCENARIOS / "h100_2x8.yaml", "--set", "schedule.microbatches=16")
@@ -128,7 +131,9 @@ def test_the_cost_of_the_network_is_said_in_words(run):
     assert "costs 167.8 ms, 44.4 % of the step" in out
 
 
-@pytest.mark.parametrize("name", ["a100_8x", "contention_slower", "slow_gpu_h100_2x8"])
+@pytest.mark.parametrize(
+    "name", thinned(["a100_8x", "contention_slower", "slow_gpu_h100_2x8"], slow=["slow_gpu_h100_2x8"])
+)
 def test_an_explanation_fits_on_a_screen(ran, name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     out, _ = ran("explain", SCENARIOS / f"{name}.yaml")

@@ -69,6 +69,7 @@ def test_a_search_without_a_plan_says_why(run, file, change, said):
     assert said in err[0]
 
 
+@pytest.mark.slow
 def test_an_interrupt_prints_what_was_found_and_can_be_resumed(run, ran, file, tmp_path, monkeypatch):
     from hybrid_des.studies.plan_search import branch
 

@@ -50,6 +50,7 @@ def test_fixed_lengths_equal_samples_to_the_picosecond(file, packing):
     assert compared(simulate(load(file, [documents, "record=none"]))) == compared(simulate(load(file, ["record=none"])))
 
 
+@pytest.mark.slow
 def test_lanes_with_equal_documents_equal_samples_to_the_picosecond(monkeypatch):
     """The costs of every lane and micro-batch by themselves, as where they differ."""
     monkeypatch.setattr(PackedSteps, "varies", True)
@@ -108,6 +109,7 @@ def test_the_step_is_that_of_the_busier_replica(twice_the_squares):
     assert unequal.duration == run(equal).duration
 
 
+@pytest.mark.slow
 def test_the_mean_step_is_the_expected_maximum_over_replicas():
     """Against 10⁴ draws of our own of the maximum over 8 replicas of the sum of 4 documents' times."""
     values, weights, replicas, each = (512, 1024, 4096), (3, 2, 1), 8, 4

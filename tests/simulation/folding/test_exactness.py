@@ -117,7 +117,7 @@ def mixed(**sections):
     [
         ({"algorithm": "ring"}, 1),  # a channel per adapter: those of a rank are those of the next, one further
         ({"algorithm": "ring", "channels": 1}, 8),  # it passes from node to node, through the last rank of eight
-        ({"algorithm": "ring", "channels": 4}, 2),
+        pytest.param({"algorithm": "ring", "channels": 4}, 2, marks=pytest.mark.slow),
         ({"algorithm": "hierarchical"}, 1),
         ({"algorithm": "halving-doubling"}, 1),
         ({"algorithm": "recursive-doubling"}, 1),

@@ -150,6 +150,7 @@ def test_sharded_layers_read_the_number_of_channels():
     assert both["auto"]["step_time_s"] < both[1]["step_time_s"]
 
 
+@pytest.mark.slow
 def test_folded_channels_equal_unfolded_ones(monkeypatch):
     monkeypatch.setattr(sizes, "FOLDED_FROM", 2)
     reached = Counter()

@@ -4,7 +4,7 @@ from collections import Counter
 from random import Random
 
 import pytest
-from support.campaigns import TIMES
+from support.campaigns import TIMES, thinned
 from support.foldings import both_of, differences, scenario_values
 from support.sharded import MS, PARAMETERS, SHARDED, scenario, waits
 from support.sizes import chunks_of
@@ -125,7 +125,7 @@ def test_in_a_pipeline_zero_2_scatters_once():
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-@pytest.mark.parametrize("sharding", SHARDED)
+@pytest.mark.parametrize("sharding", thinned(SHARDED, slow=["zero-2"]))
 @pytest.mark.parametrize("kind", schedules.names())
 def test_every_schedule_shards_every_stage_once(kind, sharding, ahead):
     sections = {"schedule": {"chunks": chunks_of(kind)}, "gradients": {"overlap": ahead}}
@@ -185,7 +185,7 @@ def test_full_recomputation_keeps_the_message_only():
     assert many.peak_memory[0] - few.peak_memory[0] == (4 * 10 - (4 * 1 + 10)) * 10**6
 
 
-@pytest.mark.parametrize("sharding", SHARDED)
+@pytest.mark.parametrize("sharding", thinned(SHARDED, slow=["zero-2"]))
 @pytest.mark.parametrize("kind", [kind for kind in schedules.names() if kind not in ("chimera", "dualpipe")])
 def test_every_schedule_shards_on_a_single_rank(kind, sharding):
     sections = {"schedule": {"chunks": chunks_of(kind)}, "gradients": {"overlap": True}}

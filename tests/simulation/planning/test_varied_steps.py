@@ -3,6 +3,7 @@
 from functools import partial
 
 import pytest
+from support.campaigns import thinned
 from support.unequal_experts import MIXTURE, scenario_with
 
 from hybrid_des import simulate
@@ -29,7 +30,7 @@ def alone(name, step, **sections):
 
 
 @pytest.mark.parametrize("traffic", ["replay", "messages"])
-@pytest.mark.parametrize("name", ["W6", "W7"])
+@pytest.mark.parametrize("name", thinned(["W6", "W7"], slow=["W7"]))
 def test_each_step_takes_what_it_takes_alone(name, traffic):
     every = run(scenario({"workload": name}, tensor_traffic=traffic, steps=5))
     each = [alone(name, step, tensor_traffic=traffic) for step in range(5)]

@@ -58,6 +58,7 @@ def llama_losing(minutes):
     return statistics.fmean(one.ledger["useful"] / job.horizon for one in outcomes)
 
 
+@pytest.mark.slow
 def test_llama_trains_above_90_percent_losing_16_minutes():
     assert llama_losing(16) >= 0.90 > llama_losing(20)
 

@@ -86,6 +86,7 @@ def test_the_command_explains_each_job(tmp_path, capsys):
     assert "the scenario has no value there to scale" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_explanation_of_jobs_is_written(tmp_path, capsys):
     work = {"parallel": {"data": 2}, "schedule": {"microbatches": 1}, "workload": {**BERT["workload"]}}
     both = {"gpt": {**work, "ranks": [0, 4]}, "bert": {**work, "ranks": [1, 5]}}

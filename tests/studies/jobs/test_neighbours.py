@@ -258,6 +258,7 @@ def file(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_folder_per_job(file, tmp_path, capsys):
     out = tmp_path / "out"
     assert main([str(file), "--out", str(out)]) == 0

@@ -66,10 +66,10 @@ def test_no_random_scenario_undercuts_its_bounds(batch):
     assert not any(found)
 
 
-@pytest.mark.parametrize("batch", thinned(range(BATCHES), slow=[0, *range(2, BATCHES)]))
+@pytest.mark.parametrize("batch", thinned(range(2 * BATCHES), slow=range(1, 2 * BATCHES)))
 def test_no_random_model_undercuts_its_bounds(batch):
-    found = [violations(spaces.random_model(Random(seed))) for seed in range(20 * batch, 20 * batch + 20)]
-    assert sum(one is not None for one in found) > 10
+    found = [violations(spaces.random_model(Random(seed))) for seed in range(10 * batch, 10 * batch + 10)]
+    assert sum(one is not None for one in found) > 5
     assert not any(found)
 
 
@@ -88,7 +88,9 @@ def test_no_schedule_undercuts_its_bounds(kind, overlap):
 
 
 @pytest.mark.parametrize("sharing", ["fifo", "fair"])
-@pytest.mark.parametrize("topology", [name for name in topologies.names() if name != "links"])
+@pytest.mark.parametrize(
+    "topology", thinned([name for name in topologies.names() if name != "links"], slow=["direct", "rails"])
+)
 @pytest.mark.parametrize("algorithm", [name for name in collectives.algorithms() if name != "measured"])
 def test_no_collective_undercuts_its_bounds_on_any_wiring(algorithm, topology, sharing):
     slow = {"bandwidth": "1 GB/s", "latency": "5 us"}
@@ -149,6 +151,7 @@ def caught(monkeypatch, planted):
     return Counter(name for one in found if one for name in one)
 
 
+@pytest.mark.slow
 def test_a_bound_that_counts_messages_twice_is_caught(monkeypatch):
     honest = CheapestTimes._message
 

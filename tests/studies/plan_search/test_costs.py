@@ -73,6 +73,7 @@ def test_money_needs_a_price_and_a_length(sections):
         cheapest(sections=sections)
 
 
+@pytest.mark.slow
 def test_the_frontier_is_printed_and_written(ran, write_file, tmp_path):
     values = {**spaces.of_workload(), **BILL, "search": {"objective": "cost", "axes": SIZES, "top": 2}}
     text, _ = ran("search", write_file(values), "--jobs", 1, "--quiet")

@@ -94,6 +94,7 @@ def test_the_random_spaces_are_not_trivial():
     assert counts[SAME]
 
 
+@pytest.mark.slow
 def test_a_front_holds_what_less_memory_makes_the_best():
     for number in range(3):
         settings, plans = small_space(number, front=True, top=1)

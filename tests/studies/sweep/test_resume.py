@@ -46,7 +46,7 @@ def rows_in(folder):
     return pd.read_csv(folder / "sweep.csv").drop(columns="wall_s")
 
 
-@pytest.mark.parametrize("at", thinned([1, 3, 9], slow=[9]))
+@pytest.mark.parametrize("at", thinned([1, 3, 9], slow=[3, 9]))
 def test_a_resumed_sweep_gives_the_table_of_a_whole_one(run, ran, write, tmp_path, stop, at):
     file, whole, out = write(FILE), tmp_path / "whole", tmp_path / "out"
     ran(file, "--out", whole, "--jobs", 1)

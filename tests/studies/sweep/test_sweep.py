@@ -210,7 +210,9 @@ def test_a_file_to_import_that_fails_is_one_line(run, write):
         sweep_rows(load_sweep(write(BASE + AXES), imports=[bad]))
 
 
-@pytest.mark.parametrize("experiment", thinned(experiments.FILES, slow=["recompute", "imbalanced", "tb_tw_ratio"]))
+@pytest.mark.parametrize(
+    "experiment", thinned(experiments.FILES, slow=["recompute", "imbalanced", "tb_tw_ratio", "tc_sensitivity"])
+)
 def test_a_sweep_gives_the_published_figures(experiment):
     """On 2 ranks; tests/system does the larger ones with workers."""
     assert experiments.compare(experiment, ranks=(2,)) >= 18
