@@ -5,6 +5,7 @@ from gc import collect
 from weakref import ref
 
 import pytest
+from support.campaigns import thinned
 from support.folded_causes import both_of, differences
 from support.paths import SCENARIOS
 
@@ -50,7 +51,7 @@ def test_the_scenarios_are_of_every_collective_and_sharing():
     assert {run.algorithm for run in runs} == {*collectives.all_reduce_names()} - of_libraries
 
 
-@pytest.mark.parametrize(("kind", "seed"), FEW)
+@pytest.mark.parametrize(("kind", "seed"), thinned(FEW, slow=[("model", 24)]))
 def test_causes_of_representatives_are_those_of_all(kind, seed):
     folded, whole = traced(kind, seed)
     assert [*differences(folded, whole)] == []
@@ -64,7 +65,8 @@ def test_causes_of_many_representatives_are_those_of_all(part):
     assert [case for case in compared if case[1]] == []
 
 
-@pytest.mark.parametrize("name", ["a100_8x", *(pytest.param(name, marks=pytest.mark.slow) for name in SHIPPED)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a100_8x", *SHIPPED])
 def test_an_explanation_by_representatives_is_that_of_all_ranks(name):
     scenario = load(SCENARIOS / f"{name}.yaml")
     folded, whole = explain(scenario), explain(scenario.model_copy(update={"fold": "off"}))

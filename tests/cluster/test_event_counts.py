@@ -5,6 +5,7 @@ import tracemalloc
 
 import pytest
 from benchmarks import cases, textbook
+from support.campaigns import thinned
 
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS
 from hybrid_des.result import simulate
@@ -28,7 +29,7 @@ def test_a_fair_message_takes_at_most_three_events(cluster):
     assert run.events <= 3 * run.messages
 
 
-@pytest.mark.parametrize("topology", ["ring", "nodes"])
+@pytest.mark.parametrize("topology", thinned(["ring", "nodes"], slow=["ring"]))
 def test_memory_grows_by_a_row_per_message_and_link(topology):
     few, many = (allocated(cases.ring(40, topology).scenario.model_copy(update={"steps": steps})) for steps in (1, 4))
     rows, kept, peak = (after - before for before, after in zip(few, many, strict=True))

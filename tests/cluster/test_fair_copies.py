@@ -4,7 +4,7 @@ from fractions import Fraction
 from random import Random
 
 import pytest
-from support.campaigns import TIMES
+from support.campaigns import TIMES, thinned
 
 from hybrid_des.cluster import sharing
 from hybrid_des.cluster.fabric import LinkSpec
@@ -81,7 +81,7 @@ def arrivals(case, copies, rng, spell):
     return arrived
 
 
-@pytest.mark.parametrize("campaign", range(CAMPAIGNS))
+@pytest.mark.parametrize("campaign", thinned(range(CAMPAIGNS), slow=range(1, CAMPAIGNS)))
 def test_copies_with_crossed_routes_take_the_same_times(campaign):
     for seed in range(campaign * EACH, (campaign + 1) * EACH):
         rng = Random(seed)

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 from support import jobs
-from support.campaigns import TIMES
+from support.campaigns import TIMES, thinned
 from support.messages import GB, MS, carry, chain
 from support.scenarios import scenario
 
@@ -88,7 +88,9 @@ def test_no_message_starts_while_a_more_urgent_one_waits(number):
 
 
 @pytest.mark.parametrize(("sharing", "plain"), [("priority", "fifo"), ("priority-fair", "fair")])
-@pytest.mark.parametrize("priorities", [{}, {"pipeline": 3}, {"pipeline": 1, "gradients": 1}])
+@pytest.mark.parametrize(
+    "priorities", thinned([{}, {"pipeline": 3}, {"pipeline": 1, "gradients": 1}], slow=[{"pipeline": 3}])
+)
 def test_equal_priorities_are_none_to_the_picosecond(sharing, plain, priorities):
     """Also in the number of events: what is not used costs nothing."""
     pair = [
@@ -102,7 +104,7 @@ def test_equal_priorities_are_none_to_the_picosecond(sharing, plain, priorities)
     assert pair[0].events == pair[1].events
 
 
-@pytest.mark.parametrize("number", range(8 * TIMES))
+@pytest.mark.parametrize("number", thinned(range(8 * TIMES), slow=[7]))
 def test_priorities_change_the_order_and_nothing_else(number):
     rng = Random(number)
     cluster = {**jobs.cluster_values(rng), "sharing": "fifo", "priorities": {}}

@@ -227,7 +227,7 @@ def test_places_of_ops_that_are_no_numbers_are_refused(column, tmp_path):
         import_profile(path)
 
 
-@pytest.mark.parametrize("kind", ["gpipe", "1f1b", "interleaved-1f1b", "zb-h1"])
+@pytest.mark.parametrize("kind", thinned(["gpipe", "1f1b", "interleaved-1f1b", "zb-h1"], slow=["1f1b", "zb-h1"]))
 @pytest.mark.parametrize("backward", thinned(["0", "5 ms"], slow=["5 ms"]))
 def test_rows_of_a_timeline_may_be_in_any_order(kind, backward, tmp_path):
     """Ops of no length begin together: an order in which they can run is taken."""

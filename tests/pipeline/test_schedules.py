@@ -47,7 +47,7 @@ def test_golden_table(variant):
             assert freed_early == float(row["peak_if_freed_after_B"]), where
 
 
-@pytest.mark.parametrize("name", thinned(KINDS, slow=["Hanayo wave=1", "Hanayo wave=2", "ZBH1"]))
+@pytest.mark.parametrize("name", thinned(KINDS, slow=["1F1B vpp=2", "Hanayo wave=1", "Hanayo wave=2", "ZBH1"]))
 def test_notebook_experiments(name):
     """By the oracle; tests/studies/sweep and tests/system simulate them."""
     mine = [row for row in rows("schedule_experiments.csv") if row["schedule"] == name]

@@ -55,6 +55,7 @@ def pipelines(draw):
     return p, draw(st.integers(1, 20)), costs, draw(st.integers(0, 10))
 
 
+@pytest.mark.slow
 @settings(max_examples=15 * TIMES)
 @given(pipelines())
 def test_the_search_is_no_worse_than_handmade_orders(case):

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from support.campaigns import thinned
 from support.paths import GOLDEN
 from support.tables import from_table
 
@@ -210,7 +211,7 @@ def test_curves_of_what_ifs_go_through_worked_steps():
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("less time in the class (%)", "step (s)")
 
 
-@pytest.mark.parametrize("place", ["above", "right", "below"])
+@pytest.mark.parametrize("place", thinned(["above", "right", "below"], slow=["above"]))
 def test_a_legend_is_where_it_is_asked_for(ran, place):
     for picture in PICTURES.values():
         ax = picture(ran, legend=place, size="page")
@@ -273,7 +274,7 @@ def test_notebooks_have_larger_figures(ran):
         assert plots.gantt(ran, size="column").figure.get_figwidth() == WIDTHS["column"]
 
 
-@pytest.mark.parametrize("kind", ["gantt", "links", "memory", "curves", "sweep"])
+@pytest.mark.parametrize("kind", thinned(["gantt", "links", "memory", "curves", "sweep"], slow=["curves"]))
 def test_the_command_draws_every_kind(kind, run, scenarios, tmp_path):
     file = scenarios / ("experiments/microbatches.yaml" if kind == "sweep" else "a100_8x.yaml")
     few = [

@@ -4,6 +4,7 @@ import importlib.util
 
 import pandas as pd
 import pytest
+from support.campaigns import thinned
 from support.scenarios import scenario
 
 from hybrid_des.analysis import table
@@ -45,7 +46,7 @@ def both(setting, long):
 
 
 @pytest.mark.parametrize("sharing", ["fifo", "fair"])
-@pytest.mark.parametrize("algorithm", ["ring", "parameter-server"])
+@pytest.mark.parametrize("algorithm", thinned(["ring", "parameter-server"], slow=["ring"]))
 def test_the_file_of_a_long_run_is_the_usual_one(long, tmp_path, sharing, algorithm):
     pytest.importorskip("pyarrow")
     gradients = {"algorithm": algorithm, "overlap": True, "bucket": "50 MB"}

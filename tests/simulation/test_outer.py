@@ -3,6 +3,7 @@
 from fractions import Fraction
 
 import pytest
+from support.campaigns import thinned
 from support.scenarios import merged, scenario
 from support.tables import from_table
 
@@ -63,7 +64,7 @@ def test_without_parameters_nothing_is_exchanged(algorithm, fragments):
     assert (done.duration, done.outer.duration) == (3 * S // 1000, 10 * 3 * S // 1000)
 
 
-@pytest.mark.parametrize("sites", [2, 3, 4])
+@pytest.mark.parametrize("sites", thinned([2, 3, 4], slow=[4]))
 @pytest.mark.parametrize("each", [1, 2, 3])
 def test_the_default_exchange_is_the_quickest_and_meets_its_bound(sites, each):
     """S bytes must leave every site, over all of its links: S / ((k − 1) W₁) and a latency, between k sites."""

@@ -35,7 +35,11 @@ def scenario(memory="80 GB", **sections):
 
 
 @pytest.mark.parametrize(
-    "kind", thinned(["1f1b", "gpipe", "zb-h1", "zb-v", "dualpipe", "interleaved-1f1b"], slow=["gpipe", "zb-h1", "zb-v"])
+    "kind",
+    thinned(
+        ["1f1b", "gpipe", "zb-h1", "zb-v", "dualpipe", "interleaved-1f1b"],
+        slow=["gpipe", "interleaved-1f1b", "zb-h1", "zb-v"],
+    ),
 )
 def test_the_peak_of_a_plan_is_that_of_its_simulation(kind):
     chunks = {"chunks": 2} if kind == "interleaved-1f1b" else {}
@@ -144,6 +148,7 @@ def test_a_run_that_does_not_fit_says_so_first():
     assert "OUT OF MEMORY" not in simulate(given()).report()
 
 
+@pytest.mark.slow
 def test_the_verdict_names_the_part_and_the_change():
     text = simulate(scenario("30 GB")).report()
     assert re.search(r"memory +OUT OF MEMORY   peak .* of 30 GB, on rank 0", text)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.campaigns import thinned
 
 from hybrid_des.workload.expert_loads import WORKLOADS, bounded, power_law
 
@@ -55,7 +56,10 @@ PUBLISHED = {
 TOKENS = {2: 128, 4: 512}
 
 
-@pytest.mark.parametrize(("active", "name"), [(active, name) for active, rows in PUBLISHED.items() for name in rows])
+ROWS = [(active, name) for active, rows in PUBLISHED.items() for name in rows]
+
+
+@pytest.mark.parametrize(("active", "name"), thinned(ROWS, slow=[(4, "W2"), (4, "W5"), (4, "W6")]))
 def test_expectations_are_the_published_ones_within_a_draw(active, name):
     largest, deviation = spread(WORKLOADS[name](8, active, 0))
     draws = [spread(drawn(name, 8, active, TOKENS[active], 0, np.random.default_rng(seed))) for seed in range(60)]
@@ -96,7 +100,7 @@ def drawn(name, experts, active, tokens, step, rng):
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-@pytest.mark.parametrize("step", [0, 3, 7])
+@pytest.mark.parametrize("step", thinned([0, 3, 7], slow=[3]))
 def test_expectations_are_the_mean_of_draws(name, step):
     tokens, experts, active = 10_000, 16, 2
     counts = drawn(name, experts, active, tokens, step, np.random.default_rng(7))

@@ -58,6 +58,7 @@ def test_uneven_ranks_are_met_with_settings_alone(explained, ran):
     assert given["next"].startswith("schedule.kind=")
 
 
+@pytest.mark.slow
 def test_every_entry_of_slow_has_its_line_and_cost(explained, ran):
     """Pipeline rank 7 holds the step up; what is slow costs 1.6 % of it, 0.25 %, and nothing."""
     first = SCENARIOS / "first.yaml"

@@ -141,6 +141,7 @@ def test_an_explanation_fits_on_a_screen(ran, name, monkeypatch):
     assert all(len(line) <= 100 for line in out.splitlines())
 
 
+@pytest.mark.slow
 def test_a_step_that_depends_on_ties_says_so(run, explained):
     _, out, _ = run("explain", SCENARIOS / "contention_slower.yaml")
     assert "Ties      step 375.9 ms … 403.8 ms" in out

@@ -68,7 +68,7 @@ def explored(number):
     return settings, plans, explore(settings, plans)
 
 
-@pytest.mark.parametrize("number", thinned(range(SPACES), slow=[5, 6, 8, 10]))
+@pytest.mark.parametrize("number", thinned(range(SPACES), slow=[0, 5, 6, 8, 10]))
 def test_a_search_finds_what_simulating_all_plans_finds(number):
     settings, plans, found = explored(number)
     everything = exhaustive(settings, plans)
@@ -86,6 +86,7 @@ def test_a_search_finds_what_simulating_all_plans_finds(number):
             assert known.least >= found.ranked[top - 1].least
 
 
+@pytest.mark.slow
 def test_the_random_spaces_are_not_trivial():
     counts = Counter()
     for number in range(SPACES - 9, SPACES):  # mostly those that this process has just explored
@@ -401,7 +402,7 @@ def test_early_plans_are_also_those_that_hold_least():
     assert order.index(("simulate", len(plans) - 1)) < 20 < len(plans)
 
 
-@pytest.mark.parametrize("gpus", [4, 8])
+@pytest.mark.parametrize("gpus", thinned([4, 8], slow=[8]))
 def test_a_limit_that_is_not_reached_changes_no_plan(gpus):
     settings = spaces.settings(spaces.of_workload(gpus), axes=AXES)
     plans = plans_in(settings)

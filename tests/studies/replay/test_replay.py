@@ -31,6 +31,7 @@ def timeline(scenario, folder, name="timeline.csv"):
     return folder / name
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TRACE.exists(), reason="the trace is not part of the project")
 def test_the_trace_of_64_gpus_is_met():
     replayed = replay(TRACE)

@@ -99,6 +99,7 @@ def test_a_sample_too_small_has_no_interval_at_its_end():
     assert figures["mean"].value == 50.5
 
 
+@pytest.mark.slow
 def test_the_command_prints_figures_of_both_scenarios(run, write, tmp_path):
     file = write(RANDOM)
     code, out, err = run(

@@ -151,6 +151,7 @@ def test_zero_bubble_with_p_and_2p_activations_is_predicted(run):
     assert found["peak_memory_bytes"]["mean_error_percent"] < 3
 
 
+@pytest.mark.slow
 def test_dense_rows_of_megatron_bridge_are_predicted(run, rows_of):
     """The quick ones: those of 405 billion parameters take ten seconds each."""
     corpus = FOLDER / "megatron_bridge.yaml"

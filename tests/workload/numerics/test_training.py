@@ -49,7 +49,11 @@ LAYOUTS = [(2, 4, 1), (2, 8, 2), (4, 8, 1), (4, 4, 2)]  # p, m, d
 
 
 @pytest.mark.parametrize(
-    "kind", thinned(schedules.names(), slow=["eager-1f1b", "looped-bfs", "v-half", "zb-auto", "zb-h1", "zb-v"])
+    "kind",
+    thinned(
+        schedules.names(),
+        slow=["eager-1f1b", "hanayo", "interleaved-1f1b", "looped-bfs", "v-half", "zb-auto", "zb-h1", "zb-v"],
+    ),
 )
 def test_every_schedule_computes_what_serial_training_computes(kind):
     layouts = [(p, m, d) for p, m, d in LAYOUTS if exists(kind, (p, m, chunks_of(kind)))]
