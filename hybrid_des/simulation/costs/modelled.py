@@ -61,6 +61,10 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 from hybrid_des.workload.models.layer import Attention, Elementwise, Layer, Parameters
 from hybrid_des.workload.models.stages import cut
 
+# kernels of forward and backward for each block of keys but the rank's own: attention, then the logarithms of sums and
+# the outputs, or the gradients of queries and of keys and values, are merged with earlier blocks', a kernel each
+# (NVIDIA/TransformerEngine, AttnFuncWithCPAndKVP2P in attention/dot_product_attention/context_parallel.py)
+RING_STEP = (1 + 2, 3 + 2)
 OVERHEAD_OF_MEMBERS = 0.2  # of a collective's overhead, for each member but the first
 
 
@@ -374,7 +378,8 @@ class Costing:
         launched = self._launched(layer)
         overhead = float(self.efficiency.layer_overhead) if layer.place == "block" else 0.0
         floors = [overhead * share * (1 + way) for way, share in enumerate(launched.shares)]
-        kernels, calls = list(launched.kernels), self._calls(costs)
+        kernels = [sum(each) for each in zip(launched.kernels, self._merging(costs), strict=True)]
+        calls = self._calls(costs)
         if is_any(costs.again):
             kernels[1] += kernels[0]
             floors[1] += floors[0]
@@ -388,9 +393,15 @@ class Costing:
         graphs = {"none": ("tensor", "context", "expert"), "layers": ("expert",), "full": ()}
         axes = graphs[self.basis.cuda_graphs]
         forward, backward = (
-            sum(one.repeats for one in way if one.axis in axes) for way in (costs.forward, costs.backward)
+            sum(one.repeats * max(1, one.steps) for one in way if one.axis in axes)
+            for way in (costs.forward, costs.backward)
         )
         return forward, backward
+
+    def _merging(self, costs: LayerCosts) -> tuple[int, int]:
+        """Kernels that the host launches for the further blocks of keys in a ring, unless a graph does."""
+        steps = max((one.steps for one in costs.forward), default=0) if self.basis.cuda_graphs == "none" else 0
+        return steps * RING_STEP[0], steps * RING_STEP[1]
 
     def _launched(self, layer: Layer) -> Launched:
         """The kernels that the host launches, not a graph."""
