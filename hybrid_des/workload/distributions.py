@@ -17,10 +17,11 @@ Z is a standard normal number, E an exponential one of mean 1. The mean of a nor
 Φ(1/σ) + σ φ(1/σ) (Johnson, Kotz and Balakrishnan, Continuous Univariate Distributions 1, 1994, section 13.10.1).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from fractions import Fraction
 from functools import wraps
-from statistics import NormalDist
 from typing import Annotated
 
 import numpy as np
@@ -36,7 +37,8 @@ Floats = NDArray[np.float64]
 LARGEST = 1e6  # factor of a duration
 
 
-Sample = Callable[[np.random.Generator, int], Floats]  # (generator, number of factors) → factors
+# in quotes, since a run without random numbers need not import `numpy.random`, which takes 10 ms
+Sample = Callable[["np.random.Generator", int], Floats]  # (generator, number of factors) → factors
 
 
 _REGISTRY: Registry[Callable[..., Sample]] = Registry("distribution", "hybrid_des.workload.distributions")
@@ -160,8 +162,9 @@ class Bernoulli(Options):
 @distribution("normal", summary="normal, cut at 0", options=Normal)
 def normal(options: Normal) -> Sample:
     """Factors max(0, 1 + σZ), divided by their mean."""
-    sigma = float(options.sigma)
-    standard = NormalDist()
+    from statistics import NormalDist  # takes 5 ms
+
+    sigma, standard = float(options.sigma), NormalDist()
     mean = standard.cdf(1 / sigma) + sigma * standard.pdf(1 / sigma) if sigma else 1.0
 
     def sample(generator: np.random.Generator, count: int) -> Floats:

@@ -1,5 +1,7 @@
 """Streams of random numbers: one per seed and key, so that adding a stream changes no other."""
 
+from __future__ import annotations
+
 from zlib import crc32
 
 import numpy as np

@@ -36,7 +36,7 @@ from hybrid_des.workload.distributions import Sigma
 
 BLOCK = 256  # lengths drawn at a time
 Tokens = NDArray[np.int64]
-Draw = Callable[[np.random.Generator], Iterator[NDArray[Any]]]  # generator → lengths without end, in blocks; unlimited
+Draw = Callable[["np.random.Generator"], Iterator[NDArray[Any]]]  # generator → lengths, unlimited, in blocks
 
 
 class LengthRequest(NamedTuple):

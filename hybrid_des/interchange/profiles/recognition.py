@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import glob
 import shutil
-import tarfile
 import tempfile
 import zipfile
 import zlib
@@ -99,6 +98,8 @@ def recognized(target: str | Path | Sequence[str | Path]) -> Profile:
 
 def is_archive(path: Path) -> bool:
     """Whether a file is an archive, whose files are read."""
+    import tarfile  # takes 5 ms, and every scenario may have a profile
+
     return path.is_file() and (tarfile.is_tarfile(path) or zipfile.is_zipfile(path))
 
 
@@ -124,6 +125,8 @@ def _paths(target: str | Path, unpacked: list[tuple[Path, Path]]) -> list[Path]:
 
 def _unpacked(archive: Path) -> Path:
     """A folder with the files of an archive, which lasts as long as the program."""
+    import tarfile
+
     outer = tempfile.mkdtemp(prefix="hybrid-des-")
     atexit.register(shutil.rmtree, outer, ignore_errors=True)
     folder = Path(outer, archive.name.partition(".")[0])  # names the profile

@@ -22,7 +22,7 @@ from hybrid_des.registry import Registry
 
 Array = NDArray[Any]  # of the settings' dtype
 Drawn = tuple[NDArray[Any], NDArray[np.int64]]  # inputs (n, features), labels (n)
-DataSet = Callable[[np.random.Generator], Drawn]
+DataSet = Callable[["np.random.Generator"], Drawn]
 
 DATA, ORDER, WEIGHTS = range(3)  # uses of a seed, each with a separate random stream
 _REGISTRY: Registry[DataSet] = Registry("data set", "hybrid_des.workload.numerics.datasets")
