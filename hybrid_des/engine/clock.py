@@ -263,8 +263,12 @@ class Environment(simpy.Environment):
                     event = events.pop()
                     self.events = number = number + 1
                     callbacks, event.callbacks = event.callbacks, None
-                    for callback in callbacks:
+                    if len(callbacks) == 1:  # as nearly always: saves an iterator
+                        callback = callbacks[0]
                         callback(event)
+                    else:
+                        for callback in callbacks:
+                            callback(event)
                     if not event._ok and not hasattr(event, "_defused"):
                         raise copied(event._value)
                     if not events or number == end or (moments and moments[0] < moment):
