@@ -218,6 +218,7 @@ class Fabric:
         placement: in a job's view, the GPU of each rank; None if their numbers are equal.
         reached: the shares of nominal bandwidths that links within and beyond nodes have.
         linked: "mesh" if there is a link between each two GPUs of a node, "wires" if the user gives links one by one.
+        nccl: the release of NCCL on its nodes, major and minor.
     """
 
     links: Mapping[str, LinkSpec]
@@ -229,6 +230,7 @@ class Fabric:
     placement: Sequence[int] | None = None
     reached: tuple[Fraction, Fraction] = (Fraction(1), Fraction(1))
     linked: Literal["", "mesh", "wires"] = ""
+    nccl: tuple[int, int] = (2, 29)
 
     def apart(self, gpus: Iterable[int]) -> bool:
         """Whether GPUs are on several nodes."""

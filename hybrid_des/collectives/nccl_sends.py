@@ -2,10 +2,11 @@
 
     time = entry + own shard / own + sent / peer        on the NVLinks of one node
 
-A member's kernel sends to its peers at the pace that NCCL's sends reach in all, and copies what it keeps. Large
-transfers take longer to fill the channels, in proportion to what a member sends up to a limit; so do those that are
-too large for LL and leave it for Simple, up to a lower one. Over PCIe and between nodes they begin and take hops as
-rings do, with LL up to 16 KiB per peer (NVIDIA/nccl, src/enqueue.cc, NCCL_P2P_LL_THRESHOLD), at the bandwidth that
+A member's kernel sends to its peers at the pace that NCCL's sends reach in all, and copies what it keeps. The first
+bytes take longer, in proportion to what a member sends up to a limit, with Simple more than with LL. Simple further
+takes time to fill the channels, in proportion up to a limit; LL is slower for every byte. LL carries up to 16 KiB per
+peer or, before release 2.29, 512 KiB (`collectives.tuning`). Over PCIe and between nodes sends begin and take hops as
+rings do, with LL up to 16 KiB per peer, at the bandwidth that
 topo.h and search.cc count on. Between nodes one adapter carries what a member sends, 48 to 49 of 50 GB/s, while it
 sends to others on its node (NVIDIA/nccl-tests, issue 267, its authors' answers); no table of such times was at hand.
 
@@ -25,15 +26,17 @@ from hybrid_des.collectives.timing import MICROSECOND
 from hybrid_des.collectives.tuning import USUAL, Choice, Wiring
 
 LANE = OF_CHOICE * len(VARIANTS)  # after those of other collectives
-SMALL = 2**14  # bytes to a peer that go by LL
 
 
 def entry(wiring: Wiring, sent: int, largest: int) -> int:
     """Picoseconds from a call to its first message, for bytes that a member sends in all, and at most to one peer."""
     if not wiring.on_nvlinks:
-        return wiring.start(_choice(largest))
+        return wiring.start(_choice(wiring, largest))
     sends = wiring.generation.timing.sends
-    return round(sends.start * MICROSECOND) + sends.fill.of(sent) + sends.late.of(sent)
+    begun = round(sends.start * MICROSECOND)
+    if largest <= wiring.small:
+        return begun + sends.late._replace(most=sends.early).of(sent) + round(sent * 1000 / sends.lines)
+    return begun + sends.late.of(sent) + sends.fill.of(sent)
 
 
 def copied(wiring: Wiring, kept: int) -> int:
@@ -43,7 +46,7 @@ def copied(wiring: Wiring, kept: int) -> int:
 
 def lane_of(group: Group, largest: int) -> Group:
     """The flows of sends, of so many bytes at most to one peer, at their pace."""
-    choice = _choice(largest)
+    choice = _choice(group.tuned, largest)
     return group.paced(*_paces(group.tuned, choice), LANE + (choice.protocol == "LL"))
 
 
@@ -55,8 +58,8 @@ def in_turn(lane: Group, outgoing: Sequence[tuple[int, Message]], *, at_once: bo
             yield lane.pause(lane.pacing(peer, message.size))
 
 
-def _choice(largest: int) -> Choice:
-    return Choice("ring", "LL" if largest <= SMALL else "Simple")
+def _choice(wiring: Wiring, largest: int) -> Choice:
+    return Choice("ring", "LL" if largest <= wiring.small else "Simple")
 
 
 @lru_cache

@@ -54,8 +54,10 @@ class Sends(NamedTuple):
         peer: share of the nominal bandwidth of a GPU's NVLinks.
         own: GB/s of the copy of the shard that a member keeps, as far as it takes longer than the sends.
         start: microseconds from the call to the first message.
-        fill: of the channels.
-        late: what leaving LL for Simple adds.
+        fill: of the channels, with Simple.
+        late: of the first bytes, with Simple.
+        early: the most of that with LL, in microseconds.
+        lines: GB/s at which LL takes longer.
     """
 
     peer: Fraction
@@ -63,6 +65,8 @@ class Sends(NamedTuple):
     start: float
     fill: Ramp
     late: Ramp
+    early: float
+    lines: float
 
 
 class Timing(NamedTuple):
@@ -105,19 +109,19 @@ class Timing(NamedTuple):
         return last + min(self.drained * shard, SLOTS) if protocol == SIMPLE else last
 
 
-SENDS_OF_AMPERE = Sends(Fraction("0.667"), 825, 12.7, Ramp(102, 16.8), Ramp(12, 0))
-SENDS_OF_HOPPER = Sends(Fraction("0.737"), 2300, 6.86, Ramp(1180, 17.3), Ramp(15.3, 5.62))
-SENDS_OF_BLACKWELL = Sends(Fraction("0.719"), 781, 10.0, Ramp(1740, 16.9), Ramp(17.4, 5.42))
+SENDS_OF_AMPERE = Sends(Fraction("0.663"), 810, 12.1, Ramp(135, 15.8), Ramp(14.9, 0), 1.33, 115)
+SENDS_OF_HOPPER = Sends(Fraction("0.748"), 1830, 6.66, Ramp(933, 15.3), Ramp(8.84, 5.41), 1.86, 189)
+SENDS_OF_BLACKWELL = Sends(Fraction("0.701"), 897, 9.71, Ramp(2370, 16.5), Ramp(11.5, 6.3), 1.68, 213)
 ON_AMPERE = Timing(
-    Fraction("0.77"), (8.93, 10.6, 22.5), (0.747, 1.69, 6.12), 8.74, (1.56, 4.37, 0.291), (1.89, 3.34, 0.515), 0.183,
-    18, SENDS_OF_AMPERE,
+    Fraction("0.77"), (8.93, 10.6, 22.9), (0.806, 1.66, 5.94), 8.57, (1.43, 4.46, 0.288), (1.6, 3.41, 0.525), 0.193,
+    15.2, SENDS_OF_AMPERE,
 )  # fmt: skip
 ON_XGMI = ON_AMPERE._replace(rate=Fraction("0.74"))
 ON_HOPPER = Timing(
-    Fraction("0.858"), (5.0, 11.6, 8.08), (0.746, 1.13, 3.92), 7.46, (0.784, 1.6, 0.499), (1.38, 1.26, 0.51), 0.426, 13,
-    SENDS_OF_HOPPER, Fraction("0.654"), 22.4, 3.54,
+    Fraction("0.858"), (5.0, 11.0, 11.8), (0.748, 1.18, 2.96), 6.85, (0.787, 1.67, 0.48), (1.18, 1.35, 0.52), 0.35,
+    12.8, SENDS_OF_HOPPER, Fraction("0.654"), 20.9, 3.51,
 )  # fmt: skip
 ON_BLACKWELL = Timing(
-    Fraction("0.81"), (7.47, 14.9, 2.07), (1.25, 1.64, 4.39), 13.5, (1.25, 1.37, 0.71), (1.76, 1.43, 0.65), 1.63, 27,
-    SENDS_OF_BLACKWELL, Fraction("0.518"), 31.0, 6.66,
+    Fraction("0.81"), (7.25, 6.5, 1.49), (1.19, 2.25, 4.33), 13.3, (1.37, 3.21, 0.717), (1.77, 2.35, 0.66), 1.75, 34.9,
+    SENDS_OF_BLACKWELL, Fraction("0.518"), 30.1, 6.86,
 )  # fmt: skip

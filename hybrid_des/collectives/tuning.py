@@ -7,6 +7,11 @@ the correction for trees), src/graph/topo.h (bandwidth of NVLinks), src/graph/se
 prediction only chooses; how long the choice takes is simulated (`collectives.nccl`).
 
 On the NVLinks of one node these times are `collectives.timing`'s, which are measured.
+
+Two rules changed with release 2.29. Sends leave LL for Simple at 16 KiB per channel; a channel takes a part of at least
+64 KiB since (src/enqueue.cc, addP2pToPlan), so that LL ends at 16 KiB per peer, and counted all 32 channels before, so
+that it ended at 512 KiB. On Blackwell, LL128 was counted on at 73.4 GB/s per channel (2.27.3: 2 x 36.7, also twice
+Hopper's for trees), and is since at 40.
 """
 
 from __future__ import annotations
@@ -54,8 +59,10 @@ class Generation(NamedTuple):
         nvls: share of NVLinks that in-switch reduction reaches.
         nvls_tree: caps of a channel of trees of switches.
         plateau: factor of the latency of large rings over several nodes.
-        speeds: what the search for the channels of switches tries, the fastest first (search.cc).
+        speeds: of a channel on one node that the search tries, the fastest first (search.cc); () if it takes what links
+            allow.
         switch_channels: of in-switch reduction on one node (nvls.cc).
+        ring_channels: on one node, on which the cap of LL128 counts.
     """
 
     nvlink: Fraction
@@ -69,13 +76,18 @@ class Generation(NamedTuple):
     plateau: float = 1.4
     speeds: tuple[int, ...] = ()
     switch_channels: int = 16
+    ring_channels: int = 16
 
 
+SPEEDS = (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3)
 VOLTA = Generation(
-    Fraction(20, 25), (39.0, 39.0, 20.4), 20.0, (20.0, 20.0, 20.0), (26.5, 18.5, 10.0), ON_AMPERE, plateau=1.9
+    Fraction(20, 25), (39.0, 39.0, 20.4), 20.0, (20.0, 20.0, 20.0), (26.5, 18.5, 10.0), ON_AMPERE, plateau=1.9,
+    speeds=SPEEDS,
 )  # fmt: skip
-AMPERE = Generation(Fraction(20, 25), (87.7, 22.5, 19.0), 20.0, (20.0, 20.0, 20.0), (24.0, 23.6, 17.8), ON_AMPERE)
-XGMI = AMPERE._replace(nvlink=ON_XGMI.rate, timing=ON_XGMI)  # RCCL's own tables are not used
+AMPERE = Generation(
+    Fraction(20, 25), (87.7, 22.5, 19.0), 20.0, (20.0, 20.0, 20.0), (24.0, 23.6, 17.8), ON_AMPERE, speeds=SPEEDS
+)  # fmt: skip
+XGMI = AMPERE._replace(nvlink=ON_XGMI.rate, timing=ON_XGMI, speeds=())  # RCCL's own tables are not used
 HOPPER = Generation(
     Fraction(206, 250), (141.0, 45.0, 35.0), 36.7, (36.7, 36.7, 29.0), (38.7, 41.4, 36.0), ON_HOPPER,
     Fraction(85, 100), (0, 57.7, 45.5), speeds=(60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
@@ -83,13 +95,21 @@ HOPPER = Generation(
 BLACKWELL = Generation(
     Fraction(401, 500), (282.0, 90.0, 70.0), 40.0, (55.6, 31.67, 20.0), (70.0, 42.8, 24.0), ON_BLACKWELL,
     Fraction(74, 100), (0, 96.0, 80.0), speeds=(90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18), switch_channels=24,
+    ring_channels=8,
 )  # fmt: skip
+# With 16 channels, eight of 90 GB/s each taken twice, LL128 would carry all-gathers of 16 MiB over eight GPUs and
+# all-reduces of 8 MiB over four. In NVIDIA's tables of 2.29.2 Simple does (B200, B300, GB200, GB300); the cap of
+# 40 GB/s gives that if it counts on at most 14. That it counts on the eight which the search finds is inferred.
+BLACKWELL_BEFORE = BLACKWELL._replace(
+    ring128=2 * 36.7, tree128=(2 * 36.7, 2 * 36.7, 2 * 29.0), tree=(2 * 38.7, 2 * 41.4, 2 * 36.0), ring_channels=16
+)
 AMPERE_PORT, BLACKWELL_PORT = 225 * 10**9, 700 * 10**9  # bytes per second of a GPU's NVLinks, at least
 PCIE = 80 * 10**9  # at most; no NVLinks have as little
 OF_PCIE = Fraction(24, 315) * 10  # topo.h: 12 GB/s of PCIe 3's 15.75
 OF_NIC = Fraction(24, 25)  # search.cc: channels of 24 GB/s over 25, of 48 over 50
 NVLS_CHANNELS = 16  # of which one is not counted on
-RING_CHANNELS = 16  # at most, of a ring on one node: search.cc finds eight, and takes each twice
+RULES = (2, 29)  # the release since which the newer rules hold
+SMALL, SMALL_BEFORE = 2**14, 2**19  # bytes to a peer that go by LL on NVLinks of one node, since and before
 LARGEST_CHUNK = 2**17  # bytes of a member on one channel that pass a switch together
 MOST_HEADS = 32  # of in-switch reduction (NCCL_MAX_NVLS_ARITY)
 
@@ -126,6 +146,7 @@ class Wiring(NamedTuple):
         within: bytes per second of a member's port in its node, as far as topo.h counts on it; None: as links allow.
         beyond: the same of its part of its node's adapters.
         pair: the same of the link that each pair of members on a node has; None without such.
+        small: bytes to a peer that sends carry by LL.
     """
 
     ranks: int
@@ -139,6 +160,7 @@ class Wiring(NamedTuple):
     within: Fraction | None = None
     beyond: Fraction | None = None
     pair: Fraction | None = None
+    small: int = SMALL
 
     def choice(self, does: str, size: int) -> Choice:
         """What the tuner takes for a buffer of `size` bytes."""
@@ -225,6 +247,8 @@ def wiring_of(fabric: Fabric, ranks: Sequence[int], channels: int) -> Wiring:
     switched = per_node > 1 and len({len(members) for members in nodes}) == 1
     switched = switched and all(fabric.node_of[members[0]] in fabric.reducers for members in nodes)
     node = _within_node(fabric, together, channels, switched=switched)
+    inside = "net" if per_node == 1 else "pci" if node.pci else "node"
+    before = fabric.nccl < RULES and len(nodes) == 1 and inside == "node"
     wire = None if wire is None else wire * OF_NIC
     rates = [wire, None if node.rate is None else node.rate / channels]
     return Wiring(
@@ -233,12 +257,13 @@ def wiring_of(fabric: Fabric, ranks: Sequence[int], channels: int) -> Wiring:
         per_node,
         channels,
         min((rate for rate in rates if rate is not None), default=None),
-        "net" if per_node == 1 else "pci" if node.pci else "node",
+        inside,
         node.generation,
         node.in_switch if switched and not node.pci else None,
         node.port,
         None if wire is None else wire * channels / per_node,
         node.pair,
+        SMALL_BEFORE if before else SMALL,
     )
 
 
@@ -266,6 +291,8 @@ def _within_node(fabric: Fabric, together: Sequence[int] | None, channels: int, 
     """The first node with several members."""
     port = None if together is None else _port(fabric, together)
     generation = XGMI if fabric.linked == "mesh" else _generation(port, switched=switched)
+    if generation is BLACKWELL and fabric.nccl < RULES:
+        generation = BLACKWELL_BEFORE
     pci = port is not None and port < PCIE and not fabric.linked
     reached = None if port is None else port * (OF_PCIE if pci else generation.nvlink)
     if together is not None and (each := links_between(fabric, together)[1]):  # every channel has links of its own
@@ -325,13 +352,13 @@ def _bandwidth(wiring: Wiring, does: str, choice: Choice) -> float:
     """GB/s of the buffer, not of the bus."""
     column, generation = min(wiring.nodes, 3) - 1, wiring.generation
     channels = wiring.channels if wiring.nodes > 1 else 2 * NVLS_CHANNELS
-    bus = float("inf") if wiring.rate is None else float(wiring.rate * wiring.channels) / 1e9
+    bus = _of_rings(wiring)
     ratio = wiring.ranks / _steps(wiring, does)
     if choice.algorithm == "ring":
         if choice.protocol == "LL":
             bus = min(generation.ll[column], bus / 2)
         elif choice.protocol == "LL128":
-            bus = min(bus * 0.92, min(channels, RING_CHANNELS) * generation.ring128)
+            bus = min(bus * 0.92, min(channels, generation.ring_channels) * generation.ring128)
         return bus * ratio
     if choice.algorithm == "tree":
         bus = min(bus * 0.92, channels * generation.tree[column])
@@ -350,6 +377,19 @@ def _bandwidth(wiring: Wiring, does: str, choice: Choice) -> float:
         between = float("inf") if wiring.rate is None else float(wiring.rate) / 1e9 * (2 if wiring.nodes == 2 else 1)
         bus = min(bus, wiring.channels * between, NVLS_CHANNELS * generation.nvls_tree[column])
     return bus * ratio
+
+
+def _of_rings(wiring: Wiring) -> float:
+    """GB/s of all rings together that the tuner counts on: on NVLinks of one node, as many of a speed as fit.
+
+    So 6 x 60 of the 371 of an H100, and 8 x 90 of the 722 of a B200 (search.cc, ncclTopoCompute: the first speed with
+    the most).
+    """
+    if wiring.rate is None:
+        return float("inf")
+    whole = wiring.rate * wiring.channels / 10**9
+    found = max((whole // speed * speed for speed in wiring.generation.speeds), default=0) if wiring.on_nvlinks else 0
+    return float(found or whole)
 
 
 def _through_heads(wiring: Wiring) -> float:

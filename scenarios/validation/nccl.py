@@ -6,6 +6,10 @@
 RAW is written from systems/data/SYSTEM/comm/nccl/VERSION/nccl_perf.parquet of aiconfigurator-core (PyPI): columns
 system, version (both from the path), op_name, nccl_dtype, num_gpus, message_size (elements), latency (ms). Rows in 16
 bits over 2, 4 and 8 GPUs are taken.
+
+`cluster.nccl` says by which release's rules a table was measured. That shows in its all-to-alls, which leave LL at
+16 KiB per peer since release 2.29 and at 512 KiB before (hybrid_des/collectives/tuning.py); the version in the path
+does not always agree (GB200's table of "2.23" is older than that GPU's support).
 """
 
 from conversion import Raw, Row, main
@@ -20,8 +24,11 @@ NAMES = {
 }  # fmt: skip
 BYTES = 2  # per element
 COUNTS = ("2", "4", "8")
+BEFORE = {
+    ("a100_sxm", "2.27.3"), ("h100_sxm", "2.23"), ("h200_sxm", "2.23"), ("b200_sxm", "2.27.5"), ("b200_sxm", "2.28.9"),
+}  # fmt: skip
 COLUMNS = (
-    "name", "release", "split", "cluster.gpu", "parallel.data", "collective.name", "collective.bytes",
+    "name", "release", "split", "cluster.gpu", "cluster.nccl", "parallel.data", "collective.name", "collective.bytes",
     "measured.collective_time_s",
 )  # fmt: skip
 
@@ -38,6 +45,7 @@ def converted(raw: Raw) -> Row | None:
         "release": f"NCCL {raw['version']}",
         "split": "from 1 MiB" if size >= 2**20 else "below 1 MiB",
         "cluster.gpu": gpu,
+        "cluster.nccl": "2.28.9" if (raw["system"], raw["version"]) in BEFORE else "2.29.2",
         "parallel.data": raw["num_gpus"],
         "collective.name": name,
         "collective.bytes": size,

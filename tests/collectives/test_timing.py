@@ -52,22 +52,28 @@ def test_the_rule_finds_the_numbers_behind_its_rows(fit):
             def takes(numbers, wiring=wiring, size=2**power):
                 return fit["exchange"](wiring, size, fit["sends_of"](numbers))
 
-            true = takes([float(sends.peer), sends.own, sends.start, *sends.fill, *sends.late])
-            rows.append(fit["Measured"](("nccl-all-to-all", ranks), takes, true))
-    away = [0.6, 1500.0, 9.0, 1500.0, 13.0, 20.0, 4.0]
+            numbers = [float(sends.peer), sends.own, sends.start, *sends.fill, *sends.late, sends.early, sends.lines]
+            rows.append(fit["Measured"](("nccl-all-to-all", ranks), takes, takes(numbers), power >= 20))
+    away = [0.6, 1500.0, 9.0, 1500.0, 13.0, 20.0, 4.0, 1.0, 150.0]
     found = fit["fitted"](rows, away, (0.2, 0.1, 0.05))
     assert fit["error"](rows, away) > 0.15
     assert fit["error"](rows, found) < 0.02
 
 
-def test_rows_of_older_releases_are_left_out(fit, tmp_path):
-    """Of the others the median counts."""
-    head = "name,release,cluster.gpu,parallel.data,collective.name,collective.bytes,measured.collective_time_s"
-    lines = [f"x,NCCL {release},h100,8,nccl,2048,{us}e-6" for release, us in
-             (("2.23", 90), ("2.26.2", 10), ("2.27.3", 30), ("2.29.2", 20))]  # fmt: skip
+def test_older_rules_are_fitted_where_another_protocol_carries(fit, tmp_path):
+    """Of 16 MiB over two, and 4 MiB over eight, the first is sent alike; of tables by the same rules the median counts."""
+    head = "release,cluster.gpu,cluster.nccl,parallel.data,collective.name,collective.bytes,measured.collective_time_s"
+    lines = [f"NCCL {release},b200,{nccl},{ranks},nccl-all-to-all,{size},{us}e-6"
+             for release, nccl, us in (("2.27.3", "2.29.2", 30), ("2.29.2", "2.29.2", 20), ("2.29.7", "2.29.2", 10),
+                                       ("2.28.9", "2.28.9", 90))
+             for ranks, size in ((2, 2**24), (8, 2**22))]  # fmt: skip
     rows = tmp_path / "rows.csv"
-    rows.write_text("\n".join([head, *lines, "x,NCCL 2.29.2,h100,8,nccl,512,1e-6", "x,NCCL 2.29.2,b200,8,nccl,2048,1"]))
-    assert fit["rows_of"](rows, "h100") == {("nccl", 8, 2048): pytest.approx(20)}
+    others = ["NCCL 2.29.2,b200,2.29.2,8,nccl,512,1e-6", "NCCL 2.29.2,h100,2.29.2,8,nccl,2048,1"]
+    rows.write_text("\n".join([head, *lines, *others]))
+    assert [found[1:] for found in fit["measured_of"]("b200", rows)] == [
+        ("nccl-all-to-all", 2, 2**24, pytest.approx(20)), ("nccl-all-to-all", 8, 2**22, pytest.approx(20)),
+        ("nccl-all-to-all", 8, 2**22, pytest.approx(90)),
+    ]  # fmt: skip
 
 
 def test_the_script_needs_rows(monkeypatch, capsys):

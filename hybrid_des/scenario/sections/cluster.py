@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -25,6 +26,7 @@ from hybrid_des.options import (
     Factor,
     Flag,
     LinkBandwidth,
+    Reads,
     Section,
     Text,
     choice,
@@ -166,6 +168,19 @@ class Site(Section):
 Priority = Annotated[int, whole(0, MOST_URGENT)]
 
 
+RELEASE = r"^\d+\.\d+\.\d+$"
+
+
+def _release(value: object) -> str:
+    """Read a release; a number would say 2.3 for 2.30."""
+    if not isinstance(value, str) or not re.match(RELEASE, value):
+        raise ValueError(f"expected a release such as 2.29.2, found {describe(value)}")
+    return value
+
+
+Release = Annotated[str, Reads(_release, {"type": "string", "pattern": RELEASE})]
+
+
 class Priorities(Section):
     """How urgent messages are by purpose, higher first; those not given are as urgent as the least urgent given one."""
 
@@ -226,6 +241,9 @@ class Cluster(PluginSection):
 
     priority: one at a time, of those that wait the most urgent first; priority-fair: all concurrently, the most urgent
     ones before all others, which they preempt."""
+    nccl: Release = "2.29.2"
+    """The release of NCCL whose rules hold: before 2.29, or since. Where Blackwell's rings leave LL128 for Simple, and
+    sends LL, changed then."""
     sites: tuple[Site, ...] = ()
     """Data centers that divide the nodes; one is the same as none."""
     wan: LinkFigures | None = None
@@ -270,6 +288,12 @@ class Cluster(PluginSection):
                     number = f"{float(bandwidth):g}"
                     return f"cluster.{name}.bandwidth is {number} B/s; was {number} Gb/s meant?"
         return ""
+
+    @property
+    def release(self) -> tuple[int, int]:
+        """The release of NCCL, major and minor."""
+        major, minor = self.nccl.split(".")[:2]
+        return int(major), int(minor)
 
     @property
     def placement(self) -> Sequence[int]:
