@@ -31,7 +31,7 @@ def test_sends_on_a100s_take_their_pace():
 
 
 def test_small_sends_go_by_ll():
-    """Two H100s, shards of 8000 bytes: 6.66 µs, 905 ns for the first, 42 on lines, 4372 ps for the own, then the send."""
+    """Two H100s, shards of 8000 bytes: 6.66 µs, 905 ns for the first, 42 on lines, 4 for the own, then the send."""
     sent = 8000 * 1000 / (450 * 0.748)
     expected = 6.66 * US + 8000 * 1000 / 8.84 + 8000 * 1000 / 189 + 8000 * 1000 // 1830 + sent
     assert took(machine("h100"), range(2), 16000) == pytest.approx(expected, abs=3)

@@ -182,9 +182,23 @@ def test_rows_of_nccl_tests_become_rows_of_collectives(monkeypatch):
     row = script["converted"](raw)
     assert (row["cluster.gpu"], row["parallel.data"], row["collective.bytes"]) == ("h200", "4", 2**20)
     assert (row["collective.name"], row["release"], row["split"]) == ("nccl-all-to-all", "NCCL 2.29.2", "from 1 MiB")
-    assert row["measured.collective_time_s"] == 12.5e-6
+    assert (row["measured.collective_time_s"], row["cluster.nccl"]) == (12.5e-6, "2.29.2")
+    assert script["converted"](raw | {"version": "2.23"})["cluster.nccl"] == "2.28.9"
     others = ({"op_name": "sendrecv"}, {"nccl_dtype": "int8"}, {"num_gpus": "16"}, {"system": "l40s"})
     assert [script["converted"](raw | other) for other in others] == [None] * 4
+
+
+@pytest.mark.parametrize(("where", "mean", "worst"), [
+    ("split == 'from 1 MiB' and collective.name == 'nccl'", 3, 10), ("split == 'from 1 MiB'", 4, 25),
+    ("split == 'below 1 MiB'", 7, None),
+], ids=["all-reduces", "large", "small"])  # fmt: skip
+def test_measured_collectives_on_one_node_are_met(run, rows_of, where, mean, worst):
+    corpus = FOLDER / "nccl.yaml"
+    words = ("--rows", rows_of(corpus), "--where", where, "--json", "--jobs", "1")
+    found = json.loads(run("validate", corpus, *words)[1])
+    assert found["failed"] == []
+    assert found["collective_time_s"]["mean_error_percent"] < mean
+    assert worst is None or found["collective_time_s"]["worst_error_percent"] < worst
 
 
 def collectives(*rows):
