@@ -23,17 +23,17 @@ def took(fabric, ranks, size, name="nccl-all-to-all"):
 
 
 def test_sends_on_a100s_take_their_pace():
-    """Shards of 8.1 MB: 12.1 µs to start, 15.8 to fill, 10 for the own shard at 810 GB/s, 7 sends at 198.9 GB/s."""
-    shard = 8_100_000
+    """Shards of 8.51 MB: 12 µs to start, 15.6 to fill, 10 for the own shard at 851 GB/s, 7 sends at 198 GB/s."""
+    shard = 8_510_000
     assert took(machine("a100-40gb"), range(8), 8 * shard) == pytest.approx(
-        37.9 * US + 7 * shard * 1e6 / 198_900, abs=9
+        37.6 * US + 7 * shard * 1e6 / 198_000, abs=9
     )
 
 
 def test_small_sends_go_by_ll():
     """Two H100s, shards of 8000 bytes: 6.66 µs, 905 ns for the first, 42 on lines, 4 for the own, then the send."""
-    sent = 8000 * 1000 / (450 * 0.748)
-    expected = 6.66 * US + 8000 * 1000 / 8.84 + 8000 * 1000 / 189 + 8000 * 1000 // 1830 + sent
+    sent = 8000 * 1000 / (450 * 0.752)
+    expected = 6.66 * US + 8000 * 1000 / 8.84 + 8000 * 1000 / 189 + 8000 * 1000 // 1800 + sent
     assert took(machine("h100"), range(2), 16000) == pytest.approx(expected, abs=3)
 
 
@@ -43,7 +43,7 @@ def test_sends_leave_ll_where_the_release_does(nccl, most):
     fabric, sent = machine("h100", nccl=nccl), 4 * (most // 4 + 1)
     small, large = took(fabric, range(2), 2 * most), took(fabric, range(2), 2 * sent)
     first = [min(size * 1000 / 8.84, late * US) for size, late in ((most, 1.86), (sent, 5.41))]
-    jump = first[1] - first[0] + sent * 1000 / 933 - most * 1000 / 189
+    jump = first[1] - first[0] + sent * 1000 / 928 - most * 1000 / 189
     assert large - small == pytest.approx(jump, abs=20)
 
 
@@ -57,14 +57,14 @@ def test_between_nodes_sends_leave_ll_at_the_same_size():
 def test_slower_nvlinks_slow_the_sends_in_proportion():
     usual, halved = (took(machine("a100-40gb", nvlink={"bandwidth": f"{rate} GB/s", "latency": "1.5 us"}), range(8),
                           8 * 8_000_000) for rate in (300, 250))  # fmt: skip
-    assert halved - usual == pytest.approx(7 * 8_000_000 * 1e6 / 198_900 / 5, abs=9)
+    assert halved - usual == pytest.approx(7 * 8_000_000 * 1e6 / 198_000 / 5, abs=9)
 
 
 def test_members_on_other_nodes_are_sent_to_by_adapters():
     """Eight shards of 8 MB at 48 of 50 GB/s, after 8.4 + 16 µs to start and the copy of the own, and a hop of 14."""
     shard = 8_000_000
     sent = 8 * (shard * 1000 // 48)
-    expected = 24.4 * US + shard * 1000 // 1830 + sent + 14 * US
+    expected = 24.4 * US + shard * 1000 // 1800 + sent + 14 * US
     assert took(machine("h100", 2), range(16), 16 * shard) == pytest.approx(expected, abs=20)
 
 
@@ -75,9 +75,9 @@ def test_half_of_the_adapters_take_twice_as_long():
 
 
 def test_direct_links_carry_all_shards_at_once():
-    """Seven links of 64 GB/s at 0.74 of it: shards of 8 MB after 12.1 µs, 15.8 to fill, 9.9 for the own."""
+    """Seven links of 64 GB/s at 0.74 of it: shards of 8 MB after 12 µs, 15.6 to fill, 9.4 for the own."""
     shard = 8_000_000
-    expected = 27.9 * US + shard * 1000 // 810 + shard * 100_000 // 6400 / 0.74
+    expected = 27.6 * US + shard * 1000 // 851 + shard * 100_000 // 6400 / 0.74
     assert took(machine("mi300x"), range(8), 8 * shard) == pytest.approx(expected, rel=1e-3)
 
 
