@@ -10,10 +10,10 @@ NCCL's own tables (`collectives.tuning`) only choose.
     send, receive   see `collectives.nccl_sends`
 
 The numbers come from NVIDIA's tables of nccl-tests (aiconfigurator-core 0.12 on PyPI; 16 bits, 2, 4 and 8 GPUs of a
-node) by one rule, `scenarios/validation/nccl_fit.py`: the least error over all rows from 1 KiB up, above all beyond 10 %
-from 1 MiB up, each the median of the tables by the newest rules (and by those before 2.29 where another protocol carried
-it). Rows, their mean error, and that of a curve (one collective over one number of GPUs) by what is fitted to the
-others, or of a row where there is one curve:
+node) by one rule, `scenarios/validation/nccl_fit.py`: the least error over all rows from 1 KiB up, above all beyond
+10 % from 1 MiB up, each the median of the tables by the newest rules (and by those before 2.29 where another protocol
+carried it). Rows, their mean error, and that of a curve (one collective over one number of GPUs) by what is fitted to
+the others, or of a row where there is one curve:
 
             rings               sends and receives    switch
     A100    180  4.3 %  5.0 %   60  4.7 %  5.3 %

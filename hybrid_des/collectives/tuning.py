@@ -388,8 +388,8 @@ def _of_rings(wiring: Wiring) -> float:
     if wiring.rate is None:
         return float("inf")
     whole = wiring.rate * wiring.channels / 10**9
-    found = max((whole // speed * speed for speed in wiring.generation.speeds), default=0) if wiring.on_nvlinks else 0
-    return float(found or whole)
+    speeds = wiring.generation.speeds if wiring.on_nvlinks else ()
+    return float(max((whole // speed * speed for speed in speeds), default=0) or whole)
 
 
 def _through_heads(wiring: Wiring) -> float:
