@@ -11,6 +11,7 @@ from hybrid_des.analysis.compare import compare
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.cluster import gpus
 from hybrid_des.errors import ScenarioError
+from hybrid_des.report.billed import bill_headline
 from hybrid_des.report.compared import render_comparison
 from hybrid_des.report.terminal import render
 from hybrid_des.scenario.export import to_mapping
@@ -103,6 +104,12 @@ def test_the_report_has_the_bill_and_its_assumptions():
         assert said in text
     assert "bill" not in render(findings())
     assert "bill" not in findings().summary
+
+
+def test_energy_is_told_in_kilowatt_hours_per_million_tokens():
+    (_, energy) = bill_headline({"bill": {"days": 1, "gpu_hours": 24, "steps": 9, "energy_mwh": 2.0, "tokens": 4e9,
+                                          "energy_mwh_per_million_tokens": 0.0005}})  # fmt: skip
+    assert (energy.value, energy.note) == ("2 MWh", "0.5 kWh per million tokens")
 
 
 def test_a_bill_reads_back_as_it_was():

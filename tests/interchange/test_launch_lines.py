@@ -146,6 +146,12 @@ def test_a_line_becomes_the_published_model_it_describes():
     assert found["batch"] == 8
 
 
+def test_tokens_choose_two_experts_by_default():
+    """As Megatron-LM's `--moe-router-topk` says."""
+    found = nested(read_megatron(f"torchrun x.py {LLAMA} --num-experts 8", "line").values)
+    assert found["model"]["experts"]["active"] == 2
+
+
 def test_a_script_has_the_values_of_its_variables():
     script = f"""\
     #SBATCH --nodes=2 --ntasks-per-node=4

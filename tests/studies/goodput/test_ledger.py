@@ -4,6 +4,8 @@ import pytest
 from support.campaigns import thinned
 from support.weeks import lived, seconds, weeks
 
+from hybrid_des.studies.goodput.failures import history
+
 JOB_FAILS = {"what": "job", "times": ["250 s"]}
 SYNC = {"every": "100 s", "cost": "20 s"}
 
@@ -189,6 +191,26 @@ def test_a_node_may_fail_while_its_replica_is_loaded():
         _, (one,) = lived(scenario)
         found = seconds(one)
         assert found.get("repair", 0) in (0, 95)  # the second node was idle, or the job waits until 200
+
+
+def test_a_repaired_node_returns_to_its_own_replica():
+    """Three of four nodes fail at 100, 101 and 102 s for 100 s: the replica that lost one of them is whole first.
+
+    So the job goes on at 200 s if that one failed first, else at 201 s: by the second, or with the other two.
+    """
+    thrice = [{"what": "node", "name": name, "times": [at]} for name, at in (("a", 100), ("b", 101), ("c", 102))]
+    waited = set()
+    for seed in range(12):  # which nodes fail is drawn
+        job, (one,) = lived(weeks(1, p=2, d=2, seed=seed, horizon="400 s", classes=thrice, detect=0,
+                                  restart={"time": 0}, checkpoint=SAVED, elastic={"min_replicas": 1},
+                                  spares={"nodes": 0, "swap": 0, "repair": "100 s"}))  # fmt: skip
+        struck = [event.part for event in history(job.sources, job.horizon, seed, 0)]
+        first, second, third = (job.replicas[place] for place in struck)
+        if len(set(struck)) == 3:
+            stops, goes_on = 101 if first != second else 102, 200 if second == third else 201
+            assert seconds(one)["repair"] == goes_on - stops
+            waited.add((stops, goes_on))
+    assert len(waited) == 3
 
 
 @pytest.mark.parametrize("seed", thinned(range(6), slow=[3, 4, 5]))

@@ -104,6 +104,21 @@ def test_no_collective_undercuts_its_bounds_on_any_wiring(algorithm, topology, s
     assert not violations(values)
 
 
+def test_a_rank_updates_after_its_own_reduction():
+    """The first rank reduces for long and updates quickly, the second reduces nothing and updates for long."""
+    values = scenarios.values(
+        "1f1b", 2, 2, 2,
+        cluster={
+            "nodes": [{"count": 1}, {"count": 1, "speed": 0.1}], "gpus_per_node": 2, "nvlink": {"bandwidth": "1 GB/s"},
+        },
+        parallel={"order": ["tensor", "data", "pipeline"]},
+        workload={"per": "rank", "parameters": [5e8, 1000], "optimizer": "100 ms"},
+    )  # fmt: skip
+    scenario = scenario_from(values)
+    step = taken(run(scenario))
+    assert 0.99 * step < least_step(scenario, parts_of(scenario)) <= step
+
+
 def test_the_generated_scenarios_meet_all_schedules_and_wirings():
     drawn = [valid.scenario(Random(seed)) for seed in range(40 * BATCHES)]
     assert {one["schedule"]["kind"] for one in drawn} == set(schedules.names())
