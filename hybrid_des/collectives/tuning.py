@@ -11,7 +11,8 @@ On the NVLinks of one node these times are `collectives.timing`'s, which are mea
 Two rules changed with release 2.29. Sends leave LL for Simple at 16 KiB per channel; a channel takes a part of at least
 64 KiB since (src/enqueue.cc, addP2pToPlan), so that LL ends at 16 KiB per peer, and counted all 32 channels before, so
 that it ended at 512 KiB. On Blackwell, LL128 was counted on at 73.4 GB/s per channel (2.27.3: 2 x 36.7, also twice
-Hopper's for trees), and is since at 40.
+Hopper's for trees), and is since at 40. Not taken over, as no times of it were at hand: newer sources make Simple's
+latency longer around rings on one node of Blackwell (src/tuning/ring.cc, "plateau").
 """
 
 from __future__ import annotations
@@ -108,6 +109,7 @@ PCIE = 80 * 10**9  # at most; no NVLinks have as little
 OF_PCIE = Fraction(24, 315) * 10  # topo.h: 12 GB/s of PCIe 3's 15.75
 OF_NIC = Fraction(24, 25)  # search.cc: channels of 24 GB/s over 25, of 48 over 50
 NVLS_CHANNELS = 16  # of which one is not counted on
+RING_CHANNELS = 16  # at most, of rings over several nodes, on which the cap of LL128 counts
 RULES = (2, 29)  # the release since which the newer rules hold
 SMALL, SMALL_BEFORE = 2**14, 2**19  # bytes to a peer that go by LL on NVLinks of one node, since and before
 LARGEST_CHUNK = 2**17  # bytes of a member on one channel that pass a switch together
@@ -358,7 +360,8 @@ def _bandwidth(wiring: Wiring, does: str, choice: Choice) -> float:
         if choice.protocol == "LL":
             bus = min(generation.ll[column], bus / 2)
         elif choice.protocol == "LL128":
-            bus = min(bus * 0.92, min(channels, generation.ring_channels) * generation.ring128)
+            counted = generation.ring_channels if wiring.nodes == 1 else min(channels, RING_CHANNELS)
+            bus = min(bus * 0.92, counted * generation.ring128)
         return bus * ratio
     if choice.algorithm == "tree":
         bus = min(bus * 0.92, channels * generation.tree[column])

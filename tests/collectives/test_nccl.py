@@ -87,6 +87,12 @@ def test_blackwell_leaves_ll128_where_the_release_does(nccl, protocol):
     assert wiring(machine("h100", nccl=nccl), range(8)).choice("all-gather", 2**24) == ("ring", "LL128")
 
 
+def test_rings_of_several_domains_count_on_all_their_channels():
+    """Two domains of 16 GB200s have 16; with the eight of one node, LL128 would end at 64 MiB."""
+    known = wiring(machine("gb200", 2, gpus_per_node=16), range(32))
+    assert (known.channels, known.choice("all-gather", 2**29)) == (16, ("ring", "LL128"))
+
+
 @pytest.mark.parametrize("gpu", ["h100", "b200", "gb200"])
 def test_two_gpus_never_reduce_in_the_switch(gpu):
     """Their NVLinks carry two channels of it, of which the search counts on one: a ring is faster."""
