@@ -95,6 +95,15 @@ def test_the_random_spaces_are_not_trivial():
     assert counts[SAME]
 
 
+@pytest.mark.parametrize("number", [9, 14])
+def test_a_front_is_what_no_simulated_plan_undercuts(number):
+    ranked = [(one.least, one.held) for one in explored(number)[2].ranked]
+    best = [
+        one for one in ranked if not any(o != one and all(x <= y for x, y in zip(o, one, strict=True)) for o in ranked)
+    ]
+    assert [(one.least, one.held) for one in explored(number)[2].front()] == sorted(set(best))
+
+
 @pytest.mark.slow
 def test_a_front_holds_what_less_memory_makes_the_best():
     for number in range(3):
