@@ -1,7 +1,7 @@
 """The published scheduler of dynamic context parallelism, followed rank by rank on lists, apart from the packer.
 
 DefaultDynamicCPScheduler of NVIDIA/Megatron-LM (megatron/core/datasets/data_schedule.py and data_schedule_utils.py,
-commit 00c51e1), without virtual stages.
+commit 00c51e1); with virtual stages, numbers of micro-batches are multiples of a group.
 """
 
 import math
@@ -12,15 +12,15 @@ def needed(length, room, least):
     return max(least, 2 ** max(0, math.ceil(math.log2(length / room))))
 
 
-def schedule(lengths, ranks, room, least):
-    """Micro-batch → rank → numbers of documents."""
+def schedule(lengths, ranks, room, least, multiple=1):
+    """Micro-batch → rank → numbers of documents; None: they cannot be such a multiple."""
     left = sorted(((length, -number) for number, length in enumerate(lengths)), reverse=True)
     left = [(-number, length) for length, number in left]
     microbatches = []
     while left:
         held, left = _microbatch(left, ranks, room, least)
         microbatches.append(held)
-    return microbatches
+    return _aligned(microbatches, multiple)
 
 
 def _share(length, room, least):
@@ -91,3 +91,33 @@ def _stretched(held, group_of, sizes):
         index = [len(one) for one in members].index(smallest)
         members[index] = members[index] * 2
     return [documents for one in members for documents in one]
+
+
+def _aligned(microbatches, multiple):
+    """Halves of the ranks become micro-batches of their own; the tail is tried first, then the one before, in turns."""
+    index, idle = len(microbatches) - 1, 0
+    while len(microbatches) % multiple:
+        if index < 0:
+            if idle >= len(microbatches):
+                return None
+            index = len(microbatches) - 1
+        ranks = microbatches[index]
+        half = len(ranks) // 2
+        if all(documents == ranks[0] for documents in ranks):
+            idle += 1
+        else:
+            microbatches[index] = _doubled(ranks[half:], len(ranks))
+            microbatches.append(_doubled(ranks[:half], len(ranks)))
+            idle = 0
+        index -= 1
+    return microbatches
+
+
+def _doubled(ranks, count):
+    """The first of the smallest groups grow over ranks without documents."""
+    while len(ranks) < count:
+        sizes = {tuple(documents): ranks.count(documents) for documents in ranks}
+        grown = next(documents for documents, size in sizes.items() if size == min(sizes.values()))
+        at = ranks.index(list(grown))
+        ranks = ranks[:at] + [list(grown)] * sizes[grown] + ranks[at:]
+    return ranks

@@ -72,6 +72,7 @@ class Data(PluginSection):
             samples * network.tokens,
             None if given else schedule.microbatches,
             linear_of(network),
+            parallel.pipeline if schedule.virtual else 1,
         )
 
     def places(self, request: PackRequest) -> int | None:

@@ -130,6 +130,11 @@ class Schedule(PluginSection):
     p2p: Annotated[Literal["async", "blocking"], choice("async", "blocking")] = "async"
     """blocking: a rank waits for its sends and receives to complete."""
 
+    @property
+    def virtual(self) -> bool:
+        """Whether ranks have virtual stages whose number is free, as Megatron-LM's do."""
+        return self.kind is not None and self.chunks > 1 and bool(schedules.find(self.kind).facts["many_chunks"])
+
 
 class Memory(Section):
     """Memory use of a GPU."""

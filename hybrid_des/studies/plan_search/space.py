@@ -8,6 +8,7 @@
     recompute       every level that keeps less
     sharding        where several ranks hold the same parameters: none and zero-1, without a pipeline every level
     buckets         none, and 128 MiB where gradients are reduced during the pipeline
+    packing         every registered one, if an axis names it
 
 What the file states stays as it is, unless an axis names it: an axis with values, or the name alone, which stands for
 the values above. The sizes of the layout multiply to the number of GPUs, so an axis of one of them varies them all; an
@@ -29,10 +30,11 @@ from hybrid_des.scenario.composition import value_at
 from hybrid_des.scenario.defaults import fill
 from hybrid_des.scenario.definition import SHARDING, Scenario
 from hybrid_des.scenario.sections.cluster import Cluster
-from hybrid_des.studies.plan_search.terms import VARIED, Settings
+from hybrid_des.studies.plan_search.terms import PACKING, VARIED, Settings
 from hybrid_des.studies.sweep.axes import MOST_CASES, Case
 from hybrid_des.studies.sweep.case_files import is_key
 from hybrid_des.studies.sweep.runner import with_case
+from hybrid_des.workload.packing import registration as packers
 
 SIZES = (1, 2, 4, 8)  # samples of a micro-batch
 CHUNKS = (2, 4, 8)
@@ -54,7 +56,8 @@ def plans_in(settings: Settings) -> list[Case]:
         raise document.error(("workload", "trace"), message)
     plans: dict[str, Case] = {}
     on_its_cluster = _on_clusters(settings)
-    for combination in product(*settings.axes):
+    packings = tuple({PACKING: name} for name in packers.names()) if PACKING in settings.names else ({},)
+    for combination in product(*settings.axes, packings):
         given = {path: value for part in combination for path, value in part.items() if is_key(path)}
         for plan in _completed(on_its_cluster(given), {**kept, **given}):
             plans.setdefault(repr(plan), plan)
@@ -93,7 +96,7 @@ def kept_in(settings: Settings) -> Case:
         named.update(LAYOUT)
     if named & {"schedule.kind", "schedule.file"}:
         named.update(("schedule.kind", "schedule.chunks"))
-    stated = {path: value_at(settings.document.value, path) for path in VARIED}
+    stated = {path: value_at(settings.document.value, path) for path in (*VARIED, PACKING)}
     if value_at(settings.document.value, "schedule.microbatches") is not None and settings.written.model is not None:
         stated["schedule.microbatch_size"] = settings.written.schedule.microbatch_size
     return {path: value for path, value in stated.items() if value is not None and path not in named}

@@ -40,7 +40,10 @@ VARIED = (
 )  # fmt: skip
 
 
-NAMES = ("parallel", *VARIED)  # that an axis may be without values
+PACKING = "data.packing"  # varies only by name: documents may have to stay where a data loader puts them
+
+
+NAMES = ("parallel", *VARIED, PACKING)  # that an axis may be without values
 
 
 _PERCENT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*")
@@ -134,6 +137,9 @@ def settings_of(document: Document, imports: Sequence[str] = ()) -> Settings:
     files = tuple(str(Path(file).resolve()) for file in imports)  # workers may have other working folders
     names = tuple(name for name in block.axes if isinstance(name, str)) if isinstance(block.axes, list) else ()
     settings = Settings(Document(values, document.source, document.places), axes, names, block, files, tunables)
+    if PACKING in names and values.get("data") in (None, "none"):
+        at = "search", "axes", block.axes.index(PACKING)
+        problems.append(document.problem(at, f"{PACKING}: the scenario has no documents; expected `data` too"))
     if problems:
         raise ScenarioError(problems)
     if lacking := settings.objective.lacking(settings.written):

@@ -16,6 +16,7 @@ counts a whole image as one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, fields, replace
 from fractions import Fraction
@@ -408,12 +409,12 @@ class Model:
     def flop_of(self, operations: Iterable[Operation], documents: Mapping[int, int]) -> int:
         """FLOP of the forward of some operations on documents; `documents`: length → their number."""
         tokens, whole = sum(length * count for length, count in documents.items()), Fraction(0)
-        for operation in operations:
+        for operation, times in Counter(operations).items():  # blocks are equal
             if isinstance(operation, Attention):
                 each = ((replace(operation, sequence=keys), keys * count) for keys, count in documents.items())
-                whole += sum(core.flop * some for core, some in each)
+                whole += times * sum(core.flop * some for core, some in each)
             else:
-                whole += operation.flop * tokens
+                whole += times * operation.flop * tokens
         return int(whole)
 
     def check_division(self, tensor: int = 1, expert: int = 1) -> None:

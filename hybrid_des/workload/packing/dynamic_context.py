@@ -17,6 +17,8 @@ megatron-dynamic-context-parallel.md), over the ranks along data and context tog
     end           once a document takes fewer ranks than the first, a micro-batch ends when no rank has 5 % less work
                   than the busiest
     free ranks    go to the smallest groups, which double in size, the first one first
+    multiple      with virtual stages, micro-batches are divided, the last ones first, until they are a multiple of the
+                  pipeline ranks: one keeps the groups on the second half of its ranks, a new one gets the others
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 from hybrid_des.errors import Refusal
@@ -82,7 +85,7 @@ def dynamic_context(lengths: Sequence[int], request: PackRequest, options: PerRa
     """Micro-batch → lane → documents.
 
     Raises:
-        Refusal: the ranks, or the least of a document, are no power of two.
+        Refusal: the ranks, or the least of a document, are no power of two; there are too few documents.
     """
     lanes = lanes_of(request)
     if lanes & (lanes - 1):
@@ -91,12 +94,13 @@ def dynamic_context(lengths: Sequence[int], request: PackRequest, options: PerRa
         raise Refusal(f"data.least: {options.least}; expected a power of two of at most {lanes} ranks")
     limits = _Limits(room_of(request, options), options.least)
     waiting = sorted(range(len(lengths)), key=lambda document: -lengths[document])
-    microbatches = []
+    microbatches = list[list[_Group]]()
     while waiting:
         groups, waiting = _next(waiting, lengths, lanes, limits)
         _spread(groups, lanes)
-        microbatches.append([group.documents for group in groups for _ in range(group.ranks)])
-    return microbatches
+        microbatches.append(groups)
+    _divide(microbatches, lanes, request.multiple)
+    return [[group.documents for group in groups for _ in range(group.ranks)] for groups in microbatches]
 
 
 def _ranks_of(length: int, limits: _Limits) -> int:
@@ -169,3 +173,27 @@ def _spread(groups: Sequence[_Group], lanes: int) -> None:
     while sum(group.ranks for group in groups) < lanes:
         smallest = min(group.ranks for group in groups)
         next(group for group in groups if group.ranks == smallest).ranks *= 2
+
+
+def _divide(microbatches: list[list[_Group]], lanes: int, multiple: int) -> None:
+    """Divide micro-batches of several groups until their number is a multiple, from the last one on."""
+    lacking = -len(microbatches) % multiple
+    while lacking:
+        before = lacking
+        for number in reversed(range(len(microbatches))):
+            if not lacking:
+                break
+            groups = microbatches[number]
+            if len(groups) > 1:
+                first = 1 + [*accumulate(group.ranks for group in groups)].index(lanes // 2)
+                parts = groups[first:], groups[:first]
+                for part in parts:
+                    _spread(part, lanes)
+                microbatches[number] = parts[0]
+                microbatches.append(parts[1])
+                lacking -= 1
+        if lacking == before:
+            count = len(microbatches) + lacking
+            raise Refusal(
+                f"data: the documents of a step are too few for {count} micro-batches, a multiple of {multiple}"
+            )

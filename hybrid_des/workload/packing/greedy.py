@@ -4,8 +4,8 @@
     micro-batches   [5] [4 3] [6 2] [7 1]    dealt to the replicas in turn
 
 As the scheduler dp_balanced of NVIDIA/Megatron-LM (megatron/core/datasets/data_schedule.py) does it, also where the
-number of micro-batches is no multiple of the replicas: the last documents of the last micro-batches that have several
-then get micro-batches of their own.
+number of micro-batches is no multiple of the replicas (and, with virtual stages, of the pipeline ranks): the last
+documents of the last micro-batches that have several then get micro-batches of their own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def most_tokens(request: PackRequest, options: Filled) -> int:
 def greedy(lengths: Sequence[int], request: PackRequest, options: Filled) -> Packing:
     """Next fit, dealt to the replicas in turn."""
     bins = in_order(lengths, most_tokens(request, options))
-    each = -(-len(bins) // request.replicas) if request.microbatches is None else request.microbatches
+    each = request.microbatches
+    if each is None:
+        each = -(-len(bins) // (request.replicas * request.multiple)) * request.multiple
     split_last(bins, each * request.replicas)
     return [bins[replica :: request.replicas] for replica in range(request.replicas)]
 

@@ -41,6 +41,7 @@ class PackRequest(NamedTuple):
         tokens: the most tokens of a micro-batch, unless an option says otherwise.
         microbatches: of a replica; None: as many as the documents need.
         linear: tokens of a document whose attention has as many FLOP as the rest of the model.
+        multiple: what the number of micro-batches of a replica is a multiple of, if the documents decide it.
     """
 
     replicas: int
@@ -49,6 +50,7 @@ class PackRequest(NamedTuple):
     tokens: int = 1
     microbatches: int | None = None
     linear: int = 2**16
+    multiple: int = 1
 
 
 class Pack(NamedTuple):

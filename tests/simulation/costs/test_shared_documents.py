@@ -34,6 +34,31 @@ def test_fixed_lengths_on_the_usual_ranks_take_the_usual_time(parallel):
         assert both[0][name] == both[1][name], name
 
 
+VIRTUAL = {"kind": "interleaved-1f1b", "chunks": 2}
+
+
+def test_virtual_stages_take_the_usual_time_too():
+    parallel = {"data": 1, "context": 2, "pipeline": 2}
+    model = SMALL | {"layers": 4}
+    how = {"batch": 8, "model": model, "schedule": VIRTUAL, "tensor_traffic": "replay"}
+    data = {"lengths": {"kind": "fixed"}}, dynamic({"kind": "fixed"}, tokens_per_rank=2048, least=2)
+    usual, shared = (run(given(documents, parallel, **how)).duration for documents in data)
+    assert usual == shared
+
+
+@pytest.mark.parametrize("packing", ["greedy", "balanced", "dynamic-context"])
+def test_micro_batches_are_a_multiple_of_ranks_with_virtual_stages(packing):
+    parallel, model = {"data": 2, "pipeline": 4}, SMALL | {"layers": 8}
+    data = {"lengths": {"kind": "lognormal", "mean": 700, "sigma": 1}, "packing": packing}
+    counts, tokens = [], []
+    for schedule in ({"kind": "1f1b"}, VIRTUAL):
+        result = simulate(given(data, parallel, batch=44, model=model, schedule=schedule))
+        counts.append(result.run.microbatches)
+        tokens.append(result.summary["data"]["tokens"])
+    assert counts[0] % 4 and counts[1] == -(-counts[0] // 4) * 4
+    assert tokens[0] == tokens[1]
+
+
 PLUG_IN = """
 from hybrid_des.workload.packing.registration import packer
 

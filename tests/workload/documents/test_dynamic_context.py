@@ -12,8 +12,8 @@ from tests.support.dynamic_context import schedule
 ROOM = 2048
 
 
-def packed(lengths, ranks, room=ROOM, least=1):
-    request = PackRequest(ranks, tokens=room * ranks)
+def packed(lengths, ranks, room=ROOM, least=1, multiple=1):
+    request = PackRequest(ranks, tokens=room * ranks, multiple=multiple)
     return pack("dynamic-context", lengths, request, PerRank(tokens_per_rank=room, least=least))
 
 
@@ -37,6 +37,22 @@ def test_documents_lie_as_the_published_scheduler_lays_them():
         ranks, room, least, lengths = batch(random)
         ours = spread_out(packed(lengths, ranks, room, least))
         assert ours == schedule(lengths, ranks, room, least), (ranks, room, least, lengths)
+
+
+def test_micro_batches_of_virtual_stages_are_divided_as_published():
+    random, refused = Random(42), 0
+    for _ in range(300):
+        ranks, room, least, lengths = batch(random)
+        multiple = random.choice([2, 3, 4])
+        expected = schedule(lengths, ranks, room, least, multiple)
+        try:
+            ours = spread_out(packed(lengths, ranks, room, least, multiple))
+        except Refusal as refusal:
+            assert f"a multiple of {multiple}" in str(refusal)
+            ours, refused = None, refused + 1
+        assert ours == expected, (ranks, room, least, lengths, multiple)
+        assert ours is None or len(ours) % multiple == 0
+    assert 0 < refused < 100
 
 
 def test_shares_of_documents_are_within_the_tokens_per_rank():
