@@ -149,7 +149,7 @@ class _Stages:
         stages = dict[int, Sequence[StageCosts]]()
         if at_once:
             stacked = self._loaded(Load.stacked([loads[number] for number in at_once])).of(count, ends_meet)
-            known = {id(stage): each_of(stage) for stage in stacked}
+            known = {key: each_of(stage) for key, stage in {id(stage): stage for stage in stacked}.items()}
             of_loads = zip(*(known[id(stage)] for stage in stacked), strict=True)
             stages = dict(zip(at_once, of_loads, strict=True))
         return [stages.get(number) or self._loaded(load).of(count, ends_meet) for number, load in enumerate(loads)]

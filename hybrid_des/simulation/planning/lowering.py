@@ -63,6 +63,7 @@ class _Frame(NamedTuple):
         sends: for each message that they send: the op, peer, purpose and tag, and where its size is known.
         completes: the stages whose last gradients they compute.
         fresh: the stages that they use first.
+        sent: sizes → the messages that they send.
     """
 
     stages: tuple[int, ...]
@@ -70,6 +71,7 @@ class _Frame(NamedTuple):
     sends: tuple[tuple[int, int, Purpose, int, Place], ...]
     completes: Sequence[int]
     fresh: frozenset[int]
+    sent: dict[tuple[int, ...], tuple[Send, ...]]
 
 
 _Works = dict[tuple[tuple[Kind, int], ...], tuple[Sequence[Instruction], Sequence[StageCosts]]]
@@ -358,6 +360,7 @@ class Lowering:
             tuple(sends),
             completes,
             fresh,
+            {},
         )
 
     def _block(self, rank: int, action: Action, frame: _Frame, pace: ComputeSpeed, works: _Works) -> Block:
@@ -376,16 +379,14 @@ class Lowering:
             work = works[alike][0]
         lanes = self.costs.lanes
         meets = self._meets(action) if lanes is not None and lanes.meetings else ()
-        sends = [Send(slot, peer, purpose, tag, self._message(self.cost(size, action[slot].microbatch).message))
-                 for slot, peer, purpose, tag, size in frame.sends]  # fmt: skip
+        sizes = tuple([self.cost(size, action[slot].microbatch).message for slot, *_, size in frame.sends])
+        sends = frame.sent.get(sizes) or frame.sent.setdefault(sizes, tuple(self._sends(frame, sizes)))
         confirms = [Confirm(slot, purpose, tag) for slot, _, purpose, tag, _ in frame.sends if self.blocking]
         return Block(frame.stages, (*frame.receives, *meets, *work, *sends, *confirms))
 
-    def _message(self, size: int) -> Message:
-        message = self.made.messages.get(size)
-        if message is None:
-            message = self.made.messages[size] = Message(size)
-        return message
+    def _sends(self, frame: _Frame, sizes: Sequence[int]) -> Iterator[Send]:
+        for size, (slot, peer, purpose, tag, _) in zip(sizes, frame.sends, strict=True):
+            yield Send(slot, peer, purpose, tag, self.made.messages.setdefault(size, Message(size)))
 
     def _meets(self, action: Action) -> Iterator[Instruction]:
         """Wait for the other lanes that share the documents of an action, if these change with the micro-batch."""
