@@ -77,6 +77,7 @@ def test_all_algorithms_are_tried_on_the_same_ranks(run, ran, tmp_path):
     assert [row["bus_bandwidth_gb_per_s"] for row in data] == [float(row["bus_bandwidth_gb_per_s"]) for row in table]
 
 
+@pytest.mark.slow
 def test_the_table_keeps_bandwidths_and_what_auto_chose(run, tmp_path):
     run("collective", "auto", "--ranks", "4", "--max", "16 KiB", "--out", tmp_path)
     rows = list(csv.DictReader((tmp_path / "collective.csv").read_text().splitlines()[1:]))

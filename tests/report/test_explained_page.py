@@ -14,6 +14,8 @@ from hybrid_des.report.explained import rounded_count
 from hybrid_des.report.page.drawn import tables_of
 from hybrid_des.report.page.traced_pages import traced_reasons
 
+SMALL = ("--set", "schedule.microbatches=2")
+
 
 @pytest.fixture(params=["fifo", "fair"])
 def graph(request):
@@ -57,13 +59,16 @@ def test_the_path_is_drawn_though_replicas_are_alike(graph):
         assert (int(graph.timeline.ops["rank"][row]), int(graph.timeline.ops["start"][row])) in found
 
 
-def test_explain_and_compare_write_pages(run, scenarios, tmp_path):
-    small = ["--set", "schedule.microbatches=2"]
-    code, _, err = run("explain", scenarios / "prototype_4gpu.yaml", *small, "--out", tmp_path / "e")
+def test_explain_writes_a_page(run, scenarios, tmp_path):
+    code, _, err = run("explain", scenarios / "prototype_4gpu.yaml", *SMALL, "--out", tmp_path / "e")
     assert (code, err) == (0, [f"wrote {tmp_path / 'e' / 'report.html'}"])
     assert "Verdict" in (tmp_path / "e" / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_compare_writes_a_page(run, scenarios, tmp_path):
     sides = [scenarios / "contention_slower.yaml", scenarios / "contention_faster.yaml"]
-    assert run("compare", *sides, *small, "--out", tmp_path / "c")[0] == 0
+    assert run("compare", *sides, *SMALL, "--out", tmp_path / "c")[0] == 0
     page = (tmp_path / "c" / "comparison.html").read_text()
     assert "<title>A: contention_slower against B: contention_faster</title>" in page
 

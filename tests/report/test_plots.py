@@ -310,6 +310,7 @@ def test_lines_of_a_sweep():
 EVIL = "$x_{^ \x1b[2J\n$"
 
 
+@pytest.mark.slow
 def test_names_of_users_are_no_formulas(tmp_path):
     links = [{"between": [gpu, EVIL], "bandwidth": "1 GB/s"} for gpu in ("gpu0", "gpu1")]
     cluster = {"topology": "links", "links": links, "gpu": {"name": EVIL, "memory": "1 GB"}}

@@ -88,6 +88,7 @@ def test_a_slow_nic_is_named_and_no_links_are_bought(explained):
     assert {one["against"] for one in found["proposals"]} == {"slow ranks", "bubble"}
 
 
+@pytest.mark.slow
 def test_mending_a_node_saves_what_a_usual_one_does(explained):
     nodes = "cluster.nodes=[{count: 1}, {count: 1, speed: %s}]"
     slow = explained(GPUS, *FEW, "--set", nodes % 0.8)

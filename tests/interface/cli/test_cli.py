@@ -7,6 +7,7 @@ import shlex
 import signal
 
 import pytest
+from support.campaigns import thinned
 from support.mistakes import as_said, cases
 from support.paths import GOLDEN, SCENARIOS, TESTS
 from support.scenarios import MINIMAL
@@ -241,7 +242,7 @@ JSON = {
 }
 
 
-@pytest.mark.parametrize("command", sorted(JSON))
+@pytest.mark.parametrize("command", thinned(sorted(JSON), slow=["schema"]))
 def test_every_command_gives_json(ran, scenarios, tmp_path, monkeypatch, command):
     files = {"A100": scenarios / "a100_8x.yaml", "PROTOTYPE": scenarios / "prototype_4gpu.yaml"}
     monkeypatch.chdir(tmp_path)

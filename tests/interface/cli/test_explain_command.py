@@ -132,7 +132,8 @@ def test_the_cost_of_the_network_is_said_in_words(run):
 
 
 @pytest.mark.parametrize(
-    "name", thinned(["a100_8x", "contention_slower", "slow_gpu_h100_2x8"], slow=["slow_gpu_h100_2x8"])
+    "name",
+    thinned(["a100_8x", "contention_slower", "slow_gpu_h100_2x8"], slow=["contention_slower", "slow_gpu_h100_2x8"]),
 )
 def test_an_explanation_fits_on_a_screen(ran, name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
@@ -154,6 +155,7 @@ def test_a_run_nearly_as_long_as_the_clock_is_explained(explained):
     assert found["ladder"][-1]["step_time_s"] == pytest.approx(8 / 11 * found["step_time_s"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_table_of_two_steps_is_explained(explained):
     table = SCENARIOS / "durations" / "a100_8x_slow_gpu.csv"
     workload = f"workload={{durations: {table}}}"

@@ -52,7 +52,9 @@ def outcomes(times, asked):
     return found
 
 
-@pytest.mark.parametrize(("values", "first"), thinned(SEEDS, slow=[(scenario_values, 8), (model_values, 0)]))
+@pytest.mark.parametrize(
+    ("values", "first"), thinned(SEEDS, slow=[(scenario_values, 8), (model_values, 0), (model_values, 2)])
+)
 def test_few_members_take_as_long_as_all(values, first):
     folded = 0
     for seed in range(first, first + EACH[values]):
