@@ -7,7 +7,7 @@ from heapq import heappush
 from typing import Any
 
 from hybrid_des.engine.bookings import Arrival, Here, receive_at
-from hybrid_des.engine.clock import MOMENT, USUAL, Environment
+from hybrid_des.engine.clock import Environment
 
 
 @dataclass(slots=True, eq=False)
@@ -44,12 +44,12 @@ class Mailbox:
         else:
             self._first = self._behind.pop(0) if self._behind else None
             first.value = message  # what `first.happen` does
-            agenda, moment = self._env.agenda, at << MOMENT | USUAL
-            if moment in agenda:
-                agenda[moment].append(first)
+            agenda = self._env.agenda
+            if at in agenda:
+                agenda[at].append(first)
             else:
-                agenda[moment] = [first]
-                heappush(agenda.moments, moment)
+                agenda[at] = [first]
+                heappush(agenda.times, at)
 
     def receive(self) -> Arrival | Here:
         """The next message, as an event to yield; its value is a `Message`."""
@@ -97,12 +97,12 @@ class TaggedMailbox:
             self._held[tag] = (at, message)
         else:
             waiting.value = message  # what `waiting.happen` does
-            agenda, moment = self._env.agenda, at << MOMENT | USUAL
-            if moment in agenda:
-                agenda[moment].append(waiting)
+            agenda = self._env.agenda
+            if at in agenda:
+                agenda[at].append(waiting)
             else:
-                agenda[moment] = [waiting]
-                heappush(agenda.moments, moment)
+                agenda[at] = [waiting]
+                heappush(agenda.times, at)
 
     def receive(self, tag: int) -> Arrival | Here:
         """The message with this tag, as an event to yield; its value is a `Message`."""

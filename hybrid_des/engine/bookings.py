@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from simpy.events import Event
 
-from hybrid_des.engine.clock import MOMENT, USUAL, Environment
+from hybrid_des.engine.clock import Environment
 
 Callback = Callable[[Any], None]
 
@@ -46,7 +46,7 @@ class Arrival(list[Callback]):
     def happen(self, at: int, value: Any) -> None:
         """Wake the receiver at that time, with the message."""
         self._value = value
-        self.env.agenda.book(at << MOMENT | USUAL, self)
+        self.env.agenda.book(at, self)
 
 
 Arrival.value = Arrival._value  # type: ignore[misc]  # the slot that SimPy reads
@@ -88,12 +88,12 @@ def receive_at(env: Environment, at: int, value: Any) -> Arrival | Here:
     arrival.env = env
     arrival.callbacks = arrival
     arrival._value = value
-    agenda, moment = env.agenda, at << MOMENT | USUAL
-    if moment in agenda:
-        agenda[moment].append(arrival)
+    agenda = env.agenda
+    if at in agenda:
+        agenda[at].append(arrival)
     else:
-        agenda[moment] = [arrival]
-        heappush(agenda.moments, moment)
+        agenda[at] = [arrival]
+        heappush(agenda.times, at)
     return arrival
 
 
@@ -101,4 +101,4 @@ def succeed_at(env: Environment, event: Event, at: int) -> None:
     """Do what `event.succeed()` does, at a time not in the past."""
     event._ok = True
     event._value = None
-    env.agenda.book(at << MOMENT | USUAL, event)
+    env.agenda.book(at, event)

@@ -201,7 +201,7 @@ class TracedView(TracedEnvironment):
     def __init__(self, whole: Environment, trace: Causes) -> None:
         self._whole = whole
         super().__init__(trace)
-        self.agenda = whole.agenda
+        self.agenda, self.apart = whole.agenda, whole.apart
 
     @property
     def now(self) -> int:

@@ -1,8 +1,8 @@
 """Simulated time: SimPy's environment, whose clock counts whole picoseconds.
 
-Many GPUs act at the same time, so events are kept by time: a heap of distinct moments (a time and a priority, packed
-into one integer) and for each moment its events in the order in which they were booked. The order of events is exactly
-SimPy's: by time, then priority, then booking.
+Many GPUs act at the same time, so events are kept by time: a heap of distinct times and for each time its events in the
+order in which they were booked. Those of another priority than the usual one are few and kept apart, by time and
+priority. The order of events is exactly SimPy's: by time, then priority, then booking.
 
 In a ring over 1,024 ranks, the objects of all ranks do not fit into a processor's cache of 1 MiB, so every message
 misses it. Objects per rank are therefore few and small, and an event is released as soon as it has been processed.
@@ -35,7 +35,7 @@ BEAT = 2**12  # events from one beat to the next
 ALL = 2**62  # more events than there are
 
 
-MOMENT = 2  # bits: a moment is `time << MOMENT | priority − RESUMED`
+PRIORITY = 2  # bits: a moment is `time << PRIORITY | priority − RESUMED`
 
 
 USUAL = NORMAL - RESUMED
@@ -45,28 +45,34 @@ _NO_EVENT = re.compile(r'File "(.*)", line (\d+), in .*Invalid yield value "(.*)
 
 
 class Agenda(dict[int, list[Any]]):
-    """Moment → its events.
+    """Time → its events.
 
     Attributes:
-        moments: a heap of the keys.
+        times: a heap of the keys.
     """
 
-    __slots__ = ("moments",)
+    __slots__ = ("times",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.moments: list[int] = []
+        self.times: list[int] = []
 
-    def book(self, moment: int, event: Any) -> None:
-        """Add an event after the others of its moment.
+    def book(self, at: int, event: Any) -> None:
+        """Add an event after the others of its time.
 
         Where an event is booked for every message or op, these four lines stand instead of a call.
         """
-        if moment in self:
-            self[moment].append(event)
+        if at in self:
+            self[at].append(event)
         else:
-            self[moment] = [event]
-            heappush(self.moments, moment)
+            self[at] = [event]
+            heappush(self.times, at)
+
+    def put_back(self, at: int, events: list[Any]) -> None:
+        """Book events that were taken out, last first, again: before those booked for their time meanwhile."""
+        if at not in self:
+            heappush(self.times, at)
+        self[at] = [*reversed(events), *self.get(at, ())]
 
 
 class Timeout(simpy.Timeout):
@@ -83,12 +89,12 @@ class Timeout(simpy.Timeout):
         self._value = value
         self._delay = delay
         self._ok = True
-        agenda, moment = env.agenda, env.now + delay << MOMENT | USUAL
-        if moment in agenda:
-            agenda[moment].append(self)
+        agenda, at = env.agenda, env.now + delay
+        if at in agenda:
+            agenda[at].append(self)
         else:
-            agenda[moment] = [self]
-            heappush(agenda.moments, moment)
+            agenda[at] = [self]
+            heappush(agenda.times, at)
 
 
 class Process(simpy.Process):
@@ -145,10 +151,11 @@ class Environment(simpy.Environment):
         now: the current simulated time.
         events: the number of events processed.
         agenda: the pending events.
+        apart: those of another priority than the usual one, by moment.
         timeout, process, event: make events, as in SimPy.
     """
 
-    __slots__ = ("agenda", "event", "events", "now", "process", "timeout")
+    __slots__ = ("agenda", "apart", "event", "events", "now", "process", "timeout")
 
     now: int
     timeout: Callable[..., Timeout]
@@ -159,7 +166,7 @@ class Environment(simpy.Environment):
         # SimPy's own event queue is not made: the methods that would read it are overridden below
         self.now = whole(initial_time)
         self.events = 0
-        self.agenda = Agenda()
+        self.agenda, self.apart = Agenda(), Agenda()
         self._active_proc = None
         self.timeout = MethodType(Timeout, self)
         self.process = MethodType(Process, self)
@@ -167,7 +174,10 @@ class Environment(simpy.Environment):
 
     def at(self, time: int, event: Any, priority: int = NORMAL) -> None:
         """Book an event for a time not in the past; `event` is triggered, or a `Booking`."""
-        self.agenda.book(time << MOMENT | priority - RESUMED, event)
+        if priority == NORMAL:
+            self.agenda.book(time, event)
+        else:
+            self.apart.book(time << PRIORITY | priority - RESUMED, event)
 
     def schedule(self, event: Event, priority: EventPriority = NORMAL, delay: float = 0) -> None:
         """Book a triggered event after a delay.
@@ -179,12 +189,12 @@ class Environment(simpy.Environment):
             delay = whole(delay)
         if priority is not NORMAL and not RESUMED <= priority <= LAST:
             raise ValueError(f"priority {priority} is not one of URGENT, NORMAL and LAST")
-        self.agenda.book(self.now + delay << MOMENT | priority - RESUMED, event)
+        self.at(self.now + delay, event, priority)
 
     def peek(self) -> float:
         """The time of the next event; infinity if there is none."""
-        moments = self.agenda.moments
-        return moments[0] >> MOMENT if moments else simpy.core.Infinity
+        firsts = [*self.agenda.times[:1], *(moment >> PRIORITY for moment in self.apart.times[:1])]
+        return min(firsts, default=simpy.core.Infinity)
 
     def step(self) -> None:
         """Process the next event.
@@ -248,16 +258,21 @@ class Environment(simpy.Environment):
         Raises:
             EmptySchedule: there are fewer.
         """
-        agenda, moments = self.agenda, self.agenda.moments
+        agenda, apart = self.agenda, self.apart
+        times, moments = agenda.times, apart.times
         number = self.events
         end = number + most
         while number < end:
-            if not moments:
+            if moments and (not times or moments[0] < times[0] << PRIORITY | USUAL):
+                booked, key = apart, heappop(moments)
+                self.now = key >> PRIORITY
+            elif times:
+                booked, key = agenda, heappop(times)
+                self.now = key
+            else:
                 raise EmptySchedule
-            moment = heappop(moments)
-            events = agenda.pop(moment)
+            events = booked.pop(key)
             events.reverse()
-            self.now = moment >> MOMENT
             try:
                 while True:
                     event = events.pop()
@@ -271,8 +286,10 @@ class Environment(simpy.Environment):
                             callback(event)
                     if not event._ok and not hasattr(event, "_defused"):
                         raise copied(event._value)
-                    if not events or number == end or (moments and moments[0] < moment):
-                        break  # the limit is reached, or a more urgent event has been booked at this time
+                    if not events or number == end:
+                        break
+                    if moments and moments[0] < (key if booked is apart else key << PRIORITY | USUAL):
+                        break  # a more urgent event has been booked at this time
             except StopSimulation:
                 # the remaining callbacks run if the simulation is continued
                 event.callbacks = callbacks[callbacks.index(callback) + 1 :]
@@ -280,14 +297,7 @@ class Environment(simpy.Environment):
                 raise
             finally:
                 if events:
-                    self._put_back(moment, events)
-
-    def _put_back(self, moment: int, events: list[Any]) -> None:
-        """Book events that were taken out, last first, again: before those booked for their moment meanwhile."""
-        later = self.agenda.get(moment)
-        if later is None:
-            heappush(self.agenda.moments, moment)
-        self.agenda[moment] = [*reversed(events), *(later or ())]
+                    booked.put_back(key, events)
 
 
 def _of_a_process(error: RuntimeError) -> UsageError | None:

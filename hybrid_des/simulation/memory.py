@@ -41,19 +41,19 @@ class MemoryLedger:
             self.peak_bytes = held
         if activations > self.peak_activations:
             self.peak_activations = activations
-        self._record(now, held, activations)
+        self._record(now)
 
     def free(self, now: int, change: tuple[int, int]) -> None:
         """Release activations."""
         size, parts = change
-        held = self.bytes = self.bytes - size
-        activations = self.activations = self.activations - parts
-        self._record(now, held, activations)
+        self.bytes -= size
+        self.activations -= parts
+        self._record(now)
 
-    def _record(self, now: int, held: int, activations: int) -> None:
+    def _record(self, now: int) -> None:
         write, pack = self._write, self._pack
         try:
-            write(pack(self._rank, now, held, activations))
+            write(pack(self._rank, now, self.bytes, self.activations))
         except error as refusal:
             raise out_of_range(refusal, now) from None
 

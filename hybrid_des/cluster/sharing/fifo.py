@@ -25,7 +25,7 @@ from hybrid_des.cluster.mailbox import Message
 from hybrid_des.cluster.rate import Rate
 from hybrid_des.cluster.sharing.registration import Flow, Put, Schedules, sharing
 from hybrid_des.engine.bookings import Booking
-from hybrid_des.engine.clock import MOMENT, USUAL, Environment
+from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Rows, out_of_range
 
 
@@ -141,12 +141,12 @@ class FifoFlow(Flow):
         head.callbacks, head.flow = self.on_head, self
         head.message, head.tag = message, tag
         head.hop, head.slowest = hop, slowest
-        agenda, moment = self.env.agenda, at << MOMENT | USUAL
-        if moment in agenda:
-            agenda[moment].append(head)
+        agenda = self.env.agenda
+        if at in agenda:
+            agenda[at].append(head)
         else:
-            agenda[moment] = [head]
-            heappush(agenda.moments, moment)
+            agenda[at] = [head]
+            heappush(agenda.times, at)
 
 
 ARRIVE: tuple[Callable[[Any], None], ...] = (FifoFlow.arrive,)

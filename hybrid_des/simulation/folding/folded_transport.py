@@ -18,7 +18,7 @@ from hybrid_des.cluster.sharing.registration import Flow, Put, Schedules, Sharin
 from hybrid_des.cluster.transport import Links, Transport
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.engine.bookings import Arrival
-from hybrid_des.engine.clock import MOMENT, USUAL, Environment
+from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.lineage import Lineage, LineageEnvironment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.simulation.folding.folded_routes import FoldedRoutes
@@ -138,7 +138,7 @@ class LineageFlow(FifoFlow):
         head.message, head.tag = message, tag
         head.hop, head.slowest = hop, slowest
         head.lineage = self.env.born
-        self.env.agenda.book(at << MOMENT | USUAL, head)
+        self.env.agenda.book(at, head)
 
 
 class TurnedFlow(LineageFlow):
