@@ -47,8 +47,8 @@ class Limit:
 
 def limits() -> Iterator[Limit]:
     """All limits."""
-    rings = (ring(256, "ring"), 3.2), (ring(256), 6.5), (ring(1024, "ring"), 1.9), (ring(1024), 4.0)
-    for case, limit in (*rings, (pipeline(1024), 5), (mixed(32), 6.5), (mixed(32, "fair"), 8)):
+    rings = (ring(256, "ring"), 2), (ring(256), 3), (ring(1024, "ring"), 1.6), (ring(1024), 2.7)
+    for case, limit in (*rings, (pipeline(1024), 4.6), (mixed(32), 6.5), (mixed(32, "fair"), 8)):
         yield Limit(f"{case.name}: time / bare loop", lambda case=case: measure(case, 1).ratio, limit)
     for topology in ("ring", "nodes"):
         small, large = ring(64, topology), ring(512, topology)
@@ -65,8 +65,8 @@ def limits() -> Iterator[Limit]:
     for name, limit in (("llama3.1-70b_128", 12), ("mixtral-8x7b_64", 40)):
         yield Limit(f"`explain` of {name}: time / `simulate`", partial(explained, name), limit)
     yield Limit("`search` of 13b_64: time / `simulate` of its best plan", searched, 100)
-    yield Limit("`python -m hybrid_des --help` / `python -c 'import simpy, yaml'`", start_up, 3)
-    yield Limit("prototype_4gpu `--quiet` / `python -c 'import numpy, pydantic, simpy, yaml'`", shortest_run, 6)
+    yield Limit("`python -m hybrid_des --help` / `python -c 'import simpy, yaml'`", start_up, 1)
+    yield Limit("prototype_4gpu `--quiet` / `python -c 'import numpy, pydantic, simpy, yaml'`", shortest_run, 3)
 
 
 def growth_of_ratio(small: Case, large: Case) -> float:
