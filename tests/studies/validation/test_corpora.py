@@ -188,6 +188,7 @@ def test_rows_of_nccl_tests_become_rows_of_collectives(monkeypatch):
     assert [script["converted"](raw | other) for other in others] == [None] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("where", "mean", "worst"), [
     ("split == 'from 1 MiB' and collective.name == 'nccl'", 3, 11), ("split == 'from 1 MiB'", 4, 25),
     ("split == 'below 1 MiB'", 7, None),
