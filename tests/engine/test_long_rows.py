@@ -42,6 +42,16 @@ def test_rows_come_back_as_they_were_added(count):
     }
 
 
+@pytest.mark.parametrize("count", [0, 1, 49, 1000])
+def test_rows_read_where_they_are_looked_at_are_the_same(count):
+    rows, _ = filled(count, 10)
+    mapped, table = rows.mapped(), rows.table()
+    del rows  # and with them the file
+    assert {name: column.tolist() for name, column in mapped.items()} == {
+        name: column.tolist() for name, column in table.items()
+    }
+
+
 @pytest.mark.parametrize("spread", [1, 10, 1000], ids=["sorted", "nearly", "not at all"])
 def test_rows_are_read_in_order_and_ties_as_added(spread):
     rows, starts = filled(1000, spread)
