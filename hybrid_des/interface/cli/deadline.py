@@ -41,14 +41,17 @@ def within(budget_s: float, name: str, grace_s: float = 0.0) -> Iterator[None]:
 
     before = signal.signal(signal.SIGALRM, end)
     try:
-        signal.setitimer(signal.ITIMER_REAL, budget_s + grace_s, AGAIN_S)
-        yield
+        try:
+            signal.setitimer(signal.ITIMER_REAL, budget_s + grace_s, AGAIN_S)
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
     except Exception:
         if fired:  # compiled code may replace an exception with its own
             raise spent from None
         raise
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)  # again: the timer may have interrupted the one above
         signal.signal(signal.SIGALRM, before)
 
 

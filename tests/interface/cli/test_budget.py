@@ -1,9 +1,11 @@
 """`--budget`: a run that is not complete says so everywhere, and nothing looks like its result."""
 
 import json
+import signal
 
 import pytest
 
+from hybrid_des.interface.cli.deadline import OutOfTimeError, within
 from hybrid_des.interface.cli.output import progress_line
 from hybrid_des.result import simulate
 from hybrid_des.simulation.watch import RunProgress
@@ -116,3 +118,20 @@ def test_buckets_of_the_small_model_are_counted(refused, write):
     trained = MANY_BUCKETS.replace(", parameters: 1e5", "") + "numerics: {width: 512}\n"
     line = refused(write(trained), "--set", "gradients.bucket=2 B", "--budget", "50 ms")
     assert "messages with `record: all` are more than can be simulated" in line
+
+
+def test_a_timer_that_interrupts_its_own_end_is_ended(monkeypatch):
+    """It would go on to raise in whatever runs next."""
+    set_to = []
+
+    def set_timer(which, seconds, again=0.0):
+        set_to.append(seconds)
+        if set_to == [60.0, 0]:
+            signal.raise_signal(signal.SIGALRM)
+
+    monkeypatch.setattr(signal, "setitimer", set_timer)
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(OutOfTimeError, match="the budget of 60 s is spent"), within(60.0, "a"):
+        pass
+    assert set_to == [60.0, 0, 0]
+    assert signal.getsignal(signal.SIGALRM) is before
