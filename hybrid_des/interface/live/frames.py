@@ -243,10 +243,13 @@ def ended_by(newer: Callable[[], bool]) -> Iterator[None]:
 
     before = signal.signal(signal.SIGALRM, look)
     try:
-        signal.setitimer(signal.ITIMER_REAL, LOOK_S, LOOK_S)
-        yield
+        try:
+            signal.setitimer(signal.ITIMER_REAL, LOOK_S, LOOK_S)
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)  # again: the timer may have interrupted the one above
         signal.signal(signal.SIGALRM, before)
 
 

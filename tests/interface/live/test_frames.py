@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import signal
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,7 @@ from support.paths import SCENARIOS
 
 from hybrid_des.errors import UsageError
 from hybrid_des.interface.live.controls import controls_of
-from hybrid_des.interface.live.frames import FAST, Desk, NewerRequest, Request, answer, as_known
+from hybrid_des.interface.live.frames import FAST, LOOK_S, Desk, NewerRequest, Request, answer, as_known, ended_by
 from hybrid_des.report.fact import Fact
 from hybrid_des.report.page.document import Shown, run_data
 from hybrid_des.result import simulate
@@ -223,3 +224,20 @@ def test_figures_of_a_prediction_have_three_digits(figure, shown, scenarios):
     predicted = SimpleNamespace(summary={"experience": {}})
     assert as_known(Fact("", figure), predicted).value == shown
     assert as_known(Fact("", figure), SimpleNamespace(summary={})).value == figure
+
+
+def test_a_look_that_interrupts_its_own_end_is_the_last(monkeypatch):
+    """A further one would interrupt what the process does next, and end it."""
+    set_to = []
+
+    def set_timer(which, seconds, again=0.0):
+        set_to.append(seconds)
+        if set_to == [LOOK_S, 0]:
+            signal.raise_signal(signal.SIGALRM)
+
+    monkeypatch.setattr(signal, "setitimer", set_timer)
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(NewerRequest), ended_by(lambda: True):
+        pass
+    assert set_to == [LOOK_S, 0, 0]
+    assert signal.getsignal(signal.SIGALRM) is before
