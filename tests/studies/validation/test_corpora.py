@@ -194,6 +194,7 @@ def test_rows_of_nccl_tests_become_rows_of_collectives(monkeypatch):
     ("split == 'below 1 MiB'", 7, None),
 ], ids=["all-reduces", "large", "small"])  # fmt: skip
 def test_measured_collectives_on_one_node_are_met(run, rows_of, where, mean, worst):
+    """All-reduces within 10 % but one: of three repeats over 8 B200s at 2 MiB, which differ by 8 %, the quickest."""
     corpus = FOLDER / "nccl.yaml"
     words = ("--rows", rows_of(corpus), "--where", where, "--json", "--jobs", "1")
     found = json.loads(run("validate", corpus, *words)[1])
