@@ -42,7 +42,7 @@ GPUS = ("a100-80gb", "h100", "b200")
 LEAST, LARGE = 2**10, 2**20  # bytes
 ENOUGH = 1e-6  # that a move makes the loss smaller
 WORST = 0.3  # that a row counts
-MISS, HOPELESS = 0.1, 0.12  # errors that no large row should have, and from which on it counts no more
+MISS, CAP = 0.1, 0.12  # errors that no large row should have, and from which on it counts no more
 WEIGHT, STEEP = 0.05, 8  # of what is beyond
 STEPS = (0.2, 0.1, 0.05, 0.02, 0.01, 0.005)  # by which the logarithm of a number is changed, in turn
 DOES = {"nccl": "all-reduce", "nccl-reduce-scatter": "reduce-scatter", "nccl-all-gather": "all-gather"}
@@ -168,7 +168,7 @@ def error(rows: Sequence[Measured], numbers: Vector) -> float:
 def loss(rows: Sequence[Measured], numbers: Vector) -> float:
     """What is made small: between the mean error and that of its squares, and what is beyond 10 % from 1 MiB up."""
     errors = [(abs(row.takes(numbers) / row.us - 1), row.large) for row in rows]
-    missed = (WEIGHT * (min(off, HOPELESS) / MISS) ** STEEP for off, large in errors if large)
+    missed = (WEIGHT * (min(off, CAP) / MISS) ** STEEP for off, large in errors if large)
     return mean(min(off, WORST) ** 1.5 for off, _ in errors) + sum(missed) / len(rows)
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import simpy
 from benchmarks.cases import Case, pipeline, ring
+from benchmarks.measure import waiting
 
 from hybrid_des.simulation.jobs import started
 from hybrid_des.simulation.planning.planner import parts_of
@@ -50,15 +50,7 @@ def counted(work: Callable[[], object]) -> Counter[str]:
 
 def bare(processes: int = 64, timeouts: int = 256) -> tuple[Counter[str], int, int]:
     """The counts of SimPy's own loop, its events, and its timeouts."""
-    env = simpy.Environment()
-
-    def wait():
-        for _ in range(timeouts):
-            yield env.timeout(1)
-
-    for _ in range(processes):
-        env.process(wait())
-    return counted(env.run), processes * timeouts, processes * timeouts
+    return counted(waiting(processes, timeouts).run), processes * timeouts, processes * timeouts
 
 
 def simulated(case: Case) -> tuple[Counter[str], int, int]:

@@ -79,8 +79,8 @@ def peak_memory() -> float:
     return int(status["VmHWM"].removesuffix("kB")) * 1024 / 10**6
 
 
-def bare_loop(processes: int, timeouts: int) -> float:
-    """Seconds that SimPy takes for processes that only wait, each the given number of times."""
+def waiting(processes: int, timeouts: int) -> simpy.Environment:
+    """SimPy with processes that only wait, each the given number of times."""
     env = simpy.Environment()
 
     def wait():
@@ -89,6 +89,12 @@ def bare_loop(processes: int, timeouts: int) -> float:
 
     for _ in range(processes):
         env.process(wait())
+    return env
+
+
+def bare_loop(processes: int, timeouts: int) -> float:
+    """Seconds that SimPy takes for such processes."""
+    env = waiting(processes, timeouts)
     gc.collect()
     start = process_time()
     env.run()

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from hybrid_des.options import Count, Flag, whole
+from hybrid_des.registry import Entry
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.scenario.sections.plugins import Plugins, PluginSection
 from hybrid_des.scenario.sections.values import LengthsName, PackingName, or_none
@@ -19,7 +20,7 @@ from hybrid_des.workload import lengths as kinds
 from hybrid_des.workload.lengths import LengthRequest
 from hybrid_des.workload.models.layer import Attention, Model
 from hybrid_des.workload.packing import registration as packers
-from hybrid_des.workload.packing.registration import PackRequest
+from hybrid_des.workload.packing.registration import NONE, PackRequest
 
 if TYPE_CHECKING:
     from hybrid_des.scenario.sections.training import Parallel, Schedule
@@ -47,10 +48,12 @@ class Lengths(PluginSection):
 class Data(PluginSection):
     """The documents of a step, and how they become micro-batches."""
 
-    plugins: ClassVar[Plugins] = Plugins("packing", packers.names, packers.find, "none")
+    plugins: ClassVar[Plugins] = Plugins(
+        "packing", packers.names, packers.find, NONE, besides={NONE: Entry(f"packing {NONE}", None)}
+    )
     lengths: Lengths
     """How long documents are."""
-    packing: PackingName = "none"
+    packing: PackingName = NONE
     """How documents are divided among micro-batches and replicas."""
     padded: Flag = False
     """Whether all documents of a micro-batch are padded to its longest one; false: they follow each other."""

@@ -45,7 +45,7 @@ class Plugins:
         key: the key that names one.
         names, find: access to the registry.
         default: the name if none is given.
-        besides: values of the key other than registered names, each with a name for messages and its options.
+        besides: values of the key that are not registered, or not fit for messages: a name for these, and the options.
     """
 
     key: str
@@ -137,7 +137,6 @@ class PluginSection(Section):
         """
         chosen = self.plugins.chosen(dict(self))
         what, names = chosen.name if chosen else "", f"{path}.{self.plugins.key}"
-        what = f"{self.plugins.key} {what}" if what == "none" else what  # "is not read by none" reads as the opposite
         for key in self.lacking:
             yield misfit(f"is required by {what}", f"{path}.{key}", names)
         for key, value in self.unread.items():

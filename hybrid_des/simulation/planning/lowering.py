@@ -77,7 +77,7 @@ class _Frame(NamedTuple):
 _Works = dict[tuple[tuple[Kind, int], ...], tuple[Sequence[Instruction], Sequence[StageCosts]]]
 
 
-class _Made:
+class _Shared:
     """What programs of all lanes and steps share: where documents differ, each lane would make it again.
 
     Attributes:
@@ -113,7 +113,7 @@ class Lowering:
         copies: stage → what the placement of its experts sends in the step.
         further: how the steps after the first are lowered, if experts are wanted or placed differently in them.
         lane, step: of the ranks and the training step whose documents are computed, where these differ.
-        made: what programs share.
+        shared: what programs share.
     """
 
     plan: Plan
@@ -131,7 +131,7 @@ class Lowering:
     further: Sequence[Lowering] = ()
     lane: int = 0
     step: int = 0
-    made: _Made = field(default_factory=_Made, repr=False, compare=False)
+    shared: _Shared = field(default_factory=_Shared, repr=False, compare=False)
     each: ClassVar = False  # whether every rank has a program of its own; those of a pipeline rank share theirs
 
     @property
@@ -296,7 +296,7 @@ class Lowering:
         # thousands of actions are of few kinds: a block is what an action does, and equal ones share it; a frame is
         # what of it does not depend on durations, so that micro-batches of unequal documents still share that
         blocks: dict[tuple[Any, ...], Block] = {}
-        frames, works = self.made.frames, self.made.works.setdefault(pace, {})
+        frames, works = self.shared.frames, self.shared.works.setdefault(pace, {})
         pause = block_of((), Compute(self.costs.between))
         for index, action in enumerate(self.plan.programs[rank]):
             if index and self.costs.between:
@@ -386,7 +386,7 @@ class Lowering:
 
     def _sends(self, frame: _Frame, sizes: Sequence[int]) -> Iterator[Send]:
         for size, (slot, peer, purpose, tag, _) in zip(sizes, frame.sends, strict=True):
-            yield Send(slot, peer, purpose, tag, self.made.messages.setdefault(size, Message(size)))
+            yield Send(slot, peer, purpose, tag, self.shared.messages.setdefault(size, Message(size)))
 
     def _meets(self, action: Action) -> Iterator[Instruction]:
         """Wait for the other lanes that share the documents of an action, if these change with the micro-batch."""

@@ -7,10 +7,10 @@ replica 1           [2 3]     [6 7]
 
 from collections.abc import Sequence
 
-from hybrid_des.workload.packing.registration import Packing, PackRequest, packer
+from hybrid_des.workload.packing.registration import NONE, Packing, PackRequest, packer
 
 
-@packer("none", summary="as many documents per micro-batch as it has samples", each=lambda request: request.samples)
+@packer(NONE, summary="as many documents per micro-batch as it has samples", each=lambda request: request.samples)
 def none(lengths: Sequence[int], request: PackRequest) -> Packing:
     """Successive documents, dealt to the replicas in turn."""
     return dealt(len(lengths), request.samples, request.replicas)

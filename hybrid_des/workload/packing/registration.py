@@ -27,6 +27,7 @@ from hybrid_des.registry import Registry
 Packing = Sequence[Sequence[Sequence[int]]]  # replica → micro-batch → places of documents; or micro-batch → lane → …
 Packer = Callable[..., Packing]  # (lengths, request[, options]) → packing; raises `Refusal`
 
+NONE = "none"
 _REGISTRY: Registry[Packer] = Registry("packing", "hybrid_des.workload.packing")
 names = _REGISTRY.names
 find = _REGISTRY.__getitem__
