@@ -10,7 +10,7 @@
 | uniform   | every whole number from least to most                                                |
 | fixed     | the same for all                                                                     |
 | histogram | `values` with `weights`, or the columns length and count of a file                   |
-| file      | those of a file, each once in random order, then each once more                      |
+| file      | those of a file, each once, in random order or as given, then each once more         |
 
 Z is a standard normal number. Numbers come from one stream per seed (`draws.stream`).
 """
@@ -22,7 +22,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from pydantic import model_validator
 
 from hybrid_des.errors import UsageError, one_line
 from hybrid_des.files import read_text
-from hybrid_des.options import MOST, Count, Factor, NamesFile, Number, Options, Reads, describe, describe_type
+from hybrid_des.options import MOST, Count, Factor, NamesFile, Number, Options, Reads, choice, describe, describe_type
 from hybrid_des.registry import Registry, check_call
 from hybrid_des.workload.distributions import Sigma
 
@@ -193,6 +193,8 @@ class Listed(Options):
 
     file: LengthFile
     """A CSV file with one length per line, or in a column `length`."""
+    order: Annotated[Literal["random", "given"], choice("random", "given")] = "random"
+    """In which order documents come: `given`, as in the file."""
 
 
 @lengths("lognormal", summary="log-normal: few documents are many times as long as most", options=Lognormal)
@@ -246,14 +248,14 @@ def histogram(request: LengthRequest, options: Histogram) -> Draw:
     return draw
 
 
-@lengths("file", summary="those of a file, in random order", options=Listed)
+@lengths("file", summary="those of a file, in random order or as given", options=Listed)
 def listed(request: LengthRequest, options: Listed) -> Draw:
-    """The lengths of the file in random order, then in another one."""
+    """The lengths of the file in random order, then in another one; or as given, again and again."""
     every = np.repeat(options.file.values, options.file.counts)
 
     def draw(generator: np.random.Generator) -> Iterator[NDArray[Any]]:
         while True:
-            yield generator.permutation(every)
+            yield every if options.order == "given" else generator.permutation(every)
 
     return draw
 

@@ -53,6 +53,10 @@ class Efficiency(Section):
     """The least time of a layer's forward, and half of that of its backward: launching kernels."""
     launch: Time = ZERO
     """Time in which the host launches one operator or collective: a layer takes at least as long as all of these."""
+    routing: Time = ZERO
+    """With `data`: time in which the host launches one of the operators that find out which documents a rank sends.
+
+    Six for each document that the ranks at one place of their replicas hold, before every step."""
     kept: Factor = Fraction(1)
     """Activations kept, relative to the count of fused kernels; those of a stack that fuses less are larger."""
     slowed: Lost = Fraction(1, 4)

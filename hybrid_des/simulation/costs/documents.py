@@ -96,12 +96,14 @@ class PackedSteps:
         context: neighbouring lanes that always share their documents.
         padded: whether documents are padded to the longest of their micro-batch.
         dynamic: whether documents are shared by other lanes in each micro-batch.
+        places: lanes of a replica, its ranks along context.
     """
 
     steps: tuple[StepDocuments, ...]
     context: int
     padded: bool
     dynamic: bool = False
+    places: int = 1
 
     @property
     def microbatches(self) -> int:
@@ -157,6 +159,21 @@ class PackedSteps:
         ends = accumulate(group.ranks for group in of_step.packed[microbatch])
         group = next(group for group, end in zip(of_step.packed[microbatch], ends, strict=True) if lane < end)
         return [of_step.lengths[document] for document in group.documents]
+
+    @cached_property
+    def routed(self) -> tuple[int, ...]:
+        """Step → the documents on the lanes at the same place of their replicas, at the place with most of them."""
+        counts = []
+        for step in self.steps:
+            held = [0] * self.places
+            for packs in step.packed:
+                lane = 0
+                for group in packs:
+                    for each in range(lane, lane + group.ranks):
+                        held[each % self.places] += len(group.documents)
+                    lane += group.ranks
+            counts.append(max(held))
+        return tuple(counts)
 
     @cached_property
     def usual(self) -> Load:
@@ -220,7 +237,8 @@ def _packed(
         packing = pack(data.packing, taken, request, *data.arguments, split=split)
         packed.append(StepDocuments(taken, truncated, packing))
     dynamic = bool(data.packer.facts["lanes"])
-    return PackedSteps(tuple(packed), parallel.context if split and not dynamic else 1, data.padded, dynamic)
+    shared = parallel.context if split and not dynamic else 1
+    return PackedSteps(tuple(packed), shared, data.padded, dynamic, parallel.context)
 
 
 def _taken(data: Data, documents: Documents, request: PackRequest, batch: int | None) -> Iterator[int]:

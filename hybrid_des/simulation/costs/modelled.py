@@ -30,6 +30,7 @@ from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import NOTHING
 from hybrid_des.errors import Refusal
 from hybrid_des.layout import Layout
+from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.simulation.collective_times import CollectiveTimes
 from hybrid_des.simulation.costs.basis import CostBasis
 from hybrid_des.simulation.costs.devices import device_of, host_bandwidth
@@ -65,6 +66,10 @@ from hybrid_des.workload.models.stages import cut
 # the outputs, or the gradients of queries and of keys and values, are merged with earlier blocks', a kernel each
 # (NVIDIA/TransformerEngine, AttnFuncWithCPAndKVP2P in attention/dot_product_attention/context_parallel.py)
 RING_STEP = (1 + 2, 3 + 2)
+# operators per document, where those of the ranks with the same place in their replicas are looked up twice in a tensor
+# on the GPU, to plan what is sent (NVIDIA/Megatron-LM, reroute_samples_to_dcp_ranks in megatron/core/datasets/
+# data_schedule_utils.py); `in` compares, asks whether any is equal, and reads the answer (PyTorch, torch/_tensor.py)
+ROUTING = 2 * 3
 OVERHEAD_OF_MEMBERS = 0.2  # of a collective's overhead, for each member but the first
 
 
@@ -87,11 +92,13 @@ def model_costs(basis: CostBasis, times: CollectiveTimes | None) -> RankCosts:
     # with chunks, the plan will say which stages a rank holds; no such schedule plans with times
     whole = [sum_of(model.layers)] * ranks if basis.chunked else stages(ranks, ranks == 1)
     nothing = (0,) * ranks
+    routing = _routing(basis, costing.efficiency)
+    least = min(routing, default=0)
     return RankCosts(
         forward=tuple(one.forward for one in whole),
         backward=tuple(split(one).backward for one in whole),  # for plans that split it
         weight=tuple(one.weight for one in whole),
-        optimizer=(to_picoseconds(costing.efficiency.step_overhead),) * ranks,
+        optimizer=(to_picoseconds(costing.efficiency.step_overhead) + least,) * ranks,
         message=tuple(one.message for one in whole),
         parameters=nothing,
         per_parameter=(Fraction(0),) * ranks,
@@ -102,7 +109,14 @@ def model_costs(basis: CostBasis, times: CollectiveTimes | None) -> RankCosts:
         stages=stages,
         loaded=model.loaded_each,
         packed=basis.packed,
+        routing=tuple(time - least for time in routing) if max(routing, default=0) > least else (),
     )
+
+
+def _routing(basis: CostBasis, efficiency: Efficiency) -> list[int]:
+    """Step → picoseconds in which the host finds out which documents a rank sends; all ranks wait for the slowest."""
+    each = ROUTING * to_picoseconds(efficiency.routing)
+    return [each * documents for documents in basis.packed.routed] if basis.packed and each else []
 
 
 class _Stages:

@@ -77,6 +77,8 @@ class RankCosts:
         loaded: of a model: the same for micro-batches that hold other documents, of each.
         durations: of every op, if they are given; the times above are their means.
         packed: with `data`: the documents of all steps.
+        routing: step → picoseconds in which the host finds out which documents a rank sends, beyond the least of all
+            steps, which `optimizer` has; none if steps are alike.
         overhead: host time of each op of a stage, and between ops, which no split makes shorter.
         tensors: parameters of each tensor of a rank, in the order of the forward; none if they are not known.
     """
@@ -97,6 +99,7 @@ class RankCosts:
     loaded: Callable[[Sequence[Load], int, bool], list[Sequence[StageCosts]]] | None = None
     durations: Durations | None = field(default=None, compare=False)
     packed: PackedSteps | None = None
+    routing: tuple[int, ...] = ()
     overhead: Overhead = NO_OVERHEAD
     tensors: tuple[tuple[int, ...], ...] = ()
 
@@ -399,6 +402,7 @@ class Costs:
         transient: per pipeline rank, those bytes of `resident` that exist only while a backward runs.
         lanes: where documents differ: the costs of each lane; `stages` are those of the usual micro-batch.
         tensors: per stage of one copy of the model, as in `StageCosts`; none if the workload does not tell them apart.
+        routing: as in `RankCosts`.
     """
 
     stages: Mapping[Place, StageCosts]
@@ -410,6 +414,7 @@ class Costs:
     tensors: tuple[tuple[tuple[int, int], ...], ...] = ()
     between: int = 0
     lanes: UnequalCosts | None = None
+    routing: tuple[int, ...] = ()
 
     def transients(self, pipeline_rank: int, lane: int = 0) -> int:
         """`transient` of a lane."""

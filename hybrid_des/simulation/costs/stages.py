@@ -53,8 +53,17 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
         transient.append(more)
     experts = tuple(stage.experts for stage in stages)
     tensors = tuple(stage.tensors for stage in stages) if trained is None else ()
-    between = ranks.overhead.between
-    return Costs(held, parameters, tuple(resident), tuple(optimizer), experts, tuple(transient), tensors, between)
+    return Costs(
+        held,
+        parameters,
+        tuple(resident),
+        tuple(optimizer),
+        experts,
+        tuple(transient),
+        tensors,
+        ranks.overhead.between,
+        routing=ranks.routing,
+    )
 
 
 def visits(plan: Plan, costs: Costs) -> Iterator[Visit]:

@@ -285,7 +285,8 @@ class Lowering:
             yield from (Wait(STEP), *work)
 
     def _optimizer(self, rank: int, pace: ComputeSpeed) -> Iterator[Call]:
-        if duration := pace.duration(self.costs.optimizer[rank]):
+        routing = self.costs.routing[self.step] if self.costs.routing else 0
+        if duration := pace.duration(self.costs.optimizer[rank] + routing):
             yield Call(block_of((), Begin(), Compute(duration), End()), OPTIMIZER)
 
     def _calls(self, rank: int, pace: ComputeSpeed) -> Iterator[Call]:

@@ -1,11 +1,9 @@
 """What the host launches in a ring of context ranks: each further block of keys has kernels and a send of its own."""
 
-import numpy as np
 import pytest
 
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.simulation.planning.planner import parts_of
-from hybrid_des.simulation.run import run
 
 MS = 10**9  # picoseconds
 LAYERS = 2
@@ -41,41 +39,3 @@ def test_a_gather_of_keys_is_one_launch():
 def test_graphs_launch_no_blocks_of_keys():
     graphs = {"cuda_graphs": "layers"}
     assert computed("F", 4, **graphs) == computed("F", 4, efficiency={"launch": 0}, **graphs)
-
-
-# Megatron-LM, examples/dynamic_context_parallel/README.md, 9 June 2026: GPUs → milliseconds with a context of four, and
-# with dynamic context parallelism; trimmed means of 20 steps. Nodes have four GPUs, as those of GB200.
-PUBLISHED = {4: (195.269, 151.906), 16: (226.775, 187.125), 64: (271.988, 181.912)}
-MODEL = {"layers": 12, "hidden": 2048, "ffn": 8192, "heads": 16, "vocab": 131072, "sequence": 8192, "norm": "layer",
-         "positions": "learned", "tied": True, "bias": True}  # fmt: skip
-LENGTHS = {"kind": "lognormal", "mean": 1024, "sigma": 1.5, "min": 128, "max": 8192}
-
-
-def trimmed_mean(gpus, packing, launch):
-    """Seconds per step of the published run."""
-    values = {
-        "cluster": {"gpu": "gb200", "gpus_per_node": gpus},
-        "model": MODEL,
-        "parallel": {"context": 4, "data": gpus // 4},
-        "batch": 8 * gpus // 4,
-        "data": {"lengths": LENGTHS, **packing},
-        "gradients": {"fused": False},
-        "efficiency": {"launch": launch},
-        "steps": 20,
-        "record": "none",
-    }
-    steps = run(scenario_from(values)).timeline.steps
-    ends = [int(steps["end"][steps["step"] == step].max()) for step in range(20)]
-    return float(np.mean(sorted(np.diff([0, *ends]))[2:-2]))
-
-
-@pytest.mark.slow
-def test_launches_explain_much_of_what_short_documents_save():
-    """With 0.1 ms per launch, as other runs without graphs need; not all of it: see docs/background/limits.md."""
-    packings = {"packing": "greedy", "tokens": 8192}, {"packing": "dynamic-context", "tokens_per_rank": 2048}
-    errors = {}
-    for launch in (0, "100 us"):
-        ratios = {gpus: np.divide(*(trimmed_mean(gpus, packing, launch) for packing in packings)) for gpus in PUBLISHED}
-        errors[launch] = [abs(ratios[gpus] * dynamic / fixed - 1) for gpus, (fixed, dynamic) in PUBLISHED.items()]
-    assert np.mean(errors["100 us"]) < 0.6 * np.mean(errors[0])
-    assert max(errors["100 us"]) < 0.25

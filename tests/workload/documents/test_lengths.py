@@ -63,6 +63,12 @@ def test_documents_of_a_file_come_once_before_any_comes_again(write):
     assert first != second and first != sorted(first)
 
 
+def test_documents_of_a_file_come_as_given(write):
+    table = read_lengths(write("length,count\n9,1\n3,2\n7,1\n", "lengths.csv"))
+    for seed in range(3):
+        assert taken(documents("file", seed=seed, file=table, order="given"), 6) == [9, 3, 3, 7, 9, 3]
+
+
 @pytest.mark.parametrize(
     ("text", "values", "counts"),
     [
