@@ -190,7 +190,9 @@ def _servers(scenario: Scenario, parts: Parts, transport: Transport, context: Ru
         Gpu(
             context,
             Endpoint(transport, place, ()),
-            parts.programs.serve(group, layout.coordinate(member, "pipeline") if shared else member),
+            parts.programs.serve(
+                group, layout.coordinate(member, "pipeline") if shared else member, layout.lane(member)
+            ),
             {group: communicator},
         )
         for place, group, member, communicator in Communicators(transport, parts).servers()

@@ -85,12 +85,14 @@ class _Shared:
         works: pace → kinds and costs of its ops → what an action does between its messages, and these costs, which
             stay, so that no others take their place.
         messages: size → a message.
+        started: pipeline rank, lane and step → the calls inside its ops that endpoints serve, in their order.
     """
 
     def __init__(self) -> None:
         self.frames: dict[tuple[Any, ...], _Frame] = {}
         self.works: dict[ComputeSpeed, _Works] = {}
         self.messages: dict[int, Message] = {}
+        self.started: dict[tuple[int, int, int], list[tuple[Group, Any]]] = {}
 
 
 Gather = tuple[Fraction, int, int]  # fraction of the forward before it, part, bucket
@@ -228,24 +230,23 @@ class Lowering:
         if sizes := self.copies.get(stage, Transfers()).weights:
             yield Collective((PARAMETERS.name, stage, COPIES), sizes, cause=waiting_for(PARAMETERS, AFTER))
 
-    def serve(self, group: Group, rank: int) -> Program:
+    def serve(self, group: Group, rank: int, lane: int = 0) -> Program:
         """The program of an endpoint that serves a process group, of which a rank is a member, without being one."""
         name, stage, part = group
-        if name == REDUCTION.name:
-            serves = [Collective(group, number) for number in range(len(self.buckets[stage][part]))]
-        else:
-            started = self._started.get(rank) or self._started.setdefault(rank, self._starts(rank))
-            serves = [Collective(group, call) for other, call in started if other == group]
-        return Program({GRADIENT: (call_of(*serves, stages=(stage,)),)})
+        calls: list[Sequence[Any]] = [range(len(self.buckets[stage][part]))] if name == REDUCTION.name else [
+            [call for other, call in self._started_in(rank, lane, step) if other == group] for step in range(self.steps)
+        ]  # fmt: skip
+        each = (call_of(*(Collective(group, call) for call in of_step), stages=(stage,)) for of_step in calls)
+        first, *further = [Program({GRADIENT: (of_step,)}) for of_step in each]
+        return replace(first, further=tuple(further))
 
-    @cached_property
-    def _started(self) -> dict[int, list[tuple[Group, Any]]]:
-        """Pipeline rank → the calls inside its ops that endpoints serve, in the order in which it starts them."""
-        return {}
-
-    def _starts(self, rank: int) -> list[tuple[Group, Any]]:
-        starts = chain.from_iterable(call.block.every(Start) for call in self._calls(rank, ComputeSpeed()))
-        return [(one.group, one.call) for one in starts if collectives.find(one.call.algorithm).facts["servers"]]
+    def _started_in(self, rank: int, lane: int, step: int) -> list[tuple[Group, Any]]:
+        known = self.shared.started
+        if (rank, lane, step) not in known:
+            starts = (call.block.every(Start) for call in self.at(lane, step)._calls(rank, ComputeSpeed()))
+            served = [one for one in chain(*starts) if collectives.find(one.call.algorithm).facts["servers"]]
+            known[rank, lane, step] = [(one.group, one.call) for one in served]
+        return known[rank, lane, step]
 
     def replayed(self, rank: int) -> Mapping[str, int]:
         """Amounts sent per step by replayed collectives of all ranks, which run the same program as `rank`."""

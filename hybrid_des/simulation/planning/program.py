@@ -369,7 +369,7 @@ class GivenPrograms:
         """The program of a pipeline rank at a pace."""
         return self.programs[rank].lasting(lambda call, duration: pace.duration(duration))
 
-    def serve(self, group: Group, rank: int) -> Program:
+    def serve(self, group: Group, rank: int, lane: int = 0) -> Program:
         """The program of an endpoint that serves a process group, with the collectives of a member's program."""
         blocks = (call.block for call in self.programs[rank].calls)
         serves = [replace(one, row=None, cause=None) for block in blocks for one in block.every(Collective)

@@ -249,3 +249,20 @@ def test_replay_of_layers_is_not_proven_where_replicas_end_apart():
     )
     assert equal.summary["tensor_traffic"] == {"tensor": "replay"}
     assert unequal.summary["tensor_traffic"] == {"tensor": "messages"}
+
+
+def test_replay_of_layers_is_exact_where_nothing_shares_links():
+    """Switches serve what ranks of their lane send in each step: NVLS takes some collectives, rings smaller ones."""
+    sections = {
+        "cluster": {"gpu": "h100", "gpus_per_node": 8, "nodes": 2},
+        "model": SMALL | {"layers": 1},
+        "parallel": {"tensor": 8},
+        "data": {"lengths": {"kind": "histogram", "values": [64, 4096]}, "packing": "greedy"},
+        "steps": 2,
+    }
+    replayed, messages = (simulate(given(**sections, tensor_traffic=traffic)) for traffic in ("auto", "messages"))
+    assert replayed.summary["tensor_traffic"] == {"tensor": "replay"}
+    for name in ("ops", "steps"):
+        assert (
+            getattr(replayed.run.timeline, name)["end"].tolist() == getattr(messages.run.timeline, name)["end"].tolist()
+        )
