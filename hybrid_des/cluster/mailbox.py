@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappush
 from typing import Any
 
 from hybrid_des.engine.bookings import Arrival, Here, receive_at
 from hybrid_des.engine.clock import Environment
+
+MOST_MESSAGES = 2**40 - 1  # of a flow
 
 
 @dataclass(slots=True, eq=False)
@@ -15,11 +17,18 @@ class Message:
     """Bytes on the wire, how many of them are a codec's scales, and the arrays, if any.
 
     Messages without data are sent many times; treat them as constants.
+
+    Attributes:
+        count: its bytes and, below `MOST_MESSAGES`, 1: what a flow sums in one number instead of two.
     """
 
     size: int
     scales: int = 0
     data: Any = None
+    count: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.count = int(self.size) * (MOST_MESSAGES + 1) + 1
 
 
 class Mailbox:
@@ -45,16 +54,17 @@ class Mailbox:
             self._first = self._behind.pop(0) if self._behind else None
             first.value = message  # what `first.happen` does
             agenda = self._env.agenda
-            if at in agenda:
-                agenda[at].append(first)
+            booked = agenda.booked
+            if at in booked:
+                booked[at].append(first)
             else:
-                agenda[at] = [first]
+                booked[at] = [first]
                 heappush(agenda.times, at)
 
     def receive(self) -> Arrival | Here:
         """The next message, as an event to yield; its value is a `Message`."""
         first = self._first
-        if first.__class__ is tuple:
+        if first is not None and first.__class__ is tuple:
             self._first = self._behind.pop(0) if self._behind else None
             at, message = first
             return receive_at(self._env, at, message)
@@ -98,10 +108,11 @@ class TaggedMailbox:
         else:
             waiting.value = message  # what `waiting.happen` does
             agenda = self._env.agenda
-            if at in agenda:
-                agenda[at].append(waiting)
+            booked = agenda.booked
+            if at in booked:
+                booked[at].append(waiting)
             else:
-                agenda[at] = [waiting]
+                booked[at] = [waiting]
                 heappush(agenda.times, at)
 
     def receive(self, tag: int) -> Arrival | Here:

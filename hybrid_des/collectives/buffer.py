@@ -18,6 +18,7 @@ from hybrid_des.units import split_evenly
 MOST_CHANNELS = 64
 SMALLEST_SEGMENT = 2**16  # bytes; NCCL's steps are 512 KiB, but here more segments cost only simulated events
 MOST_SEGMENTS = 128
+Landing = Callable[[int, Message], None]  # takes the number of a piece, and the message with which to replace it
 
 
 def _channels(value: Any) -> int | None:
@@ -111,7 +112,10 @@ class Pieces:
     Attributes:
         codec: their encoding on the wire.
         elements: of each piece.
+        has_data: whether there is an array: without one there is nothing to add, and long loops need not call `add`.
     """
+
+    has_data = False
 
     def __init__(self, elements: int, pieces: int, codec: Codec) -> None:
         self.codec = codec
@@ -138,6 +142,11 @@ class Pieces:
     def put(self, piece: int, message: Message) -> None:
         """Replace a piece with a received one, as finished by its owner."""
 
+    @property
+    def landing(self) -> Landing | None:
+        """`put`, if there is an array."""
+        return self.put if self.has_data else None
+
     def encode_span(self, start: int, stop: int) -> Message:
         """Encode the current content of pieces `start` up to `stop` as one message."""
         return message_of(self._before[stop] - self._before[start], self.codec)
@@ -163,6 +172,8 @@ class Pieces:
 
 class ArrayPieces(Pieces):
     """The pieces of a buffer with an array, as views into it."""
+
+    has_data = True
 
     def __init__(self, like: Pieces, array: NDArray[Any], residual: NDArray[Any] | None) -> None:
         self._like = like

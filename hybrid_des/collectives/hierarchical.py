@@ -119,7 +119,7 @@ def _reduce(across: Group, segments: int, to_across: Handoff, to_down: Handoff |
 def _distribute(across: Group, shards: Sequence[Pieces], to_down: Handoff) -> Routine:
     """All-gather shards over the nodes, and hand them over finished."""
     for pieces in shards:
-        yield from gather(across, pieces.finish((across.me + 1) % across.size), pieces.put)
+        yield from gather(across, pieces.finish((across.me + 1) % across.size), pieces.landing)
         to_down.hand(pieces.pack(0, across.size))
 
 

@@ -12,9 +12,10 @@ adapter (`cluster.rings`): 2(n−1)(latency + S/(c·n·bandwidth)) where the ada
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from hybrid_des.cluster.mailbox import Message
-from hybrid_des.collectives.buffer import Buffer, Channels, Pieces
+from hybrid_des.collectives.buffer import Buffer, Channels, Landing, Pieces
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.permutation import around
 from hybrid_des.collectives.registration import TWO_PHASES, collective
@@ -27,8 +28,7 @@ from hybrid_des.collectives.registration import TWO_PHASES, collective
 def ring(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """All-reduce `buffer` over the group."""
     shards = buffer.split(group.size)
-    yield from scatter(group, shards)
-    yield from gather(group, shards.finish((group.me + 1) % group.size), shards.put)
+    return _passes(group, shards, partial(shards.finish, (group.me + 1) % group.size), shards.landing)
 
 
 @collective(
@@ -47,29 +47,43 @@ def ring_reduce_scatter(group: Group, buffer: Buffer, options: Channels) -> Rout
 def ring_all_gather(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """Distribute shard i+1 of rank i to all ranks."""
     shards = buffer.split(group.size)
-    return gather(group, shards.finish((group.me + 1) % group.size), shards.put)
+    return gather(group, shards.finish((group.me + 1) % group.size), shards.landing)
 
 
 def scatter(group: Group, shards: Pieces) -> Routine:
     """Pass partial sums around until rank i has the sum of shard i+1."""
-    n, shard = group.size, group.me
-    if n == 1:
-        return
-    right, left = group.to((shard + 1) % n), group.from_((shard - 1) % n)
-    for _ in range(n - 1):
-        right.send(shards.encode(shard))
-        shard = (shard - 1) % n
-        shards.add(shard, (yield left.receive()))
+    return _passes(group, shards, None, None)
 
 
-def gather(group: Group, message: Message, put: Callable[[int, Message], None]) -> Routine:
-    """Pass finished shards around unchanged; rank i starts with `message`, which is shard i+1."""
-    n, shard = group.size, group.me
+def gather(group: Group, message: Message, put: Landing | None) -> Routine:
+    """Pass finished shards around unchanged; rank i starts with `message`, which is shard i+1, and puts the others."""
+    return _passes(group, None, lambda: message, put)
+
+
+def _passes(group: Group, shards: Pieces | None, finish: Callable[[], Message] | None, put: Landing | None) -> Routine:
+    """Reduce shards, if given, then gather what `finish` gives, if there is that.
+
+    One generator for both: a second one between it and its process would be resumed for every message, too.
+    """
+    n, me = group.size, group.me
     if n == 1:
+        if finish is not None:
+            finish()
         return
-    right, left = group.to((shard + 1) % n), group.from_((shard - 1) % n)
-    for _ in range(n - 1):
-        right.send(message)
-        message = yield left.receive()
-        put(shard, message)
-        shard = (shard - 1) % n
+    right, left = group.to((me + 1) % n), group.from_((me - 1) % n)
+    if shards is not None:
+        shard, has_data = me, shards.has_data
+        for _ in range(n - 1):
+            right.send(shards.encode(shard))
+            shard = (shard - 1) % n
+            message = yield left.receive()
+            if has_data:
+                shards.add(shard, message)
+    if finish is not None:
+        shard, message = me, finish()
+        for _ in range(n - 1):
+            right.send(message)
+            message = yield left.receive()
+            if put is not None:
+                put(shard, message)
+            shard = (shard - 1) % n

@@ -44,35 +44,38 @@ USUAL = NORMAL - RESUMED
 _NO_EVENT = re.compile(r'File "(.*)", line (\d+), in .*Invalid yield value "(.*)"', re.DOTALL)  # SimPy's error
 
 
-class Agenda(dict[int, list[Any]]):
-    """Time → its events.
+class Agenda:
+    """Events by time.
 
     Attributes:
+        booked: time → its events.
         times: a heap of the keys.
     """
 
-    __slots__ = ("times",)
+    __slots__ = ("booked", "times")
 
     def __init__(self) -> None:
-        super().__init__()
+        self.booked: dict[int, list[Any]] = {}
         self.times: list[int] = []
 
     def book(self, at: int, event: Any) -> None:
         """Add an event after the others of its time.
 
-        Where an event is booked for every message or op, these four lines stand instead of a call.
+        Where an event is booked for every message or op, these lines stand instead of a call.
         """
-        if at in self:
-            self[at].append(event)
+        booked = self.booked
+        if at in booked:
+            booked[at].append(event)
         else:
-            self[at] = [event]
+            booked[at] = [event]
             heappush(self.times, at)
 
     def put_back(self, at: int, events: list[Any]) -> None:
         """Book events that were taken out, last first, again: before those booked for their time meanwhile."""
-        if at not in self:
+        booked = self.booked
+        if at not in booked:
             heappush(self.times, at)
-        self[at] = [*reversed(events), *self.get(at, ())]
+        booked[at] = [*reversed(events), *booked.get(at, ())]
 
 
 class Timeout(simpy.Timeout):
@@ -90,10 +93,11 @@ class Timeout(simpy.Timeout):
         self._delay = delay
         self._ok = True
         agenda, at = env.agenda, env.now + delay
-        if at in agenda:
-            agenda[at].append(self)
+        booked = agenda.booked
+        if at in booked:
+            booked[at].append(self)
         else:
-            agenda[at] = [self]
+            booked[at] = [self]
             heappush(agenda.times, at)
 
 
@@ -173,7 +177,7 @@ class Environment(simpy.Environment):
         self.event = MethodType(Event, self)
 
     def at(self, time: int, event: Any, priority: int = NORMAL) -> None:
-        """Book an event for a time not in the past; `event` is triggered, or a `Booking`."""
+        """Book an event for a time not in the past; `event` is triggered, or a `bookings.Booking`."""
         if priority == NORMAL:
             self.agenda.book(time, event)
         else:
@@ -264,31 +268,34 @@ class Environment(simpy.Environment):
         end = number + most
         while number < end:
             if moments and (not times or moments[0] < times[0] << PRIORITY | USUAL):
-                booked, key = apart, heappop(moments)
+                taken, key = apart, heappop(moments)
                 self.now = key >> PRIORITY
             elif times:
-                booked, key = agenda, heappop(times)
+                taken, key = agenda, heappop(times)
                 self.now = key
             else:
                 raise EmptySchedule
-            events = booked.pop(key)
+            events = taken.booked.pop(key)
             events.reverse()
             try:
                 while True:
                     event = events.pop()
                     self.events = number = number + 1
-                    callbacks, event.callbacks = event.callbacks, None
-                    if len(callbacks) == 1:  # as nearly always: saves an iterator
-                        callback = callbacks[0]
-                        callback(event)
+                    if event.__class__ is tuple:
+                        event[0](event)
                     else:
-                        for callback in callbacks:
+                        callbacks, event.callbacks = event.callbacks, None
+                        if len(callbacks) == 1:  # as nearly always: saves an iterator
+                            callback = callbacks[0]
                             callback(event)
-                    if not event._ok and not hasattr(event, "_defused"):
-                        raise copied(event._value)
+                        else:
+                            for callback in callbacks:
+                                callback(event)
+                        if not event._ok and not hasattr(event, "_defused"):
+                            raise copied(event._value)
                     if not events or number == end:
                         break
-                    if moments and moments[0] < (key if booked is apart else key << PRIORITY | USUAL):
+                    if moments and moments[0] < (key if taken is apart else key << PRIORITY | USUAL):
                         break  # a more urgent event has been booked at this time
             except StopSimulation:
                 # the remaining callbacks run if the simulation is continued
@@ -297,7 +304,7 @@ class Environment(simpy.Environment):
                 raise
             finally:
                 if events:
-                    booked.put_back(key, events)
+                    taken.put_back(key, events)
 
 
 def _of_a_process(error: RuntimeError) -> UsageError | None:

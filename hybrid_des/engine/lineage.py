@@ -150,5 +150,9 @@ class LineageEnvironment(Environment):
 
     def _follow(self, event: Any) -> None:
         """Adopt the lineage of the event being processed."""
-        self.lineage = chain, root = event.lineage
+        self.adopt(event.lineage)
+
+    def adopt(self, lineage: Lineage) -> None:
+        """Continue as a descendant of an event."""
+        self.lineage = chain, root = lineage
         self.born = (None if chain is None else hash((self.now, chain)), root)

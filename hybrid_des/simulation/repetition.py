@@ -12,7 +12,7 @@ further step decides for all.
 from __future__ import annotations
 
 from hybrid_des.cluster.traced_transport import known
-from hybrid_des.engine.bookings import Arrival, Booking, Here
+from hybrid_des.engine.bookings import Arrival, Here
 from hybrid_des.engine.causes import NOTHING, Causes
 from hybrid_des.engine.clock import LAST, Environment
 
@@ -73,9 +73,7 @@ class FurtherSteps:
             env = self._jobs.env
             point = NOTHING if self._trace is None else self._trace.here
             self._asked[step] = known(Arrival.of(env), NOTHING), point
-            end = Booking()
-            end.callbacks = [lambda _: self._decide(step)]
-            env.at(env.now, end, LAST)
+            env.at(env.now, (lambda _: self._decide(step),), LAST)
         return self._asked[step][0]
 
     def told(self, step: int) -> Arrival | Here:

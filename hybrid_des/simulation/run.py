@@ -19,7 +19,6 @@ from typing import Any
 
 from hybrid_des.cluster.fabric import Fabric, placed
 from hybrid_des.cluster.transport import Links
-from hybrid_des.engine.bookings import Booking
 from hybrid_des.engine.causes import Causes
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.long_rows import LongRows
@@ -353,9 +352,7 @@ def run_jobs(
 
     for number, start in enumerate(starts or [0] * len(scenarios)):
         if start:
-            booking = Booking()
-            booking.callbacks = [partial(begin, number)]
-            env.at(start, booking)
+            env.at(start, (partial(begin, number),))
         else:
             begin(number)
     if traffic is not None:

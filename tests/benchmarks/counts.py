@@ -75,4 +75,5 @@ def main() -> None:
         print(row(name, *simulated(case)))
 
 
-main()
+if __name__ == "__main__":
+    main()

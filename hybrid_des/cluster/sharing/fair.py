@@ -101,20 +101,6 @@ class SharedLink(Link):
         return False
 
 
-class Instant(Booking):
-    """The end of an instant at which messages drain or reach shared links.
-
-    Attributes:
-        flows: those that may have drained then.
-    """
-
-    __slots__ = ("flows",)
-
-    def __init__(self, callbacks: list[Any]) -> None:
-        self.callbacks = callbacks
-        self.flows: list[FairFlow] = []
-
-
 class DrainTimes(dict[int, int]):
     """How long a message takes on links that it has to itself: bytes → ticks on the link that is slowest for it."""
 
@@ -170,8 +156,7 @@ class FairFlow(Flow):
         """Hand over a message, after those of this flow that have not drained; the sender continues immediately."""
         if tag is None:
             tag = self.label
-        self.messages += 1
-        self.bytes += message.size
+        self.count += message.count
         self.scales += message.scales
         now = self.model.env.now
         if self.message is not None:
@@ -245,7 +230,7 @@ class FairFlow(Flow):
                 return
             at = start
         self.drains = at
-        self.model.end_of(at).flows.append(self)
+        self.model.end_of(at).append(self)
 
     def _wait(self, port: Port) -> None:
         """Wait for a rate, which is solved around a port at the end of this instant."""
@@ -306,10 +291,10 @@ class Fair:
         self._schedules = schedules
         self._changes: dict[int, list[VaryingPort]] = {}
         self._times: dict[frozenset[Bandwidth], DrainTimes] = {}
-        self._instants: dict[int, Instant] = {}
+        self._instants: dict[int, list[FairFlow]] = {}
         self._disturbed: list[Port] = []
         self._solutions = 0
-        self._on_end = [self._end]
+        self._on_end: Booking = (self._end,)
 
     def link(self, spec: LinkSpec, rate: Rate) -> SharedLink:
         """Make a link."""
@@ -328,34 +313,34 @@ class Fair:
             self._times[bandwidths] = DrainTimes(rates.values())
         return self._times[bandwidths]
 
-    def end_of(self, at: int) -> Instant:
-        """The booking for the end of an instant."""
-        instant = self._instants.get(at)
-        if instant is None:
-            instant = self._instants[at] = Instant(self._on_end)
-            self.env.at(at, instant, LAST)
-        return instant
+    def end_of(self, at: int) -> list[FairFlow]:
+        """The flows whose messages may have drained at the end of an instant, which is booked."""
+        draining = self._instants.get(at)
+        if draining is None:
+            draining = self._instants[at] = []
+            self.env.at(at, self._on_end, LAST)
+        return draining
 
     def disturb(self, port: Port) -> None:
         """Mark the rates around a port to be solved again, at the end of this instant."""
         self._disturbed.append(port)
         self.end_of(self.env.now)
 
-    def _end(self, instant: Instant) -> None:
+    def _end(self, _: Booking) -> None:
         """Hand over messages that have drained at this instant, then solve the components that have changed."""
         now = self.env.now
         if self._changes:
             self.left += [(port, now << TICK) for port in self._changes.pop(now, ())]
         # all messages that have drained leave their links before any other begins: rates would depend on who is first
-        for flow in instant.flows:
+        for flow in self._instants[now]:
             if flow.drains == now:  # it may have been slowed since it was booked for this instant
                 flow.drain(now)
         while self.followed:
             followed, self.followed = self.followed, []
-            instant.flows = []
+            begun = self._instants[now] = []
             for flow in followed:
                 flow.follow()
-            for flow in instant.flows:  # empty messages
+            for flow in begun:  # empty messages
                 flow.drain(now)
         if self.left:
             self._disturb_left()
@@ -386,7 +371,7 @@ class Fair:
         self._turn(flows, ports)
         first = min((flow.drains for flow in flows), default=NEVER)
         if first != NEVER:
-            self.end_of(first).flows.extend(flow for flow in flows if flow.drains == first)
+            self.end_of(first).extend(flow for flow in flows if flow.drains == first)
         for link in varying:
             change = link.bandwidth.next_change(now)
             if link.flows and change is not None and change < first:

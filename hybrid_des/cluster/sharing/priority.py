@@ -34,16 +34,6 @@ from hybrid_des.engine.recorder import Rows
 Served = Callable[[int, int], None]  # called with the start and the end of the service
 
 
-class Choice(Booking):
-    """The end of a picosecond at which a link chooses what to serve next."""
-
-    __slots__ = ("link",)
-
-    def __init__(self, link: PriorityLink) -> None:
-        self.link = link
-        self.callbacks = CHOOSE
-
-
 class PriorityLink(VaryingLink):
     """A link that serves the most urgent message that waits for it.
 
@@ -78,7 +68,7 @@ class PriorityLink(VaryingLink):
 
     def _book(self) -> None:
         self.booked = True
-        self.env.at(max(self.free, self.env.now), Choice(self), LAST)
+        self.env.at(max(self.free, self.env.now), (_choose, self), LAST)
 
     def _do_put(self, event: Transmission) -> bool:
         """Let the bytes of a process wait, with priority 0."""
@@ -91,11 +81,10 @@ class PriorityLink(VaryingLink):
         return False
 
 
-def _choose(choice: Any) -> None:
-    choice.link.choose()
-
-
-CHOOSE: tuple[Callable[[Any], None], ...] = (_choose,)
+def _choose(choice: Booking) -> None:
+    """Let a link choose what to serve next: at the end of a picosecond."""
+    _, link = choice
+    link.choose()
 
 
 class PriorityFlow(VaryingFifoFlow):

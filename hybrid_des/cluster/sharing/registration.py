@@ -11,7 +11,7 @@ from typing import Protocol, Self
 
 from hybrid_des.cluster.fabric import LinkSpec
 from hybrid_des.cluster.link import Hop, Link, LinkSchedule
-from hybrid_des.cluster.mailbox import Message
+from hybrid_des.cluster.mailbox import MOST_MESSAGES, Message
 from hybrid_des.cluster.rate import Rate
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Rows
@@ -30,10 +30,10 @@ class Flow(ABC):
         rows: where the time on each link is recorded, if anywhere.
         label: the tag of messages that are sent without one.
         pace: bytes → the least picoseconds from the start of a message to its end, if its sender is slower than links.
-        messages, bytes, scales: totals sent so far; `bytes` includes the scales.
+        count, scales: totals sent so far (`Message`).
     """
 
-    __slots__ = ("bytes", "hops", "label", "messages", "pace", "put", "rows", "scales")
+    __slots__ = ("count", "hops", "label", "pace", "put", "rows", "scales")
 
     pace: Rate | None
 
@@ -42,7 +42,17 @@ class Flow(ABC):
         self.put = put
         self.rows = rows
         self.pace = None
-        self.label = self.messages = self.bytes = self.scales = 0
+        self.label = self.count = self.scales = 0
+
+    @property
+    def messages(self) -> int:
+        """Number of messages sent so far."""
+        return self.count & MOST_MESSAGES
+
+    @property
+    def bytes(self) -> int:
+        """Bytes sent so far; they include the scales."""
+        return self.count >> MOST_MESSAGES.bit_length()
 
     def paced(self, rate: Rate) -> Self:
         """Let every message take at least the time of a rate; returns the flow itself."""

@@ -13,7 +13,7 @@ from hybrid_des.cluster.mailbox import Handoff, Mailbox, Message, TaggedMailbox
 from hybrid_des.cluster.purposes import PARAMETERS, REDUCTION
 from hybrid_des.cluster.rate import Rate
 from hybrid_des.cluster.rendezvous import Rendezvous, ReplayedGroup
-from hybrid_des.cluster.sharing.fifo import Fifo, FifoFlow, Head
+from hybrid_des.cluster.sharing.fifo import Fifo, FifoFlow, Leg
 from hybrid_des.cluster.sharing.registration import Flow, Put, Schedules, Sharing
 from hybrid_des.cluster.transport import Links, Transport
 from hybrid_des.collectives.group import ProcessGroup
@@ -87,14 +87,6 @@ class LineageLink(Link):
             self._came.append((sender, number, frame, lineage))
 
 
-class LineageHead(Head):
-    """The head of a message with its lineage."""
-
-    __slots__ = ("lineage",)
-
-    lineage: Lineage
-
-
 class LineageFlow(FifoFlow):
     """A flow over such links that, like the receiver, belong to the sender's own image."""
 
@@ -106,7 +98,7 @@ class LineageFlow(FifoFlow):
         super().__init__(base.env, base.hops, base.put, base.rows)
         self.pace = base.pace
         self._sender, self._frame = sender, frame
-        self.on_head = (self.env.follow, LineageFlow.arrive)
+        self.on_head = LineageFlow.arrive
         for hop in base.hops:
             hop.link.join(sender)  # type: ignore[attr-defined]
 
@@ -121,24 +113,20 @@ class LineageFlow(FifoFlow):
         FifoFlow.send(self, message, tag)
 
     @staticmethod
-    def arrive(head: Head) -> None:
-        """Serve a head at a further link, and send it on or hand the message over."""
-        flow: Any = head.flow
-        link: Any = flow.hops[head.hop].link
+    def arrive(head: Any) -> None:
+        """Serve a head, followed by its lineage, at a further link, and send it on or hand the message over."""
+        *rest, lineage = head
+        flow, link = head[1], head[4][0]
+        env = flow.env
+        env.adopt(lineage)
         if link.shared:
             link.meet(flow._sender, ())
         else:
-            env = flow.env
             link.last = (env.now, env.events, env.lineage)
-        FifoFlow.arrive(head)
+        FifoFlow.arrive(rest)
 
-    def _forward(self, hop: int, at: int, slowest: int, message: Message, tag: int) -> None:
-        head = LineageHead()
-        head.callbacks, head.flow = self.on_head, self
-        head.message, head.tag = message, tag
-        head.hop, head.slowest = hop, slowest
-        head.lineage = self.env.born
-        self.env.agenda.book(at, head)
+    def _forward(self, leg: Leg, at: int, slowest: int, message: Message, tag: int) -> None:
+        self.env.agenda.book(at, (self.on_head, self, message, tag, leg, slowest, self.env.born))
 
 
 class TurnedFlow(LineageFlow):
@@ -170,11 +158,11 @@ class TurnedFlow(LineageFlow):
         super().send(message, tag)
         env.lineage, env.born = before
 
-    def _forward(self, hop: int, at: int, slowest: int, message: Message, tag: int) -> None:
+    def _forward(self, leg: Leg, at: int, slowest: int, message: Message, tag: int) -> None:
         env = self.env
         before = env.lineage, env.born
-        self._enter(hop)
-        super()._forward(hop, at, slowest, message, tag)
+        self._enter(leg[3])
+        super()._forward(leg, at, slowest, message, tag)
         env.lineage, env.born = before
 
     def _landing(self, put: Put) -> Put:
