@@ -379,7 +379,7 @@ def explain(
     rows += [one for one in free if one is not None]
     gains.sort(key=lambda gain: gain.duration)
     slow = stragglers_of(base, slow_ones)
-    proposed = proposals(base, rungs, gains, slow, build, at_once)
+    proposed = proposals(base, rungs, gains, slow, build, at_once, own=fabric is None)
     return Explanation(traced, rows, rungs, gains, slow, proposed, top, ties_from(base, orders), at_once)
 
 

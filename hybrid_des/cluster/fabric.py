@@ -165,7 +165,33 @@ class LinksByOwner(Mapping[str, LinkSpec]):
 
     def changed(self, change: Callable[[LinkSpec], LinkSpec]) -> LinksByOwner:
         """A table of the same links, each with a change applied."""
-        return LinksByOwner(lambda owner: map(change, self._of_owner(owner)), lambda: map(change, self._every()))
+        return LinksByOwner(lambda owner: map(change, self._of_owner(owner)), self._every)  # which names them
+
+
+class ChangedLinks(Mapping[str, LinkSpec]):
+    """The links of a wiring, each with a change applied when it is first asked for; large runs use few of them.
+
+    Args:
+        links: the table.
+        change: what becomes of a link, whose name stays.
+    """
+
+    def __init__(self, links: Mapping[str, LinkSpec], change: Callable[[LinkSpec], LinkSpec]) -> None:
+        self._links, self._change = links, change
+        self._made: dict[str, LinkSpec] = {}
+
+    def __getitem__(self, name: str) -> LinkSpec:
+        """The link of this name."""
+        link = self._made.get(name)
+        if link is None:
+            link = self._made[name] = self._change(self._links[name])
+        return link
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._links)
+
+    def __len__(self) -> int:
+        return len(self._links)
 
 
 @dataclass(frozen=True)
@@ -234,7 +260,9 @@ class Fabric:
 
     def apart(self, gpus: Iterable[int]) -> bool:
         """Whether GPUs are on several nodes."""
-        return len({self.node_of[gpu] for gpu in gpus}) > 1
+        nodes = (self.node_of[gpu] for gpu in gpus)
+        first = next(nodes, None)
+        return any(node != first for node in nodes)
 
     def point(self, gpu: int) -> str:
         """The point of a GPU, or of a rank, such as "gpu3"; links name it as their source or target."""

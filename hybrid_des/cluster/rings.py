@@ -44,6 +44,7 @@ def channels(fabric: Fabric, ranks: Sequence[int], count: int | None = None, *, 
 
 def orders(fabric: Fabric, ranks: Sequence[int], count: int | None = None, *, tuned: bool = False) -> list[Ring]:
     """The channels as places in the group."""
+    ranks = [*ranks]
     nodes = list(by_node(fabric.node_of[rank] for rank in ranks).values()) if count != 1 else []
     if len(nodes) == 1 and (fabric.linked == "mesh" or (fabric.linked and tuned)):
         rings = rings_on(fabric, ranks)

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from hybrid_des.cluster.fabric import by_node
-from hybrid_des.cluster.rings import orders
 from hybrid_des.collectives.buffer import Buffer, Channels, shares_of
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.nccl_lanes import lanes_of
@@ -34,7 +33,7 @@ WHOLE = Channels(channels=1)  # a ring is one channel
 
 def tuned(site: Site, options: Channels) -> Wiring:
     """What the tuner knows about a group."""
-    return wiring_of(site.fabric, site.members, len(orders(site.fabric, site.members, options.channels, tuned=True)))
+    return wiring_of(site.fabric, site.members, len(site.orders(options.channels, tuned=True)))
 
 
 def switches(site: Site, options: Channels) -> Sequence[int]:

@@ -28,11 +28,11 @@ If its options are `Channels`, its group has the channels that they ask for (`Gr
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import cached_property
 from typing import Any, Literal
 
 from hybrid_des.cluster.fabric import Fabric
-from hybrid_des.cluster.rings import orders
+from hybrid_des.cluster.rings import Ring, orders
 from hybrid_des.collectives.buffer import Channels
 from hybrid_des.collectives.group import ProcessGroup, Routine
 from hybrid_des.collectives.permutation import Images, Permutation, in_place
@@ -49,6 +49,17 @@ class Site:
     fabric: Fabric
     members: Sequence[int]
     spare: Sequence[int]
+
+    def orders(self, count: int | None, *, tuned: bool) -> list[Ring]:
+        """The channels of the group as places in it, found once; see `hybrid_des.cluster.rings`."""
+        key = count, tuned
+        if key not in self._known:
+            self._known[key] = orders(self.fabric, self.members, count, tuned=tuned)
+        return self._known[key]
+
+    @cached_property
+    def _known(self) -> dict[tuple[int | None, bool], list[Ring]]:
+        return {}
 
 
 AUTO = "auto"  # the fastest of all
@@ -99,12 +110,12 @@ def process_group(
     entry = find(name)
     arguments, find_servers = entry.arguments(options), entry.facts["servers"]
     servers = find_servers(site, *arguments) if find_servers else ()
-    ringing = partial(orders, site.fabric, site.members, tuned=entry.facts["tuned"] is not None)
-    rings = [ringing(one.channels) for one in arguments if isinstance(one, Channels)]
+    by_library = entry.facts["tuned"] is not None
+    rings = [site.orders(one.channels, tuned=by_library) for one in arguments if isinstance(one, Channels)]
     members, held = site.members, (-1,) * len(site.members) if chunks is None else chunks
     if servers:
         members, held = [*members, *servers], [*held, *(-1 for _ in servers)]
-    tuned = entry.facts["tuned"](site, *arguments) if entry.facts["tuned"] else None
+    tuned = entry.facts["tuned"](site, *arguments) if by_library else None
     return ProcessGroup(name, stage, members, held, len(servers), part, channels=rings[0] if rings else (), tuned=tuned)
 
 

@@ -242,6 +242,7 @@ class Wiring(NamedTuple):
 
 def wiring_of(fabric: Fabric, ranks: Sequence[int], channels: int) -> Wiring:
     """What the tuner knows about a group whose rings use so many adapters of each node."""
+    ranks = [*ranks]
     nodes = [[ranks[place] for place in places] for places in by_node(fabric.node_of[rank] for rank in ranks).values()]
     per_node = min(map(len, nodes))
     together = next((members for members in nodes if len(members) > 1), None)

@@ -13,7 +13,7 @@ measured by the time per micro-batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -72,6 +72,8 @@ def proposals(
     slow: Stragglers | None,
     build: Build,
     at_once: AtOnce = in_turn,
+    *,
+    own: bool = False,
 ) -> list[Tried]:
     """Changes that help: first what is slow at the speed of most, then for the largest costs, the most helpful first.
 
@@ -82,6 +84,7 @@ def proposals(
         slow: who was slow.
         build: builds a scenario from overrides.
         at_once: runs tasks.
+        own: whether its wiring is the scenario's own, so that changes which keep it share its times of collectives.
     """
     end = base.timeline.duration
     if not end:
@@ -95,7 +98,7 @@ def proposals(
     }
     if (packed := packed_steps(base.scenario)) is not None and packed.varies:
         costs["documents"] = (rung["no latency"] - rung["all ranks at the mean"]) / end
-    tried = _tried_by_cost(base, culprit, costs, build, at_once)
+    tried = _tried_by_cost(base, culprit, costs, partial(_tried, base=base, build=build, own=own), at_once)
     if "network" in tried and not broken:
         tried["network"] += [
             _proposal("links", f"{gain.part.name} links {gain.change}", base, base.scenario, gain.duration)
@@ -108,7 +111,7 @@ def proposals(
 
 
 def _tried_by_cost(
-    base: Run, culprit: Straggler | None, costs: dict[str, float], build: Build, at_once: AtOnce
+    base: Run, culprit: Straggler | None, costs: dict[str, float], trial: Callable[..., Tried | None], at_once: AtOnce
 ) -> dict[str, list[Tried | None]]:
     """For each cost that is a large enough share of the step, what was tried against it, simulated."""
     least = max(SLOW, max(costs.values()) / 2)
@@ -122,7 +125,7 @@ def _tried_by_cost(
         changes["documents"] = [*_packed_evenly(base.scenario)]
     if costs["bubble"] >= least:
         changes["bubble"] = [*_less_bubble(base.scenario)][:most]
-    tasks = [[partial(_tried, cost, text, base, build) for text in texts] for cost, texts in changes.items()]
+    tasks = [[partial(trial, cost, text) for text in texts] for cost, texts in changes.items()]
     return dict(zip(changes, grouped(tasks, at_once), strict=True))
 
 
@@ -198,10 +201,11 @@ def _less_exposed(scenario: Scenario) -> Iterator[str]:
         yield "schedule.p2p=async"
 
 
-def _tried(against: str, text: str, base: Run, build: Build) -> Tried | None:
+def _tried(against: str, text: str, *, base: Run, build: Build, own: bool) -> Tried | None:
     """A change of keys, simulated; None if it is impossible or needs memory that the GPUs do not have."""
     with suppress(HybridDesError):
-        variant = even(variant_of(text, Variant.of(base), build), base)
+        variant = variant_of(text, Variant.of(base), build)
+        variant = even(variant.timed_like(base) if own else variant, base)
         run = variant.simulated()
         if _fits(run) or not _fits(base):
             return _proposal(against, text, base, variant.scenario, run.timeline.duration)

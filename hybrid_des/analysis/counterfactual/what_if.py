@@ -16,11 +16,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from hybrid_des.analysis.critical_path.traced import FEWEST_FOLDED
-from hybrid_des.cluster.fabric import Fabric, LinkSpec, Route
+from hybrid_des.cluster.fabric import ChangedLinks, Fabric, LinkSpec, Route
 from hybrid_des.errors import ScenarioError, UsageError, unknown
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.composition import override
@@ -28,6 +28,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import given_values, misnamed, scenario_of
 from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.simulation.collective_times import CollectiveTimes
 from hybrid_des.simulation.folds import Replicas, folds_of
 from hybrid_des.simulation.jobs import UNCONTENDED
 from hybrid_des.simulation.planning.planner import Parts, parts_of
@@ -36,7 +37,6 @@ from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import Run, run
 from hybrid_des.simulation.speeds import DurationOverride, Programs
 from hybrid_des.simulation.timeline import OP_KINDS
-from hybrid_des.units import grouped_by
 
 Build = Callable[[Sequence[str]], Scenario]  # overrides → scenario
 Factors = Mapping[str, Fraction | None]  # link → factor of its bandwidth; None: infinite
@@ -55,12 +55,14 @@ class Variant:
         scenario: the scenario.
         plan, fabric: replacements for the scenario's own.
         retime: changed durations of ops.
+        times: how long collectives take on the scenario's own wiring, as far as that was simulated.
     """
 
     scenario: Scenario
     plan: Plan | None = None
     fabric: Fabric | None = None
     retime: DurationOverride | None = None
+    times: CollectiveTimes | None = None
 
     @classmethod
     def of(cls, base: Run) -> Variant:
@@ -86,8 +88,19 @@ class Variant:
     @cached_property
     def parts(self) -> Parts:
         """What planning makes of it, without training, which takes no simulated time."""
-        planned = parts_of(self.scenario, self.plan, self.fabric)
+        planned = parts_of(self.scenario, self.plan, self.fabric, times=self.times)
         return replace(planned, training=None, workers={}) if planned.training else planned
+
+    def timed_like(self, base: Run) -> Variant:
+        """The same with the times of collectives that a run on its own wiring knows, if they stay as they are.
+
+        Nothing is simulated twice so: an exchange of tokens among unequally wanted experts takes thousands of messages.
+        """
+        mine, its = self.scenario, base.scenario
+        same = mine.cluster == its.cluster and mine.parallel.layout == its.parallel.layout and mine.slow == its.slow
+        shares = mine.link_shares == its.link_shares and (mine.fold == "off") == (its.fold == "off")
+        alike = same and shares and (mine.numerics is None) == (its.numerics is None)
+        return replace(self, times=base.parts.times) if self.fabric is None and alike else self
 
     @cached_property
     def programs(self) -> list[Program]:
@@ -109,8 +122,16 @@ class Variant:
 
     def with_all_links(self, factor: Fraction | None) -> Variant:
         """Scale the bandwidth of all links."""
+        return self._with_each_link(lambda link: _scaled_link(link, factor))
+
+    def with_kinds_of_links(self, kinds: Collection[str], factor: Fraction | None) -> Variant:
+        """Scale the bandwidth of all links of some kinds."""
+        return self._with_each_link(lambda link: _scaled_link(link, factor) if link_kind(link.name) in kinds else link)
+
+    def _with_each_link(self, change: Callable[[LinkSpec], LinkSpec]) -> Variant:
+        """Change links by their kind and bandwidth, so that blocks of GPUs stay equal; only those that are used."""
         assert self.fabric is not None
-        return self.with_links(dict.fromkeys(self.fabric.links, factor))
+        return replace(self, fabric=replace(self.fabric, links=ChangedLinks(self.fabric.links, change)))
 
     def with_latency(self, factor: Fraction) -> Variant:
         """Scale all latencies of routes."""
@@ -166,16 +187,16 @@ class Tried(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of a run that can be made quicker: the ops of some global ranks or of a kind, or some links."""
+    """A part of a run that can be made quicker: the ops of some global ranks or of a kind, or a kind of links."""
 
     sort: str  # rank, kind or link
     name: str
-    members: Collection[Any]
+    members: Collection[Any]  # global ranks, kinds of ops, or kinds of links
 
     def scaled(self, at: Variant, factor: Fraction | None) -> Variant:
         """A run with the durations of these ops, or the bandwidths of these links, times a factor; None: infinite."""
         if self.sort == "link":
-            return at.with_links(dict.fromkeys(self.members, factor))
+            return at.with_kinds_of_links(self.members, factor)
         assert factor is not None
 
         def retime(rank: int, call: Call, took: int) -> int:
@@ -198,17 +219,26 @@ def kinds_in(at: Variant) -> Iterator[Part]:
 
 
 def links_in(at: Variant) -> Iterator[Part]:
-    """The kinds of links whose bandwidth is a number."""
+    """The kinds of links whose bandwidth is a number; of equal blocks of GPUs, those of the first."""
     assert at.fabric is not None
-    names = (name for name, link in at.fabric.links.items() if type(link.bandwidth) is Fraction)
-    return (Part("link", kind, each) for kind, each in grouped_by(names, link_kind).items())
+    links, blocks = at.fabric.links, at.fabric.blocks
+    names = (name for name in links if blocks is None or not blocks.of(name))
+    kinds = dict.fromkeys(link_kind(name) for name in names if type(links[name].bandwidth) is Fraction)
+    return (Part("link", kind, (kind,)) for kind in kinds)
 
 
 def link_kind(name: str) -> str:
     """The kind of a link: its name without numbers and directions, such as "nvlink" or "nic"."""
-    plain = re.sub(r"\d+", "", name)
-    plain = re.sub(r"[-/](in|out|up|down)$", "", plain)
-    return plain.rpartition("/")[2] or plain
+    return _last_of("/".join(name.split("/")[-2:])) or _plain(name)  # two parts of a name decide, a few for all links
+
+
+@lru_cache(maxsize=4096)
+def _last_of(name: str) -> str:
+    return _plain(name).rpartition("/")[2]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-/](in|out|up|down)$", "", re.sub(r"\d+", "", name))
 
 
 def at_the_mean(variant: Variant, ranks: Collection[int] | None = None) -> DurationOverride:
@@ -378,7 +408,7 @@ def changed(variant: Variant, match: re.Match[str], value: str, label: str) -> V
         assert variant.fabric is not None
         if name not in variant.fabric.links:
             raise UsageError(f"{label}: {unknown(name, variant.fabric.links)}")
-        return Part(sort, name, (name,)).scaled(variant, times)
+        return variant.with_links({name: times})
     if what != "time" or times is None:
         raise UsageError(f"{label}: of a {sort}, expected its {'bandwidth' if sort == 'link' else 'time'}")
     ranks = variant.scenario.parallel.layout.ranks
