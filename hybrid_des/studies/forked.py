@@ -26,13 +26,14 @@ from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
 
-from hybrid_des.analysis.tasks import AtOnce, Task, in_turn
+from hybrid_des.analysis.tasks import AtOnce, Task
 from hybrid_des.studies.local_workers import cores
 
 NUMBER = struct.Struct("=I")  # of a task; size of a pickled result
 CHUNK = 1 << 16  # bytes
 MOST = 8192  # tasks whose numbers a pipe takes at once
 LOOK_S = 0.1  # seconds after which to look for what signals have raised
+Told = Callable[[int, int], None]  # is told how many of how many tasks are done
 RAISING = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM) if sys.platform == "linux" else ()  # signals with handlers
 
 
@@ -59,19 +60,25 @@ class Copy:
             del self.received[:end]
 
 
-def forked(jobs: int | None = None) -> AtOnce:
+def nobody(done: int, of: int) -> None:
+    """Nobody is told."""
+
+
+def forked(jobs: int | None = None, told: Told = nobody) -> AtOnce:
     """Run tasks in so many copies of this process, by default one per core; with one, in this process."""
-    return partial(_run, jobs)
+    return partial(_run, jobs, told)
 
 
-def _run(jobs: int | None, tasks: Sequence[Task]) -> list[Any]:
-    if jobs == 1 or not 1 < len(tasks) <= MOST or not _may_copy():
-        return in_turn(tasks)
-    if (count := min(jobs or cores(), len(tasks))) == 1:
-        return in_turn(tasks)
-    with _raised_later() as raised:
-        results = _of_copies(count, tasks, raised)
-    return [results[number] if number in results else task() for number, task in enumerate(tasks)]
+def _run(jobs: int | None, told: Told, tasks: Sequence[Task]) -> list[Any]:
+    results: dict[int, Any] = {}
+    if 1 < len(tasks) <= MOST and _may_copy() and (count := min(jobs or cores(), len(tasks))) > 1:
+        with _raised_later() as raised:
+            results = _of_copies(count, tasks, raised, told)
+    for number, task in enumerate(tasks):
+        if number not in results:
+            results[number] = task()
+            told(len(results), len(tasks))
+    return [results[number] for number in range(len(tasks))]
 
 
 def _may_copy() -> bool:
@@ -100,7 +107,7 @@ def _raised_later() -> Iterator[Sequence[BaseException]]:
         raise raised[0]
 
 
-def _of_copies(count: int, tasks: Sequence[Task], raised: Sequence[BaseException]) -> dict[int, Any]:
+def _of_copies(count: int, tasks: Sequence[Task], raised: Sequence[BaseException], told: Told) -> dict[int, Any]:
     """The results of tasks that copies have finished, by number; those until a signal has raised something."""
     results: dict[int, Any] = {}
     with _copies(count, tasks) as copies, selectors.DefaultSelector() as selector:
@@ -112,7 +119,10 @@ def _of_copies(count: int, tasks: Sequence[Task], raised: Sequence[BaseException
                 if not received:
                     selector.unregister(key.data.pipe)
                 key.data.received += received
+                before = len(results)
                 results |= key.data.results()
+                if len(results) > before:
+                    told(len(results), len(tasks))
     return results
 
 

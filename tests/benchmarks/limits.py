@@ -62,7 +62,7 @@ def limits() -> Iterator[Limit]:
             yield Limit(f"fabric of 2048 GPUs, {name}: seconds", lambda name=name: wiring(name), 1)
     for name, file, changes, limit in PAGES:
         yield Limit(f"page of {name}: median answer to 30 bandwidths, ms", partial(answers, file, changes), limit)
-    for name, limit in (("llama3.1-70b_128", 12), ("mixtral-8x7b_64", 40)):
+    for name, limit in (("llama3.1-70b_128", 12), ("mixtral-8x7b_64", 40), ("experts/qwen3_power_law", 20)):
         yield Limit(f"`explain` of {name}: time / `simulate`", partial(explained, name), limit)
     yield Limit("`search` of 13b_64: time / `simulate` of its best plan", searched, 100)
     yield Limit("`python -m hybrid_des --help` / `python -c 'import simpy, yaml'`", start_up, 1)

@@ -50,6 +50,15 @@ def test_one_process_is_this_one():
     assert forked(4)([]) == []
 
 
+def test_somebody_is_told_how_many_tasks_are_done():
+    for jobs in (1, 3):
+        told = []
+        forked(jobs, lambda *of, told=told: told.append(of))([partial(sleep, 0.01)] * 5)
+        assert told == sorted(set(told))
+        assert told[-1] == (5, 5)
+        assert told == [(done, 5) for done in range(1, 6)] or jobs == 3  # results of copies may arrive together
+
+
 def test_an_error_is_raised_here():
     def refuse(number):
         raise UsageError(f"task {number}")

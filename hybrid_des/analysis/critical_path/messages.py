@@ -267,7 +267,10 @@ def _arrives(timeline: Timeline, images: Images) -> Column:
 def service_alone(fabric: Fabric | None, links: Sequence[str], link: Column, size: Column) -> Column:
     """Picoseconds that messages of these sizes take on these links if nothing else uses them."""
     assert fabric is not None
-    pairs, places = np.unique(np.stack([link, size]), axis=1, return_inverse=True)
+    sizes = np.unique(size)  # few, so that no pair of link and size is sorted
+    key = link * np.int64(len(sizes)) + np.searchsorted(sizes, size)
+    keys = np.unique(key)
+    pairs = zip((keys // max(len(sizes), 1)).tolist(), sizes[keys % max(len(sizes), 1)].tolist(), strict=True)
     rates = {number: rate_of(fabric.links[links[number]].bandwidth) for number in np.unique(link).tolist()}
-    times = np.array([rates[number][size] for number, size in pairs.T.tolist()], dtype=np.int64)
-    return times[places.reshape(-1)]
+    times = np.array([rates[number][each] for number, each in pairs], dtype=np.int64)
+    return times[np.searchsorted(keys, key)]

@@ -21,7 +21,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.jobs import Jobs, has_jobs, jobs_of
 from hybrid_des.scenario.loading import load, read_scenario
 from hybrid_des.scenario.strict_yaml import Document
-from hybrid_des.studies.forked import forked
+from hybrid_des.studies.forked import forked, nobody
 from hybrid_des.studies.jobs.explained import explain_jobs
 from hybrid_des.studies.jobs.files import write
 
@@ -48,8 +48,10 @@ def run(args: argparse.Namespace) -> int:
 
     with within(args.budget, args.file):
         scenario = one_scenario("explain", args.file, args.set)
-    with status_line(args.quiet), within(args.budget, scenario.name):
-        explanation = explain(scenario, args.what_if, build=build, top=args.top, at_once=forked(args.jobs))
+    with status_line(args.quiet) as show, within(args.budget, scenario.name):
+        told = (lambda done, of: show(f"changes: {done} of {of} ({done / of:.0%})")) if show else nobody
+        at_once = forked(args.jobs, told)
+        explanation = explain(scenario, args.what_if, build=build, top=args.top, at_once=at_once)
     show_result(
         args,
         lambda: {"verdict": verdict(explanation), **explanation.to_mapping(), "next": advice(explanation)},
