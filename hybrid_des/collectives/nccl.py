@@ -109,7 +109,7 @@ def _around(does: str, algorithm: Collective, choice: Choice, size: int, ring: G
     wiring: Wiring = ring.tuned
     late, copied = wiring.waits(does, choice, size)
     yield ring.pause(wiring.start(choice) + late)
-    yield from algorithm(lanes_of(ring, wiring, choice)(0), buffer, WHOLE)
+    yield from algorithm(lanes_of(ring, wiring, choice, does)(0), buffer, WHOLE)
     if copied:
         yield ring.pause(copied)
 

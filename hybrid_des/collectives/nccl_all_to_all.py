@@ -11,7 +11,7 @@ from hybrid_des.collectives.all_to_all import rounds
 from hybrid_des.collectives.buffer import Buffer, Channels, message_of
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.nccl import tuned
-from hybrid_des.collectives.nccl_sends import copied, entry, in_turn, lane_of
+from hybrid_des.collectives.nccl_sends import Call, entry, in_turn, lane_of
 from hybrid_des.collectives.registration import collective
 from hybrid_des.collectives.tuning import Wiring
 
@@ -25,14 +25,13 @@ def nccl_all_to_all(group: Group, buffer: Buffer, options: Channels) -> Routine:
     wiring: Wiring = group.tuned
     shards, nodes, me = buffer.split(group.size), group.nodes, group.me
     receivers, senders = rounds(nodes)[me]
-    largest, kept = (message_of(size, buffer.codec).size for size in (max(shards.elements), shards.elements[me]))
-    lane = lane_of(group, largest)
+    call = Call(message_of(max(shards.elements), buffer.codec).size, group.size - 1, group.size)
+    lane = lane_of(group, call)
     here: list[tuple[int, Message]] = []
     there: list[tuple[int, Message]] = []
     for peer in receivers:
         (here if nodes[peer] == nodes[me] else there).append((peer, shards.encode(peer)))
-    sent = sum(message.size for _, message in (*here, *there))
-    yield group.pause(entry(wiring, sent, largest) + copied(wiring, kept))
+    yield group.pause(entry(wiring, call))
     yield group.together(in_turn(lane, here, at_once=wiring.pair is not None), in_turn(lane, there))
     for peer in senders:
         shards.put(peer, (yield lane.from_(peer).receive()))

@@ -8,7 +8,7 @@ from typing import Any
 from hybrid_des.cluster.mailbox import Message
 from hybrid_des.collectives.double_binary_tree import Family
 from hybrid_des.collectives.group import Group
-from hybrid_des.collectives.tuning import PROTOCOLS, Choice, Wiring
+from hybrid_des.collectives.tuning import HALVES, PROTOCOLS, Choice, Wiring
 
 CHUNKS = {"LL": 2**11, "LL128": 2**12, "Simple": 2**17}  # bytes: LL and LL128 pass on single lines, Simple steps
 
@@ -25,9 +25,13 @@ VARIANTS = [
 Lanes = Callable[[int], Group]  # number → the group, with flows of its own at the pace of a choice
 
 
-def lanes_of(group: Group, wiring: Wiring, choice: Choice) -> Lanes:
+DOES = tuple(HALVES)
+COUNT = OF_CHOICE * len(VARIANTS) * len(DOES)
+
+
+def lanes_of(group: Group, wiring: Wiring, choice: Choice, does: str = "all-reduce") -> Lanes:
     """The lanes of a choice over a group, paced as its channels are."""
-    paces, first = wiring.paces(choice), OF_CHOICE * VARIANTS.index(choice)
+    paces, first = wiring.paces(choice, does), OF_CHOICE * (VARIANTS.index(choice) * len(DOES) + DOES.index(does))
     return lambda number: group.paced(*paces, first + number)
 
 

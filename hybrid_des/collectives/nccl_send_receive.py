@@ -11,7 +11,7 @@ from __future__ import annotations
 from hybrid_des.collectives.buffer import Buffer, Channels, message_of
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.nccl import tuned
-from hybrid_des.collectives.nccl_sends import entry, lane_of
+from hybrid_des.collectives.nccl_sends import Call, entry, lane_of
 from hybrid_des.collectives.registration import collective
 
 
@@ -23,12 +23,12 @@ def nccl_send_receive(group: Group, buffer: Buffer, options: Channels) -> Routin
     """Distribute shard i+1 of rank i to all ranks."""
     n, shard = group.size, group.me
     shards = buffer.split(n)
-    largest = message_of(max(shards.elements), buffer.codec).size
-    lane = lane_of(group, largest)
+    call = Call(message_of(max(shards.elements), buffer.codec).size, peers=1, share=2)
+    lane = lane_of(group, call)
     right, left = lane.to((shard + 1) % n), lane.from_((shard - 1) % n)
     message = shards.finish((shard + 1) % n)
     for _ in range(n - 1):
-        yield group.pause(entry(group.tuned, message.size, largest))
+        yield group.pause(entry(group.tuned, call))
         right.send(message)
         yield group.pause(lane.pacing((group.me + 1) % n, message.size))  # a call ends when both are done
         message = yield left.receive()

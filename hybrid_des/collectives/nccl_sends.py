@@ -1,12 +1,20 @@
 """NCCL's sends and receives: how long after a call they begin, and how fast they are.
 
-    time = entry + own shard / own + sent / peer        on the NVLinks of one node
+    32 channels, of which each peer has an equal power of two; less than 64 KiB is a channel's own
+    channel      ├─ start ─┼─ sends a chunk ─┼─ sends a chunk, receives one ─┼─ … ─┼─ receives the last ─┤
+                             twice as fast,                                          twice as fast
+                             or as links allow
 
-A member's kernel sends to its peers at the pace that NCCL's sends reach in all, and copies what it keeps. The first
-bytes take longer, in proportion to what a member sends up to a limit, with Simple more than with LL. Simple further
-takes time to fill the channels, in proportion up to a limit; LL is slower for every byte. LL carries up to 16 KiB per
-peer or, before release 2.29, 512 KiB (`collectives.tuning`). Over PCIe and between nodes sends begin and take hops as
-rings do, with LL up to 16 KiB per peer, at the bandwidth that
+A channel sends chunks of 512 KiB into a buffer of its peer, whose channel copies them out while it sends the next
+(NVIDIA/nccl: src/enqueue.cc, addP2pToPlan and scheduleP2pTasksToPlan; src/device/sendrecv.h; src/include/device.h,
+NCCL_P2P_NVL_CHUNKSIZE). So on the NVLinks of one node up to a chunk per channel takes longer for every byte than what
+follows, and channels are the limit where there are few: 16 between two GPUs, 24 among four, 28 among eight. LL passes
+lines on as they come. It carries up to 16 KiB per peer or, before release 2.29, 512 KiB, on channels of 8 KiB each.
+What a member keeps is copied by channels of its own, faster than others send. A single send, as of ring attention, is
+taken to have the channels that it has between two GPUs; NCCL gives it fewer in larger groups, of which no times were at
+hand. Parts beyond 16 MiB, which take more channels, are not modelled.
+
+Over PCIe and between nodes sends begin and take hops as rings do, with LL up to 16 KiB per peer, at the bandwidth that
 topo.h and search.cc count on. Between nodes one adapter carries what a member sends, 48 to 49 of 50 GB/s, while it
 sends to others on its node (NVIDIA/nccl-tests, issue 267, its authors' answers); no table of such times was at hand.
 
@@ -16,38 +24,69 @@ The figures are `timing.Sends`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import lru_cache
+from typing import NamedTuple
 
 from hybrid_des.cluster.channel import Pace
 from hybrid_des.cluster.mailbox import Message
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.collectives.nccl_lanes import OF_CHOICE, VARIANTS
+from hybrid_des.collectives.nccl_lanes import COUNT
 from hybrid_des.collectives.timing import MICROSECOND
 from hybrid_des.collectives.tuning import USUAL, Choice, Wiring
 
-LANE = OF_CHOICE * len(VARIANTS)  # after those of other collectives
+CHANNELS = 32
+CHUNK = 2**19  # bytes
+LEAST, LEAST_OF_LL = 2**16, 2**13  # bytes of a channel; those of LL before 2.29
 
 
-def entry(wiring: Wiring, sent: int, largest: int) -> int:
-    """Picoseconds from a call to its first message, for bytes that a member sends in all, and at most to one peer."""
+class Call(NamedTuple):
+    """Sends of a member that begin together.
+
+    Attributes:
+        largest: the most bytes to a peer.
+        peers: how many it sends to.
+        share: members among whom the channels are shared.
+    """
+
+    largest: int
+    peers: int
+    share: int
+
+    def by_ll(self, wiring: Wiring) -> bool:
+        """Whether lines carry them, not chunks."""
+        return self.largest <= wiring.small
+
+    def channels(self, wiring: Wiring) -> int:
+        """Channels per peer."""
+        most = 1 << (max(1, CHANNELS // self.share).bit_length() - 1)
+        least = LEAST_OF_LL if wiring.older and self.by_ll(wiring) else LEAST
+        return max(1, min(most, -(-self.largest // least)))
+
+    def together(self, wiring: Wiring) -> int:
+        """Channels to all peers."""
+        return min(CHANNELS, self.channels(wiring) * self.peers)
+
+
+@lru_cache(maxsize=1024)
+def entry(wiring: Wiring, call: Call) -> int:
+    """Picoseconds from a call to its first message, and of what is received last."""
     if not wiring.on_nvlinks:
-        return wiring.start(_choice(wiring, largest))
+        return wiring.start(_choice(wiring, call))
     sends = wiring.generation.timing.sends
-    begun = round(sends.start * MICROSECOND)
-    if largest <= wiring.small:
-        return begun + sends.late._replace(most=sends.early).of(sent) + round(sent * 1000 / sends.lines)
-    return begun + sends.late.of(sent) + sends.fill.of(sent)
+    if call.by_ll(wiring):
+        return round((sends.early + sends.each * call.peers) * MICROSECOND)
+    part = Fraction(call.largest, call.channels(wiring))
+    first = min(part, Fraction(CHUNK)) * _longer(wiring, call.together(wiring))
+    begun = round((sends.start + sends.each * call.peers) * MICROSECOND)
+    return begun + round(first) + sends.late.of(max(0.0, float(part - CHUNK)))
 
 
-def copied(wiring: Wiring, kept: int) -> int:
-    """Picoseconds of the copy of the bytes that a member keeps."""
-    return kept * 1000 // wiring.generation.timing.sends.own
-
-
-def lane_of(group: Group, largest: int) -> Group:
-    """The flows of sends, of so many bytes at most to one peer, at their pace."""
-    choice = _choice(group.tuned, largest)
-    return group.paced(*_paces(group.tuned, choice), LANE + (choice.protocol == "LL"))
+def lane_of(group: Group, call: Call) -> Group:
+    """The flows of sends, at their pace."""
+    wiring: Wiring = group.tuned
+    by_ll, channels = call.by_ll(wiring), call.together(wiring)
+    return group.paced(*_paces(wiring, _choice(wiring, call), channels), COUNT + 2 * channels + by_ll)
 
 
 def in_turn(lane: Group, outgoing: Sequence[tuple[int, Message]], *, at_once: bool = False) -> Routine:
@@ -58,17 +97,42 @@ def in_turn(lane: Group, outgoing: Sequence[tuple[int, Message]], *, at_once: bo
             yield lane.pause(lane.pacing(peer, message.size))
 
 
-def _choice(wiring: Wiring, largest: int) -> Choice:
-    return Choice("ring", "LL" if largest <= wiring.small else "Simple")
+def _choice(wiring: Wiring, call: Call) -> Choice:
+    return Choice("ring", "LL" if call.by_ll(wiring) else "Simple")
+
+
+def _channel(wiring: Wiring) -> Fraction:
+    """Bytes per second of a channel that sends and receives, with Simple."""
+    sends = wiring.generation.timing.sends
+    return sends.channel * (sends.before if wiring.older else 1) * 10**9
+
+
+def _link(wiring: Wiring) -> Fraction | None:
+    """Bytes per second that all channels together reach."""
+    generation = wiring.generation
+    return None if wiring.within is None else wiring.within * generation.timing.sends.peer / generation.nvlink
+
+
+def _longer(wiring: Wiring, channels: int) -> Fraction:
+    """Picoseconds per byte by which the first chunk takes longer than its share of what all channels send."""
+    alone, link = Fraction(10**12) / (2 * _channel(wiring)), _link(wiring)
+    if link is None or wiring.pair is not None:
+        return alone
+    linked = Fraction(10**12 * channels) / link
+    return max(alone, linked) + alone - max(2 * alone, linked)
 
 
 @lru_cache
-def _paces(wiring: Wiring, choice: Choice) -> tuple[Pace, Pace]:
+def _paces(wiring: Wiring, choice: Choice, channels: int) -> tuple[Pace, Pace]:
     """Of sends within a node, and between nodes."""
     inside, between = wiring.paces(choice)
     between = between._replace(bandwidth=wiring.beyond)
-    if wiring.inside != "node" or wiring.within is None:
+    link = _link(wiring)
+    if wiring.inside != "node" or link is None:
         return inside._replace(bandwidth=wiring.within), between
-    share = wiring.generation.timing.sends.peer / wiring.generation.nvlink
-    rate = wiring.within * share if wiring.pair is None else wiring.pair
-    return Pace(rate, 0, round(USUAL["node"] * MICROSECOND)), between
+    if wiring.pair is not None:
+        link = wiring.pair
+    elif wiring.nodes == 1:
+        lines = wiring.generation.timing.sends.lines * 10**9
+        link = min(link, channels * (lines if choice.protocol == "LL" else _channel(wiring)))
+    return Pace(link, 0, round(USUAL["node"] * MICROSECOND)), between

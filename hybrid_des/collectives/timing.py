@@ -40,49 +40,52 @@ ByProtocol = tuple[float, float, float]  # LL, LL128, Simple
 
 
 class Ramp(NamedTuple):
-    """Time that grows with the bytes that a member sends: at `rate` GB/s, up to `most` microseconds."""
+    """Time that grows with bytes: at `rate` GB/s, up to `most` microseconds."""
 
     rate: float
     most: float
 
-    def of(self, sent: int) -> int:
+    def of(self, size: float) -> int:
         """Picoseconds."""
-        return min(round(sent * 1000 / self.rate), round(self.most * MICROSECOND))
+        return min(round(size * 1000 / self.rate), round(self.most * MICROSECOND))
 
 
 class Sends(NamedTuple):
-    """Sends and receives.
+    """Sends and receives, on channels of which each peer has its own.
 
     Attributes:
-        peer: share of the nominal bandwidth of a GPU's NVLinks.
-        own: GB/s of the copy of the shard that a member keeps, as far as it takes longer than the sends.
-        start: microseconds from the call to the first message.
-        fill: of the channels, with Simple.
-        late: of the first bytes, with Simple.
-        early: the most of that with LL, in microseconds.
-        lines: GB/s at which LL takes longer.
+        peer: share of the nominal bandwidth of a GPU's NVLinks that all channels together reach.
+        channel: GB/s of a channel that sends and receives at once, with Simple; what does only one is twice as fast.
+        before: share of that before release 2.29.
+        start: microseconds from the call to the first message, with Simple.
+        each: more of them per peer.
+        late: of the chunks after the first, by the bytes of a channel.
+        early: `start` with LL.
+        lines: `channel` with LL.
     """
 
     peer: Fraction
-    own: int
+    channel: Fraction
+    before: Fraction
     start: float
-    fill: Ramp
+    each: float
     late: Ramp
     early: float
-    lines: float
+    lines: Fraction
 
 
 class Timing(NamedTuple):
-    """Times in microseconds, and shares.
+    """Times in microseconds, and shares; of two, that of steps that reduce and of steps that only gather.
 
     Attributes:
         rate: share of the nominal bandwidth of NVLinks that rings reach.
+        ll: that with LL.
         start: from the call to the first message, by protocol.
-        hop: from one member to the next.
+        hop, passing: from one member to the next, in steps that reduce and in steps that only gather, by protocol.
         step: a step around a ring with Simple takes no less, however little it moves.
         reduced, gathered: share of a shard that is copied last, after a reduction or only a gather, by protocol.
         drained: share of a shard, up to `SLOTS`, that passes buffers last with Simple.
-        lines: channels of LL, together as fast as those of Simple.
+        lines: channels of LL.
         sends: sends and receives.
         through: share of the nominal bandwidth of NVLinks at which a member's data passes the switch.
         switch: from the call to the first message through the switch.
@@ -90,9 +93,11 @@ class Timing(NamedTuple):
     """
 
     rate: Fraction
+    ll: tuple[Fraction, Fraction]
     start: ByProtocol
     hop: ByProtocol
-    step: float
+    passing: ByProtocol
+    step: tuple[float, float]
     reduced: ByProtocol
     gathered: ByProtocol
     drained: float
@@ -101,6 +106,10 @@ class Timing(NamedTuple):
     through: Fraction = Fraction(0)
     switch: float = 0
     loop: float = 0
+
+    def hops(self, protocol: int) -> tuple[float, float]:
+        """Microseconds of a hop in steps that reduce, and in steps that only gather."""
+        return self.hop[protocol], self.passing[protocol]
 
     def least(self, protocol: int, shard: float) -> float:
         """Bytes of a step that take as long as a shard."""
@@ -112,19 +121,27 @@ class Timing(NamedTuple):
         return last + min(self.drained * shard, SLOTS) if protocol == SIMPLE else last
 
 
-SENDS_OF_AMPERE = Sends(Fraction("0.66"), 851, 12.0, Ramp(104, 15.6), Ramp(12.7, 0), 1.44, 116)
-SENDS_OF_HOPPER = Sends(Fraction("0.752"), 1800, 6.66, Ramp(928, 15.5), Ramp(8.84, 5.41), 1.86, 189)
-SENDS_OF_BLACKWELL = Sends(Fraction("0.701"), 897, 9.71, Ramp(2370, 16.5), Ramp(11.5, 6.3), 1.68, 213)
+SENDS_OF_AMPERE = Sends(
+    Fraction("0.663"), Fraction("10.2"), Fraction(1), 20.3, 0.358, Ramp(1640, 0.851), 10.4, Fraction("2.57")
+)
+SENDS_OF_HOPPER = Sends(
+    Fraction("0.7"), Fraction("17.8"), Fraction("0.961"), 10.2, 0.195, Ramp(202, 2.01), 6.19, Fraction("4.34")
+)
+SENDS_OF_BLACKWELL = Sends(
+    Fraction("0.644"), Fraction("21.6"), Fraction("0.914"), 14.0, 0.26, Ramp(223, 10.4), 9.14, Fraction("5.3")
+)
 ON_AMPERE = Timing(
-    Fraction("0.77"), (8.93, 10.6, 22.9), (0.806, 1.66, 5.94), 8.57, (1.43, 4.46, 0.288), (1.6, 3.41, 0.525), 0.193,
-    15.2, SENDS_OF_AMPERE,
+    Fraction("0.77"), (Fraction("0.381"), Fraction("0.33")), (8.93, 10.2, 23.6), (0.685, 1.74, 4.53),
+    (0.805, 1.74, 6.24), (7.78, 9.06), (1.45, 4.29, 0.272), (1.16, 3.37, 0.457), 0.335, 17.9, SENDS_OF_AMPERE,
 )  # fmt: skip
 ON_XGMI = ON_AMPERE._replace(rate=Fraction("0.74"))
 ON_HOPPER = Timing(
-    Fraction("0.858"), (5.0, 11.0, 11.8), (0.748, 1.18, 2.96), 6.85, (0.787, 1.67, 0.48), (1.18, 1.35, 0.52), 0.35,
-    12.8, SENDS_OF_HOPPER, Fraction("0.657"), 21.1, 3.53,
+    Fraction("0.858"), (Fraction("0.452"), Fraction("0.35")), (5.1, 11.4, 11.8), (0.726, 1.41, 1.9),
+    (0.772, 1.41, 4.02), (6.35, 7.86), (1.07, 1.31, 0.485), (0.788, 1.06, 0.491), 0.378, 14.5, SENDS_OF_HOPPER,
+    Fraction("0.657"), 21.1, 3.11,
 )  # fmt: skip
 ON_BLACKWELL = Timing(
-    Fraction("0.81"), (7.25, 6.5, 1.49), (1.19, 2.25, 4.33), 13.3, (1.37, 3.21, 0.717), (1.77, 2.35, 0.66), 1.75, 34.9,
-    SENDS_OF_BLACKWELL, Fraction("0.518"), 30.3, 6.83,
+    Fraction("0.81"), (Fraction("0.382"), Fraction("0.29")), (7.68, 3.14, 1.52), (1.13, 2.6, 4.07),
+    (0.989, 2.6, 4.38), (12.2, 13.4), (1.12, 3.56, 0.749), (0.916, 2.57, 0.698), 2.73, 40.0, SENDS_OF_BLACKWELL,
+    Fraction("0.515"), 30.0, 7.23,
 )  # fmt: skip

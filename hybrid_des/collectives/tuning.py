@@ -50,6 +50,10 @@ SHARE: Mapping[Protocol, Fraction] = {  # of a channel's bandwidth: the rest of 
 }  # fmt: skip
 
 
+# of `timing.Timing`'s pairs, the steps of a collective around a ring: those that reduce, those that only gather
+HALVES: Mapping[str, tuple[int, ...]] = {"reduce-scatter": (0,), "all-gather": (1,), "all-reduce": (0, 1)}
+
+
 class Generation(NamedTuple):
     """A generation of GPUs, by the columns of the tuner: on one node, on two, on more; GB/s per channel or in all.
 
@@ -148,7 +152,7 @@ class Wiring(NamedTuple):
         within: bytes per second of a member's port in its node, as far as topo.h counts on it; None: as links allow.
         beyond: the same of its part of its node's adapters.
         pair: the same of the link that each pair of members on a node has; None without such.
-        small: bytes to a peer that sends carry by LL.
+        older: whether the rules from before 2.29 hold.
     """
 
     ranks: int
@@ -162,7 +166,7 @@ class Wiring(NamedTuple):
     within: Fraction | None = None
     beyond: Fraction | None = None
     pair: Fraction | None = None
-    small: int = SMALL
+    older: bool = False
 
     def choice(self, does: str, size: int) -> Choice:
         """What the tuner takes for a buffer of `size` bytes."""
@@ -184,18 +188,24 @@ class Wiring(NamedTuple):
         """Whether all members are on one node and linked by NVLinks, where `Timing` holds."""
         return self.nodes == 1 and self.inside == "node"
 
+    @property
+    def small(self) -> int:
+        """Bytes to a peer that sends carry by LL."""
+        return SMALL_BEFORE if self.older else SMALL
+
     def waits(self, does: str, choice: Choice, size: int) -> tuple[int, int]:
         """Picoseconds by which short steps around a ring of one node are late in all, and of its last copy."""
-        rate = self.paces(choice)[0].bandwidth
+        rate = self.paces(choice, does)[0].bandwidth
         if not self.on_nvlinks or choice.algorithm != "ring" or rate is None:
             return 0, 0
         timing, shard, protocol = self.generation.timing, size / self.ranks, PROTOCOLS.index(choice.protocol)
         whole = float(Fraction(rate) * self.channels) / 10**6  # bytes per microsecond
-        late = (timing.least(protocol, shard) - shard) / whole
+        late = len(HALVES[does]) * (timing.least(protocol, shard) - shard) / whole
         if choice.protocol == "Simple":
-            late = max(0.0, timing.step - timing.hop[protocol] - shard / whole)
+            hops = timing.hops(protocol)
+            late = sum(max(0.0, timing.step[half] - hops[half] - shard / whole) for half in HALVES[does])
         last = timing.last(protocol, shard, gathered=does == "all-gather") / whole
-        return round(_steps(self, does) * late * MICROSECOND), round(last * MICROSECOND)
+        return round((self.ranks - 1) * late * MICROSECOND), round(last * MICROSECOND)
 
     def loops(self, size: int) -> tuple[int, int]:
         """How often all channels of a node pass a chunk per member through its switch, and by how much they are late.
@@ -210,11 +220,9 @@ class Wiring(NamedTuple):
         late = 0 if chunk >= 2**16 else (count - 1) * self.generation.timing.loop
         return count, round(late * MICROSECOND)
 
-    def paces(self, choice: Choice) -> tuple[Pace, Pace]:
+    def paces(self, choice: Choice, does: str = "all-reduce") -> tuple[Pace, Pace]:
         """The pace of a channel within a node, and between nodes."""
-        rate = None if self.rate is None else self.rate * SHARE[choice.protocol]
-        if self.on_nvlinks and choice.algorithm == "ring" and rate is not None:
-            rate *= self.generation.timing.rate / self.generation.nvlink
+        rate = None if self.rate is None else self.rate * self._share(choice, does)
         if choice == ("ring", "LL128") and rate is not None and self.nodes > 1:
             rate = min(rate, Fraction(self.generation.ring128) * 10**9)
         if choice.algorithm == "tree" and rate is not None:  # its threads move the data of both trees, up and down
@@ -222,14 +230,23 @@ class Wiring(NamedTuple):
         if choice.algorithm.startswith("nvls"):
             here = Pace(self.in_switch, 0, round(USUAL["node"] * MICROSECOND))
         else:
-            here = Pace(rate, *self._latency(choice, self.inside))
-        return here, Pace(rate, *self._latency(choice, "net"))
+            here = Pace(rate, *self._latency(choice, does, self.inside))
+        return here, Pace(rate, *self._latency(choice, does, "net"))
 
-    def _latency(self, choice: Choice, where: str) -> tuple[int, int]:
-        """Picoseconds per hop, and what of it is the usual wire."""
+    def _share(self, choice: Choice, does: str) -> Fraction:
+        """Of the bandwidth that the tuner counts on."""
+        if not self.on_nvlinks or choice.algorithm != "ring":
+            return SHARE[choice.protocol]
+        timing = self.generation.timing
+        reached = timing.rate * SHARE[choice.protocol] if choice.protocol != "LL" else timing.ll[HALVES[does][0]]
+        return reached / self.generation.nvlink
+
+    def _latency(self, choice: Choice, does: str, where: str) -> tuple[int, int]:
+        """Picoseconds per hop, and what of it is the usual wire; of both halves of an all-reduce, the mean."""
         hop = self.hop(choice, where)
         if self.on_nvlinks and choice.algorithm == "ring":
-            hop = self.generation.timing.hop[PROTOCOLS.index(choice.protocol)]
+            hops = self.generation.timing.hops(PROTOCOLS.index(choice.protocol))
+            hop = sum(hops[half] for half in HALVES[does]) / len(HALVES[does])
         return round(hop * MICROSECOND), round(USUAL[where] * MICROSECOND)
 
     def hop(self, choice: Choice, where: str) -> float:
@@ -266,7 +283,7 @@ def wiring_of(fabric: Fabric, ranks: Sequence[int], channels: int) -> Wiring:
         node.port,
         None if wire is None else wire * channels / per_node,
         node.pair,
-        SMALL_BEFORE if before else SMALL,
+        before,
     )
 
 

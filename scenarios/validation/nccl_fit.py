@@ -2,17 +2,17 @@
 
     python scenarios/validation/nccl_fit.py rows.csv [--leave-out]     rows as nccl.py makes them
 
-Per generation, from the rows of A100, H100 and B200 alone: of each collective, number of GPUs and size from 1 KiB up,
-the median of the tables by the newest rules that there are (`cluster.nccl`), and of those by older rules where another
-protocol carried it. What the tuner takes is not fitted. The numbers have the least mean of e^1.5, of which no row
-counts e = |predicted/measured - 1| beyond 0.3, plus, from 1 MiB up, 0.05 (e / 10 %)^8, which counts what is beyond 10 %
-and little else, and of that no row beyond 12 %, which these forms cannot meet; by a pattern search from those in the
-file, so that a second run changes nothing. What rings reach of NVLinks is kept: efficiency.network of the catalogue is
-the same number. Rings, and sends and receives, take closed forms on idle links, which tests/collectives/test_timing.py
-compares with the simulator; passages through a switch are simulated.
+Per generation, from the rows of A100, H100 and B200 alone, from 1 KiB up: of each table the median of its repeats, all
+tables alike, each with the rules of its release (`cluster.nccl`). What the tuner takes is not fitted. The numbers have
+the least mean of e^1.5, of which no row counts e = |predicted/measured - 1| beyond 0.3, plus, from 1 MiB up,
+0.05 (e / 10 %)^8, which counts what is beyond 10 % and little else; of all-reduces e / 6 %. Of that no row counts
+beyond 12 %, which these forms cannot meet. They are found by a pattern search from those in the file, so that a second
+run changes nothing. What rings reach of NVLinks is kept: efficiency.network of the catalogue is the same number; with
+LL128, hops that reduce and that only gather are taken to be alike. Rings, and sends and receives, take closed forms on
+idle links, which tests/collectives/test_timing.py compares with the simulator; passages through a switch are simulated.
 
 Printed are the numbers, how many rows they rest on, the mean error and, with --leave-out, that of each curve (one
-collective over one number of GPUs) which is left out of the fit; where there is one curve, of each row.
+collective over one number of GPUs) which is left out of the fit; where there is one curve, of each size.
 """
 
 import argparse
@@ -21,17 +21,22 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
-from itertools import permutations
+from functools import cache, partial
+from itertools import combinations, permutations
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hybrid_des import load
 from hybrid_des.cluster.transport import Links, Transport
 from hybrid_des.collectives import codecs, configured
 from hybrid_des.collectives.benchmark import run_collective
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.collectives.timing import MICROSECOND, Ramp, Sends, Timing
+from hybrid_des.collectives.nccl_sends import CHUNK, Call
+from hybrid_des.collectives.timing import LL_CHUNK, MICROSECOND, SLOTS, Ramp, Sends, Timing
 from hybrid_des.collectives.tuning import PROTOCOLS, SHARE, Wiring
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
@@ -43,40 +48,50 @@ LEAST, LARGE = 2**10, 2**20  # bytes
 ENOUGH = 1e-6  # that a move makes the loss smaller
 WORST = 0.3  # that a row counts
 MISS, CAP = 0.1, 0.12  # errors that no large row should have, and from which on it counts no more
+OF_ALL_REDUCES = 0.06  # the same as `MISS`
 WEIGHT, STEEP = 0.05, 8  # of what is beyond
 STEPS = (0.2, 0.1, 0.05, 0.02, 0.01, 0.005)  # by which the logarithm of a number is changed, in turn
 DOES = {"nccl": "all-reduce", "nccl-reduce-scatter": "reduce-scatter", "nccl-all-gather": "all-gather"}
 Vector = list[float]
-Takes = Callable[[Vector], float]  # numbers → microseconds
+Array = NDArray[np.float64]
+Takes = Callable[[Vector], Array]  # numbers → microseconds
+
+
+class Key(NamedTuple):
+    """What is measured: a collective of so many bytes over so many GPUs, with the rules of a release."""
+
+    nccl: str
+    name: str
+    ranks: int
+    size: int
+
+
+class Measured(NamedTuple):
+    """The median of a table, in microseconds."""
+
+    key: Key
+    us: float
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A row.
+class Problem:
+    """Rows that share numbers.
 
     Attributes:
-        curve: the collective and the number of GPUs.
-        takes: the microseconds that it takes with some numbers.
-        us: those measured.
-        large: whether it has at least 1 MiB.
+        keys, us: what was measured, and the microseconds.
+        takes: what the rows take with some numbers.
     """
 
-    curve: tuple[str, int]
+    keys: Sequence[Key]
+    us: Array
     takes: Takes
-    us: float
-    large: bool
+
+    def errors(self, numbers: Vector) -> Array:
+        """|predicted/measured − 1|."""
+        return np.abs(self.takes(numbers) / self.us - 1)
 
 
-def rows_of(file: Path, gpu: str) -> Mapping[str, Mapping[tuple[str, int, int], float]]:
-    """Release → collective, number of GPUs and bytes → the median of the measured microseconds; the newest first."""
-    found: dict[str, dict[tuple[str, int, int], list[float]]] = defaultdict(lambda: defaultdict(list))
-    with file.open(encoding="utf-8", newline="") as lines:
-        for row in csv.DictReader(lines):
-            size = int(row["collective.bytes"])
-            if row["cluster.gpu"] == gpu and size >= LEAST:
-                key = row["collective.name"], int(row["parallel.data"]), size
-                found[row["cluster.nccl"]][key].append(float(row["measured.collective_time_s"]) * 1e6)
-    return {nccl: {key: median(each) for key, each in found[nccl].items()} for nccl in sorted(found, reverse=True)}
+Posed = Callable[[Sequence[Measured]], Problem]  # by its rows
 
 
 class Machine:
@@ -98,12 +113,9 @@ class Machine:
         wiring: Wiring = self.times.process_group("nccl", range(ranks), None).tuned
         return wiring
 
-    def protocol(self, name: str, ranks: int, size: int) -> str:
-        """What carries a collective."""
-        wiring = self.wiring(ranks)
-        if name == "nccl-all-to-all":
-            return "LL" if size / ranks <= wiring.small else "Simple"
-        return str(wiring.choice(DOES[name], size))
+    def carrier(self, name: str, ranks: int, size: int) -> str:
+        """What carries a collective: sends, a ring or a switch."""
+        return "sends" if name not in DOES else self.wiring(ranks).choice(DOES[name], size).algorithm
 
     def simulated(self, ranks: int, size: int, timing: Timing) -> float:
         """The microseconds of an all-reduce with other figures."""
@@ -119,132 +131,217 @@ class Machine:
         return run_collective(network, configured("nccl"), members, lambda *_: buffer).duration / MICROSECOND
 
 
-def ring(wiring: Wiring, name: str, size: int, timing: Timing) -> float:
-    """The microseconds of a collective around rings, on idle links."""
-    does = DOES[name]
-    choice = wiring.choice(does, size)
-    protocol, shard = PROTOCOLS.index(choice.protocol), size / wiring.ranks
+class Rings:
+    """Collectives around rings, on idle links."""
+
+    def __init__(self, cases: Sequence[tuple[Wiring, str, int]]) -> None:
+        wirings, names, sizes = zip(*cases, strict=True)
+        does = [DOES[name] for name in names]
+        chosen = [wiring.choice(do, size).protocol for wiring, do, size in zip(wirings, does, sizes, strict=True)]
+        self.protocol = np.array([PROTOCOLS.index(protocol) for protocol in chosen])
+        self.share = np.array([float(SHARE[protocol]) for protocol in chosen])
+        self.ranks = np.array([wiring.ranks for wiring in wirings])
+        self.shard = np.array(sizes) / self.ranks
+        self.nominal = np.array([nominal(wiring) for wiring in wirings])
+        self.reduces, self.gathers = (np.array([do in (half, "all-reduce") for do in does])
+                                      for half in ("reduce-scatter", "all-gather"))  # fmt: skip
+
+    def take(self, timing: Timing) -> Array:
+        """Microseconds."""
+        lines, simple = self.protocol == 0, self.protocol == 2
+        kinds = np.where(self.reduces, 0, 1)
+        ll = np.array([float(share) for share in timing.ll])[kinds]
+        rate = self.nominal * np.where(lines, ll, float(timing.rate) * self.share)
+        shard = self.shard
+        moved = np.where(lines, np.maximum(shard, timing.lines * np.minimum(LL_CHUNK, shard)), shard) / rate
+        steps = np.zeros(len(shard))
+        for half, takes_part, hops in ((0, self.reduces, timing.hop), (1, self.gathers, timing.passing)):
+            step = np.array(hops)[self.protocol] + moved
+            step = np.where(simple, np.maximum(timing.step[half], step), step)
+            steps += np.where(takes_part, (self.ranks - 1) * step, 0)
+        last = np.array([timing.reduced, timing.gathered])[kinds, self.protocol] * shard
+        last += np.where(simple, np.minimum(timing.drained * shard, SLOTS), 0)
+        return np.array(timing.start)[self.protocol] + steps + last / rate
+
+
+class Exchanges:
+    """All-to-alls, on idle links."""
+
+    def __init__(self, cases: Sequence[tuple[Wiring, int]]) -> None:
+        calls = [Call(size // wiring.ranks, wiring.ranks - 1, wiring.ranks) for wiring, size in cases]
+        pairs = [(call, wiring) for call, (wiring, _) in zip(calls, cases, strict=True)]
+        self.by_ll = np.array([call.by_ll(wiring) for call, wiring in pairs])
+        self.peers = np.array([call.peers for call in calls])
+        self.part = np.array([call.largest / call.channels(wiring) for call, wiring in pairs])
+        self.together = np.array([call.together(wiring) for call, wiring in pairs])
+        self.older = np.array([wiring.older for wiring, _ in cases])
+        self.nominal = np.array([nominal(wiring) for wiring, _ in cases])
+
+    def take(self, sends: Sends) -> Array:
+        """Microseconds."""
+        link = self.nominal * float(sends.peer) / self.together  # bytes per microsecond of a channel
+        channel = 1000 * float(sends.channel) * np.where(self.older, float(sends.before), 1)
+        first, rest = np.minimum(self.part, CHUNK), np.maximum(self.part - CHUNK, 0)
+        both = np.minimum(link, channel)
+        chunks = first / np.minimum(link, 2 * channel) + first / (2 * channel) + rest / both
+        chunks += np.minimum(rest / (1000 * sends.late.rate), sends.late.most)
+        lines = self.part / np.minimum(link, 1000 * float(sends.lines))
+        begun = np.where(self.by_ll, sends.early, sends.start) + sends.each * self.peers
+        return begun + np.where(self.by_ll, lines, chunks)
+
+
+def nominal(wiring: Wiring) -> float:
+    """Bytes per microsecond of a GPU's NVLinks."""
     assert wiring.within is not None
-    nominal = float(wiring.within / wiring.generation.nvlink)
-    rate = nominal * float(timing.rate * SHARE[choice.protocol]) / MICROSECOND  # bytes per microsecond
-    steps = (wiring.ranks - 1) * (2 if does == "all-reduce" else 1)
-    step = timing.hop[protocol] + timing.least(protocol, shard) / rate
-    if choice.protocol == "Simple":
-        step = max(timing.step, step)
-    return timing.start[protocol] + steps * step + timing.last(protocol, shard, gathered=does == "all-gather") / rate
+    return float(wiring.within / wiring.generation.nvlink) / MICROSECOND
 
 
-def exchange(wiring: Wiring, size: int, sends: Sends) -> float:
-    """The microseconds of an all-to-all on idle links."""
-    shard, others = size / wiring.ranks, wiring.ranks - 1
-    assert wiring.within is not None
-    nominal, sent = float(wiring.within / wiring.generation.nvlink) / MICROSECOND, round(shard * others)
-    if shard <= wiring.small:
-        ramps = sends.late._replace(most=sends.early).of(sent) / MICROSECOND + sent / sends.lines / 1000
-    else:
-        ramps = (sends.fill.of(sent) + sends.late.of(sent)) / MICROSECOND
-    return sends.start + ramps + shard / sends.own / 1000 + sent / (nominal * float(sends.peer))
+def rows_of(file: Path, gpu: str) -> Mapping[tuple[str, Key], float]:
+    """Table and what it measured → the median of the microseconds."""
+    found: dict[tuple[str, Key], list[float]] = defaultdict(list)
+    with file.open(encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines):
+            key = Key(
+                row["cluster.nccl"], row["collective.name"], int(row["parallel.data"]), int(row["collective.bytes"])
+            )
+            if row["cluster.gpu"] == gpu and key.size >= LEAST:
+                found[row["release"], key].append(float(row["measured.collective_time_s"]) * 1e6)
+    return {key: median(times) for key, times in found.items()}
 
 
-def timing_of(times: Vector, known: Timing) -> Timing:
-    """The figures of rings."""
-    start, hop, (step, *last) = times[:3], times[3:6], times[6:]
-    reduced, gathered, (drained, lines) = last[:3], last[3:6], last[6:]
-    return known._replace(start=tuple(start), hop=tuple(hop), step=step, reduced=tuple(reduced),
-                          gathered=tuple(gathered), drained=drained, lines=lines)  # fmt: skip
+def timing_of(numbers: Vector, known: Timing) -> Timing:
+    """The figures of rings; with LL128 all hops are alike."""
+    ll, start, hop, passing, last = numbers[:2], numbers[2:5], numbers[5:8], numbers[8:10], numbers[10:]
+    step, reduced, gathered, (drained, lines) = last[:2], last[2:5], last[5:8], last[8:]
+    return known._replace(
+        ll=tuple(map(Fraction, ll)), start=tuple(start), hop=tuple(hop), passing=(passing[0], hop[1], passing[1]),
+        step=tuple(step), reduced=tuple(reduced), gathered=tuple(gathered), drained=drained, lines=lines,
+    )  # fmt: skip
+
+
+def numbers_of(timing: Timing) -> Vector:
+    """Those of rings."""
+    return [
+        *map(float, timing.ll), *timing.start, *timing.hop, timing.passing[0], timing.passing[2], *timing.step,
+        *timing.reduced, *timing.gathered, timing.drained, timing.lines,
+    ]  # fmt: skip
 
 
 def sends_of(numbers: Vector) -> Sends:
     """The figures of sends and receives."""
-    peer, own, start, *ramps, early, lines = numbers
-    return Sends(Fraction(peer), own, start, Ramp(*ramps[:2]), Ramp(*ramps[2:]), early, lines)
+    peer, channel, before, start, each, *late, early, lines = numbers
+    return Sends(*map(Fraction, (peer, channel, before)), start, each, Ramp(*late), early, Fraction(lines))
 
 
-def error(rows: Sequence[Measured], numbers: Vector) -> float:
-    """The mean of |predicted/measured − 1|."""
-    return mean(abs(row.takes(numbers) / row.us - 1) for row in rows)
+def numbers_of_sends(sends: Sends) -> Vector:
+    """The same, as numbers."""
+    return [float(number) for number in (*sends[:5], *sends.late, *sends[6:])]
 
 
-def loss(rows: Sequence[Measured], numbers: Vector) -> float:
+def loss_of(problem: Problem) -> Callable[[Vector], float]:
     """What is made small: between the mean error and that of its squares, and what is beyond 10 % from 1 MiB up."""
-    errors = [(abs(row.takes(numbers) / row.us - 1), row.large) for row in rows]
-    missed = (WEIGHT * (min(off, CAP) / MISS) ** STEEP for off, large in errors if large)
-    return mean(min(off, WORST) ** 1.5 for off, _ in errors) + sum(missed) / len(rows)
+    large = np.array([key.size >= LARGE for key in problem.keys])
+    miss = np.array([OF_ALL_REDUCES if key.name == "nccl" else MISS for key in problem.keys])
+
+    def loss(numbers: Vector) -> float:
+        errors = problem.errors(numbers)
+        missed = WEIGHT * (np.minimum(errors, CAP) / miss) ** STEEP
+        return float(np.mean(np.minimum(errors, WORST) ** 1.5 + np.where(large, missed, 0)))
+
+    return loss
 
 
-def fitted(rows: Sequence[Measured], numbers: Vector, steps: Sequence[float] = STEPS) -> Vector:
-    """Numbers with a smaller loss, found by changing one after the other, and two at a time in opposite directions."""
-    best, count = loss(rows, numbers), len(numbers)
+def fitted(problem: Problem, numbers: Vector, steps: Sequence[float] = STEPS) -> Vector:
+    """Numbers with a smaller loss, found by changing one after the other, and two at a time."""
+    loss, count = loss_of(problem), len(numbers)
+    best = loss(numbers)
     moves = [{place: sign} for place in range(count) for sign in (1, -1)]
     moves += [{place: 1, other: -1} for place, other in permutations(range(count), 2)]
+    moves += [{place: sign, other: sign} for place, other in combinations(range(count), 2) for sign in (1, -1)]
     for step in steps:
         better = True
         while better:
             better = False
             for move in moves:
                 tried = [number * (1 + step) ** move.get(place, 0) for place, number in enumerate(numbers)]
-                if (now := loss(rows, tried)) < best - ENOUGH:
+                if (now := loss(tried)) < best - ENOUGH:
                     numbers, best, better = tried, now, True
     return numbers
 
 
-def measured_of(gpu: str, file: Path) -> Iterator[tuple[Machine, str, int, int, float]]:
-    """The rows that are fitted: a machine, the collective, the number of GPUs, bytes, and microseconds.
+class Forms:
+    """What the rows of one kind of GPUs take with some numbers, and those in the file, by what carries them."""
 
-    All by the newest rules that there are, and of older ones those that another protocol carried.
-    """
-    newest: Machine | None = None
-    for nccl, rows in rows_of(file, gpu).items():
-        machine = Machine(gpu, nccl)
-        for (name, ranks, size), us in rows.items():
-            if newest is None or machine.protocol(name, ranks, size) != newest.protocol(name, ranks, size):
-                yield machine, name, ranks, size, us
-        newest = newest or machine
+    def __init__(self, gpu: str) -> None:
+        self.machines = {nccl: Machine(gpu, nccl) for nccl in ("2.28.9", "2.29.2")}
+        self.known = self.machines["2.29.2"].wiring(8).generation.timing
+        known = self.known
+        self.carriers: Mapping[str, tuple[str, Callable[[Sequence[Key]], Takes], Vector]] = {
+            "ring": (
+                "ll, start, hop, passing, step, reduced, gathered, drained, lines", self.rings, numbers_of(known),
+            ),
+            "sends": (
+                "peer, channel, before, start, each, late, early, lines", self.exchanges,
+                numbers_of_sends(known.sends),
+            ),
+            "nvls": (
+                "through, switch, loop", self.passages, [float(known.through), known.switch, known.loop],
+            ),
+        }  # fmt: skip
+
+    def carrier(self, key: Key) -> str:
+        """What carries a collective."""
+        return self.machines[key.nccl].carrier(key.name, key.ranks, key.size)
+
+    def rings(self, keys: Sequence[Key]) -> Takes:
+        """Of collectives around rings."""
+        rings = Rings([(self.machines[key.nccl].wiring(key.ranks), key.name, key.size) for key in keys])
+        return lambda numbers: rings.take(timing_of(numbers, self.known))
+
+    def exchanges(self, keys: Sequence[Key]) -> Takes:
+        """Of all-to-alls."""
+        exchanges = Exchanges([(self.machines[key.nccl].wiring(key.ranks), key.size) for key in keys])
+        return lambda numbers: exchanges.take(sends_of(numbers))
+
+    def passages(self, keys: Sequence[Key]) -> Takes:
+        """Of all-reduces through the switch, the same with all releases."""
+
+        def takes(numbers: Vector) -> Array:
+            through, switch, loop = numbers
+            timing = self.known._replace(through=Fraction(through), switch=switch, loop=loop)
+            simulated = cache(self.machines["2.29.2"].simulated)
+            return np.array([simulated(key.ranks, key.size, timing) for key in keys])
+
+        return takes
 
 
-def problems_of(gpu: str, file: Path) -> Mapping[str, tuple[list[Measured], Vector]]:
-    """Rings, exchanges and passages through the switch of a GPU: rows, and the numbers in the file."""
-    known = Machine(gpu).wiring(8).generation.timing
-    rings, exchanges, passages = list[Measured](), list[Measured](), list[Measured]()
-    for machine, name, ranks, size, us in measured_of(gpu, file):
-        wiring, curve = machine.wiring(ranks), (name, ranks)
-        if name == "nccl-all-to-all":
-            takes: Takes = lambda x, w=wiring, s=size: exchange(w, s, sends_of(x))  # noqa: E731
-            rows = exchanges
-        elif wiring.choice(DOES[name], size).algorithm == "ring":
-            takes = lambda x, w=wiring, n=name, s=size: ring(w, n, s, timing_of(x, known))  # noqa: E731
-            rows = rings
-        else:
-            takes = lambda x, m=machine, r=ranks, s=size: m.simulated(  # noqa: E731
-                r, s, known._replace(through=Fraction(x[0]), switch=x[1], loop=x[2])
-            )
-            rows = passages
-        rows.append(Measured(curve, takes, us, size >= LARGE))
-    sends = known.sends
-    problems = {
-        "rings: start, hop, step, reduced, gathered, drained, lines": (
-            rings,
-            [*known.start, *known.hop, known.step, *known.reduced, *known.gathered, known.drained, known.lines],
-        ),
-        "sends: peer, own, start, fill, late, early, lines": (
-            exchanges,
-            [float(sends.peer), sends.own, sends.start, *sends.fill, *sends.late, sends.early, sends.lines],
-        ),
-        "through, switch, loop": (passages, [float(known.through), known.switch, known.loop]),
-    }  # fmt: skip
-    return {name: problem for name, problem in problems.items() if problem[0]}
+def problems_of(
+    gpu: str, file: Path
+) -> Iterator[tuple[str, Callable[[Sequence[Measured]], Problem], Sequence[Measured], Vector]]:
+    """Rings, exchanges and passages through the switch of a GPU: names of the numbers, rows, and those in the file."""
+    forms = Forms(gpu)
+    rows = [Measured(key, us) for (_, key), us in rows_of(file, gpu).items()]
+    carried = grouped_by(rows, lambda row: forms.carrier(row.key))
+    for carrier, (names, form, numbers) in forms.carriers.items():
+        if own := carried.get(carrier):
+            yield names, partial(problem_of, form), own, numbers
 
 
-def left_out(rows: Sequence[Measured], numbers: Vector) -> float:
-    """The mean error of each curve with numbers that are fitted to the others; of a single curve, of each row."""
-    several = len({row.curve for row in rows}) > 1
-    groups = grouped_by(enumerate(rows), lambda row: row[1].curve if several else row[0])
+def problem_of(form: Callable[[Sequence[Key]], Takes], rows: Sequence[Measured]) -> Problem:
+    """Some rows, and what they take."""
+    keys = [row.key for row in rows]
+    return Problem(keys, np.array([row.us for row in rows]), form(keys))
+
+
+def left_out(problem: Posed, rows: Sequence[Measured], numbers: Vector) -> float:
+    """The mean error of each curve with numbers that are fitted to the others; of a single curve, of each size."""
+    several = len({row.key[1:3] for row in rows}) > 1
+    curves = grouped_by(rows, lambda row: row.key[1:3] if several else row.key.size)
     errors = []
-    for own in groups.values():
-        numbered = dict(own)
-        again = fitted([row for number, row in enumerate(rows) if number not in numbered], numbers, STEPS[2:4])
-        errors += [abs(row.takes(again) / row.us - 1) for row in numbered.values()]
-    return mean(errors)
+    for curve, own in curves.items():
+        others = [row for other, apart in curves.items() if other != curve for row in apart]
+        errors.append(problem(own).errors(fitted(problem(others), numbers, STEPS[2:4])))
+    return float(np.mean(np.concatenate(errors)))
 
 
 def main() -> None:
@@ -255,16 +352,17 @@ def main() -> None:
     parser.add_argument("--gpu", choices=GPUS, help="only this one")
     given = parser.parse_args()
     for gpu in [given.gpu] if given.gpu else GPUS:
-        for name, (rows, numbers) in problems_of(gpu, given.rows).items():
-            found = fitted(rows, numbers)
-            before, now = (100 * error(rows, one) for one in (numbers, found))
-            print(f"{gpu}, {name}: {' '.join(f'{one:.3g}' for one in found)}")
+        for name, problem, rows, numbers in problems_of(gpu, given.rows):
+            whole = problem(rows)
+            found = fitted(whole, numbers)
+            before, now = (100 * whole.errors(each).mean() for each in (numbers, found))
+            print(f"{gpu}, {name}: {' '.join(f'{number:.3g}' for number in found)}")
             print(
                 f"    {len(rows)} rows, mean error {now:.1f} % ({before:.1f} % with the numbers of the file)",
                 flush=True,
             )
             if given.leave_out:
-                print(f"    {100 * left_out(rows, found):.1f} % with each curve left out", flush=True)
+                print(f"    {100 * left_out(problem, rows, found):.1f} % with each curve left out", flush=True)
 
 
 if __name__ == "__main__":

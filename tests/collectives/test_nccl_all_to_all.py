@@ -6,6 +6,8 @@ import pytest
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.nccl_sends import Call
+from hybrid_des.collectives.tuning import wiring_of
 from hybrid_des.simulation.planning.wiring import fabric_of
 
 FP32, FP64 = (codecs.find(name).build() for name in ("fp32", "fp64"))
@@ -23,28 +25,58 @@ def took(fabric, ranks, size, name="nccl-all-to-all"):
 
 
 def test_sends_on_a100s_take_their_pace():
-    """Shards of 8.51 MB: 12 µs to start, 15.6 to fill, 10 for the own shard at 851 GB/s, 7 sends at 198 GB/s."""
-    shard = 8_510_000
-    assert took(machine("a100-40gb"), range(8), 8 * shard) == pytest.approx(
-        37.6 * US + 7 * shard * 1e6 / 198_000, abs=9
-    )
+    """Shards of 8.4 MB on four channels each: 20.3 µs and 0.358 per peer to start, and sends at 0.663 of NVLinks.
+
+    The last chunk of 512 KiB is received at 20.4 GB/s, after 0.851 µs for those before.
+    """
+    shard = 8_400_000
+    begun = (20.3 + 7 * 0.358 + 0.851) * US + 2**19 * 1000 / 20.4
+    assert took(machine("a100-40gb"), range(8), 8 * shard) == pytest.approx(begun + 7 * shard * 1e6 / 198_900, abs=20)
+
+
+def test_few_channels_are_the_limit_between_two():
+    """Two B200s: 16 of the 32 channels, at 21.6 GB/s each; parts of 1 MiB are two chunks."""
+    size = 2 * 16 * 2**20
+    first = 2**19 * (1000 / (900 * 0.644 / 16) - 1000 / 21.6 + 1000 / 43.2)
+    begun = (14 + 0.26) * US + first + 2**19 * 1000 / 223
+    assert took(machine("b200"), range(2), size) == pytest.approx(begun + 2**20 * 1000 / 21.6, abs=20)
+
+
+def test_small_parts_are_a_channel_of_their_own():
+    """From 64 to 512 KiB to one peer, channels of 64 KiB carry more side by side, in the same time."""
+    fabric = machine("h100")
+    same = [took(fabric, range(2), 2 * 2**power) for power in (16, 17, 18, 19)]
+    assert same == pytest.approx([same[0]] * 4, abs=20)
+    assert took(fabric, range(2), 2 * 2**15) < same[0] < took(fabric, range(2), 2 * 2**20)
+
+
+@pytest.mark.parametrize(("ranks", "channels"), [(2, 16), (3, 8), (4, 8), (5, 4), (8, 4), (9, 2), (16, 2), (40, 1)])
+def test_peers_share_channels_in_powers_of_two(ranks, channels):
+    wiring = wiring_of(machine("gb200", gpus_per_node=64), range(ranks), 1)
+    call = Call(2**24, ranks - 1, ranks)
+    assert (call.channels(wiring), call.together(wiring)) == (channels, min(32, channels * (ranks - 1)))
 
 
 def test_small_sends_go_by_ll():
-    """Two H100s, shards of 8000 bytes: 6.66 µs, 905 ns for the first, 42 on lines, 4 for the own, then the send."""
-    sent = 8000 * 1000 / (450 * 0.752)
-    expected = 6.66 * US + 8000 * 1000 / 8.84 + 8000 * 1000 / 189 + 8000 * 1000 // 1800 + sent
-    assert took(machine("h100"), range(2), 16000) == pytest.approx(expected, abs=3)
+    """Two H100s, shards of 8,000 bytes on one channel: 6.19 µs and 0.195 for the peer, then 4.34 GB/s."""
+    assert took(machine("h100"), range(2), 16000) == pytest.approx(6.385 * US + 8000 * 1000 / 4.34, abs=3)
 
 
 @pytest.mark.parametrize(("nccl", "most"), [("2.28.9", 2**19), ("2.29.2", 2**14)])
 def test_sends_leave_ll_where_the_release_does(nccl, most):
-    """From there on up to 5.41 instead of 1.86 µs pass for the first bytes, and the channels fill."""
-    fabric, sent = machine("h100", nccl=nccl), 4 * (most // 4 + 1)
-    small, large = took(fabric, range(2), 2 * most), took(fabric, range(2), 2 * sent)
-    first = [min(size * 1000 / 8.84, late * US) for size, late in ((most, 1.86), (sent, 5.41))]
-    jump = first[1] - first[0] + sent * 1000 / 928 - most * 1000 / 189
-    assert large - small == pytest.approx(jump, abs=20)
+    fabric = machine("h100", nccl=nccl)
+    calls = [Call(size, 1, 2) for size in (most, most + 1)]
+    wiring = wiring_of(fabric, range(2), 1)
+    assert [call.by_ll(wiring) for call in calls] == [True, False]
+    small, large = took(fabric, range(2), 2 * most), took(fabric, range(2), 2 * (most + 4))
+    assert abs(large - small) > US / 10
+
+
+def test_channels_were_slower_before_a_release():
+    """256 MiB over two H100s: 16 channels of 17.8 GB/s, of 0.961 of that before 2.29, but as fast links for a chunk."""
+    before, since = (took(machine("h100", nccl=nccl), range(2), 2**28) for nccl in ("2.28.9", "2.29.2"))
+    sent = (2**27 / 16 - 2**19 / 2) * 1000 / 17.8
+    assert before - since == pytest.approx(sent * (1 / 0.961 - 1), rel=1e-3)
 
 
 def test_between_nodes_sends_leave_ll_at_the_same_size():
@@ -57,14 +89,13 @@ def test_between_nodes_sends_leave_ll_at_the_same_size():
 def test_slower_nvlinks_slow_the_sends_in_proportion():
     usual, halved = (took(machine("a100-40gb", nvlink={"bandwidth": f"{rate} GB/s", "latency": "1.5 us"}), range(8),
                           8 * 8_000_000) for rate in (300, 250))  # fmt: skip
-    assert halved - usual == pytest.approx(7 * 8_000_000 * 1e6 / 198_000 / 5, abs=9)
+    assert halved - usual == pytest.approx(7 * 8_000_000 * 1e6 / 198_900 / 5, abs=9)
 
 
 def test_members_on_other_nodes_are_sent_to_by_adapters():
-    """Eight shards of 8 MB at 48 of 50 GB/s, after 8.4 + 16 µs to start and the copy of the own, and a hop of 14."""
+    """Eight shards of 8 MB at 48 of 50 GB/s, after 8.4 + 16 µs to start, and a hop of 14."""
     shard = 8_000_000
-    sent = 8 * (shard * 1000 // 48)
-    expected = 24.4 * US + shard * 1000 // 1800 + sent + 14 * US
+    expected = 24.4 * US + 8 * (shard * 1000 // 48) + 14 * US
     assert took(machine("h100", 2), range(16), 16 * shard) == pytest.approx(expected, abs=20)
 
 
@@ -75,9 +106,10 @@ def test_half_of_the_adapters_take_twice_as_long():
 
 
 def test_direct_links_carry_all_shards_at_once():
-    """Seven links of 64 GB/s at 0.74 of it: shards of 8 MB after 12 µs, 15.6 to fill, 9.4 for the own."""
+    """Seven links of 64 GB/s at 0.74 of it: shards of 8 MB, after what A100s take to begin and to receive a chunk."""
     shard = 8_000_000
-    expected = 27.6 * US + shard * 1000 // 851 + shard * 100_000 // 6400 / 0.74
+    begun = (20.3 + 7 * 0.358 + 0.851) * US + 2**19 * 1000 / 20.4
+    expected = begun + shard * 100_000 // 6400 / 0.74
     assert took(machine("mi300x"), range(8), 8 * shard) == pytest.approx(expected, rel=1e-3)
 
 
@@ -87,7 +119,8 @@ OF_NVIDIA = {
     ("a100-80gb", 8, "2.28.9"): {2**22: 64.3, 2**24: 114.3, 2**28: 1197.9},
     ("h100", 2, "2.29.2"): {2**21: 15.5, 2**24: 53.0, 2**28: 494.7},
     ("h100", 8, "2.29.2"): {2**14: 7.2, 2**21: 18.6, 2**24: 75.7, 2**28: 763.9},
-    ("h200", 8, "2.28.9"): {2**21: 26.2, 2**22: 40.7},
+    ("h100", 8, "2.28.9"): {2**21: 23.9, 2**22: 39.5},
+    ("h200", 8, "2.28.9"): {2**22: 40.7, 2**24: 71.4},
     ("h200", 8, "2.29.2"): {2**22: 26.6, 2**24: 73.4, 2**28: 770.8},
     ("b200", 4, "2.29.2"): {2**14: 10.8, 2**21: 19.6, 2**23: 31.4, 2**28: 427.1},
     ("b200", 4, "2.28.9"): {2**21: 22.6, 2**22: 25.0},
