@@ -9,21 +9,24 @@ NCCL's own tables (`collectives.tuning`) only choose.
     switch          see `tuning.Wiring.loops`
     send, receive   see `collectives.nccl_sends`
 
+Steps that reduce and steps that only gather differ, by what compilers make of each (NVIDIA/nccl, issue 1281): in their
+hops, and with LL, whose lines threads move one by one, in their rate. An all-reduce has as many of both, and LL's rate
+of those that reduce.
+
 The numbers come from NVIDIA's tables of nccl-tests (aiconfigurator-core 0.12 on PyPI; 16 bits, 2, 4 and 8 GPUs of a
 node) by one rule, `scenarios/validation/nccl_fit.py`: the least error over all rows from 1 KiB up, above all beyond
-10 % from 1 MiB up, each the median of the tables by the newest rules (and by those before 2.29 where another protocol
-carried it). Rows, their mean error, and that of a curve (one collective over one number of GPUs) by what is fitted to
-the others, or of a row where there is one curve:
+10 % from 1 MiB up (6 % of all-reduces), every table alike. Rows, their mean error, and that of a curve (one collective
+over one number of GPUs) by what is fitted to the others, or of a size where there is one curve:
 
             rings               sends and receives    switch
-    A100    180  4.3 %  5.0 %   60  4.7 %  5.3 %
-    H100    171  3.2 %  4.2 %   75  4.7 %  6.2 %      9  1.6 %  3.3 %
-    B200    178  3.1 %  3.5 %   75  4.3 %  5.8 %      8  1.7 %  2.4 %
+    A100    180  4.1 %  4.7 %    60  4.1 %  6.5 %
+    H100    456  4.2 %  4.8 %   177  6.7 %  7.3 %     18  1.7 %  2.9 %
+    B200    688  3.6 %  3.7 %   240  4.0 %  4.8 %     32  1.7 %  @B@
 
-LL128 of B200 is carried by six rows of before 2.29: its tuner does not take it since. A100's table is of before 2.29,
-so that its sends by Simple of less than 512 KiB per peer are not observed (`late`). Not fitted: what rings reach; H200
-and H20 as H100; B300, GB200 and GB300 as B200, V100 as A100; XGMI too, but for its rate, by one reported range (310 to
-330 GB/s over eight MI300X).
+LL128 of B200 is carried by rows of before 2.29: its tuner does not take it since. A100's table is of before 2.29, so
+that its sends by Simple of less than 512 KiB per peer are not observed, nor whether its channels are faster since. Not
+fitted: what rings reach; H200 and H20 as H100; B300, GB200 and GB300 as B200, V100 as A100; XGMI too, but for its rate,
+by one reported range (310 to 330 GB/s over eight MI300X).
 """
 
 from __future__ import annotations
