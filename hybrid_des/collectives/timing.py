@@ -21,7 +21,7 @@ over one number of GPUs) by what is fitted to the others, or of a size where the
             rings               sends and receives    switch
     A100    180  4.1 %  4.7 %    60  4.1 %  6.5 %
     H100    456  4.2 %  4.8 %   177  6.7 %  7.3 %     18  1.7 %  2.9 %
-    B200    688  3.6 %  3.7 %   240  4.0 %  4.8 %     32  1.7 %  @B@
+    B200    688  3.6 %  3.7 %   240  4.0 %  4.8 %     32  1.7 %  2.4 %
 
 LL128 of B200 is carried by rows of before 2.29: its tuner does not take it since. A100's table is of before 2.29, so
 that its sends by Simple of less than 512 KiB per peer are not observed, nor whether its channels are faster since. Not

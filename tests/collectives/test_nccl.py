@@ -65,10 +65,9 @@ def test_a_ring_on_a_node_takes_its_latencies_and_pace(sharing):
     assert took(machine(sharing=sharing), range(8), size, sharing) == 23_600_000 + steps + copied
 
 
-def test_lines_of_a_gather_take_longer_than_those_of_a_reduction():
+def test_gathers_have_hops_and_lines_of_their_own():
     """8 MB over two H100s by LL, whose shares are 0.452 and 0.35: 1.07 shards are copied last, and 0.788."""
     shard, known = 4_000_000, wiring(machine("h100"), range(2))
-    times = []
     for does, share, hop, last in (("reduce-scatter", 0.452, 726_000, 1.07), ("all-gather", 0.35, 772_000, 0.788)):
         choice, bandwidth = Choice("ring", "LL"), 450e9 * share
         here, _ = known.paces(choice, does)
@@ -76,8 +75,6 @@ def test_lines_of_a_gather_take_longer_than_those_of_a_reduction():
         assert float(here.bandwidth) * known.channels == pytest.approx(bandwidth)
         late, copied = known.waits(does, choice, 2 * shard)
         assert (late, copied) == (0, pytest.approx(last * shard * 1e12 / bandwidth, abs=1))
-        times.append(late + copied)
-    assert times[0] > times[1]
 
 
 def test_the_tuner_counts_on_channels_that_the_search_finds():
