@@ -168,6 +168,10 @@ class Wiring(NamedTuple):
     pair: Fraction | None = None
     older: bool = False
 
+    def __hash__(self) -> int:
+        # asked for every buffer of every group: hashes of the fractions would take longer than the answer
+        return hash((self.ranks, self.nodes, self.per_node, self.channels))
+
     def choice(self, does: str, size: int) -> Choice:
         """What the tuner takes for a buffer of `size` bytes."""
         return _choice(self, does, size)
@@ -271,7 +275,7 @@ def wiring_of(fabric: Fabric, ranks: Sequence[int], channels: int) -> Wiring:
     before = fabric.nccl < RULES and len(nodes) == 1 and inside == "node"
     wire = None if wire is None else wire * OF_NIC
     rates = [wire, None if node.rate is None else node.rate / channels]
-    return Wiring(
+    wiring = Wiring(
         len(ranks),
         len(nodes),
         per_node,
@@ -285,6 +289,13 @@ def wiring_of(fabric: Fabric, ranks: Sequence[int], channels: int) -> Wiring:
         node.pair,
         before,
     )
+    return _shared(wiring)
+
+
+@lru_cache(maxsize=1024)
+def _shared(wiring: Wiring) -> Wiring:
+    """One object for equal wirings, so that they are found without a comparison of their fractions."""
+    return wiring
 
 
 class _Node(NamedTuple):

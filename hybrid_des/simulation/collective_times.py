@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, cached_property, partial, reduce
 from itertools import chain
 from typing import Any, NamedTuple
@@ -118,6 +119,7 @@ class CollectiveTimes:
         self._form = cache(self._form_of)
         self._representatives = cache(partial(long_rings.representatives, fabric))
         self._around: dict[Hashable, Outcome] = {}
+        self._members: dict[Hashable, ProcessGroup] = {}
 
     def __call__(self, name: str, size: int, ranks: Sequence[int], options: Options | None = None) -> Outcome:
         """A collective over these ranks; `size` in bytes is that of a member's whole buffer."""
@@ -159,15 +161,33 @@ class CollectiveTimes:
             self._around[key] = self._measure(name, ranks, elements, codec, count)
         return self._around[key]
 
-    def process_group(self, name: str, ranks: Sequence[int], options: collectives.Given, **more: Any) -> ProcessGroup:
-        """The members and servers of a collective; `more` are those of `collectives.process_group`.
+    def process_group(
+        self,
+        name: str,
+        ranks: Sequence[int],
+        options: collectives.Given,
+        *,
+        stage: int = 0,
+        chunks: Sequence[int] | None = None,
+        part: int = 0,
+    ) -> ProcessGroup:
+        """The members and servers of a collective, as `collectives.process_group` finds them; once for equal ranks.
 
         Raises:
             UsageError: a user's collective does not reduce.
         """
-        if self._checked:
-            unchecked(name, options)
-        return collectives.process_group(name, collectives.Site(self.fabric, ranks, self._spare), options, **more)
+        members = name, ranks if isinstance(ranks, Hashable) else tuple(ranks), options
+        known = self._members.get(members) if isinstance(options, Hashable) else None
+        if known is None:
+            if self._checked:
+                unchecked(name, options)
+            known = collectives.process_group(name, collectives.Site(self.fabric, ranks, self._spare), options)
+            if isinstance(options, Hashable):
+                self._members[members] = known
+        held = known.chunks if chunks is None else chunks
+        if chunks is not None and known.servers:
+            held = [*chunks, *(-1 for _ in range(known.servers))]
+        return replace(known, stage=stage, part=part, chunks=held)
 
     def _form_of(self, groups: Sequence[Sequence[int]]) -> int:
         """The number of the canonical form of groups: equal where short ones are connected alike."""

@@ -4,11 +4,12 @@ from fractions import Fraction
 from functools import partial
 
 import pytest
+from support.paths import SCENARIOS
 
-from hybrid_des import load
+from hybrid_des import collectives, load
 from hybrid_des.analysis.collective_bench import Bench
 from hybrid_des.collectives import codecs
-from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.buffer import Buffer, Channels
 from hybrid_des.interchange.profiles.chakra import write_chakra
 from hybrid_des.interchange.profiles.graph import COLLECTIVE, Node, RankTrace
 from hybrid_des.simulation.collective_times import CollectiveTimes
@@ -195,3 +196,20 @@ def test_folded_rings_of_nccl_take_as_long_as_whole_ones(name, nodes, gpus):
     whole = times.around(name, [range(nodes * gpus)], buffer.elements)
     few = (3 if nodes == 9 else 2) * gpus
     assert rings.outcome(times.fabric, "fifo", few) == rings.outcome(times.fabric, "fifo", nodes * gpus) == whole
+
+
+@pytest.mark.parametrize("name", ["nccl", "ring", "in-switch"])
+def test_ranks_that_reduce_several_stages_are_looked_up_once(name, monkeypatch):
+    parts, honest, looked = parts_of(SCENARIOS / "h100_2x8.yaml"), collectives.process_group, []
+
+    def counted(*given, **more):
+        looked.append(given)
+        return honest(*given, **more)
+
+    monkeypatch.setattr(collectives, "process_group", counted)
+    times, ranks = CollectiveTimes(parts.fabric, parts.times.layout), (0, 2, 4, 6)
+    for stage in range(3):
+        whole = times.process_group(name, ranks, Channels(), stage=stage, chunks=(stage,) * 4, part=1)
+        site = collectives.Site(parts.fabric, ranks, range(16, 16))
+        assert whole == honest(name, site, Channels(), stage=stage, chunks=(stage,) * 4, part=1)
+    assert len(looked) == 1

@@ -105,10 +105,13 @@ def around_rings(scenario: Scenario, fabric: Fabric, reduced: Sequence[ReplicaGr
     if gradients.algorithm != "nccl" or scenario.sharding == "zero-1":
         return gradients.algorithm in ("ring", "nccl")
     codec = codecs.find(gradients.codec).build()
+    buckets: dict[tuple[int, ...], set[int]] = {}  # of all stages that the same ranks reduce
     for group in reduced:
-        wiring = nccl.tuned(Site(fabric, group.ranks, ()), Channels(channels=gradients.channels))
-        sizes = (Buffer(bucket.elements, codec).bytes for bucket in group.buckets)
-        if any(wiring.choice("all-reduce", size).algorithm != "ring" for size in sizes):
+        buckets.setdefault(tuple(group.ranks), set()).update(bucket.elements for bucket in group.buckets)
+    for ranks, sizes in buckets.items():
+        wiring = nccl.tuned(Site(fabric, ranks, ()), Channels(channels=gradients.channels))
+        each = (wiring.choice("all-reduce", Buffer(elements, codec).bytes) for elements in sizes)
+        if any(choice.algorithm != "ring" for choice in each):
             return False
     return True
 
