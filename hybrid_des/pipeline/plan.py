@@ -72,6 +72,9 @@ class Op(NamedTuple):
 Action = tuple[Op, ...]  # one op, or two that run as one (F with B)
 
 
+Form = tuple[tuple[Kind, int], ...]  # kind and chunk of each op of an action: what all micro-batches have in common
+
+
 Place = tuple[int, int]  # (pipeline rank, chunk)
 
 
@@ -174,6 +177,12 @@ class Edges:
                 if number in waiting:
                     ready += waiting.pop(number)
         return order
+
+
+def _forms_in(program: Sequence[Action]) -> tuple[Sequence[int], Sequence[Form]]:
+    numbers: dict[Form, int] = {}
+    of = [numbers.setdefault(tuple([(op.kind, op.chunk) for op in action]), len(numbers)) for action in program]
+    return of, list(numbers)
 
 
 @dataclass(frozen=True)
@@ -283,6 +292,11 @@ class Plan:
     def chunks_of(self, rank: int) -> list[int]:
         """The chunks on a pipeline rank, in order."""
         return sorted(chunk for at, chunk in self.stage_of if at == rank)
+
+    @cached_property
+    def forms(self) -> Sequence[tuple[Sequence[int], Sequence[Form]]]:
+        """Of each pipeline rank: the number of the form of every action, and these forms."""
+        return [_forms_in(program) for program in self.programs]
 
     def ops(self) -> Iterator[tuple[int, Op]]:
         """Every op with its pipeline rank, program by program."""

@@ -94,6 +94,8 @@ def test_a_plan_is_valid_and_keeps_its_peak(kind, data):
     shares = tuple(data.draw(st.lists(weight_shares, min_size=p, max_size=p)))
     plan = plan_of(kind, p, m, chunks, costs, delay, weight_share=shares, **options)
     assert (plan.pipeline, plan.microbatches, plan.stages) == (p, m, p * chunks)
+    spelt = [[[(op.kind, op.chunk) for op in action] for action in program] for program in plan.programs]
+    assert [[[*forms[number]] for number in numbers] for numbers, forms in plan.forms] == spelt
     timing = timing_of(plan, costs, delay)
     for starts, ends in zip(timing.start, timing.end, strict=True):
         assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))

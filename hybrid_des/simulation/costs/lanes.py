@@ -117,15 +117,14 @@ class Lanes:
         return usual + self._most(pipeline_rank, lane) - self._usual(pipeline_rank)
 
     def _most_of(self, pipeline_rank: int, lane: int) -> int:
-        program = self._plan.programs[pipeline_rank]
         every = (self._costs_of(pipeline_rank, lane, step) for step in range(self.steps))
-        return max(beside_activations(program, costs) for costs in every)
+        return max(beside_activations(self._plan, pipeline_rank, costs) for costs in every)
 
     def _of_usual(self, pipeline_rank: int) -> int:
         stages = model_stages(self._ranks, self._plan)
         mine = {chunk: (stages[self._plan.stage_of[pipeline_rank, chunk]],)
                 for chunk in self._plan.chunks_of(pipeline_rank)}  # fmt: skip
-        return beside_activations(self._plan.programs[pipeline_rank], mine)
+        return beside_activations(self._plan, pipeline_rank, mine)
 
     def _costs_of(self, pipeline_rank: int, lane: int, step: int) -> Mapping[int, Sequence[StageCosts]]:
         """Chunk → the costs of each micro-batch, on a rank."""

@@ -41,7 +41,7 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
     resident, optimizer, transient = [], [], []
     for rank, chunks in enumerate(on):
         mine = {chunk: held[rank, chunk] for chunk in chunks}
-        more = beside_activations(plan.programs[rank], {chunk: (cost,) for chunk, cost in mine.items()})
+        more = beside_activations(plan, rank, {chunk: (cost,) for chunk, cost in mine.items()})
         layers = [one for stage in mine.values() for one in stage.layers or (stage,)]
         if ranks.gathered:
             more += _gathered(layers, plan.pipeline)
@@ -164,28 +164,28 @@ def _with_host(stage: StageCosts, overhead: Overhead) -> StageCosts:
     )
 
 
-def beside_activations(program: Sequence[Action], mine: Mapping[int, Sequence[StageCosts]]) -> int:
+def beside_activations(plan: Plan, rank: int, mine: Mapping[int, Sequence[StageCosts]]) -> int:
     """Bytes by which what a rank holds for a while raises its peak above that of its activations and parameters.
 
     Those of logits during another layer's backward, and transients of backwards: a split backward needs less for each
     part, and has freed some activations when its weight part runs.
 
     Args:
-        program: of the rank.
+        plan: the ops.
+        rank: of the pipeline.
         mine: chunk → its costs for each micro-batch, or only one if they are the same for all.
     """
     reserved = sum(max(cost.reserved for cost in costs) for costs in mine.values())
-    return reserved + _transient(program, mine)
+    return reserved + _transient(plan, rank, mine)
 
 
-def _transient(program: Sequence[Action], mine: Mapping[int, Sequence[StageCosts]]) -> int:
+def _transient(plan: Plan, rank: int, mine: Mapping[int, Sequence[StageCosts]]) -> int:
     """Bytes by which the transients of backwards raise a rank's peak above that of its activations."""
     most_of_one = max((cost.transient for costs in mine.values() for cost in costs), default=0)
-    if not most_of_one or not any(op.kind == "W" for action in program for op in action):
+    if not most_of_one or not any(kind == "W" for form in plan.forms[rank][1] for kind, _ in form):
         return most_of_one
-    known, held, most, peak = ActionBytes(), 0, 0, 0
-    for action in program:
-        kept, needed, freed = known.of(action, [mine[op.chunk][op.microbatch % len(mine[op.chunk])] for op in action])
+    held, most, peak = 0, 0, 0
+    for kept, needed, freed in bytes_of(plan, rank, mine):
         held += kept
         most = max(most, held)
         peak = max(peak, held + needed)
@@ -201,20 +201,27 @@ class Held(NamedTuple):
     freed: int
 
 
-class ActionBytes:
-    """What the actions of a rank keep, need and free: added up once for those with ops of equal kinds and costs."""
+def bytes_of(plan: Plan, rank: int, mine: Mapping[int, Sequence[StageCosts]]) -> Iterator[Held]:
+    """The bytes of each action of a rank, added up once for those with ops of equal kinds and costs.
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[tuple[Kind, int], ...], tuple[Held, Sequence[StageCosts]]] = {}
+    Args:
+        plan: the ops.
+        rank: of the pipeline.
+        mine: chunk → its costs for each micro-batch, or only one if they are the same for all.
+    """
+    if all(len(costs) == 1 for costs in mine.values()):
+        numbers, forms = plan.forms[rank]
+        each = [_bytes([(mine[chunk][0], kind) for kind, chunk in form]) for form in forms]
+        return map(each.__getitem__, numbers)
+    return _bytes_of_documents(plan.programs[rank], mine)
 
-    def of(self, action: Action, costs: Sequence[StageCosts]) -> Held:
-        """The bytes of an action, given the costs of its ops."""
-        alike = tuple([(op.kind, id(cost)) for op, cost in zip(action, costs, strict=True)])
-        known = self._known.get(alike)
-        if known is None:  # the costs stay, so that no others take their place
-            each = [(cost, op.kind) for op, cost in zip(action, costs, strict=True)]
-            known = self._known[alike] = _bytes(each), costs
-        return known[0]
+
+def _bytes_of_documents(program: Sequence[Action], mine: Mapping[int, Sequence[StageCosts]]) -> Iterator[Held]:
+    known: dict[tuple[tuple[Kind, int], ...], Held] = {}
+    for action in program:
+        each = [(mine[op.chunk][op.microbatch % len(mine[op.chunk])], op.kind) for op in action]
+        alike = tuple([(kind, id(cost)) for cost, kind in each])
+        yield known.get(alike) or known.setdefault(alike, _bytes(each))
 
 
 def _bytes(each: Sequence[tuple[StageCosts, Kind]]) -> Held:

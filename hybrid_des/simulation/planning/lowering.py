@@ -16,7 +16,7 @@ from hybrid_des.cluster.purposes import CONTEXT, PARAMETERS, REDUCTION, Purpose,
 from hybrid_des.engine.recorder import AFTER, BEFORE, OPTIMIZER, pipeline_tag
 from hybrid_des.pipeline.plan import Action, Kind, Op, Place, Plan, carried
 from hybrid_des.simulation.costs.rank_costs import Costs, StageCosts
-from hybrid_des.simulation.costs.stages import ActionBytes
+from hybrid_des.simulation.costs.stages import bytes_of
 from hybrid_des.simulation.planning.buckets import Bucket
 from hybrid_des.simulation.planning.compute_speed import ComputeSpeed
 from hybrid_des.simulation.planning.expert_copies import COPIES, Transfers
@@ -345,10 +345,11 @@ class Lowering:
 
     def planned_peak(self, rank: int) -> int:
         """Peak bytes of a pipeline rank."""
-        now, known = self.costs.held(rank, self.lane), ActionBytes()
-        most = now
-        for action in self.plan.programs[rank]:
-            kept, _, freed = known.of(action, self._costs(rank, action))
+        count = 1 if self.costs.lanes is None else self.microbatches
+        chunks = self.plan.chunks_of(rank)
+        mine = {chunk: [self.cost((rank, chunk), number) for number in range(count)] for chunk in chunks}
+        now = most = self.costs.held(rank, self.lane)
+        for kept, _, freed in bytes_of(self.plan, rank, mine):
             most = max(most, now + kept)
             now += kept - freed
         return most
