@@ -11,6 +11,7 @@ from hybrid_des.options import plain
 from hybrid_des.scenario.composition import anchor_overrides, over_base, override, with_base
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
+from hybrid_des.scenario.known_sections import KnownSections
 from hybrid_des.scenario.overrides import Overrides, described
 from hybrid_des.scenario.problem import Problem, problems_in, sections_at, unknown_key
 from hybrid_des.scenario.shipped import located
@@ -109,8 +110,8 @@ def _describe_changes(document: Document, overrides: Overrides) -> None:
         document.value["description"] = one_line(f"{text}; with {', '.join(changes)}{without}", LONGEST_DESCRIPTION)
 
 
-def scenario_of(document: Document) -> Scenario:
-    """Validate a document.
+def scenario_of(document: Document, known: KnownSections | None = None) -> Scenario:
+    """Validate a document, but for sections that are known to be valid.
 
     Raises:
         ScenarioError: one line per problem.
@@ -122,7 +123,7 @@ def scenario_of(document: Document) -> Scenario:
     if values.pop("jobs", None) not in (None, "none"):
         raise document.error(("jobs",), SEVERAL)
     try:
-        scenario = Scenario.model_validate(values)
+        scenario = Scenario.model_validate(values) if known is None else known.scenario_of(values)
     except ValidationError as error:
         single = problems + [problem for problem in problems_in(error, Scenario) if not problem.needs]
         problems = _without_followers(single, values) + _misfits(values, [problem.path for problem in single])

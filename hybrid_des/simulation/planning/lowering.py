@@ -345,9 +345,8 @@ class Lowering:
 
     def planned_peak(self, rank: int) -> int:
         """Peak bytes of a pipeline rank."""
-        count = 1 if self.costs.lanes is None else self.microbatches
-        chunks = self.plan.chunks_of(rank)
-        mine = {chunk: [self.cost((rank, chunk), number) for number in range(count)] for chunk in chunks}
+        each = range(1 if self.costs.lanes is None else self.microbatches)
+        mine = {chunk: [self.cost((rank, chunk), one) for one in each] for chunk in self.plan.chunks_of(rank)}
         now = most = self.costs.held(rank, self.lane)
         for kept, _, freed in bytes_of(self.plan, rank, mine):
             most = max(most, now + kept)

@@ -1,10 +1,11 @@
 """Planning: turns a scenario into the parts of a simulation (fabric, plan, costs, training, reductions)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.rate import idle_time
@@ -305,10 +306,17 @@ def plan_of(scenario: Source, fabric: Fabric | None = None) -> Plan:
     return build_plan(scenario.schedule, scenario.parallel.layout, ranks, fabric)
 
 
-def build_plan(schedule: Schedule, layout: Layout, ranks: RankCosts, fabric: Fabric) -> Plan:
+def build_plan(
+    schedule: Schedule,
+    layout: Layout,
+    ranks: RankCosts,
+    fabric: Fabric,
+    planned: Callable[[str, PlanRequest, tuple[Any, ...]], Plan] = schedules.planned,
+) -> Plan:
     """The plan of a schedule, for these costs, with the errors of `plan_of`.
 
-    It has as many micro-batches as the documents of `data` need, if there are any.
+    It has as many micro-batches as the documents of `data` need, if there are any. Who makes many plans may keep some:
+    `planned` takes the place of the function of that name.
     """
     if ranks.packed is not None:
         schedule = schedule.model_copy(update={"microbatches": ranks.packed.microbatches})
@@ -327,7 +335,7 @@ def build_plan(schedule: Schedule, layout: Layout, ranks: RankCosts, fabric: Fab
         weight_share=ranks.weight_share,
     )
     assert schedule.kind is not None  # the scenario has one or the other
-    return schedules.planned(schedule.kind, request, schedule.arguments)
+    return planned(schedule.kind, request, schedule.arguments)
 
 
 def _plan_in_file(file: Path, schedule: Schedule, ranks: int) -> Plan:

@@ -46,7 +46,7 @@ class Candidate:
         status: its outcome so far.
         reason: why it is ruled out, unless by its bound.
         least: a lower bound on its cost; its cost if it is simulated.
-        held: bytes held by its fullest GPU; a lower bound before it is weighed.
+        held: bytes held by its fullest GPU; a lower bound before it is priced.
         excess: bytes beyond the usable memory.
         days: of an objective that has them, a lower bound on the days of the training; these, if it is simulated.
         done: the last step that it has passed; empty if none.
@@ -65,9 +65,9 @@ class Candidate:
     row: Row = field(default_factory=dict)
 
     @property
-    def weighed(self) -> bool:
-        """Whether its bound and memory are those of its order of ops."""
-        return self.done in KEPT
+    def ordered(self) -> bool:
+        """Whether its memory is that of its order of ops."""
+        return self.done in ORDER[1:]
 
 
 class Standing(NamedTuple):

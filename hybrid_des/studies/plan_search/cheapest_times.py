@@ -13,7 +13,7 @@ Some member ends no earlier than this after the last one has begun, and begins t
 the times of successive collectives of the same members are summed. Any other collective is assumed to take no time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
@@ -64,6 +64,17 @@ LARGE = 2**20  # bytes
 
 
 LARGEST = 64  # members whose routes to each other are examined; larger groups are assumed to take no time
+
+
+Inside = Callable[[str, str, int], int]  # axis, algorithm and bytes of a collective of a layer → its least time
+
+
+def inside_ops(fabric: Fabric, sharing: str, groups: Mapping[str, Sequence[Sequence[int]]]) -> Inside:
+    """The least times of collectives of layers, in the fastest of the groups along an axis, if these are messages.
+
+    They are kept, the times of their messages are not: a search asks for a few sizes on each of many layouts.
+    """
+    return cache(lambda axis, algorithm, size: CheapestTimes(fabric, sharing).inside(algorithm, size, groups[axis]))
 
 
 def rings_of(group: ProcessGroup) -> Sequence[tuple[int, ...]]:

@@ -1,8 +1,8 @@
 """Evaluation of one plan in four steps of increasing cost and accuracy, and the log of all evaluations.
 
     screen     is it a valid scenario?  a first bound on time and memory from its costs, those of collectives left out
-    price      the same with the collectives of its layers
-    weigh      the order of its ops: its peak memory, a lower bound on its time, a hash shared by equivalent plans
+    price      its peak memory, from the order of its ops; the bound on time with the collectives of its layers
+    weigh      a lower bound on the time of its order of ops, a hash shared by equivalent plans
     simulate   the summary
 
 Any step may rule the plan out, with an error of the scenario's validation or of its parts as the reason. Steps run in
@@ -18,6 +18,8 @@ from typing import Any
 
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import HybridDesError
+from hybrid_des.pipeline import schedules
+from hybrid_des.pipeline.plan import Plan, PlanRequest
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import scenario_of
 from hybrid_des.scenario.sections.cluster import Cluster
@@ -34,8 +36,9 @@ from hybrid_des.simulation.run import reduced_gc, run
 from hybrid_des.studies.goodput.states import Steps
 from hybrid_des.studies.goodput.summary import goodput_columns
 from hybrid_des.studies.plan_search.bound import bound_of, walks_of
+from hybrid_des.studies.plan_search.cheapest_times import Inside, inside_ops
 from hybrid_des.studies.plan_search.equivalence import fingerprint
-from hybrid_des.studies.plan_search.least_times import check_stages, first_bound
+from hybrid_des.studies.plan_search.least_times import FirstBound, check_stages, first_bound
 from hybrid_des.studies.plan_search.terms import Settings
 from hybrid_des.studies.sweep.axes import Case
 from hybrid_des.studies.sweep.rows import Row
@@ -118,28 +121,40 @@ def scenario_in(settings: Settings, case: Case) -> Scenario:
     Raises:
         ScenarioError: it is not a valid one.
     """
-    return scenario_of(with_case(settings.document, case, "search"))
+    return scenario_of(with_case(settings.document, case, "search"), settings.known)
 
 
 def _screen(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
     check_stages(scenario)
     if scenario.model is None or scenario.parallel.stages == "balanced":  # stages depend on collectives
         return _bound_costs(settings, case, scenario)
-    bound = first_bound(scenario, _without_collectives(CostBasis.of(scenario)))
-    return _bounded(settings, scenario, bound.time, bound.held)
+    return _bounded_first(settings, scenario, first_bound(scenario, _without_collectives(CostBasis.of(scenario))))
 
 
 def _bound_costs(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
-    bound = first_bound(scenario, _shared(scenario)[1])
-    return _bounded(settings, scenario, bound.time, bound.held)
+    return _bounded_first(settings, scenario, first_bound(scenario, _shared(scenario)[1], _inside(*_wiring(scenario))))
+
+
+def _bounded_first(settings: Settings, scenario: Scenario, bound: FirstBound) -> Evaluation:
+    bounded = _bounded(settings, scenario, bound.held, "at least ")
+    return bounded if bounded.reason else _costing(settings, scenario, to_seconds(bound.time), bounded)
+
+
+def _price(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
+    bounded = _bound_costs(settings, case, scenario)
+    if bounded.reason:
+        return bounded
+    ordered = _bound_memory(settings, scenario, *_ordered(scenario))
+    return replace(ordered, least=bounded.least, days=bounded.days)
+
+
+def _bound_memory(settings: Settings, scenario: Scenario, ranks: RankCosts, plan: Plan) -> Evaluation:
+    return _bounded(settings, scenario, planned_peaks(plan, costs_in(ranks, plan)))
 
 
 def _bound_order(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
-    times, ranks = _shared(scenario)
-    plan = build_plan(scenario.schedule, scenario.parallel.layout, ranks, times.fabric)
-    bounded = _bounded(settings, scenario, 0, planned_peaks(plan, costs_in(ranks, plan)), "")
-    if bounded.reason:
-        return bounded
+    (times, ranks), plan = _shared(scenario), _ordered(scenario)[1]
+    bounded = _bound_memory(settings, scenario, ranks, plan)
     parts = parts_of(scenario, plan, times.fabric, ranks=ranks, times=times)
     walks = walks_of(scenario, parts)
     shared = fingerprint(scenario, parts, walks[0].programs)
@@ -154,7 +169,7 @@ def _simulate(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
     changed = {"record": "compute", "on_oom": "warn", "faults": None}
     local_sgd = scenario.gradients.every > 1  # a group of replicas is simulated on its own part of the wiring
     row = dict(summary(run(scenario.model_copy(update=changed), fabric=None if local_sgd else times.fabric)))
-    bounded = _bounded(settings, scenario, 0, row["peak_memory_bytes"], "")
+    bounded = _bounded(settings, scenario, row["peak_memory_bytes"])
     row["out_of_memory"] = bounded.misfit
     seconds = row["outer"]["mean_step_s"] if local_sgd else row["step_time_s"]
     if settings.objective.weeks and scenario.faults is not None and not bounded.reason:
@@ -169,27 +184,25 @@ def _simulate(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
 
 STEPS: Mapping[str, Callable[[Settings, Case, Scenario], Evaluation]] = {
     "screen": _screen,
-    "price": _bound_costs,
+    "price": _price,
     "weigh": _bound_order,
     "simulate": _simulate,
 }
 LAST = list(STEPS)[-1]
 
 
-def _bounded(
-    settings: Settings, scenario: Scenario, time: int, held: Sequence[int], least: str = "at least "
-) -> Evaluation:
-    """A bound, and whether the memory of each pipeline rank suffices."""
-    costs = _costing(settings, scenario, to_seconds(time), Evaluation())
+def _bounded(settings: Settings, scenario: Scenario, held: Sequence[int], least: str = "") -> Evaluation:
+    """Whether the memory of each pipeline rank suffices, and the cost of a step that takes no time."""
     if not held:
-        return costs
+        return _costing(settings, scenario, 0, Evaluation())
     tightest = _allowed(settings, scenario)
     worst = max(range(len(tightest)), key=lambda rank: held[rank] - tightest[rank])
     excess = held[worst] - tightest[worst]
     reason = ""
     if excess > 0:
         reason = f"pipeline rank {worst} holds {least}{format_bytes(held[worst])}; {format_bytes(tightest[worst])} fit"
-    return replace(costs, reason=reason, misfit=excess > 0, held=max(held), excess=excess)
+    evaluation = Evaluation(reason=reason, misfit=excess > 0, held=max(held), excess=excess)
+    return _costing(settings, scenario, 0, evaluation)
 
 
 def _costing(settings: Settings, scenario: Scenario, seconds: float, evaluation: Evaluation) -> Evaluation:
@@ -214,8 +227,29 @@ def _allowed(settings: Settings, scenario: Scenario) -> Sequence[int]:
 
 def _shared(scenario: Scenario) -> tuple[CollectiveTimes, RankCosts]:
     """The wiring with its times, and the costs of a plan, which it shares with plans that have the same sections."""
-    wiring = scenario.fold != "off", scenario.parallel, scenario.cluster, scenario.link_shares, scenario.slow
+    wiring = _wiring(scenario)
     return _times(*wiring), _ranks(CostBasis.of(scenario), *wiring)
+
+
+def _wiring(scenario: Scenario) -> tuple[Any, ...]:
+    """The sections that determine the wiring of a plan and the groups of its ranks."""
+    return scenario.fold != "off", scenario.parallel, scenario.cluster, scenario.link_shares, scenario.slow
+
+
+def _ordered(scenario: Scenario) -> tuple[RankCosts, Plan]:
+    """The costs of a plan and the order of its ops."""
+    times, ranks = _shared(scenario)
+    return ranks, build_plan(scenario.schedule, scenario.parallel.layout, ranks, times.fabric, _planned)
+
+
+def _planned(kind: str, request: PlanRequest, arguments: tuple[Any, ...]) -> Plan:
+    """The plan of a schedule, which plans share whose gradients or optimizer alone differ."""
+    return _made(schedules.find(kind).build, kind, request, arguments)
+
+
+@lru_cache(maxsize=2)  # of up to a million ops
+def _made(build: object, kind: str, request: PlanRequest, arguments: tuple[Any, ...]) -> Plan:
+    return schedules.planned(kind, request, arguments)  # `build` tells a schedule from one of the same name before it
 
 
 _fabric = lru_cache(maxsize=8)(wired)
@@ -229,6 +263,11 @@ def _times(folded: bool, parallel: Parallel, cluster: Cluster, *rest: Any) -> Co
 @lru_cache(maxsize=32)
 def _ranks(basis: CostBasis, *wiring: Any) -> RankCosts:
     return costs_per_rank(basis, _times(*wiring))
+
+
+@lru_cache(maxsize=32)
+def _inside(folded: bool, parallel: Parallel, cluster: Cluster, *rest: Any) -> Inside:
+    return inside_ops(_fabric(cluster, *rest), cluster.sharing, parallel.layout.shared)
 
 
 @lru_cache(maxsize=32)

@@ -1,7 +1,10 @@
 """Least times of communication, and the first bound on a plan, from its costs alone."""
 
+from __future__ import annotations
+
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
@@ -9,38 +12,60 @@ from typing import NamedTuple
 from hybrid_des.errors import Refusal
 from hybrid_des.options import Options
 from hybrid_des.pipeline import schedules
-from hybrid_des.pipeline.plan import Kind, Plan, PlanRequest
+from hybrid_des.pipeline.plan import WHOLE, Kind, Plan, PlanRequest
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.costs.documents import packed_steps
-from hybrid_des.simulation.costs.rank_costs import Costs, RankCosts
+from hybrid_des.simulation.costs.layer_collectives import LayerCollective
+from hybrid_des.simulation.costs.rank_costs import Costs, RankCosts, StageCosts
 from hybrid_des.simulation.costs.stages import costs_of
+from hybrid_des.studies.plan_search.cheapest_times import Inside
 from hybrid_des.workload.models.stages import cut
 
 OWN = "hybrid_des."  # prefix of the modules whose schedules are known
 
 
-class FirstBound(NamedTuple):
-    """Lower bounds of a plan: picoseconds of a step, and bytes of each pipeline rank (empty if unknown)."""
+@dataclass(frozen=True)
+class FirstBound:
+    """Lower bounds of a plan, each worked out when it is asked for."""
 
-    time: int = 0
-    held: Sequence[int] = ()
+    _scenario: Scenario
+    _shape: _Shape | None
+    _costs: Costs | None
+    _inside: Inside | None
+
+    @property
+    def held(self) -> Sequence[int]:
+        """Bytes of each pipeline rank; empty if they are unknown."""
+        if self._shape is None or self._costs is None:
+            return ()
+        costs, largest = self._costs, _largest(self._shape, self._costs)
+        return [costs.resident[rank] - costs.transient[rank] + largest[rank] for rank in range(len(largest))]
+
+    @property
+    def time(self) -> int:
+        """Picoseconds of a step."""
+        if self._shape is None or self._costs is None or is_perturbed(self._scenario):
+            return 0
+        return _time(self._scenario, self._shape, self._costs, self._inside)
 
 
-def first_bound(scenario: Scenario, ranks: RankCosts) -> FirstBound:
+def first_bound(scenario: Scenario, ranks: RankCosts, inside: Inside | None = None) -> FirstBound:
     """The first bound of a scenario with these costs.
+
+    Args:
+        scenario: the plan.
+        ranks: its costs.
+        inside: the least times of collectives inside ops, which may be messages; none: they may take no time then.
 
     Raises:
         Refusal: the schedule does not support these sizes.
     """
     kind, p = scenario.schedule.kind, scenario.parallel.pipeline
     if kind is None or not _is_known(kind):
-        return FirstBound()
+        return FirstBound(scenario, None, None, inside)
     few = min(scenario.schedule.microbatches, 2 * p)
     shape = _shape(kind, scenario.schedule.options, p, few, scenario.schedule.chunks)
-    costs = costs_of(ranks, shape.plan)
-    largest = _largest(shape, costs)
-    held = [costs.resident[rank] - costs.transient[rank] + largest[rank] for rank in range(p)]
-    return FirstBound(0 if is_perturbed(scenario) else _time(scenario, shape, costs), held)
+    return FirstBound(scenario, shape, costs_of(ranks, shape.plan), inside)
 
 
 def check_stages(scenario: Scenario) -> None:
@@ -77,9 +102,9 @@ def is_perturbed(scenario: Scenario) -> bool:
 class _StageWork(NamedTuple):
     """A stage on a path: its work on one micro-batch, the forwards before it, and the backwards after it."""
 
-    work: int
-    before: int
-    behind: int
+    work: int | Fraction
+    before: int | Fraction
+    behind: int | Fraction
 
 
 @lru_cache(maxsize=64)
@@ -95,7 +120,7 @@ class _Shape(NamedTuple):
     split: bool
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=512)  # of stages and paths, without ops
 def _shape(kind: str, options: Options | None, pipeline: int, microbatches: int, chunks: int) -> _Shape:
     whole = schedules.make_plan(kind, PlanRequest(pipeline, microbatches, chunks), options)
     return _Shape(replace(whole, programs=((),) * pipeline), bool(whole.split))
@@ -110,21 +135,25 @@ def _largest(shape: _Shape, costs: Costs) -> list[int]:
     return largest
 
 
-def _time(scenario: Scenario, shape: _Shape, costs: Costs) -> int:
+def _time(scenario: Scenario, shape: _Shape, costs: Costs, inside: Inside | None) -> int:
     plan = shape.plan
     speed = max(kind.speed for kind in scenario.cluster.kinds)
     fused = min(Fraction(1), getattr(scenario.schedule.options, "fused_time", Fraction(1)), plan.fused_time)
     alone = scenario.steps > 1 and not scenario.barrier  # ranks may begin the next step early: only work counts
+    inside = None if alone else inside  # of members far behind the others, collectives may take no time
     each = scenario.schedule.microbatches // len(plan.paths)
-    alike = scenario.tensor_traffic == "replay"  # else the times of layers' collectives may differ from the costs
+
+    def least(cost: StageCosts, kind: Kind) -> int | Fraction:
+        whole, waits = cost.forward if kind == "F" else cost.backward, cost.waits(kind)
+        paced = whole if speed == fused == 1 else fused * ((whole - waits) / speed + waits)
+        return paced - _spared(cost, kind, scenario, inside, quick=speed > 1)
+
     ways: dict[int, list[_StageWork]] = {}
     for path in plan.paths:
-        before = behind = 0
+        before: int | Fraction = 0
+        behind: int | Fraction = 0
         for position in path:
-            cost = costs.stages[position]
-            counted = [one for one in cost.traffic if not alike or (one.axis == "expert" and scenario.experts.streams)]
-            forward = cost.forward - sum(one.forward for one in counted)
-            backward = cost.backward - sum(one.backward for one in counted)
+            forward, backward = (least(costs.stages[position], kind) for kind in WHOLE)
             ways.setdefault(position[0], []).append(_StageWork(forward + backward, before, behind))
             before += forward
             behind += 0 if shape.split else backward
@@ -132,7 +161,36 @@ def _time(scenario: Scenario, shape: _Shape, costs: Costs) -> int:
     for rank, of_rank in ways.items():
         work = each * sum(way.work for way in of_rank)
         before, behind = (0, 0) if alone else (min(way.before for way in of_rank), min(way.behind for way in of_rank))
-        after = max(costs.optimizer[rank], behind * fused + min(costs.optimizer))  # its own, or that of an earlier rank
-        longest = max(longest, (before + work) * fused + after)
+        own, others = costs.optimizer[rank] / speed, min(costs.optimizer) / speed  # that of an earlier rank
+        longest = max(longest, before + work + max(own, behind + others))
     rounded = 0 if speed == fused == 1 else 4 * len(plan.stage_of) * scenario.schedule.microbatches
-    return max(0, int(longest / speed) - rounded)
+    return max(0, int(longest) - rounded)
+
+
+def _spared(stage: StageCosts, kind: Kind, scenario: Scenario, inside: Inside | None, *, quick: bool) -> int:
+    """Picoseconds of an op that the collectives in it may save where they differ from the costs.
+
+    Args:
+        stage: of the op.
+        kind: F, or B for the whole backward.
+        scenario: the plan.
+        inside: as in `first_bound`.
+        quick: whether computation may be faster than the costs: then what it hides is less than they say.
+    """
+    if not stage.traffic:
+        return 0
+
+    def spared(exchange: LayerCollective) -> int:
+        if exchange.axis == "expert" and scenario.experts.streams:  # waits where its result is needed, if at all
+            return exchange.waits
+        if scenario.tensor_traffic == "replay":
+            return 0
+        least = 0 if inside is None else inside(exchange.axis, exchange.algorithm, exchange.size)
+        saved = max(exchange.alone - least, exchange.taken)  # computation beside it may also be slowed less
+        return saved if quick else min(saved, exchange.waits)
+
+    times, way = Counter(map(id, stage.layers)), WHOLE.index(kind)  # blocks are equal
+    layers = {id(layer): layer for layer in stage.layers}
+    of_layer = {number: sum(one.repeats * spared(one) for one in layer.collectives[way])
+                for number, layer in layers.items()}  # fmt: skip
+    return sum(times[number] * of_layer[number] for number in layers)

@@ -27,5 +27,5 @@ def scenario_file(result: SearchResult, candidate: Candidate) -> str:
 
 
 def with_values(result: SearchResult, *statuses: str) -> list[Candidate]:
-    """The candidates of these statuses whose time and memory are known."""
-    return [one for one in result.candidates if one.status in statuses and one.weighed]
+    """The candidates of these statuses whose memory is known."""
+    return [one for one in result.candidates if one.status in statuses and one.ordered]

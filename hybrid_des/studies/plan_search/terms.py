@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from numbers import Real
@@ -24,6 +24,7 @@ from pydantic import Field, ValidationError
 from hybrid_des.errors import ScenarioError
 from hybrid_des.options import Bytes, Count, Flag, Reads, Section, choice, describe, read_bytes
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.known_sections import KnownSections
 from hybrid_des.scenario.loading import misnamed, scenario_of
 from hybrid_des.scenario.problem import problems_in
 from hybrid_des.scenario.sections.cluster import GpuKind
@@ -89,6 +90,7 @@ class Settings:
         block: the rest of the block.
         imports: user-defined plug-in files that every worker imports first.
         tunables: the keys to tune.
+        known: sections of plans that were validated before.
     """
 
     document: Document
@@ -97,6 +99,7 @@ class Settings:
     block: SearchBlock
     imports: tuple[str, ...] = ()
     tunables: tuple[Tunable, ...] = ()
+    known: KnownSections = field(default_factory=KnownSections, repr=False, compare=False)
 
     @property
     def objective(self) -> Objective:

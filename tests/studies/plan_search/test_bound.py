@@ -25,7 +25,7 @@ from hybrid_des.simulation.planning.planner import parts_of
 from hybrid_des.simulation.run import run
 from hybrid_des.studies.plan_search import bound
 from hybrid_des.studies.plan_search.bound import least_step
-from hybrid_des.studies.plan_search.cheapest_times import CheapestTimes
+from hybrid_des.studies.plan_search.cheapest_times import CheapestTimes, inside_ops
 from hybrid_des.studies.plan_search.least_times import _stages_per_rank, first_bound
 
 BATCHES = 3 * TIMES  # of random scenarios
@@ -36,12 +36,18 @@ def taken(result):
     return Fraction(step_times(result.timeline).total, result.scenario.steps)
 
 
+def inside_of(scenario, parts):
+    """The least times of collectives inside ops."""
+    return inside_ops(parts.fabric, scenario.cluster.sharing, scenario.parallel.layout.shared)
+
+
 def violations(values):
     """What of a scenario is below its bound."""
     scenario = scenario_from(values)
     try:
         parts = parts_of(scenario)
-        first = first_bound(scenario, costs_per_rank(CostBasis.of(scenario), parts.times))
+        ranks = costs_per_rank(CostBasis.of(scenario), parts.times)
+        first, priced = first_bound(scenario, ranks), first_bound(scenario, ranks, inside_of(scenario, parts))
         result = run(scenario)
     except HybridDesError:
         return None  # an algorithm refuses these sizes
@@ -52,6 +58,7 @@ def violations(values):
         for name, wrong in {
             "step": least_step(scenario, parts) > taken(result),
             "first": first.time > taken(result),
+            "priced": not first.time <= priced.time <= taken(result),
             "memory at first": any(least > most for least, most in zip(first.held, held, strict=bool(first.held))),
             "planned memory": planned != held,
         }.items()
@@ -157,6 +164,22 @@ def test_without_contention_the_bound_is_the_time():
             kind, 4, 8, schedule=chunks, cluster={"nvlink": cable}, workload={"activation": "1 MB"}
         )
         assert least_step(scenario, parts_of(scenario)) == taken(run(scenario))
+
+
+@pytest.mark.parametrize("mode", ["replay", "messages"])
+@pytest.mark.parametrize("speed", [0.5, 2])
+def test_collectives_are_bounded_at_any_speed_of_the_gpus(speed, mode):
+    """Tensor ranks that wait for each other nearly always: half as fast, the step is hardly longer."""
+    slow = {"bandwidth": "100 MB/s", "latency": "5 us"}
+    values = spaces.of_model(
+        cluster={"gpu": spaces.CUSTOM, "nodes": [{"speed": speed}], "gpus_per_node": 4, "nvlink": slow},
+        parallel={"tensor": 4}, tensor_traffic=mode,
+    )  # fmt: skip
+    assert violations(values) == []
+    scenario = scenario_from(values)
+    parts = parts_of(scenario)
+    priced = first_bound(scenario, costs_per_rank(CostBasis.of(scenario), parts.times), inside_of(scenario, parts))
+    assert priced.time > 0.5 * taken(run(scenario))
 
 
 def caught(monkeypatch, planted):
