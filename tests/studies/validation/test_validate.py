@@ -10,7 +10,10 @@ import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from support.tables import from_table
 
+from hybrid_des.analysis import experience_table
+from hybrid_des.analysis.experience_table import COLUMNS, known, read
 from hybrid_des.errors import UsageError
+from hybrid_des.interface.cli.commands import validate as validating
 from hybrid_des.studies.validation.conditions import condition
 from hybrid_des.studies.validation.corpus import Prediction, errors_of
 from hybrid_des.studies.validation.evidence import evidence
@@ -270,3 +273,48 @@ def test_conditions_read_columns_by_their_names(text, meets):
 def test_a_condition_only_compares(text):
     with pytest.raises(UsageError, match=r"expected a condition on columns|unknown"):
         condition(text, ["split"])({"split": "fit"})
+
+
+MODELLED = """\
+name: mine
+model: {layers: 2, hidden: 512, ffn: 2048, heads: 8, sequence: 512, vocab: 1024}
+batch: 4
+cluster: {gpu: h100}
+efficiency: {gemm: 0.5}
+sweep: {file: rows.csv}
+"""
+
+
+@pytest.fixture
+def table(monkeypatch, tmp_path):
+    """The package's table of runs, with one of this corpus and one of another."""
+    like = "h100,bf16,dense,no,no,8000000,8,1"
+    file = tmp_path / "experience.csv"
+    file.write_text(f"{','.join(COLUMNS)}\nmine,{like},1.5,2026-01-01,abc\nother,{like},1.25,2026-01-01,abc\n")
+    for module in (experience_table, validating):
+        monkeypatch.setattr(module, "TABLE", file)
+    known.cache_clear()
+    yield file
+    known.cache_clear()
+
+
+@pytest.mark.parametrize(("said", "fitted"), [(", fitted: 3", 3), ("", 1)], ids=["said", "the efficiency"])
+def test_record_replaces_the_runs_of_a_corpus(validate, write, table, said, fitted):
+    rows = "name,parallel.data,measured.step_time_s,measured.peak_memory_bytes\nfirst,1,1,\nsecond,2,,1e9\nthird,4,1,\n"
+    write(rows, "rows.csv")
+    code, _, err = validate(write(MODELLED.replace(".csv}", f".csv{said}}}"), "mine.yaml"), "--record")
+    assert (code, err) == (0, [f"{table}: 3 runs, 2 of mine"])
+    mine, _, other = read(table.read_text())
+    assert (other.corpus, other.ratio) == ("other", 1.25)
+    assert (mine.corpus, mine.like.gpu, mine.like.gpus, mine.fitted) == ("mine", "h100", 1, fitted)
+    assert mine.date > other.date
+
+
+@pytest.mark.parametrize("word", ["--fit", "--where"])
+def test_only_whole_corpora_as_they_stand_are_recorded(validate, write, table, word):
+    write("name,parallel.data,measured.step_time_s\nfirst,1,1\n", "rows.csv")
+    before = table.read_text()
+    more = [word, "efficiency.gemm" if word == "--fit" else "parallel.data == 1"]
+    code, _, err = validate(write(MODELLED, "mine.yaml"), "--record", *more)
+    assert (code, table.read_text()) == (2, before)
+    assert "leave out --fit and --where" in err[0]

@@ -100,6 +100,19 @@ def test_balanced_spreads_long_documents_that_greedy_packs_together():
     assert balanced == [[3, 3, 6], [3, 3, 6]]
 
 
+@pytest.mark.parametrize(
+    ("lengths", "sums"),
+    [
+        ([4, 6, 5, 2, 3], [[4, 6], [2, 3, 5]]),  # longest first to the least work leaves no room for the 2
+        ([4, 2, 2, 2, 3, 5, 2], [[2, 3, 5], [2, 2, 2, 4]]),  # nor does the fullest with room, for the last 2
+    ],
+    ids=["the fullest with room", "those of greedy"],
+)
+def test_balanced_fills_micro_batches_that_leave_no_room(lengths, sums):
+    (first,), (second,) = packed("balanced", lengths, PackRequest(1, tokens=10))
+    assert [sorted(lengths[one] for one in group.documents) for group in (first, second)] == sums
+
+
 PLUG_IN = """
 from hybrid_des.workload.packing.registration import packer
 

@@ -97,6 +97,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Predict every row, print the errors, and return 1 if no row could be predicted."""
+    if args.record and (args.fit or args.where):
+        raise UsageError("--record notes all rows of a corpus with its own numbers; leave out --fit and --where")
     sweep = _corpus(args)
     validation = _validated(args, sweep)
     if args.out is not None:
@@ -114,8 +116,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _note(args: argparse.Namespace, sweep: Sweep, validation: Validation) -> None:
     """Replace the runs of this corpus in the package's table."""
-    if args.fit or args.where:
-        raise UsageError("--record notes all rows of a corpus with its own numbers; leave out --fit and --where")
     corpus, document = str(sweep.document.value["name"]), sweep.document
     block = read_scenario(args.file, args.set).value["sweep"]  # --rows replaces it
     stated = sum(map(partial(_is_fitted, document), document.places))
