@@ -12,10 +12,12 @@ from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.idle_pieces import IdleTime
 from hybrid_des.analysis.critical_path.paths import critical_path, time_by_part
 from hybrid_des.analysis.idle import OTHERS as OTHER_JOBS
+from hybrid_des.analysis.tasks import AtOnce, grouped, in_turn
 from hybrid_des.engine.causes import Causes
 from hybrid_des.report.text import labelled
 from hybrid_des.scenario.jobs import Jobs, load_jobs
 from hybrid_des.scenario.loading import Source
+from hybrid_des.simulation.timeline import Column
 from hybrid_des.studies.jobs.neighbours import (
     Grouping,
     JobRun,
@@ -114,13 +116,16 @@ def _parts(seconds: Mapping[str, float], step: float) -> str:
     return ", ".join(f"{name} {time / step:.1%}" for name, time in sorted(shown.items(), key=lambda entry: -entry[1]))
 
 
-def explain_jobs(source: Source | Jobs, changes: Sequence[str] = (), build: Build | None = None) -> ExplainedJobs:
+def explain_jobs(
+    source: Source | Jobs, changes: Sequence[str] = (), build: Build | None = None, at_once: AtOnce = in_turn
+) -> ExplainedJobs:
     """Simulate jobs together with all causes recorded, explain the step of each, and try changes.
 
     Args:
         source: the path of a file with `jobs:`, a mapping with its content, or jobs.
         changes: what-ifs such as "jobs.bert.start=9 ms" or "link.leaf0/up.bandwidth=2x", beside those proposed.
         build: reads jobs again with overrides, for changes of keys; by default, from the file or mapping.
+        at_once: runs changes, and the causes of each job; by default one after the other.
 
     Raises:
         HybridDesError: as `simulate_jobs`.
@@ -134,11 +139,16 @@ def explain_jobs(source: Source | Jobs, changes: Sequence[str] = (), build: Buil
     traces = {one.name: Causes() for one in jobs.jobs}
     neighbours = together(jobs, alone_runs(jobs, groups), groups, traces)
     why = why_none(neighbours, groups)
-    tried = [*asked(given, changes, build), *(() if why else proposed(neighbours, groups))]
-    neighbours = replace(neighbours, wall_s=time.perf_counter() - began)
-    return ExplainedJobs(neighbours, [_explained(neighbours, one) for one in neighbours.runs], tried, why)
+    causes = [partial(_causes, one, neighbours.rows.beside(one.job.name)) for one in neighbours.runs]
+    further = [*asked(given, changes, build), *(() if why else proposed(neighbours, groups))]
+    of_jobs, tried = grouped([causes, further], at_once)
+    rows, neighbours = neighbours.rows, replace(neighbours, wall_s=time.perf_counter() - began)
+    neighbours.__dict__["rows"] = rows
+    jobs_explained = [ExplainedJob(one, *each) for one, each in zip(neighbours.runs, of_jobs, strict=True)]
+    return ExplainedJobs(neighbours, jobs_explained, [one for one in tried if one is not None], why)
 
 
-def _explained(neighbours: Neighbours, job_run: JobRun) -> ExplainedJob:
-    graph = graph_of(job_run.together, neighbours.rows.beside(job_run.job.name))
-    return ExplainedJob(job_run, time_by_part(critical_path(graph)), IdleTime(graph).reasons)
+def _causes(job_run: JobRun, beside: Column) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """The parts of the critical path of a job, and its idle time by reason."""
+    graph = graph_of(job_run.together, beside)
+    return time_by_part(critical_path(graph)), IdleTime(graph).reasons

@@ -8,13 +8,15 @@ link.leaf0/up.bandwidth=2x            of one link; links.bandwidth, links.latenc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from math import inf
 from typing import Any
 
 from hybrid_des.analysis.counterfactual.what_if import OF_NO_KEY, Variant, changed, link_kind, override_of, parts_in
+from hybrid_des.analysis.tasks import Task
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.errors import HybridDesError, ScenarioError, UsageError, unknown
 from hybrid_des.scenario.jobs import JobKeys, Jobs
@@ -66,13 +68,13 @@ def steps_of(neighbours: Neighbours) -> dict[str, float]:
     return {name: run.duration / run.scenario.steps / PICOSECONDS_PER_SECOND for name, run in runs.items()}
 
 
-def asked(jobs: Jobs, changes: Sequence[str], build: Build | None) -> list[TriedJobs]:
-    """Simulate changes that were asked for.
+def asked(jobs: Jobs, changes: Sequence[str], build: Build | None) -> list[Task]:
+    """Tasks that simulate changes that were asked for, a `TriedJobs` each.
 
     Raises:
         UsageError: a key does not exist, or a value cannot be scaled or is not valid for its key.
     """
-    return [TriedJobs(text, steps_of(_simulated(*_changed(jobs, text, build)))) for text in changes]
+    return [partial(_tried, text, *_changed(jobs, text, build)) for text in changes]
 
 
 def why_none(neighbours: Neighbours, groups: Grouping) -> str:
@@ -91,23 +93,35 @@ def untried(neighbours: Neighbours, tries: int, events: int) -> str:
     return f"{tries} changes of about {events:,} events each are more than {MOST_EVENTS:,} events"
 
 
-def proposed(neighbours: Neighbours, groups: Grouping) -> Iterator[TriedJobs]:
-    """Leave out each job that shares links, put each first, and double the kinds of links that they share."""
+def proposed(neighbours: Neighbours, groups: Grouping) -> list[Task]:
+    """Tasks that leave out each job that shares links, put each first, and double the kinds of links that they share.
+
+    Each gives a `TriedJobs`, or None where a job that is first is too large, or leaves others hardly any bandwidth.
+    """
     names = [one.job.name for one in neighbours.runs if not groups.apart(one.job.name)][:MOST]
-    for name in [*names, *([OTHERS] if neighbours.jobs.background else [])]:
-        if left := _without(neighbours.jobs, name):
-            yield TriedJobs(f"without {name}", steps_of(_simulated(left)))
+    fewer = {
+        name: _without(neighbours.jobs, name) for name in [*names, *([OTHERS] if neighbours.jobs.background else [])]
+    }
+    without = [partial(_tried, f"without {name}", left) for name, left in fewer.items() if left]
     events = sum(one.together.events for one in neighbours.runs if not one.apart)
-    for name in names if len(names) > 1 else ():
-        try:
-            first = neighbours.jobs.with_priorities({other: int(other == name) for other in names})
-            yield TriedJobs(f"{name} first", steps_of(_simulated(first, most_events=MOST_TIMES * events)))
-        except HybridDesError:  # a size that only this order exceeds, or others hardly get on
-            continue
+    first = [partial(_first, neighbours.jobs, name, names, events) for name in (names if len(names) > 1 else ())]
     shared = {link_kind(name) for name in neighbours.summary["shared_links"]}
-    links = {name: Fraction(2) for name in neighbours.fabric.links if link_kind(name) in shared}
-    faster = Variant(neighbours.jobs.jobs[0].scenario, None, neighbours.fabric).with_links(links).fabric
-    yield TriedJobs(f"{' and '.join(sorted(shared))} links 2x", steps_of(_simulated(neighbours.jobs, faster)))
+    at = Variant(neighbours.jobs.jobs[0].scenario, None, neighbours.fabric)
+    faster = at.with_kinds_of_links(shared, Fraction(2)).fabric
+    return [*without, *first, partial(_tried, f"{' and '.join(sorted(shared))} links 2x", neighbours.jobs, faster)]
+
+
+def _tried(change: str, jobs: Jobs, fabric: Fabric | None = None) -> TriedJobs:
+    return TriedJobs(change, steps_of(_simulated(jobs, fabric)))
+
+
+def _first(jobs: Jobs, name: str, names: Sequence[str], events: int) -> TriedJobs | None:
+    """One job before the others; None if that is too large, or others hardly get on."""
+    try:
+        first = jobs.with_priorities({other: int(other == name) for other in names})
+        return TriedJobs(f"{name} first", steps_of(_simulated(first, most_events=MOST_TIMES * events)))
+    except HybridDesError:
+        return None
 
 
 def _without(jobs: Jobs, name: str) -> Jobs | None:

@@ -10,6 +10,7 @@ from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.paths import critical_path
 from hybrid_des.analysis.critical_path.traced import traced_run
 from hybrid_des.analysis.idle import OTHERS
+from hybrid_des.analysis.tasks import in_turn
 from hybrid_des.interface.cli.main import main
 from hybrid_des.scenario.jobs import load_jobs
 from hybrid_des.scenario.loading import load
@@ -48,6 +49,21 @@ def test_what_a_job_loses_is_named_after_the_other(sharing):
         facts = one.to_mapping()
         lost = facts["step_time_s"] - facts["alone_step_time_s"]
         assert facts["critical_path_s"][OTHERS] > 0.5 * lost > 0
+
+
+def test_causes_and_changes_are_tasks_that_may_run_at_once():
+    sizes = []
+
+    def at_once(tasks):
+        sizes.append(len(tasks))
+        return in_turn(tasks)
+
+    found = explain_jobs(jobs("fair"), ["jobs.bert.start=0"], at_once=at_once)
+    assert sizes == [len(found.jobs) + len(found.tried)]
+    changes = [one.change for one in found.tried]
+    assert changes[:5] == ["jobs.bert.start=0", "without gpt", "without bert", "gpt first", "bert first"]
+    assert changes[5].endswith("links 2x")
+    assert "rows" in found.neighbours.__dict__  # the report does not find the messages of all jobs again
 
 
 def test_a_job_apart_waits_for_nobody():

@@ -8,9 +8,10 @@ jobs, it is jobs.NAME.KEY, or jobs.NAME=none to leave one out.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hybrid_des.analysis.explanation import explain
+from hybrid_des.analysis.tasks import AtOnce
 from hybrid_des.interface.cli.arguments import add_common, add_jobs, add_quiet_json, count, one_scenario
 from hybrid_des.interface.cli.deadline import within
 from hybrid_des.interface.cli.output import say, show_result, status_line, terminal_width
@@ -49,8 +50,7 @@ def run(args: argparse.Namespace) -> int:
     with within(args.budget, args.file):
         scenario = one_scenario("explain", args.file, args.set)
     with status_line(args.quiet) as show, within(args.budget, scenario.name):
-        told = (lambda done, of: show(f"changes: {done} of {of} ({done / of:.0%})")) if show else nobody
-        at_once = forked(args.jobs, told)
+        at_once = _at_once(args, show)
         explanation = explain(scenario, args.what_if, build=build, top=args.top, at_once=at_once)
     show_result(
         args,
@@ -63,6 +63,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _at_once(args: argparse.Namespace, show: Callable[[str], None] | None) -> AtOnce:
+    """Runs changes, and shows how many are done."""
+    told = (lambda done, of: show(f"changes: {done} of {of} ({done / of:.0%})")) if show else nobody
+    return forked(args.jobs, told)
+
+
 def _jobs(args: argparse.Namespace, document: Document) -> int:
     """Explain each of several jobs on one cluster."""
 
@@ -71,8 +77,8 @@ def _jobs(args: argparse.Namespace, document: Document) -> int:
 
     with within(args.budget, args.file):
         jobs = jobs_of(document)
-    with status_line(args.quiet), within(args.budget, jobs.name):
-        explanation = explain_jobs(jobs, args.what_if, build)
+    with status_line(args.quiet) as show, within(args.budget, jobs.name):
+        explanation = explain_jobs(jobs, args.what_if, build, _at_once(args, show))
     show_result(args, explanation.to_mapping, lambda: explanation.report(terminal_width()))
     if args.out is not None:
         write(explanation.neighbours, args.out)
