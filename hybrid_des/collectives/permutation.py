@@ -128,7 +128,8 @@ def _in_same_order(permutation: Permutation, images: Sequence[int]) -> bool:
 
 def _from_first(ring: NDArray[np.int64]) -> bytes:
     """A ring from its place 0 on: the same for rings in the same order."""
-    return np.roll(ring, -int(np.argmin(ring))).tobytes()
+    places, first = ring.tobytes(), int(np.argmin(ring)) * ring.itemsize
+    return places[first:] + places[:first]
 
 
 def any_order(permutation: Permutation, options: Any = None) -> str:
