@@ -57,7 +57,7 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
-from hybrid_des.analysis.ties import Ties, tie_tasks, ties_from
+from hybrid_des.analysis.ties import Ties, tie_tasks, ties_from, why_untried
 
 TOP = 10
 
@@ -87,6 +87,7 @@ class Explanation:
         proposals: changes that help, in the order in which to try them.
         top: number of rows in lists.
         ties: how far the step depends on which of equal arrivals a link serves first; None if it does not.
+        ties_not_tried: why that was not tried; empty if it was, or nothing depends on it.
         at_once: runs the tasks that were simulated, and those of pages.
     """
 
@@ -98,6 +99,7 @@ class Explanation:
     proposals: Sequence[Tried] = ()
     top: int = TOP
     ties: Ties | None = None
+    ties_not_tried: str = ""
     at_once: AtOnce = in_turn
 
     def __repr__(self) -> str:
@@ -238,6 +240,7 @@ class Explanation:
             "collectives": collective_rows(self.graph, self.top),
             "network_cost_s": self.seconds(self.network),
             "ties": None if self.ties is None else self.ties.to_mapping(self.run.scenario.steps),
+            **({"ties_not_tried": self.ties_not_tried} if self.ties_not_tried else {}),
         }  # fmt: skip
 
     def _document(self) -> dict[str, Any] | None:
@@ -375,12 +378,15 @@ def explain(
     at_once = at_once if base.events >= SHORT else in_turn
     asked = [partial(_simulated, name, one, traced) for name, one in {**_usual(base, busiest), **changes}.items()]
     groups = asked, _without_barrier(base), [partial(ladder, base)], gains_of(base, busiest), straggler_tasks(base)
-    rows, free, (rungs,), gains, slow_ones, orders = grouped((*groups, tie_tasks(base)), at_once)
+    not_tried = why_untried(base)
+    ties = [] if not_tried else tie_tasks(base)
+    rows, free, (rungs,), gains, slow_ones, orders = grouped((*groups, ties), at_once)
     rows += [one for one in free if one is not None]
     gains.sort(key=lambda gain: gain.duration)
     slow = stragglers_of(base, slow_ones)
     proposed = proposals(base, rungs, gains, slow, build, at_once, own=fabric is None)
-    return Explanation(traced, rows, rungs, gains, slow, proposed, top, ties_from(base, orders), at_once)
+    found = ties_from(base, orders)
+    return Explanation(traced, rows, rungs, gains, slow, proposed, top, found, not_tried, at_once)
 
 
 def _busiest(traced: Traced) -> list[int]:

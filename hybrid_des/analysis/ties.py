@@ -31,6 +31,9 @@ EVENTS = 1_000_000  # approximate total over all runs
 FEWEST, MOST = 2, 8  # runs
 
 
+MOST_EVENTS = 4_000_000  # of the fewest runs, beyond which an explanation leaves them to `spread --ties`
+
+
 QUIET = {"record": "none", "on_oom": "warn"}  # keys of a run of which only the end counts
 
 
@@ -69,11 +72,22 @@ def ties_from(base: Run, others: Sequence[int]) -> Ties | None:
 
 def tie_tasks(base: Run) -> list[Callable[[], int]]:
     """Tasks that find the ends of a run in other orders, a few if it has ties."""
-    if base.scenario.cluster.sharing != "fifo" or not _has_ties(base):
+    if not _has_ties(base):
         return []
     number = min(MOST, max(FEWEST, EVENTS // max(events_of_all(base), 1)))
     quiet = base.scenario.model_copy(update=QUIET)
     return [partial(_end_in_order, quiet, base.parts, order) for order in range(number)]
+
+
+def why_untried(base: Run) -> str:
+    """Why an explanation tries no other orders; empty if it tries some, or none matters.
+
+    Replicas that start in any order are not folded: such a run takes as many events for each rank as one of all ranks.
+    """
+    events = FEWEST * events_of_all(base)
+    if events <= MOST_EVENTS or not _has_ties(base):
+        return ""
+    return f"{FEWEST} other orders of all ranks are about {events:,} events, more than {MOST_EVENTS:,} (spread --ties)"
 
 
 def in_orders(
@@ -91,8 +105,8 @@ def _end_in_order(scenario: Scenario, parts: Parts, order: int) -> int:
 
 
 def _has_ties(base: Run) -> bool:
-    """Whether messages of two senders reach a link at the same time and one has to wait."""
-    rows = base.timeline.all_messages()
+    """Whether messages of two senders reach a link at the same time and one has to wait, served in order of arrival."""
+    rows = base.timeline.all_messages() if base.scenario.cluster.sharing == "fifo" else None
     if rows is None or not len(rows["channel"]):
         return False
     link, sender = (column[rows["channel"]] for column in _links_and_senders(base))

@@ -88,6 +88,8 @@ def _blocks(explanation: Explanation, room: int) -> Iterator[tuple[str, Sequence
     yield "Idle", _idle(explanation, room)
     if explanation.ties is not None:
         yield "Ties", [ties_text(explanation.ties, explanation.run.scenario.steps)]
+    if explanation.ties_not_tried:
+        yield "Ties", [f"not tried: {explanation.ties_not_tried}"]
     yield "Next", [advice(explanation)]
 
 

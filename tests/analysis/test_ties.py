@@ -4,8 +4,11 @@ import pytest
 from support.paths import SCENARIOS
 from support.scenarios import shared_nics
 
+from hybrid_des.analysis import ties
 from hybrid_des.analysis.critical_path.traced import traced_run
+from hybrid_des.analysis.explanation import explain
 from hybrid_des.analysis.ties import in_orders, ties_of
+from hybrid_des.report.explained import render_explanation
 from hybrid_des.scenario.loading import load
 from hybrid_des.simulation.run import run
 
@@ -41,11 +44,23 @@ def test_fair_links_have_no_ties():
     assert ties_of(traced_run(one)) is None
 
 
+def test_orders_of_many_events_are_left_to_spread(monkeypatch):
+    scenario = load(SCENARIOS / "contention_slower.yaml")
+    assert ties.why_untried(traced_run(scenario)) == ""
+    monkeypatch.setattr(ties, "MOST_EVENTS", 1000)
+    monkeypatch.setattr(ties, "_end_in_order", None)  # no order is simulated
+    found = explain(scenario)
+    assert found.ties is None is found.to_mapping()["ties"]
+    assert found.to_mapping()["ties_not_tried"].startswith("2 other orders of all ranks are about ")
+    assert "Ties      not tried: 2 other orders" in render_explanation(found, 200)
+    assert ties.why_untried(traced_run(load(scenario, ["cluster.sharing=fair"]))) == ""  # no order matters
+
+
 def test_ties_hold_the_run_and_its_other_orders():
     base = traced_run(load(SCENARIOS / "contention_slower.yaml"))
-    ties = ties_of(base)
-    assert ties.least <= base.duration <= ties.most
-    assert {base.duration, *ties.others} == ends(base.scenario, len(ties.others))
+    found = ties_of(base)
+    assert found.least <= base.duration <= found.most
+    assert {base.duration, *found.others} == ends(base.scenario, len(found.others))
 
 
 def test_results_are_by_rank_in_any_order():
