@@ -385,8 +385,8 @@ def explain(
     gains.sort(key=lambda gain: gain.duration)
     slow = stragglers_of(base, slow_ones)
     proposed = proposals(base, rungs, gains, slow, build, at_once, own=fabric is None)
-    found = ties_from(base, orders)
-    return Explanation(traced, rows, rungs, gains, slow, proposed, top, found, not_tried, at_once)
+    range_of_ties = ties_from(base, orders)
+    return Explanation(traced, rows, rungs, gains, slow, proposed, top, range_of_ties, not_tried, at_once)
 
 
 def _busiest(traced: Traced) -> list[int]:
