@@ -148,7 +148,7 @@ def _missed(routing: Routing, held: Held) -> float:
         wanted = routing.loads[expert] if routing.loads else 1.0
         kept = routing.served(expert) / wanted if wanted else 1.0
         passed[expert] = 1 - kept * here / routing.copies[expert]
-    return max(0.0, 1 - choices.sum_of(passed) / choices.sum_of(np.ones(routing.count)))
+    return max(0.0, 1 - choices.sum_of(passed) / choices.whole)
 
 
 @dataclass(frozen=True)
@@ -168,6 +168,11 @@ class Choices:
         """The sum over all choices of the product of weights and factors of their experts."""
         *_, whole = self._over(list(self._sums_of_groups(factors)))
         return float(whole[-1, -1])
+
+    @cached_property
+    def whole(self) -> float:
+        """The sum over all choices of the product of weights of their experts."""
+        return self.sum_of(np.ones(self.routing.count))
 
     def chosen(self) -> Floats:
         """The probability that a token chooses each expert."""
