@@ -47,7 +47,7 @@ class Limit:
 
 def limits() -> Iterator[Limit]:
     """All limits."""
-    rings = (ring(256, "ring"), 2), (ring(256), 3), (ring(1024, "ring"), 1.6), (ring(1024), 2.7)
+    rings = (ring(256, "ring"), 1.8), (ring(256), 2.4), (ring(1024, "ring"), 1.6), (ring(1024), 2.4)
     for case, limit in (*rings, (pipeline(1024), 4.6), (mixed(32), 6.5), (mixed(32, "fair"), 8)):
         yield Limit(f"{case.name}: time / bare loop", lambda case=case: measure(case, 1).ratio, limit)
     for topology in ("ring", "nodes"):
