@@ -247,7 +247,7 @@ def _planned(kind: str, request: PlanRequest, arguments: tuple[Any, ...]) -> Pla
     return _made(schedules.find(kind).build, kind, request, arguments)
 
 
-@lru_cache(maxsize=2)  # of up to a million ops
+@lru_cache(maxsize=1)  # of up to a million ops
 def _made(build: object, kind: str, request: PlanRequest, arguments: tuple[Any, ...]) -> Plan:
     return schedules.planned(kind, request, arguments)  # `build` tells a schedule from one of the same name before it
 
