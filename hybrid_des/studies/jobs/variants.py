@@ -81,7 +81,13 @@ def why_none(neighbours: Neighbours, groups: Grouping) -> str:
     """Why no changes are proposed; empty if some are."""
     slow = [one for one in neighbours.runs if not groups.apart(one.job.name)]
     tries = 2 * min(len(slow), MOST) + 1 if slow else 0
-    return untried(neighbours, tries, sum(one.together.events for one in slow))
+    return untried(neighbours, tries, _events(neighbours, groups))
+
+
+def _events(neighbours: Neighbours, groups: Grouping) -> int:
+    """Events of the jobs that share links; those of a group have one clock, whose events each of them has."""
+    of_each = {one.job.name: one.together.events for one in neighbours.runs}
+    return sum(max(of_each.get(name, 0) for name in group) for group in groups.groups if len(group) > 1)
 
 
 def untried(neighbours: Neighbours, tries: int, events: int) -> str:
@@ -103,7 +109,7 @@ def proposed(neighbours: Neighbours, groups: Grouping) -> list[Task]:
         name: _without(neighbours.jobs, name) for name in [*names, *([OTHERS] if neighbours.jobs.background else [])]
     }
     without = [partial(_tried, f"without {name}", left) for name, left in fewer.items() if left]
-    events = sum(one.together.events for one in neighbours.runs if not one.apart)
+    events = _events(neighbours, groups)
     first = [partial(_first, neighbours.jobs, name, names, events) for name in (names if len(names) > 1 else ())]
     shared = {link_kind(name) for name in neighbours.summary["shared_links"]}
     at = Variant(neighbours.jobs.jobs[0].scenario, None, neighbours.fabric)

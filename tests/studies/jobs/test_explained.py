@@ -15,6 +15,7 @@ from hybrid_des.interface.cli.main import main
 from hybrid_des.scenario.jobs import load_jobs
 from hybrid_des.scenario.loading import load
 from hybrid_des.simulation.run import run
+from hybrid_des.studies.jobs import variants
 from hybrid_des.studies.jobs.explained import explain_jobs
 
 
@@ -64,6 +65,13 @@ def test_causes_and_changes_are_tasks_that_may_run_at_once():
     assert changes[:5] == ["jobs.bert.start=0", "without gpt", "without bert", "gpt first", "bert first"]
     assert changes[5].endswith("links 2x")
     assert "rows" in found.neighbours.__dict__  # the report does not find the messages of all jobs again
+
+
+def test_events_of_jobs_on_one_clock_count_once(monkeypatch):
+    monkeypatch.setattr(variants, "MOST_EVENTS", 0)
+    found = explain_jobs(jobs("fifo"))
+    (events,) = {one.run.together.events for one in found.jobs}
+    assert found.not_tried == f"5 changes of about {events:,} events each are more than 0 events"
 
 
 def test_a_job_apart_waits_for_nobody():
