@@ -63,6 +63,7 @@ TAKE_CHANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TAKE_A_SCENARIO)
 def test_a_path_a_mapping_and_a_scenario_are_the_same(name, tmp_path):
     values = plain(jitter=JITTER, faults=FAULTS, name="a", search={"axes": [{"schedule.microbatches": [1, 2]}]})

@@ -253,6 +253,7 @@ def test_given_axes_keep_their_size(ran):
             picture(ran, ax, size="column")
 
 
+@pytest.mark.slow
 def test_text_stays_text_in_vector_files(ran, tmp_path):
     for _ in range(2):  # the second file is the same, byte for byte
         figure = plots.gantt(ran, steps=[0]).figure

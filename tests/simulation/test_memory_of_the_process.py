@@ -40,6 +40,7 @@ def kept():
     return sorted(type(one).__name__ for one in gc.get_objects() if isinstance(one, HELD))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "use",
     [

@@ -21,6 +21,7 @@ sweep:
 """
 
 
+@pytest.mark.slow
 def test_runs_over_seeds_are_the_same():
     scenario = scenarios.scenario("1f1b", 2, 4, 2, jitter={"distribution": "exponential", "share": 0.1}, seed=3)
     alone, together = (spread(scenario, 12, jobs=jobs) for jobs in (1, 2))

@@ -57,6 +57,7 @@ def test_the_command_lists_every_topology(capsys):
     assert "--route, --out and --set need a SCENARIO" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in topologies.names() if name != "links"])
 def test_every_topology_can_be_drawn(name):
     for nodes, size in ((1, 8), (3, 4), (64, 8)):

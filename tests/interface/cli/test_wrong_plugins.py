@@ -242,7 +242,11 @@ def mine():
 """
 
 
-@pytest.mark.parametrize("command", [[], ["explain"], ["verify"]], ids=["simulate", "explain", "verify"])
+@pytest.mark.parametrize(
+    "command",
+    [[], pytest.param(["explain"], marks=pytest.mark.slow), pytest.param(["verify"], marks=pytest.mark.slow)],
+    ids=["simulate", "explain", "verify"],
+)
 def test_a_budget_ends_a_kind_of_model_that_never_returns(run, write, command):
     """It is asked while the scenario is read."""
     file = write(KIND, "mine.py")

@@ -41,6 +41,7 @@ def test_every_size_of_the_cluster_has_plans_of_its_own():
     assert {one.case["cluster.nodes"] for one in found.frontier()} == {1, 2, 4}
 
 
+@pytest.mark.slow
 def test_the_frontier_is_that_of_all_plans():
     found, everything = cheapest(axes=SIZES, top=1), cheapest(axes=SIZES, top=1000)
     assert found.counts[SIMULATED] < everything.counts[SIMULATED]

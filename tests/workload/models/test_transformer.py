@@ -62,6 +62,7 @@ def weights(values):
     return whole, passed
 
 
+@pytest.mark.slow
 @given(st.one_of(sizes(), mixtures()))
 def test_forward_is_two_flop_per_weight_and_attention(values):
     own, s, h = make_model("transformer", values), values["sequence"], values["hidden"]
