@@ -138,12 +138,11 @@ def explain_jobs(
     groups = Grouping.of(jobs)
     traces = {one.name: Causes() for one in jobs.jobs}
     neighbours = together(jobs, alone_runs(jobs, groups), groups, traces)
+    neighbours = replace(neighbours, wall_s=time.perf_counter() - began)
     why = why_none(neighbours, groups)
     causes = [partial(_causes, one, neighbours.rows.beside(one.job.name)) for one in neighbours.runs]
     further = [*asked(given, changes, build), *(() if why else proposed(neighbours, groups))]
     of_jobs, tried = grouped([causes, further], at_once)
-    rows, neighbours = neighbours.rows, replace(neighbours, wall_s=time.perf_counter() - began)
-    neighbours.__dict__["rows"] = rows
     jobs_explained = [ExplainedJob(one, *each) for one, each in zip(neighbours.runs, of_jobs, strict=True)]
     return ExplainedJobs(neighbours, jobs_explained, [one for one in tried if one is not None], why)
 
