@@ -120,7 +120,7 @@ OF_NVIDIA = {
     ("h100", 2, "2.29.2"): {2**21: 15.5, 2**24: 53.0, 2**28: 494.7},
     ("h100", 8, "2.29.2"): {2**14: 7.2, 2**21: 18.6, 2**24: 75.7, 2**28: 763.9},
     ("h100", 8, "2.28.9"): {2**21: 23.9, 2**22: 39.5},
-    ("h200", 8, "2.28.9"): {2**22: 40.7, 2**24: 71.4},
+    ("h200", 8, "2.28.9"): {2**21: 26.2, 2**22: 40.7, 2**24: 71.4},
     ("h200", 8, "2.29.2"): {2**22: 26.6, 2**24: 73.4, 2**28: 770.8},
     ("b200", 4, "2.29.2"): {2**14: 10.8, 2**21: 19.6, 2**23: 31.4, 2**28: 427.1},
     ("b200", 4, "2.28.9"): {2**21: 22.6, 2**22: 25.0},
@@ -129,10 +129,13 @@ OF_NVIDIA = {
 }
 
 
+NOT_MET = {("h200", 8, "2.28.9", 2**21): 0.15}  # docs/background/accuracy.md names it among those beyond a tenth
+
+
 @pytest.mark.parametrize(("gpu", "count", "nccl"), OF_NVIDIA)
 def test_measured_all_to_alls_on_one_node_are_met(gpu, count, nccl):
     for size, us in OF_NVIDIA[gpu, count, nccl].items():
-        allowed = 0.25 if size < 2**20 else 0.1
+        allowed = NOT_MET.get((gpu, count, nccl, size), 0.25 if size < 2**20 else 0.1)
         assert took(machine(gpu, nccl=nccl), range(count), size) / US == pytest.approx(us, rel=allowed), size
 
 
