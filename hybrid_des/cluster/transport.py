@@ -17,6 +17,7 @@ from hybrid_des.cluster.purposes import PURPOSES, Purpose
 from hybrid_des.cluster.rate import Rate, rate_of
 from hybrid_des.cluster.rendezvous import Rendezvous
 from hybrid_des.cluster.sharing.registration import Flow, Put, Schedules, Sharing
+from hybrid_des.engine.bookings import Arrival
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import STEP_SHIFT, Recorder
 from hybrid_des.errors import SimulationError, UsageError
@@ -178,7 +179,19 @@ class Transport:
         return totals
 
     def begin(self, rank: int) -> None:
-        """Attribute the processes started next to a rank; that matters where ranks stand for others."""
+        """Attribute the processes started next to a rank or server; that matters where ranks stand for others."""
+
+    def simulates(self, rank: int) -> bool:
+        """Whether a rank is simulated; if not, another stands for it."""
+        return True
+
+    def serves(self, server: int, members: Sequence[int]) -> bool:
+        """Whether a server of a group of ranks is simulated."""
+        return True
+
+    def arrival(self) -> Arrival:
+        """A new event, to be booked for a known time."""
+        return Arrival.of(self.env)
 
     def check_empty(self) -> None:
         """Check that every message was received.

@@ -148,9 +148,8 @@ class Group:
 
     def pause(self, time: int) -> Arrival:
         """An event after `time` picoseconds that count as communication, not as computation."""
-        env = self._transport.env
-        over = Arrival.of(env)
-        over.happen(env.now + time, None)
+        over = self._transport.arrival()
+        over.happen(self._transport.env.now + time, None)
         return over
 
     @property
@@ -173,6 +172,11 @@ class Group:
             numbers = range(len(self.rings))
             self._served = sorted(numbers, key=lambda number: self.rings[number].me) if several else numbers
         return self._served
+
+    def simulated(self, places: Sequence[int]) -> Sequence[int]:
+        """Those of several members that are simulated: in a folded run, each stands for others."""
+        ranks, transport = self._processes.ranks, self._transport
+        return [place for place in places if transport.simulates(ranks[place])]
 
     def together(self, *parts: Routine) -> simpy.Event:
         """Run phases of a collective concurrently; yield the returned event to wait for all of them."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from hybrid_des.collectives.buffer import Buffer, Pipelining
 from hybrid_des.collectives.group import Group, Routine
+from hybrid_des.collectives.permutation import Permutation, at_switches
 from hybrid_des.collectives.registration import Site, collective
 from hybrid_des.collectives.servers import serve
 from hybrid_des.errors import Refusal
@@ -26,9 +27,15 @@ def switch(site: Site, options: Pipelining) -> Sequence[int]:
     return (site.fabric.reducers[nodes[0]],)
 
 
+def one_switch(permutation: Permutation, options: Pipelining) -> str:
+    """Members of one switch do the same."""
+    return at_switches(permutation, lambda buffer: 1)
+
+
 @collective(
-    "in-switch", summary="in-network reduction: S bytes up and S down per port", options=Pipelining, servers=switch
-)
+    "in-switch", summary="in-network reduction: S bytes up and S down per port", options=Pipelining, servers=switch,
+    images=one_switch,
+)  # fmt: skip
 def in_switch(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
     """All-reduce `buffer` over the group, in `options.pieces` segments."""
     count = options.segments(buffer.bytes)
@@ -40,5 +47,6 @@ def in_switch(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
         for i in range(count):
             cut.put(i, (yield group.from_(above).receive()))
         return
+    ranks = group.simulated(range(group.size))
     for i in range(count):
-        yield from serve(group, cut, i, first=0)
+        yield from serve(group, cut, i, ranks)

@@ -21,12 +21,13 @@ from hybrid_des.cluster.fabric import by_node
 from hybrid_des.collectives.buffer import Buffer, Channels, shares_of
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.nccl_lanes import lanes_of
-from hybrid_des.collectives.nccl_switches import through_switches
+from hybrid_des.collectives.nccl_switches import pieces_at_switches, through_switches
 from hybrid_des.collectives.nccl_trees import along_tree
-from hybrid_des.collectives.permutation import Permutation, around, in_place
+from hybrid_des.collectives.permutation import Permutation, along_rings, around, at_switches
 from hybrid_des.collectives.registration import Collective, Site, collective
 from hybrid_des.collectives.ring import ring, ring_all_gather, ring_reduce_scatter
 from hybrid_des.collectives.tuning import Choice, Wiring, wiring_of
+from hybrid_des.units import grouped_by
 
 WHOLE = Channels(channels=1)  # a ring is one channel
 
@@ -44,14 +45,20 @@ def switches(site: Site, options: Channels) -> Sequence[int]:
 
 
 def images(permutation: Permutation, options: Channels) -> str:
-    """Members of rings do the same; those of trees, and at switches, only in their own places."""
+    """Members of rings do the same; those of trees, and at switches, in their own places or turned on every node."""
     wiring: Wiring = permutation.tuned
-    taken = {wiring.choice("all-reduce", buffer.bytes).algorithm for buffer in permutation.buffers}
-    if taken == {"ring"}:
+    taken = grouped_by(permutation.buffers, lambda buffer: wiring.choice("all-reduce", buffer.bytes).algorithm)
+    reasons = (_difference(algorithm, permutation._replace(buffers=buffers)) for algorithm, buffers in taken.items())
+    return next(filter(None, reasons), "")
+
+
+def _difference(algorithm: str, permutation: Permutation) -> str:
+    """How members differ from their images in one of NCCL's algorithms, in words; empty if they do not."""
+    if algorithm == "ring":
         return around(permutation)
-    if in_place(permutation) and not any(algorithm.startswith("nvls") for algorithm in taken):
-        return ""
-    return f"the members of NCCL's {' and '.join(sorted(taken))} do not all do the same"
+    if algorithm == "tree":
+        return along_rings(permutation)
+    return at_switches(permutation, partial(pieces_at_switches, permutation.tuned))
 
 
 def _ring_of(does: str, algorithm: Collective, wiring: Wiring, size: int) -> Collective | None:

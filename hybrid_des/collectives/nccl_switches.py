@@ -10,8 +10,9 @@ from hybrid_des.collectives.double_binary_tree import Family
 from hybrid_des.collectives.group import Group, Routine, seats
 from hybrid_des.collectives.nccl_lanes import Lanes, lanes_of
 from hybrid_des.collectives.nccl_trees import seat_of
-from hybrid_des.collectives.tuning import Choice
+from hybrid_des.collectives.tuning import Choice, Wiring
 
+Members = Sequence[tuple[int, int]]  # of a node, those that are simulated: place in the group, part of each segment
 SEGMENT, MOST_SEGMENTS = 2**19, 64  # bytes that pass the switches of several nodes together, and how many of them
 
 
@@ -31,11 +32,11 @@ def through_switches(group: Group, buffer: Buffer, choice: Choice) -> Routine:
     """All-reduce through the switch of every node."""
     wiring, lane = group.tuned, lanes_of(group, group.tuned, choice)
     width, several = wiring.ranks // wiring.nodes, wiring.nodes > 1
-    loops, late = (buffer.bytes // SEGMENT, 0) if several else wiring.loops(buffer.bytes)
-    count = max(1, min(MOST_SEGMENTS, loops))
+    count, late = _segments(wiring, buffer)
     segments = Segments(buffer.split(count * width), width)
     if group.me >= group.size:
-        members = seats(group.nodes)[0][group.me - group.size]
+        on_node = seats(group.nodes)[0][group.me - group.size]
+        members = [(place, on_node.index(place)) for place in group.simulated(on_node)]
         yield group.together(
             _reduced_by_switch(lane, segments, members, partial=several), _written_by_switch(lane, segments, members)
         )
@@ -51,6 +52,17 @@ def through_switches(group: Group, buffer: Buffer, choice: Choice) -> Routine:
         if relatives.parent is not None:
             routines.append(_own_down(lane(1 + tree), lane(3 + tree), len(mine), (switch, relatives)))
     yield group.together(*routines)
+
+
+def pieces_at_switches(wiring: Wiring, buffer: Buffer) -> int:
+    """The number of pieces of a buffer: one per segment and member of a node."""
+    return _segments(wiring, buffer)[0] * (wiring.ranks // wiring.nodes)
+
+
+def _segments(wiring: Wiring, buffer: Buffer) -> tuple[int, int]:
+    """The number of segments of a buffer, and the picoseconds by which they are late in all."""
+    loops, late = (buffer.bytes // SEGMENT, 0) if wiring.nodes > 1 else wiring.loops(buffer.bytes)
+    return max(1, min(MOST_SEGMENTS, loops)), late
 
 
 def _read_by_switch(lane: Group, segments: Segments, switch: int) -> Routine:
@@ -94,22 +106,22 @@ def _own_down(up: Group, down: Group, count: int, relations: tuple[int, Family])
         up.to(switch).send(message)
 
 
-def _reduced_by_switch(lane: Lanes, segments: Segments, members: Sequence[int], *, partial: bool) -> Routine:
+def _reduced_by_switch(lane: Lanes, segments: Segments, members: Members, *, partial: bool) -> Routine:
     """Sum each segment, and hand every member its part."""
     pieces = segments.pieces
     for number, (first, end) in enumerate(segments.spans):
-        for member in members:
+        for member, _ in members:
             pieces.add_span(first, end, (yield lane(0).from_(member).receive()))
-        for member, i in zip(members, range(first, end), strict=True):
-            lane(1 + number % 2).to(member).send(pieces.encode(i))
+        for member, part in members:
+            lane(1 + number % 2).to(member).send(pieces.encode(first + part))
 
 
-def _written_by_switch(lane: Lanes, segments: Segments, members: Sequence[int]) -> Routine:
+def _written_by_switch(lane: Lanes, segments: Segments, members: Members) -> Routine:
     """Write finished parts to all members, segment by segment."""
     pieces = segments.pieces
     for number, (first, end) in enumerate(segments.spans):
-        for member, i in zip(members, range(first, end), strict=True):
-            pieces.put(i, (yield lane(1 + number % 2).from_(member).receive()))
+        for member, part in members:
+            pieces.put(first + part, (yield lane(1 + number % 2).from_(member).receive()))
         message = pieces.pack(first, end)
-        for member in members:
+        for member, _ in members:
             lane(0).to(member).send(message)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid_des.collectives.buffer import Buffer, shares_of
+from hybrid_des.collectives.group import seats
 
 
 class Permutation(NamedTuple):
@@ -130,6 +131,41 @@ def _from_first(ring: NDArray[np.int64]) -> bytes:
     """A ring from its place 0 on: the same for rings in the same order."""
     places, first = ring.tobytes(), int(np.argmin(ring)) * ring.itemsize
     return places[first:] + places[:first]
+
+
+def along_rings(permutation: Permutation) -> str:
+    """Members whose roles depend on their places in the rings of channels, as in a tree that begins with the first."""
+    if in_place(permutation):
+        return ""
+    images = channel_images(permutation.places, permutation.rings, permutation.image_rings)
+    if images is None or any(turn for _, turn in images):
+        return "the members of a tree do not all do the same"
+    return around(permutation)
+
+
+def at_switches(permutation: Permutation, pieces: Callable[[Buffer], int]) -> str:
+    """Members of nodes whose switches sum a piece of each segment for each member, and perhaps over nodes.
+
+    Images may leave members where they are, or exchange those of every node alike.
+
+    Args:
+        permutation: how members are seated.
+        pieces: the number of pieces of a buffer, of which each segment has as many as a node has members.
+    """
+    if in_place(permutation):
+        return ""
+    here, there = (np.array(seats(nodes)[1]) for nodes in (permutation.nodes, permutation.image_nodes))
+    there, first = there[permutation.places], here[:, 0] == 0
+    exchanged = there[first, 1]  # of the first node, whose members are in order
+    if list(permutation.nodes) != list(permutation.image_nodes) or (here[:, 0] != there[:, 0]).any():
+        return "the nodes whose switches add do not all do the same"
+    if (there[:, 1] != exchanged[here[:, 1]]).any():
+        return "the members of several nodes are not exchanged alike"
+    for buffer in permutation.buffers:
+        count = pieces(buffer)
+        if buffer.elements % count:
+            return f"the {count} pieces of {buffer.elements:,} gradients differ in size"
+    return ""
 
 
 def any_order(permutation: Permutation, options: Any = None) -> str:

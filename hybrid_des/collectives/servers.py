@@ -74,16 +74,15 @@ def parameter_server(group: Group, buffer: Buffer, options: Servers) -> Routine:
             if shard != own:
                 group.to(first + shard).send(shards.encode(shard))
     if own is not None:
-        yield from serve(group, shards, own, first=own)
+        yield from serve(group, shards, own, [rank for rank in _from(own, group.size) if rank != group.me])
     if group.me < group.size:
         for shard in range(count):
             if shard != own:
                 shards.put(shard, (yield group.from_(first + shard).receive()))
 
 
-def serve(group: Group, pieces: Pieces, piece: int, first: int) -> Routine:
-    """Reduce the pieces pushed by all ranks, then send the sum to each, to one of them first."""
-    ranks = [rank for rank in _from(first, group.size) if rank != group.me]
+def serve(group: Group, pieces: Pieces, piece: int, ranks: Sequence[int]) -> Routine:
+    """Reduce the pieces pushed by ranks, then send the sum to each, in their order."""
     for rank in sorted(ranks):
         pieces.add(piece, (yield group.from_(rank).receive()))
     message = pieces.finish(piece)

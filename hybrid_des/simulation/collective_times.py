@@ -352,7 +352,7 @@ class CollectiveTimes:
             (group, place)
             for group in groups
             for place, rank in enumerate(group.ranks)
-            if fold is None or fold.simulated(rank)
+            if (network.simulates(rank) if place < group.size else network.serves(rank, group.ranks[: group.size]))
         )
         algorithm = collectives.configured(name, asked.options)
         return run_collective(

@@ -89,14 +89,19 @@ class Communicators:
         """The servers of process groups."""
         yield from self._servers_of_gradients()
         for whole in self._layer_groups():
-            for position in range(whole.size, len(whole.ranks)):
+            for position in self._simulated_servers(whole):
                 communicator = self._communicator(whole, position, _begin_layers)
                 yield whole.ranks[position], (whole.kind, whole.stage, 0), whole.ranks[0], communicator
         for group in self._parts.given:
             processes = group.processes
-            for position in range(processes.size, len(processes.ranks)):
+            for position in self._simulated_servers(processes):
                 communicator = self._communicator(processes, position, partial(_work_of_trace, group))
                 yield processes.ranks[position], group.key, processes.ranks[0], communicator
+
+    def _simulated_servers(self, group: ProcessGroup) -> list[int]:
+        """The places of a group's servers that are simulated."""
+        places, members = range(group.size, len(group.ranks)), group.ranks[: group.size]
+        return [place for place in places if self._transport.serves(group.ranks[place], members)]
 
     def _servers_of_gradients(self) -> Servers:
         states = (state for worker in self._parts.workers.values() for state in worker.stages.items())
@@ -104,7 +109,7 @@ class Communicators:
         for processes, group in self._reductions.processes:
             zeros = _no_arrays if group.part or group.stage not in lengths else partial(_zeros, lengths[group.stage])
             begin = self._begin(group, processes.kind, self._reductions.codec, arrays=zeros)
-            for position in range(processes.size, len(processes.ranks)):
+            for position in self._simulated_servers(processes):
                 key = REDUCTION.name, group.stage, group.part
                 yield processes.ranks[position], key, group.ranks[0], self._communicator(processes, position, begin)
 

@@ -186,14 +186,10 @@ def _gpus(
 
 def _servers(scenario: Scenario, parts: Parts, transport: Transport, context: RunContext) -> list[Gpu]:
     layout, shared = scenario.parallel.layout, not parts.programs.each
-    return [
-        Gpu(
-            context,
-            Endpoint(transport, place, ()),
-            parts.programs.serve(
-                group, layout.coordinate(member, "pipeline") if shared else member, layout.lane(member)
-            ),
-            {group: communicator},
-        )
-        for place, group, member, communicator in Communicators(transport, parts).servers()
-    ]
+    servers = []
+    for server, group, member, communicator in Communicators(transport, parts).servers():
+        rank = layout.coordinate(member, "pipeline") if shared else member
+        transport.begin(server)
+        program = parts.programs.serve(group, rank, layout.lane(member))
+        servers.append(Gpu(context, Endpoint(transport, server, ()), program, {group: communicator}))
+    return servers

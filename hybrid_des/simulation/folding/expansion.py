@@ -10,13 +10,14 @@ import numpy as np
 
 from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.simulation.folding.endpoints import Endpoints
 from hybrid_des.simulation.folding.symmetry import Element, Fold
 from hybrid_des.simulation.timeline import Column, Columns, Timeline
 
 
 def expanded(timeline: Timeline, fold: Fold, fabric: Fabric) -> Timeline:
     """The timeline of all ranks: the rows of the simulated ones, then of their first images, and so on."""
-    elements = list(fold.elements())
+    elements, endpoints = list(fold.elements()), Endpoints(fold, fabric)
 
     def everywhere(rows: Columns) -> Columns:
         return {
@@ -25,7 +26,7 @@ def expanded(timeline: Timeline, fold: Fold, fabric: Fabric) -> Timeline:
         }
 
     def image(channel: Channel, element: Element) -> Channel:
-        here, there = fold.move(channel.sender, element), fold.move(channel.receiver, element)
+        here, there = endpoints.move(channel.sender, element), endpoints.move(channel.receiver, element)
         return channel._replace(sender=here, receiver=there, link=fabric.route(here, there).links[channel.hop])
 
     messages = timeline.all_messages()

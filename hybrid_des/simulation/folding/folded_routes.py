@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid_des.cluster.fabric import Fabric, Route
+from hybrid_des.simulation.folding.endpoints import Endpoints
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.symmetry import Element, Fold
 
@@ -40,11 +41,12 @@ class FoldedRoutes:
     Args:
         fabric: the wiring.
         fold: which ranks are simulated.
+        endpoints: their images, and those of switches.
     """
 
-    def __init__(self, fabric: Fabric, fold: Fold) -> None:
+    def __init__(self, fabric: Fabric, fold: Fold, endpoints: Endpoints) -> None:
         self._fabric = fabric
-        self._fold = fold
+        self._fold, self._move = fold, endpoints.move
         self._known: dict[str, tuple[str, Element]] = {}  # link → the simulated link, and the element that maps it here
         self._found: dict[tuple[int, int], list[FoldedHop]] = {}
         self._elements: dict[int, tuple[Element, Element]] = {}
@@ -97,7 +99,7 @@ class FoldedRoutes:
             element, back = self._element_of(block * blocks.size)
             link, within = name, fold.identity
             if element != fold.identity or not all(self._blockwise):
-                ends = fold.move(sender, back), fold.move(receiver, back)
+                ends = self._move(sender, back), self._move(receiver, back)
                 image = self._fabric.route(*ends)
                 link, within = (
                     (image.links[hop], within) if all(self._blockwise) else self._by_images(image, *ends)[hop]
@@ -121,7 +123,7 @@ class FoldedRoutes:
         for element in product(
             *(range(1 if whole else count) for whole, count in zip(self._blockwise, fold.counts, strict=True))
         ):
-            here, there = fold.move(sender, element), fold.move(receiver, element)
+            here, there = self._move(sender, element), self._move(receiver, element)
             other = self._fabric.route(here, there)
             if other.latencies != route.latencies:
                 ways = f"from rank {sender} to {receiver} and from rank {here} to {there}"

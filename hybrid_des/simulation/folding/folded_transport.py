@@ -19,14 +19,16 @@ from hybrid_des.cluster.transport import Links, Transport
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.engine.bookings import Arrival
 from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.lineage import Lineage, LineageEnvironment
+from hybrid_des.engine.lineage import Lineage, LineageArrival, LineageEnvironment
 from hybrid_des.engine.recorder import Recorder
+from hybrid_des.simulation.folding.endpoints import Endpoints
 from hybrid_des.simulation.folding.folded_routes import FoldedRoutes
 from hybrid_des.simulation.folding.images import ChannelImages
 from hybrid_des.simulation.folding.lineage_mailboxes import (
     LineageHandoff,
     LineageMailbox,
     LineageTaggedMailbox,
+    SwitchMailbox,
     UnorderedMailbox,
 )
 from hybrid_des.simulation.folding.lineage_meetings import LineageMeeting, LineageRendezvous
@@ -210,17 +212,27 @@ class FoldedTransport(Transport):
         super().__init__(links, trace, receipts=receipts)
         self._fold = fold
         self._channels = ChannelImages(fold, groups)
-        self._courses = FoldedRoutes(self._fabric, fold)
+        self._endpoints = Endpoints(fold, self._fabric)
+        self._courses = FoldedRoutes(self._fabric, fold, self._endpoints)
 
     def flow(self, channel: Channel, lane: int = 0, part: int = 0) -> tuple[Flow, Mailbox]:
         """The flow of a collective's messages between two ranks or representatives, and the mailbox at its end."""
-        sender, element = self._fold.representative(channel.sender)
+        element = self._endpoints.element(channel.sender, channel.receiver)
         if element != self._fold.identity:
-            receiver = self._fold.move(channel.receiver, self._fold.inverse(element))
+            back = self._fold.inverse(element)
+            sender, receiver = (self._endpoints.move(end, back) for end in (channel.sender, channel.receiver))
             channel = channel._replace(sender=sender, receiver=receiver)
             if channel.purpose in (REDUCTION, PARAMETERS):
                 lane = self._channels.source(lane, (channel.stage, part, sender), element)
         return super().flow(channel, lane, part)
+
+    def simulates(self, rank: int) -> bool:
+        """Whether a rank is simulated; if not, another stands for it."""
+        return bool(self._fold.simulated(rank))
+
+    def serves(self, server: int, members: Sequence[int]) -> bool:
+        """Whether a server of a group of ranks is simulated."""
+        return not self._endpoints.is_switch(server) or self._endpoints.serves(server, members)
 
     def sent(self) -> dict[str, int]:
         """Totals sent by all ranks."""
@@ -234,7 +246,7 @@ class FoldedTransport(Transport):
         totals: Counter[str] = Counter()
         for (sender, receiver), size in between.items():
             for element in self._fold.elements():
-                route = self._fabric.route(self._fold.move(sender, element), self._fold.move(receiver, element))
+                route = self._fabric.route(*(self._endpoints.move(end, element) for end in (sender, receiver)))
                 totals.update(dict.fromkeys(route.links, size))
         return dict(totals)
 
@@ -268,17 +280,26 @@ class LineageTransport(FoldedTransport):
     }
 
     def begin(self, rank: int) -> None:
-        """Make events booked next descend from a rank."""
+        """Make events booked next descend from a rank; those of a server, from none that is known."""
         self.env.begin(root_of(rank))
+        if rank >= self._fold.layout.ranks:
+            self.env.forget()
+
+    def arrival(self) -> Arrival:
+        """A new event, to be booked for a known time."""
+        return LineageArrival.of(self.env)
 
     def _mailbox(self, channel: Channel) -> Mailbox:
+        if self._endpoints.is_switch(channel.receiver):
+            return SwitchMailbox(self.env, self._endpoints.certain(channel.receiver))
         return UnorderedMailbox(self.env) if channel.kind == "parameter-server" else super()._mailbox(channel)
 
     def _flow(self, channel: Channel, put: Put) -> Flow:
         flow = super()._flow(channel, put)
         if not isinstance(flow, FifoFlow) or not isinstance(flow.link, LineageLink):
             return flow
-        _, element = self._fold.representative(channel.receiver)
+        ranks = channel.receiver < self._fold.layout.ranks  # switches are in their own place
+        element = self._fold.representative(channel.receiver)[1] if ranks else self._fold.identity
         route = [*(leg.element for leg in self._courses.of(channel.sender, channel.receiver)), element]
         if all(element == self._fold.identity for element in route):
             return LineageFlow(channel.sender, flow)

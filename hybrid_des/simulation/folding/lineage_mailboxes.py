@@ -8,6 +8,7 @@ from __future__ import annotations
 from hybrid_des.cluster.mailbox import Handoff, Mailbox, Message, TaggedMailbox
 from hybrid_des.engine.bookings import Arrival, Here
 from hybrid_des.engine.lineage import Lineage, LineageArrival, LineageEnvironment
+from hybrid_des.simulation.folding.symmetry import SURE
 
 Put = tuple[int, Message, int, Lineage]  # when a message arrives, and since when and by which event that is known
 
@@ -82,6 +83,36 @@ class UnorderedMailbox(LineageMailbox):
         """The next message, as an event to yield; its value is a `Message`."""
         with self._env.births((None, self._env.born[1])):
             return super().receive()
+
+
+class SwitchMailbox(LineageMailbox):
+    """A mailbox of a switch whose members stand for each other.
+
+    It goes on when all of their messages have arrived, by the event of one of them: the times at which that and its
+    ancestors were booked are those of all members, but which of them it descends from is known only as far as they
+    agree.
+
+    Args:
+        env: the environment.
+        certain: the number of digits of ranks in which they do, the slowest first.
+    """
+
+    __slots__ = ("_certain",)
+
+    def __init__(self, env: LineageEnvironment, certain: int) -> None:
+        super().__init__(env)
+        self._certain = certain
+
+    def put(self, message: Message, tag: int, at: int) -> None:
+        """Take a message that arrives at `at`."""
+        env = self._env
+        before = env.lineage, env.born
+        known = at > env.now  # otherwise others may come after the event of the first
+        env.lineage, env.born = (
+            (chain if known else None, root & ~SURE | min(root & SURE, self._certain)) for chain, root in before
+        )
+        super().put(message, tag, at)
+        env.lineage, env.born = before
 
 
 class LineageHandoff(LineageMailbox, Handoff):

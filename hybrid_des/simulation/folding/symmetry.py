@@ -179,6 +179,13 @@ class Fold:
         tied = self._tied_at(this, other)
         return this if tied is None else this >> 4 << 4 | tied
 
+    def shared(self, this: int, other: int) -> int:
+        """The number of digits, the slowest first, in which two ranks agree; `SURE` if it is all of them."""
+        for number, (stride, size, _) in enumerate(self._slowest_first):
+            if this // stride % size != other // stride % size:
+                return number
+        return SURE
+
     def _tied_at(self, this: int, other: int) -> int | None:
         """The first axis at which the order of two roots depends on the image; None if it does not."""
         known, here, there = min(this & SURE, other & SURE), this >> 4, other >> 4
