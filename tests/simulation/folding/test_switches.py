@@ -98,7 +98,7 @@ def test_two_members_that_share_an_adapter_are_both_simulated():
     assert not differences(run, whole)
 
 
-def test_nodes_of_a_tree_of_switches_do_not_do_the_same():
+def test_nodes_of_a_switch_tree_do_not_do_the_same():
     """A leaf sends partial sums up before the root sends sums down."""
     with pytest.raises(FoldRefusal, match="ranks 0 and 8: the nodes whose switches add do not all do the same"):
         checked(values(), FoldedAxis("data", 8))
@@ -136,7 +136,7 @@ def turned_on_nodes():
     return Fold(Layout({"data": 8}, ["data"]), [FoldedAxis("data", 1, block=1, size=4)])
 
 
-def test_what_a_switch_does_descends_from_any_of_its_members():
+def test_what_a_switch_does_descends_from_any_member():
     """Which of four members' messages comes last is not known, but that it is one of their node's."""
     fold = turned_on_nodes()
     transport = transport_of(fold)
