@@ -17,7 +17,7 @@ import numpy as np
 from hybrid_des.analysis.counterfactual.attribution import Loss, Straggler, Stragglers, straggler_tasks, stragglers_of
 from hybrid_des.analysis.counterfactual.first_order import first_order
 from hybrid_des.analysis.counterfactual.ladder import Gain, Idealisation, gains_of, ladder
-from hybrid_des.analysis.counterfactual.proposals import proposals
+from hybrid_des.analysis.counterfactual.proposals import trials_of
 from hybrid_des.analysis.counterfactual.what_if import (
     Build,
     Tried,
@@ -68,7 +68,7 @@ TWICE = "links twice as fast"  # one of the usual what-ifs
 QUARTER = Fraction(3, 4)  # factor of a duration that is "25 % quicker"
 
 
-SHORT = 4096  # events of a run whose what-ifs are not worth processes of their own
+SHORT = 4096  # events of a run, and messages of its planning, whose what-ifs are not worth processes of their own
 
 
 WITHOUT_BARRIER = 4  # steps that show what a schedule gains across steps
@@ -375,17 +375,19 @@ def explain(
     traced = Traced(base)
     changes = {text: variant_of(text, Variant.of(base), build) for text in what_if}
     busiest = _busiest(traced)
-    at_once = at_once if base.events >= SHORT else in_turn
-    asked = [partial(_simulated, name, one, traced) for name, one in {**_usual(base, busiest), **changes}.items()]
-    groups = asked, _without_barrier(base), [partial(ladder, base)], gains_of(base, busiest), straggler_tasks(base)
-    not_tried = why_untried(base)
-    ties = [] if not_tried else tie_tasks(base)
-    rows, free, (rungs,), gains, slow_ones, orders = grouped((*groups, ties), at_once)
-    rows += [one for one in free if one is not None]
+    at_once = at_once if base.events + base.parts.times.messages >= SHORT else in_turn
+    first = [partial(ladder, base)], straggler_tasks(base), gains_of(base, busiest)  # what proposals depend on
+    (rungs,), slow_ones, gains = grouped(first, at_once)
     gains.sort(key=lambda gain: gain.duration)
     slow = stragglers_of(base, slow_ones)
-    proposed = proposals(base, rungs, gains, slow, build, at_once, own=fabric is None)
-    range_of_ties = ties_from(base, orders)
+    trials = trials_of(base, rungs, slow, build, own=fabric is None)
+    asked = [partial(_simulated, name, one, traced) for name, one in {**_usual(base, busiest), **changes}.items()]
+    not_tried = why_untried(base)
+    ties = [] if not_tried else tie_tasks(base)
+    # what may take longest is begun first, so that no process is left alone with it
+    tried, orders, free, rows = grouped((trials.tasks, ties, _without_barrier(base), asked), at_once)
+    rows += [one for one in free if one is not None]
+    proposed, range_of_ties = trials.proposals(tried, gains), ties_from(base, orders)
     return Explanation(traced, rows, rungs, gains, slow, proposed, top, range_of_ties, not_tried, at_once)
 
 

@@ -161,6 +161,11 @@ class CollectiveTimes:
             self._around[key] = self._measure(name, ranks, elements, codec, count)
         return self._around[key]
 
+    @property
+    def messages(self) -> int:
+        """Messages of all collectives whose times are known, those of folded members included."""
+        return sum(outcome.messages for outcome in self._around.values())
+
     def process_group(
         self,
         name: str,

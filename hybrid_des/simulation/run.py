@@ -32,6 +32,7 @@ from hybrid_des.simulation.costs.rank_costs import Costs
 from hybrid_des.simulation.folding.expansion import expanded
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
+from hybrid_des.simulation.gpu import Gpu
 from hybrid_des.simulation.jobs import Job, started
 from hybrid_des.simulation.links_used import links_used
 from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
@@ -45,7 +46,7 @@ from hybrid_des.simulation.repetition import Repetition
 from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.simulation.timeline import Timeline
 from hybrid_des.simulation.training import Training
-from hybrid_des.simulation.watch import BudgetSpentError, Watch
+from hybrid_des.simulation.watch import BudgetSpentError, TooLateError, Watch
 from hybrid_des.units import format_bytes
 
 CONCURRENT = ("fair", "priority-fair")  # models under which a message occupies all links of its route together
@@ -224,6 +225,7 @@ def run(
         DeadlockError: the plan or a collective deadlocks.
         SimulationError: simulated time exceeds 64 bits, or a message is never received.
         UnfinishedError: the budget of the watch is spent.
+        TooLateError: it does not end before the latest time of the watch.
         OutOfMemoryError: a GPU exceeds its memory, under `on_oom: error`.
         Refusal: the schedule or topology does not support these sizes.
     """
@@ -423,12 +425,18 @@ def _run_of(folded: Folded[Job], duration: int, began: float, trace: Causes | No
 def _carry_out(env: Environment, jobs: Mapping[int, Job], watch: Watch | None) -> None:
     """Run until no event is left; processes that are still alive then are deadlocked."""
 
+    def under_way() -> list[Gpu]:
+        gpus = (gpu for job in jobs.values() for gpu in (*job.gpus, *job.servers))
+        return [gpu for gpu in gpus if any(process.is_alive for process in gpu.processes)]
+
     def beat() -> None:
         for job in jobs.values():
             if isinstance(job.recorder.messages, LongRows):
                 job.recorder.messages.spill()
         if watch is not None:
             watch.look(sum(len(job.recorder.ops) for job in jobs.values()), ops, env.events)
+            if env.now >= watch.latest and under_way():
+                raise TooLateError(f"not done after {env.now} picoseconds")
 
     ops = 0 if watch is None else sum(job.ops for job in jobs.values())
     try:
@@ -436,8 +444,7 @@ def _carry_out(env: Environment, jobs: Mapping[int, Job], watch: Watch | None) -
     except BudgetSpentError:
         assert watch is not None
         raise watch.unfinished(jobs[0]) from None
-    gpus = (gpu for job in jobs.values() for gpu in (*job.gpus, *job.servers))
-    if stuck := [gpu for gpu in gpus if any(process.is_alive for process in gpu.processes)]:
+    if stuck := under_way():
         raise DeadlockError("\n".join(["deadlock: no event is left", *(gpu.where() for gpu in stuck)]))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from math import inf
 from typing import Any
@@ -54,6 +55,10 @@ class BudgetSpentError(Exception):
 
 class TooManyEventsError(SimulationError):
     """A run takes more events than it may."""
+
+
+class TooLateError(SimulationError):
+    """A run takes as much simulated time as it may not."""
 
 
 class UnfinishedError(SimulationError):
@@ -106,10 +111,13 @@ class Watch:
         budget_s: real seconds that it may take from now on.
         show: called periodically with the progress of the run.
         most_events: of the run.
+        latest: picoseconds of simulated time before which it must end.
     """
 
-    def __init__(self, budget_s: float = inf, show: Show | None = None, most_events: float = inf) -> None:
-        self.budget_s, self._most_events = budget_s, most_events
+    def __init__(
+        self, budget_s: float = inf, show: Show | None = None, most_events: float = inf, latest: float | Fraction = inf
+    ) -> None:
+        self.budget_s, self._most_events, self.latest = budget_s, most_events, latest
         self._show = show
         self._started = time.perf_counter()
         self._shown = 0.0

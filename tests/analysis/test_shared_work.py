@@ -67,10 +67,8 @@ def test_other_links_or_groups_have_times_of_their_own(change):
 
 def test_a_wiring_of_the_caller_is_not_that_of_proposals(monkeypatch):
     own = []
-    proposals = changes.proposals
-    monkeypatch.setattr(
-        explanation, "proposals", lambda *args, **how: own.append(how["own"]) or proposals(*args, **how)
-    )
+    trials = changes.trials_of
+    monkeypatch.setattr(explanation, "trials_of", lambda *args, **how: own.append(how["own"]) or trials(*args, **how))
     scenario = load(values("1f1b", p=2, m=2))
     explanation.explain(scenario)
     explanation.explain(scenario, fabric=fabric_of(scenario))

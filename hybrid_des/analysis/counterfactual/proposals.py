@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 
@@ -29,7 +29,7 @@ from hybrid_des.analysis.counterfactual.what_if import (
     variant_of,
 )
 from hybrid_des.analysis.critical_path.traced import events_of_all
-from hybrid_des.analysis.tasks import AtOnce, grouped, in_turn
+from hybrid_des.analysis.tasks import Task
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES
@@ -65,55 +65,79 @@ LESS_BUBBLE = {
 }  # schedules, with their chunks
 
 
-def proposals(
-    base: Run,
-    rungs: Sequence[Idealisation],
-    gains: Sequence[Gain],
-    slow: Stragglers | None,
-    build: Build,
-    at_once: AtOnce = in_turn,
-    *,
-    own: bool = False,
-) -> list[Tried]:
-    """Changes that help: first what is slow at the speed of most, then for the largest costs, the most helpful first.
+@dataclass(frozen=True)
+class Trials:
+    """Changes that address the largest costs of a run, to be simulated.
+
+    Attributes:
+        base: the run.
+        culprit: what holds it up.
+        costs: the share of the step of each cost.
+        changes: cost → what is tried against it.
+        trial: simulates a change against a cost.
+    """
+
+    base: Run
+    culprit: Straggler | None = None
+    costs: Mapping[str, float] = field(default_factory=dict)
+    changes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    trial: Callable[[str, str], Tried | None] = lambda cost, text: None
+
+    @property
+    def tasks(self) -> list[Task]:
+        """Tasks that simulate the changes."""
+        return [partial(self.trial, cost, text) for cost, texts in self.changes.items() for text in texts]
+
+    def proposals(self, results: Sequence[Tried | None], gains: Sequence[Gain]) -> list[Tried]:
+        """What helps: first what is slow at the speed of most, then for the largest costs, the most helpful first.
+
+        Args:
+            results: of the tasks.
+            gains: the ranking of classes.
+        """
+        left = iter(results)
+        tried = {cost: [next(left) for _ in texts] for cost, texts in self.changes.items()}
+        if "network" in tried and _broken(self.culprit) is None:
+            tried["network"] += [_with_faster_links(self.base, gain) for gain in gains if gain.part.sort == "link"]
+        return [*_mended(self.base, self.culprit), *_most_helpful(tried, self.costs)] if self.costs else []
+
+
+def _broken(culprit: Straggler | None) -> Straggler | None:
+    """What holds up a run, if it is a link."""
+    return culprit if culprit is not None and culprit.slow is None else None
+
+
+def trials_of(
+    base: Run, rungs: Sequence[Idealisation], slow: Stragglers | None, build: Build, *, own: bool = False
+) -> Trials:
+    """What to try.
 
     Args:
         base: the run.
         rungs: the ladder of idealisations.
-        gains: the ranking of classes.
         slow: who was slow.
         build: builds a scenario from overrides.
-        at_once: runs tasks.
         own: whether its wiring is the scenario's own, so that changes which keep it share its times of collectives.
     """
     end = base.timeline.duration
     if not end:
-        return []
+        return Trials(base)
     culprit = slow.culprit(end) if slow else None
-    broken = culprit if culprit is not None and culprit.slow is None else None  # a link
-    rung = {one.name: one.duration for one in rungs}
+    broken, rung = _broken(culprit), {one.name: one.duration for one in rungs}
     costs = {  # what a slow link costs is not the network's
         "network": ((broken.least if broken else end) - rung["no latency"]) / end,
         "bubble": (rung["all ranks at the mean"] - rung["work / ranks"]) / end,
     }
     if (packed := packed_steps(base.scenario)) is not None and packed.varies:
         costs["documents"] = (rung["no latency"] - rung["all ranks at the mean"]) / end
-    tried = _tried_by_cost(base, culprit, costs, partial(_tried, base=base, build=build, own=own), at_once)
-    if "network" in tried and not broken:
-        tried["network"] += [
-            _proposal("links", f"{gain.part.name} links {gain.change}", base, base.scenario, gain.duration)
-            for gain in gains
-            if gain.part.sort == "link"
-        ]
-    if slow is not None and "uneven ranks" in tried:
+    changes = _changes_by_cost(base, culprit, costs)
+    if slow is not None and "uneven ranks" in changes:
         costs["uneven ranks"] = 1 - slow.ideal / end
-    return [*_mended(base, culprit), *_most_helpful(tried, costs)]
+    return Trials(base, culprit, costs, changes, partial(_tried, base=base, build=build, own=own))
 
 
-def _tried_by_cost(
-    base: Run, culprit: Straggler | None, costs: dict[str, float], trial: Callable[..., Tried | None], at_once: AtOnce
-) -> dict[str, list[Tried | None]]:
-    """For each cost that is a large enough share of the step, what was tried against it, simulated."""
+def _changes_by_cost(base: Run, culprit: Straggler | None, costs: Mapping[str, float]) -> dict[str, list[str]]:
+    """For each cost that is a large enough share of the step, what to try against it."""
     least = max(SLOW, max(costs.values()) / 2)
     most = min(MOST_PROPOSALS, max(FEWEST_SIMULATED, EVENTS_OF_PROPOSALS // max(events_of_all(base), 1)))
     changes: dict[str, list[str]] = {}
@@ -125,17 +149,16 @@ def _tried_by_cost(
         changes["documents"] = [*_packed_evenly(base.scenario)]
     if costs["bubble"] >= least:
         changes["bubble"] = [*_less_bubble(base.scenario)][:most]
-    tasks = [[partial(trial, cost, text) for text in texts] for cost, texts in changes.items()]
-    return dict(zip(changes, grouped(tasks, at_once), strict=True))
+    return changes
 
 
-def _most_helpful(tried: Mapping[str, Sequence[Tried | None]], costs: dict[str, float]) -> Iterator[Tried]:
+def _most_helpful(tried: Mapping[str, Sequence[Tried | None]], costs: Mapping[str, float]) -> Iterator[Tried]:
     """What is worth it, by cost: the costliest first unless what helps another helps more than twice as much."""
     helping = {
         name: sorted((one for one in ones if one is not None and one.gain > WORTH), key=lambda tried: -tried.gain)
         for name, ones in tried.items()
     }
-    costliest = max(reversed(costs), key=costs.__getitem__)
+    costliest = max(reversed([*costs]), key=costs.__getitem__)
     best = {name: ones[0].gain * (2 if name == costliest else 1) for name, ones in helping.items() if ones}
     for name in sorted(best, key=lambda name: -best[name]):
         yield from helping[name]
@@ -202,11 +225,14 @@ def _less_exposed(scenario: Scenario) -> Iterator[str]:
 
 
 def _tried(against: str, text: str, *, base: Run, build: Build, own: bool) -> Tried | None:
-    """A change of keys, simulated; None if it is impossible or needs memory that the GPUs do not have."""
+    """A change of keys, simulated until it cannot be worth it any more.
+
+    None if it is not, if it is impossible, or if it needs memory that the GPUs do not have.
+    """
     with suppress(HybridDesError):
         variant = variant_of(text, Variant.of(base), build)
         variant = even(variant.timed_like(base) if own else variant, base)
-        run = variant.simulated()
+        run = variant.simulated(_latest(base, variant.scenario))
         if _fits(run) or not _fits(base):
             return _proposal(against, text, base, variant.scenario, run.timeline.duration)
     return None
@@ -231,19 +257,29 @@ def _reduced(variant: Variant) -> int:
     return sum(bucket.elements for _, group in variant.parts.reductions.processes for bucket in group.buckets)
 
 
+def _with_faster_links(base: Run, gain: Gain) -> Tried:
+    change = f"{gain.part.name} links {gain.change}"
+    return _proposal("links", change, base, base.scenario, gain.duration)
+
+
+def _latest(base: Run, scenario: Scenario) -> Fraction:
+    """The time before which a changed run must end to be worth it: any later, its gain is no more than `WORTH`."""
+    return (1 - Fraction(WORTH)) * _per_microbatch(base) * _microbatches(scenario)
+
+
 def _proposal(against: str, change: str, base: Run, scenario: Scenario, duration: int) -> Tried:
-    microbatches = scenario.schedule.microbatches * scenario.schedule.microbatch_size
-    each = Fraction(duration, scenario.steps * microbatches)
-    before = base.scenario.schedule.microbatches * base.scenario.schedule.microbatch_size
-    was = Fraction(base.timeline.duration, base.scenario.steps * before)
-    return Tried(
-        change,
-        duration,
-        scenario.steps,
-        scenario.schedule.microbatches,
-        against=against,
-        gain=float(1 - each / was),
-    )
+    gain = float(1 - Fraction(duration, _microbatches(scenario)) / _per_microbatch(base))
+    return Tried(change, duration, scenario.steps, scenario.schedule.microbatches, against=against, gain=gain)
+
+
+def _per_microbatch(base: Run) -> Fraction:
+    """Picoseconds of a run per micro-batch of one sample."""
+    return Fraction(base.timeline.duration, _microbatches(base.scenario))
+
+
+def _microbatches(scenario: Scenario) -> int:
+    """The micro-batches of all steps, in samples."""
+    return scenario.steps * scenario.schedule.microbatches * scenario.schedule.microbatch_size
 
 
 def _fits(run: Run) -> bool:

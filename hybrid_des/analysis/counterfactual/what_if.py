@@ -37,6 +37,7 @@ from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import Run, run
 from hybrid_des.simulation.speeds import DurationOverride, Programs
 from hybrid_des.simulation.timeline import OP_KINDS
+from hybrid_des.simulation.watch import Watch
 
 Build = Callable[[Sequence[str]], Scenario]  # overrides → scenario
 Factors = Mapping[str, Fraction | None]  # link → factor of its bandwidth; None: infinite
@@ -71,13 +72,18 @@ class Variant:
         variant.__dict__["parts"] = base.parts
         return variant
 
-    def simulated(self) -> Run:
-        """Simulate it, recording rows of ops only."""
+    def simulated(self, latest: Fraction | None = None) -> Run:
+        """Simulate it, recording rows of ops only.
+
+        Raises:
+            TooLateError: it does not end before the latest time, if one is given, in picoseconds.
+        """
         fold = "off" if self.scenario.fold == "off" else "auto"  # a change may tell replicas apart
         quiet = self.scenario.model_copy(update={"record": "compute", "on_oom": "warn", "fold": fold})
         in_groups = quiet.gradients.every > 1 and not any((quiet.numerics, self.plan, self.fabric, self.retime))
         parts = None if in_groups else self.parts  # of groups of replicas, each has its own
-        return run(quiet, self.plan, self.fabric, retime=self.retime, parts=parts, fold_from=FEWEST_FOLDED)
+        watch = None if latest is None else Watch(latest=latest)
+        return run(quiet, self.plan, self.fabric, retime=self.retime, parts=parts, watch=watch, fold_from=FEWEST_FOLDED)
 
     @property
     def folded(self) -> int:
