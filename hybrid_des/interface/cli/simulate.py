@@ -109,6 +109,7 @@ def _jobs(args: argparse.Namespace, document: Document) -> int:
     from hybrid_des.interface.cli.deadline import within
     from hybrid_des.report.files.staging import reserved
     from hybrid_des.scenario.jobs import jobs_of
+    from hybrid_des.studies.forked import forked
     from hybrid_des.studies.jobs.result import jobs_in_time
 
     others = ("--hta", args.hta), ("--chakra", args.chakra), ("--jobs", args.jobs), ("--dask", args.dask)
@@ -125,7 +126,7 @@ def _jobs(args: argparse.Namespace, document: Document) -> int:
     with nullcontext() if args.out is None else reserved(args.out):  # fails before a long simulation
         with status_line(args.quiet):
             ended = within(args.budget, jobs.name)
-            neighbours = jobs_in_time(jobs, ended, left)
+            neighbours = jobs_in_time(jobs, ended, left, forked())
         written = {} if args.out is None else neighbours.write(args.out)
     _output(args, neighbours.summary, lambda: show(neighbours.report(terminal_width())))
     if not args.quiet:

@@ -3,7 +3,9 @@
 Starts are shifted by eighths of the longest step alone, job by job; each keeps the shift with the least mean
 slowdown, weighted by GPUs. Orders of priorities are tried all (up to three jobs that share links), or each job first.
 Both are compared with the jobs as they are over the same number of steps. Changes are tried in a fixed order, halves of
-a step before quarters before eighths, as many as an allowance lets begin: how many determines what is found.
+a step before quarters before eighths, as many as an allowance lets begin: how many determines what is found. Where
+processes are to be had, as many as are expected to begin are simulated beside each other, ahead of their turn; one that
+may not begin after all is not counted, so that nothing depends on it.
 
     a   │ first ── second ── third ── last │
     b   ·   ·  │ first ── second ── third ─┼─ fourth
@@ -17,14 +19,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from itertools import permutations
 from math import inf
 
 import numpy as np
 import numpy.typing as npt
 
+from hybrid_des.analysis.tasks import AtOnce
+from hybrid_des.engine import clock
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.jobs import Jobs, sharing_with_priorities
 from hybrid_des.simulation.run import Run
@@ -88,8 +93,7 @@ class Allowance:
         Args:
             neighbours: the jobs as they are; a change takes as much per step.
         """
-        own = min(one.job.scenario.steps for one in neighbours.runs)
-        events = neighbours.events_together * max(1, STEPS / own)
+        events = _expected(neighbours)
         seconds = neighbours.wall_s * events / max(1, neighbours.events)
         if 2 * events > self.events:
             return f"one takes about {events:.2g} events, of {self.events:,.0f} for all (--budget TIME gives more)"
@@ -99,8 +103,23 @@ class Allowance:
         return ""
 
 
-def remedies_of(neighbours: Neighbours, grouping: Grouping, allowance: Allowance | None = None) -> Remedies:
-    """Try shifts of starts and orders of priorities of the jobs that share links."""
+def _expected(neighbours: Neighbours) -> float:
+    """The events of a change, if it takes as many per step as the jobs as they are."""
+    own = min(one.job.scenario.steps for one in neighbours.runs)
+    return neighbours.events_together * max(1, STEPS / own)
+
+
+def remedies_of(
+    neighbours: Neighbours, grouping: Grouping, allowance: Allowance | None = None, at_once: AtOnce | None = None
+) -> Remedies:
+    """Try shifts of starts and orders of priorities of the jobs that share links.
+
+    Args:
+        neighbours: the jobs as they are.
+        grouping: which of them share links.
+        allowance: how many changes may be tried.
+        at_once: runs changes ahead of their turn, unless seconds are allowed; None: each is simulated in its turn.
+    """
     allowance = allowance or Allowance()
     groups = [[name for name in group if name != OTHERS] for group in neighbours.groups]
     groups = [group for group in groups if len(group) > 1]
@@ -108,11 +127,14 @@ def remedies_of(neighbours: Neighbours, grouping: Grouping, allowance: Allowance
         return Remedies(neighbours.slowdown, skipped="the jobs do not slow each other down")
     if why := allowance.too_little(neighbours):
         return Remedies(neighbours.slowdown, skipped=why)
-    trial = _Trial(neighbours.jobs, grouping, allowance)
-    base = trial.of(trial.jobs)
+    trial = _Trial(neighbours.jobs, grouping, allowance, at_once, _expected(neighbours))
+    first = groups[0]
+    trial.simulate_ahead([_Change(), *trial.shifts({}, first, first[1])])
+    base = trial.of(_Change())
     starts, shifts = _best_starts(trial, groups, base), trial.tried
-    all_orders = [order for group in groups for order in _all_orders(group)]
-    orders = [trial.order(order) for order in all_orders if trial.may_begin()]
+    all_orders = [_Change(priorities=order) for group in groups for order in _all_orders(group)]
+    trial.simulate_ahead(all_orders)
+    orders = [trial.changed(order) for order in all_orders if trial.may_begin()]
     best = min(orders, key=lambda trial: trial.slowdown, default=base)
     return Remedies(
         base.slowdown,
@@ -140,11 +162,34 @@ def _all_orders(group: Sequence[str]) -> Iterator[dict[str, int]]:
             yield {name: int(name == first) for name in group}
 
 
+@dataclass(frozen=True)
+class _Change:
+    """Other starts, in picoseconds, or priorities of some jobs; neither: the jobs as they are."""
+
+    starts: Mapping[str, int] = field(default_factory=dict)
+    priorities: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, jobs: Jobs) -> Jobs:
+        """The changed jobs."""
+        if self.starts:
+            return jobs.with_starts(self.starts)
+        return jobs.with_priorities(self.priorities) if self.priorities else jobs
+
+    @property
+    def key(self) -> tuple[tuple[tuple[str, int], ...], ...]:
+        """What tells it from others."""
+        return tuple(self.starts.items()), tuple(self.priorities.items())
+
+
 class _Trial:
     """Changes of some jobs, simulated over the same number of steps."""
 
-    def __init__(self, jobs: Jobs, groups: Grouping, allowance: Allowance) -> None:
+    def __init__(
+        self, jobs: Jobs, groups: Grouping, allowance: Allowance, at_once: AtOnce | None, expected: float
+    ) -> None:
         self._allowance, self._began, self._longest = allowance, allowance.clock(), 0.0
+        self._at_once, self._expected = at_once if allowance.seconds == inf else None, expected
+        self._ahead: dict[object, tuple[Remedy, int] | None] = {}
         self._events = self._most = 0
         self._first = inf  # events of the jobs as they are
         self.jobs = jobs.with_values(lambda scenario: {"steps": max(scenario.steps, STEPS), "record": "compute"})
@@ -158,32 +203,58 @@ class _Trial:
         in_time = spent + self._longest <= allowed.seconds and self._events + self._most <= allowed.events
         return in_time and self.tried < allowed.tries
 
-    def of(self, jobs: Jobs) -> Remedy:
-        """The slowdowns of some jobs, with their starts as values.
+    def simulate_ahead(self, changes: Sequence[_Change]) -> None:
+        """Simulate as many changes as are expected to begin, beside each other."""
+        if self._at_once is None:
+            return
+        most = min(self._allowance.tries - self.tried + (self._first == inf), len(changes))  # the jobs as they are, too
+        in_events = (self._allowance.events - self._events) / max(self._most or self._expected, 1)
+        begun = changes[: int(max(min(most, in_events), 0))]
+        some = [change for change in begun if change.key not in self._ahead]
+        tasks = [partial(self._if_possible, change) for change in some]
+        self._ahead |= zip((change.key for change in some), self._at_once(tasks), strict=True)
+
+    def _if_possible(self, change: _Change) -> tuple[Remedy, int] | None:
+        """What a change brings, and its events; None if that is seen in its turn only."""
+        try:
+            return self._simulated(change, MOST_TIMES * min(self._first, self._expected))
+        except HybridDesError:
+            return None
+
+    def _simulated(self, change: _Change, most_events: float) -> tuple[Remedy, int]:
+        jobs = change.of(self.jobs)
+        neighbours = together(jobs, self.alone, self._groups, most_events=most_events)
+        starts = {one.name: one.start / PICOSECONDS_PER_SECOND for one in jobs.jobs}
+        slowdowns = settled_slowdowns(neighbours)
+        return Remedy(starts, weighted(neighbours.runs, slowdowns), slowdowns), neighbours.events_together
+
+    def of(self, change: _Change) -> Remedy:
+        """The slowdowns of changed jobs, with their starts as values.
 
         Raises:
             TooManyEventsError: they take many times the events of the jobs as they are: one hardly gets on.
         """
-        began = self._allowance.clock()
-        neighbours = together(jobs, self.alone, self._groups, most_events=MOST_TIMES * self._first)
+        began, most = self._allowance.clock(), MOST_TIMES * self._first
+        known = self._ahead.pop(change.key, None)
+        if known is None or known[1] - known[1] % clock.BEAT > most:  # it would have been ended at a beat
+            known = self._simulated(change, most)
+        remedy, events = known
         self._longest = max(self._longest, self._allowance.clock() - began)
-        self._count(neighbours.events_together)
-        starts = {one.name: one.start / PICOSECONDS_PER_SECOND for one in jobs.jobs}
-        slowdowns = settled_slowdowns(neighbours)
-        return Remedy(starts, weighted(neighbours.runs, slowdowns), slowdowns)
+        self._count(events)
+        return remedy
 
-    def start(self, starts: Mapping[str, int]) -> Remedy:
-        """The same with other starts."""
-        return self._changed(self.jobs.with_starts(starts), {})
+    def shifts(self, starts: Mapping[str, int], group: Sequence[str], name: str) -> list[_Change]:
+        """Later starts of one job, in the order in which they are tried, beside given ones of others."""
+        longest = max(map(self._step, group))
+        at = {one.name: one.start for one in self.jobs.jobs} | dict(starts)
+        return [_Change({**at, name: at[name] + round(longest * part / PARTS)}) for part in COARSE_FIRST]
 
-    def order(self, priorities: Mapping[str, int]) -> Remedy:
-        """The same with other priorities, which are the values."""
-        return self._changed(self.jobs.with_priorities(priorities), dict(priorities))
-
-    def _changed(self, jobs: Jobs, values: Mapping[str, float]) -> Remedy:
+    def changed(self, change: _Change) -> Remedy:
+        """What a change brings; no end of it if it is not possible."""
         self.tried += 1
+        values = dict(change.priorities)
         try:
-            remedy = self.of(jobs)
+            remedy = self.of(change)
         except TooManyEventsError:
             self._count(round(MOST_TIMES * self._first))
         except HybridDesError:  # a size that only this change exceeds
@@ -197,26 +268,22 @@ class _Trial:
         self._most = max(self._most, events)
         self._first = events if self._first == inf else self._first
 
-    def step(self, name: str) -> Fraction:
+    def _step(self, name: str) -> Fraction:
         """The step of a job alone, in picoseconds."""
         return Fraction(self.alone[name].duration, self.alone[name].scenario.steps)
 
 
 def _best_starts(trial: _Trial, groups: Sequence[Sequence[str]], base: Remedy) -> Remedy:
     """Shift job after job."""
-    best = base
-    starts = {one.name: one.start for one in trial.jobs.jobs}
+    best, starts = base, dict[str, int]()
     for group in groups:
-        longest = max(map(trial.step, group))
         for name in group[1:]:
-            tried = {
-                shift: trial.start({**starts, name: starts[name] + shift})
-                for shift in (round(longest * part / PARTS) for part in COARSE_FIRST)
-                if trial.may_begin()
-            }
-            shift = min(tried, key=lambda start: (tried[start].slowdown, start), default=0)
-            if shift and tried[shift].slowdown < best.slowdown - WORTH:
-                best, starts[name] = tried[shift], starts[name] + shift
+            shifts = trial.shifts(starts, group, name)
+            trial.simulate_ahead(shifts)
+            tried = {change.starts[name]: trial.changed(change) for change in shifts if trial.may_begin()}
+            start = min(tried, key=lambda start: (tried[start].slowdown, start), default=None)
+            if start is not None and tried[start].slowdown < best.slowdown - WORTH:
+                best, starts[name] = tried[start], start
     return best
 
 

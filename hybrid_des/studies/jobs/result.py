@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hybrid_des.analysis.tasks import AtOnce
 from hybrid_des.report.files.staging import Written
 from hybrid_des.report.terminal import as_html
 from hybrid_des.scenario.jobs import Jobs, load_jobs
@@ -57,6 +58,7 @@ def simulate_jobs(
     remedies: bool = False,
     budget_s: float | None = None,
     tries: int | None = None,
+    at_once: AtOnce | None = None,
 ) -> JobsResult:
     """Simulate the jobs of a file, each alone and all together.
 
@@ -66,6 +68,8 @@ def simulate_jobs(
         remedies: whether to try shifts of starts and orders of priorities too.
         budget_s: real seconds for these; by default a number of events, the same on every machine.
         tries: simulate so many of them instead, however long it takes.
+        at_once: runs them; by default one after the other, with `hybrid_des.studies.forked.forked(4)` in four
+            processes.
 
     Raises:
         HybridDesError: as `load` and `simulate`.
@@ -83,21 +87,24 @@ def simulate_jobs(
     neighbours, groups = neighbours_of(source if isinstance(source, Jobs) else load_jobs(source, overrides))
     values = {one.name: getattr(neighbours, one.name) for one in fields(neighbours)}
     if remedies:
-        values["remedies"] = remedies_of(neighbours, groups, Allowance.of(budget_s, tries))
+        values["remedies"] = remedies_of(neighbours, groups, Allowance.of(budget_s, tries), at_once)
     return JobsResult(**{**values, "wall_s": time.perf_counter() - began})
 
 
-def jobs_in_time(jobs: Jobs, ended: AbstractContextManager[None], left: Callable[[], float | None]) -> JobsResult:
+def jobs_in_time(
+    jobs: Jobs, ended: AbstractContextManager[None], left: Callable[[], float | None], at_once: AtOnce | None = None
+) -> JobsResult:
     """Simulate jobs within a limit, and try starts and priorities for as long as is left then.
 
     Args:
         jobs: the jobs.
         ended: ends what runs in it at the limit; changes end by themselves.
         left: real seconds that are left; None if there is no limit.
+        at_once: runs starts and priorities, where there is none.
     """
     began = time.perf_counter()
     with ended:
         neighbours, groups = neighbours_of(jobs)
     values = {one.name: getattr(neighbours, one.name) for one in fields(neighbours)}
-    values["remedies"] = remedies_of(neighbours, groups, Allowance.of(left()))
+    values["remedies"] = remedies_of(neighbours, groups, Allowance.of(left()), at_once)
     return JobsResult(**{**values, "wall_s": time.perf_counter() - began})

@@ -11,11 +11,14 @@ import pytest
 from support.neighbours import BERT, CLUSTER, GPT
 from support.scenarios import merged
 
+from hybrid_des.analysis.tasks import in_turn
+from hybrid_des.engine import clock
 from hybrid_des.interface.cli.main import main
 from hybrid_des.scenario.jobs import load_jobs
 from hybrid_des.scenario.loading import load
 from hybrid_des.simulation.run import run
 from hybrid_des.studies.imports.exporting import write_traces
+from hybrid_des.studies.jobs import remedies
 from hybrid_des.studies.jobs.neighbours import Grouping
 from hybrid_des.studies.jobs.remedies import Allowance, remedies_of
 from hybrid_des.studies.jobs.result import simulate_jobs
@@ -148,8 +151,8 @@ def test_no_change_begins_that_would_end_late(seconds, changes, found):
     ticks = count()  # a second per look: a change takes one, and change n may begin at 3 n if it ends by then
     groups = Grouping.of(found.jobs)
     allowance = Allowance(inf, seconds, clock=lambda: float(next(ticks)))
-    remedies = remedies_of(replace(found, wall_s=0.0), groups, allowance)
-    assert remedies.tried_starts.changes + remedies.tried_orders.changes == changes
+    few = remedies_of(replace(found, wall_s=0.0), groups, allowance)
+    assert few.tried_starts.changes + few.tried_orders.changes == changes
 
 
 def test_events_allow_the_same_changes_on_every_machine(found):
@@ -159,6 +162,28 @@ def test_events_allow_the_same_changes_on_every_machine(found):
     tried = [remedies_of(found, groups, allowance).to_mapping() for allowance in (slow, Allowance(most))]
     assert tried[0] == tried[1]
     assert 0 < tried[0]["changes_tried"]["starts"]["changes"] < 7
+
+
+@pytest.mark.parametrize(("events", "tries"), [(inf, 2), (4e3, inf), (36e3, inf), (800e3, inf), (6e6, inf)])
+def test_changes_simulated_ahead_are_those_of_their_turn(found, events, tries):
+    allowance, groups, ran = Allowance(events, tries=tries), Grouping.of(found.jobs), list[int]()
+
+    def at_once(tasks):
+        ran.append(len(tasks))
+        return in_turn(tasks)
+
+    ahead = remedies_of(found, groups, allowance, at_once)
+    assert ahead == remedies_of(found, groups, allowance)
+    assert ahead.skipped or sum(ran) > 1
+
+
+def test_a_change_that_hardly_gets_on_waits_its_turn(found, monkeypatch):
+    monkeypatch.setattr(remedies, "MOST_TIMES", 1)  # so that some changes take too many events
+    monkeypatch.setattr(clock, "BEAT", 8)
+    groups = Grouping.of(found.jobs)
+    ahead = remedies_of(found, groups, at_once=in_turn)
+    assert ahead == remedies_of(found, groups)
+    assert ahead != found.remedies  # which has the best of those that do not get on
 
 
 def test_changes_that_take_more_than_is_left_are_not_tried(found):
