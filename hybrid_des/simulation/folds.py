@@ -256,8 +256,7 @@ def _check_exchanges(fold: Fold, replicas: Replicas, nodes: RankArray, axis: str
 
     The members may be rotated if all of them are on one node and every one does the same there, wherever it sits.
     """
-    if layer_group(replicas.parts, axis, groups[0]).servers:
-        raise FoldRefusal(f"the switches that add for the {axis} ranks of rank {groups[0][0]} serve them all")
+    served = layer_group(replicas.parts, axis, groups[0]).servers
     whole, evenly = {tuple(ranks) for ranks in groups}, False
     starts = {ranks[0]: tuple(ranks) for ranks in groups}
     for ranks in groups:
@@ -269,6 +268,8 @@ def _check_exchanges(fold: Fold, replicas: Replicas, nodes: RankArray, axis: str
             rotated = moved[first:] + moved[:first]
             if starts.get(rotated[0]) != rotated or len(set(nodes[list(ranks)].tolist())) > 1:
                 raise FoldRefusal(f"the {axis} ranks of rank {ranks[0]} map to several groups")
+            if served:
+                raise FoldRefusal(f"the {axis} ranks of rank {ranks[0]} turn around the switch that adds for them")
             evenly = evenly or _exchange_evenly(replicas, axis, len(ranks))
             if not evenly:
                 raise FoldRefusal(f"the {axis} ranks of rank {ranks[0]} send different amounts")

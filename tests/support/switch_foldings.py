@@ -50,3 +50,32 @@ def _cluster(rng: Random, nodes: int, width: int) -> dict[str, Any]:
     if cluster["topology"] == "leaf-spine":
         cluster["leaf_size"] = rng.choice((1, 2))
     return cluster
+
+
+def switched_layers(rng: Random) -> dict[str, Any]:
+    """The sections of a random scenario of 4 to 64 GPUs whose tensor ranks exchange messages, perhaps with switches."""
+    tensor, data, pipeline = rng.choice((4, 8, 8)), rng.choice((2, 2, 4)), rng.choice((1, 1, 2))
+    width = rng.choice((4, 8)) if tensor < 8 else 8
+    return {
+        "cluster": {
+            "gpu": rng.choice(("h100", "b200")),
+            "nodes": -(-tensor * data * pipeline // width),
+            "gpus_per_node": width,
+            "sharing": rng.choice(("fifo", "fair")),
+        },
+        "model": {
+            "layers": 2 * pipeline, "hidden": rng.choice((1024, 4096, 8192)), "heads": 16, "ffn": 8192, "vocab": 4096,
+            "sequence": rng.choice((512, 1024, 4096)),
+        },
+        "parallel": {
+            "tensor": tensor, "data": data, "pipeline": pipeline, "sequence": rng.random() < 0.2,
+            "order": rng.choice(ORDERS),
+        },
+        "batch": rng.choice((1, 2)) * data * pipeline,
+        "schedule": {"kind": "1f1b"},
+        "gradients": {
+            "algorithm": rng.choice(("ring", "nccl", "halving-doubling", "hierarchical")), "codec": "bf16",
+            "overlap": rng.random() < 0.5, "pad": True, **({"bucket": "4 MB"} if rng.random() < 0.3 else {}),
+        },
+        "tensor_traffic": "messages",
+    }  # fmt: skip

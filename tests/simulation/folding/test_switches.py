@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.campaigns import thinned
 from support.foldings import both_of, differences, run_of
-from support.switch_foldings import switched_values
+from support.switch_foldings import switched_layers, switched_values
 
 from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.fabric import Fabric
@@ -29,6 +29,8 @@ from hybrid_des.simulation.folds import Replicas, check
 from hybrid_des.simulation.planning.planner import parts_of
 
 CAMPAIGNS, EACH = 36, 4
+LAYERS = [(switched_layers, number) for number in range(20)]
+GRADIENTS = [(switched_values, number) for number in range(CAMPAIGNS)]
 
 
 @pytest.fixture(autouse=True)
@@ -51,11 +53,11 @@ def checked(described, *axes):
     check(Fold(scenario.parallel.layout, axes), Replicas(scenario, parts_of(scenario)))
 
 
-@pytest.mark.parametrize("campaign", thinned(range(CAMPAIGNS), slow=range(2, CAMPAIGNS)))
-def test_random_runs_with_switches_fold_exactly(campaign):
+@pytest.mark.parametrize(("drawn", "campaign"), thinned([*GRADIENTS, *LAYERS], slow=[*GRADIENTS[2:], *LAYERS]))
+def test_random_runs_with_switches_fold_exactly(drawn, campaign):
     reached = Counter()
     for seed in range(campaign * EACH, (campaign + 1) * EACH):
-        both = both_of(switched_values(Random(seed)))
+        both = both_of(drawn(Random(seed)))
         folded = both is not None and both[0].run.fold is not None
         reached[folded] += 1
         assert not folded or not differences(*both), f"seed {seed}"
@@ -87,6 +89,24 @@ def test_members_of_one_switch_stand_for_each_other(sharing):
     described = values(1, 8, sharing=sharing, algorithm="in-switch", pieces=3)
     run, whole = (run_of(described, fold) for fold in ("auto", "off"))
     assert run.summary["ranks_simulated"] == 1
+    assert not differences(run, whole)
+
+
+@pytest.mark.parametrize("sharing", ["fifo", "fair"])
+def test_replicas_whose_layers_pass_switches_fold(sharing):
+    """The switch of a node is that of its image, for all-reduces of eight tensor ranks."""
+    described = {
+        "cluster": {"gpu": "h100", "nodes": 2, "sharing": sharing},
+        "model": {"layers": 2, "hidden": 8192, "heads": 64, "ffn": 8192, "vocab": 4096, "sequence": 4096},
+        "parallel": {"tensor": 8, "data": 2, "sequence": False},
+        "batch": 2,
+        "schedule": {"kind": "1f1b"},
+        "gradients": {"codec": "bf16", "pad": True},
+        "tensor_traffic": "messages",
+    }
+    run, whole = (run_of(described, fold) for fold in ("auto", "off"))
+    assert run.summary["ranks_simulated"] == 8
+    assert whole.summary["bytes_switched"] > 0
     assert not differences(run, whole)
 
 
