@@ -77,6 +77,10 @@ class Causes:
         self._arrived: list[list[int]] = []
         self._threads = self._sent = 0
 
+    def clear(self) -> None:
+        """Forget a run that is begun anew."""
+        vars(self).update(vars(Causes()))
+
     def point(self, kind: int, thread: int, time: int, before: int, lag: int = 0) -> int:
         """Add a point and return its number."""
         self.points.add((kind, thread, time, len(self.rows) if self.rows is not None else 0, before, lag))

@@ -95,6 +95,7 @@ def started(
     links: Links | None = None,
     *,
     fold: Fold | None = None,
+    watched: bool = False,
     trace: Causes | None = None,
     retime: DurationOverride | None = None,
     order: int | None = None,
@@ -108,6 +109,7 @@ def started(
         parts: its parts; their fabric is the job's view of that of the links.
         links: links that other jobs may share; folded runs have their own.
         fold: which ranks are simulated, and for which others they stand; None: all are.
+        watched: whether a folded run ends with a `TieError` where messages meet whose order has to be traced.
         trace: records causes, for a run that is explained.
         retime: other durations of ops.
         order: number of a random order in which GPUs start; default: by rank.
@@ -123,11 +125,13 @@ def started(
     groups = (*(of for of, _ in parts.reductions.processes), *(given.processes for given in parts.given))
     if fold is not None and trace is not None:
         transport: Transport = traced_fold(
-            fabric, scenario.cluster.service, recorder, fold, groups, trace=trace, receipts=receipts
+            fabric, scenario.cluster.service, recorder, fold, groups, trace=trace, receipts=receipts, watched=watched
         )
     elif fold is not None:
         met, sharing = parts.meeting is not None, scenario.cluster.service
-        transport = folded_transport(fabric, sharing, recorder, fold, groups, receipts=receipts, ordered=met)
+        transport = folded_transport(
+            fabric, sharing, recorder, fold, groups, receipts=receipts, ordered=met, watched=watched
+        )
     elif trace is not None:
         on = links_of(scenario, fabric, TracedEnvironment(trace)) if links is None else links
         transport = TracedTransport(on, traced(recorder, trace), fabric, receipts, scenario.cluster.priority_of)

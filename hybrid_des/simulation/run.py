@@ -31,6 +31,7 @@ from hybrid_des.simulation.background import Traffic, refuse_starved
 from hybrid_des.simulation.costs.rank_costs import Costs
 from hybrid_des.simulation.folding.expansion import expanded
 from hybrid_des.simulation.folding.symmetry import Fold
+from hybrid_des.simulation.folding.ties import ties_expected, ties_noted
 from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
 from hybrid_des.simulation.gpu import Gpu
 from hybrid_des.simulation.jobs import Job, started
@@ -236,12 +237,18 @@ def run(
     with _unit_asked_for(scenario):
         parts = planned = parts or parts_of(scenario, plan, fabric, training)
         others = Counter[str]()  # bytes of background traffic, by link
+        start = partial(started, parts=planned, retime=retime)
 
         def simulate(fold: Fold | None) -> Job:
+            if fold is not None and not ties_expected(planned.plan, planned.channels):
+                with ties_noted(planned.plan, trace):
+                    job = start(scenario, fold=fold, watched=True, trace=trace, scratch=scratch)
+                    _carry_out(job.transport.env, {0: job}, watch)
+                    return job
             if fold and trace is not None:  # the lineage of events, which a trace does not have, shows that it is exact
                 quiet = scenario.model_copy(update={"record": "none"})
-                _carry_out((once := started(quiet, planned, fold=fold, retime=retime)).transport.env, {0: once}, watch)
-            job = started(scenario, planned, fold=fold, trace=trace, retime=retime, order=order, scratch=scratch)
+                _carry_out((once := start(quiet, fold=fold)).transport.env, {0: once}, watch)
+            job = start(scenario, fold=fold, trace=trace, order=order, scratch=scratch)
             traffic = _traffic_of(scenario, job.transport.links) if scenario.background else None
             if traffic:
                 refuse_starved(scenario, links_used(scenario, planned), traffic)

@@ -33,7 +33,9 @@ from hybrid_des.simulation.folding.lineage_mailboxes import (
 )
 from hybrid_des.simulation.folding.lineage_meetings import LineageMeeting, LineageRendezvous
 from hybrid_des.simulation.folding.refusals import FoldRefusal
+from hybrid_des.simulation.folding.separate_meetings import SeparateMeeting, SeparateRendezvous
 from hybrid_des.simulation.folding.symmetry import Element, Fold, root_of
+from hybrid_des.simulation.folding.watched_links import WatchedFlow, WatchedLinks
 
 
 class LineageLink(Link):
@@ -253,6 +255,12 @@ class FoldedTransport(Transport):
     def _simulated(self, members: Sequence[int]) -> int:
         return sum(map(self._fold.simulated, members))
 
+    def _flow(self, channel: Channel, put: Put) -> Flow:
+        flow = super()._flow(channel, put)
+        if isinstance(flow, WatchedFlow):
+            flow.turned = self._courses.of(channel.sender, channel.receiver)[0].element != self._fold.identity
+        return flow
+
     def _hops(self, channel: Channel) -> tuple[Hop, ...]:
         legs = self._courses.of(channel.sender, channel.receiver)
         if len({leg.link for leg in legs}) < len(legs):
@@ -265,6 +273,12 @@ class FoldedTransport(Transport):
             Hop(self.links[leg.link], latency, self._trace.channel(channel.on(leg.name, hop, latency)))
             for hop, (leg, latency) in enumerate(zip(legs, latencies, strict=True))
         )
+
+
+class WatchedTransport(FoldedTransport):
+    """The same over links that notice ties, with the events of a network in which orders are traced."""
+
+    kinds: ClassVar = {ReplayedGroup: SeparateMeeting, Rendezvous: SeparateRendezvous}
 
 
 class LineageTransport(FoldedTransport):
@@ -328,12 +342,16 @@ def folded_transport(
     *,
     receipts: bool = False,
     ordered: bool = False,
+    watched: bool = False,
 ) -> FoldedTransport:
     """The network of a folded run, given its process groups; orders are traced if anything depends on them.
 
     Nothing does, unless ranks meet, under `fair`, where messages that meet share a link, whichever came first, and
-    under `uncontended`, where none waits.
+    under `uncontended`, where none waits. Nor does anything where no two messages reach a link in the same moment: a
+    run that is only watched ends with a `TieError` where two do.
     """
     if sharing in ("fair", "uncontended") and not ordered:
         return FoldedTransport(Links(Environment(), fabric, sharing), recorder, fold, receipts, groups)
+    if watched:
+        return WatchedTransport(WatchedLinks(Environment(), fabric, sharing), recorder, fold, receipts, groups)
     return LineageTransport(LineageLinks(LineageEnvironment(fold), fabric, sharing), recorder, fold, receipts, groups)

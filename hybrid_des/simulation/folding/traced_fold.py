@@ -1,6 +1,7 @@
 """The network of a folded run whose causes are recorded, with what maps each of them to its images.
 
-Whether the fold is exact is not asked: a folded run with lineage has shown it. What the images of a cause are follows
+The fold is exact if no two messages reach a link in the same moment, for which the run can be watched, or if a folded
+run with lineage has shown it. What the images of a cause are follows
 from the element of the fold that maps a simulated link to a message's own (`Causes.legs`) and from the ranks that meet
 (`Causes.groups`).
 """
@@ -22,6 +23,7 @@ from hybrid_des.engine.causes import Causes, TracedEnvironment, traced
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.simulation.folding.folded_transport import FoldedRendezvous, FoldedTransport
 from hybrid_des.simulation.folding.symmetry import Fold
+from hybrid_des.simulation.folding.watched_links import WatchedLinks
 
 Kind = TypeVar("Kind")
 
@@ -74,7 +76,8 @@ def traced_fold(
     *,
     trace: Causes,
     receipts: bool = False,
+    watched: bool = False,
 ) -> TracedFoldedTransport:
-    """The network of a folded run whose causes are recorded."""
-    links = Links(TracedEnvironment(trace), fabric, sharing)
+    """The network of a folded run whose causes are recorded; one that is watched ends with a `TieError` at a tie."""
+    links = (WatchedLinks if watched else Links)(TracedEnvironment(trace), fabric, sharing)
     return TracedFoldedTransport(links, traced(recorder, trace), fold, receipts, groups)
