@@ -81,7 +81,7 @@ def effects(
     listed = []
     for name, there, back in pairs:
         with suppress(HybridDesError):
-            listed.append(Effect(name, there.simulated().duration - ends[0], ends[1] - back.simulated().duration))
+            listed.append(Effect(name, there.duration - ends[0], ends[1] - back.duration))
     return sorted(listed, key=lambda effect: -abs(effect.in_a))
 
 
@@ -169,7 +169,10 @@ def _those_of(programs: list[Program], instead_of: list[Program], ranks: Abstrac
         )
         return now if took == was else took if was == now else round(took * now / was)
 
-    return DurationOverride(retime, lambda rank: rank in ranks and (id(programs[rank]), id(instead_of[rank])))
+    def alike(rank: int) -> object:
+        return rank in ranks and (id(programs[rank]), id(instead_of[rank]))
+
+    return DurationOverride(retime, alike, each=True)
 
 
 def _wires(this: Run, other: Run, both: Exchanged) -> Iterator[Pair]:

@@ -55,7 +55,9 @@ class LineageArrival(Arrival):
     @classmethod
     def of(cls, env: LineageEnvironment) -> Self:  # type: ignore[override]
         """One that waits in an environment, from now on."""
-        arrival = super().of(env)
+        arrival = cls()
+        arrival.env = env
+        arrival.callbacks = arrival
         arrival.append(env.follow)
         arrival.when = env.now
         arrival.asked = env.lineage
@@ -63,8 +65,9 @@ class LineageArrival(Arrival):
 
     def happen(self, at: int, value: Any) -> None:
         """Wake the receiver at that time, with the message."""
-        self.lineage = self.env.born
-        super().happen(at, value)
+        env = self.env
+        self.lineage, self._value = env.born, value
+        env.agenda.book(at, self)
 
 
 class LineageTimeout(Timeout):
@@ -72,7 +75,7 @@ class LineageTimeout(Timeout):
 
     def __init__(self, env: LineageEnvironment, delay: int, value: Any = None) -> None:
         self.lineage = env.born
-        super().__init__(env, delay, value)
+        Timeout.__init__(self, env, delay, value)
         self.callbacks = [env.follow]
 
 
@@ -150,7 +153,8 @@ class LineageEnvironment(Environment):
 
     def _follow(self, event: Any) -> None:
         """Adopt the lineage of the event being processed."""
-        self.adopt(event.lineage)
+        self.lineage = chain, root = event.lineage  # what `adopt` does
+        self.born = (None if chain is None else hash((self.now, chain)), root)
 
     def adopt(self, lineage: Lineage) -> None:
         """Continue as a descendant of an event."""

@@ -130,9 +130,11 @@ class Recorder:
             and waits to `end`; `purpose` as in `waits`.
         memory: one row per change in a GPU's memory.
         channels: the `hybrid_des.cluster.channel.Channel`s that `messages.channel` numbers.
+        detailed: whether there are rows of ops and memory, which only what comes after a run reads.
     """
 
-    def __init__(self, messages: Rows | None = None) -> None:
+    def __init__(self, messages: Rows | None = None, *, detailed: bool = True) -> None:
+        self.detailed = detailed
         self.ops = Rows(OP_COLUMNS)
         self.messages = messages
         self.steps = Rows(STEP_COLUMNS)

@@ -48,35 +48,42 @@ class Computation:
     """The computation of one GPU.
 
     Attributes:
+        periods: of collectives that were under way when it last computed, or have begun since.
         slowed: picoseconds that it took longer so far beside collectives.
     """
 
     def __init__(self, env: Environment) -> None:
         self._env = env
-        self._periods: list[Period] = []
+        self.periods: list[Period] = []
         self.slowed = 0
 
     def during(self, lost: Fraction, begin: int, end: int | None = None) -> Period:
         """A collective takes this share of its speed; an end that is not yet known is told to `over`."""
         period = Period(lost, begin, end)
-        self._periods.append(period)
+        self.periods.append(period)
         return period
 
     def over(self, period: Period) -> None:
         """The collective of this period ends now."""
         period.end = self._env.now
 
-    def lasting(self, duration: int, pace: Pace | None) -> Routine:
-        """Compute what takes so long without collectives; no pace: that for which it was lowered."""
+    def lasting(self, duration: int, pace: Pace | None, *, alone: bool = False) -> Routine:
+        """Compute what takes so long without collectives; no pace: that for which it was lowered.
+
+        Computation that began `alone` has waited for its duration, until now: what is left is lost to collectives that
+        began meanwhile.
+        """
         env = self._env
-        began = begin = env.now
+        began = begin = env.now - duration if alone else env.now
         ends = began + duration
         left: Amount = duration if pace is None else pace.done(began, ends)
-        if self._periods:
+        if self.periods and not alone:
             ends = self._end(began, left, pace)
         while ends > begin:
-            yield env.timeout(ends - begin)
-            if not self._periods:
+            if not alone:
+                yield env.timeout(ends - begin)
+            alone = False
+            if not self.periods:
                 break
             left -= self._done(begin, ends, self._spans(begin, ends), pace)
             if left < NANOSECOND:
@@ -115,7 +122,7 @@ class Computation:
     def _spans(self, begin: int, until: int | None = None) -> list[Span]:
         """When collectives are under way from `begin` on: until now, or in future; those that ended are forgotten."""
         now, spans, over = self._env.now, list[Span](), False
-        for period in self._periods:
+        for period in self.periods:
             end = period.end
             if end is not None and end <= begin:
                 over = True
@@ -129,7 +136,7 @@ class Computation:
             if since < end:
                 spans.append((since, end, period.lost))
         if over:
-            self._periods = [one for one in self._periods if one.end is None or one.end > begin]
+            self.periods = [one for one in self.periods if one.end is None or one.end > begin]
         return spans if len(spans) < 2 else _apart(spans)
 
 

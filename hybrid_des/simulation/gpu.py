@@ -146,6 +146,7 @@ class Gpu:
         rank, memory, arithmetic, pace, computation = (
             self.rank, self._memory, self._arithmetic, self._pace, self.computation,
         )  # fmt: skip
+        detailed = self._recorder.detailed
         timeout, at_once, with_time = env.timeout, AT_ONCE, WITH_TIME
         step, steps, programs = 0, self._context.steps, (program, *program.further)
         instruction: Any
@@ -172,13 +173,16 @@ class Gpu:
                             arithmetic.compute(step, ops)
                     elif kind is Compute:
                         took = instruction.duration if pace is None else pace.duration(step, call, instruction, env.now)
-                        if took and computation:
+                        if took and computation and (pace is not None or computation.periods):
                             yield from computation.lasting(took, pace)
                         elif took:
                             yield timeout(took)
+                            if computation and computation.periods:  # begun meanwhile
+                                yield from computation.lasting(took, pace, alone=True)
                     elif kind is End:
                         try:
-                            write(pack(step, rank, call.number, asked, start, env.now, released))
+                            if detailed:
+                                write(pack(step, rank, call.number, asked, start, env.now, released))
                         except error as refusal:
                             raise out_of_range(refusal, env.now) from None
                         if memory and instruction.frees[1]:

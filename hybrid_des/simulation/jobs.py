@@ -100,6 +100,7 @@ def started(
     retime: DurationOverride | None = None,
     order: int | None = None,
     scratch: Path | None = None,
+    detailed: bool = True,
     further: FurtherSteps | None = None,
 ) -> Job:
     """Start the programs of a scenario on links, which other jobs may share; by default on links of its own.
@@ -114,13 +115,14 @@ def started(
         retime: other durations of ops.
         order: number of a random order in which GPUs start; default: by rank.
         scratch: folder for rows that do not fit into memory.
+        detailed: whether rows of ops and memory are kept.
         further: whether it takes steps beyond its own number; None if it does not, and nobody asks.
     """
     rows: Rows | None = None
     if scenario.record == "all":  # explaining a run needs all rows in memory, and so do jobs that are compared
         long = trace is None and links is None
         rows = LongRows(MESSAGE_COLUMNS, "start", scratch) if long else Rows(MESSAGE_COLUMNS)
-    recorder = Recorder(rows)
+    recorder = Recorder(rows, detailed=detailed)
     fabric, receipts = parts.fabric, parts.programs.blocking
     groups = (*(of for of, _ in parts.reductions.processes), *(given.processes for given in parts.given))
     if fold is not None and trace is not None:
@@ -168,7 +170,7 @@ def _gpus(
     made = list(zip(ranks, scenario.cluster.nodes_of(ranks), strict=True))
     if order is not None:
         Random(order).shuffle(made)
-    gpus = []
+    gpus, changes = list[Gpu](), context.recorder.memory if context.recorder.detailed else None
     for rank, node in made:
         pipeline_rank = layout.coordinate(rank, "pipeline")
         program, pace = programs.of(rank, pipeline_rank, node.speed)
@@ -179,7 +181,7 @@ def _gpus(
                 Endpoint(transport, rank, layout.line(rank, "pipeline")),
                 program,
                 {**communicators[rank], BARRIER: barrier},
-                MemoryLedger(rank, parts.costs.held(pipeline_rank, layout.lane(rank)), context.recorder.memory),
+                MemoryLedger(rank, parts.costs.held(pipeline_rank, layout.lane(rank)), changes),
                 arithmetic=Arithmetic(parts.workers[rank]) if parts.training else None,
                 pace=pace,
                 computation=made_by.computation.get(rank),

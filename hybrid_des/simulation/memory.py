@@ -23,14 +23,15 @@ class MemoryLedger:
         peak_bytes, peak_activations: the peaks so far.
     """
 
-    __slots__ = ("_pack", "_rank", "_write", "activations", "bytes", "peak_activations", "peak_bytes")
+    __slots__ = ("_rank", "_rows", "activations", "bytes", "peak_activations", "peak_bytes")
 
-    def __init__(self, rank: int, resident: int, rows: Rows) -> None:
+    def __init__(self, rank: int, resident: int, rows: Rows | None) -> None:
         self._rank = rank
-        self._write, self._pack = rows.write, rows.pack
+        self._rows = rows
         self.bytes = self.peak_bytes = resident
         self.activations = self.peak_activations = 0
-        rows.add((rank, 0, resident, 0))
+        if rows is not None:
+            rows.add((rank, 0, resident, 0))
 
     def hold(self, now: int, change: tuple[int, int]) -> None:
         """Allocate activations: their bytes, and the parts of a chunk that they count as."""
@@ -41,19 +42,20 @@ class MemoryLedger:
             self.peak_bytes = held
         if activations > self.peak_activations:
             self.peak_activations = activations
-        self._record(now)
+        if self._rows is not None:
+            self._record(self._rows, now)
 
     def free(self, now: int, change: tuple[int, int]) -> None:
         """Release activations."""
         size, parts = change
         self.bytes -= size
         self.activations -= parts
-        self._record(now)
+        if self._rows is not None:
+            self._record(self._rows, now)
 
-    def _record(self, now: int) -> None:
-        write, pack = self._write, self._pack
+    def _record(self, rows: Rows, now: int) -> None:
         try:
-            write(pack(self._rank, now, self.bytes, self.activations))
+            rows.write(rows.pack(self._rank, now, self.bytes, self.activations))
         except error as refusal:
             raise out_of_range(refusal, now) from None
 

@@ -204,6 +204,7 @@ def run(
     watch: Watch | None = None,
     order: int | None = None,
     fold_from: int | None = None,
+    detailed: bool = True,
 ) -> Run:
     """Simulate a scenario.
 
@@ -220,6 +221,7 @@ def run(
         watch: shows the progress of the run, and ends it when its budget is spent.
         order: number of a random order in which GPUs start, which decides ties at links; default: by rank.
         fold_from: the number of ranks from which `fold: auto` folds; default: more than a run shows.
+        detailed: whether rows of ops and memory are kept; without them, a run has its end, totals and peaks.
 
     Raises:
         PlanError: the plan is incomplete.
@@ -237,7 +239,7 @@ def run(
     with _unit_asked_for(scenario):
         parts = planned = parts or parts_of(scenario, plan, fabric, training)
         others = Counter[str]()  # bytes of background traffic, by link
-        start = partial(started, parts=planned, retime=retime)
+        start = partial(started, parts=planned, retime=retime, detailed=detailed)
 
         def simulate(fold: Fold | None) -> Job:
             if fold is not None and not ties_expected(planned.plan, planned.channels):

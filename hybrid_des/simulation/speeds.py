@@ -37,16 +37,19 @@ class DurationOverride:
     Attributes:
         duration: (global rank, call, one of its durations) → picoseconds.
         alike: global rank → a key that is equal for ranks whose durations are changed in the same way.
+        each: whether the durations of calls that share a block and the kinds of their ops may differ.
     """
 
     duration: Callable[[int, Call, int], int]
     alike: Callable[[int], object]
+    each: bool = False
 
     def after(self, before: DurationOverride) -> DurationOverride:
         """This change on top of another one."""
         return DurationOverride(
             lambda rank, call, took: self.duration(rank, call, before.duration(rank, call, took)),
             lambda rank: (before.alike(rank), self.alike(rank)),
+            self.each or before.each,
         )
 
 
@@ -116,7 +119,7 @@ class Programs:
         if self._retime is not None:
             changed = *key, self._retime.alike(rank)
             if changed not in self._retimed:
-                self._retimed[changed] = program.lasting(partial(self._retime.duration, rank))
+                self._retimed[changed] = program.lasting(partial(self._retime.duration, rank), each=self._retime.each)
             program = self._retimed[changed]
         return program, varying
 

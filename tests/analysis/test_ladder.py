@@ -34,6 +34,15 @@ def rungs(given):
     return {rung.name: rung.duration for rung in ladder(traced_run(load(given)))}
 
 
+@pytest.mark.parametrize("slowness", SLOWNESS)
+def test_the_end_of_a_changed_run_needs_no_rows(slowness):
+    base = run(load({**TENSOR, **slowness}))
+    whole, bare = (Variant.of(base).simulated(detailed=detailed) for detailed in (True, False))
+    assert Variant.of(base).duration == whole.duration == bare.duration == base.duration
+    assert (bare.events, bare.peak_memory, bare.peak_chunks) == (whole.events, whole.peak_memory, whole.peak_chunks)
+    assert len(whole.timeline.ops["start"]) > len(bare.timeline.ops["start"]) == 0
+
+
 def test_changed_runs_fold_however_small():
     times = {"forward": "1 ms", "backward": "2 ms", "parameters": 960_000}
     base = run(load({"cluster": {"nodes": 2}, "parallel": {"data": 16}, "workload": times}))

@@ -152,7 +152,7 @@ def straggler_tasks(base: Run) -> list[Task]:
 
 
 def _ideal(base: Run, at: Variant) -> int:
-    return at_the_mean_of(base, at).simulated().duration
+    return at_the_mean_of(base, at).duration
 
 
 def at_the_mean_of(base: Run, variant: Variant) -> Variant:
@@ -213,7 +213,7 @@ def _stated(base: Run, work: Column) -> Iterator[Task]:
 
 
 def _without(names: Sequence[str], slow: float | None, usual: Variant) -> Straggler:
-    end, more = usual.simulated().duration, len(names) - MOST_NAMES
+    end, more = usual.duration, len(names) - MOST_NAMES
     name = ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
     return Straggler(name, slow, end, end, stated=True, together=len(names))
 
@@ -239,8 +239,8 @@ def _measured(base: Run, at: Variant, work: Column) -> Iterator[Task]:
 
 def _group(at: Variant, part: Part, slow: float, speed: Fraction | None = None) -> Straggler:
     """Ranks at the mean and, if they have nodes of this speed, like the others."""
-    usual = None if speed is None else part.scaled(at, speed).simulated().duration
-    return Straggler(part.name, slow, at.with_retime(at_the_mean(at, part.members)).simulated().duration, usual)
+    usual = None if speed is None else part.scaled(at, speed).duration
+    return Straggler(part.name, slow, at.with_retime(at_the_mean(at, part.members)).duration, usual)
 
 
 def _ranks_of(base: Run, kind: str, name: int | str) -> list[int]:

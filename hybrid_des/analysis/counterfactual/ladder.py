@@ -84,9 +84,9 @@ def ladder(base: Run) -> list[Idealisation]:
     """
     rungs = [Idealisation("as is", base.timeline.duration)]
     at = Variant.of(base).without_queueing()
-    rungs.append(Idealisation("no queueing", at.simulated().duration))
+    rungs.append(Idealisation("no queueing", at.duration))
     at = at.with_all_links(None)
-    rungs.append(Idealisation("infinite links", at.simulated().duration))
+    rungs.append(Idealisation("infinite links", at.duration))
     at = at.with_latency(Fraction(0))
     free = at.simulated()
     rungs.append(Idealisation("no latency", free.duration))
@@ -128,7 +128,7 @@ def gains_of(base: Run, busiest: Sequence[int]) -> list[Callable[[], Gain]]:
 
 def _gain(at: Variant, part: Part) -> Gain:
     change, factor = ("twice as fast", FASTER) if part.sort == "link" else ("10 % quicker", QUICKER)
-    return Gain(part, change, part.scaled(at, factor).simulated().duration)
+    return Gain(part, change, part.scaled(at, factor).duration)
 
 
 def curves(base: Run, gains: Sequence[Gain], at_once: AtOnce = in_turn) -> list[Curve]:
@@ -151,4 +151,4 @@ def curves(base: Run, gains: Sequence[Gain], at_once: AtOnce = in_turn) -> list[
 def _end_without(at: Variant, part: Part, share: Fraction) -> int:
     """The end of the run if a class takes less time by this share."""
     factor = 1 / (1 - share) if part.sort == "link" else 1 - share
-    return part.scaled(at, factor).simulated().duration
+    return part.scaled(at, factor).duration

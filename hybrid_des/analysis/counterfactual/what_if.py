@@ -72,8 +72,13 @@ class Variant:
         variant.__dict__["parts"] = base.parts
         return variant
 
-    def simulated(self, latest: Fraction | None = None) -> Run:
-        """Simulate it, recording rows of ops only.
+    @property
+    def duration(self) -> int:
+        """The picoseconds that it takes, simulated without any rows."""
+        return self.simulated(detailed=False).duration
+
+    def simulated(self, latest: Fraction | None = None, *, detailed: bool = True) -> Run:
+        """Simulate it, recording rows of ops only, or none.
 
         Raises:
             TooLateError: it does not end before the latest time, if one is given, in picoseconds.
@@ -82,8 +87,9 @@ class Variant:
         quiet = self.scenario.model_copy(update={"record": "compute", "on_oom": "warn", "fold": fold})
         in_groups = quiet.gradients.every > 1 and not any((quiet.numerics, self.plan, self.fabric, self.retime))
         parts = None if in_groups else self.parts  # of groups of replicas, each has its own
-        watch = None if latest is None else Watch(latest=latest)
-        return run(quiet, self.plan, self.fabric, retime=self.retime, parts=parts, watch=watch, fold_from=FEWEST_FOLDED)
+        how: dict[str, Any] = {"fold_from": FEWEST_FOLDED, "detailed": detailed}
+        how["watch"] = None if latest is None else Watch(latest=latest)
+        return run(quiet, self.plan, self.fabric, retime=self.retime, parts=parts, **how)
 
     @property
     def folded(self) -> int:

@@ -38,12 +38,36 @@ from hybrid_des.simulation.folding.symmetry import Element, Fold, root_of
 from hybrid_des.simulation.folding.watched_links import WatchedFlow, WatchedLinks
 
 
+class Turn(dict[int, int]):
+    """Roots as another image names them: an event descends from ranks as its own image does."""
+
+    __slots__ = ("_element", "_fold")
+
+    def __init__(self, fold: Fold, element: Element) -> None:
+        super().__init__()
+        self._fold, self._element = fold, element
+
+    def __missing__(self, root: int) -> int:
+        moved = self[root] = self._fold.move_root(root, self._element)
+        return moved
+
+    def of(self, lineage: Lineage) -> Lineage:
+        """A lineage as the other image names it."""
+        chain, root = lineage
+        return chain, self[root]
+
+
+# When a message last reached a link, the number and the lineage of the event by which it did, and the turn from the
+# frame of its sender to that of the link; None: they are the same.
+Last = tuple[int, int, Lineage, Turn | None]
+
+
 class LineageLink(Link):
     """A link that remembers the messages that reached it at this moment, if it has more than one flow.
 
     Attributes:
         shared: whether it has, at finite bandwidth.
-        last: when a message last reached it, and the number and lineage of the event by which it did.
+        last: the last message, until it is shared.
     """
 
     __slots__ = ("_came", "_first", "_flows", "_when", "env", "last", "shared")
@@ -53,21 +77,21 @@ class LineageLink(Link):
     def __init__(self, env: LineageEnvironment, spec: LinkSpec, rate: Rate) -> None:
         super().__init__(env, spec, rate)
         self.shared = False
-        self.last: tuple[int, int, Lineage] = (-1, -1, (None, 0))
+        self.last: Last = (-1, -1, (None, 0), None)
         self._flows = self._first = 0
-        self._came: list[tuple[int, int, Element | None, Lineage]] = []
+        self._came: list[tuple[int, int, Element | None, Lineage, Turn | None]] = []
 
     def join(self, sender: int) -> None:
         """Add a flow of messages from a rank."""
         self._flows += 1
         if self._flows == 2 and self.spec.bandwidth is not None:  # otherwise no message waits
             self.shared = True
-            self._when, number, lineage = self.last
-            self._came = [(self._first, number, None, lineage)]
+            self._when, number, lineage, turn = self.last
+            self._came = [(self._first, number, None, lineage, turn)]
         elif self._flows == 1:
             self._first = sender
 
-    def meet(self, sender: int, frame: Element) -> None:
+    def meet(self, sender: int, frame: Element, turn: Turn | None) -> None:
         """Record that a message reaches the link, by the event being processed.
 
         Raises:
@@ -76,32 +100,40 @@ class LineageLink(Link):
         env = self.env
         if self._when != env.now:
             self._when = env.now
-            self._came = [(sender, env.events, frame, env.lineage)]
+            self._came = [(sender, env.events, frame, env.lineage, turn)]
             return
         number, lineage = env.events, env.lineage
-        for other, event, there, before in self._came:
+        here = lineage if turn is None else turn.of(lineage)
+        for other, event, there, before, its in self._came:
             # one event sends its messages in the order of the program, which is the same in every image; of two events,
             # what they descend from must say which is first, for all images alike
             same = event == number and there == frame
-            if not same and not env.decided(before, lineage):
+            if not same and not env.decided(before if its is None else its.of(before), here):
                 ranks = " and ".join(map(str, sorted((sender, other))))
                 what = f"messages of ranks {ranks} reach link {self.spec.name} at the same time"
                 raise FoldRefusal(f"{what}, and which comes first differs between replicas")
         if self._came[-1][1:3] != (number, frame):
-            self._came.append((sender, number, frame, lineage))
+            self._came.append((sender, number, frame, lineage, turn))
 
 
 class LineageFlow(FifoFlow):
-    """A flow over such links that, like the receiver, belong to the sender's own image."""
+    """A flow over such links, whose events descend from ranks as the sender's image names them.
 
-    __slots__ = ("_frame", "_sender")
+    Args:
+        sender: the rank that sends.
+        base: the untraced flow.
+        frame: the element that maps the simulated first link to the message's own.
+        turns: to the frames of its links and, last, of the receiver; None where it is the sender's own.
+    """
+
+    __slots__ = ("_frame", "_sender", "_turns")
 
     env: LineageEnvironment
 
-    def __init__(self, sender: int, base: FifoFlow, frame: Element = ()) -> None:
-        super().__init__(base.env, base.hops, base.put, base.rows)
+    def __init__(self, sender: int, base: FifoFlow, frame: Element, turns: Sequence[Turn | None]) -> None:
+        super().__init__(base.env, base.hops, base.put if turns[-1] is None else landing(base, turns[-1]), base.rows)
         self.pace = base.pace
-        self._sender, self._frame = sender, frame
+        self._sender, self._frame, self._turns = sender, frame, turns
         self.on_head = LineageFlow.arrive
         for hop in base.hops:
             hop.link.join(sender)  # type: ignore[attr-defined]
@@ -110,89 +142,40 @@ class LineageFlow(FifoFlow):
         """Hand a message to the first link; the sender continues immediately."""
         link: Any = self.link
         if link.shared:
-            link.meet(self._sender, self._frame)
+            link.meet(self._sender, self._frame, self._turns[0])
         else:
             env = self.env
-            link.last = (env.now, env.events, env.lineage)
+            link.last = (env.now, env.events, env.lineage, self._turns[0])
         FifoFlow.send(self, message, tag)
 
     @staticmethod
     def arrive(head: Any) -> None:
         """Serve a head, followed by its lineage, at a further link, and send it on or hand the message over."""
-        *rest, lineage = head
-        flow, link = head[1], head[4][0]
-        env = flow.env
+        flow, leg, lineage = head[1], head[4], head[6]
+        env, link, turn = flow.env, leg[0], flow._turns[leg[3]]
         env.adopt(lineage)
         if link.shared:
-            link.meet(flow._sender, ())
+            link.meet(flow._sender, (), turn)
         else:
-            link.last = (env.now, env.events, env.lineage)
-        FifoFlow.arrive(rest)
+            link.last = (env.now, env.events, lineage, turn)
+        FifoFlow.arrive(head[:6])
 
     def _forward(self, leg: Leg, at: int, slowest: int, message: Message, tag: int) -> None:
         self.env.agenda.book(at, (self.on_head, self, message, tag, leg, slowest, self.env.born))
 
 
-class TurnedFlow(LineageFlow):
-    """A flow to an image other than the sender's own."""
+def landing(flow: FifoFlow, turn: Turn) -> Put:
+    """Hand a message over in the receiver's frame."""
+    env: Any = flow.env
+    put = flow.put
 
-    __slots__ = ("_fold", "_moved", "_steps")
+    def landed(message: Message, tag: int, at: int) -> None:
+        here, born = env.lineage, env.born
+        env.lineage, env.born = (here[0], turn[here[1]]), (born[0], turn[born[1]])
+        put(message, tag, at)
+        env.lineage, env.born = here, born
 
-    def __init__(self, fold: Fold, sender: int, route: Sequence[Element], base: FifoFlow) -> None:
-        """Trace a flow.
-
-        Args:
-            fold: the group of images.
-            sender: the rank that sends.
-            route: for each link and, last, the receiver, the element that maps its representative to it.
-            base: the untraced flow.
-        """
-        super().__init__(sender, base, route[0])
-        self.put = self._landing(base.put)
-        self._fold = fold
-        pairs = zip([fold.identity, *route], route, strict=False)
-        self._steps = [fold.combined(before, fold.inverse(after)) for before, after in pairs]
-        self._moved: list[dict[int, int]] = [{} for _ in self._steps]
-
-    def send(self, message: Message, tag: int | None = None) -> None:
-        """Hand a message to the first link; the sender continues immediately."""
-        env = self.env
-        before = env.lineage, env.born
-        self._enter(0)
-        super().send(message, tag)
-        env.lineage, env.born = before
-
-    def _forward(self, leg: Leg, at: int, slowest: int, message: Message, tag: int) -> None:
-        env = self.env
-        before = env.lineage, env.born
-        self._enter(leg[3])
-        super()._forward(leg, at, slowest, message, tag)
-        env.lineage, env.born = before
-
-    def _landing(self, put: Put) -> Put:
-        """Hand a message over in the receiver's frame."""
-
-        def landed(message: Message, tag: int, at: int) -> None:
-            env = self.env
-            before = env.lineage, env.born
-            self._enter(len(self._steps) - 1)
-            put(message, tag, at)
-            env.lineage, env.born = before
-
-        return landed
-
-    def _enter(self, hop: int) -> None:
-        """Switch to the frame of a link or, after the last, of the receiver."""
-        step = self._steps[hop]
-        if step == self._fold.identity:
-            return
-        env, moved = self.env, self._moved[hop]
-        # an event descends from ranks as its own image names them; from here on, as the next link's image does
-        (here, root), (born, parent) = env.lineage, env.born
-        for node in (root, parent):
-            if node not in moved:
-                moved[node] = self._fold.move_root(node, step)
-        env.lineage, env.born = (here, moved[root]), (born, moved[parent])
+    return landed
 
 
 class FoldedRendezvous(Rendezvous):
@@ -293,6 +276,10 @@ class LineageTransport(FoldedTransport):
         ReplayedGroup: LineageMeeting,
     }
 
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._turns: dict[Element, Turn | None] = {}
+
     def begin(self, rank: int) -> None:
         """Make events booked next descend from a rank; those of a server, from none that is known."""
         self.env.begin(root_of(rank))
@@ -314,10 +301,15 @@ class LineageTransport(FoldedTransport):
             return flow
         ranks = channel.receiver < self._fold.layout.ranks  # switches are in their own place
         element = self._fold.representative(channel.receiver)[1] if ranks else self._fold.identity
-        route = [*(leg.element for leg in self._courses.of(channel.sender, channel.receiver)), element]
-        if all(element == self._fold.identity for element in route):
-            return LineageFlow(channel.sender, flow)
-        return TurnedFlow(self._fold, channel.sender, route, flow)
+        elements = [*(leg.element for leg in self._courses.of(channel.sender, channel.receiver)), element]
+        return LineageFlow(channel.sender, flow, elements[0], [self._turn(element) for element in elements])
+
+    def _turn(self, element: Element) -> Turn | None:
+        """The turn to the frame in which a simulated link or rank stands for its image by an element."""
+        if element not in self._turns:
+            away = element != self._fold.identity
+            self._turns[element] = Turn(self._fold, self._fold.inverse(element)) if away else None
+        return self._turns[element]
 
 
 class LineageFifo(Fifo):

@@ -49,7 +49,9 @@ class LineageMailbox(Mailbox):
     def put(self, message: Message, tag: int, at: int) -> None:
         """Take a message that arrives at `at`."""
         env, first = self._env, self._first
-        if first is None or first.__class__ is tuple:
+        if first is None:
+            self._first = at, message, env.now, env.lineage
+        elif first.__class__ is tuple:
             self._keep((at, message, env.now, env.lineage))
         else:
             self._first = self._behind.pop(0) if self._behind else None
@@ -63,7 +65,7 @@ class LineageMailbox(Mailbox):
         first = self._first
         if first.__class__ is tuple:
             self._first = self._behind.pop(0) if self._behind else None
-            return find(self._env, first)
+            return Here(first[1]) if first[0] <= self._env.now != first[2] else find(self._env, first)
         arrival = LineageArrival.of(self._env)
         self._keep(arrival)
         return arrival
@@ -138,6 +140,6 @@ class LineageTaggedMailbox(TaggedMailbox):
         """The message with this tag, as an event to yield; its value is a `Message`."""
         put = self._held.pop(tag, None)
         if put is not None:
-            return find(self._env, put)
+            return Here(put[1]) if put[0] <= self._env.now != put[2] else find(self._env, put)
         arrival = self._held[tag] = LineageArrival.of(self._env)
         return arrival

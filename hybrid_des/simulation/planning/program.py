@@ -306,19 +306,20 @@ class Program:
         """The calls with an op row, without the optimizer's."""
         return [call for number, call in self.ops.items() if number != OPTIMIZER]
 
-    def lasting(self, duration: Callable[[Call, int], int]) -> Program:
-        """The same program with other durations, from a call and each of its own."""
-        known: dict[tuple[int, tuple[int, ...]], Block] = {}
+    def lasting(self, duration: Callable[[Call, int], int], *, each: bool = True) -> Program:
+        """The same with other durations: of `each` call and duration, or once for a block with ops of these kinds."""
+        known: dict[tuple[Block, tuple[str, ...] | tuple[int, ...]], Block] = {}
 
         def changed(call: Call) -> Call:
-            durations = tuple(duration(call, one) for one in call.block.durations)
-            key = id(call.block), durations
-            if key not in known:
-                known[key] = call.block.lasting(durations)
-            return replace(call, block=known[key])
+            same = call.block, tuple([op.kind for op in call.ops])
+            if each or same not in known:
+                durations = tuple(duration(call, one) for one in call.block.durations)
+                key = call.block, durations
+                known[same] = known[key] = known.get(key) or call.block.lasting(durations)
+            return Call(known[same], call.number, call.ops)
 
         calls = tuple(call if call.number == ASIDE else changed(call) for call in self.streams[COMPUTE])
-        further = {key: one.lasting(duration) for key, one in {id(one): one for one in self.further}.items()}
+        further = {key: one.lasting(duration, each=each) for key, one in {id(one): one for one in self.further}.items()}
         return Program({**self.streams, COMPUTE: calls}, tuple(further[id(program)] for program in self.further))
 
 

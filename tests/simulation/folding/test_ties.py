@@ -4,8 +4,9 @@ from random import Random
 
 import numpy as np
 import pytest
+import yaml
 from support.foldings import scenario_values
-from support.paths import SCENARIOS
+from support.paths import SCENARIOS, TESTS
 from support.scenarios import merged
 
 from hybrid_des.analysis.critical_path.traced import traced_run
@@ -15,8 +16,8 @@ from hybrid_des.simulation.folding import folded_transport, ties
 from hybrid_des.simulation.planning.planner import parts_of
 from hybrid_des.simulation.run import run
 
-from .test_refusals import SIXTEEN, TIE
-
+GIVEN = yaml.safe_load((TESTS / "simulation" / "folding" / "refusals.yaml").read_text(encoding="utf-8"))
+SIXTEEN, TIE = GIVEN["base"], GIVEN["tie"]
 FEWEST = 2  # ranks from which runs are folded here
 SEEDS = (0, 3, 8, 11, 14, 23, 31, 44)
 

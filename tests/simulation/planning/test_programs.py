@@ -46,6 +46,13 @@ def test_other_durations_keep_blocks_shared_and_their_parts_whole():
     assert all(one.whole == call.duration for call in after.ops.values() for one in computes(call))
 
 
+def test_calls_that_share_durations_ask_once_per_block():
+    before, asked = program("1f1b", 4, 8, 2, **BUCKETS), []
+    after = before.lasting(lambda call, took: asked.append(call) or 3 * took, each=False)
+    assert [call.duration for call in after.ops.values()] == [3 * call.duration for call in before.ops.values()]
+    assert len(asked) == sum(len(block.durations) for block in {call.block for call in before.ops.values()})
+
+
 def test_a_blocking_send_is_confirmed_after_it():
     block = program("1f1b", 2, 2, schedule={"p2p": "blocking"}).ops[0].block.instructions
     assert [one.__class__ for one in block[-2:]] == [Send, Confirm]
