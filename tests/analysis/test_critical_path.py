@@ -172,8 +172,8 @@ def test_classes_bound_what_scaling_them_does(slack):
         mine = computes & (graph.timeline.op_rows()["kind"][np.where(computes, graph.activity, 0)] == kind)
         for factor in (2, 3):
             slower, quicker = graph.lag * np.where(mine, factor, 1), np.where(mine, graph.lag // factor, graph.lag)
-            assert graph.recomputed(slower)[-1] >= graph.duration + change_of(slack, slower)
-            assert graph.recomputed(quicker)[-1] >= graph.duration + change_of(slack, quicker)
+            assert graph.recomputed(slower)[-1] >= graph.duration + change_of(slack, slower[edges])
+            assert graph.recomputed(quicker)[-1] >= graph.duration + change_of(slack, quicker[edges])
     assert len(edges)
 
 

@@ -44,7 +44,7 @@ def first_order(traced: Traced, variant: Variant) -> int | None:
     if messages is None or not _same_messages(before, programs):
         return None
     duration = _durations(base, before, programs, variant)
-    return base.timeline.duration + change_of(slack, lags_with(base, messages, duration))
+    return base.timeline.duration + change_of(slack, lags_with(base, messages, duration)[slack.critical])
 
 
 def _for_good(slow: Slow) -> bool:

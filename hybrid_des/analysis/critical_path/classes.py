@@ -5,7 +5,7 @@ A folded run has the classes of all ranks and links: images of a rank have the s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -67,9 +67,8 @@ def _by_value(sort: str, key: Column, lag: Column) -> tuple[list[Class], dict[Na
     """Classes that all images share."""
     values, sums = _sums(key, lag)
     chosen = values[np.argsort(-sums, kind="stable")][:MOST_CLASSES].tolist()
-    weights = {(sort, OP_KINDS[value] if sort == "kind" else value): Weight.of(np.where(key == value, lag, 0))
-               for value in chosen}  # fmt: skip
-    return [Class(name, name) for name in weights], {**weights}
+    names: list[Name] = [(sort, OP_KINDS[value] if sort == "kind" else value) for value in chosen]
+    return [Class(name, name) for name in names], dict(zip(names, _weights(key, lag, chosen), strict=True))
 
 
 def _by_rank(graph: Graph, sort: str, of: Columns, lag: Column) -> tuple[list[Class], dict[Name, Weight]]:
@@ -88,7 +87,7 @@ def _by_rank(graph: Graph, sort: str, of: Columns, lag: Column) -> tuple[list[Cl
     classes = [Class(named(a), named(b)) for a, b in zip(every[order].tolist(), simulated[order].tolist(), strict=True)]
     image = np.zeros(len(lag), dtype=np.int64)
     wanted = np.unique(simulated[order]).tolist()
-    return classes, {named(value): Weight.of(np.where(key == value, lag, 0), image) for value in wanted}
+    return classes, dict(zip(map(named, wanted), _weights(key, lag, wanted, image), strict=True))
 
 
 def _by_link(graph: Graph, link: Column, bytes_: Column) -> tuple[list[Class], dict[Name, Weight]]:
@@ -102,11 +101,20 @@ def _by_link(graph: Graph, link: Column, bytes_: Column) -> tuple[list[Class], d
     chosen = sorted(names)[:MOST_CLASSES]
     classes = [Class(("link", name or "none"), ("lane", value)) for _, name, value in chosen]
     image = images.inverse(turned)
+    lanes = list(dict.fromkeys(value for _, _, value in chosen))
     weights: dict[Name, Weight] = {}
-    for value in {value for _, _, value in chosen}:
-        time = np.where(lane == value, bytes_, 0)
-        weights["lane", value] = Weight.of(time) if value == NONE else Weight.of(time, image)
+    for value, weight in zip(lanes, _weights(lane, bytes_, lanes, image), strict=True):
+        weights["lane", value] = weight._replace(image=None) if value == NONE else weight
     return classes, weights
+
+
+def _weights(key: Column, time: Column, values: Sequence[int], image: Column | None = None) -> Iterator[Weight]:
+    """The times of the classes that have these values of a key."""
+    timed = np.flatnonzero(time)
+    keys = key[timed]
+    for value in values:
+        edges = timed[keys == value]
+        yield Weight(edges.astype(np.int32), time[edges].astype(np.int64), None if image is None else image[edges])
 
 
 def _sums(key: Column, lag: Column) -> tuple[Column, Column]:

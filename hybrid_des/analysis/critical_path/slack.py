@@ -17,6 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
+from hybrid_des.analysis.critical_path.chains import Chains
 from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.messages import LINK
 from hybrid_des.simulation.timeline import NONE, Column
@@ -100,9 +101,23 @@ class Slack:
     @cached_property
     def critical(self) -> Column:
         """The edges of all critical paths."""
-        graph = self.graph
-        on = graph.binding & (self.total[graph.point] == 0) & (self.total[graph.cause] == 0)
-        return np.flatnonzero(on)
+        graph, on = self.graph, self.latest == self.graph.time
+        edges = np.flatnonzero(on[graph.point])
+        cause, point = graph.cause[edges], graph.point[edges]
+        return edges[on[cause] & (graph.time[cause] + graph.lag[edges] == graph.time[point])]
+
+    @cached_property
+    def chains(self) -> Chains:
+        """The critical edges, merged to chains."""
+        return self._merged(np.empty(0, dtype=np.int64))
+
+    @cached_property
+    def met(self) -> Chains:
+        """The same; chains end where ranks meet."""
+        return self._merged(np.flatnonzero(self.graph.meets != NONE))
+
+    def _merged(self, kept: Column) -> Chains:
+        return Chains.of_edges(self.graph.cause[self.critical], self.graph.point[self.critical], kept)
 
     @cached_property
     def drag_of_ops(self) -> Column:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hybrid_des.analysis.critical_path.chains import Chains
 from hybrid_des.analysis.critical_path.images import Images
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.simulation.timeline import NONE, Column
@@ -51,54 +51,6 @@ class Weight(NamedTuple):
         return cls(edges.astype(np.int32), time[edges].astype(np.int64), None if image is None else image[edges])
 
 
-class Chains(NamedTuple):
-    """Critical edges, with chains of them that do not branch merged.
-
-    Attributes:
-        cause, point: the ends of each chain, numbered in order; chains are ordered by `point`.
-        of: the chain of each critical edge.
-        ends: the point of the graph that each number is.
-    """
-
-    cause: Column
-    point: Column
-    of: Column
-    ends: Column
-
-    def steps(self) -> tuple[list[Step], int]:
-        """The chains into each point, in order, and the most points that are needed at once.
-
-        A point's values are kept in a slot, which is used again after its last chain.
-        """
-        last = dict(zip(self.cause.tolist(), range(len(self.cause)), strict=True))
-        slot: dict[int, int] = {}
-        unused, slots = list[int](), 0
-        steps: list[Step] = []
-        edges = enumerate(zip(self.cause.tolist(), self.point.tolist(), strict=True))
-        for end, into in groupby(edges, key=lambda edge: edge[1][1]):
-            chains = [(number, start) for number, (start, _) in into]
-            roots = [start for _, start in chains if start not in slot]
-            for point in dict.fromkeys([*roots, end]):
-                if not unused:
-                    unused, slots = [slots], slots + 1
-                slot[point] = unused.pop()
-            fresh = [slot[start] for start in roots]
-            steps.append(Step(end, slot[end], [(number, slot[start]) for number, start in chains], fresh))
-            for number, start in chains:
-                if last[start] == number:
-                    unused.append(slot[start])
-        return steps, slots
-
-
-class Step(NamedTuple):
-    """The chains into a point, each with the slot of its cause; `fresh` are those of causes that nothing releases."""
-
-    point: int
-    slot: int
-    chains: Sequence[tuple[int, int]]
-    fresh: Sequence[int]
-
-
 def spans(slack: Slack, weights: Mapping[Any, Weight]) -> dict[Any, Span]:
     """The span of each class."""
     if slack.graph.images.order == 1:
@@ -109,92 +61,88 @@ def spans(slack: Slack, weights: Mapping[Any, Weight]) -> dict[Any, Span]:
 
 
 def change_of(slack: Slack, lag: Column) -> int:
-    """Least growth of the run if the order stays and edges have these lags: the largest sum over a critical path."""
-    edges = slack.critical
-    return _on_all(slack, {"": Weight.of(lag[edges] - slack.graph.lag[edges])})[""].most
+    """Least growth of the run if the order stays and edges take other times: the largest sum over a critical path.
+
+    Args:
+        slack: the slack of the run.
+        lag: the lags of the edges of `slack.critical`.
+    """
+    more, chains = lag - slack.graph.lag[slack.critical], slack.chains
+    sums = np.zeros(len(chains.cause), dtype=np.int64)
+    np.add.at(sums, chains.of, more)
+    most: dict[int, int] = {}
+    end = NONE
+    for cause, end, summed in zip(chains.cause.tolist(), chains.point.tolist(), sums.tolist(), strict=True):
+        after = most.get(cause, 0) + summed
+        if after > most.get(end, after - 1):
+            most[end] = after
+    return most.get(end, 0)
 
 
 def _on_all(slack: Slack, weights: Mapping[Any, Weight]) -> dict[Any, Span]:
     """The spans of classes whose time counts in all images of an edge."""
-    names = list(weights)
-    chains = _merged(slack, np.zeros(len(slack.graph.time), dtype=np.bool_))
-    steps, slots = chains.steps()
-    classes: dict[Any, Span] = {}
-    batch = max(1, MOST // max(slots, len(chains.cause), 1))
-    for first in range(0, len(names), batch):
-        some = names[first : first + batch]
-        parts = np.stack([_summed(chains, weights[name]) for name in some], axis=1)
-        classes |= {name: Span(*both) for name, both in zip(some, _extremes(steps, slots, parts), strict=True)}
-    return classes
+    chains = slack.chains
+    sums = [_summed(chains, weight) for weight in weights.values()]
+    return {name: Span(*both) for name, both in zip(weights, _extremes(chains, sums), strict=True)}
 
 
-def _summed(chains: Chains, weight: Weight) -> Column:
-    """The time of a class on each chain."""
-    return _sums(chains.of[weight.edges], weight.time, len(chains.cause))
+def _summed(chains: Chains, weight: Weight) -> tuple[Column, Column]:
+    """The chains on which a class takes time, in order, and its time on each."""
+    chain = chains.of[weight.edges]
+    order = np.argsort(chain, kind="stable")
+    firsts = np.flatnonzero(np.diff(chain[order], prepend=NONE))
+    return chain[order[firsts]], np.add.reduceat(weight.time[order], firsts) if len(firsts) else weight.time
+
+
+def _extremes(chains: Chains, sums: Sequence[tuple[Column, Column]]) -> Iterator[tuple[int, int]]:
+    """The least and the greatest sum of each class over all paths to the last point.
+
+    The greatest sums are kept as the least ones of negative times, so that both are found at once.
+    """
+    steps, slots = chains.steps
+    state = np.zeros((max(slots, 1), 2 * len(sums)), dtype=np.int64)
+    at, parts, end = list(state), _rows(sums, len(chains.cause)), 0
+    for _, end, _, starts, fresh in steps:
+        for slot in fresh:
+            at[slot][:] = 0
+        into = at[end]
+        np.add(at[starts[0]], next(parts), out=into)
+        for start in starts[1:]:
+            np.minimum(into, at[start] + next(parts), out=into)
+    least, most = np.split(state[end], 2)
+    yield from zip(least.tolist(), (-most).tolist(), strict=True)
+
+
+def _rows(sums: Sequence[tuple[Column, Column]], count: int) -> Iterator[Column]:
+    """The times of all classes on each chain, then the same as negative numbers."""
+    classes = len(sums)
+    size = max(1, MOST // max(2 * classes, 1))
+    for first in range(0, count, size):
+        block = np.zeros((min(size, count - first), 2 * classes), dtype=np.int64)
+        for number, (chain, time) in enumerate(sums):
+            low, high = np.searchsorted(chain, (first, first + len(block)))
+            block[chain[low:high] - first, number] = time[low:high]
+        np.negative(block[:, :classes], out=block[:, classes:])
+        yield from block
 
 
 def _sums(chain: Column, weight: Column, count: int) -> Column:
-    """Weights summed over each chain; exactly, in two halves, since a float holds 53 bits."""
-    high, low = weight >> 31, weight & (2**31 - 1)
-    sums = [np.bincount(chain, weights=half, minlength=count).astype(np.int64) for half in (high, low)]
-    return np.asarray((sums[0] << 31) + sums[1])
-
-
-def _merged(slack: Slack, kept: NDArray[np.bool_]) -> Chains:
-    """Merge chains of edges without branches, except at some points.
-
-    The chain of an edge is found by pointer jumping: each edge points to the one before it, then to the one before
-    that, twice as far each time.
-    """
-    edges = slack.critical
-    cause, point = slack.graph.cause[edges], slack.graph.point[edges]
-    points, numbers = np.unique(np.concatenate([cause, point]), return_inverse=True)
-    cause, point = numbers[: len(cause)], numbers[len(cause) :]
-    into, out = np.bincount(point, minlength=len(points)), np.bincount(cause, minlength=len(points))
-    edge_into = np.zeros(len(points), dtype=np.int64)
-    edge_into[point] = np.arange(len(point))
-    inner = (into == 1) & (out == 1) & ~kept[points]
-    root = np.where(inner[cause], edge_into[cause], np.arange(len(cause)))
-    while (root[root] != root).any():
-        root = root[root]
-    roots, chain = np.unique(root, return_inverse=True)
-    last = np.zeros(len(roots), dtype=np.int64)
-    np.maximum.at(last, chain, point)
-    order = np.argsort(last, kind="stable")
-    position = np.empty_like(order)
-    position[order] = np.arange(len(order))
-    ends, numbers = np.unique(np.concatenate([cause[roots][order], last[order]]), return_inverse=True)
-    return Chains(numbers[: len(roots)], numbers[len(roots) :], position[chain], points[ends])
-
-
-def _extremes(steps: Sequence[Step], slots: int, parts: Column) -> Iterator[tuple[int, int]]:
-    """The least and the greatest sum of each column over all paths to the last point."""
-    least = np.zeros((max(slots, 1), parts.shape[1]), dtype=np.int64)
-    most = np.zeros_like(least)
-    end = 0
-    for _, end, chains, fresh in steps:
-        least[fresh] = most[fresh] = 0
-        (chain, start), *others = chains
-        low, high = least[start] + parts[chain], most[start] + parts[chain]
-        for chain, start in others:
-            np.minimum(low, least[start] + parts[chain], out=low)
-            np.maximum(high, most[start] + parts[chain], out=high)
-        least[end], most[end] = low, high
-    yield from zip(least[end].tolist(), most[end].tolist(), strict=True)
+    """Weights summed over each chain."""
+    sums = np.zeros(count, dtype=np.int64)
+    np.add.at(sums, chain, weight)
+    return sums
 
 
 def _on_one(slack: Slack, weights: Mapping[Any, Weight]) -> dict[Any, Span]:
     """The spans of classes whose time counts in one image of an edge."""
-    graph, images = slack.graph, slack.graph.images
-    chains = _merged(slack, graph.meets != NONE)
-    after = _turns_to_end(chains.of, graph.turn[slack.critical], images)
+    images, chains = slack.graph.images, slack.met
+    after = _turns_to_end(chains.of, slack.graph.turn[slack.critical], images)
     classes: dict[Any, Span] = {}
-    steps, slots = chains.steps()
-    names, batch = list(weights), max(1, MOST // max(1, slots * images.order))
+    names, batch = list(weights), max(1, MOST // max(1, 2 * chains.steps[1] * images.order))
     for first in range(0, len(names), batch):
         some = names[first : first + batch]
         paths = _Paths(slack, chains, after, [weights[name] for name in some])
-        classes |= {name: Span(*both) for name, both in zip(some, paths.extremes(steps, slots), strict=True)}
+        classes |= {name: Span(*both) for name, both in zip(some, paths.extremes(), strict=True)}
     return classes
 
 
@@ -219,6 +167,7 @@ class _Paths:
     def __init__(self, slack: Slack, chains: Chains, after: Column, weights: Sequence[Weight]) -> None:
         graph, self._images = slack.graph, slack.graph.images
         order = self._images.order
+        self._steps, self._slots = chains.steps
         self._turn = after[np.unique(chains.of, return_index=True)[1]].tolist()  # edges are ordered by their points
         self._shape = len(weights), order
         self._keeping = [None if group == NONE else graph.keeping[group] for group in graph.meets[chains.ends].tolist()]
@@ -226,7 +175,10 @@ class _Paths:
         self._times = self._sorted(chains, after, weights)
 
     def _sorted(self, chains: Chains, after: Column, weights: Sequence[Weight]) -> list[Any]:
-        """For each chain, the classes and images of its end for which it takes time, and the time."""
+        """For each chain, the classes and images of its end for which it takes time, and the time.
+
+        Every class is followed by itself with negative times.
+        """
         count, (_, order) = len(chains.cause), self._shape
         keys, times = [], []
         for number, (edges, time, image) in enumerate(weights):
@@ -239,33 +191,39 @@ class _Paths:
         of = unique // (order * len(weights))
         bounds = np.searchsorted(of, np.arange(count + 1)).tolist()
         of_class, end = unique // order % len(weights), unique % order
-        return [(of_class[a:b], end[a:b], total[a:b]) if b > a else None for a, b in pairwise(bounds)]
+        columns = [np.stack(both, axis=1) for both in ((of_class, of_class + len(weights)), (end, end), (total, -total))]
+        return [tuple(column[a:b].reshape(-1) for column in columns) if b > a else None for a, b in pairwise(bounds)]
 
-    def extremes(self, steps: Sequence[Step], slots: int) -> Iterator[tuple[int, int]]:
+    def extremes(self) -> Iterator[tuple[int, int]]:
         """The least and the most time of each class over all paths to the last point."""
-        least = np.zeros((max(slots, 1), *self._shape), dtype=np.int64)
-        most = np.zeros_like(least)
+        classes, order = self._shape
+        state = np.zeros((max(self._slots, 1), 2 * classes, order), dtype=np.int64)
         end = 0
-        for point, end, chains, fresh in steps:
-            least[fresh] = most[fresh] = 0
-            lows, highs = zip(*(self._along(chain, least[start], most[start]) for chain, start in chains), strict=True)
-            low, high = np.minimum.reduce(lows), np.maximum.reduce(highs)
+        for point, end, number, starts, fresh in self._steps:
+            for slot in fresh:
+                state[slot] = 0
+            into = state[end]
+            self._along(number, state[starts[0]], into)
+            for chain, start in enumerate(starts[1:], number + 1):
+                np.minimum(into, self._along(chain, state[start], np.empty_like(into)), out=into)
             if (keeping := self._keeping[point]) is not None:
-                low, high = _of_cosets(low, keeping, np.minimum), _of_cosets(high, keeping, np.maximum)
-            least[end], most[end] = low, high
-        yield from zip(least[end, :, 0].tolist(), most[end, :, 0].tolist(), strict=True)
+                into[:] = _of_cosets(into, keeping)
+        least, most = state[end, :classes, 0], -state[end, classes:, 0]
+        yield from zip(least.tolist(), most.tolist(), strict=True)
 
-    def _along(self, chain: int, least: Column, most: Column) -> tuple[Column, Column]:
-        images = self._from(self._turn[chain])
-        low, high = least[:, images], most[:, images]
+    def _along(self, chain: int, sums: Column, into: Column) -> Column:
+        """Write the sums after a chain."""
+        if turn := self._turn[chain]:
+            np.take(sums, self._from(turn), axis=1, out=into)
+        else:
+            into[:] = sums
         if (times := self._times[chain]) is not None:
-            low[times[:2]] += times[2]
-            high[times[:2]] += times[2]
-        return low, high
+            into[times[:2]] += times[2]
+        return into
 
 
-def _of_cosets(values: Column, keeping: Column, extreme: np.ufunc) -> Column:
-    """For each image of a meeting, the extreme value of all that share it."""
+def _of_cosets(values: Column, keeping: Column) -> Column:
+    """For each image of a meeting, the least value of all that share it."""
     merged = values.copy()
-    extreme.at(merged.T, keeping, values.T)
+    np.minimum.at(merged.T, keeping, values.T)
     return merged[:, keeping]
