@@ -16,7 +16,7 @@ from hybrid_des import collectives
 from hybrid_des.analysis.counterfactual.first_order import first_order
 from hybrid_des.analysis.counterfactual.what_if import Variant, builder_of, variant_of
 from hybrid_des.analysis.critical_path.classes import class_spans
-from hybrid_des.analysis.critical_path.graph import graph_of
+from hybrid_des.analysis.critical_path.graph import graph_of, lags_with
 from hybrid_des.analysis.critical_path.idle_pieces import idle_pieces
 from hybrid_des.analysis.critical_path.paths import count_paths, critical_path
 from hybrid_des.analysis.critical_path.rows import released_by
@@ -175,6 +175,14 @@ def test_classes_bound_what_scaling_them_does(slack):
             assert graph.recomputed(slower)[-1] >= graph.duration + change_of(slack, slower[edges])
             assert graph.recomputed(quicker)[-1] >= graph.duration + change_of(slack, quicker[edges])
     assert len(edges)
+
+
+def test_unchanged_ops_and_messages_have_the_lags_of_the_run(slack):
+    graph, ops = slack.graph, len(slack.graph.timeline.ops["step"])
+    duration = np.zeros(ops, dtype=np.int64)
+    np.add.at(duration, graph.activity[graph.pieces], graph.lag[graph.pieces])
+    lags = lags_with(graph, np.arange(len(graph.lag)), graph.messages, duration)
+    assert (lags == graph.lag).all()
 
 
 def test_what_released_an_op_ends_before_it_starts(slack):

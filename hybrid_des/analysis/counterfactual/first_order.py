@@ -20,7 +20,7 @@ from hybrid_des.scenario.definition import LABELS, Scenario
 from hybrid_des.scenario.sections.perturbations import Slow
 from hybrid_des.simulation.planning.program import Call, Program, Send
 from hybrid_des.simulation.run import Run
-from hybrid_des.simulation.timeline import Column
+from hybrid_des.simulation.timeline import NONE, Column
 
 TIMES = {"forward", "backward", "weight", "recompute", "ends", "optimizer"}  # keys of `workload` that are durations
 
@@ -39,12 +39,14 @@ def first_order(traced: Traced, variant: Variant) -> int | None:
     except HybridDesError:
         return None
     before = Variant.of(base).programs
-    slack = traced.slack
-    messages = _messages(slack.graph.messages, parts.fabric)
+    slack, ops = traced.slack, len(base.timeline.ops["step"])
+    activity = slack.graph.activity[slack.critical]
+    messages = _messages(slack.graph.messages, np.unique(activity[activity >= ops]) - ops, parts.fabric)
     if messages is None or not _same_messages(before, programs):
         return None
     duration = _durations(base, before, programs, variant)
-    return base.timeline.duration + change_of(slack, lags_with(base, messages, duration)[slack.critical])
+    lags = lags_with(slack.graph, slack.critical, messages, duration)
+    return base.timeline.duration + change_of(slack, lags)
 
 
 def _for_good(slow: Slow) -> bool:
@@ -63,24 +65,25 @@ def only_times_differ(this: Scenario, other: Scenario) -> bool:
     return same and wiring and all(getattr(this.workload, key) == getattr(other.workload, key) for key in sizes)
 
 
-def _messages(messages: Messages, fabric: Fabric) -> Messages | None:
-    """The messages of a run on other links; None if their routes would differ."""
-    if not len(messages.flow):
-        return messages
-    _, first, index = np.unique(messages.flow, return_index=True, return_inverse=True)
-    latency = messages.latency[first]
-    for flow, message in enumerate(first.tolist()):
+def _messages(messages: Messages, chosen: Column, fabric: Fabric) -> Messages | None:
+    """Some messages of a run on other links; None if routes, of any message, would differ."""
+    latency = np.zeros((len(messages.first_of_flow), messages.latency.shape[1]), dtype=np.int64)
+    for flow, message in enumerate(messages.first_of_flow.tolist()):
+        if message == NONE:
+            continue
         route = fabric.route(int(messages.sender[message]), int(messages.receiver[message]))
         used = [messages.links[link] for link in messages.link[message].tolist() if link >= 0]
         if list(route.links) != used:
             return None
         latency[flow, : len(used)] = route.latencies
-    there = messages.rows >= 0
-    size = np.broadcast_to(messages.sizes[:, None], there.shape)
-    own = np.zeros_like(messages.own)
-    own[there] = service_alone(fabric, messages.links, messages.link[there], size[there])
-    slower = own.max(axis=1) / np.maximum(messages.slowest[:, -1], 1)
-    return replace(messages, own=own, latency=latency[index], took=np.rint(messages.took * slower).astype(np.int64))
+    some = messages.at(chosen)
+    there = some.rows >= 0
+    size = np.broadcast_to(some.sizes[:, None], there.shape)
+    own = np.zeros_like(some.own)
+    own[there] = service_alone(fabric, some.links, some.link[there], size[there])
+    slower = own.max(axis=1, initial=0) / np.maximum(some.slowest[:, -1], 1)
+    took = np.rint(some.took * slower).astype(np.int64)
+    return replace(some, own=own, latency=latency[some.flow], took=took)
 
 
 def _same_messages(before: list[Program], after: list[Program]) -> bool:

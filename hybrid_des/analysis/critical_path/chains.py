@@ -57,7 +57,8 @@ class Chains:
         that, twice as far each time.
 
         Args:
-            cause, point: the ends of the edges, ordered by `point`.
+            cause: where each edge begins.
+            point: where it ends; edges are ordered by it.
             kept: the points at which chains end in any case.
         """
         points, cause, point = _numbered(cause, point)
@@ -99,10 +100,10 @@ class Chains:
                     if point != end:
                         fresh.append(slot[point])
             steps.append(Step(end, slot[end], number, [slot[start] for start in starts], fresh))
-            for number, start in enumerate(starts, number):
-                if last[start] == number:
+            for chain, start in enumerate(starts, number):
+                if last[start] == chain:
                     unused.append(slot[start])
-            number += 1
+            number += count
         return steps, slots
 
 

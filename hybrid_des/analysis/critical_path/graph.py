@@ -10,34 +10,26 @@ forwarded by the formula of `cluster.sharing.fifo`; under `fair`, a message is o
 gave it, of which `queue` is the time lost to other messages.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hybrid_des.analysis.critical_path.edges import STEPS, edges_of_run, points_of_rows
 from hybrid_des.analysis.critical_path.images import Images
-from hybrid_des.analysis.critical_path.messages import (
-    BARRIER,
-    DATA,
-    PARTS,
-    PROGRAM,
-    UNLESS_GIVEN,
-    Messages,
-    edges_of,
-    messages_of,
-)
+from hybrid_des.analysis.critical_path.messages import DATA, Messages, messages_of
+from hybrid_des.analysis.critical_path.places import Places
 from hybrid_des.engine.causes import MET, START, Causes
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.run import Run
-from hybrid_des.simulation.timeline import NONE, Column, Columns, Timeline
+from hybrid_des.simulation.timeline import NONE, Column, Timeline
 
 Mask = NDArray[np.bool_]
 
-OPS, STEPS = 0, 1  # tables of marks
+OPS = 0  # table of marks
 LIMIT = 2**31
 
 
@@ -49,6 +41,7 @@ class Graph:
 
     Attributes:
         timeline, messages: the rows that activities number.
+        places: where the points of processes and messages are.
         time: recorded time of each point.
         rank: rank of each point's process, or sender of its message; −1 for others.
         cause, point, lag, kind: one entry per edge.
@@ -60,7 +53,6 @@ class Graph:
         at_op: points at the start and the end of each op row.
         at_step: point at the end of each row of `timeline.steps`.
         at_mark: table → row → point, for all tables that a trace marks.
-        head, delivered: points at which each message is sent and has arrived.
         images: what the points and activities stand for, if the run was folded.
         meets: per point of a meeting, the place of its group in `keeping`; −1 for other points.
         keeping: per group and element of the fold, the element that stands for all with the same meeting.
@@ -68,6 +60,7 @@ class Graph:
 
     timeline: Timeline
     messages: Messages
+    places: Places
     time: Column
     rank: Column
     cause: Column
@@ -83,8 +76,6 @@ class Graph:
     link: Column
     at_op: tuple[Column, Column]
     at_mark: Sequence[Column]
-    head: Column
-    delivered: Column
     images: Images
     meets: Column
     keeping: Sequence[Column]
@@ -93,6 +84,16 @@ class Graph:
     def activities(self) -> int:
         """Number of activities that were simulated: an image's number has this times that of its element added."""
         return len(self.timeline.ops["step"]) + len(self.messages.flow)
+
+    @property
+    def head(self) -> Column:
+        """The point at which each message is sent."""
+        return self.places.asked[:, 0]
+
+    @property
+    def delivered(self) -> Column:
+        """The point at which each message has arrived."""
+        return self.places.delivered
 
     @property
     def at_step(self) -> Column:
@@ -116,6 +117,11 @@ class Graph:
         return releases
 
     @cached_property
+    def pieces(self) -> Column:
+        """The edges on which ops compute."""
+        return np.flatnonzero((self.activity >= 0) & (self.activity < len(self.timeline.ops["step"])))
+
+    @cached_property
     def released(self) -> Column:
         """The binding edge that is shown for each point; −1 for points that nothing releases.
 
@@ -126,6 +132,8 @@ class Graph:
     @cached_property
     def told_apart(self) -> Column:
         """The binding edges of points for which ties are decided differently in some images."""
+        if self.images.order == 1:
+            return np.empty(0, dtype=np.int64)
         edges = np.flatnonzero(self.binding)
         order = edges[np.lexsort((self.turn[edges], self.kind[edges], self.point[edges]))]
         shown = self.released[self.point[order]]
@@ -150,12 +158,16 @@ class Graph:
         return edge, self.images.combined(image, np.where(edge == NONE, 0, self.turn[edge]))
 
     def _first_of(self, edges: Column, image: int) -> Column:
+        """Of edges that are ordered by their points, the one that is shown for each point."""
+        point = self.point[edges]
+        chosen: Column = np.full(len(self.time), NONE).astype(np.int32)
+        chosen[point] = edges
+        same = point[1:] == point[:-1]
+        edges = edges[np.append(same, [False] * bool(len(edges))) | np.append([False] * bool(len(edges)), same)]
         cause = self.cause[edges]
         rank = self.images.moved(self.rank[cause], self.images.combined(self.turn[edges], np.asarray(image)))
-        order = edges[np.lexsort((cause, rank, self.kind[edges], self.point[edges]))]
-        points, places = np.unique(self.point[order], return_index=True)
-        chosen: Column = np.full(len(self.time), NONE).astype(np.int32)
-        chosen[points] = order[places]
+        order = edges[np.lexsort((cause, rank, self.kind[edges], self.point[edges]))][::-1]
+        chosen[self.point[order]] = order  # the last that is written is the first in order
         return chosen
 
     def recomputed(self, lag: Column | None = None) -> Column:
@@ -187,39 +199,34 @@ def graph_of(run: Run, beside: Column | None = None) -> Graph:
     timeline, tables = run.timeline, run.trace.columns()
     points, images = tables["points"], Images(run.fold or Fold(timeline.layout, ()))
     messages = messages_of(run, tables["sends"], images)
-    order, position = _order(points["row"], messages)
-    count = len(points["kind"])
-    time = np.concatenate([points["time"], messages.times])[order]
-    senders = np.repeat(messages.sender, np.diff(messages.base))
-    rank = np.concatenate([_ranks(timeline, tables), senders]).astype(np.int32)[order]
-    times = np.append(time, timeline.duration)
-    columns = _edges(tables, messages, position, images)
-    delivered = position[count + messages.deliveries]
+    places = messages.places(points["row"])
+    position, senders = places.process, (messages.sender,) * 3
+    times = places.column(points["time"], *messages.times, timeline.duration)
+    columns = edges_of_run(tables, messages, places, images)
     marks = tables["marks"]
-    meets, keeping = _meetings(run.trace, tables["meetings"], position, images)
+    meets, keeping = _meetings(run.trace, places, images)
     return Graph(
         timeline,
         messages,
+        places,
         times,
-        np.append(rank, np.int32(NONE)),
-        **_known(run, columns, times, delivered, None if beside is None else messages.lost_to(beside)),
+        places.column(_ranks(timeline, tables).astype(np.int32), *senders, NONE),
+        **_known(run, columns, times, places.delivered, None if beside is None else messages.lost_to(beside)),
         at_op=_at_op(tables, position, points["before"]),
-        at_mark=[_by_row(marks, table, position) for table in range(5)],
-        head=position[count + messages.heads],
-        delivered=delivered,
+        at_mark=[points_of_rows(marks, table, position) for table in range(5)],
         images=images,
         meets=meets,
         keeping=keeping,
     )
 
 
-def _meetings(trace: Causes, meetings: Columns, position: Column, images: Images) -> tuple[Column, list[Column]]:
+def _meetings(trace: Causes, places: Places, images: Images) -> tuple[Column, list[Column]]:
     """`meets` and `keeping` of a graph; all ranks meet at its end."""
-    meets: Column = np.full(len(position) + 1, NONE).astype(np.int32)
-    every = range(images.fold.layout.ranks)
+    every, meetings = range(images.fold.layout.ranks), trace.meetings.table()
     keeping = [images.keeping(ranks) for ranks in (every, *trace.groups)]
-    meets[position[meetings["point"]]] = 1 + meetings["group"]
-    meets[-1] = 0
+    meets: Column = np.full(places.end + 1, NONE, dtype=np.min_scalar_type(-len(keeping)))
+    meets[places.process[meetings["point"]]] = 1 + meetings["group"]
+    meets[places.end] = 0
     return meets, keeping
 
 
@@ -233,7 +240,7 @@ def _known(
         theirs = np.zeros_like(columns["queue"])
         theirs[edges] = np.minimum(columns["queue"][edges], lost[columns["activity"][edges] - ops])
         return {**columns, "queue": columns["queue"] - theirs, "others": theirs}
-    columns = {**columns, "others": np.zeros(len(columns["queue"]), dtype=np.int8)}
+    columns = {**columns, "others": np.broadcast_to(np.int8(0), len(columns["queue"]))}
     if lost is None and not _beyond(run.scenario):
         return columns
     part = "transfer" if lost is None and not run.scenario.background else "others"
@@ -260,122 +267,29 @@ def _as_recorded(columns: dict[str, Column], time: Column, delivered: Column, op
     return {**columns, "lag": columns["lag"] + more, part: columns[part] + more}
 
 
-def lags_with(run: Run, messages: Messages, duration: Column) -> Column:
-    """The lags of all edges of a run with changed messages and changed durations of op rows, in the same order.
+def lags_with(graph: Graph, edges: Column, messages: Messages, duration: Column) -> Column:
+    """The lags of some edges with changed messages and changed durations of op rows.
 
     The pieces of an op keep their shares of its duration; those of an op that took no time still take none.
+
+    Args:
+        graph: the graph of a run.
+        edges: the edges.
+        messages: the messages of these edges, each once, in order.
+        duration: of each op row.
     """
-    assert run.trace is not None
-    tables = run.trace.columns()
-    points, pieces, ops = tables["points"], tables["pieces"], run.timeline.ops
-    lag = points["lag"].copy()
-    row, point = pieces["row"], pieces["point"]
-    whole = np.bincount(row, weights=lag[point], minlength=len(ops["step"])).astype(np.int64)
-    same = duration[row] == whole[row]
-    shares = lag[point] * (duration[row] / np.maximum(whole[row], 1))
-    lag[point] = np.where(same, lag[point], np.rint(shares).astype(np.int64))
-    _, position = _order(points["row"], messages)
-    images = Images(run.fold or Fold(run.timeline.layout, ()))
-    return _edges({**tables, "points": {**points, "lag": lag}}, messages, position, images, ("lag",))["lag"]
-
-
-NARROW = {
-    "cause": np.int32, "point": np.int32, "kind": np.int8, "activity": np.int32, "link": np.int32, "turn": np.int32,
-}  # fmt: skip
-
-
-def _edges(
-    tables: dict[str, dict[str, Column]],
-    messages: Messages,
-    position: Column,
-    images: Images,
-    names: Collection[str] = (),
-) -> dict[str, Column]:
-    """All edges, ordered by their points; only the columns `names`, if given. Columns that are not times are narrow."""
-    points = tables["points"]
-    count = len(points["kind"])
-    ends = _by_row(tables["marks"], STEPS, position)
-    blocks = chain(
-        (_program(points, tables["pieces"], position),),
-        (_waits(points, tables["edges"], position, messages, position[count + messages.deliveries]),),
-        (
-            {**block, "cause": position[block["cause"]], "point": position[block["point"]]}
-            for block in messages.edges(tables["sends"], count, images)
-        ),
-        (edges_of(ends, np.full(len(ends), len(position)), BARRIER),),
-    )
-    names = names or ("cause", "point", "kind", "lag", *UNLESS_GIVEN)
-    kept = [_narrowed(block, {"point", *names}) for block in blocks]
-    by_point = np.argsort(np.concatenate([block["point"] for block in kept]), kind="stable")
-    sizes = [len(block["point"]) for block in kept]
-    return {name: _joined([block.pop(name, None) for block in kept], sizes, name)[by_point] for name in names}
-
-
-def _narrowed(block: Columns, names: Collection[str]) -> dict[str, Column]:
-    """Some columns of a block, those that are not times narrow, and parts of lags if they fit."""
-    narrow = {name: column.astype(NARROW.get(name, np.int64)) for name, column in block.items() if name in names}
-    return {
-        name: column.astype(np.int32) if name in PARTS and np.abs(column).max(initial=0) < LIMIT else column
-        for name, column in narrow.items()
-    }
-
-
-def _joined(columns: list[Column | None], sizes: Sequence[int], name: str) -> Column:
-    """A column of all blocks."""
-    kind = np.result_type(*(column for column in columns if column is not None), np.int8)
-    joined = np.full(sum(sizes), UNLESS_GIVEN.get(name, 0), dtype=kind)
-    start = 0
-    for column, size in zip(columns, sizes, strict=True):
-        if column is not None:
-            joined[start : start + size] = column
-        start += size
-    return joined
-
-
-def _by_row(marks: dict[str, Column], table: int, position: Column) -> Column:
-    """The point of each row of a table; rows are marked in their order."""
-    points: Column = position[marks["point"][marks["table"] == table]]
-    return points
-
-
-def _order(row: Column, messages: Messages) -> tuple[Column, Column]:
-    """Order points so that causes precede effects: as points and message rows were recorded."""
-    key = np.concatenate([2 * row, messages.order])
-    order = np.argsort(key, kind="stable")
-    position = np.empty_like(order)
-    position[order] = np.arange(len(order))
-    return order, position
-
-
-def _program(points: dict[str, Column], pieces: dict[str, Column], position: Column) -> Columns:
-    """Edges from each point of a process to the next."""
-    activity = np.full(len(points["kind"]), NONE)
-    activity[pieces["point"]] = pieces["row"]
-    held = np.flatnonzero(points["before"] != NONE)
-    return edges_of(
-        position[points["before"][held]], position[held], PROGRAM, lag=points["lag"][held], activity=activity[held]
-    )
-
-
-def _waits(
-    points: dict[str, Column], edges: dict[str, Column], position: Column, messages: Messages, delivered: Column
-) -> Columns:
-    """Edges from what a process has waited for: a message, another process, all processes that meet."""
-    cause, point = edges["cause"], edges["point"]
-    message = cause < NONE
-    causes, turn = np.empty(len(cause), dtype=np.int64), np.zeros(len(cause), dtype=np.int64)
-    causes[message] = delivered[-2 - cause[message]]
-    turn[message] = messages.arrives[-2 - cause[message]]
-    causes[~message] = position[cause[~message]]
-    kind = np.where(points["kind"][point] == MET, BARRIER, DATA)
-    return edges_of(
-        causes,
-        position[point],
-        kind,
-        lag=edges["lag"],
-        turn=turn,
-        transfer=np.where(kind == BARRIER, edges["lag"], 0),
-    )
+    ops, activity = len(duration), graph.activity[edges]
+    whole = np.bincount(graph.activity[graph.pieces], weights=graph.lag[graph.pieces], minlength=ops).astype(np.int64)
+    lags = np.where(graph.kind[edges] == DATA, 0, graph.lag[edges])  # nothing passes from a message to its receiver
+    piece = np.flatnonzero((activity >= 0) & (activity < ops))
+    of = activity[piece]
+    shares = np.rint(lags[piece] * (duration[of] / np.maximum(whole[of], 1))).astype(np.int64)
+    lags[piece] = np.where(duration[of] == whole[of], lags[piece], shares)
+    mine = np.flatnonzero(activity >= ops)
+    ends = graph.cause[edges[mine]], graph.point[edges[mine]]
+    number = np.unique(activity[mine], return_inverse=True)[1].reshape(-1)
+    lags[mine] = messages.lags(number, *ends, graph.kind[edges[mine]], graph.places.asked[activity[mine] - ops])
+    return lags
 
 
 def _ranks(timeline: Timeline, tables: dict[str, dict[str, Column]]) -> Column:

@@ -11,18 +11,21 @@ Before its first link, a message of a paced flow has been as slow as its sender.
 Under `fair` a message occupies all links of its route together: it has one A, S and D.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from hybrid_des.analysis.critical_path.images import Images
 from hybrid_des.analysis.critical_path.link_images import LinkImages
+from hybrid_des.analysis.critical_path.places import Places
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.rate import rate_of
 from hybrid_des.simulation.run import Run
-from hybrid_des.simulation.timeline import NONE, Column, Columns, Timeline
+from hybrid_des.simulation.timeline import NONE, Column, Columns, Timeline, in_order
 
 PARTS = ("latency", "transfer", "queue")  # of a lag
 UNLESS_GIVEN = {"activity": NONE, "link": NONE, "turn": 0, **dict.fromkeys(PARTS, 0)}  # columns of edges
@@ -72,21 +75,6 @@ class Messages:
         return np.ones(len(self.flow), dtype=np.int64) if self.fair else (self.rows >= 0).sum(axis=1)
 
     @cached_property
-    def base(self) -> Column:
-        """The first point of each message, then the total number of points: A and S per link, then D."""
-        return np.concatenate([[0], np.cumsum(2 * self.hops + 1)])
-
-    @property
-    def heads(self) -> Column:
-        """The point at which each message is sent."""
-        return self.base[:-1]
-
-    @property
-    def deliveries(self) -> Column:
-        """The point at which each message has arrived."""
-        return self.base[1:] - 1
-
-    @cached_property
     def service(self) -> Column:
         """Message × link: picoseconds on the link, shared or not; 0 where the route is shorter."""
         return np.where(self.rows >= 0, self.took[:, None], 0) if self.fair else self.own
@@ -120,8 +108,7 @@ class Messages:
     @property
     def sizes(self) -> Column:
         """Bytes of each message."""
-        sizes: Column = self._column("bytes")[:, 0]
-        return sizes
+        return self._column("bytes", 0)
 
     @cached_property
     def arrival(self) -> Column:
@@ -129,98 +116,166 @@ class Messages:
         assert self.timeline.messages is not None
         return self.timeline.arrival(self.timeline.messages, self.rows)
 
-    def _column(self, name: str) -> Column:
+    def _column(self, name: str, hop: int | slice = slice(None)) -> Column:
+        """A column of rows, message × link or at one link."""
         assert self.timeline.messages is not None
-        column = self.timeline.messages[name]
-        chosen: Column = column[self.rows] if len(column) else self.rows
+        column, rows = self.timeline.messages[name], self.rows[:, hop]
+        chosen: Column = column[rows] if len(column) else rows
         return chosen
 
-    @cached_property
-    def _each(self) -> list[tuple[int, Column]]:
-        """Each hop of routes, and the messages that have a link there."""
-        return [(hop, np.flatnonzero(self.hops > hop)) for hop in range(int(self.hops.max(initial=0)))]
+    def places(self, row: Column) -> Places:
+        """Where points are, given the number of rows that were recorded before each point of a process."""
+        assert self.timeline.messages is not None
+        return Places.of(row, self.rows, self.hops, len(self.timeline.messages["channel"]))
 
-    @cached_property
-    def times(self) -> Column:
-        """The times of all points."""
-        times = np.zeros(int(self.base[-1]), dtype=np.int64)
-        asked, start = self._column("asked"), self._column("start")
-        for hop, having in self._each:
-            times[self.base[having] + 2 * hop] = asked[having, hop]
-            times[self.base[having] + 2 * hop + 1] = start[having, hop]
-        times[self.deliveries] = self.arrival
-        return times
-
-    @cached_property
-    def order(self) -> Column:
-        """A sort key for each point that places it after everything recorded before its row."""
-        order = np.zeros(int(self.base[-1]), dtype=np.int64)
-        for hop, having in self._each:
-            for more in (0, 1, 2):  # D follows the last link; a further link overwrites it
-                order[self.base[having] + 2 * hop + more] = 2 * self.rows[having, hop] + 1
-        return order
+    @property
+    def times(self) -> tuple[Column, Column, Column]:
+        """Message × link: when it asks for the link, and when its service starts; and when each has arrived."""
+        return self._column("asked"), self._column("start"), self.arrival
 
     @cached_property
     def sender(self) -> Column:
         """The global rank that sends each message."""
-        return self.timeline.of_channel["sender"][self._column("channel")[:, 0]]
+        return self.timeline.of_channel["sender"][self._column("channel", 0)]
 
     @cached_property
     def receiver(self) -> Column:
         """The global rank that receives each message."""
-        return self.timeline.of_channel["receiver"][self._column("channel")[:, 0]]
+        return self.timeline.of_channel["receiver"][self._column("channel", 0)]
 
-    def edges(self, sends: Columns, points: int, images: Images) -> Iterator[Columns]:
-        """All edges that end at points of messages, which are numbered after `points` of processes."""
-        first = points + self.base
-        yield self._edge(np.arange(len(self.flow)), sends["point"], points + self.heads)
-        for hop, having in self._each:
-            at = first[having] + 2 * hop
-            yield self._edge(having, at, at + 1)
-            yield from self._shared(having, at) if self.fair else self._onwards(hop, having, at)
-        yield self._turns(first, images)
+    @property
+    def longest(self) -> int:
+        """No part of a lag is longer, in picoseconds."""
+        latency = self.latency.sum(axis=1).max(initial=0)
+        return int(max(latency, *(times.max(initial=0) for times in (self.own, self.took, self.paced))))
 
-    def _onwards(self, hop: int, having: Column, at: Column) -> Iterator[Columns]:
-        """Edges from a link to the next, or to the receiver."""
-        latency, service = self.latency[having, hop], self.service[having, hop]
-        on = self.hops[having] > hop + 1
-        # the remaining wait: nothing before a further link, the tail before the receiver
-        slowest = np.where(on, self.slowest[having, hop], 0)
-        link = self.link[having, hop]
-        yield self._edge(having, at + 1, at + 2, latency=latency, transfer=service - slowest, link=link)
-        if hop or self.paced.any():
-            before = self.slowest[having, hop - 1] if hop else self.paced[having]
-            link = self.slow_link[having, max(hop - 1, 0)]
-            yield self._edge(having, at, at + 2, latency=latency, transfer=before - slowest, link=link)
+    @property
+    def causes(self) -> tuple[Column, Column, Column]:
+        """Number of edges into A and S of each link, and into D."""
+        shorter = np.zeros((len(self.flow), self.rows.shape[1] + 1), dtype=np.int8)  # from A to the next point
+        if not self.fair:
+            shorter[:, 2:] = 1
+            shorter[:, 1] = self.is_paced
+        return 1 + shorter, 1 + (self.before != NONE), 1 + shorter[np.arange(len(self.flow)), self.hops]
 
-    def _shared(self, having: Column, at: Column) -> Iterator[Columns]:
-        """Edges from all links together to the receiver."""
-        latency = self.latency[having].sum(axis=1)  # of the route
-        parts = {"latency": latency, "queue": self.lost[having], "link": self.slow_link[having, -1]}
-        yield self._edge(having, at + 1, at + 2, transfer=self.took[having] - self.lost[having], **parts)
+    @cached_property
+    def is_paced(self) -> bool:
+        """Whether any sender is slower than links."""
+        return bool(self.paced.any())
 
-    def _turns(self, first: Column, images: Images) -> Columns:
-        """Edges from each message to the next on its link or, under `fair`, in its flow."""
-        message, hop = np.nonzero((self.rows >= 0) & (self.over.limited[self.link] > 0))
+    @cached_property
+    def before(self) -> Column:
+        """Message × link: the one before on its link or, under `fair`, in its flow, as message · links + link."""
+        links = self.rows.shape[1]
+        used = (self.rows >= 0) & (self.over.limited[self.link] > 0)
         if self.fair:
-            message, hop = np.arange(len(self.flow)), np.zeros(len(self.flow), dtype=np.int64)
-        lane = self.flow[message] if self.fair else self.over.lane[self.link[message, hop]]
-        order = np.lexsort((self.rows[message, hop], lane))
-        message, hop, lane = message[order], hop[order], lane[order]
+            used = np.arange(links) == np.zeros((len(self.flow), 1))
+        assert self.timeline.messages is not None
+        by_row = np.full(len(self.timeline.messages["channel"]), NONE).astype("int32")
+        by_row[self.rows[used]] = np.flatnonzero(used)
+        by_row = by_row[by_row != NONE]
+        lane = self.flow[by_row // links] if self.fair else self.over.lane[self.link.reshape(-1)[by_row]]
+        order = in_order(lane)
+        ordered, lane = by_row[order], lane[order]
         same = lane[1:] == lane[:-1]
-        before, at, behind, there = message[:-1][same], hop[:-1][same], message[1:][same], hop[1:][same]
-        points = first[before] + 2 * at + 1, first[behind] + 2 * there + 1
-        parts = {"queue": self.service[before, at], "link": self.link[before, at]}
-        if not self.fair:  # both are on the link of the one behind
-            mine, first = (self.over.turned[self.link[one]] for one in ((behind, there), (before, at)))
-            parts["turn"] = images.combined(mine, images.inverse(first))
+        before = np.full(self.rows.size, NONE).astype("int32")
+        before[ordered[1:][same]] = ordered[:-1][same]
+        return before.reshape(self.rows.shape)
+
+    def edges(self, some: slice, sent: Column, places: Places, images: Images) -> Iterator[dict[str, Column]]:
+        """All edges that end at points of some messages.
+
+        Args:
+            some: the messages.
+            sent: the point at which each message is sent.
+            places: where points are.
+            images: what the run was folded by.
+        """
+        at, mine = places.asked[some], self.at(some)
+        yield self._edge(np.arange(len(at)) + some.start, sent[some], at[:, 0])
+        for hop in range(at.shape[1]):
+            having = np.flatnonzero(at[:, hop] != NONE)
+            here, message = at[having, hop], having + some.start
+            yield self._edge(message, here, here + 1)
+            for cause, there, parts in mine.beyond(hop, having, at, self.is_paced):
+                yield self._edge(message, cause, there, DATA, **parts)
+            yield self._turns(hop, message, places, images)
+
+    def beyond(
+        self, hop: int, having: Column, at: Column, is_paced: bool
+    ) -> Iterator[tuple[Column, Column, dict[str, Column]]]:
+        """Cause, point and parts of the edges from a link to the next, or to the receiver."""
+        here, on = at[having, hop], self.hops[having] > hop + 1
+        there = np.where(on, at[having, min(hop + 1, at.shape[1] - 1)], here + 2)
+        if self.fair:  # from all links together
+            latency = self.latency[having].sum(axis=1)  # of the route
+            parts = {"latency": latency, "queue": self.lost[having], "link": self.slow_link[having, -1]}
+            yield here + 1, there, {**parts, "transfer": self.took[having] - self.lost[having]}
+            return
+        latency, transfer = self._onward(having, hop, served=True)
+        yield here + 1, there, {"latency": latency, "transfer": transfer, "link": self.link[having, hop]}
+        if hop or is_paced:
+            latency, transfer = self._onward(having, hop, served=False)
+            link = self.slow_link[having, max(hop - 1, 0)]
+            yield here, there, {"latency": latency, "transfer": transfer, "link": link}
+
+    def _onward(self, message: Column, hop: Column | int, *, served: Column | bool) -> tuple[Column, Column]:
+        """The latency and the transfer from a link to the next point: from S if it is served, else from A."""
+        last = np.asarray(self.hops[message] == np.asarray(hop) + 1)
+        slower = self.slowest[message, np.maximum(np.asarray(hop) - 1, 0)]
+        before = np.where(np.asarray(hop) > 0, slower, self.paced[message])
+        slowest = np.where(last, 0, self.slowest[message, hop])  # the tail has to arrive, at further links the head
+        return self.latency[message, hop], np.where(served, self.service[message, hop], before) - slowest
+
+    def lags(self, message: Column, cause: Column, point: Column, kind: Column, asked: Column) -> Column:
+        """The lags of edges of messages.
+
+        Args:
+            message: the message of each edge.
+            cause: where each edge begins.
+            point: where it ends.
+            kind: the kind of each edge.
+            asked: edge × link: the points A of its message.
+        """
+        hop = ((asked <= cause[:, None]) & (asked != NONE)).sum(axis=1) - 1  # NONE for its send
+        here = asked[np.arange(len(hop)), hop]
+        if self.fair:
+            onward = self.latency[message].sum(axis=1) + self.took[message]
+        else:
+            onward = sum(self._onward(message, hop, served=cause > here))
+        waits = (hop == NONE) | ((cause == here) & (point == here + 1))
+        return np.where(kind == LINK, self.service[message, hop], np.where(waits, 0, onward))
+
+    def at(self, chosen: Column | slice) -> Messages:
+        """Some messages."""
+        names = ("flow", "rows", "latency", "link", "arrives", "own", "took", "paced")
+        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
+
+    @cached_property
+    def first_of_flow(self) -> Column:
+        """By flow: its first message; −1 for flows without messages."""
+        first = np.full(int(self.flow.max(initial=NONE)) + 1, NONE)
+        first[self.flow[::-1]] = np.arange(len(self.flow))[::-1]
+        return first
+
+    def _turns(self, hop: int, message: Column, places: Places, images: Images) -> dict[str, Column]:
+        """Edges to messages from the one before on their link or, under `fair`, in their flow."""
+        behind = message[self.before[message, hop] != NONE]
+        before, first = np.divmod(self.before[behind, hop], self.rows.shape[1])
+        points = places.asked[before, first] + 1, places.asked[behind, hop] + 1
+        parts = {"queue": self.took[before] if self.fair else self.own[before, first], "link": self.link[before, first]}
+        if not self.fair and images.order > 1:  # both are on the link of the one behind
+            mine, its = self.over.turned[self.link[behind, hop]], self.over.turned[parts["link"]]
+            parts["turn"] = images.combined(mine, images.inverse(its))
         return self._edge(before, *points, LINK, **parts)
 
-    def _edge(self, message: Column, cause: Column, point: Column, kind: int = DATA, **parts: Column) -> Columns:
+    def _edge(
+        self, message: Column, cause: Column, point: Column, kind: int = DATA, **parts: Column
+    ) -> dict[str, Column]:
         return edges_of(cause, point, kind, activity=len(self.timeline.ops["step"]) + message, **parts)
 
 
-def edges_of(cause: Column, point: Column, kind: int | Column, **more: Column) -> Columns:
+def edges_of(cause: Column, point: Column, kind: int | Column, **more: Column) -> dict[str, Column]:
     """The columns of edges, without those that are the same for all (`UNLESS_GIVEN`).
 
     The lag is the sum of its parts, if it is not given.
@@ -234,7 +289,7 @@ def messages_of(run: Run, sends: Columns, images: Images) -> Messages:
     """Find the rows of each message in the order in which they were sent."""
     timeline, rows = run.timeline, run.timeline.messages
     assert rows is not None and run.trace is not None and run.fabric is not None
-    sent = np.argsort(sends["flow"], kind="stable")  # message numbers, flow by flow
+    sent = in_order(sends["flow"])  # message numbers, flow by flow
     table = timeline.routed(rows)
     table[sent] = table.copy()
     there, channel = table >= 0, rows["channel"][table]

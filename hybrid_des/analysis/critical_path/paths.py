@@ -65,12 +65,10 @@ class Chains:
 
     def __init__(self, graph: Graph) -> None:
         self._time, self._released = graph.time.data, graph.released.data
-        computes = (graph.activity >= 0) & (graph.activity < len(graph.timeline.ops["step"]))
-        parts = [np.where(computes, graph.lag, 0)]
-        parts += [np.where(computes, 0, part) for part in (graph.transfer, graph.latency, graph.queue, graph.others)]
         columns = graph.cause, graph.activity, graph.lag, graph.turn, graph.meets
         self._cause, self._activity, self._lag, self._turn, self._meets = (column.data for column in columns)
-        self._parts = [part.data for part in parts]
+        self._parts = [part.data for part in (graph.transfer, graph.latency, graph.queue, graph.others)]
+        self._ops = len(graph.timeline.ops["step"])
         self._keeping = [keeping.data for keeping in graph.keeping]
         self._images, self._activities = graph.images, graph.activities
         self._apart = frozenset(graph.point[graph.told_apart].tolist())
@@ -84,7 +82,7 @@ class Chains:
         """
         cause, lag, time, released, turns = self._cause, self._lag, self._time, self._released, self._turn
         pieces: list[Piece] = []
-        now = ROOT
+        now, ops, (transfer, latency, queue, others) = ROOT, self._ops, self._parts
         while (edge := released[point]) != NONE and time[point] > until:
             if (group := self._meets[point]) != NONE:
                 image = self._keeping[group][image]
@@ -93,7 +91,11 @@ class Chains:
             if turn := turns[edge]:
                 image = self._images.plus(image, turn)
             if lag[edge]:
-                activity, here, parts = self._activity[edge], time[point], [part[edge] for part in self._parts]
+                activity, here = self._activity[edge], time[point]
+                if 0 <= activity < ops:
+                    parts = (lag[edge], 0, 0, 0, 0)
+                else:
+                    parts = (0, transfer[edge], latency[edge], queue[edge], others[edge])
                 if image and activity != NONE:
                     activity += image * self._activities
                 if activity != now:

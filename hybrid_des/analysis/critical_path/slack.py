@@ -33,29 +33,40 @@ class Slack:
     Attributes:
         graph: the causes of the run.
         latest: the latest time of each point that does not make the run longer.
-        free: how much later each point may be before anything else starts later.
     """
 
     graph: Graph
     latest: Column
-    free: Column
 
     @classmethod
     def of(cls, graph: Graph) -> Slack:
         """Compute the slack of all points, in one pass from the end."""
         latest = [graph.duration] * len(graph.time)
-        free = [FOREVER] * len(graph.time)
-        edges = (graph.cause, graph.point, graph.lag, graph.time[graph.point] - graph.time[graph.cause] - graph.lag,
-                 _passed_on(graph))  # fmt: skip
-        for cause, point, lag, slack, passed in _backwards(*edges):
+        for cause, point, lag in _backwards(graph.cause, graph.point, graph.lag):
             if (late := latest[point] - lag) < latest[cause]:
                 latest[cause] = late
-            if passed:
-                slack += free[point]
-            if slack < free[cause]:
-                free[cause] = slack
-        lates = np.array(latest, dtype=np.int64)
-        return cls(graph, lates, np.minimum(np.array(free, dtype=np.int64), lates - graph.time))
+        return cls(graph, np.array(latest, dtype=np.int64))
+
+    @cached_property
+    def free(self) -> Column:
+        """How much later each point may be before anything else starts later."""
+        graph, passed = self.graph, _passed_on(self.graph)
+        free = np.full(len(graph.time), FOREVER)
+        for first in range(0, len(passed), AT_ONCE):
+            edges = first + np.flatnonzero(~passed[first : first + AT_ONCE])
+            np.minimum.at(free, graph.cause[edges], self._slack_of(edges))
+        edges, frees = np.flatnonzero(passed), free.data
+        for cause, point, slack in _backwards(graph.cause[edges], graph.point[edges], self._slack_of(edges)):
+            if (until := slack + frees[point]) < frees[cause]:
+                frees[cause] = until
+        until_late: Column = np.minimum(free, self.total)
+        return until_late
+
+    def _slack_of(self, edges: Column) -> Column:
+        """How long causes are ready before what their edges lead to."""
+        graph = self.graph
+        slack: Column = graph.time[graph.point[edges]] - graph.time[graph.cause[edges]] - graph.lag[edges]
+        return slack
 
     @property
     def total(self) -> Column:
@@ -66,16 +77,9 @@ class Slack:
     def of_ops(self) -> Column:
         """The total float of each op row: of its first piece, or of its point if it takes no time."""
         total = self.total[self.graph.at_op[1]].copy()
-        ops, points = self._pieces
-        np.minimum.at(total, ops, self.total[points])
+        pieces = self.graph.pieces
+        np.minimum.at(total, self.graph.activity[pieces], self.total[self.graph.point[pieces]])
         return total
-
-    @property
-    def _pieces(self) -> tuple[Column, Column]:
-        """The op and the end of each piece of an op."""
-        graph = self.graph
-        chosen = (graph.activity >= 0) & (graph.activity < len(graph.timeline.ops["step"]))
-        return graph.activity[chosen], graph.point[chosen]
 
     @property
     def of_messages(self) -> Column:
@@ -94,17 +98,18 @@ class Slack:
         ops = len(graph.timeline.ops["step"])
         free = self.free[graph.delivered].copy()
         behind = np.flatnonzero((graph.kind == LINK) & (graph.activity >= ops))
-        slack = graph.time[graph.point[behind]] - graph.time[graph.cause[behind]] - graph.lag[behind]
-        np.minimum.at(free, graph.activity[behind] - ops, slack)
+        np.minimum.at(free, graph.activity[behind] - ops, self._slack_of(behind))
         return np.minimum(free, self.of_messages)
 
     @cached_property
     def critical(self) -> Column:
         """The edges of all critical paths."""
         graph, on = self.graph, self.latest == self.graph.time
-        edges = np.flatnonzero(on[graph.point])
+        edges: Column = np.flatnonzero(on[graph.point])
         cause, point = graph.cause[edges], graph.point[edges]
-        return edges[on[cause] & (graph.time[cause] + graph.lag[edges] == graph.time[point])]
+        binding = graph.time[cause] + graph.lag[edges] == graph.time[point]
+        critical: Column = edges[on[cause] & binding]
+        return critical
 
     @cached_property
     def chains(self) -> Chains:
@@ -129,8 +134,8 @@ class Slack:
         drag = np.zeros(len(graph.timeline.ops["step"]), dtype=np.int64)
         if graph.images.order > 1:
             return drag
-        mine = (graph.activity >= 0) & (graph.activity < len(drag))
-        edges = np.flatnonzero(mine & (self.total[graph.point] == 0) & graph.binding)
+        edges = graph.pieces
+        edges = edges[(self.total[graph.point[edges]] == 0) & (self._slack_of(edges) == 0)]
         without = self._longest_beside(graph.point[edges])
         np.maximum.at(drag, graph.activity[edges], np.minimum(graph.lag[edges], graph.duration - without))
         return drag
@@ -145,11 +150,16 @@ class Slack:
         """
         graph = self.graph
         places, back = np.unique(points, return_inverse=True)
-        low = np.searchsorted(places, graph.cause, side="right")  # the first place after the cause
-        high = np.searchsorted(places, graph.point, side="left")  # the first place not before the point
-        longest = graph.time[graph.cause] + graph.lag + graph.duration - self.latest[graph.point]
-        over = np.flatnonzero(high > low)
-        low, high, longest = low[over], high[over], longest[over]
+        until = np.searchsorted(places, np.arange(len(graph.time)), side="right").astype(
+            np.int32
+        )  # places up to a point
+        into = np.zeros(len(graph.time), dtype=np.bool_)
+        into[places] = True
+        low = until[graph.cause]  # the first place after the cause
+        over = np.flatnonzero(until[graph.point] - into[graph.point] > low)
+        cause, point = graph.cause[over], graph.point[over]
+        low, high = low[over], until[point] - into[point]  # the first place not before the point
+        longest = graph.time[cause] + graph.lag[over] + graph.duration - self.latest[point]
         level = np.frexp(high - low)[1].astype(np.int64) - 1
         best = np.zeros(len(places), dtype=np.int64)
         for depth in range(int(level.max(initial=NONE)), NONE, -1):

@@ -191,7 +191,9 @@ class _Paths:
         of = unique // (order * len(weights))
         bounds = np.searchsorted(of, np.arange(count + 1)).tolist()
         of_class, end = unique // order % len(weights), unique % order
-        columns = [np.stack(both, axis=1) for both in ((of_class, of_class + len(weights)), (end, end), (total, -total))]
+        columns = [
+            np.stack(both, axis=1) for both in ((of_class, of_class + len(weights)), (end, end), (total, -total))
+        ]
         return [tuple(column[a:b].reshape(-1) for column in columns) if b > a else None for a, b in pairwise(bounds)]
 
     def extremes(self) -> Iterator[tuple[int, int]]:
