@@ -31,15 +31,18 @@ class TracedMailbox(Mailbox):
 
     def put(self, message: Message, tag: int, at: int) -> None:
         """Take a message that arrives at `at`."""
-        if isinstance(self._first, Arrival):
-            known(self._first, self._trace.origin)
+        first: Any = self._first
+        if first.__class__ is Arrival:
+            known(first, self._trace.origin)
         else:
             self._origins.append(self._trace.origin)
         super().put(message, tag, at)
 
     def receive(self) -> Any:
         """The next message, as an event to yield."""
-        return known(super().receive(), self._origins.popleft() if self._origins else NOTHING)
+        event: Any = super().receive()
+        event.origin = self._origins.popleft() if self._origins else NOTHING
+        return event
 
 
 class TracedHandoff(Handoff, TracedMailbox):
@@ -102,12 +105,10 @@ class TracedTransport(Transport):
     kinds: ClassVar = {Mailbox: TracedMailbox, TaggedMailbox: TracedTaggedMailbox, Handoff: TracedHandoff}
 
     def _open(self, channel: Channel, put: Put) -> Flow:
-        trace, count = self.env.trace, 0
+        trace = self.env.trace
 
         def noted(message: Message, tag: int, at: int) -> None:
-            nonlocal count
-            trace.origin = trace.delivered(number, count)
-            count += 1
+            trace.origin = trace.delivered(number)
             put(message, tag, at)
 
         flow = super()._open(channel, noted)

@@ -12,8 +12,10 @@ Processes are followed from outside, by the events they yield, so that schedules
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from struct import error
 from typing import Any
 
 import numpy as np
@@ -21,13 +23,15 @@ from numpy.typing import NDArray
 from simpy.events import Condition
 
 from hybrid_des.engine.clock import Environment, Process, Timeout
-from hybrid_des.engine.recorder import Recorder, Rows
+from hybrid_des.engine.recorder import Recorder, Rows, out_of_range
 
 Column = NDArray[np.int64]
 Steps = Generator[Any, Any, Any]
 
 NOTHING = -1
 START, COMPUTED, WAITED, MET = range(4)  # kinds of points
+OF_PROCESSES = Process, Condition  # events that are, or have parts that are, the ends of processes
+ALONE = Timeout, *OF_PROCESSES  # events of one process
 TABLES = ("ops", "steps", "reductions", "gathers", "waits")  # `table` of a mark
 
 
@@ -74,8 +78,8 @@ class Causes:
         self.legs: list[tuple[str, tuple[int, ...]]] = []
         self.current: Thread | None = None
         self.origin = NOTHING
-        self._arrived: list[list[int]] = []
-        self._threads = self._sent = 0
+        self._under_way: list[deque[int]] = []
+        self._threads = self._sent = self._points = 0
 
     def clear(self) -> None:
         """Forget a run that is begun anew."""
@@ -83,23 +87,30 @@ class Causes:
 
     def point(self, kind: int, thread: int, time: int, before: int, lag: int = 0) -> int:
         """Add a point and return its number."""
-        self.points.add((kind, thread, time, len(self.rows) if self.rows is not None else 0, before, lag))
-        return len(self.points) - 1
+        rows, points, number = self.rows, self.points, self._points
+        row = (kind, thread, time, len(rows) if rows is not None else 0, before, lag)
+        try:
+            points.write(points.pack(*row))
+        except error as refusal:
+            raise out_of_range(refusal, max(row)) from None
+        self._points = number + 1
+        return number
 
     def open(self) -> int:
         """Add a flow and return its number."""
-        self._arrived.append([])
-        return len(self._arrived) - 1
+        self._under_way.append(deque())
+        return len(self._under_way) - 1
 
     def send(self, flow: int) -> None:
         """Note that the current process sends the next message of a flow."""
-        self._arrived[flow].append(-2 - self._sent)
+        self._under_way[flow].append(-2 - self._sent)
         self._sent += 1
-        self.sends.add((flow, self.here))
+        sends, current = self.sends, self.current
+        sends.write(sends.pack(flow, NOTHING if current is None else current.at))
 
-    def delivered(self, flow: int, count: int) -> int:
-        """The code of the message that a flow delivers after `count` others."""
-        return self._arrived[flow][count]
+    def delivered(self, flow: int) -> int:
+        """The code of the message that a flow delivers next: that of the first which it has not delivered."""
+        return self._under_way[flow].popleft()
 
     @property
     def here(self) -> int:
@@ -132,10 +143,11 @@ class Causes:
 
     def join(self, thread: Thread, time: int, *causes: int) -> None:
         """Resume a thread after the causes that it has waited for."""
-        thread.at = self.point(WAITED, thread.number, time, thread.at)
+        thread.at = at = self.point(WAITED, thread.number, time, thread.at)
+        edges = self.edges
         for cause in causes:
             if cause != NOTHING:
-                self.edges.add((cause, thread.at, 0))
+                edges.write(edges.pack(cause, at, 0))
 
     def columns(self) -> dict[str, dict[str, Column]]:
         """All tables as columns."""
@@ -172,7 +184,7 @@ class TracedEnvironment(Environment):
             while True:
                 trace.current = thread
                 event = go_on(value)
-                if _is_meeting(event):
+                if meets := _is_meeting(event):
                     event.__dict__.setdefault("arrived", []).append((self.now, thread.at))
                 try:
                     value = yield event
@@ -180,21 +192,23 @@ class TracedEnvironment(Environment):
                     value, go_on = error, steps.throw
                     continue
                 go_on = steps.send
-                self._waited(thread, event)
+                self._waited(thread, event, meets)
         except StopIteration as done:
             return done.value
 
-    def _waited(self, thread: Thread, event: Any) -> None:
+    def _waited(self, thread: Thread, event: Any, meets: bool) -> None:
         trace = self.trace
         if isinstance(event, Timeout):
             thread.at = trace.point(COMPUTED, thread.number, self.now, thread.at, int(event._delay))
             thread.pieces.append(thread.at)
-        elif _is_meeting(event):
+        elif meets:
             if "met" not in event.__dict__:
                 trace.meet(thread, self.now, event)
             thread.at = event.met
-        else:
+        elif isinstance(event, OF_PROCESSES):
             trace.join(thread, self.now, *_causes(event))
+        else:
+            trace.join(thread, self.now, event.origin)
 
 
 class TracedView(TracedEnvironment):
@@ -228,7 +242,7 @@ class TracedView(TracedEnvironment):
 
 def _is_meeting(event: Any) -> bool:
     """Whether an event belongs to no single process, so that all processes that wait for it meet there."""
-    return not isinstance(event, Timeout | Process | Condition) and not hasattr(event, "origin")
+    return not hasattr(event, "origin") and not isinstance(event, ALONE)
 
 
 def _causes(event: Any) -> Iterator[int]:

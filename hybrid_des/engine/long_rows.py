@@ -49,10 +49,11 @@ class LongRows(Rows):
         self._folder = folder
         self._file: IO[bytes] | None = None
         self._sizes: list[int] = []  # rows of each block
+        self._moved = 0  # rows of all blocks
         self._samples: list[Column] = []  # of each block, once it is sorted: every 256th number in the column of order
 
     def __len__(self) -> int:
-        return sum(self._sizes) + super().__len__()
+        return self._moved + len(self._numbers) // len(self.columns)
 
     @property
     def in_file(self) -> bool:
@@ -120,8 +121,9 @@ class LongRows(Rows):
         rows = np.frombuffer(self._numbers, dtype=np.int64).reshape(-1, len(self.columns))
         sizes = [len(part) for part in np.array_split(rows, max(len(rows) // BLOCK, 1))]
         del rows
-        self._write(sum(self._sizes), self._numbers)
+        self._write(self._moved, self._numbers)
         self._sizes += sizes
+        self._moved += sum(sizes)
         del self._numbers[:]
 
     def _sort(self) -> None:
