@@ -2,14 +2,20 @@
 
     32 channels, of which each peer has an equal power of two; less than 64 KiB is a channel's own
     channel      ├─ start ─┼─ sends a chunk ─┼─ sends a chunk, receives one ─┼─ … ─┼─ receives the last ─┤
-                             twice as fast,                                          twice as fast
-                             or as links allow
+                             twice as fast,                                          twice as fast,
+                             or as links allow                                       or out of step
 
 A channel sends chunks of 512 KiB into a buffer of its peer, whose channel copies them out while it sends the next
 (NVIDIA/nccl: src/enqueue.cc, addP2pToPlan and scheduleP2pTasksToPlan; src/device/sendrecv.h; src/include/device.h,
 NCCL_P2P_NVL_CHUNKSIZE). So on the NVLinks of one node up to a chunk per channel takes longer for every byte than what
-follows, and channels are the limit where there are few: 16 between two GPUs, 24 among four, 28 among eight. LL passes
-lines on as they come. It carries up to 16 KiB per peer or, before release 2.29, 512 KiB, on channels of 8 KiB each.
+follows, and channels are the limit where there are few: 16 between two GPUs, 24 among four, 28 among eight. Half of a
+channel's warps send and half receive (sendrecv.h). Members that begin together send alone, then receive alone; one that
+begins up to a chunk late does both at once, at half the speed, while the other waits for it, and since a call ends when
+a member's own sends and receives do, calls that follow each other keep members as far out of step as they are. How far
+that is, no table says; its share of the first chunk is fitted.
+
+LL passes lines on as they come. It carries up to 16 KiB per peer or, before release 2.29, 512 KiB, on channels of 8 KiB
+each.
 What a member keeps is copied by channels of its own, faster than others send. A single send, as of ring attention, is
 taken to have the channels that it has between two GPUs; NCCL gives it fewer in larger groups, of which no times were at
 hand. Parts beyond 16 MiB, which take more channels, are not modelled.
@@ -75,11 +81,10 @@ def entry(wiring: Wiring, call: Call) -> int:
         return wiring.start(_choice(wiring, call))
     sends = wiring.generation.timing.sends
     if call.by_ll(wiring):
-        return round((sends.early + sends.each * call.peers) * MICROSECOND)
+        return round((sends.early + wiring.later + sends.each * call.peers) * MICROSECOND)
     part = Fraction(call.largest, call.channels(wiring))
     first = min(part, Fraction(CHUNK)) * _longer(wiring, call.together(wiring))
-    begun = round((sends.start + sends.each * call.peers) * MICROSECOND)
-    return begun + round(first) + sends.late.of(max(0.0, float(part - CHUNK)))
+    return round((sends.start + wiring.later + sends.each * call.peers) * MICROSECOND) + round(first)
 
 
 def lane_of(group: Group, call: Call) -> Group:
@@ -101,10 +106,11 @@ def _choice(wiring: Wiring, call: Call) -> Choice:
     return Choice("ring", "LL" if call.by_ll(wiring) else "Simple")
 
 
-def _channel(wiring: Wiring) -> Fraction:
-    """Bytes per second of a channel that sends and receives, with Simple."""
+def _channel(wiring: Wiring, protocol: str = "Simple") -> Fraction:
+    """Bytes per second of a channel that sends and receives."""
     sends = wiring.generation.timing.sends
-    return sends.channel * (sends.before if wiring.older else 1) * 10**9
+    carried = sends.lines if protocol == "LL" else sends.channel
+    return carried * (sends.before if wiring.older else 1) * 10**9
 
 
 def _link(wiring: Wiring) -> Fraction | None:
@@ -116,10 +122,11 @@ def _link(wiring: Wiring) -> Fraction | None:
 def _longer(wiring: Wiring, channels: int) -> Fraction:
     """Picoseconds per byte by which the first chunk takes longer than its share of what all channels send."""
     alone, link = Fraction(10**12) / (2 * _channel(wiring)), _link(wiring)
+    apart = Fraction(wiring.generation.timing.sends.apart) * alone
     if link is None or wiring.pair is not None:
-        return alone
+        return alone + apart
     linked = Fraction(10**12 * channels) / link
-    return max(alone, linked) + alone - max(2 * alone, linked)
+    return max(alone, linked) + alone + apart - max(2 * alone, linked)
 
 
 @lru_cache
@@ -133,6 +140,5 @@ def _paces(wiring: Wiring, choice: Choice, channels: int) -> tuple[Pace, Pace]:
     if wiring.pair is not None:
         link = wiring.pair
     elif wiring.nodes == 1:
-        lines = wiring.generation.timing.sends.lines * 10**9
-        link = min(link, channels * (lines if choice.protocol == "LL" else _channel(wiring)))
+        link = min(link, channels * _channel(wiring, choice.protocol))
     return Pace(link, 0, round(USUAL["node"] * MICROSECOND)), between

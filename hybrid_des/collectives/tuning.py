@@ -184,8 +184,14 @@ class Wiring(NamedTuple):
         if choice.algorithm == "nvls-tree":
             base += HOP["node"][choice.algorithm][-1]
         protocol = PROTOCOLS.index(choice.protocol)
-        launch = self.generation.timing.start[protocol] - BASE["ring"][protocol] if self.on_nvlinks else LAUNCH
+        started = self.generation.timing.start[protocol] + self.later
+        launch = started - BASE["ring"][protocol] if self.on_nvlinks else LAUNCH
         return round((base + launch) * MICROSECOND)
+
+    @property
+    def later(self) -> float:
+        """Microseconds by which calls of the release begin later."""
+        return self.generation.timing.later if self.older else 0
 
     @property
     def on_nvlinks(self) -> bool:
@@ -243,7 +249,7 @@ class Wiring(NamedTuple):
             return SHARE[choice.protocol]
         timing = self.generation.timing
         reached = timing.rate * SHARE[choice.protocol] if choice.protocol != "LL" else timing.ll[HALVES[does][0]]
-        return reached / self.generation.nvlink
+        return reached * (timing.before if self.older else 1) / self.generation.nvlink
 
     def _latency(self, choice: Choice, does: str, where: str) -> tuple[int, int]:
         """Picoseconds per hop, and what of it is the usual wire; of both halves of an all-reduce, the mean."""

@@ -8,8 +8,9 @@ system, version (both from the path), op_name, nccl_dtype, num_gpus, message_siz
 bits over 2, 4 and 8 GPUs are taken.
 
 `cluster.nccl` says by which release's rules a table was measured. That shows in its all-to-alls, which leave LL at
-16 KiB per peer since release 2.29 and at 512 KiB before (hybrid_des/collectives/tuning.py); the version in the path
-does not always agree (GB200's table of "2.23" is older than that GPU's support).
+16 KiB per peer since release 2.29 and at 512 KiB before (hybrid_des/collectives/tuning.py). The version in the path is
+not it: the program that measured (ai-dynamo/aiconfigurator, collector/collect_nccl.py) writes PyTorch's NCCL beside the
+times of nccl-tests, which has its own (GB200's table of "2.23" is older than that GPU's support).
 """
 
 from conversion import Raw, Row, main

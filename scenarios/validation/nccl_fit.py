@@ -2,23 +2,25 @@
 
     python scenarios/validation/nccl_fit.py rows.csv [--leave-out]     rows as nccl.py makes them
 
-Per generation, from the rows of A100, H100 and B200 alone, from 1 KiB up: of each table the median of its repeats, all
-tables alike, each with the rules of its release (`cluster.nccl`). What the tuner takes is not fitted. The numbers have
+Per generation, from the rows of all its GPUs from 1 KiB up: of each table the median of its repeats, all tables alike,
+each with the rules of its release (`cluster.nccl`). What the tuner takes is not fitted. The numbers have
 the least mean of e^1.5, of which no row counts e = |predicted/measured - 1| beyond 0.3, plus, from 1 MiB up,
 0.05 (e / 10 %)^8, which counts what is beyond 10 % and little else; of all-reduces e / 6 %. Of that no row counts
 beyond 12 %, which these forms cannot meet. They are found by a pattern search from those in the file, so that a second
 run changes nothing. What rings reach of NVLinks is kept: efficiency.network of the catalogue is the same number; with
-LL128, hops that reduce and that only gather are taken to be alike. Rings, and sends and receives, take closed forms on
+LL128, hops that reduce and that only gather are taken to be alike; how releases differ is kept where all tables are of
+one, and sends begin as much later as rings. Rings, and sends and receives, take closed forms on
 idle links, which tests/collectives/test_timing.py compares with the simulator; passages through a switch are simulated.
 
 Printed are the numbers, how many rows they rest on, the mean error and, with --leave-out, that of each curve (one
-collective over one number of GPUs) which is left out of the fit; where there is one curve, of each size.
+collective over one number of GPUs) which is left out of the fit; where there is one curve, of each size; and that of
+each GPU of several.
 """
 
 import argparse
 import csv
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, partial
@@ -36,14 +38,17 @@ from hybrid_des.collectives import codecs, configured
 from hybrid_des.collectives.benchmark import run_collective
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.nccl_sends import CHUNK, Call
-from hybrid_des.collectives.timing import LL_CHUNK, MICROSECOND, SLOTS, Ramp, Sends, Timing
+from hybrid_des.collectives.timing import LL_CHUNK, MICROSECOND, SLOTS, Sends, Timing
 from hybrid_des.collectives.tuning import PROTOCOLS, SHARE, Wiring
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.simulation.planning.wiring import fabric_of, times_of
 from hybrid_des.units import grouped_by
 
-GPUS = ("a100-80gb", "h100", "b200")
+GPUS: Mapping[str, Sequence[str]] = {  # one of a generation → all of it
+    "a100-80gb": ["a100-80gb"], "h100": ["h100", "h200"], "b200": ["b200", "b300", "gb200", "gb300"],
+}  # fmt: skip
+RELEASES = ("2.28.9", "2.29.2")
 LEAST, LARGE = 2**10, 2**20  # bytes
 ENOUGH = 1e-6  # that a move makes the loss smaller
 WORST = 0.3  # that a row counts
@@ -67,10 +72,11 @@ class Key(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The median of a table, in microseconds."""
+    """The median of a GPU's table, in microseconds."""
 
     key: Key
     us: float
+    gpu: str
 
 
 @dataclass(frozen=True)
@@ -80,11 +86,13 @@ class Problem:
     Attributes:
         keys, us: what was measured, and the microseconds.
         takes: what the rows take with some numbers.
+        kept: places of numbers that stay as they are.
     """
 
     keys: Sequence[Key]
     us: Array
     takes: Takes
+    kept: Sequence[int] = ()
 
     def errors(self, numbers: Vector) -> Array:
         """|predicted/measured − 1|."""
@@ -142,6 +150,7 @@ class Rings:
         self.share = np.array([float(SHARE[protocol]) for protocol in chosen])
         self.ranks = np.array([wiring.ranks for wiring in wirings])
         self.shard = np.array(sizes) / self.ranks
+        self.older = np.array([wiring.older for wiring in wirings])
         self.nominal = np.array([nominal(wiring) for wiring in wirings])
         self.reduces, self.gathers = (np.array([do in (half, "all-reduce") for do in does])
                                       for half in ("reduce-scatter", "all-gather"))  # fmt: skip
@@ -152,6 +161,7 @@ class Rings:
         kinds = np.where(self.reduces, 0, 1)
         ll = np.array([float(share) for share in timing.ll])[kinds]
         rate = self.nominal * np.where(lines, ll, float(timing.rate) * self.share)
+        rate *= np.where(self.older, float(timing.before), 1)
         shard = self.shard
         moved = np.where(lines, np.maximum(shard, timing.lines * np.minimum(LL_CHUNK, shard)), shard) / rate
         steps = np.zeros(len(shard))
@@ -161,7 +171,7 @@ class Rings:
             steps += np.where(takes_part, (self.ranks - 1) * step, 0)
         last = np.array([timing.reduced, timing.gathered])[kinds, self.protocol] * shard
         last += np.where(simple, np.minimum(timing.drained * shard, SLOTS), 0)
-        return np.array(timing.start)[self.protocol] + steps + last / rate
+        return np.array(timing.start)[self.protocol] + np.where(self.older, timing.later, 0) + steps + last / rate
 
 
 class Exchanges:
@@ -177,16 +187,18 @@ class Exchanges:
         self.older = np.array([wiring.older for wiring, _ in cases])
         self.nominal = np.array([nominal(wiring) for wiring, _ in cases])
 
-    def take(self, sends: Sends) -> Array:
+    def take(self, timing: Timing) -> Array:
         """Microseconds."""
+        sends = timing.sends
         link = self.nominal * float(sends.peer) / self.together  # bytes per microsecond of a channel
-        channel = 1000 * float(sends.channel) * np.where(self.older, float(sends.before), 1)
+        share = 1000 * np.where(self.older, float(sends.before), 1)
+        channel = share * float(sends.channel)
         first, rest = np.minimum(self.part, CHUNK), np.maximum(self.part - CHUNK, 0)
         both = np.minimum(link, channel)
-        chunks = first / np.minimum(link, 2 * channel) + first / (2 * channel) + rest / both
-        chunks += np.minimum(rest / (1000 * sends.late.rate), sends.late.most)
-        lines = self.part / np.minimum(link, 1000 * float(sends.lines))
+        chunks = first / np.minimum(link, 2 * channel) + (1 + sends.apart) * first / (2 * channel) + rest / both
+        lines = self.part / np.minimum(link, share * float(sends.lines))
         begun = np.where(self.by_ll, sends.early, sends.start) + sends.each * self.peers
+        begun += np.where(self.older, timing.later, 0)
         return begun + np.where(self.by_ll, lines, chunks)
 
 
@@ -196,26 +208,28 @@ def nominal(wiring: Wiring) -> float:
     return float(wiring.within / wiring.generation.nvlink) / MICROSECOND
 
 
-def rows_of(file: Path, gpu: str) -> Mapping[tuple[str, Key], float]:
-    """Table and what it measured → the median of the microseconds."""
-    found: dict[tuple[str, Key], list[float]] = defaultdict(list)
+def rows_of(file: Path, gpus: Sequence[str]) -> Mapping[tuple[str, str, Key], float]:
+    """GPU, table and what it measured → the median of the microseconds."""
+    found: dict[tuple[str, str, Key], list[float]] = defaultdict(list)
     with file.open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines):
             key = Key(
                 row["cluster.nccl"], row["collective.name"], int(row["parallel.data"]), int(row["collective.bytes"])
             )
-            if row["cluster.gpu"] == gpu and key.size >= LEAST:
-                found[row["release"], key].append(float(row["measured.collective_time_s"]) * 1e6)
+            if row["cluster.gpu"] in gpus and key.size >= LEAST:
+                table = row["cluster.gpu"], row["release"], key
+                found[table].append(float(row["measured.collective_time_s"]) * 1e6)
     return {key: median(times) for key, times in found.items()}
 
 
 def timing_of(numbers: Vector, known: Timing) -> Timing:
     """The figures of rings; with LL128 all hops are alike."""
     ll, start, hop, passing, last = numbers[:2], numbers[2:5], numbers[5:8], numbers[8:10], numbers[10:]
-    step, reduced, gathered, (drained, lines) = last[:2], last[2:5], last[5:8], last[8:]
+    step, reduced, gathered, (drained, lines, before, later) = last[:2], last[2:5], last[5:8], last[8:]
     return known._replace(
         ll=tuple(map(Fraction, ll)), start=tuple(start), hop=tuple(hop), passing=(passing[0], hop[1], passing[1]),
         step=tuple(step), reduced=tuple(reduced), gathered=tuple(gathered), drained=drained, lines=lines,
+        before=Fraction(before), later=later,
     )  # fmt: skip
 
 
@@ -223,19 +237,19 @@ def numbers_of(timing: Timing) -> Vector:
     """Those of rings."""
     return [
         *map(float, timing.ll), *timing.start, *timing.hop, timing.passing[0], timing.passing[2], *timing.step,
-        *timing.reduced, *timing.gathered, timing.drained, timing.lines,
+        *timing.reduced, *timing.gathered, timing.drained, timing.lines, float(timing.before), timing.later,
     ]  # fmt: skip
 
 
 def sends_of(numbers: Vector) -> Sends:
     """The figures of sends and receives."""
-    peer, channel, before, start, each, *late, early, lines = numbers
-    return Sends(*map(Fraction, (peer, channel, before)), start, each, Ramp(*late), early, Fraction(lines))
+    peer, channel, before, start, each, apart, early, lines = numbers
+    return Sends(*map(Fraction, (peer, channel, before)), start, each, apart, early, Fraction(lines))
 
 
 def numbers_of_sends(sends: Sends) -> Vector:
     """The same, as numbers."""
-    return [float(number) for number in (*sends[:5], *sends.late, *sends[6:])]
+    return [float(number) for number in sends]
 
 
 def loss_of(problem: Problem) -> Callable[[Vector], float]:
@@ -253,11 +267,12 @@ def loss_of(problem: Problem) -> Callable[[Vector], float]:
 
 def fitted(problem: Problem, numbers: Vector, steps: Sequence[float] = STEPS) -> Vector:
     """Numbers with a smaller loss, found by changing one after the other, and two at a time."""
-    loss, count = loss_of(problem), len(numbers)
+    loss = loss_of(problem)
     best = loss(numbers)
-    moves = [{place: sign} for place in range(count) for sign in (1, -1)]
-    moves += [{place: 1, other: -1} for place, other in permutations(range(count), 2)]
-    moves += [{place: sign, other: sign} for place, other in combinations(range(count), 2) for sign in (1, -1)]
+    places = [place for place in range(len(numbers)) if place not in problem.kept]
+    moves = [{place: sign} for place in places for sign in (1, -1)]
+    moves += [{place: 1, other: -1} for place, other in permutations(places, 2)]
+    moves += [{place: sign, other: sign} for place, other in combinations(places, 2) for sign in (1, -1)]
     for step in steps:
         better = True
         while better:
@@ -269,23 +284,40 @@ def fitted(problem: Problem, numbers: Vector, steps: Sequence[float] = STEPS) ->
     return numbers
 
 
+class Form(NamedTuple):
+    """What carries collectives.
+
+    Attributes:
+        names: of the numbers.
+        takes: what some rows take with them.
+        numbers: those in the file.
+        releases: places of those that say how releases differ.
+    """
+
+    names: str
+    takes: Callable[[Sequence[Key]], Takes]
+    numbers: Vector
+    releases: Sequence[int]
+
+
 class Forms:
     """What the rows of one kind of GPUs take with some numbers, and those in the file, by what carries them."""
 
     def __init__(self, gpu: str) -> None:
-        self.machines = {nccl: Machine(gpu, nccl) for nccl in ("2.28.9", "2.29.2")}
+        self.machines = {nccl: Machine(gpu, nccl) for nccl in RELEASES}
         self.known = self.machines["2.29.2"].wiring(8).generation.timing
         known = self.known
-        self.carriers: Mapping[str, tuple[str, Callable[[Sequence[Key]], Takes], Vector]] = {
-            "ring": (
-                "ll, start, hop, passing, step, reduced, gathered, drained, lines", self.rings, numbers_of(known),
+        self.carriers = {
+            "ring": Form(
+                "ll, start, hop, passing, step, reduced, gathered, drained, lines, before, later", self.rings,
+                numbers_of(known), (20, 21),
             ),
-            "sends": (
-                "peer, channel, before, start, each, late, early, lines", self.exchanges,
-                numbers_of_sends(known.sends),
+            "sends": Form(
+                "peer, channel, before, start, each, apart, early, lines", self.exchanges,
+                numbers_of_sends(known.sends), (2,),
             ),
-            "nvls": (
-                "through, switch, loop", self.passages, [float(known.through), known.switch, known.loop],
+            "nvls": Form(
+                "through, switch, loop", self.passages, [float(known.through), known.switch, known.loop], (),
             ),
         }  # fmt: skip
 
@@ -301,7 +333,7 @@ class Forms:
     def exchanges(self, keys: Sequence[Key]) -> Takes:
         """Of all-to-alls."""
         exchanges = Exchanges([(self.machines[key.nccl].wiring(key.ranks), key.size) for key in keys])
-        return lambda numbers: exchanges.take(sends_of(numbers))
+        return lambda numbers: exchanges.take(self.known._replace(sends=sends_of(numbers)))
 
     def passages(self, keys: Sequence[Key]) -> Takes:
         """Of all-reduces through the switch, the same with all releases."""
@@ -318,30 +350,42 @@ class Forms:
 def problems_of(
     gpu: str, file: Path
 ) -> Iterator[tuple[str, Callable[[Sequence[Measured]], Problem], Sequence[Measured], Vector]]:
-    """Rings, exchanges and passages through the switch of a GPU: names of the numbers, rows, and those in the file."""
+    """What carries collectives of a generation: names of the numbers, rows, and numbers in the file."""
     forms = Forms(gpu)
-    rows = [Measured(key, us) for (_, key), us in rows_of(file, gpu).items()]
+    rows = [Measured(key, us, of) for (of, _, key), us in rows_of(file, GPUS[gpu]).items()]
     carried = grouped_by(rows, lambda row: forms.carrier(row.key))
-    for carrier, (names, form, numbers) in forms.carriers.items():
+    for carrier, form in forms.carriers.items():
         if own := carried.get(carrier):
-            yield names, partial(problem_of, form), own, numbers
+            yield form.names, partial(problem_of, form), own, form.numbers
 
 
-def problem_of(form: Callable[[Sequence[Key]], Takes], rows: Sequence[Measured]) -> Problem:
+def problem_of(form: Form, rows: Sequence[Measured]) -> Problem:
     """Some rows, and what they take."""
     keys = [row.key for row in rows]
-    return Problem(keys, np.array([row.us for row in rows]), form(keys))
+    kept = form.releases if len({key.nccl for key in keys}) < len(RELEASES) else ()
+    return Problem(keys, np.array([row.us for row in rows]), form.takes(keys), kept)
 
 
-def left_out(problem: Posed, rows: Sequence[Measured], numbers: Vector) -> float:
-    """The mean error of each curve with numbers that are fitted to the others; of a single curve, of each size."""
+def left_out(problem: Posed, groups: Mapping[Hashable, Sequence[Measured]], numbers: Vector) -> Iterator[float]:
+    """The mean error of each group with numbers that are fitted to the others, and of all."""
+    errors = []
+    for group, own in groups.items():
+        others = [row for other, apart in groups.items() if other != group for row in apart]
+        errors.append(problem(own).errors(fitted(problem(others), numbers, STEPS[2:4])))
+        yield float(np.mean(errors[-1]))
+    yield float(np.mean(np.concatenate(errors)))
+
+
+def print_left_out(problem: Posed, rows: Sequence[Measured], numbers: Vector) -> None:
+    """Of each curve, or of each size of a single one, and of each GPU of several."""
     several = len({row.key[1:3] for row in rows}) > 1
     curves = grouped_by(rows, lambda row: row.key[1:3] if several else row.key.size)
-    errors = []
-    for curve, own in curves.items():
-        others = [row for other, apart in curves.items() if other != curve for row in apart]
-        errors.append(problem(own).errors(fitted(problem(others), numbers, STEPS[2:4])))
-    return float(np.mean(np.concatenate(errors)))
+    *_, every = left_out(problem, curves, numbers)
+    print(f"    {100 * every:.1f} % with each curve left out", flush=True)
+    gpus = grouped_by(rows, lambda row: row.gpu)
+    if len(gpus) > 1:
+        own = [f"{gpu} {100 * error:.1f} %" for gpu, error in zip(gpus, left_out(problem, gpus, numbers), strict=False)]
+        print(f"    {', '.join(own)} with each GPU left out", flush=True)
 
 
 def main() -> None:
@@ -362,7 +406,7 @@ def main() -> None:
                 flush=True,
             )
             if given.leave_out:
-                print(f"    {100 * left_out(problem, rows, found):.1f} % with each curve left out", flush=True)
+                print_left_out(problem, rows, found)
 
 
 if __name__ == "__main__":

@@ -66,9 +66,9 @@ def test_a_ring_on_a_node_takes_its_latencies_and_pace(sharing):
 
 
 def test_gathers_have_hops_and_lines_of_their_own():
-    """8 MB over two H100s by LL, whose shares are 0.452 and 0.35: 1.07 shards are copied last, and 0.788."""
+    """8 MB over two H100s by LL, whose shares are 0.443 and 0.344: 0.969 shards are copied last, and 0.682."""
     shard, known = 4_000_000, wiring(machine("h100"), range(2))
-    for does, share, hop, last in (("reduce-scatter", 0.452, 726_000, 1.07), ("all-gather", 0.35, 772_000, 0.788)):
+    for does, share, hop, last in (("reduce-scatter", 0.443, 775_000, 0.969), ("all-gather", 0.344, 837_000, 0.682)):
         choice, bandwidth = Choice("ring", "LL"), 450e9 * share
         here, _ = known.paces(choice, does)
         assert here.latency == hop
@@ -132,23 +132,38 @@ def test_measured_all_reduces_on_one_node_are_met(gpu, count):
         assert took(fabric, range(count), size) / US == pytest.approx(us, rel=allowed)
 
 
-@pytest.mark.parametrize(("does", "count", "size", "before", "since"), [
-    ("all-reduce", 4, 2**23, 48.6, 84.9), ("all-reduce", 4, 2**24, 77.8, 95.8), ("all-gather", 8, 2**24, 53.2, 103.9),
-    ("all-gather", 8, 2**25, 79.7, 113.8), ("reduce-scatter", 8, 2**24, 55.4, 97.0),
+@pytest.mark.parametrize(("gpu", "does", "count", "size", "before", "since"), [
+    ("b200", "all-reduce", 4, 2**23, 48.6, 84.9), ("b200", "all-reduce", 4, 2**24, 77.8, 95.8),
+    ("b200", "all-gather", 8, 2**24, 53.2, 103.9), ("b200", "all-gather", 8, 2**25, 79.7, 113.8),
+    ("b200", "reduce-scatter", 8, 2**23, 45.6, 43.6), ("b200", "reduce-scatter", 8, 2**24, 55.4, 97.0),
+    ("h100", "all-gather", 4, 2**21, 22.3, 19.1), ("h200", "reduce-scatter", 4, 2**20, 14.5, 11.7),
 ])  # fmt: skip
-def test_measured_times_of_both_releases_are_met(does, count, size, before, since):
-    """B200, from the same tables: "2.28.9" and 2.29.2."""
+def test_measured_times_of_both_releases_are_met(gpu, does, count, size, before, since):
+    """From the same tables: "2.28.9" of B200s, "2.23" of H100s and H200s, and 2.29.2."""
     name = {"all-reduce": "nccl"}.get(does, f"nccl-{does}")
     for nccl, us in (("2.28.9", before), ("2.29.2", since)):
-        run = measure(machine("b200", nccl=nccl), name, [range(count)], lambda *_: Buffer(size // 4, FP32))
+        run = measure(machine(gpu, nccl=nccl), name, [range(count)], lambda *_: Buffer(size // 4, FP32))
         assert run.duration / US == pytest.approx(us, rel=0.1), nccl
 
 
-@pytest.mark.parametrize(("does", "count", "us"), [("all-gather", 2, 548.5), ("reduce-scatter", 8, 721.7)])
-def test_measured_halves_on_one_node_are_met(does, count, us):
-    """256 MiB on H100s, from the same tables."""
-    found = measure(machine("h100"), f"nccl-{does}", [range(count)], lambda group, place: Buffer(2**26, FP32))
-    assert found.duration / US == pytest.approx(us, rel=0.1)
+def test_rings_of_before_begin_later_and_are_slower():
+    """By 1.02 µs and 4 % on Hopper: timing.py; on A100, whose tables are all of before, by nothing."""
+    for gpu, later, share in (("h100", 1.02, 0.96), ("a100-80gb", 0, 1)):
+        before, since = (wiring(machine(gpu, nccl=nccl), range(8)) for nccl in ("2.28.9", "2.29.2"))
+        choice = since.choice("all-gather", 2**20)
+        assert before.start(choice) - since.start(choice) == pytest.approx(later * US)
+        rates = [known.paces(choice, "all-gather")[0].bandwidth for known in (before, since)]
+        assert rates[0] / rates[1] == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("does", "count", "size", "us", "allowed"), [
+    ("all-gather", 2, 2**28, 548.5, 0.1), ("reduce-scatter", 8, 2**28, 721.7, 0.1),
+    ("reduce-scatter", 8, 2**21, 17.9, 0.16),  # not met: docs/background/accuracy.md
+])  # fmt: skip
+def test_measured_halves_on_one_node_are_met(does, count, size, us, allowed):
+    """On H100s, from the same tables."""
+    found = measure(machine("h100"), f"nccl-{does}", [range(count)], lambda group, place: Buffer(size // 4, FP32))
+    assert found.duration / US == pytest.approx(us, rel=allowed)
 
 
 def test_longer_wires_and_slower_links_count():
@@ -270,7 +285,7 @@ def test_more_chunks_of_a_tree_may_take_less_time():
 
 @pytest.mark.parametrize(
     ("gpus", "nics", "ranks", "sizes", "us"),
-    [(8, 8, range(8), (2**26 - 4, 2**26), (344, 318)), (5, 5, range(20), (3_903_664, 4_489_214), (156, 133))],
+    [(8, 8, range(8), (2**26 - 4, 2**26), (344, 316)), (5, 5, range(20), (3_903_664, 4_489_214), (156, 133))],
 )
 def test_larger_chunks_or_another_choice_may_take_less_time(gpus, nics, ranks, sizes, us):
     """As the reference says."""

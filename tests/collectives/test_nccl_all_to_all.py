@@ -25,21 +25,21 @@ def took(fabric, ranks, size, name="nccl-all-to-all"):
 
 
 def test_sends_on_a100s_take_their_pace():
-    """Shards of 8.4 MB on four channels each: 20.3 µs and 0.358 per peer to start, and sends at 0.663 of NVLinks.
+    """Shards of 8.4 MB on four channels each: 18.5 µs and 0.364 per peer to start, and sends at 0.676 of NVLinks.
 
-    The last chunk of 512 KiB is received at 20.4 GB/s, after 0.851 µs for those before.
+    The last chunk of 512 KiB is received at 20.8 GB/s, and members are out of step by 0.17 of that.
     """
     shard = 8_400_000
-    begun = (20.3 + 7 * 0.358 + 0.851) * US + 2**19 * 1000 / 20.4
-    assert took(machine("a100-40gb"), range(8), 8 * shard) == pytest.approx(begun + 7 * shard * 1e6 / 198_900, abs=20)
+    begun = (18.5 + 7 * 0.364) * US + 1.17 * 2**19 * 1000 / 20.8
+    assert took(machine("a100-40gb"), range(8), 8 * shard) == pytest.approx(begun + 7 * shard * 1e6 / 202_800, abs=20)
 
 
 def test_few_channels_are_the_limit_between_two():
-    """Two B200s: 16 of the 32 channels, at 21.6 GB/s each; parts of 1 MiB are two chunks."""
+    """Two B200s: 16 of the 32 channels, at 21.4 GB/s each; of two chunks, half of one more and 0.567 of that."""
     size = 2 * 16 * 2**20
-    first = 2**19 * (1000 / (900 * 0.644 / 16) - 1000 / 21.6 + 1000 / 43.2)
-    begun = (14 + 0.26) * US + first + 2**19 * 1000 / 223
-    assert took(machine("b200"), range(2), size) == pytest.approx(begun + 2**20 * 1000 / 21.6, abs=20)
+    begun = (12.8 + 0.323) * US + 1.567 * 2**19 * 1000 / 42.8
+    sent = 2**19 * (1000 / 42.8 + 1000 / 21.4)
+    assert took(machine("b200"), range(2), size) == pytest.approx(begun + sent, abs=20)
 
 
 def test_small_parts_are_a_channel_of_their_own():
@@ -58,8 +58,8 @@ def test_peers_share_channels_in_powers_of_two(ranks, channels):
 
 
 def test_small_sends_go_by_ll():
-    """Two H100s, shards of 8,000 bytes on one channel: 6.19 µs and 0.195 for the peer, then 4.34 GB/s."""
-    assert took(machine("h100"), range(2), 16000) == pytest.approx(6.385 * US + 8000 * 1000 / 4.34, abs=3)
+    """Two H100s, shards of 8,000 bytes on one channel: 5.78 µs and 0.306 for the peer, then 4.65 GB/s."""
+    assert took(machine("h100"), range(2), 16000) == pytest.approx(6.086 * US + 8000 * 1000 / 4.65, abs=3)
 
 
 @pytest.mark.parametrize(("nccl", "most"), [("2.28.9", 2**19), ("2.29.2", 2**14)])
@@ -73,10 +73,10 @@ def test_sends_leave_ll_where_the_release_does(nccl, most):
 
 
 def test_channels_were_slower_before_a_release():
-    """256 MiB over two H100s: 16 channels of 17.8 GB/s, of 0.961 of that before 2.29, but as fast links for a chunk."""
+    """256 MiB over two H100s: 16 channels of 18.2 GB/s, before 2.29 of 0.951 of that and 1.02 µs later; equal links."""
     before, since = (took(machine("h100", nccl=nccl), range(2), 2**28) for nccl in ("2.28.9", "2.29.2"))
-    sent = (2**27 / 16 - 2**19 / 2) * 1000 / 17.8
-    assert before - since == pytest.approx(sent * (1 / 0.961 - 1), rel=1e-3)
+    sent = (2**27 / 16 - 2**19 * (2 - 1.0808) / 2) * 1000 / 18.2
+    assert before - since == pytest.approx(1.02 * US + sent * (1 / 0.951 - 1), rel=1e-3)
 
 
 def test_between_nodes_sends_leave_ll_at_the_same_size():
@@ -89,7 +89,7 @@ def test_between_nodes_sends_leave_ll_at_the_same_size():
 def test_slower_nvlinks_slow_the_sends_in_proportion():
     usual, halved = (took(machine("a100-40gb", nvlink={"bandwidth": f"{rate} GB/s", "latency": "1.5 us"}), range(8),
                           8 * 8_000_000) for rate in (300, 250))  # fmt: skip
-    assert halved - usual == pytest.approx(7 * 8_000_000 * 1e6 / 198_900 / 5, abs=9)
+    assert halved - usual == pytest.approx(7 * 8_000_000 * 1e6 / 202_800 / 5, abs=9)
 
 
 def test_members_on_other_nodes_are_sent_to_by_adapters():
@@ -108,12 +108,12 @@ def test_half_of_the_adapters_take_twice_as_long():
 def test_direct_links_carry_all_shards_at_once():
     """Seven links of 64 GB/s at 0.74 of it: shards of 8 MB, after what A100s take to begin and to receive a chunk."""
     shard = 8_000_000
-    begun = (20.3 + 7 * 0.358 + 0.851) * US + 2**19 * 1000 / 20.4
+    begun = (18.5 + 7 * 0.364) * US + 1.17 * 2**19 * 1000 / 20.8
     expected = begun + shard * 100_000 // 6400 / 0.74
     assert took(machine("mi300x"), range(8), 8 * shard) == pytest.approx(expected, rel=1e-3)
 
 
-# µs of NVIDIA's tables (aiconfigurator-core 0.12, PyPI), by the release whose rules they show; H200 set nothing
+# µs of NVIDIA's tables (aiconfigurator-core 0.12, PyPI), by the release whose rules they show
 OF_NVIDIA = {
     ("a100-80gb", 2, "2.28.9"): {2**21: 28.6, 2**28: 844.5},
     ("a100-80gb", 8, "2.28.9"): {2**22: 64.3, 2**24: 114.3, 2**28: 1197.9},
@@ -125,11 +125,20 @@ OF_NVIDIA = {
     ("b200", 4, "2.29.2"): {2**14: 10.8, 2**21: 19.6, 2**23: 31.4, 2**28: 427.1},
     ("b200", 4, "2.28.9"): {2**21: 22.6, 2**22: 25.0},
     ("b200", 8, "2.28.9"): {2**18: 13.1, 2**21: 22.8, 2**22: 37.0},
-    ("b200", 8, "2.29.2"): {2**18: 17.5, 2**22: 26.5, 2**24: 50.1, 2**28: 437.7},
+    ("b200", 8, "2.29.2"): {2**18: 17.5, 2**22: 26.5, 2**24: 50.1, 2**25: 88.8, 2**28: 437.7},
+    ("b200", 2, "2.29.2"): {2**23: 27.9, 2**24: 49.0, 2**25: 63.7, 2**28: 420.8},
+    ("b200", 2, "2.28.9"): {2**23: 33.8, 2**24: 52.0, 2**25: 68.9, 2**28: 449.7},
+    ("b300", 2, "2.29.2"): {2**23: 27.6, 2**24: 38.0, 2**28: 409.8},
+    ("gb300", 2, "2.29.2"): {2**23: 26.7, 2**24: 46.3, 2**25: 60.4, 2**28: 401.8},
 }
 
 
-NOT_MET = {("h200", 8, "2.28.9", 2**21): 0.15}  # docs/background/accuracy.md names it among those beyond a tenth
+# docs/background/accuracy.md names them, with those like them, among what is beyond a tenth
+NOT_MET = {
+    ("b200", 8, "2.29.2", 2**25): 0.14,
+    ("b300", 2, "2.29.2", 2**24): 0.18,  # no figure is within a tenth of it and of 46.3 to 50 on other Blackwells
+    ("gb300", 2, "2.29.2", 2**25): 0.15,
+}
 
 
 @pytest.mark.parametrize(("gpu", "count", "nccl"), OF_NVIDIA)
