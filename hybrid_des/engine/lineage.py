@@ -88,11 +88,12 @@ class LineageEnvironment(Environment):
         follow: the first callback of every event: adopts its lineage.
     """
 
-    __slots__ = ("_roots", "born", "follow", "lineage")
+    __slots__ = ("_ordered", "_roots", "born", "follow", "lineage")
 
     def __init__(self, roots: Roots) -> None:
         super().__init__()
         self._roots = roots
+        self._ordered: dict[tuple[int, int], bool] = {}
         self.timeout = MethodType(LineageTimeout, self)
         self.follow = self._follow
         self.lineage: Lineage = (0, 0)
@@ -108,7 +109,12 @@ class LineageEnvironment(Environment):
             return True
         if this[0] is None or other[0] is None:
             return False
-        return this[0] != other[0] or self._roots.ordered(this[1], other[1])
+        if this[0] != other[0]:
+            return True
+        roots = this[1], other[1]
+        if roots not in self._ordered:
+            self._ordered[roots] = self._roots.ordered(*roots)
+        return self._ordered[roots]
 
     def either(self, this: Lineage, other: Lineage) -> Lineage:
         """The lineage of a child of either of two events of this moment whose order is not decided."""
@@ -152,11 +158,6 @@ class LineageEnvironment(Environment):
         return done
 
     def _follow(self, event: Any) -> None:
-        """Adopt the lineage of the event being processed."""
-        self.lineage = chain, root = event.lineage  # what `adopt` does
-        self.born = (None if chain is None else hash((self.now, chain)), root)
-
-    def adopt(self, lineage: Lineage) -> None:
-        """Continue as a descendant of an event."""
-        self.lineage = chain, root = lineage
+        """Adopt the lineage of the event being processed: continue as a descendant of it."""
+        self.lineage = chain, root = event.lineage
         self.born = (None if chain is None else hash((self.now, chain)), root)

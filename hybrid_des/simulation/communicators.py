@@ -117,6 +117,8 @@ class Communicators:
         """The reductions of gradients, and the gathers of sharded parameters."""
         reductions, workers = self._reductions, self._parts.workers
         for processes, group in reductions.processes:
+            if not any(map(wanted.__contains__, processes.ranks[: processes.size])):
+                continue
             gathering = replace(processes, kind=PARAMETERS.name, purpose=PARAMETERS)
             lost = self._lost(processes.ranks[: processes.size])
             gather = reductions.gather and self._begin(
@@ -192,7 +194,7 @@ class Communicators:
             for ranks in of_part:
                 members = [rank for rank in ranks if rank in wanted]
                 meeting = self._transport.meeting(ReplayedGroup, len(members), ranks)
-                lost = self._lost(ranks)
+                lost = self._lost(ranks) if members else None
                 for rank in members:
                     meetings.setdefault(rank, [None] * len(groups))[part] = meeting
                     if lost:

@@ -231,10 +231,11 @@ def _check_durations(fold: Fold, replicas: Replicas) -> None:
     """A rank must take the same times as its representative, if the durations of ops are changed."""
     if replicas.retime is None:
         return
-    alike = [replicas.retime.alike(rank) for rank in range(fold.layout.ranks)]
-    for rank, key in enumerate(alike):
-        if key != alike[fold.representative(rank)[0]]:
-            raise FoldRefusal(f"ops of rank {rank} take other times than those of rank {fold.representative(rank)[0]}")
+    numbers: dict[object, int] = {}
+    keys = map(replicas.retime.alike, range(fold.layout.ranks))
+    alike = np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), np.int64)
+    for rank in np.flatnonzero(alike != alike[fold.representatives])[:1].tolist():
+        raise FoldRefusal(f"ops of rank {rank} take other times than those of rank {fold.representatives[rank]}")
 
 
 def _kinds(scenario: Scenario) -> RankArray:

@@ -221,7 +221,8 @@ def run(
         watch: shows the progress of the run, and ends it when its budget is spent.
         order: number of a random order in which GPUs start, which decides ties at links; default: by rank.
         fold_from: the number of ranks from which `fold: auto` folds; default: more than a run shows.
-        detailed: whether rows of ops and memory are kept; without them, a run has its end, totals and peaks.
+        detailed: whether rows of ops and memory are kept; without them, a run has its end, peaks and totals, but
+            not those of links.
 
     Raises:
         PlanError: the plan is incomplete.
@@ -407,7 +408,8 @@ def _run_of(folded: Folded[Job], duration: int, began: float, trace: Causes | No
     (scenario, parts, recorder, transport, gpus, _), fold, reason = folded
     transport.check_empty()
     layout, training = scenario.parallel.layout, parts.training
-    carried = Counter(transport.carried()) + Counter(others) if parts.traffic.disturbed else {}
+    read = parts.traffic.disturbed and recorder.detailed
+    carried = Counter(transport.carried()) + Counter(others) if read else {}
     table = table_of([program for _, program in sorted(folded.outcome.programs.items(), key=itemgetter(0))])
     return Run(
         scenario,

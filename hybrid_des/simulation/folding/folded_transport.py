@@ -68,9 +68,11 @@ class LineageLink(Link):
     Attributes:
         shared: whether it has, at finite bandwidth.
         last: the last message, until it is shared.
+        when: when messages last reached it, once it is shared.
+        came: those of that moment: their sender, event, its frame and lineage, and the turn of that.
     """
 
-    __slots__ = ("_came", "_first", "_flows", "_when", "env", "last", "shared")
+    __slots__ = ("_first", "_flows", "came", "env", "last", "shared", "when")
 
     env: LineageEnvironment
 
@@ -79,32 +81,29 @@ class LineageLink(Link):
         self.shared = False
         self.last: Last = (-1, -1, (None, 0), None)
         self._flows = self._first = 0
-        self._came: list[tuple[int, int, Element | None, Lineage, Turn | None]] = []
+        self.when = -1
+        self.came: list[tuple[int, int, Element | None, Lineage, Turn | None]] = []
 
     def join(self, sender: int) -> None:
         """Add a flow of messages from a rank."""
         self._flows += 1
         if self._flows == 2 and self.spec.bandwidth is not None:  # otherwise no message waits
             self.shared = True
-            self._when, number, lineage, turn = self.last
-            self._came = [(self._first, number, None, lineage, turn)]
+            self.when, number, lineage, turn = self.last
+            self.came = [(self._first, number, None, lineage, turn)]
         elif self._flows == 1:
             self._first = sender
 
     def meet(self, sender: int, frame: Element, turn: Turn | None) -> None:
-        """Record that a message reaches the link, by the event being processed.
+        """Record that a message reaches the link, by the event being processed, at the moment of others.
 
         Raises:
-            FoldRefusal: another one reaches it now, and which of them is first depends on the image.
+            FoldRefusal: which of them is first depends on the image.
         """
         env = self.env
-        if self._when != env.now:
-            self._when = env.now
-            self._came = [(sender, env.events, frame, env.lineage, turn)]
-            return
         number, lineage = env.events, env.lineage
         here = lineage if turn is None else turn.of(lineage)
-        for other, event, there, before, its in self._came:
+        for other, event, there, before, its in self.came:
             # one event sends its messages in the order of the program, which is the same in every image; of two events,
             # what they descend from must say which is first, for all images alike
             same = event == number and there == frame
@@ -112,8 +111,8 @@ class LineageLink(Link):
                 ranks = " and ".join(map(str, sorted((sender, other))))
                 what = f"messages of ranks {ranks} reach link {self.spec.name} at the same time"
                 raise FoldRefusal(f"{what}, and which comes first differs between replicas")
-        if self._came[-1][1:3] != (number, frame):
-            self._came.append((sender, number, frame, lineage, turn))
+        if self.came[-1][1:3] != (number, frame):
+            self.came.append((sender, number, frame, lineage, turn))
 
 
 class LineageFlow(FifoFlow):
@@ -141,11 +140,13 @@ class LineageFlow(FifoFlow):
     def send(self, message: Message, tag: int | None = None) -> None:
         """Hand a message to the first link; the sender continues immediately."""
         link: Any = self.link
-        if link.shared:
+        env = self.env
+        if not link.shared:
+            link.last = env.now, env.events, env.lineage, self._turns[0]
+        elif link.when == env.now:
             link.meet(self._sender, self._frame, self._turns[0])
         else:
-            env = self.env
-            link.last = (env.now, env.events, env.lineage, self._turns[0])
+            link.when, link.came = env.now, [(self._sender, env.events, self._frame, env.lineage, self._turns[0])]
         FifoFlow.send(self, message, tag)
 
     @staticmethod
@@ -153,11 +154,14 @@ class LineageFlow(FifoFlow):
         """Serve a head, followed by its lineage, at a further link, and send it on or hand the message over."""
         flow, leg, lineage = head[1], head[4], head[6]
         env, link, turn = flow.env, leg[0], flow._turns[leg[3]]
-        env.adopt(lineage)
-        if link.shared:
+        env.lineage = chain, root = lineage  # as for other events
+        env.born = (None if chain is None else hash((env.now, chain)), root)
+        if not link.shared:
+            link.last = env.now, env.events, lineage, turn
+        elif link.when == env.now:
             link.meet(flow._sender, (), turn)
         else:
-            link.last = (env.now, env.events, lineage, turn)
+            link.when, link.came = env.now, [(flow._sender, env.events, (), lineage, turn)]
         FifoFlow.arrive(head[:6])
 
     def _forward(self, leg: Leg, at: int, slowest: int, message: Message, tag: int) -> None:

@@ -130,6 +130,12 @@ class Fold:
             element.append(times)
         return representative, tuple(element)
 
+    @property
+    def representatives(self) -> NDArray[np.int64]:
+        """The representative of each rank."""
+        ranks = np.arange(self.layout.ranks)
+        return ranks - sum(ranks // stride % size // one.keep * one.keep * stride for stride, size, one in self._places)
+
     def move(self, rank: Ranks, element: Element) -> Ranks:
         """The image of a rank, or of each rank of an array."""
         moved = rank
