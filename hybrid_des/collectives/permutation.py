@@ -22,7 +22,7 @@ class Permutation(NamedTuple):
         places: the place of each member's image.
         nodes: the node of each member.
         image_nodes: in the group of the images, the node at each place.
-        buffers: those of a member, one per bucket.
+        buffers: those of a member, one for each of their sizes.
         rings: the channels of the group, each an order of places; none: one in the order of places.
         image_rings: those of the group of the images.
         tuned: what the collective knows about the wiring of the group.

@@ -119,12 +119,15 @@ def _padded(groups: Sequence[tuple[ProcessGroup, ReplicaGroup]]) -> list[tuple[P
     for processes, group in groups:
         of_stage = group.stage, group.part
         several[of_stage] = lcm(several.get(of_stage, 1), len(processes.channels) or 1)
-    filled: dict[tuple[Sequence[Bucket], int], Sequence[Bucket]] = {}
+    filled: dict[
+        tuple[int, int], Sequence[Bucket]
+    ] = {}  # by the identity of buckets, which the groups of a stage share
     made = []
     for processes, group in groups:
-        multiple = processes.size * several[group.stage, group.part]
-        buckets = filled.setdefault((group.buckets, multiple), padded(group.buckets, multiple))
-        made.append((processes, replace(group, buckets=buckets)))
+        alike = id(group.buckets), (multiple := processes.size * several[group.stage, group.part])
+        if alike not in filled:
+            filled[alike] = padded(group.buckets, multiple)
+        made.append((processes, replace(group, buckets=filled[alike])))
     return made
 
 
@@ -171,13 +174,13 @@ class Reductions:
         self.choices = self._choices(kind)
 
     def _choices(self, kind: str) -> Counter[str]:
-        facts = collectives.find(kind).facts
-        return Counter(
-            str(processes.tuned.choice(facts["does"], buffer.bytes))
-            for processes, group in self.processes
-            for buffer in (self.buffers_of(group) if facts["tuned"] else ())
-        )
+        facts, choices = collectives.find(kind).facts, Counter[str]()
+        for processes, group in self.processes if facts["tuned"] else ():
+            times = Counter(bucket.elements for bucket in group.buckets)
+            for buffer in self.buffers_of(group):
+                choices[str(processes.tuned.choice(facts["does"], buffer.bytes))] += times[buffer.elements]
+        return choices
 
     def buffers_of(self, group: ReplicaGroup) -> list[Buffer]:
-        """A member's buffers, of sizes only."""
-        return [Buffer(bucket.elements, self.codec) for bucket in group.buckets]
+        """A member's buffers, of sizes only: one for each size, of which a stage with many buckets has few."""
+        return [Buffer(size, self.codec) for size in dict.fromkeys(bucket.elements for bucket in group.buckets)]

@@ -214,3 +214,21 @@ def test_explain_proposes_more_channels():
     )  # fmt: skip
     changes = [one.change for one in explain(scenario).proposals]
     assert "gradients.channels=auto" in changes
+
+
+@pytest.mark.parametrize("pad", [False, True])
+def test_every_bucket_has_a_choice_and_each_size_one_buffer(pad):
+    gradients = {"algorithm": "nccl", "bucket": "1 MB", "pad": pad}
+    sections = {"workload": {"parameters": 3_000_001}, "cluster": {"gpu": "h100"}, "gradients": gradients}
+    reductions = parts_of(scenarios.scenario("1f1b", 2, 2, 4, **sections)).reductions
+    assert sum(reductions.choices.values()) == sum(len(group.buckets) for _, group in reductions.processes) > 16
+    by_hand = Counter(
+        str(processes.tuned.choice("all-reduce", Buffer(bucket.elements, reductions.codec).bytes))
+        for processes, group in reductions.processes
+        for bucket in group.buckets
+    )
+    assert list(reductions.choices.items()) == list(by_hand.items())
+    for processes, group in reductions.processes:
+        elements = [buffer.elements for buffer in reductions.buffers_of(group)]
+        assert elements == list(dict.fromkeys(bucket.elements for bucket in group.buckets))
+        assert not pad or all(size % processes.size == 0 for size in elements)
