@@ -18,8 +18,9 @@ class Connection(NamedTuple):
 
 
 def links_of(fabric: Fabric, flows: Iterable[Connection]) -> set[str]:
-    """The links on the routes of flows."""
-    return {link for flow in flows for link in fabric.route(flow.sender, flow.receiver).links}
+    """The links on the routes of flows, of which several may be between the same two GPUs."""
+    ends = {(flow.sender, flow.receiver) for flow in flows}
+    return {link for sender, receiver in ends for link in fabric.route(sender, receiver).links}
 
 
 def between_all(algorithm: str, ranks: Sequence[int]) -> Iterator[Connection]:

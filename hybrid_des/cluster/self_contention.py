@@ -109,9 +109,9 @@ def _in_step(fabric: Fabric, traffic: AllFlows, axis: str, used: Mapping[str, Se
     if not links_of(fabric, traffic.pipeline).isdisjoint(mine):
         return False
     others = [*traffic.gradients, *(flow for each in traffic.layers.values() for flows in each for flow in flows)]
-    for flow in others:
-        at = {pipeline_rank[flow.sender], pipeline_rank[flow.receiver]}
-        if any({mine[link]} != at for link in links_of(fabric, [flow]) if link in mine):
+    for sender, receiver in {(flow.sender, flow.receiver) for flow in others}:  # once for all stages that they hold
+        at = {pipeline_rank[sender], pipeline_rank[receiver]}
+        if any({mine[link]} != at for link in fabric.route(sender, receiver).links if link in mine):
             return False
     images = {
         flow: flow._replace(sender=pipeline_rank[flow.sender] * stride, receiver=pipeline_rank[flow.receiver] * stride)

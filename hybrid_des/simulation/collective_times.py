@@ -120,6 +120,7 @@ class CollectiveTimes:
         self._representatives = cache(partial(long_rings.representatives, fabric))
         self._around: dict[Hashable, Outcome] = {}
         self._members: dict[Hashable, ProcessGroup] = {}
+        self._divided: tuple[Sequence[Sequence[int]], Sequence[int], list[Isomorphic]] | None = None
 
     def __call__(self, name: str, size: int, ranks: Sequence[int], options: Options | None = None) -> Outcome:
         """A collective over these ranks; `size` in bytes is that of a member's whole buffer."""
@@ -284,7 +285,7 @@ class CollectiveTimes:
         groups = [self.process_group(name, ranks, asked.options, stage=number) for number, ranks in each]
         sets = [Isomorphic(range(len(groups)), 1)]
         if self._folded:
-            sets = independent_sets(self.fabric, [group.ranks for group in groups], asked.elements)
+            sets = self._independent_sets(groups, asked)
         sets.sort(key=lambda alike: -sum(asked.elements[number] for number in alike.groups))
         simulated = []
         for alike in sets:
@@ -293,6 +294,15 @@ class CollectiveTimes:
                 SimulatedGroups(together, alike.sets, list(self._folds(together, asked)) if self._folded else [])
             )
         return simulated
+
+    def _independent_sets(self, groups: Sequence[ProcessGroup], asked: Concurrent) -> list[Isomorphic]:
+        """The sets of groups that share no link; found once for all algorithms without servers that are tried."""
+        find = partial(independent_sets, self.fabric, [group.ranks for group in groups], asked.elements)
+        if any(group.servers for group in groups):
+            return find()
+        if self._divided is None or self._divided[0] is not asked.groups or self._divided[1] is not asked.elements:
+            self._divided = asked.groups, asked.elements, find()
+        return [*self._divided[2]]
 
     def _folds(self, groups: Sequence[ProcessGroup], asked: Concurrent) -> Iterator[Fold]:
         """The folds that look exact, those with the fewest members first."""
