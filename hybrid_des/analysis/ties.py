@@ -123,6 +123,6 @@ def _links_and_senders(base: Run) -> tuple[Column, Column]:
     if base.fold is None:
         return link, sender
     assert base.trace is not None and base.fabric is not None
-    images = Images(base.fold)
+    images = Images(base.fold, base.fabric)
     links = LinkImages.of(base.timeline, base.trace, base.fabric, images)
     return links.lane[link], images.moved(sender, images.inverse(links.turned[link]))

@@ -178,8 +178,11 @@ class Transport:
                 totals[name] = totals.get(name, 0) + flow.bytes
         return totals
 
-    def begin(self, rank: int) -> None:
-        """Attribute the processes started next to a rank or server; that matters where ranks stand for others."""
+    def begin(self, rank: int, members: Sequence[int] = ()) -> None:
+        """Attribute the processes started next to a rank or, with the group's members, to a server.
+
+        That matters where ranks stand for others.
+        """
 
     def simulates(self, rank: int) -> bool:
         """Whether a rank is simulated; if not, another stands for it."""

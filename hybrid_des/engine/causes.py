@@ -61,7 +61,8 @@ class Causes:
         marks: per row of the tables its table, number, thread, and the thread's point.
         pieces: per piece of an op its row and the point at its end.
         meetings: per point at which a known group of ranks meets, its place in `groups`.
-        groups: in a folded run, the ranks of each group that meets, simulated or not.
+        groups: in a folded run, the ranks of each group that meets, or that a switch serves, simulated or not.
+        serving: in a folded run, the first thread of each switch, and the place of its ranks in `groups`.
         legs: in a folded run, the simulated link of each channel, and the element of the fold that maps it to the
             channel's own.
     """
@@ -75,6 +76,7 @@ class Causes:
         self.pieces = Rows(("row", "point"))
         self.meetings = Rows(("point", "group"))
         self.groups: list[Sequence[int]] = []
+        self.serving: list[tuple[int, int]] = []
         self.legs: list[tuple[str, tuple[int, ...]]] = []
         self.current: Thread | None = None
         self.origin = NOTHING
@@ -126,6 +128,11 @@ class Causes:
             for piece in thread.pieces:
                 self.pieces.add((number, piece))
             thread.pieces.clear()
+
+    def serve(self, ranks: Sequence[int]) -> None:
+        """Attribute threads that begin next, with the run, to a switch that serves these ranks."""
+        self.serving.append((self._threads, len(self.groups)))
+        self.groups.append(ranks)
 
     def thread(self, time: int) -> Thread:
         """Begin a thread at the point of the process that starts it."""

@@ -37,8 +37,8 @@ from hybrid_des.units import split_evenly
 Participant = Communicator | OnStream | Replayed | Barrier
 Made = Iterator[tuple[int, program.Group, Participant]]  # rank, key in its program, communicator
 Servers = Iterator[
-    tuple[int, program.Group, int, Communicator]
-]  # GPU, key of the group, its first member, communicator
+    tuple[int, program.Group, Sequence[int], Communicator]
+]  # GPU, key of the group, its members, communicator
 Begin = Callable[[], Callable[[Any], Work]]
 Arrays = Callable[[], tuple[Any, Any]]  # a gradient and what a lossy codec left of the last one, or None
 
@@ -91,12 +91,12 @@ class Communicators:
         for whole in self._layer_groups():
             for position in self._simulated_servers(whole):
                 communicator = self._communicator(whole, position, _begin_layers)
-                yield whole.ranks[position], (whole.kind, whole.stage, 0), whole.ranks[0], communicator
+                yield whole.ranks[position], (whole.kind, whole.stage, 0), whole.ranks[: whole.size], communicator
         for group in self._parts.given:
             processes = group.processes
             for position in self._simulated_servers(processes):
                 communicator = self._communicator(processes, position, partial(_work_of_trace, group))
-                yield processes.ranks[position], group.key, processes.ranks[0], communicator
+                yield processes.ranks[position], group.key, processes.ranks[: processes.size], communicator
 
     def _simulated_servers(self, group: ProcessGroup) -> list[int]:
         """The places of a group's servers that are simulated."""
@@ -111,7 +111,7 @@ class Communicators:
             begin = self._begin(group, processes.kind, self._reductions.codec, arrays=zeros)
             for position in self._simulated_servers(processes):
                 key = REDUCTION.name, group.stage, group.part
-                yield processes.ranks[position], key, group.ranks[0], self._communicator(processes, position, begin)
+                yield processes.ranks[position], key, group.ranks, self._communicator(processes, position, begin)
 
     def _of_gradients(self, wanted: Collection[int]) -> Made:
         """The reductions of gradients, and the gathers of sharded parameters."""

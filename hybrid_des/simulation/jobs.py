@@ -193,9 +193,9 @@ def _gpus(
 def _servers(scenario: Scenario, parts: Parts, transport: Transport, context: RunContext) -> list[Gpu]:
     layout, shared = scenario.parallel.layout, not parts.programs.each
     servers = []
-    for server, group, member, communicator in Communicators(transport, parts).servers():
-        rank = layout.coordinate(member, "pipeline") if shared else member
-        transport.begin(server)
-        program = parts.programs.serve(group, rank, layout.lane(member))
+    for server, group, members, communicator in Communicators(transport, parts).servers():
+        rank = layout.coordinate(members[0], "pipeline") if shared else members[0]
+        transport.begin(server, members)
+        program = parts.programs.serve(group, rank, layout.lane(members[0]))
         servers.append(Gpu(context, Endpoint(transport, server, ()), program, {group: communicator}))
     return servers

@@ -30,9 +30,11 @@ FEW = [  # with these, every all-reduce, and both models of sharing
     ("spanning", 19),
     ("small", 25),
     ("model", 24),
+    *[("switches", seed) for seed in (1002, 1014, 1041)],  # NVLS; of the first, two members of a node are simulated
 ]
 SHIPPED = ("h100_2x8", "vit-l_8", "prototype_12gpu")
 MANY = [(kind, seed) for kind in ("folding", "spanning", "small", "model") for seed in range(100)]
+MANY += [*(("switches", seed) for seed in range(1000, 1080)), *(("switched layers", seed) for seed in range(10))]
 PARTS = 8  # of the many, which processes share
 
 
@@ -47,8 +49,7 @@ def test_the_scenarios_are_of_every_collective_and_sharing():
     runs = [both[0].run for case in FEW if (both := traced(*case))]
     assert len(runs) == len(FEW)
     assert {run.scenario.cluster.sharing for run in runs} == {"fifo", "fair"}
-    of_libraries = {"nccl", "measured"}  # which shipped scenarios and other tests have
-    assert {run.algorithm for run in runs} == {*collectives.all_reduce_names()} - of_libraries
+    assert {run.algorithm for run in runs} == {*collectives.all_reduce_names()} - {"measured"}  # other tests have it
 
 
 @pytest.mark.parametrize(("kind", "seed"), thinned(FEW, slow=[("model", 24)]))
@@ -90,8 +91,8 @@ def test_a_graph_is_freed_after_its_chains_were_walked():
 
 
 def test_events_of_all_ranks_follow_from_those_of_representatives():
-    for seed in (1, 6, 20):
-        folded, whole = traced("folding", seed)
+    for case in (("folding", 1), ("folding", 6), ("folding", 20), ("switches", 1002), ("switches", 1041)):
+        folded, whole = traced(*case)
         assert events_of_all(folded.run) == whole.run.events
 
 
@@ -110,14 +111,16 @@ def test_released_by_names_images():
 def test_elements_that_keep_a_group_share_its_meeting():
     layout = load({"cluster": {"nodes": 1}, "parallel": {"data": 8}, "workload": {"forward": 1, "backward": 1}})
     fold = folds_along(layout.parallel.layout, "data", 2)[0]
-    images = Images(fold)
+    fabric = fabric_of(layout)
+    images = Images(fold, fabric)
     assert images.order == 4
     assert images.keeping(range(8)).tolist() == [0, 0, 0, 0]
     assert images.keeping([0, 1]).tolist() == [0, 1, 2, 3]
     assert images.keeping([0, 1, 4, 5]).tolist() == [0, 1, 0, 1]
     with pytest.raises(ValueError, match="others stand for"):
         images.keeping([0, 2, 3])
-    assert Images(Fold(layout.parallel.layout, ())).keeping([3, 5]).tolist() == [0]
+    assert images.keeping([0, 1, 4, 5], last=True).tolist() == [2, 3, 2, 3]
+    assert Images(Fold(layout.parallel.layout, ()), fabric).keeping([3, 5]).tolist() == [0]
 
 
 def test_a_slower_link_of_a_folded_replica_counts():

@@ -197,14 +197,14 @@ def graph_of(run: Run, beside: Column | None = None) -> Graph:
     if run.trace is None or run.timeline.messages is None:
         raise ValueError("the run was not traced, or recorded no messages")
     timeline, tables = run.timeline, run.trace.columns()
-    points, images = tables["points"], Images(run.fold or Fold(timeline.layout, ()))
+    points, images = tables["points"], Images(run.fold or Fold(timeline.layout, ()), run.fabric)
     messages = messages_of(run, tables["sends"], images)
     places = messages.places(points["row"])
     position, senders = places.process, (messages.sender,) * 3
     times = places.column(points["time"], *messages.times, timeline.duration)
     columns = edges_of_run(tables, messages, places, images)
     marks = tables["marks"]
-    meets, keeping = _meetings(run.trace, places, images)
+    meets, keeping = _meetings(run.trace, points, places, images)
     return Graph(
         timeline,
         messages,
@@ -220,12 +220,20 @@ def graph_of(run: Run, beside: Column | None = None) -> Graph:
     )
 
 
-def _meetings(trace: Causes, places: Places, images: Images) -> tuple[Column, list[Column]]:
-    """`meets` and `keeping` of a graph; all ranks meet at its end."""
+def _meetings(trace: Causes, points: Columns, places: Places, images: Images) -> tuple[Column, list[Column]]:
+    """`meets` and `keeping` of a graph; all ranks meet at its end, and those that a switch serves at all of its points.
+
+    A switch waits for its members in their order, so that of those that come last together the highest is shown.
+    """
     every, meetings = range(images.fold.layout.ranks), trace.meetings.table()
-    keeping = [images.keeping(ranks) for ranks in (every, *trace.groups)]
+    switches = {group for _, group in trace.serving}
+    keeping = [images.keeping(every)]
+    keeping += [images.keeping(ranks, last=group in switches) for group, ranks in enumerate(trace.groups)]
     meets: Column = np.full(places.end + 1, NONE, dtype=np.min_scalar_type(-len(keeping)))
     meets[places.process[meetings["point"]]] = 1 + meetings["group"]
+    serving = serving_of(trace, points)
+    served = np.flatnonzero(serving != NONE)
+    meets[places.process[served]] = 1 + serving[served]
     meets[places.end] = 0
     return meets, keeping
 
@@ -299,12 +307,26 @@ def _ranks(timeline: Timeline, tables: dict[str, dict[str, Column]]) -> Column:
     for table, rows in enumerate((timeline.ops, timeline.steps, timeline.reductions, timeline.gathers, timeline.waits)):
         chosen = marks["table"] == table
         of_thread[marks["thread"][chosen]] = rows["rank"][marks["row"][chosen]]
+    return np.where(points["kind"] == MET, NONE, _inherited(points, of_thread)[points["thread"]])
+
+
+def _inherited(points: Columns, of_thread: Column) -> Column:
+    """What is known of each thread, or else of the one that started it."""
     starts = np.flatnonzero(points["kind"] == START)
     for start in starts[of_thread[points["thread"][starts]] == NONE].tolist():
         parent = points["before"][start]
         if parent != NONE:
             of_thread[points["thread"][start]] = of_thread[points["thread"][parent]]
-    return np.where(points["kind"] == MET, NONE, of_thread[points["thread"]])
+    return of_thread
+
+
+def serving_of(trace: Causes, points: Columns) -> Column:
+    """For each point of a process, the group that a switch serves there; −1 for points of ranks."""
+    of_thread = np.full(int(points["thread"].max(initial=-1)) + 1, NONE)
+    roots = points["thread"][(points["kind"] == START) & (points["before"] == NONE)]
+    for first, group in trace.serving:
+        of_thread[roots[roots >= first]] = group
+    return _inherited(points, of_thread)[points["thread"]]
 
 
 def _at_op(tables: dict[str, dict[str, Column]], position: Column, before: Column) -> tuple[Column, Column]:

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.simulation.folding.endpoints import Endpoints
 from hybrid_des.simulation.folding.symmetry import Element, Fold
 from hybrid_des.simulation.timeline import Column
 
@@ -28,10 +30,11 @@ class Images:
     Attributes:
         fold: which ranks are simulated.
         order: number of elements.
+        endpoints: the images of switches that serve ranks.
     """
 
-    def __init__(self, fold: Fold) -> None:
-        self.fold, self.order = fold, fold.order
+    def __init__(self, fold: Fold, fabric: Fabric) -> None:
+        self.fold, self.order, self.endpoints = fold, fold.order, Endpoints(fold, fabric)
         self._elements = np.array(list(fold.elements()), dtype=np.int64).reshape(self.order, len(fold.folded_axes))
         self._sums: list[list[int]] | None = None
 
@@ -62,9 +65,14 @@ class Images:
         return np.broadcast_to(self.number(self.fold.inverse(self.element(number))), np.shape(number))  # type: ignore[arg-type]
 
     def moved(self, rank: Column | int, number: Column | int) -> Column:
-        """The images of ranks; of negative ones, which are none, themselves."""
+        """The images of ranks and switches; of negative ones, which are none, themselves."""
         ranks = np.broadcast_to(rank, np.broadcast_shapes(np.shape(rank), np.shape(number)))
-        return np.where(ranks < 0, ranks, self.fold.move(ranks, self.element(number)))  # type: ignore[arg-type]
+        images = np.where(ranks < 0, ranks, self.fold.move(ranks, self.element(number)))  # type: ignore[arg-type]
+        switches = ranks >= self.fold.layout.ranks
+        if switches.any():
+            numbers = np.broadcast_to(number, ranks.shape)[switches]
+            images[switches] = self.endpoints.move_switches(ranks[switches], self.element(numbers))
+        return images
 
     def plus(self, this: int, other: int) -> int:
         """The number of one composition."""
@@ -77,14 +85,18 @@ class Images:
             self._sums = self.combined(every[:, None], every).tolist()
         return self._sums[this][other]
 
-    def keeping(self, ranks: Sequence[int]) -> Column:
+    def keeping(self, ranks: Sequence[int], *, last: bool = False) -> Column:
         """For each element, the one that stands for its coset of the elements that map a group of ranks to itself.
+
+        Args:
+            ranks: the group.
+            last: whether the one that gives the highest ranks stands for a coset, not the lowest.
 
         Raises:
             ValueError: a member's representative is not in the group.
         """
         every = np.arange(self.order)
-        if self.order == 1 or len(ranks) == self.fold.layout.ranks:
+        if self.order == 1 or (len(ranks) == self.fold.layout.ranks and not last):
             return np.zeros(self.order, dtype=np.int64)
         members = np.sort(np.fromiter(ranks, dtype=np.int64, count=len(ranks)))
         simulated = members[self.fold.simulated(members)]
@@ -93,7 +105,8 @@ class Images:
             raise ValueError(f"the group of rank {members[0]} meets ranks that others stand for")
         kept = [g for g in every.tolist() if np.array_equal(np.sort(self.moved(members, g)), members)]
         standing = np.full(self.order, -1)
-        for g in np.argsort(self.moved(0, every), kind="stable").tolist():  # the lowest ranks first
+        first = -1 if last else 1
+        for g in np.argsort(first * self.moved(0, every), kind="stable").tolist():
             if standing[g] < 0:
                 standing[self.combined(np.asarray(kept), np.int64(g))] = g  # type: ignore[arg-type]
         return standing

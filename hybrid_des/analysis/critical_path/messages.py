@@ -316,7 +316,13 @@ def _arrives(timeline: Timeline, images: Images) -> Column:
     """`Messages.arrives` by channel."""
     if images.order == 1:
         return np.zeros(len(timeline.channels), dtype=np.int64)
-    return images.inverse(images.numbered([images.fold.representative(one.receiver)[1] for one in timeline.channels]))
+    fold, endpoints = images.fold, images.endpoints
+    own = (endpoints.is_switch(one.receiver) for one in timeline.channels)  # switches are in their own place
+    elements = [
+        fold.identity if switch else fold.representative(one.receiver)[1]
+        for switch, one in zip(own, timeline.channels, strict=True)
+    ]
+    return images.inverse(images.numbered(elements))
 
 
 def service_alone(fabric: Fabric | None, links: Sequence[str], link: Column, size: Column) -> Column:

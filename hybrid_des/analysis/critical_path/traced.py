@@ -8,18 +8,19 @@ from functools import cached_property
 import numpy as np
 
 from hybrid_des.analysis.critical_path.classes import Name, class_spans
-from hybrid_des.analysis.critical_path.graph import graph_of
+from hybrid_des.analysis.critical_path.graph import graph_of, serving_of
 from hybrid_des.analysis.critical_path.images import Images
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.critical_path.spans import Span
 from hybrid_des.cluster.fabric import Fabric
-from hybrid_des.engine.causes import Causes
+from hybrid_des.engine.causes import START, Causes
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sizes import FOLDED_FROM
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.planning.planner import Parts, parts_of
 from hybrid_des.simulation.run import Run, run
+from hybrid_des.simulation.timeline import NONE, Column
 
 FEWEST_FOLDED = 2  # ranks of a run of which not every rank is shown
 
@@ -57,21 +58,31 @@ def _whole(base: Run) -> Run:
 def _images_are_known(folded: Run) -> bool:
     """Whether the endpoints of messages have images, and every group that meets has those who stand for its members."""
     assert folded.trace is not None and folded.fold is not None
-    ranks, images = folded.fold.layout.ranks, Images(folded.fold)
+    ranks, images = folded.fold.layout.ranks, Images(folded.fold, folded.fabric)
     try:
         for group in folded.trace.groups:
             images.keeping(group)
     except ValueError:
         return False
-    return all(max(one.sender, one.receiver) < ranks for one in folded.timeline.channels)
+    ends = {end for one in folded.timeline.channels for end in (one.sender, one.receiver)}
+    return all(end < ranks or images.endpoints.is_switch(end) for end in ends)
+
+
+def _at_switches(trace: Causes) -> Column:
+    """The group of ranks of each event of a switch: begins and ends of its processes, and waits that took time."""
+    points = trace.points.table()
+    serving, begins, before = serving_of(trace, points), points["kind"] == START, points["before"]
+    waited = ~begins & (points["time"] > points["time"][before])
+    groups: Column = np.concatenate([serving[begins], serving[begins], serving[waited]])
+    return groups.compress(groups != NONE)
 
 
 def events_of_all(base: Run) -> int:
     """The number of events that a run takes where every rank is simulated, if it was traced."""
     if base.fold is None or base.trace is None:
         return base.events
-    images, trace = Images(base.fold), base.trace
-    group, times = np.unique(trace.meetings.table()["group"], return_counts=True)
+    images, trace = Images(base.fold, base.fabric), base.trace
+    group, times = np.unique(np.append(trace.meetings.table()["group"], _at_switches(trace)), return_counts=True)
     apart = [len(np.unique(images.keeping(trace.groups[number]))) for number in group.tolist()]
     once: int = sum(count * (images.order - meetings) for count, meetings in zip(times.tolist(), apart, strict=True))
     return int(base.events * images.order - once)

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.simulation.folding.refusals import FoldRefusal
@@ -33,6 +37,13 @@ class Endpoints:
         here = self._around[endpoint][0]
         return self._fabric.reducers[self._fabric.node_of[self._fold.move(here, element)]]
 
+    def move_switches(self, switches: NDArray[np.int64], element: tuple[Any, ...]) -> NDArray[np.int64]:
+        """The images of switches, each by an element of its own: a column per folded axis."""
+        firsts = np.array([self._around[switch][0] for switch in switches.tolist()], dtype=np.int64)
+        ranks = self._fold.move(firsts, element).tolist()
+        reducers, nodes = self._fabric.reducers, self._fabric.node_of
+        return np.array([reducers[nodes[rank]] for rank in ranks], dtype=np.int64)
+
     def element(self, sender: int, receiver: int) -> Element:
         """What maps the simulated image of a message to it: that of the rank at its end, the sender if both are."""
         return self._fold.representative(receiver if self.is_switch(sender) else sender)[1]
@@ -47,12 +58,16 @@ class Endpoints:
         Raises:
             FoldRefusal: others on its node are represented by ranks that it does not serve.
         """
-        served = set(self._around[switch]).intersection(members)
+        served = self.on_node(switch, members)
         if not any(map(self._fold.simulated, served)):
             return False
         if any(self._fold.representative(rank)[0] not in served for rank in served):
-            raise FoldRefusal(f"others stand for ranks that the switch of rank {min(served)} serves")
+            raise FoldRefusal(f"others stand for ranks that the switch of rank {served[0]} serves")
         return True
+
+    def on_node(self, switch: int, members: Sequence[int]) -> list[int]:
+        """Those of a group's ranks that are on the node of a switch."""
+        return sorted(set(self._around[switch]).intersection(members))
 
     def certain(self, switch: int) -> int:
         """How many digits of ranks, the slowest first, are the same in all images that leave a switch in place."""

@@ -284,7 +284,7 @@ class LineageTransport(FoldedTransport):
         super().__init__(*given)
         self._turns: dict[Element, Turn | None] = {}
 
-    def begin(self, rank: int) -> None:
+    def begin(self, rank: int, members: Sequence[int] = ()) -> None:
         """Make events booked next descend from a rank; those of a server, from none that is known."""
         self.env.begin(root_of(rank))
         if rank >= self._fold.layout.ranks:

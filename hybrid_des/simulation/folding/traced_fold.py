@@ -61,6 +61,11 @@ class TracedFoldedTransport(TracedTransport, FoldedTransport):
         groups.append(members)
         return made  # type: ignore[no-any-return]
 
+    def begin(self, rank: int, members: Sequence[int] = ()) -> None:
+        """Attribute the processes started next to a rank, or to a switch that serves some of a group's members."""
+        if self._endpoints.is_switch(rank):
+            self.env.trace.serve(self._endpoints.on_node(rank, members))
+
     def _hops(self, channel: Channel) -> tuple[Hop, ...]:
         legs = self._courses.of(channel.sender, channel.receiver)
         self.env.trace.legs += [(leg.link, leg.element) for leg in legs]
