@@ -68,7 +68,7 @@ class Images:
         """The images of ranks and switches; of negative ones, which are none, themselves."""
         ranks = np.broadcast_to(rank, np.broadcast_shapes(np.shape(rank), np.shape(number)))
         images = np.where(ranks < 0, ranks, self.fold.move(ranks, self.element(number)))  # type: ignore[arg-type]
-        switches = ranks >= self.fold.layout.ranks
+        switches = ranks >= (self.fold.layout.ranks if self.order > 1 else np.inf)  # without images, any server
         if switches.any():
             numbers = np.broadcast_to(number, ranks.shape)[switches]
             images[switches] = self.endpoints.move_switches(ranks[switches], self.element(numbers))
