@@ -25,7 +25,7 @@ from hybrid_des.engine.causes import MET, START, Causes
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.run import Run
-from hybrid_des.simulation.timeline import NONE, Column, Timeline
+from hybrid_des.simulation.timeline import NONE, Column, Columns, Timeline
 
 Mask = NDArray[np.bool_]
 
@@ -326,7 +326,8 @@ def serving_of(trace: Causes, points: Columns) -> Column:
     roots = points["thread"][(points["kind"] == START) & (points["before"] == NONE)]
     for first, group in trace.serving:
         of_thread[roots[roots >= first]] = group
-    return _inherited(points, of_thread)[points["thread"]]
+    served: Column = _inherited(points, of_thread)[points["thread"]]
+    return served
 
 
 def _at_op(tables: dict[str, dict[str, Column]], position: Column, before: Column) -> tuple[Column, Column]:
