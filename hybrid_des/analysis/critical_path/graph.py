@@ -31,6 +31,7 @@ Mask = NDArray[np.bool_]
 
 OPS = 0  # table of marks
 LIMIT = 2**31
+AT_ONCE = 2**18  # edges
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +114,10 @@ class Graph:
     @cached_property
     def binding(self) -> Mask:
         """Whether an edge releases its point: its cause is the last to be ready."""
-        releases: Mask = self.time[self.cause] + self.lag == self.time[self.point]
+        releases: Mask = np.empty(len(self.lag), dtype=np.bool_)
+        for first in range(0, len(releases), AT_ONCE):  # what is as long as all edges takes most of the memory
+            some = slice(first, first + AT_ONCE)
+            releases[some] = self.time[self.cause[some]] + self.lag[some] == self.time[self.point[some]]
         return releases
 
     @cached_property
