@@ -49,16 +49,16 @@ def test_proposals_are_those_of_whole_runs(monkeypatch, kind, seed):
         pytest.skip("no possible scenario")
     ended = proposed(base)
     simulated = Variant.simulated
-    monkeypatch.setattr(Variant, "simulated", lambda self, latest=None: simulated(self))
+    monkeypatch.setattr(Variant, "simulated", lambda self, latest=None, **how: simulated(self, **how))
     assert ended == proposed(base)
 
 
 def test_most_changes_that_are_not_worth_it_are_ended(monkeypatch):
     late, simulated = [], Variant.simulated
 
-    def told(self, latest=None):
+    def told(self, latest=None, **how):
         try:
-            return simulated(self, latest)
+            return simulated(self, latest, **how)
         except TooLateError:
             late.append(self)
             raise

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.messages import PROGRAM
-from hybrid_des.analysis.critical_path.paths import Piece, chains_of
+from hybrid_des.analysis.critical_path.paths import Piece, walks_on
 from hybrid_des.analysis.idle import CAUSES, LATENCY, OTHERS, QUEUEING, REASONS, TRANSFER
 from hybrid_des.analysis.idle import idle_pieces as waits_of
 from hybrid_des.analysis.step_times import total
@@ -111,7 +111,7 @@ class IdleTime:
 
     def _pieces(self, image: int, home: int | None = None) -> Iterator[Idle]:
         """The pieces of an image of the simulated ranks, or of one of these."""
-        waits, chains, queue_last = self._waits, chains_of(self._graph), not self._graph.messages.fair
+        waits, walks, queue_last = self._waits, walks_on(self._graph), not self._graph.messages.fair
         chosen = slice(None) if home is None else np.flatnonzero(waits["rank"] == home)
         columns: dict[str, Any] = {name: column[chosen] for name, column in waits.items()}
         columns["rank"] = self._images.moved(columns["rank"], image)
@@ -119,7 +119,7 @@ class IdleTime:
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         for point, own, since, rank, step, start, end, cause, reason in rows:
             if known != (point, own):
-                known, chain = (point, own), chains.chain(point, since, image if own else 0)
+                known, chain = (point, own), walks.chain(point, since, image if own else 0)
             for named, begin, until, activity in _clipped(chain, start, end, REASONS[reason], queue_last):
                 yield Idle(rank, step, begin, until, CAUSES[cause], named, activity)
 

@@ -60,7 +60,7 @@ class Piece(NamedTuple):
     others: int = 0
 
 
-class Chains:
+class Walks:
     """The chains of causes of a graph, whose columns are memory views here: walks take one edge at a time."""
 
     def __init__(self, graph: Graph) -> None:
@@ -72,7 +72,7 @@ class Chains:
         self._keeping = [keeping.data for keeping in graph.keeping]
         self._images, self._activities = graph.images, graph.activities
         self._apart = frozenset(graph.point[graph.told_apart].tolist())
-        here: Graph = proxy(graph)  # which would never be freed if its chains held it
+        here: Graph = proxy(graph)  # which would never be freed if its walks held it
         self._released_in = cache(lambda image: here.released_in(image))
 
     def chain(self, point: int, until: int, image: int = 0) -> list[Piece]:
@@ -109,19 +109,19 @@ class Chains:
         return pieces[::-1]
 
 
-_CHAINS: WeakKeyDictionary[Graph, Chains] = WeakKeyDictionary()
+_WALKS: WeakKeyDictionary[Graph, Walks] = WeakKeyDictionary()
 
 
-def chains_of(graph: Graph) -> Chains:
-    """The chains of causes of a graph, which are kept as long as the graph is."""
-    if graph not in _CHAINS:
-        _CHAINS[graph] = Chains(graph)
-    return _CHAINS[graph]
+def walks_on(graph: Graph) -> Walks:
+    """The walks along causes of a graph, which are kept as long as the graph is."""
+    if graph not in _WALKS:
+        _WALKS[graph] = Walks(graph)
+    return _WALKS[graph]
 
 
 def critical_path(graph: Graph) -> list[Piece]:
     """The pieces of the critical path that is shown, from 0 to the end of the run."""
-    return chains_of(graph).chain(graph.end, -1)
+    return walks_on(graph).chain(graph.end, -1)
 
 
 def time_by_part(path: Sequence[Piece]) -> dict[str, int]:

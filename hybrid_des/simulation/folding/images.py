@@ -35,7 +35,7 @@ def check_images(
     Args:
         fold: the images.
         processes: the group, its members in ascending order.
-        buffers: those of a member, one per bucket.
+        buffers: those of a member, one per size of buckets.
         options: those of the collective.
         nodes: the node of each rank.
         groups: all groups.
