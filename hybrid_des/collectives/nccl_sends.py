@@ -9,10 +9,10 @@ A channel sends chunks of 512 KiB into a buffer of its peer, whose channel copie
 (NVIDIA/nccl: src/enqueue.cc, addP2pToPlan and scheduleP2pTasksToPlan; src/device/sendrecv.h; src/include/device.h,
 NCCL_P2P_NVL_CHUNKSIZE). So on the NVLinks of one node up to a chunk per channel takes longer for every byte than what
 follows, and channels are the limit where there are few: 16 between two GPUs, 24 among four, 28 among eight. Half of a
-channel's warps send and half receive (sendrecv.h). Members that begin together send alone, then receive alone; one that
-begins up to a chunk late does both at once, at half the speed, while the other waits for it, and since a call ends when
-a member's own sends and receives do, calls that follow each other keep members as far out of step as they are. How far
-that is, no table says; its share of the first chunk is fitted.
+channel's warps send and half receive (sendrecv.h). So, by inference (no trace of one was at hand): members that begin
+together send alone, then receive alone; one that begins up to a chunk late does both at once, at half the speed, while
+the other waits for it; and since a call ends when a member's own sends and receives do, back-to-back calls keep members
+as far out of step as they are. How far that is, no table says; as a share of the first chunk it is fitted.
 
 LL passes lines on as they come. It carries up to 16 KiB per peer or, before release 2.29, 512 KiB, on channels of 8 KiB
 each.

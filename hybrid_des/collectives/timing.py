@@ -57,7 +57,7 @@ class Sends(NamedTuple):
         before: share of that, and of `lines`, before release 2.29.
         start: microseconds from the call to the first message, with Simple.
         each: more of them per peer.
-        apart: share of the time that a channel copies the first chunk by which members are out of step.
+        apart: how far members are out of step, as a share of the time in which a channel copies the first chunk.
         early: `start` with LL.
         lines: `channel` with LL.
     """

@@ -33,6 +33,7 @@ START, COMPUTED, WAITED, MET = range(4)  # kinds of points
 OF_PROCESSES = Process, Condition  # events that are, or have parts that are, the ends of processes
 ALONE = Timeout, *OF_PROCESSES  # events of one process
 TABLES = ("ops", "steps", "reductions", "gathers", "waits")  # `table` of a mark
+OPS, STEPS = map(TABLES.index, ("ops", "steps"))
 
 
 @dataclass(slots=True)

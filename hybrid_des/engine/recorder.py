@@ -130,7 +130,7 @@ class Recorder:
             and waits to `end`; `purpose` as in `waits`.
         memory: one row per change in a GPU's memory.
         channels: the `hybrid_des.cluster.channel.Channel`s that `messages.channel` numbers.
-        detailed: whether there are rows of ops and memory, which only what comes after a run reads.
+        detailed: whether there are rows of ops and memory, which are read only after a run.
     """
 
     def __init__(self, messages: Rows | None = None, *, detailed: bool = True) -> None:

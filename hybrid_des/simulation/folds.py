@@ -270,7 +270,7 @@ def _check_exchanges(fold: Fold, replicas: Replicas, nodes: RankArray, axis: str
             if starts.get(rotated[0]) != rotated or len(set(nodes[list(ranks)].tolist())) > 1:
                 raise FoldRefusal(f"the {axis} ranks of rank {ranks[0]} map to several groups")
             if served:
-                raise FoldRefusal(f"the {axis} ranks of rank {ranks[0]} turn around the switch that adds for them")
+                raise FoldRefusal(f"the {axis} ranks of rank {ranks[0]} rotate around the switch that reduces for them")
             evenly = evenly or _exchange_evenly(replicas, axis, len(ranks))
             if not evenly:
                 raise FoldRefusal(f"the {axis} ranks of rank {ranks[0]} send different amounts")

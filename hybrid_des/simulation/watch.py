@@ -58,7 +58,7 @@ class TooManyEventsError(SimulationError):
 
 
 class TooLateError(SimulationError):
-    """A run takes as much simulated time as it may not."""
+    """A run has not ended by the simulated time by which it had to."""
 
 
 class UnfinishedError(SimulationError):

@@ -1,4 +1,4 @@
-"""Random scenarios whose gradients pass switches that add, on one node or several: the nodes of a tree."""
+"""Random scenarios whose gradients pass switches that reduce, on one node or several: the nodes of a tree."""
 
 from random import Random
 from typing import Any

@@ -14,10 +14,9 @@ import numpy as np
 from hybrid_des.analysis.critical_path.images import Images
 from hybrid_des.analysis.critical_path.messages import BARRIER, DATA, PROGRAM, UNLESS_GIVEN, Messages, edges_of
 from hybrid_des.analysis.critical_path.places import Places
-from hybrid_des.engine.causes import MET
+from hybrid_des.engine.causes import MET, STEPS
 from hybrid_des.simulation.timeline import NONE, Column, Columns
 
-STEPS = 1  # table of marks
 LIMIT = 2**31
 AT_ONCE = 2**15  # messages
 

@@ -17,11 +17,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hybrid_des.analysis.critical_path.edges import STEPS, edges_of_run, points_of_rows
+from hybrid_des.analysis.critical_path.edges import edges_of_run, points_of_rows
 from hybrid_des.analysis.critical_path.images import Images
 from hybrid_des.analysis.critical_path.messages import DATA, Messages, messages_of
 from hybrid_des.analysis.critical_path.places import Places
-from hybrid_des.engine.causes import MET, START, Causes
+from hybrid_des.engine.causes import MET, OPS, START, STEPS, Causes
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.run import Run
@@ -29,7 +29,6 @@ from hybrid_des.simulation.timeline import NONE, Column, Columns, Timeline
 
 Mask = NDArray[np.bool_]
 
-OPS = 0  # table of marks
 LIMIT = 2**31
 AT_ONCE = 2**18  # edges
 

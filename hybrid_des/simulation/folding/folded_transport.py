@@ -69,10 +69,10 @@ class LineageLink(Link):
         shared: whether it has, at finite bandwidth.
         last: the last message, until it is shared.
         when: when messages last reached it, once it is shared.
-        came: those of that moment: their sender, event, its frame and lineage, and the turn of that.
+        arrived: those of that moment: their sender, event, its frame and lineage, and the turn of that.
     """
 
-    __slots__ = ("_first", "_flows", "came", "env", "last", "shared", "when")
+    __slots__ = ("_first", "_flows", "arrived", "env", "last", "shared", "when")
 
     env: LineageEnvironment
 
@@ -82,7 +82,7 @@ class LineageLink(Link):
         self.last: Last = (-1, -1, (None, 0), None)
         self._flows = self._first = 0
         self.when = -1
-        self.came: list[tuple[int, int, Element | None, Lineage, Turn | None]] = []
+        self.arrived: list[tuple[int, int, Element | None, Lineage, Turn | None]] = []
 
     def join(self, sender: int) -> None:
         """Add a flow of messages from a rank."""
@@ -90,7 +90,7 @@ class LineageLink(Link):
         if self._flows == 2 and self.spec.bandwidth is not None:  # otherwise no message waits
             self.shared = True
             self.when, number, lineage, turn = self.last
-            self.came = [(self._first, number, None, lineage, turn)]
+            self.arrived = [(self._first, number, None, lineage, turn)]
         elif self._flows == 1:
             self._first = sender
 
@@ -103,7 +103,7 @@ class LineageLink(Link):
         env = self.env
         number, lineage = env.events, env.lineage
         here = lineage if turn is None else turn.of(lineage)
-        for other, event, there, before, its in self.came:
+        for other, event, there, before, its in self.arrived:
             # one event sends its messages in the order of the program, which is the same in every image; of two events,
             # what they descend from must say which is first, for all images alike
             same = event == number and there == frame
@@ -111,8 +111,8 @@ class LineageLink(Link):
                 ranks = " and ".join(map(str, sorted((sender, other))))
                 what = f"messages of ranks {ranks} reach link {self.spec.name} at the same time"
                 raise FoldRefusal(f"{what}, and which comes first differs between replicas")
-        if self.came[-1][1:3] != (number, frame):
-            self.came.append((sender, number, frame, lineage, turn))
+        if self.arrived[-1][1:3] != (number, frame):
+            self.arrived.append((sender, number, frame, lineage, turn))
 
 
 class LineageFlow(FifoFlow):
@@ -146,7 +146,7 @@ class LineageFlow(FifoFlow):
         elif link.when == env.now:
             link.meet(self._sender, self._frame, self._turns[0])
         else:
-            link.when, link.came = env.now, [(self._sender, env.events, self._frame, env.lineage, self._turns[0])]
+            link.when, link.arrived = env.now, [(self._sender, env.events, self._frame, env.lineage, self._turns[0])]
         FifoFlow.send(self, message, tag)
 
     @staticmethod
@@ -161,7 +161,7 @@ class LineageFlow(FifoFlow):
         elif link.when == env.now:
             link.meet(flow._sender, (), turn)
         else:
-            link.when, link.came = env.now, [(flow._sender, env.events, (), lineage, turn)]
+            link.when, link.arrived = env.now, [(flow._sender, env.events, (), lineage, turn)]
         FifoFlow.arrive(head[:6])
 
     def _forward(self, leg: Leg, at: int, slowest: int, message: Message, tag: int) -> None:

@@ -109,7 +109,7 @@ class SwitchMailbox(LineageMailbox):
         """Take a message that arrives at `at`."""
         env = self._env
         before = env.lineage, env.born
-        known = at > env.now  # otherwise others may come after the event of the first
+        known = at > env.now  # otherwise others may arrive after the event of the first
         env.lineage, env.born = (
             (chain if known else None, root & ~SURE | min(root & SURE, self._certain)) for chain, root in before
         )

@@ -1,9 +1,8 @@
 """The network of a folded run whose causes are recorded, with what maps each of them to its images.
 
 The fold is exact if no two messages reach a link in the same moment, for which the run can be watched, or if a folded
-run with lineage has shown it. What the images of a cause are follows
-from the element of the fold that maps a simulated link to a message's own (`Causes.legs`) and from the ranks that meet
-(`Causes.groups`).
+run with lineage has shown it. What the images of a cause are follows from the element of the fold that maps a simulated
+link to a message's own (`Causes.legs`) and from the ranks that meet (`Causes.groups`).
 """
 
 from __future__ import annotations

@@ -119,12 +119,12 @@ def _padded(groups: Sequence[tuple[ProcessGroup, ReplicaGroup]]) -> list[tuple[P
     for processes, group in groups:
         of_stage = group.stage, group.part
         several[of_stage] = lcm(several.get(of_stage, 1), len(processes.channels) or 1)
-    filled: dict[
-        tuple[int, int], Sequence[Bucket]
-    ] = {}  # by the identity of buckets, which the groups of a stage share
+    # the groups of a stage share their buckets, which are told apart by identity: comparing thousands takes long
+    filled: dict[tuple[int, int], Sequence[Bucket]] = {}
     made = []
     for processes, group in groups:
-        alike = id(group.buckets), (multiple := processes.size * several[group.stage, group.part])
+        multiple = processes.size * several[group.stage, group.part]
+        alike = id(group.buckets), multiple
         if alike not in filled:
             filled[alike] = padded(group.buckets, multiple)
         made.append((processes, replace(group, buckets=filled[alike])))

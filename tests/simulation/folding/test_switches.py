@@ -1,4 +1,4 @@
-"""Members of a node whose switch adds for them stand for each other; nodes of a tree do not."""
+"""Members of a node whose switch reduces for them stand for each other; nodes of a tree do not."""
 
 from collections import Counter
 from random import Random
