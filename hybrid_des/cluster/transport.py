@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from types import MappingProxyType
@@ -177,6 +177,14 @@ class Transport:
                 name = hop.link.spec.name
                 totals[name] = totals.get(name, 0) + flow.bytes
         return totals
+
+    def between(self) -> tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]]:
+        """Bytes and messages sent from each rank or server to each other."""
+        size, messages = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+        for channel, flow in self._opened:
+            size[channel.sender, channel.receiver] += flow.bytes
+            messages[channel.sender, channel.receiver] += flow.messages
+        return size, messages
 
     def begin(self, rank: int, members: Sequence[int] = ()) -> None:
         """Attribute the processes started next to a rank or, with the group's members, to a server.

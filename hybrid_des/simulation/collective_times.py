@@ -37,7 +37,7 @@ from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
-from hybrid_des.errors import Refusal, UsageError
+from hybrid_des.errors import DeadlockError, Refusal, UsageError
 from hybrid_des.layout import Layout
 from hybrid_des.options import Options
 from hybrid_des.simulation import long_rings
@@ -45,6 +45,7 @@ from hybrid_des.simulation.folding.folded_transport import folded_transport
 from hybrid_des.simulation.folding.images import RankArray, check_images, check_nodes
 from hybrid_des.simulation.folding.refusals import FoldRefusal, TooManyMessagesError
 from hybrid_des.simulation.folding.symmetry import Fold, folds_along
+from hybrid_des.simulation.link_loads import least_time
 
 MOST_TRIES = 2  # folds that may turn out to be inexact while simulated; after two, others rarely do better
 SHARINGS = ("fifo", "fair")  # those under which it is known which message waits for which
@@ -231,7 +232,8 @@ class CollectiveTimes:
 
         With `halves`, only those are tried that consist of a reduce-scatter and an all-gather, which then run one after
         the other, the latter in 16 bits. Those that do not support these groups or this wiring are left out. The others
-        are run in order of increasing effort, each for no longer than the fastest so far.
+        are run in order of their least times, as far as known, and of increasing effort, each for no longer than the
+        fastest so far.
 
         Raises:
             TooManyMessagesError: one would need too many messages.
@@ -249,12 +251,17 @@ class CollectiveTimes:
             for together in sets:
                 self._check_size(kind, concurrent, together, together.folds[0] if together.folds else None)
 
-        def effort(name: str) -> tuple[int, str]:
-            return sum(together.acting for *_, sets in tried[name] for together in sets), name
+        bounded = tried.items() if self._folded else ()
+        least = {name: sum(self._least(*part) for part in each) for name, each in bounded}
+
+        def effort(name: str) -> tuple[int, int, str]:
+            return least.get(name, 0), sum(together.acting for *_, sets in tried[name] for together in sets), name
 
         outcomes: dict[str, Outcome] = {}
         for name in sorted(tried, key=effort):
             limit = min((outcome.duration for outcome in outcomes.values()), default=None) if self._folded else None
+            if limit is not None and least[name] > limit:
+                break  # so do all others
             try:
                 outcomes[name] = reduce(Outcome.then, (self._of_all(*part, limit) for part in tried[name]))
             except TooManyMessagesError:
@@ -327,6 +334,18 @@ class CollectiveTimes:
         ranks = self.layout.ranks
         return np.fromiter(self.fabric.node_of[:ranks], dtype=np.int64, count=ranks)
 
+    def _least(self, name: str, asked: Concurrent, sets: Sequence[SimulatedGroups]) -> int:
+        """The least time of all sets; 0 where it is not known."""
+        if self._sharing not in SHARINGS:
+            return 0
+        algorithm = collectives.configured(name, asked.options)
+        with suppress(Refusal, UsageError, DeadlockError):
+            return max(
+                least_time(self.fabric, algorithm, together.groups, partial(_buffer, asked), together.acting)
+                for together in sets
+            )
+        return 0
+
     def _of_all(self, name: str, asked: Concurrent, sets: Sequence[SimulatedGroups], limit: int | None) -> Outcome:
         """Simulate all sets; see `run_collective` for the limit."""
         whole = NOTHING
@@ -370,9 +389,12 @@ class CollectiveTimes:
             if (network.simulates(rank) if place < group.size else network.serves(rank, group.ranks[: group.size]))
         )
         algorithm = collectives.configured(name, asked.options)
-        return run_collective(
-            network, algorithm, members, lambda number, member: Buffer(asked.elements[number], asked.codec), limit=limit
-        )
+        return run_collective(network, algorithm, members, partial(_buffer, asked), limit=limit)
+
+
+def _buffer(asked: Concurrent, group: int, member: int) -> Buffer:
+    """The buffer of any member of a group."""
+    return Buffer(asked.elements[group], asked.codec)
 
 
 def elements_of(size: int) -> int:

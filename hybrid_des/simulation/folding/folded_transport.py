@@ -229,11 +229,8 @@ class FoldedTransport(Transport):
 
     def carried(self) -> dict[str, int]:
         """Bytes that all ranks sent over each link."""
-        between: Counter[tuple[int, int]] = Counter()
-        for channel, flow in self._opened:
-            between[channel.sender, channel.receiver] += flow.bytes
         totals: Counter[str] = Counter()
-        for (sender, receiver), size in between.items():
+        for (sender, receiver), size in self.between()[0].items():
             for element in self._fold.elements():
                 route = self._fabric.route(*(self._endpoints.move(end, element) for end in (sender, receiver)))
                 totals.update(dict.fromkeys(route.links, size))
