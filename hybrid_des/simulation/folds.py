@@ -20,6 +20,7 @@ import numpy as np
 from hybrid_des.cluster.self_contention import Groups
 from hybrid_des.collectives.token_exchange import TokenExchange
 from hybrid_des.errors import Refusal
+from hybrid_des.layout import Layout
 from hybrid_des.scenario import sizes
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sizes import too_large
@@ -111,6 +112,18 @@ def folds_of(replicas: Replicas, reasons: list[str]) -> Iterator[Fold]:
         yield from _inner_folds(replicas, ())
 
 
+def folds_of_job(replicas: Replicas) -> Iterator[Fold]:
+    """All folds that look exact, whatever the scenario asks for, fewest replicas first."""
+    parallel = replicas.scenario.parallel
+    for keep in (keep for keep in range(1, parallel.data) if parallel.data % keep == 0):
+        for fold in _folds_that_keep(parallel.layout, keep, replicas):
+            with suppress(FoldRefusal):
+                check(fold, replicas)
+                yield from _inner_folds(replicas, fold.folded_axes)
+                yield fold
+    yield from _inner_folds(replicas, ())
+
+
 def _inner_folds(replicas: Replicas, folded_axes: Sequence[FoldedAxis]) -> Iterator[Fold]:
     """Folds that also fold tensor and context ranks, if their collectives are replayed and all behave alike."""
     layout = replicas.scenario.parallel.layout
@@ -141,8 +154,7 @@ def _first(replicas: Replicas, keep: int) -> Fold | None:
     if reason := replicas.differ:
         raise FoldRefusal(reason)
     refusals = []
-    by_digits = (folds_by_digits(layout, "data", keep, blocks) for blocks in _blocks(replicas))
-    for fold in chain(folds_along(layout, "data", keep), *by_digits):
+    for fold in _folds_that_keep(layout, keep, replicas):
         try:
             check(fold, replicas)
         except FoldRefusal as refusal:
@@ -150,6 +162,12 @@ def _first(replicas: Replicas, keep: int) -> Fold | None:
         else:
             return fold
     raise FoldRefusal(refusals[0])
+
+
+def _folds_that_keep(layout: Layout, keep: int, replicas: Replicas) -> Iterator[Fold]:
+    """The folds that keep `keep` replicas, exact or not."""
+    by_digits = (folds_by_digits(layout, "data", keep, blocks) for blocks in _blocks(replicas))
+    return chain(folds_along(layout, "data", keep), *by_digits)
 
 
 def _blocks(replicas: Replicas) -> list[set[int]]:

@@ -21,6 +21,7 @@ from hybrid_des.simulation.arithmetic import Arithmetic
 from hybrid_des.simulation.communicators import Communicators
 from hybrid_des.simulation.costs.stages import visits
 from hybrid_des.simulation.folding.folded_transport import folded_transport
+from hybrid_des.simulation.folding.joint_symmetry import JointLinks, JointTransport, LinkImages
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folding.traced_fold import traced_fold
 from hybrid_des.simulation.gpu import Gpu, RunContext
@@ -102,6 +103,7 @@ def started(
     scratch: Path | None = None,
     detailed: bool = True,
     further: FurtherSteps | None = None,
+    images: LinkImages | None = None,
 ) -> Job:
     """Start the programs of a scenario on links, which other jobs may share; by default on links of its own.
 
@@ -117,6 +119,7 @@ def started(
         scratch: folder for rows that do not fit into memory.
         detailed: whether rows of ops and memory are kept.
         further: whether it takes steps beyond its own number; None if it does not, and nobody asks.
+        images: which ranks are simulated, and what that does to the links that other jobs share.
     """
     rows: Rows | None = None
     if scenario.record == "all":  # explaining a run needs all rows in memory, and so do jobs that are compared
@@ -125,8 +128,12 @@ def started(
     recorder = Recorder(rows, detailed=detailed)
     fabric, receipts = parts.fabric, parts.programs.blocking
     groups = (*(of for of, _ in parts.reductions.processes), *(given.processes for given in parts.given))
-    if fold is not None and trace is not None:
-        transport: Transport = traced_fold(
+    if images is not None:
+        assert isinstance(links, JointLinks)
+        fold = images.fold
+        transport: Transport = JointTransport(links, recorder, images, groups, receipts, scenario.cluster.priority_of)
+    elif fold is not None and trace is not None:
+        transport = traced_fold(
             fabric, scenario.cluster.service, recorder, fold, groups, trace=trace, receipts=receipts, watched=watched
         )
     elif fold is not None:

@@ -12,9 +12,12 @@ from hybrid_des.simulation.planning.planner import Parts
 
 def links_used(scenario: Scenario, parts: Parts) -> set[str]:
     """The links on the routes of everything that a job sends."""
-    return links_of(
-        parts.fabric, chain(_outside_layers(scenario, parts), *connections_of_layers(scenario, parts).values())
-    )
+    return links_of(parts.fabric, connections_used(scenario, parts))
+
+
+def connections_used(scenario: Scenario, parts: Parts) -> Iterator[Connection]:
+    """The pairs of ranks between which a job sends, or may."""
+    return chain(_outside_layers(scenario, parts), *connections_of_layers(scenario, parts).values())
 
 
 def _outside_layers(scenario: Scenario, parts: Parts) -> Iterator[Connection]:

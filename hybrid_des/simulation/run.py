@@ -30,6 +30,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.background import Traffic, refuse_starved
 from hybrid_des.simulation.costs.rank_costs import Costs
 from hybrid_des.simulation.folding.expansion import expanded
+from hybrid_des.simulation.folding.joint_symmetry import LinkImages
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folding.ties import ties_expected, ties_noted
 from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
@@ -326,11 +327,12 @@ def run_jobs(
     traces: Mapping[int, Causes] = MappingProxyType({}),
     parts: Mapping[int, Parts] = MappingProxyType({}),
     most_events: float = inf,
+    folds: Sequence[LinkImages] | None = None,
 ) -> list[Run]:
     """Simulate scenarios together on the links of one fabric, each on its own GPUs (`Scenario.placed`).
 
-    All of their ranks are simulated. Collectives that a scenario replays, and an algorithm that it leaves to `auto`,
-    are those of the job alone: exact if no link is on the routes of several jobs.
+    All of their ranks are simulated, unless folds are given. Collectives that a scenario replays, and an algorithm that
+    it leaves to `auto`, are those of the job alone: exact if no link is on the routes of several jobs.
 
     Args:
         scenarios: the jobs.
@@ -342,6 +344,7 @@ def run_jobs(
         traces: record causes of some jobs, by number.
         parts: the parts of some jobs, by number, that did not come from planning them on these links.
         most_events: of all jobs; some may wait for ever, or nearly, for more urgent ones that repeat their steps.
+        folds: which ranks of each job are simulated, on `JointLinks`.
 
     Raises:
         UsageError: two jobs have a GPU in common.
@@ -358,9 +361,10 @@ def run_jobs(
 
     def begin(number: int, _: object = None) -> None:
         scenario, mine, trace = scenarios[number], planned[number], traces.get(number)
-        repeats = not (mine.training or mine.durations)
-        further = repetition.job(number, scenario.parallel.ranks, scenario.steps, repeats=repeats, trace=trace)
-        jobs[number] = started(scenario, mine, links, trace=trace, further=further if repeat else None)
+        repeats, images = not (mine.training or mine.durations), folds[number] if folds else None
+        ranks = len(images.fold.ranks) if images else scenario.parallel.ranks
+        further = repetition.job(number, ranks, scenario.steps, repeats=repeats, trace=trace)
+        jobs[number] = started(scenario, mine, links, trace=trace, further=further if repeat else None, images=images)
 
     for number, start in enumerate(starts or [0] * len(scenarios)):
         if start:
@@ -377,7 +381,8 @@ def run_jobs(
         move(job.recorder, traces.get(number), -start)
         rows = job.recorder.steps.table()
         job = job._replace(scenario=job.scenario.model_copy(update={"steps": int(rows["step"].max()) + 1}))
-        made.append(_run_of(Folded(job, None, ""), int(rows["end"].max()), began, traces.get(number), {}))
+        fold = folds[number].fold if folds else None
+        made.append(_run_of(Folded(job, fold, ""), int(rows["end"].max()), began, traces.get(number), {}))
     return made
 
 

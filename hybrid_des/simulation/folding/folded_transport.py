@@ -196,9 +196,15 @@ class FoldedTransport(Transport):
     kinds: ClassVar = {Rendezvous: FoldedRendezvous}
 
     def __init__(
-        self, links: Links, trace: Recorder, fold: Fold, receipts: bool = False, groups: Iterable[ProcessGroup] = ()
+        self,
+        links: Links,
+        trace: Recorder,
+        fold: Fold,
+        receipts: bool = False,
+        groups: Iterable[ProcessGroup] = (),
+        **of_job: Any,
     ) -> None:
-        super().__init__(links, trace, receipts=receipts)
+        super().__init__(links, trace, receipts=receipts, **of_job)
         self._fold = fold
         self._channels = ChannelImages(fold, groups)
         self._endpoints = Endpoints(fold, self._fabric)

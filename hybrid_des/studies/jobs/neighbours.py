@@ -1,13 +1,15 @@
 """Jobs on one fabric, simulated alone and together.
 
 Jobs are grouped by the links that they use: one that shares no link with another, nor with background traffic, runs as
-if alone, and its replicas are folded as ever. All ranks of the others are simulated on one set of links.
+if alone, and its replicas are folded as ever. All ranks of the others are simulated on one set of links; where only the
+ends of their steps are read, those that stand for all under images that the jobs have in common.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -23,6 +25,8 @@ from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES
 from hybrid_des.scenario.sections.perturbations import Background
 from hybrid_des.simulation import background
 from hybrid_des.simulation import jobs as simulated
+from hybrid_des.simulation.folding.refusals import FoldRefusal
+from hybrid_des.simulation.joint_folds import folded_jobs
 from hybrid_des.simulation.links_used import connections_of_layers, links_used
 from hybrid_des.simulation.model_version import MODEL_VERSION
 from hybrid_des.simulation.planning.planner import Parts, parts_of
@@ -370,27 +374,42 @@ def together(
         members = [_as_messages(by_name[name], groups, notes) for name in group if name not in flows]
         if len(group) == 1 and not traces.keys() & set(group):
             continue
-        links = simulated.links_of(members[0].scenario, groups.fabric)
-        beside = background.Traffic(
-            [flows[name] for name in group if name in flows], jobs.cluster, links, groups.fabric
-        )
-        for member in members:
-            background.refuse_starved(member.scenario, groups.uses[member.name], beside)
         numbered = {number: traces[one.name] for number, one in enumerate(members) if one.name in traces}
-        starts = [one.start for one in members]
-        scenarios = [one.scenario for one in members]
-        how: dict[str, Any] = {"traffic": beside, "traces": numbered, "most_events": most_events}
-        made = run_jobs(scenarios, links, starts=starts, repeat=True, **how)
+        beside = [flows[name] for name in group if name in flows]
+        made, others, counted = _of_group(members, jobs, groups, beside, numbered, most_events)
         runs |= {one.name: each for one, each in zip(members, made, strict=True)}
-        events += links.env.events
-        if len(beside.recorder.channels):
-            assert beside.recorder.messages is not None
-            traffic.append(owned(OTHERS, beside.recorder.channels, beside.recorder.messages.table()))
+        events += counted
+        traffic += others
     job_runs = [JobRun(one, alone.get(one.name, runs[one.name]), runs[one.name]) for one in jobs.jobs]
     named = [sorted({OTHERS if name in flows else name for name in group}) for group in groups.groups]
     every = events + sum(one.events for one in alone.values())
     shown = groups.fabric, job_runs, named, tuple(notes), traffic
     return Neighbours(jobs, *shown, events=every, events_together=events)
+
+
+def _of_group(
+    members: Sequence[PlacedJob],
+    jobs: Jobs,
+    groups: Grouping,
+    flows: Sequence[Background],
+    traces: Mapping[int, Causes],
+    most_events: float,
+) -> tuple[list[Run], list[Owned], int]:
+    """The runs of jobs that share links, the rows of background traffic beside them, and the events of all ranks."""
+    scenarios, starts = [one.scenario for one in members], [one.start for one in members]
+    if not (flows or traces or any(scenario.record == "all" for scenario in scenarios)):
+        with suppress(FoldRefusal):  # they turn out to differ: all ranks are simulated
+            if folded := folded_jobs(scenarios, groups.fabric, starts, most_events):
+                return folded.runs, [], folded.events
+    links = simulated.links_of(scenarios[0], groups.fabric)
+    beside = background.Traffic(flows, jobs.cluster, links, groups.fabric)
+    for member in members:
+        background.refuse_starved(member.scenario, groups.uses[member.name], beside)
+    how: dict[str, Any] = {"traffic": beside, "traces": traces, "most_events": most_events}
+    made = run_jobs(scenarios, links, starts=starts, repeat=True, **how)
+    channels, rows = beside.recorder.channels, beside.recorder.messages
+    assert rows is not None
+    return made, [owned(OTHERS, channels, rows.table())] if channels else [], links.env.events
 
 
 def _connected(uses: Mapping[str, set[str]]) -> list[list[str]]:

@@ -16,9 +16,10 @@ from hybrid_des.engine import clock
 from hybrid_des.interface.cli.main import main
 from hybrid_des.scenario.jobs import load_jobs
 from hybrid_des.scenario.loading import load
+from hybrid_des.simulation import joint_folds
 from hybrid_des.simulation.run import run
 from hybrid_des.studies.imports.exporting import write_traces
-from hybrid_des.studies.jobs import remedies
+from hybrid_des.studies.jobs import neighbours, remedies
 from hybrid_des.studies.jobs.neighbours import Grouping
 from hybrid_des.studies.jobs.remedies import Allowance, remedies_of
 from hybrid_des.studies.jobs.result import simulate_jobs
@@ -175,6 +176,24 @@ def test_changes_simulated_ahead_are_those_of_their_turn(found, events, tries):
     ahead = remedies_of(found, groups, allowance, at_once)
     assert ahead == remedies_of(found, groups, allowance)
     assert ahead.skipped or sum(ran) > 1
+
+
+def test_changes_are_folded_and_bring_the_same(monkeypatch):
+    monkeypatch.setattr(joint_folds, "MESSAGES", 0)
+    ran = []
+
+    def spy(*given):
+        ran.append(folded_jobs(*given))
+        return ran[-1]
+
+    folded_jobs = joint_folds.folded_jobs
+    monkeypatch.setattr(neighbours, "folded_jobs", spy)
+    fair = two(cluster={"sharing": "fair"}, jobs={"gpt": {"parallel": {"pipeline": 1, "data": 4}}})
+    folded = simulate_jobs(fair, remedies=True, tries=9)
+    assert len(ran) == 10 and all(each.runs[1].fold for each in ran)
+    whole = simulate_jobs(fair, ["jobs.gpt.fold=off"], remedies=True, tries=9)
+    assert ran[10:] == [None] * 10
+    assert folded.remedies == whole.remedies
 
 
 def test_a_change_that_hardly_gets_on_waits_its_turn(found, monkeypatch):

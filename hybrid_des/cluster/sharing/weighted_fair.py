@@ -1,0 +1,108 @@
+"""Max-min fair sharing in a folded run, where a message may stand for several that share a link.
+
+    all flows      a, its image a' ─► one uplink     b ─► another
+    simulated      a, counted twice ─► that uplink   b, counted once
+
+Images of a flow begin, drain and change their rates together, so one of them has the rate of all, if each link counts
+as many flows as there are images on it. Rates are found from the same whole numbers as with all of them, so every
+time is the same to the picosecond. Priorities are read where the model that it stands for reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hybrid_des.cluster.link import Hop
+from hybrid_des.cluster.mailbox import Message
+from hybrid_des.cluster.sharing.fair import Fair, FairFlow
+from hybrid_des.cluster.sharing.max_min import Port
+from hybrid_des.cluster.sharing.registration import Put
+from hybrid_des.engine.bookings import Booking
+from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.recorder import Rows
+
+
+class WeightedFlow(FairFlow):
+    """A flow that stands for several.
+
+    Attributes:
+        weights: how many of its images each of its ports carries.
+    """
+
+    __slots__ = ("_several", "weights")
+
+    def __init__(self, model: Fair, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
+        super().__init__(model, hops, put, rows)
+        self.weights = dict.fromkeys(self.ports, 1)
+        self._several = False
+
+    def weigh(self, images: Mapping[str, int]) -> None:
+        """Tell how many of its images each link carries; what paces it, each has of its own."""
+        links: Any = [hop.link for hop in self.hops]
+        carried = {link.port: images[link.spec.name] for link in links if link.port}
+        self.weights = {port: carried.get(port, 1) for port in self.ports}
+        self._several = any(weight > 1 for weight in self.weights.values())
+
+    def _begin(self, message: Message, tag: int, asked: int, since: int) -> None:
+        """Start draining a message; where it shares a link with its images, at the rate to be solved."""
+        time = self.times[message.size]
+        if not (self._several and time):
+            super()._begin(message, tag, asked, since)
+            return
+        self.message, self.tag, self.asked = message, tag, asked
+        self.start, self.since = self.model.env.now, since
+        self.remaining = time * self.full
+        self._wait(self.ports[0])
+
+
+def weighted_max_min(ports: list[Port]) -> dict[Any, int]:
+    """The rate of every flow on these ports, priority by priority; each counts as often as it has images there."""
+    levels = sorted({flow.priority for port in ports for flow in port.flows}, reverse=True)
+    rates: dict[Any, int] = {}
+    for port in ports:
+        port.left = port.capacity
+    for level in levels:
+        for port in ports:
+            port.open = sum(flow.weights[port] for flow in port.flows if flow.priority == level)
+        _fill(ports, level, rates)
+    return rates
+
+
+def _fill(ports: list[Port], level: int, rates: dict[Any, int]) -> None:
+    """Share what is left of the ports among the flows of one priority, max-min."""
+    while ports := [port for port in ports if port.open]:
+        rate = min(port.left // port.open for port in ports)
+        for full in [port for port in ports if port.left // port.open == rate]:
+            for flow in full.flows:
+                if flow.priority == level and flow not in rates:
+                    rates[flow] = rate
+                    for port, weight in flow.weights.items():
+                        port.left -= rate * weight
+                        port.open -= weight
+            full.left = 0  # what rounding leaves goes to no less urgent flow
+
+
+class WeightedFair(Fair):
+    """Flows share bandwidth, some of them for several.
+
+    Attributes:
+        ends: how many instants have ended, which all images have in common.
+    """
+
+    solve = staticmethod(weighted_max_min)
+
+    def __init__(self, env: Environment, *, urgent: bool) -> None:
+        super().__init__(env)
+        self._urgent = urgent
+        self.ends = 0
+
+    def flow(self, hops: tuple[Hop, ...], put: Put, rows: Rows | None, priority: int = 0) -> WeightedFlow:
+        """Open a flow over these hops, whose messages are recorded in these rows."""
+        flow = WeightedFlow(self, hops, put, rows)
+        flow.priority = priority if self._urgent else 0
+        return flow
+
+    def _end(self, booking: Booking) -> None:
+        self.ends += 1
+        super()._end(booking)

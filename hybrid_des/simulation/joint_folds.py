@@ -1,0 +1,124 @@
+"""Which folds of several jobs that share links are exact together, for runs of which only the steps are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from fractions import Fraction
+from itertools import islice, product
+from math import inf
+from typing import NamedTuple
+
+from hybrid_des.cluster.fabric import Fabric, placed
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES
+from hybrid_des.simulation.folding.joint_symmetry import JointLinks, LinkImages, compatible
+from hybrid_des.simulation.folding.refusals import FoldRefusal
+from hybrid_des.simulation.folding.symmetry import Fold
+from hybrid_des.simulation.folds import Replicas, folds_of_job
+from hybrid_des.simulation.links_used import connections_used
+from hybrid_des.simulation.planning.planner import Parts, parts_of
+from hybrid_des.simulation.run import Run, run_jobs
+from hybrid_des.simulation.watch import TooManyEventsError
+
+MOST_OF_JOB, MOST_TRIES = 12, 144  # folds of a job, and combinations of jobs, that are looked at
+MESSAGES = 20_000  # of the steps that jobs ask for, from which they are folded: fewer take as long as folds to find
+
+
+class Planned(NamedTuple):
+    """A job and its parts."""
+
+    scenario: Scenario
+    parts: Parts
+
+    @property
+    def messages(self) -> int:
+        """Of all of its steps."""
+        return self.scenario.steps * self.parts.messages
+
+
+class FoldedJobs(NamedTuple):
+    """Runs of jobs that were folded together.
+
+    Attributes:
+        runs: one per job.
+        events: about as many as the same runs of all ranks take: an image has its own events but for the ends of
+            instants, which all have in common.
+    """
+
+    runs: list[Run]
+    events: int
+
+
+def folded_jobs(
+    scenarios: Sequence[Scenario], fabric: Fabric, starts: Sequence[int], most_events: float = inf
+) -> FoldedJobs | None:
+    """Simulate jobs that repeat their steps until all have done theirs; None if they are not folded.
+
+    Args:
+        scenarios: the jobs.
+        fabric: all of the wiring.
+        starts: when each job starts, in picoseconds.
+        most_events: as counted here.
+
+    Raises:
+        FoldRefusal: they turn out to differ.
+        TooManyEventsError: they take more events.
+    """
+    views = [placed(fabric, scenario.cluster.placement) for scenario in scenarios]
+    jobs = [Planned(one, parts_of(one, fabric=view)) for one, view in zip(scenarios, views, strict=True)]
+    folds = joint_folds(jobs)
+    if folds is None:
+        return None
+    links = JointLinks(fabric, scenarios[0].cluster.service)
+    parts = {number: job.parts for number, job in enumerate(jobs)}
+    runs = run_jobs(scenarios, links, starts=starts, repeat=True, parts=parts, most_events=most_events, folds=folds)
+    simulated = sum(Fraction(run.messages, images.fold.order) for run, images in zip(runs, folds, strict=True))
+    ends = links.ends
+    events = ends + round((links.env.events - ends) * sum(run.messages for run in runs) / max(simulated, 1))
+    if events > most_events:
+        raise TooManyEventsError(f"more than {most_events:,.0f} events")
+    return FoldedJobs(runs, events)
+
+
+def joint_folds(jobs: Sequence[Planned]) -> list[LinkImages] | None:
+    """The folds of jobs that share links, which leave the fewest messages; None if none is exact, or they send few."""
+    if sum(job.messages for job in jobs) < MESSAGES or not all(map(_may_fold, jobs)):
+        return None
+    folds = [_folds(job) for job in jobs]
+
+    def left(chosen: Sequence[LinkImages]) -> float:
+        return sum(job.messages / images.fold.order for job, images in zip(jobs, chosen, strict=True))
+
+    for chosen in islice(sorted(product(*folds), key=left), MOST_TRIES):
+        if all(images.fold.order == 1 for images in chosen):
+            return None
+        if compatible(chosen):
+            return list(chosen)
+    return None
+
+
+def _may_fold(job: Planned) -> bool:
+    """Whether the order of messages decides nothing, and all replicas do the same."""
+    scenario, parts = job
+    fair = WITHOUT_PRIORITIES.get(scenario.cluster.service, scenario.cluster.service) == "fair"
+    if not fair or scenario.fold != "auto" or parts.meeting is not None or parts.fabric.reducers:
+        return False
+    return not Replicas(_without_priorities(scenario), parts).differ
+
+
+def _without_priorities(scenario: Scenario) -> Scenario:
+    return scenario.model_copy(update={"cluster": scenario.cluster.model_copy(update={"sharing": "fair"})})
+
+
+def _folds(job: Planned) -> list[LinkImages]:
+    """Some folds of a job that map its routes to routes; that of no ranks is one."""
+    scenario, parts = job
+    connections = set(connections_used(scenario, parts))
+
+    def images() -> Iterator[LinkImages]:
+        for fold in folds_of_job(Replicas(_without_priorities(scenario), parts)):
+            with suppress(FoldRefusal):
+                yield LinkImages(parts.fabric, fold, connections)
+
+    return [*islice(images(), MOST_OF_JOB), LinkImages(parts.fabric, Fold(scenario.parallel.layout, []), connections)]
