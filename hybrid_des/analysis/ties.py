@@ -2,7 +2,8 @@
 
 Under `fifo` they are served in the order in which their processes were booked, which descends from the order in which
 GPUs start. Other orders of starting are as good, so the run is repeated with random ones: where no tie matters, every
-run takes the same time, to the picosecond.
+run takes the same time, to the picosecond. A folded run in which orders are traced may show that (`engine.lineage`):
+then nothing is repeated.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def _end_in_order(scenario: Scenario, parts: Parts, order: int) -> int:
 def _has_ties(base: Run) -> bool:
     """Whether messages of two senders reach a link at the same time and one has to wait, served in order of arrival."""
     rows = base.timeline.all_messages() if base.scenario.cluster.sharing == "fifo" else None
-    if rows is None or not len(rows["channel"]):
+    if base.any_order or rows is None or not len(rows["channel"]):
         return False
     link, sender = (column[rows["channel"]] for column in _links_and_senders(base))
     taken = rows["end"] > rows["start"]

@@ -159,7 +159,7 @@ class Stream:
 
     def _in_turn(self, before: simpy.Event | None, done: simpy.Event, routine: Routine) -> Any:
         if before is not None:
-            yield before
+            yield self._env.awaited(before)
         begin = self._env.now
         yield from routine
         done.succeed()

@@ -195,6 +195,10 @@ class Environment(simpy.Environment):
             raise ValueError(f"priority {priority} is not one of URGENT, NORMAL and LAST")
         self.at(self.now + delay, event, priority)
 
+    def awaited(self, event: Any) -> Any:
+        """An event of another process for which a process waits, now; networks that trace orders are told so."""
+        return event
+
     def peek(self) -> float:
         """The time of the next event; infinity if there is none."""
         firsts = [*self.agenda.times[:1], *(moment >> PRIORITY for moment in self.apart.times[:1])]

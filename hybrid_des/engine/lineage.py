@@ -9,12 +9,21 @@ two ranks, in rank order. So an event keeps
 
 and two events whose chains differ are in the same order in every image of the simulation; two with equal chains are in
 the order of their roots. Urgent events immediately follow the event that books them and inherit its lineage.
+
+Roots are where the order in which ranks start comes in, and nowhere else. If a run never has to compare two different
+ones, ranks may start in any order, and every event happens at the same time, in the same rank and by the same parent.
+For take the first moment at which that is not so, and in it the first link, mailbox or process that is reached by two
+events in the other order. If it matters, it was asked of them which is first (`decided`). It was not by their chains,
+which are the same until then; nor by equal roots, since their ranks' own programs say which of two descendants of one
+event is first. Nor is it that the answer was open: then what follows is known only as far as it is the same whichever
+is first, and at a link the fold is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import reduce
 from types import MethodType
 from typing import Any, Protocol, Self
 
@@ -86,9 +95,10 @@ class LineageEnvironment(Environment):
         lineage: that of the event being processed.
         born: that of events booked now.
         follow: the first callback of every event: adopts its lineage.
+        start_matters: whether anything may depend on the order in which ranks start.
     """
 
-    __slots__ = ("_ordered", "_roots", "born", "follow", "lineage")
+    __slots__ = ("_ordered", "_roots", "born", "follow", "lineage", "start_matters")
 
     def __init__(self, roots: Roots) -> None:
         super().__init__()
@@ -98,6 +108,7 @@ class LineageEnvironment(Environment):
         self.follow = self._follow
         self.lineage: Lineage = (0, 0)
         self.born: Lineage = (0, 0)
+        self.start_matters = False
 
     def begin(self, root: int) -> None:
         """Make processes that start from now on descend from a root."""
@@ -113,14 +124,17 @@ class LineageEnvironment(Environment):
             return True
         roots = this[1], other[1]
         if roots not in self._ordered:
-            self._ordered[roots] = self._roots.ordered(*roots)
+            self._ordered[roots] = ordered = self._roots.ordered(*roots)
+            if ordered and roots[0] != roots[1]:
+                self.start_matters = True
         return self._ordered[roots]
 
-    def either(self, this: Lineage, other: Lineage) -> Lineage:
-        """The lineage of a child of either of two events of this moment whose order is not decided."""
-        if this[0] is None or other[0] is None:
-            return None, this[1]
-        return hash((self.now, this[0])), self._roots.joined(this[1], other[1])
+    def either(self, *lineages: Lineage) -> Lineage:
+        """The lineage of a child of one of several events of this moment whose order is not decided."""
+        chains, roots = zip(*lineages, strict=True)
+        if None in chains:
+            return None, roots[0]
+        return hash((self.now, chains[0])), reduce(self._roots.joined, roots)
 
     def forget(self) -> None:
         """Discard what is known of the order of the event being processed."""
@@ -129,6 +143,7 @@ class LineageEnvironment(Environment):
     def schedule(self, event: Event, priority: EventPriority = NORMAL, delay: float = 0) -> None:
         """Book a triggered event after a delay; an urgent one continues the event that books it."""
         event.lineage = self.born if priority is NORMAL else self.lineage  # type: ignore[attr-defined]
+        event.when = self.now + delay  # type: ignore[attr-defined]
         event.callbacks.insert(0, self.follow)
         super().schedule(event, priority, delay)
 
@@ -149,13 +164,38 @@ class LineageEnvironment(Environment):
             last.append((self.now, self.lineage))
             if event.ok and len(last) == len(waited):
                 undecided = [one for at, one in last[:-1] if at == self.now and not self.decided(one, self.lineage)]
-                with self.births(self.either(undecided[0], self.lineage) if undecided else self.born):
+                with self.births(self.either(*undecided, self.lineage) if undecided else self.born):
                     done.succeed()
 
         for event in waited:
             assert event.callbacks is not None
             event.callbacks.append(check)
         return done
+
+    def awaited(self, event: Any) -> Any:
+        """An event that a process waits for, now.
+
+        If it happens in this moment, the process continues by it or by the event in which it asked, the later of both.
+        """
+        if event.callbacks is None:
+            if event.when == self.now:
+                self._after_either(event.lineage)
+            return event
+        when, asked = self.now, self.lineage
+
+        def happened(_: Event) -> None:
+            if when == self.now:
+                self._after_either(asked)
+
+        event.callbacks.append(happened)
+        return event
+
+    def _after_either(self, other: Lineage) -> None:
+        """Continue as a descendant of another event of this moment or of that being processed, the later of both."""
+        if not self.decided(other, self.lineage):
+            self.born = self.either(other, self.lineage)
+            known = self.born[0] is not None
+            self.lineage = self.lineage[0] if known else None, self.born[1]
 
     def _follow(self, event: Any) -> None:
         """Adopt the lineage of the event being processed: continue as a descendant of it."""

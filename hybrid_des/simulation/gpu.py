@@ -258,7 +258,7 @@ class Gpu:
             if work[1] > free:
                 yield env.timeout(work[1] - free)
         else:
-            work = (yield work) or (begin, env.now)
+            work = (yield env.awaited(work)) or (begin, env.now)
         begin, end = work
         free = min(free, end)
         self._recorder.exchanges.add((at.step, self.rank, join.purpose, min(begin, free), free, end))

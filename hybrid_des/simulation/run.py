@@ -78,6 +78,7 @@ class Run:
         carried: bytes over each link, if replayed collectives may disturb messages on it.
         fold: maps other ranks to the simulated ones; None if all are simulated.
         unfolded: why replicas were not folded, if they were meant to be.
+        any_order: whether ranks that start in any other order have been found to take the same times.
         outer: with `gradients.every`, what the exchange between groups of replicas costs; the run is a group's.
     """
 
@@ -106,6 +107,7 @@ class Run:
     carried: Mapping[str, int] = field(default_factory=dict)
     fold: Fold | None = None
     unfolded: str = ""
+    any_order: bool = False
     outer: Period | None = None
 
     @property
@@ -243,12 +245,13 @@ def run(
         others = Counter[str]()  # bytes of background traffic, by link
         start = partial(started, parts=planned, retime=retime, detailed=detailed)
 
-        def simulate(fold: Fold | None) -> Job:
+        def simulate(fold: Fold | None) -> tuple[Job, bool]:
             if fold is not None and not ties_expected(planned.plan, planned.channels):
                 with ties_noted(planned.plan, trace):
                     job = start(scenario, fold=fold, watched=True, trace=trace, scratch=scratch)
                     _carry_out(job.transport.env, {0: job}, watch)
-                    return job
+                    return job, True  # in any order, as no two messages meet
+            once = None
             if fold and trace is not None:  # the lineage of events, which a trace does not have, shows that it is exact
                 quiet = scenario.model_copy(update={"record": "none"})
                 _carry_out((once := start(quiet, fold=fold)).transport.env, {0: once}, watch)
@@ -259,14 +262,14 @@ def run(
                 traffic.begin(_Running({0: job}, 1))
             _carry_out(job.transport.links.env, {0: job}, watch)
             others.update(traffic.carried() if traffic else {})
-            return job
+            return job, (once or job).transport.any_order
 
         replicas = Replicas(scenario, parts, retime, fold_from or _folded_from(scenario, parts))
         folded = simulated_once(replicas, simulate, whole=order is not None)  # replicas that start in any order differ
-    job = folded.outcome
+    job, any_order = folded.outcome
     _check_memory(job)
     end = int(job.recorder.steps.table()["end"].max()) if scenario.background else job.transport.env.now
-    result = _run_of(folded, end, began, trace, others)
+    result = _run_of(Folded(job, *folded[1:]), end, began, trace, others, any_order=any_order)
     if result.fold and fold_from is None and scenario.fold == "auto" and scenario.parallel.ranks < sizes.FOLDED_FROM:
         result = _of_all_ranks(result)
     return replace(result, outer=_period(scenario, result)) if local_sgd and scenario.numerics else result
@@ -405,7 +408,15 @@ class _Running:
             self._processes += [process for gpu in (*job.gpus, *job.servers) for process in gpu.processes]
 
 
-def _run_of(folded: Folded[Job], duration: int, began: float, trace: Causes | None, others: Mapping[str, int]) -> Run:
+def _run_of(
+    folded: Folded[Job],
+    duration: int,
+    began: float,
+    trace: Causes | None,
+    others: Mapping[str, int],
+    *,
+    any_order: bool = False,
+) -> Run:
     """The outcome of a simulation that began at second `began` and lasted for these simulated picoseconds.
 
     `others` are the bytes of background traffic by link.
@@ -434,6 +445,7 @@ def _run_of(folded: Folded[Job], duration: int, began: float, trace: Causes | No
         carried=carried,
         fold=fold,
         unfolded=reason,
+        any_order=any_order,
         outer=None,
     )
 

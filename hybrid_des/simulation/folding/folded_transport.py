@@ -15,7 +15,7 @@ from hybrid_des.cluster.rate import Rate
 from hybrid_des.cluster.rendezvous import Rendezvous, ReplayedGroup
 from hybrid_des.cluster.sharing.fifo import Fifo, FifoFlow, Leg
 from hybrid_des.cluster.sharing.registration import Flow, Put, Schedules, Sharing
-from hybrid_des.cluster.transport import Links, Transport
+from hybrid_des.cluster.transport import Kind, Links, Transport
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.engine.bookings import Arrival
 from hybrid_des.engine.clock import Environment
@@ -292,6 +292,17 @@ class LineageTransport(FoldedTransport):
         self.env.begin(root_of(rank))
         if rank >= self._fold.layout.ranks:
             self.env.forget()
+
+    @property
+    def any_order(self) -> bool:
+        """Whether ranks that start in any other order have been found to take the same times."""
+        return not self.env.start_matters
+
+    def meeting(self, kind: type[Kind], size: int, members: Sequence[int]) -> Kind:
+        """A new meeting of a group of ranks, of which so many are simulated."""
+        barrier = kind is ReplayedGroup and len(members) == self._fold.layout.ranks
+        self.env.start_matters |= not barrier
+        return super().meeting(kind, size, members)
 
     def arrival(self) -> Arrival:
         """A new event, to be booked for a known time."""

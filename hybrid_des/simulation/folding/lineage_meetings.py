@@ -10,9 +10,19 @@ from hybrid_des.simulation.folding.separate_meetings import SeparateMeeting, Sep
 
 
 class LineageMeeting(SeparateMeeting):
-    """A meeting of the simulated members of a group, each of which is woken by an event that descends from its own."""
+    """A meeting of the simulated members of a group, each of which is woken by an event that descends from its own.
+
+    Unfolded, one event wakes all of them, which the last member books: of those that arrive together, the one whose
+    rank starts last. That makes no difference where nothing else is under way: at the barrier, where all ranks meet and
+    no time passes. Other meetings count as depending on the order in which ranks start.
+    """
 
     _env: LineageEnvironment
+
+    def join(self, duration: int, value: Any = None) -> Arrival:
+        """Arrive; the event happens `duration` picoseconds after the last member's arrival."""
+        self._env.start_matters |= duration > 0
+        return super().join(duration, value)
 
     def _waiting(self) -> Arrival:
         arrival = LineageArrival.of(self._env)
