@@ -55,12 +55,14 @@ class Position:
         base: of the tags of this step's messages.
         marks: moments of the step.
         started: by slot, when each collective inside an op was started, and what tells its end.
+        collective: the last one that began, apart from those inside ops.
     """
 
-    __slots__ = ("base", "call", "marks", "started", "step")
+    __slots__ = ("base", "call", "collective", "marks", "started", "step")
 
     def __init__(self) -> None:
         self.step = self.base = 0
+        self.collective: Collective | None = None
         self.call = Call(Block((), ()))
         self.marks: list[int] = []
         self.started: dict[int, tuple[int, Any]] = {}
@@ -130,6 +132,11 @@ class Gpu:
     def ops(self) -> int:
         """Number of ops that it runs per step, optimizer steps included."""
         return len(self.program.ops)
+
+    @property
+    def positions(self) -> Mapping[str, Position]:
+        """Where each of its streams is."""
+        return self._at
 
     @property
     def memory(self) -> MemoryLedger:
@@ -244,7 +251,7 @@ class Gpu:
         self._waited(at, wait.cause, begin)
 
     def _collective(self, at: Position, collective: Collective) -> Routine:
-        begin = self._env.now
+        begin, at.collective = self._env.now, collective
         yield from self._communicators[collective.group].run(at.step, collective.call)
         if collective.row:
             table, stage, bucket = collective.row

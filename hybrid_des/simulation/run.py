@@ -463,10 +463,11 @@ def _carry_out(env: Environment, jobs: Mapping[int, Job], watch: Watch | None) -
                 job.recorder.messages.spill()
         if watch is not None:
             watch.look(sum(len(job.recorder.ops) for job in jobs.values()), ops, env.events)
-            if env.now >= watch.latest and under_way():
-                raise TooLateError(f"not done after {env.now} picoseconds")
+            if watch.ends_by(env.now, watched) >= watch.latest and under_way():
+                raise TooLateError(f"not done before {watch.latest} picoseconds")
 
     ops = 0 if watch is None else sum(job.ops for job in jobs.values())
+    watched = [] if watch is None else watch.watched(gpu for job in jobs.values() for gpu in job.gpus)
     try:
         env.run(beat=beat)
     except BudgetSpentError:

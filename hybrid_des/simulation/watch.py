@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from hybrid_des.errors import SimulationError
+from hybrid_des.simulation.gpu import Gpu
 from hybrid_des.simulation.jobs import Job
+from hybrid_des.simulation.least_remaining import LeastRemaining
 from hybrid_des.simulation.model_version import MODEL_VERSION
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
@@ -112,12 +114,18 @@ class Watch:
         show: called periodically with the progress of the run.
         most_events: of the run.
         latest: picoseconds of simulated time before which it must end.
+        least: what it still takes at least, if that is known.
     """
 
     def __init__(
-        self, budget_s: float = inf, show: Show | None = None, most_events: float = inf, latest: float | Fraction = inf
+        self,
+        budget_s: float = inf,
+        show: Show | None = None,
+        most_events: float = inf,
+        latest: float | Fraction = inf,
+        least: LeastRemaining | None = None,
     ) -> None:
-        self.budget_s, self._most_events, self.latest = budget_s, most_events, latest
+        self.budget_s, self._most_events, self.latest, self._least = budget_s, most_events, latest, least
         self._show = show
         self._started = time.perf_counter()
         self._shown = 0.0
@@ -141,6 +149,14 @@ class Watch:
         if ops > self._ops:
             self._ops, self._since = ops, elapsed
         self._show(RunProgress(ops / of_ops if of_ops else 1.0, events, elapsed, elapsed - self._since))
+
+    def watched(self, gpus: Iterable[Gpu]) -> Sequence[Gpu]:
+        """The GPUs that tell when a run ends at the earliest."""
+        return () if self._least is None else self._least.watched(gpus)
+
+    def ends_by(self, now: int, gpus: Sequence[Gpu]) -> int:
+        """The picosecond before which a run that goes on does not end, from where its GPUs are."""
+        return now if self._least is None else now + self._least.of(gpus)
 
     def unfinished(self, job: Job) -> UnfinishedError:
         """The error that ends a run now."""

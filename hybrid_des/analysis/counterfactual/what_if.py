@@ -31,13 +31,14 @@ from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.collective_times import CollectiveTimes
 from hybrid_des.simulation.folds import Replicas, folds_of
 from hybrid_des.simulation.jobs import UNCONTENDED
+from hybrid_des.simulation.least_remaining import least_remaining
 from hybrid_des.simulation.planning.planner import Parts, parts_of
 from hybrid_des.simulation.planning.program import Call, Program
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import Run, run
 from hybrid_des.simulation.speeds import DurationOverride, Programs
 from hybrid_des.simulation.timeline import OP_KINDS
-from hybrid_des.simulation.watch import Watch
+from hybrid_des.simulation.watch import TooLateError, Watch
 
 Build = Callable[[Sequence[str]], Scenario]  # overrides → scenario
 Factors = Mapping[str, Fraction | None]  # link → factor of its bandwidth; None: infinite
@@ -88,7 +89,11 @@ class Variant:
         in_groups = quiet.gradients.every > 1 and not any((quiet.numerics, self.plan, self.fabric, self.retime))
         parts = None if in_groups else self.parts  # of groups of replicas, each has its own
         how: dict[str, Any] = {"fold_from": FEWEST_FOLDED, "detailed": detailed}
-        how["watch"] = None if latest is None else Watch(latest=latest)
+        if latest is not None:
+            least = None if parts is None or self.retime is not None else least_remaining(quiet, parts)
+            if least is not None and least.run >= latest:
+                raise TooLateError(f"not done before {latest} picoseconds")
+            how["watch"] = Watch(latest=latest, least=least)
         return run(quiet, self.plan, self.fabric, retime=self.retime, parts=parts, **how)
 
     @property

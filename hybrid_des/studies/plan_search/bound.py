@@ -23,7 +23,10 @@ from hybrid_des.collectives import codecs
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.simulation.cheapest_times import CheapestTimes
 from hybrid_des.simulation.costs.layer_collectives import LayerCollective
+from hybrid_des.simulation.least_remaining import is_perturbed
+from hybrid_des.simulation.pipeline_classes import PipelineClasses
 from hybrid_des.simulation.planning.compute_speed import ComputeSpeed
 from hybrid_des.simulation.planning.expert_copies import COPIES
 from hybrid_des.simulation.planning.fsdp import LAYERS
@@ -41,9 +44,6 @@ from hybrid_des.simulation.planning.program import (
     Start,
     Wait,
 )
-from hybrid_des.studies.plan_search.cheapest_times import CheapestTimes
-from hybrid_des.studies.plan_search.least_times import is_perturbed
-from hybrid_des.studies.plan_search.pipeline_classes import PipelineClasses
 
 
 def least_step(scenario: Scenario, parts: Parts) -> int:

@@ -24,6 +24,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import scenario_of
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.training import Parallel
+from hybrid_des.simulation.cheapest_times import Inside, inside_ops
 from hybrid_des.simulation.collective_times import CollectiveTimes
 from hybrid_des.simulation.costs.basis import CostBasis
 from hybrid_des.simulation.costs.modelled import model_costs
@@ -36,7 +37,6 @@ from hybrid_des.simulation.run import reduced_gc, run
 from hybrid_des.studies.goodput.states import Steps
 from hybrid_des.studies.goodput.summary import goodput_columns
 from hybrid_des.studies.plan_search.bound import bound_of, walks_of
-from hybrid_des.studies.plan_search.cheapest_times import Inside, inside_ops
 from hybrid_des.studies.plan_search.equivalence import fingerprint
 from hybrid_des.studies.plan_search.least_times import FirstBound, check_stages, first_bound
 from hybrid_des.studies.plan_search.terms import Settings

@@ -14,11 +14,11 @@ from hybrid_des.options import Options
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import WHOLE, Kind, Plan, PlanRequest
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.simulation.costs.documents import packed_steps
+from hybrid_des.simulation.cheapest_times import Inside
 from hybrid_des.simulation.costs.layer_collectives import LayerCollective
 from hybrid_des.simulation.costs.rank_costs import Costs, RankCosts, StageCosts
 from hybrid_des.simulation.costs.stages import costs_of
-from hybrid_des.studies.plan_search.cheapest_times import Inside
+from hybrid_des.simulation.least_remaining import is_perturbed
 from hybrid_des.workload.models.stages import cut
 
 OWN = "hybrid_des."  # prefix of the modules whose schedules are known
@@ -86,17 +86,6 @@ def check_stages(scenario: Scenario) -> None:
 
 def _is_known(kind: str) -> bool:
     return bool(schedules.find(kind).build.__module__.startswith(OWN))
-
-
-def is_perturbed(scenario: Scenario) -> bool:
-    """Whether ops may take less than their costs (of the first step), so that no bound on time is known.
-
-    Costs are those of the mean micro-batch where documents differ; that of a step may hold less.
-    """
-    given = scenario.workload is not None and scenario.workload.durations is not None
-    varies = scenario.steps > 1 and scenario.experts.varies
-    packed = packed_steps(scenario)
-    return bool(scenario.slow or scenario.jitter or given or varies or (packed is not None and packed.varies))
 
 
 class _StageWork(NamedTuple):

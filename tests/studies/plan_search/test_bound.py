@@ -18,6 +18,7 @@ from hybrid_des.errors import HybridDesError, Refusal
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import PlanRequest
 from hybrid_des.scenario.loading import scenario_from
+from hybrid_des.simulation.cheapest_times import CheapestTimes, inside_ops
 from hybrid_des.simulation.costs.basis import CostBasis
 from hybrid_des.simulation.costs.pipeline_ranks import costs_per_rank
 from hybrid_des.simulation.planning.lowering import planned_peaks
@@ -25,7 +26,6 @@ from hybrid_des.simulation.planning.planner import parts_of
 from hybrid_des.simulation.run import run
 from hybrid_des.studies.plan_search import bound
 from hybrid_des.studies.plan_search.bound import least_step
-from hybrid_des.studies.plan_search.cheapest_times import CheapestTimes, inside_ops
 from hybrid_des.studies.plan_search.least_times import _stages_per_rank, first_bound
 
 BATCHES = 3 * TIMES  # of random scenarios

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cache, cached_property
 
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.studies.plan_search.cheapest_times import CheapestTimes
+from hybrid_des.simulation.cheapest_times import CheapestTimes
 
 
 @dataclass(frozen=True)
