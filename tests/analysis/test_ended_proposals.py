@@ -9,9 +9,10 @@ from support.foldings import scenario_values
 from support.layered_foldings import spanning_values
 from support.scenarios import scenario, values
 
+from hybrid_des.analysis.counterfactual import what_if
 from hybrid_des.analysis.counterfactual.ladder import Idealisation
 from hybrid_des.analysis.counterfactual.proposals import WORTH, Trials, trials_of
-from hybrid_des.analysis.counterfactual.what_if import Variant, builder_of
+from hybrid_des.analysis.counterfactual.what_if import Variant, builder_of, variant_of
 from hybrid_des.analysis.explanation import explain
 from hybrid_des.engine import clock
 from hybrid_des.errors import HybridDesError
@@ -67,6 +68,31 @@ def test_most_changes_that_are_not_worth_it_are_ended(monkeypatch):
     base = run(scenario_from(scenario_values(Random(8))), fold_from=2)
     assert proposed(base)
     assert len(late) >= 3
+
+
+def test_small_buckets_end_long_before_the_step_does(monkeypatch):
+    """A step that one large bucket ends is made longer by many: that is known when the first ones take long."""
+    network = {"infiniband": {"bandwidth": "10 GB/s", "latency": "20 us"}}
+    workload = {"parameters": 1e9, "activation": "1 MiB", "forward": "10 ms", "backward": "20 ms"}
+    base = run(
+        scenario("1f1b", 2, 4, 4, cluster={"gpus_per_node": 1, "nodes": 8, **network}, workload=workload,
+                 gradients={"overlap": True})
+    )  # fmt: skip
+    least, changes = what_if.least_remaining, "gradients.bucket=2 MB"
+    variant = variant_of(changes, Variant.of(base), builder_of(base.scenario))
+    whole = variant.simulated(detailed=False)
+
+    def looks(known) -> int:
+        monkeypatch.setattr(what_if, "least_remaining", known)
+        counted = []
+        monkeypatch.setattr(Watch, "look", lambda self, *done: counted.append(done))
+        with pytest.raises(TooLateError):
+            variant.simulated(Fraction(whole.duration * 999, 1000), detailed=False)
+        return len(counted)
+
+    by_clock = looks(lambda *of: None)
+    assert by_clock > 0.9 * whole.events / clock.BEAT
+    assert looks(least) < by_clock / 4
 
 
 def test_a_run_has_to_end_before_its_latest_time():
