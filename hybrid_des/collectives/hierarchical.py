@@ -41,7 +41,7 @@ def between_nodes(permutation: Permutation, options: Pipelining, *, halved: bool
         return "the members on a node are not rotated by the same number of places"
     width, nodes = len(here[0]), len(here)
     for buffer in permutation.buffers:
-        for segment in set(split_evenly(buffer.elements, _segments(buffer, width, options, halved))):
+        for segment in set(split_evenly(buffer.elements, segments_of(buffer, width, options, halved))):
             shards = {differing(shard, nodes, across) for shard in set(split_evenly(segment, width))}
             if reason := differing(segment, width, turn) or max(shards):
                 return reason
@@ -96,7 +96,7 @@ def _phases(
     """The members on this node, those of equal index on every node, and again those on this node; and the segments."""
     node, peers = _neighbours(group)
     groups = group.among(node, lane=0), group.among(peers, lane=1), group.among(node, lane=2)
-    return groups, buffer.parts(_segments(buffer, len(node), options, halved))
+    return groups, buffer.parts(segments_of(buffer, len(node), options, halved))
 
 
 def _scatter(up: Group, segments: list[Buffer], to_across: Handoff) -> Routine:
@@ -144,7 +144,7 @@ def _neighbours(group: Group) -> tuple[list[int], list[int]]:
     return mine, [places[mine.index(group.me)] for places in on.values()]
 
 
-def _segments(buffer: Buffer, width: int, options: Pipelining, halved: bool) -> int:
-    """The number of segments; both halves have the same, whatever their encodings."""
+def segments_of(buffer: Buffer, width: int, options: Pipelining, halved: bool) -> int:
+    """The number of segments with `width` members on a node; both halves have the same, whatever their encodings."""
     size = 2 * buffer.elements if halved else buffer.bytes
     return options.segments(size // width, most=MOST_SEGMENTS)

@@ -231,7 +231,7 @@ class _Collectives:
 
     def __init__(self, scenario: Scenario, parts: Parts, ways: PipelineClasses, cheapest: CheapestTimes) -> None:
         self._cheapest, self._options = cheapest, scenario.gradients.options
-        self._rings = RingTimes(parts.fabric, 0 if scenario.cluster.sharing == "fifo" else 1)
+        self._rings = RingTimes(parts.fabric, 0 if scenario.cluster.sharing == "fifo" else 1, self._options)
         self._gather = parts.reductions.gather
         self._codecs = codecs.find(scenario.gradients.codec).build(), codecs.find(SIXTEEN_BITS).build()
         self._groups: dict[tuple[int, int, int], list[tuple[ProcessGroup, ReplicaGroup]]] = defaultdict(list)

@@ -9,6 +9,9 @@ Member m begins last. A message of step t left the member before the last one in
 is as many hops away from m's first one as there are steps: no link, channel or other traffic makes these shorter. From
 the time at which the first of them reaches the link d hops further, s−d messages pass it, one after the other, if the
 steps are s; the last one is the last of its receiver. Both are the least over all members m of what they say for m.
+
+In hierarchical collectives, members of equal index on all nodes pass their shards around a ring, segment after segment.
+A member goes on to the next segment, or phase, when its own is done, so these take the sum of their least times.
 """
 
 from __future__ import annotations
@@ -16,14 +19,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
+from hybrid_des import collectives
 from hybrid_des.cluster.channel import Pace
-from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.cluster.fabric import Fabric, by_node
 from hybrid_des.cluster.rate import rate_of
 from hybrid_des.collectives.buffer import Buffer, message_of, shares_of
 from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.group import ProcessGroup
+from hybrid_des.collectives.hierarchical import segments_of
 from hybrid_des.simulation.cheapest_times import LARGEST, LIBRARY, PHASES, rings_of
 
+# collectives around rings between nodes → the phases of each segment
+HIERARCHICAL = {"hierarchical": 2, "hierarchical-reduce-scatter": 1, "hierarchical-all-gather": 1}
 Paces = tuple[Pace, Pace]  # within nodes, and between them
 
 
@@ -33,14 +40,17 @@ class RingTimes:
     Args:
         fabric: the wiring.
         rounding: picoseconds by which a message may arrive earlier than its time on idle links says.
+        options: of the collectives.
     """
 
-    def __init__(self, fabric: Fabric, rounding: int) -> None:
-        self._fabric, self._rounding = fabric, rounding
+    def __init__(self, fabric: Fabric, rounding: int, options: collectives.Given = None) -> None:
+        self._fabric, self._rounding, self._options = fabric, rounding, options
         self._around = cache(self._once_around)
 
     def of(self, kind: str, group: ProcessGroup, elements: int, codec: Codec) -> int | None:
         """The least time of a collective of this name in a group; None if it does not go around rings."""
+        if kind in HIERARCHICAL:
+            return self._between_nodes(kind, group.ranks, Buffer(elements, codec))
         ring, does = LIBRARY.get(kind, (kind, ""))
         if ring not in PHASES:
             return None
@@ -56,6 +66,18 @@ class RingTimes:
         rings = rings_of(group)
         shard = message_of(shares_of(elements, group.size, len(rings))[0] // group.size, codec).size
         return before + self._around(rings[0], PHASES[ring] * (group.size - 1), shard, paces) + after
+
+    def _between_nodes(self, kind: str, ranks: Sequence[int], buffer: Buffer) -> int | None:
+        """The least time of rings between nodes; None if all members are on one."""
+        on = [*by_node(self._fabric.node_of[rank] for rank in ranks).values()]
+        width, phases = min(map(len, on)), HIERARCHICAL[kind]
+        if len(on) == 1:
+            return None
+        (options,) = collectives.find(kind).arguments(self._options)
+        segments = segments_of(buffer, width, options, phases == 1)
+        shard = message_of(buffer.elements // segments // width // len(on), buffer.codec).size
+        rings = (tuple(ranks[places[index]] for places in on) for index in range(width))
+        return segments * phases * min(self._around(ring, len(on) - 1, shard, None) for ring in rings)
 
     def _once_around(self, members: Sequence[int], steps: int, size: int, paces: Paces | None) -> int:
         """The least time of so many steps around a ring, whoever of the members begins last."""
