@@ -23,7 +23,7 @@ faster than on idle links. Queueing, computation beside collectives and backgrou
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,6 +82,7 @@ class LeastRemaining:
         after: the identity of a call → from its end.
         until: the identity of a collective → its call, and from the beginning of the next one in it, or from its end.
         programs: one per pipeline rank.
+        ranks: the global ranks of which this is known.
     """
 
     steps: int
@@ -89,6 +90,7 @@ class LeastRemaining:
     after: Mapping[int, int]
     until: Mapping[int, tuple[int, int]]
     programs: Sequence[Program]
+    ranks: Container[int]
 
     @property
     def step(self) -> int:
@@ -102,8 +104,9 @@ class LeastRemaining:
 
     def watched(self, gpus: Iterable[Gpu]) -> list[Gpu]:
         """Those whose programs are known, one of each."""
-        known = set(map(id, self.programs))
-        return list({id(gpu.program): gpu for gpu in gpus if id(gpu.program) in known}.values())
+        programs = set(map(id, self.programs))
+        known = (gpu for gpu in gpus if id(gpu.program) in programs and gpu.rank in self.ranks)
+        return list({id(gpu.program): gpu for gpu in known}.values())
 
     def of(self, gpus: Sequence[Gpu]) -> int:
         """Of the run, from now, where these GPUs are."""
@@ -141,7 +144,7 @@ class _Backwards:
         pipeline = scenario.parallel.pipeline
         cheapest = CheapestTimes(parts.fabric, scenario.cluster.sharing)
         ways = _closed(PipelineClasses.of(scenario, cheapest), scenario, parts)
-        self._message = ways.message
+        self._message, self._ranks = ways.message, frozenset(rank for way in ways.ranks for rank in way)
         self._messages, self._streams = parts.traffic.messages, parts.traffic.streams
         self._programs = [parts.lowering.lower(rank, ComputeSpeed(ways.speed(rank))) for rank in range(pipeline)]
         self._collectives = _Collectives(scenario, parts, ways, cheapest)
@@ -164,7 +167,7 @@ class _Backwards:
                 self._waiting[missing] = walker
         if self._waiting:
             return None
-        return LeastRemaining(steps, self._begins, self._after, self._until, self._programs)
+        return LeastRemaining(steps, self._begins, self._after, self._until, self._programs, self._ranks)
 
     def _stream(self, rank: int, stream: str) -> Iterator[Hashable]:
         """Walk a stream backwards; yields what it needs to know."""
