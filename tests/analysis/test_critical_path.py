@@ -77,7 +77,7 @@ def slack(request):
 
 def test_recomputed_times_are_the_recorded_ones(slack):
     graph = slack.graph
-    assert (graph.cause < graph.point).all()
+    assert (graph.edges.cause < graph.edges.point).all()
     assert (graph.recomputed() == graph.time).all()
     ops, (start, end) = graph.timeline.ops, graph.at_op
     assert (graph.time[start] == ops["start"]).all()
@@ -103,10 +103,10 @@ def test_parts_of_slow_messages_sum_to_their_time(sharing):
         "schedule": {"kind": "1f1b", "microbatches": 2},
     }
     graph = graph_of(traced_run(load({**values, "workload": {"forward": 1, "backward": 2, "activation": "8 GB"}})))
-    of_messages = graph.activity >= len(graph.timeline.ops["step"])
-    parts = graph.latency.astype(np.int64) + graph.transfer + graph.queue + graph.others
-    assert (parts == graph.lag)[of_messages].all()
-    assert (sharing == "fair" or graph.transfer.min() < -(2**32)) and graph.lag.max() > 2**32
+    of_messages = graph.edges.activity() >= len(graph.timeline.ops["step"])
+    parts = graph.edges.parts()
+    assert (sum(parts.values()) == graph.edges.lag())[of_messages].all()
+    assert (sharing == "fair" or parts["transfer"].min() < -(2**32)) and graph.edges.lag().max() > 2**32
 
 
 def test_pieces_of_the_path_tile_the_run(slack):
@@ -145,18 +145,18 @@ def test_drag_is_what_an_op_without_duration_saves(slack):
     drag = slack.drag_of_ops
     ops = graph.timeline.ops
     assert (drag <= ops["end"] - ops["start"]).all()
-    pieces = Counter(graph.activity[(graph.activity >= 0) & (graph.activity < len(drag))].tolist())
+    pieces = Counter(graph.edges.rows.value.tolist())
     for op in [op for op in np.argsort(-drag, kind="stable").tolist() if pieces[op] == 1][:4]:
-        without = graph.recomputed(np.where(graph.activity == op, 0, graph.lag))
+        without = graph.recomputed(np.where(graph.edges.activity() == op, 0, graph.edges.lag()))
         assert without[-1] == graph.duration - drag[op]
 
 
 def test_an_op_may_be_late_by_its_total_float(slack):
     graph = slack.graph
     for op in np.argsort(-slack.of_ops, kind="stable").tolist()[:3]:
-        edges = np.flatnonzero(graph.activity == op)
+        edges = np.flatnonzero(graph.edges.activity() == op)
         if len(edges):
-            late = graph.lag.copy()
+            late = graph.edges.lag()
             late[edges[0]] += slack.of_ops[op]
             assert graph.recomputed(late)[-1] == graph.duration
             late[edges[0]] += 1
@@ -167,11 +167,14 @@ def test_classes_bound_what_scaling_them_does(slack):
     graph, edges = slack.graph, slack.critical
     for name, span in class_spans(slack).items():
         assert 0 <= span.least <= span.most <= graph.duration, name
-    computes = (graph.activity >= 0) & (graph.activity < len(graph.timeline.ops["step"]))
+    computes = (graph.edges.activity() >= 0) & (graph.edges.activity() < len(graph.timeline.ops["step"]))
     for kind in np.unique(graph.timeline.op_rows()["kind"]).tolist():
-        mine = computes & (graph.timeline.op_rows()["kind"][np.where(computes, graph.activity, 0)] == kind)
+        mine = computes & (graph.timeline.op_rows()["kind"][np.where(computes, graph.edges.activity(), 0)] == kind)
         for factor in (2, 3):
-            slower, quicker = graph.lag * np.where(mine, factor, 1), np.where(mine, graph.lag // factor, graph.lag)
+            slower, quicker = (
+                graph.edges.lag() * np.where(mine, factor, 1),
+                np.where(mine, graph.edges.lag() // factor, graph.edges.lag()),
+            )
             assert graph.recomputed(slower)[-1] >= graph.duration + change_of(slack, slower[edges])
             assert graph.recomputed(quicker)[-1] >= graph.duration + change_of(slack, quicker[edges])
     assert len(edges)
@@ -180,9 +183,9 @@ def test_classes_bound_what_scaling_them_does(slack):
 def test_unchanged_ops_and_messages_have_the_lags_of_the_run(slack):
     graph, ops = slack.graph, len(slack.graph.timeline.ops["step"])
     duration = np.zeros(ops, dtype=np.int64)
-    np.add.at(duration, graph.activity[graph.pieces], graph.lag[graph.pieces])
-    lags = lags_with(graph, np.arange(len(graph.lag)), graph.messages, duration)
-    assert (lags == graph.lag).all()
+    np.add.at(duration, graph.edges.activity()[graph.pieces], graph.edges.lag()[graph.pieces])
+    lags = lags_with(graph, np.arange(len(graph.edges)), graph.messages, duration)
+    assert (lags == graph.edges.lag()).all()
 
 
 def test_what_released_an_op_ends_before_it_starts(slack):

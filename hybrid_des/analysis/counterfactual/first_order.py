@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from hybrid_des.analysis.counterfactual.what_if import (
     Variant,
 )
 from hybrid_des.analysis.critical_path.graph import lags_with
-from hybrid_des.analysis.critical_path.messages import Messages, service_alone
+from hybrid_des.analysis.critical_path.messages import Messages
+from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.critical_path.spans import change_of
 from hybrid_des.analysis.critical_path.traced import Traced
 from hybrid_des.cluster.fabric import Fabric
@@ -39,9 +38,8 @@ def first_order(traced: Traced, variant: Variant) -> int | None:
     except HybridDesError:
         return None
     before = Variant.of(base).programs
-    slack, ops = traced.slack, len(base.timeline.ops["step"])
-    activity = slack.graph.activity[slack.critical]
-    messages = _messages(slack.graph.messages, np.unique(activity[activity >= ops]) - ops, parts.fabric)
+    slack = traced.slack
+    messages = _messages(slack, parts.fabric)
     if messages is None or not _same_messages(before, programs):
         return None
     duration = _durations(base, before, programs, variant)
@@ -65,25 +63,20 @@ def only_times_differ(this: Scenario, other: Scenario) -> bool:
     return same and wiring and all(getattr(this.workload, key) == getattr(other.workload, key) for key in sizes)
 
 
-def _messages(messages: Messages, chosen: Column, fabric: Fabric) -> Messages | None:
-    """Some messages of a run on other links; None if routes, of any message, would differ."""
-    latency = np.zeros((len(messages.first_of_flow), messages.latency.shape[1]), dtype=np.int64)
+def _messages(slack: Slack, fabric: Fabric) -> Messages | None:
+    """The messages of critical paths on other links; None if routes, of any message, would differ."""
+    messages = slack.graph.messages
+    latency = np.zeros(messages.link.shape, dtype=np.int64)
     for flow, message in enumerate(messages.first_of_flow.tolist()):
         if message == NONE:
             continue
         route = fabric.route(int(messages.sender[message]), int(messages.receiver[message]))
-        used = [messages.links[link] for link in messages.link[message].tolist() if link >= 0]
+        used = [messages.links[link] for link in messages.link[flow].tolist() if link >= 0]
         if list(route.links) != used:
             return None
         latency[flow, : len(used)] = route.latencies
-    some = messages.at(chosen)
-    there = some.rows >= 0
-    size = np.broadcast_to(some.sizes[:, None], there.shape)
-    own = np.zeros_like(some.own)
-    own[there] = service_alone(fabric, some.links, some.link[there], size[there])
-    slower = own.max(axis=1, initial=0) / np.maximum(some.slowest[:, -1], 1)
-    took = np.rint(some.took * slower).astype(np.int64)
-    return replace(some, own=own, latency=latency[some.flow], took=took)
+    critical = slack.graph.edges.message(slack.critical)
+    return messages.over_links(np.unique(critical[critical >= 0]), fabric, latency)
 
 
 def _same_messages(before: list[Program], after: list[Program]) -> bool:

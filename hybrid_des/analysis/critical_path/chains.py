@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -78,7 +77,6 @@ class Chains:
         ends, cause, point = _numbered(cause[roots][order], last[order])
         return cls(cause, point, position[chain], points[ends])
 
-    @cached_property
     def steps(self) -> tuple[list[Step], int]:
         """The chains into each point, in order, and the most points that are needed at once.
 

@@ -39,15 +39,15 @@ def _classes(slack: Slack) -> tuple[list[Class], Mapping[Name, Weight]]:
     """The classes in the order of reports, and the times of those that were simulated."""
     graph, edges = slack.graph, slack.critical
     ops = graph.timeline.op_rows()
-    activity = graph.activity[edges]
+    activity, parts = graph.edges.activity(edges), graph.edges.parts(edges)
     computes = (activity >= 0) & (activity < len(ops["rank"]))
-    lag = np.where(computes, graph.lag[edges], 0)
+    lag = np.where(computes, graph.edges.lag(edges), 0)
     of = np.where(computes, activity, 0)
-    bytes_ = graph.transfer[edges].astype(np.int64) + graph.queue[edges]
+    bytes_ = parts["transfer"] + parts["queue"]
     weights: dict[Name, Weight] = {
         ("links", "all"): Weight.of(bytes_),
-        ("latency", "all"): Weight.of(graph.latency[edges]),
-        ("queueing", "all"): Weight.of(graph.queue[edges]),
+        ("latency", "all"): Weight.of(parts["latency"]),
+        ("queueing", "all"): Weight.of(parts["queue"]),
         ("compute", "all"): Weight.of(lag),
     }
     classes = [Class(name, name) for name in weights]
@@ -59,7 +59,7 @@ def _classes(slack: Slack) -> tuple[list[Class], Mapping[Name, Weight]]:
             some, times = _by_value(sort, mine[sort], lag)
         classes += some
         weights |= times
-    some, times = _by_link(graph, graph.link[edges], bytes_)
+    some, times = _by_link(graph, graph.edges.link(edges), bytes_)
     return classes + some, weights | times
 
 

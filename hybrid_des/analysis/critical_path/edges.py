@@ -1,58 +1,216 @@
-"""The edges of a graph of causes as columns, ordered by the points that they lead to.
+"""The edges of a graph of causes, ordered by the points that they lead to.
 
-The number of edges into each point is known before they are made. So the edges of some messages at a time are written
-to their places: no edge is sorted, and nothing but the columns is as long as they are.
+The number of edges into each point is known before they are made. So those of some messages at a time are written to
+their places, and no edge is sorted. What follows from the message of an edge is looked up when it is asked for: most
+edges are those of messages, and columns of everything would take three times the memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
 from hybrid_des.analysis.critical_path.images import Images
-from hybrid_des.analysis.critical_path.messages import BARRIER, DATA, PROGRAM, UNLESS_GIVEN, Messages, edges_of
+from hybrid_des.analysis.critical_path.messages import Block, Messages
 from hybrid_des.analysis.critical_path.places import Places
+from hybrid_des.analysis.critical_path.services import BARRIER, DATA, LINK, OF_MESSAGES, PROGRAM, kinds
 from hybrid_des.engine.causes import MET, STEPS
 from hybrid_des.simulation.timeline import NONE, Column, Columns
 
-LIMIT = 2**31
 AT_ONCE = 2**15  # messages
+BLOCK = 2**18  # edges
+EVERY = slice(None)
 
 Tables = dict[str, dict[str, Column]]
+Some = Column | slice  # of the edges
 
 
-def edges_of_run(tables: Tables, messages: Messages, places: Places, images: Images) -> dict[str, Column]:
-    """All edges, ordered by their points. Columns that are not times are narrow.
+class Sparse(NamedTuple):
+    """What few edges have: their numbers, in order, and their values."""
+
+    edges: Column
+    value: Column
+
+    def among(self, some: Some, count: int) -> tuple[Column, Column]:
+        """Where some of all edges have a value, and its place."""
+        if isinstance(some, slice):
+            start, stop, _ = some.indices(count)
+            low, high = np.searchsorted(self.edges, (start, stop)).tolist()
+            return self.edges[low:high] - start, np.arange(low, high)
+        place = np.searchsorted(self.edges, some)
+        place[place == len(self.edges)] = 0
+        where = np.flatnonzero(self.edges[place] == some) if len(self.edges) else place[:0]
+        return where, place[where]
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """Edges, ordered by `point`.
+
+    Attributes:
+        cause, point: the points at both ends of each edge.
+        sort: its kind (DATA, PROGRAM, BARRIER), or which part of its message's way it is (`services`).
+        turn: number of the element of the fold that maps the cause to the one that releases the point (`images`).
+        owner: of each point, its message; of those of processes −2 − rank, −1 for those of none.
+        messages: the messages.
+        lags: the picoseconds of edges of processes, where these are not 0.
+        rows: the op rows that these compute; −1 for none.
+        more: what is added to the times of edges.
+        part: the part of a lag that `more` is.
+    """
+
+    cause: Column
+    point: Column
+    sort: Column
+    turn: Column
+    owner: Column
+    messages: Messages
+    lags: Sparse
+    rows: Sparse
+    more: Sparse
+    part: str = "transfer"
+
+    def __len__(self) -> int:
+        return len(self.cause)
+
+    @property
+    def blocks(self) -> Iterator[slice]:
+        """All edges, some at a time: what is as long as all of them takes most of the memory."""
+        return (slice(first, min(first + BLOCK, len(self))) for first in range(0, len(self), BLOCK))
+
+    @property
+    def ops(self) -> int:
+        """Number of op rows."""
+        return len(self.messages.timeline.ops["step"])
+
+    @cached_property
+    def kinds(self) -> Column:
+        """The kind of each sort."""
+        return kinds(self.messages.services.sorts)
+
+    def kind(self, some: Some = EVERY) -> Column:
+        """The kinds of edges."""
+        return self.kinds[self.sort[some]]
+
+    def message(self, some: Some = EVERY) -> Column:
+        """The messages that take the lags of edges; negative for none."""
+        link = self.kind(some) == LINK  # the time of the message before on it
+        return self.owner[np.where(link, self.cause[some], self.point[some])]
+
+    def activity(self, some: Some = EVERY) -> Column:
+        """The activities that take the lags of edges, numbered as op rows, then messages; −1 for none."""
+        message = self.message(some)
+        activity = np.where(message < 0, NONE, message + self.ops)
+        where, place = self.rows.among(some, len(self))
+        activity[where] = self.rows.value[place]
+        return activity
+
+    def lag(self, some: Some = EVERY) -> Column:
+        """The lags of edges, in picoseconds."""
+        lag = self.formula(some)
+        for sparse in (self.lags, self.more):
+            where, place = sparse.among(some, len(self))
+            lag[where] += sparse.value[place]
+        return lag
+
+    def formula(self, some: Some = EVERY) -> Column:
+        """The lags of messages' edges by the formulas of links; 0 for other edges."""
+        return self._of_messages(self.messages.services.lag, some)
+
+    def parts(self, some: Some = EVERY) -> Columns:
+        """Parts of the lags of messages' edges: latency, transfer, queue, others; 0 for other edges.
+
+        `others` is lost to messages of other jobs. A meeting transfers until all have met.
+        """
+        parts = {name: self._of_messages(part, some) for name, part in self.messages.services.parts.items()}
+        where, place = self.lags.among(some, len(self))
+        parts["transfer"][where] += np.where(self.sort[some][where] == BARRIER, self.lags.value[place], 0)
+        where, place = self.more.among(some, len(self))
+        parts[self.part][where] += self.more.value[place]
+        return parts
+
+    def link(self, some: Some = EVERY) -> Column:
+        """The links of transfers and queues; −1 for edges without."""
+        sort, link = self.sort[some], np.full(len(self.sort[some]), NONE)
+        mine = np.flatnonzero(sort >= OF_MESSAGES)
+        link[mine] = self.messages.link_of(self.message(some)[mine], sort[mine])
+        return link
+
+    def with_more(self, more: Sparse, part: str) -> Edges:
+        """The same with time that is added to a part of some edges."""
+        return replace(self, more=more, part=part)
+
+    def with_messages(self, messages: Messages) -> Edges:
+        """The same with messages that take other times."""
+        return replace(self, messages=messages)
+
+    def _of_messages(self, table: Column, some: Some) -> Column:
+        """The entries of a table of `Services` for the messages of edges, 0 for those of none."""
+        sort, values = self.sort[some], np.zeros(len(self.sort[some]), dtype=np.int64)
+        mine = np.flatnonzero(sort >= OF_MESSAGES)
+        values[mine] = table[self.messages.alike[self.message(some)[mine]], sort[mine]]
+        return values
+
+
+def edges_of_run(tables: Tables, messages: Messages, places: Places, images: Images, owner: Column) -> Edges:
+    """All edges, ordered by their points.
 
     Args:
         tables: the causes of the run.
         messages: its messages.
         places: where points are.
         images: what it was folded by.
+        owner: the owner of each point.
     """
     counts = _counts(tables, messages, places)
     first = np.cumsum(counts) - counts
-    columns = _empty(int(counts.sum()), tables, messages, images)
-    for block in _blocks(tables, messages, places, images):
-        slots = _taken(first, block.pop("point"))
-        for name, column in block.items():
-            columns[name][slots] = column
-    return {**columns, "point": np.repeat(np.arange(len(counts), dtype="int32"), counts)}
-
-
-def _blocks(tables: Tables, messages: Messages, places: Places, images: Images) -> Iterator[dict[str, Column]]:
-    """Edges, some at a time. Those into one point are in their order and, of one block, follow each other."""
-    ends, points = points_of_rows(tables["marks"], STEPS, places.process), tables["points"]
-    sent = places.process[tables["sends"]["point"]]
-    some = (slice(first, first + AT_ONCE) for first in range(0, len(sent), AT_ONCE))
-    return chain(
-        (_program(points, tables["pieces"], places.process),),
-        (_waits(points, tables["edges"], messages, places, images),),
-        chain.from_iterable(messages.edges(each, sent, places, images) for each in some),
-        (edges_of(ends, np.full(len(ends), places.end), BARRIER),),
+    size, points, pieces = int(counts.sum()), tables["points"], tables["pieces"]
+    cause, sort = np.empty(size, dtype="int32"), np.empty(size, dtype=_narrow(messages.services.sorts))
+    turn: Column = (
+        np.broadcast_to(np.int8(0), size) if images.order == 1 else np.empty(size, dtype=_narrow(images.order))
     )
+    held = np.flatnonzero(points["before"] != NONE)
+    at = places.process[held]
+    program = Block(first[at], places.process[points["before"][held]], PROGRAM)
+    computed = first[places.process[pieces["point"]]]
+    first[at] += 1
+    waits, lags = _waits(tables, messages, places, first)
+    ends, sent = points_of_rows(tables["marks"], STEPS, places.process), places.process[tables["sends"]["point"]]
+    some = (slice(begin, begin + AT_ONCE) for begin in range(0, len(sent), AT_ONCE))
+    meeting = Block(first[places.end] + np.arange(len(ends)), ends, BARRIER)
+    of_messages = chain.from_iterable(messages.edges(each, sent, places, first) for each in some)
+    for block in chain((program, waits, meeting), of_messages):
+        cause[block.slots], sort[block.slots] = block.cause, block.sort
+        if images.order > 1:
+            turn[block.slots] = block.turn
+    times = np.concatenate([points["lag"][held], lags])
+    lasting = np.flatnonzero(times)
+    timed = np.concatenate([program.slots, waits.slots])[lasting]
+    return Edges(
+        cause,
+        np.repeat(np.arange(len(counts)).astype("int32"), counts),
+        sort,
+        turn,
+        owner,
+        messages,
+        lags=_in_order(timed, times[lasting]),
+        rows=_in_order(computed, pieces["row"]),
+        more=_in_order(timed[:0], times[:0]),
+    )
+
+
+def _narrow(values: int) -> str:
+    return str(np.min_scalar_type(-values))
+
+
+def _in_order(edges: Column, value: Column) -> Sparse:
+    order = np.argsort(edges, kind="stable")
+    return Sparse(edges[order], value[order])
 
 
 def _counts(tables: Tables, messages: Messages, places: Places) -> Column:
@@ -63,29 +221,13 @@ def _counts(tables: Tables, messages: Messages, places: Places) -> Column:
     return places.column(processes, *messages.causes, ends)
 
 
-def _empty(size: int, tables: Tables, messages: Messages, images: Images) -> dict[str, Column]:
-    """The columns of edges before these are known; one that has the same value for all takes no memory."""
-    times = "int32" if max(messages.longest, int(tables["edges"]["lag"].max(initial=0))) < LIMIT else "int64"
-    kinds = {
-        "cause": "int32", "kind": "int8", "lag": "int64", "activity": "int32",
-        "latency": times, "transfer": times, "queue": times,
-        "link": np.min_scalar_type(-len(messages.links) - 1).name, "turn": np.min_scalar_type(-images.order).name,
-    }  # fmt: skip
-    columns: dict[str, Column] = {}
-    for name, kind in kinds.items():
-        default = UNLESS_GIVEN.get(name, 0)
-        columns[name] = np.full(size, default, dtype=kind) if default else np.zeros(size, dtype=kind)
-    if images.order == 1:
-        columns["turn"] = np.broadcast_to(np.int8(0), size)
-    return columns
-
-
 def _taken(first: Column, point: Column) -> Column:
-    """The places of a block's edges: those of a point take the first that are left, in order, and follow each other."""
-    begins = np.flatnonzero(np.diff(point, prepend=NONE))
-    sizes = np.diff(begins, append=len(point))
-    slots: Column = first[point] + np.arange(len(point)) - np.repeat(begins, sizes)
-    first[point[begins]] += sizes
+    """The places of edges: those of a point take the first that are left, in order."""
+    order = np.argsort(point, kind="stable")
+    begins = np.flatnonzero(np.diff(point[order], prepend=NONE))
+    slots = np.empty_like(order)
+    slots[order] = first[point[order]] + np.arange(len(point))
+    slots[order] -= np.repeat(begins, np.diff(begins, append=len(point)))
     return slots
 
 
@@ -95,28 +237,15 @@ def points_of_rows(marks: Columns, table: int, position: Column) -> Column:
     return points
 
 
-def _program(points: dict[str, Column], pieces: dict[str, Column], position: Column) -> dict[str, Column]:
-    """Edges from each point of a process to the next."""
-    activity = np.full(len(points["kind"]), NONE)
-    activity[pieces["point"]] = pieces["row"]
-    held = np.flatnonzero(points["before"] != NONE)
-    return edges_of(
-        position[points["before"][held]], position[held], PROGRAM, lag=points["lag"][held], activity=activity[held]
-    )
-
-
-def _waits(
-    points: dict[str, Column], edges: dict[str, Column], messages: Messages, places: Places, images: Images
-) -> dict[str, Column]:
-    """Edges from what a process has waited for: a message, another process, all processes that meet."""
+def _waits(tables: Tables, messages: Messages, places: Places, first: Column) -> tuple[Block, Column]:
+    """Edges from what a process has waited for, a message, another process, all processes that meet; and their lags."""
+    points, edges = tables["points"], tables["edges"]
     cause, point = edges["cause"], edges["point"]
     message = cause < NONE
     number = -2 - cause[message]
     causes = places.process[np.where(message, 0, cause)]
     causes[message] = places.delivered[number]
     kind = np.where(points["kind"][point] == MET, BARRIER, DATA)
-    more = {"lag": edges["lag"], "transfer": np.where(kind == BARRIER, edges["lag"], 0)}
-    if images.order > 1:
-        more["turn"] = np.zeros(len(cause), dtype=np.int64)
-        more["turn"][message] = messages.arrives[number]
-    return edges_of(causes, places.process[point], kind, **more)
+    turn = np.zeros(len(cause), dtype=np.int64)
+    turn[message] = messages.arrives[messages.flow[number]]
+    return Block(_taken(first, places.process[point]), causes, kind, turn), edges["lag"]

@@ -17,10 +17,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hybrid_des.analysis.critical_path.edges import edges_of_run, points_of_rows
+from hybrid_des.analysis.critical_path.edges import BLOCK, Edges, Some, Sparse, edges_of_run, points_of_rows
 from hybrid_des.analysis.critical_path.images import Images
-from hybrid_des.analysis.critical_path.messages import DATA, Messages, messages_of
+from hybrid_des.analysis.critical_path.messages import Messages, messages_of
 from hybrid_des.analysis.critical_path.places import Places
+from hybrid_des.analysis.critical_path.services import DATA
 from hybrid_des.engine.causes import MET, OPS, START, STEPS, Causes
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.folding.symmetry import Fold
@@ -30,26 +31,19 @@ from hybrid_des.simulation.timeline import NONE, Column, Columns, Timeline
 Mask = NDArray[np.bool_]
 
 LIMIT = 2**31
-AT_ONCE = 2**18  # edges
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
     """The causes of a run.
 
-    Points and edges are arrays; edges are ordered by `point`. Activities number the op rows, then the messages.
+    Activities number the op rows, then the messages.
 
     Attributes:
         timeline, messages: the rows that activities number.
         places: where the points of processes and messages are.
         time: recorded time of each point.
-        rank: rank of each point's process, or sender of its message; −1 for others.
-        cause, point, lag, kind: one entry per edge.
-        activity: the activity that takes the lag of each edge; −1 for none.
-        turn: number of the element of the fold that maps the cause to the one that releases the point (`images`).
-        latency, transfer, queue, others: parts of the lag of a message's edge; 0 for other edges. `others` is lost to
-            messages of other jobs.
-        link: number of the link of each transfer and queue.
+        edges: what releases points.
         at_op: points at the start and the end of each op row.
         at_step: point at the end of each row of `timeline.steps`.
         at_mark: table → row → point, for all tables that a trace marks.
@@ -62,18 +56,7 @@ class Graph:
     messages: Messages
     places: Places
     time: Column
-    rank: Column
-    cause: Column
-    point: Column
-    lag: Column
-    kind: Column
-    activity: Column
-    turn: Column
-    latency: Column
-    transfer: Column
-    queue: Column
-    others: Column
-    link: Column
+    edges: Edges
     at_op: tuple[Column, Column]
     at_mark: Sequence[Column]
     images: Images
@@ -110,19 +93,32 @@ class Graph:
         """The point at which the last rank has finished."""
         return len(self.time) - 1
 
+    def rank(self, points: Column) -> Column:
+        """The ranks of points' processes, or senders of their messages; −1 for others."""
+        owner = self.edges.owner[points]
+        rank, sent = -2 - owner, np.flatnonzero(owner >= 0)
+        rank[sent] = self.messages.sender[owner[sent]]
+        return rank
+
+    def slack(self, some: Some) -> Column:
+        """How long the causes of edges are ready before what the edges lead to."""
+        edges = self.edges
+        slack: Column = self.time[edges.point[some]] - self.time[edges.cause[some]]
+        slack -= edges.lag(some)
+        return slack
+
     @cached_property
     def binding(self) -> Mask:
         """Whether an edge releases its point: its cause is the last to be ready."""
-        releases: Mask = np.empty(len(self.lag), dtype=np.bool_)
-        for first in range(0, len(releases), AT_ONCE):  # what is as long as all edges takes most of the memory
-            some = slice(first, first + AT_ONCE)
-            releases[some] = self.time[self.cause[some]] + self.lag[some] == self.time[self.point[some]]
+        releases: Mask = np.empty(len(self.edges), dtype=np.bool_)
+        for some in self.edges.blocks:
+            releases[some] = self.slack(some) == 0
         return releases
 
     @cached_property
     def pieces(self) -> Column:
         """The edges on which ops compute."""
-        return np.flatnonzero((self.activity >= 0) & (self.activity < len(self.timeline.ops["step"])))
+        return self.edges.rows.edges
 
     @cached_property
     def released(self) -> Column:
@@ -130,22 +126,29 @@ class Graph:
 
         Ties go to data, program, link, barrier in this order, then to the lower rank, then to the earlier cause.
         """
-        return self._first_of(np.flatnonzero(self.binding), 0)
+        chosen: Column = np.full(len(self.time), NONE).astype(np.int32)
+        last, count = 0, len(self.edges)
+        while last < count:  # no point is in two blocks
+            first, last = last, min(last + BLOCK, count)
+            last += int(np.searchsorted(self.edges.point[last:], self.edges.point[last - 1], side="right"))
+            self._first_of(first + np.flatnonzero(self.binding[first:last]), 0, chosen)
+        return chosen
 
     @cached_property
     def told_apart(self) -> Column:
         """The binding edges of points for which ties are decided differently in some images."""
         if self.images.order == 1:
             return np.empty(0, dtype=np.int64)
-        edges = np.flatnonzero(self.binding)
-        order = edges[np.lexsort((self.turn[edges], self.kind[edges], self.point[edges]))]
-        shown = self.released[self.point[order]]
-        tied = (self.kind[order] == self.kind[shown]) & (self.turn[order] != self.turn[shown])
-        return order[np.isin(self.point[order], self.point[order[tied]])]
+        edges, of = np.flatnonzero(self.binding), self.edges
+        order = edges[np.lexsort((of.turn[edges], of.kind(edges), of.point[edges]))]
+        shown = self.released[of.point[order]]
+        tied = (of.kind(order) == of.kind(shown)) & (of.turn[order] != of.turn[shown])
+        return order[np.isin(of.point[order], of.point[order[tied]])]
 
     def released_in(self, image: int) -> dict[int, int]:
         """What `released` is in an image of the run, at points where that may differ: ranks are in another order."""
-        chosen = self._first_of(self.told_apart, image)
+        chosen: Column = np.full(len(self.time), NONE)
+        self._first_of(self.told_apart, image, chosen)
         points = np.flatnonzero(chosen != NONE)
         return dict(zip(points.tolist(), chosen[points].tolist(), strict=True))
 
@@ -156,31 +159,30 @@ class Graph:
             if group != NONE:
                 here = self.meets[point] == group
                 image[here] = self.keeping[group][image[here]]
-        for row in np.flatnonzero(np.isin(point, self.point[self.told_apart])).tolist():
+        for row in np.flatnonzero(np.isin(point, self.edges.point[self.told_apart])).tolist():
             edge[row] = self.released_in(int(image[row]))[int(point[row])]
-        return edge, self.images.combined(image, np.where(edge == NONE, 0, self.turn[edge]))
+        return edge, self.images.combined(image, np.where(edge == NONE, 0, self.edges.turn[edge]))
 
-    def _first_of(self, edges: Column, image: int) -> Column:
-        """Of edges that are ordered by their points, the one that is shown for each point."""
-        point = self.point[edges]
-        chosen: Column = np.full(len(self.time), NONE).astype(np.int32)
+    def _first_of(self, edges: Column, image: int, chosen: Column) -> None:
+        """Write, of edges that are ordered by their points, the one that is shown for each point."""
+        of, point = self.edges, self.edges.point[edges]
         chosen[point] = edges
         same = point[1:] == point[:-1]
         edges = edges[np.append(same, [False] * bool(len(edges))) | np.append([False] * bool(len(edges)), same)]
-        cause = self.cause[edges]
-        rank = self.images.moved(self.rank[cause], self.images.combined(self.turn[edges], np.asarray(image)))
-        order = edges[np.lexsort((cause, rank, self.kind[edges], self.point[edges]))][::-1]
-        chosen[self.point[order]] = order  # the last that is written is the first in order
-        return chosen
+        cause = of.cause[edges]
+        rank = self.images.moved(self.rank(cause), self.images.combined(of.turn[edges], np.asarray(image)))
+        order = edges[np.lexsort((cause, rank, of.kind(edges), of.point[edges]))][::-1]
+        chosen[of.point[order]] = order  # the last that is written is the first in order
 
     def recomputed(self, lag: Column | None = None) -> Column:
         """The time of each point from its causes alone, with the recorded or other lags."""
-        lags = (self.lag if lag is None else lag).tolist()
+        edges = self.edges
+        lags = (edges.lag() if lag is None else lag).tolist()
         times = [-LIMIT] * len(self.time)
-        starts = np.bincount(self.point, minlength=len(self.time)) == 0
+        starts = np.bincount(edges.point, minlength=len(self.time)) == 0
         for root in np.flatnonzero(starts).tolist():
             times[root] = 0
-        for cause, point, more in zip(self.cause.tolist(), self.point.tolist(), lags, strict=True):
+        for cause, point, more in zip(edges.cause.tolist(), edges.point.tolist(), lags, strict=True):
             if (time := times[cause] + more) > times[point]:
                 times[point] = time
         return np.array(times, dtype=np.int64)
@@ -202,10 +204,12 @@ def graph_of(run: Run, beside: Column | None = None) -> Graph:
     timeline, tables = run.timeline, run.trace.columns()
     points, images = tables["points"], Images(run.fold or Fold(timeline.layout, ()), run.fabric)
     messages = messages_of(run, tables["sends"], images)
+    messages = messages if beside is None else messages.beside(beside)
     places = messages.places(points["row"])
-    position, senders = places.process, (messages.sender,) * 3
+    position, each = places.process, (np.arange(len(messages.flow)).astype("int32"),) * 3
     times = places.column(points["time"], *messages.times, timeline.duration)
-    columns = edges_of_run(tables, messages, places, images)
+    owner = places.column((-2 - _ranks(timeline, tables)).astype(np.int32), *each, NONE)
+    edges = edges_of_run(tables, messages, places, images, owner)
     marks = tables["marks"]
     meets, keeping = _meetings(run.trace, points, places, images)
     return Graph(
@@ -213,8 +217,7 @@ def graph_of(run: Run, beside: Column | None = None) -> Graph:
         messages,
         places,
         times,
-        places.column(_ranks(timeline, tables).astype(np.int32), *senders, NONE),
-        **_known(run, columns, times, places.delivered, None if beside is None else messages.lost_to(beside)),
+        _known(run, edges, times, places.delivered, beside is not None),
         at_op=_at_op(tables, position, points["before"]),
         at_mark=[points_of_rows(marks, table, position) for table in range(5)],
         images=images,
@@ -241,21 +244,11 @@ def _meetings(trace: Causes, points: Columns, places: Places, images: Images) ->
     return meets, keeping
 
 
-def _known(
-    run: Run, columns: dict[str, Column], times: Column, delivered: Column, lost: Column | None
-) -> dict[str, Column]:
+def _known(run: Run, edges: Edges, times: Column, delivered: Column, beside: bool) -> Edges:
     """The edges with delays that the formulas leave out: varying links, overtaking, messages of other jobs."""
-    ops = len(run.timeline.ops["step"])
-    if lost is not None and run.timeline.fair:  # also of the message before in the flow, which others held up
-        edges = np.flatnonzero(columns["queue"])
-        theirs = np.zeros_like(columns["queue"])
-        theirs[edges] = np.minimum(columns["queue"][edges], lost[columns["activity"][edges] - ops])
-        return {**columns, "queue": columns["queue"] - theirs, "others": theirs}
-    columns = {**columns, "others": np.broadcast_to(np.int8(0), len(columns["queue"]))}
-    if lost is None and not _beyond(run.scenario):
-        return columns
-    part = "transfer" if lost is None and not run.scenario.background else "others"
-    return _as_recorded(columns, times, delivered, ops, part)
+    if (beside and run.timeline.fair) or (not beside and not _beyond(run.scenario)):
+        return edges
+    return _as_recorded(edges, times, delivered, "others" if beside or run.scenario.background else "transfer")
 
 
 def _beyond(scenario: Scenario) -> bool:
@@ -263,19 +256,25 @@ def _beyond(scenario: Scenario) -> bool:
     return bool(scenario.slow or scenario.background) or scenario.cluster.service == "priority"
 
 
-def _as_recorded(columns: dict[str, Column], time: Column, delivered: Column, ops: int, part: str) -> dict[str, Column]:
+def _as_recorded(edges: Edges, time: Column, delivered: Column, part: str) -> Edges:
     """Edges on links that vary over time, or that others use: the extra time is added to a part of a point's edges.
 
     Flaps and temporary changes of latency or bandwidth are not part of the formulas; the rows show their effect, as
     they show that of a head which a slower link before held back under `priority`.
     """
-    point = columns["point"]
     latest = np.full(len(time), np.iinfo(np.int64).min)
-    np.maximum.at(latest, point, time[columns["cause"]] + columns["lag"])
+    for some in edges.blocks:
+        np.maximum.at(latest, edges.point[some], time[edges.cause[some]] + edges.lag(some))
     late = np.zeros(len(time), dtype=bool)
     late[delivered] = True  # a message may arrive later than its route's latency says
-    more = np.where((columns["activity"] >= ops) | late[columns["cause"]], time[point] - latest[point], 0)
-    return {**columns, "lag": columns["lag"] + more, part: columns[part] + more}
+    longer, values = [], []
+    for some in edges.blocks:
+        more = (time - latest)[edges.point[some]]
+        mine = np.flatnonzero(((edges.message(some) >= 0) | late[edges.cause[some]]) & (more != 0))
+        longer.append(some.start + mine)
+        values.append(more[mine])
+    nothing = np.empty(0, dtype=np.int64)
+    return edges.with_more(Sparse(np.concatenate([nothing, *longer]), np.concatenate([nothing, *values])), part)
 
 
 def lags_with(graph: Graph, edges: Column, messages: Messages, duration: Column) -> Column:
@@ -286,20 +285,20 @@ def lags_with(graph: Graph, edges: Column, messages: Messages, duration: Column)
     Args:
         graph: the graph of a run.
         edges: the edges.
-        messages: the messages of these edges, each once, in order.
+        messages: its messages, with other times.
         duration: of each op row.
     """
-    ops, activity = len(duration), graph.activity[edges]
-    whole = np.bincount(graph.activity[graph.pieces], weights=graph.lag[graph.pieces], minlength=ops).astype(np.int64)
-    lags = np.where(graph.kind[edges] == DATA, 0, graph.lag[edges])  # nothing passes from a message to its receiver
-    piece = np.flatnonzero((activity >= 0) & (activity < ops))
-    of = activity[piece]
+    ops, of_run, pieces = len(duration), graph.edges, graph.pieces
+    took, rows = of_run.lag(pieces), of_run.rows.value
+    whole = np.bincount(rows, weights=took, minlength=ops).astype(np.int64)
+    lags = of_run.lag(edges)
+    lags[of_run.kind(edges) == DATA] = 0  # nothing passes from a message to its receiver
+    mine = np.flatnonzero(of_run.message(edges) >= 0)
+    lags[mine] = of_run.with_messages(messages).formula(edges[mine])
+    piece, place = of_run.rows.among(edges, len(of_run))
+    of = rows[place]
     shares = np.rint(lags[piece] * (duration[of] / np.maximum(whole[of], 1))).astype(np.int64)
     lags[piece] = np.where(duration[of] == whole[of], lags[piece], shares)
-    mine = np.flatnonzero(activity >= ops)
-    ends = graph.cause[edges[mine]], graph.point[edges[mine]]
-    number = np.unique(activity[mine], return_inverse=True)[1].reshape(-1)
-    lags[mine] = messages.lags(number, *ends, graph.kind[edges[mine]], graph.places.asked[activity[mine] - ops])
     return lags
 
 

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid_des.analysis.critical_path.graph import Graph
-from hybrid_des.analysis.critical_path.messages import PROGRAM
 from hybrid_des.analysis.critical_path.paths import Piece, walks_on
+from hybrid_des.analysis.critical_path.services import PROGRAM
 from hybrid_des.analysis.idle import CAUSES, LATENCY, OTHERS, QUEUEING, REASONS, TRANSFER
 from hybrid_des.analysis.idle import idle_pieces as waits_of
 from hybrid_des.analysis.step_times import total
@@ -163,9 +163,9 @@ def _points(graph: Graph, waits: Columns) -> tuple[Column, NDArray[np.bool_]]:
     own = graph.time[points] >= waits["released"]
     barrier = np.flatnonzero(~own)
     points[barrier] = _ends_of_steps(graph)[waits["step"][barrier]]
-    program = np.flatnonzero(graph.kind == PROGRAM)
-    before = np.full(len(graph.time), NONE)
-    before[graph.point[program]] = graph.cause[program]
+    program = np.flatnonzero(graph.edges.sort == PROGRAM)
+    before = np.full(len(graph.time), NONE, dtype=np.int32)
+    before[graph.edges.point[program]] = graph.edges.cause[program]
     while len(early := np.flatnonzero((graph.time[points] > waits["released"]) & (before[points] != NONE))):
         points[early] = before[points[early]]
     return points, own

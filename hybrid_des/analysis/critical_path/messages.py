@@ -16,22 +16,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from hybrid_des.analysis.critical_path.images import Images
 from hybrid_des.analysis.critical_path.link_images import LinkImages
 from hybrid_des.analysis.critical_path.places import Places
+from hybrid_des.analysis.critical_path.services import DATA, OF_MESSAGES, PASSED, SERVED, TURN, Services, sort_of
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.rate import rate_of
 from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.timeline import NONE, Column, Columns, Timeline, in_order
 
-PARTS = ("latency", "transfer", "queue")  # of a lag
-UNLESS_GIVEN = {"activity": NONE, "link": NONE, "turn": 0, **dict.fromkeys(PARTS, 0)}  # columns of edges
+MOST_CODES = 2**62
 
 
-DATA, PROGRAM, LINK, BARRIER = range(4)  # kinds of edges; of several binding ones, the first kind is shown
+class Block(NamedTuple):
+    """Some edges: their numbers, where they begin, their sorts, and the elements that map their causes (`turn`)."""
+
+    slots: Column
+    cause: Column
+    sort: Column | int
+    turn: Column | int = 0
 
 
 @dataclass(frozen=True)
@@ -42,68 +49,66 @@ class Messages:
         timeline: the timeline of the run.
         flow: flow of each message.
         rows: message × link: its rows in `timeline.messages`; −1 where its route is shorter.
-        latency: message × link: picoseconds after each link; 0 where the route is shorter.
         links: the names of the links.
-        link: message × link: numbers of the links.
+        link: flow × link: numbers of the links; −1 where the route is shorter.
         over: the links, with what they are images of.
-        arrives: numbers of the elements that map a message to the one that its receiver's representative receives.
-        own: message × link: picoseconds that it occupies each link if nothing else uses it.
+        arrives: by flow, numbers of the elements that map a message to the one that its receiver's representative
+            receives.
+        services: what messages take on their links.
+        alike: the row of each message in `services`.
         took: picoseconds from the start to the end of each message's service at its first link.
-        paced: the least picoseconds that its sender takes, if it is slower than links.
     """
 
     timeline: Timeline
     flow: Column
     rows: Column
-    latency: Column
     links: Sequence[str]
     link: Column
     over: LinkImages
     arrives: Column
-    own: Column
+    services: Services
+    alike: Column
     took: Column
-    paced: Column
 
     @property
     def fair(self) -> bool:
         """Whether messages share links."""
         return self.timeline.fair
 
-    @cached_property
+    @property
     def hops(self) -> Column:
         """Number of links at which each message has points."""
-        return np.ones(len(self.flow), dtype=np.int64) if self.fair else (self.rows >= 0).sum(axis=1)
+        return np.ones(len(self.flow), dtype=np.int64) if self.fair else self.services.links[self.alike]
 
-    @cached_property
-    def service(self) -> Column:
-        """Message × link: picoseconds on the link, shared or not; 0 where the route is shorter."""
-        return np.where(self.rows >= 0, self.took[:, None], 0) if self.fair else self.own
+    def beside(self, beside: Column) -> Messages:
+        """The same beside other jobs, whose messages are on the links of each row for so long.
 
-    @cached_property
-    def slowest(self) -> Column:
-        """Message × link: the longest service time so far."""
-        return np.maximum(np.maximum.accumulate(self.own, axis=1), self.paced[:, None])
-
-    @cached_property
-    def lost(self) -> Column:
-        """Under `fair`, how much longer each message takes than it would alone."""
-        longer: Column = np.maximum(self.took - self.slowest[:, -1], 0)
-        return longer
-
-    @cached_property
-    def slow_link(self) -> Column:
-        """Message × link: the link of the longest service time so far; the first such link."""
-        links = self.link.copy()
-        for hop in range(1, links.shape[1]):
-            same = self.own[:, hop] <= self.slowest[:, hop - 1]
-            links[same, hop] = links[same, hop - 1]
-        return links
-
-    def lost_to(self, beside: Column) -> Column:
-        """Under `fair`, the most that each message can lose to others that share its links for so long."""
+        Under `fair`, a message can lose at most as long to theirs.
+        """
+        if not self.fair:
+            return self
         longest = np.where(self.rows >= 0, beside[self.rows], 0).max(axis=1, initial=0)
-        column: Column = np.minimum(self.lost, longest)
-        return column
+        return replace(self, services=replace(self.services, theirs=longest))
+
+    def over_links(self, some: Column, fabric: Fabric, latency: Column) -> Messages:
+        """The same over links of a fabric, of which only some messages are asked for.
+
+        Args:
+            some: these messages.
+            fabric: its links have the names of those that messages are on.
+            latency: flow × link: picoseconds after each.
+        """
+        flow, size = self.flow[some], self.sizes[some]
+        chosen, alike = (np.arange(len(some)),) * 2 if self.fair else distinct([flow, size])
+        link, sizes = self.link[flow[chosen]], size[chosen]
+        own = np.zeros(link.shape, dtype=np.int64)
+        own[link != NONE] = service_alone(
+            fabric, self.links, link[link != NONE], np.broadcast_to(sizes[:, None], link.shape)[link != NONE]
+        )
+        every = np.zeros_like(self.alike)
+        every[some] = alike
+        services = self.services.over(self.alike[some[chosen]], own, latency[flow[chosen]])
+        return replace(self, services=services, alike=every)
 
     @property
     def sizes(self) -> Column:
@@ -136,18 +141,16 @@ class Messages:
     @cached_property
     def sender(self) -> Column:
         """The global rank that sends each message."""
-        return self.timeline.of_channel["sender"][self._column("channel", 0)]
+        return self._end("sender")
 
     @cached_property
     def receiver(self) -> Column:
         """The global rank that receives each message."""
-        return self.timeline.of_channel["receiver"][self._column("channel", 0)]
+        return self._end("receiver")
 
-    @property
-    def longest(self) -> int:
-        """No part of a lag is longer, in picoseconds."""
-        latency = self.latency.sum(axis=1).max(initial=0)
-        return int(max(latency, *(times.max(initial=0) for times in (self.own, self.took, self.paced))))
+    def _end(self, name: str) -> Column:
+        of_channel, channel = self.timeline.of_channel[name].astype("int32"), self._column("channel", 0)
+        return of_channel[channel] if len(channel) else channel
 
     @property
     def causes(self) -> tuple[Column, Column, Column]:
@@ -161,20 +164,21 @@ class Messages:
     @cached_property
     def is_paced(self) -> bool:
         """Whether any sender is slower than links."""
-        return bool(self.paced.any())
+        return bool(self.services.paced.any())
 
     @cached_property
     def before(self) -> Column:
         """Message × link: the one before on its link or, under `fair`, in its flow, as message · links + link."""
         links = self.rows.shape[1]
-        used = (self.rows >= 0) & (self.over.limited[self.link] > 0)
+        link = self.link[self.flow]
+        used = (self.rows >= 0) & (self.over.limited[link] > 0)
         if self.fair:
             used = np.arange(links) == np.zeros((len(self.flow), 1))
         assert self.timeline.messages is not None
         by_row = np.full(len(self.timeline.messages["channel"]), NONE).astype("int32")
         by_row[self.rows[used]] = np.flatnonzero(used)
         by_row = by_row[by_row != NONE]
-        lane = self.flow[by_row // links] if self.fair else self.over.lane[self.link.reshape(-1)[by_row]]
+        lane = self.flow[by_row // links] if self.fair else self.over.lane[link.reshape(-1)[by_row]]
         order = in_order(lane)
         ordered, lane = by_row[order], lane[order]
         same = lane[1:] == lane[:-1]
@@ -182,134 +186,112 @@ class Messages:
         before[ordered[1:][same]] = ordered[:-1][same]
         return before.reshape(self.rows.shape)
 
-    def edges(self, some: slice, sent: Column, places: Places, images: Images) -> Iterator[dict[str, Column]]:
+    def edges(self, some: slice, sent: Column, places: Places, first: Column) -> Iterator[Block]:
         """All edges that end at points of some messages.
 
         Args:
             some: the messages.
             sent: the point at which each message is sent.
             places: where points are.
-            images: what the run was folded by.
+            first: the first edge into each point.
         """
-        at, mine = places.asked[some], self.at(some)
-        yield self._edge(np.arange(len(at)) + some.start, sent[some], at[:, 0])
+        at, hops, number = places.asked[some], self.hops[some], np.arange(some.start, some.start + len(sent[some]))
+        yield Block(first[at[:, 0]], sent[some], DATA)
         for hop in range(at.shape[1]):
             having = np.flatnonzero(at[:, hop] != NONE)
-            here, message = at[having, hop], having + some.start
-            yield self._edge(message, here, here + 1)
-            for cause, there, parts in mine.beyond(hop, having, at, self.is_paced):
-                yield self._edge(message, cause, there, DATA, **parts)
-            yield self._turns(hop, message, places, images)
+            here = at[having, hop]
+            yield Block(first[here + 1], here, DATA)
+            on = hops[having] > hop + 1
+            there = first[np.where(on, at[having, min(hop + 1, at.shape[1] - 1)], here + 2)]
+            yield Block(there, here + 1, int(sort_of(hop, SERVED)))
+            if not self.fair and (hop or self.is_paced):
+                yield Block(there + 1, here, int(sort_of(hop, PASSED)))
+            behind = np.flatnonzero(self.before[number[having], hop] != NONE)
+            yield self._turns(hop, number[having[behind]], first[here[behind] + 1] + 1, places)
 
-    def beyond(
-        self, hop: int, having: Column, at: Column, is_paced: bool
-    ) -> Iterator[tuple[Column, Column, dict[str, Column]]]:
-        """Cause, point and parts of the edges from a link to the next, or to the receiver."""
-        here, on = at[having, hop], self.hops[having] > hop + 1
-        there = np.where(on, at[having, min(hop + 1, at.shape[1] - 1)], here + 2)
-        if self.fair:  # from all links together
-            latency = self.latency[having].sum(axis=1)  # of the route
-            parts = {"latency": latency, "queue": self.lost[having], "link": self.slow_link[having, -1]}
-            yield here + 1, there, {**parts, "transfer": self.took[having] - self.lost[having]}
-            return
-        latency, transfer = self._onward(having, hop, served=True)
-        yield here + 1, there, {"latency": latency, "transfer": transfer, "link": self.link[having, hop]}
-        if hop or is_paced:
-            latency, transfer = self._onward(having, hop, served=False)
-            link = self.slow_link[having, max(hop - 1, 0)]
-            yield here, there, {"latency": latency, "transfer": transfer, "link": link}
+    def _turns(self, hop: int, behind: Column, slots: Column, places: Places) -> Block:
+        """Edges to messages from the one before on their link or, under `fair`, in their flow."""
+        before, place = np.divmod(self.before[behind, hop], self.rows.shape[1])
+        cause, sort = places.asked[before, place] + 1, sort_of(place, TURN)
+        images = self.over.folded
+        if self.fair or images.order == 1:
+            return Block(slots, cause, sort)
+        mine, its = self.link[self.flow[behind], hop], self.link[self.flow[before], place]  # one link, as it is here
+        return Block(slots, cause, sort, images.combined(self.over.turned[mine], images.inverse(self.over.turned[its])))
 
-    def _onward(self, message: Column, hop: Column | int, *, served: Column | bool) -> tuple[Column, Column]:
-        """The latency and the transfer from a link to the next point: from S if it is served, else from A."""
-        last = np.asarray(self.hops[message] == np.asarray(hop) + 1)
-        slower = self.slowest[message, np.maximum(np.asarray(hop) - 1, 0)]
-        before = np.where(np.asarray(hop) > 0, slower, self.paced[message])
-        slowest = np.where(last, 0, self.slowest[message, hop])  # the tail has to arrive, at further links the head
-        return self.latency[message, hop], np.where(served, self.service[message, hop], before) - slowest
-
-    def lags(self, message: Column, cause: Column, point: Column, kind: Column, asked: Column) -> Column:
-        """The lags of edges of messages.
-
-        Args:
-            message: the message of each edge.
-            cause: where each edge begins.
-            point: where it ends.
-            kind: the kind of each edge.
-            asked: edge × link: the points A of its message.
-        """
-        hop = ((asked <= cause[:, None]) & (asked != NONE)).sum(axis=1) - 1  # NONE for its send
-        here = asked[np.arange(len(hop)), hop]
-        if self.fair:
-            onward = self.latency[message].sum(axis=1) + self.took[message]
-        else:
-            onward = sum(self._onward(message, hop, served=cause > here))
-        waits = (hop == NONE) | ((cause == here) & (point == here + 1))
-        return np.where(kind == LINK, self.service[message, hop], np.where(waits, 0, onward))
-
-    def at(self, chosen: Column | slice) -> Messages:
-        """Some messages."""
-        names = ("flow", "rows", "latency", "link", "arrives", "own", "took", "paced")
-        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
+    def link_of(self, message: Column, sort: Column) -> Column:
+        """The link of an edge's transfer or queue; −1 for edges of no message (−1), and those that take none."""
+        link = self.link[self.flow[message], self.services.hop[self.alike[message], sort]]
+        return np.where(sort < OF_MESSAGES, NONE, link)
 
     @cached_property
     def first_of_flow(self) -> Column:
         """By flow: its first message; −1 for flows without messages."""
-        first = np.full(int(self.flow.max(initial=NONE)) + 1, NONE)
-        first[self.flow[::-1]] = np.arange(len(self.flow))[::-1]
-        return first
-
-    def _turns(self, hop: int, message: Column, places: Places, images: Images) -> dict[str, Column]:
-        """Edges to messages from the one before on their link or, under `fair`, in their flow."""
-        behind = message[self.before[message, hop] != NONE]
-        before, first = np.divmod(self.before[behind, hop], self.rows.shape[1])
-        points = places.asked[before, first] + 1, places.asked[behind, hop] + 1
-        parts = {"queue": self.took[before] if self.fair else self.own[before, first], "link": self.link[before, first]}
-        if not self.fair and images.order > 1:  # both are on the link of the one behind
-            mine, its = self.over.turned[self.link[behind, hop]], self.over.turned[parts["link"]]
-            parts["turn"] = images.combined(mine, images.inverse(its))
-        return self._edge(before, *points, LINK, **parts)
-
-    def _edge(
-        self, message: Column, cause: Column, point: Column, kind: int = DATA, **parts: Column
-    ) -> dict[str, Column]:
-        return edges_of(cause, point, kind, activity=len(self.timeline.ops["step"]) + message, **parts)
-
-
-def edges_of(cause: Column, point: Column, kind: int | Column, **more: Column) -> dict[str, Column]:
-    """The columns of edges, without those that are the same for all (`UNLESS_GIVEN`).
-
-    The lag is the sum of its parts, if it is not given.
-    """
-    parts = (more[name] for name in PARTS if name in more)
-    lag = more["lag"] if "lag" in more else sum(parts, start=np.zeros(len(cause), dtype=np.int64))
-    return {"cause": cause, "point": point, "kind": np.full(len(cause), kind, dtype=np.int8), **more, "lag": lag}
+        return _first_of_flow(self.flow)
 
 
 def messages_of(run: Run, sends: Columns, images: Images) -> Messages:
     """Find the rows of each message in the order in which they were sent."""
     timeline, rows = run.timeline, run.timeline.messages
     assert rows is not None and run.trace is not None and run.fabric is not None
-    sent = in_order(sends["flow"])  # message numbers, flow by flow
-    table = timeline.routed(rows)
-    table[sent] = table.copy()
-    there, channel = table >= 0, rows["channel"][table]
-    link, latency = (timeline.of_channel[name][channel] for name in ("link", "latency"))
-    took = alone = rows["end"] - rows["start"]
-    if timeline.fair:
-        alone = service_alone(run.fabric, timeline.links, timeline.of_channel["link"][rows["channel"]], rows["bytes"])
+    table = np.empty((len(sends["flow"]), int(timeline.of_channel["hop"].max(initial=0)) + 1), dtype="int32")
+    table[in_order(sends["flow"])] = timeline.routed(rows)  # flow by flow
+    flow = sends["flow"].astype("int32")
+    first = _first_of_flow(flow)
+    there, channel = table[first] >= 0, rows["channel"][table[first]]
+    there[first == NONE] = False
+    took = (rows["end"] - rows["start"])[table[:, 0]]
+    services, alike = _services(run, flow, table, np.where(there, timeline.of_channel["latency"][channel], 0), took)
     return Messages(
         timeline,
-        sends["flow"],
+        flow,
         table,
-        np.where(there, latency, 0),
         timeline.links,
-        np.where(there, link, NONE),
+        np.where(there, timeline.of_channel["link"][channel], NONE),
         LinkImages.of(timeline, run.trace, run.fabric, images),
         _arrives(timeline, images)[channel[:, 0]],
-        np.where(there, alone[table], 0),
-        took[table[:, 0]],
-        timeline.paced(rows, table[:, 0]),
+        services,
+        alike,
+        took,
     )
+
+
+def _services(run: Run, flow: Column, table: Column, latency: Column, took: Column) -> tuple[Services, Column]:
+    """What messages take, given the latencies of flows, and the row of each."""
+    timeline, rows = run.timeline, run.timeline.messages
+    assert rows is not None
+    paced, links = timeline.paced(rows, table[:, 0]), (table >= 0).sum(axis=1)
+    if timeline.fair:  # what sharing makes of a message is its own
+        link = timeline.of_channel["link"][rows["channel"]]
+        alone = service_alone(run.fabric, timeline.links, link, rows["bytes"])
+        own = np.where(table >= 0, alone[table], 0)
+        return Services(latency[flow], own, paced, links, took), np.arange(len(flow), dtype="int32")
+    took_there = rows["end"] - rows["start"]
+    own_times = [np.where(table[:, hop] >= 0, took_there[table[:, hop]], 0) for hop in range(table.shape[1])]
+    routes = np.unique(latency, axis=0, return_inverse=True)[1].reshape(-1)
+    chosen, alike = distinct([routes[flow], links, paced, *own_times])
+    own = np.stack([times[chosen] for times in own_times], axis=1)
+    return Services(latency[flow[chosen]], own, paced[chosen], links[chosen]), alike
+
+
+def distinct(columns: Sequence[Column]) -> tuple[Column, Column]:
+    """One row of each sort of equal rows of some columns, and the sort of every row."""
+    code: Column = np.zeros(len(columns[0]), dtype=np.int64)
+    count = 1
+    for column in columns:
+        values = np.unique(column)
+        if count * len(values) >= MOST_CODES:
+            numbered = np.unique(code, return_inverse=True)
+            code, count = numbered[1].reshape(-1), len(numbered[0])
+        code, count = code * len(values) + np.searchsorted(values, column), count * len(values)
+    _, chosen, number = np.unique(code, return_index=True, return_inverse=True)
+    return chosen, number.reshape(-1).astype("int32")
+
+
+def _first_of_flow(flow: Column) -> Column:
+    first = np.full(int(flow.max(initial=NONE)) + 1, NONE)
+    first[flow[::-1]] = np.arange(len(flow))[::-1]
+    return first
 
 
 def _arrives(timeline: Timeline, images: Images) -> Column:

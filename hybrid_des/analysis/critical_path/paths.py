@@ -6,6 +6,7 @@ which count as one.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cache
 from heapq import heappop, heappush
@@ -16,6 +17,7 @@ from weakref import WeakKeyDictionary, proxy
 import numpy as np
 
 from hybrid_des.analysis.critical_path.graph import Graph
+from hybrid_des.analysis.critical_path.services import BARRIER, LINK, OF_MESSAGES
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.idle import LATENCY, OTHERS, QUEUEING
 from hybrid_des.simulation.timeline import NONE, Column
@@ -30,6 +32,9 @@ MOST_EDGES = 400_000
 
 
 NAMED = {"compute": "compute", "transfer": "transfer", "latency": LATENCY, "queue": QUEUEING, "others": OTHERS}
+
+
+PARTS = "transfer", "latency", "queue", "others"  # of a message's edge
 
 
 ROOT = -2  # no activity, before all others
@@ -64,14 +69,17 @@ class Walks:
     """The chains of causes of a graph, whose columns are memory views here: walks take one edge at a time."""
 
     def __init__(self, graph: Graph) -> None:
-        self._time, self._released = graph.time.data, graph.released.data
-        columns = graph.cause, graph.activity, graph.lag, graph.turn, graph.meets
-        self._cause, self._activity, self._lag, self._turn, self._meets = (column.data for column in columns)
-        self._parts = [part.data for part in (graph.transfer, graph.latency, graph.queue, graph.others)]
-        self._ops = len(graph.timeline.ops["step"])
+        edges, services = graph.edges, graph.messages.services
+        columns = graph.time, graph.released, edges.cause, edges.sort, edges.turn, edges.owner, graph.meets
+        views = (column.data for column in columns)
+        self._time, self._released, self._cause, self._sort, self._turn, self._owner, self._meets = views
+        self._is_turn = (edges.kinds == LINK).tolist()
+        self._alike, self._parts = graph.messages.alike.data, [services.parts[name].data for name in PARTS]
+        self._ops, self._others = edges.ops, edges.part == "others"
+        self._rows, self._more = ([column.data for column in sparse] for sparse in (edges.rows, edges.more))
         self._keeping = [keeping.data for keeping in graph.keeping]
         self._images, self._activities = graph.images, graph.activities
-        self._apart = frozenset(graph.point[graph.told_apart].tolist())
+        self._apart = frozenset(edges.point[graph.told_apart].tolist())
         here: Graph = proxy(graph)  # which would never be freed if its walks held it
         self._released_in = cache(lambda image: here.released_in(image))
 
@@ -80,33 +88,55 @@ class Walks:
 
         Edges of one activity in a row are one piece.
         """
-        cause, lag, time, released, turns = self._cause, self._lag, self._time, self._released, self._turn
+        causes, time, released, turns = self._cause, self._time, self._released, self._turn
         pieces: list[Piece] = []
-        now, ops, (transfer, latency, queue, others) = ROOT, self._ops, self._parts
-        while (edge := released[point]) != NONE and time[point] > until:
+        now = ROOT
+        while (edge := released[point]) != NONE and (here := time[point]) > until:
             if (group := self._meets[point]) != NONE:
                 image = self._keeping[group][image]
             elif point in self._apart:
                 edge = self._released_in(image)[point]
             if turn := turns[edge]:
                 image = self._images.plus(image, turn)
-            if lag[edge]:
-                activity, here = self._activity[edge], time[point]
-                if 0 <= activity < ops:
-                    parts = (lag[edge], 0, 0, 0, 0)
-                else:
-                    parts = (0, transfer[edge], latency[edge], queue[edge], others[edge])
+            cause = causes[edge]
+            if lag := here - time[cause]:  # as the edge releases the point
+                activity, parts = self._taken(edge, cause, point, lag)
                 if image and activity != NONE:
                     activity += image * self._activities
                 if activity != now:
                     now = activity
-                    pieces.append(Piece(now, here - lag[edge], here, *parts))
+                    pieces.append(Piece(now, here - lag, here, *parts))
                 else:
                     _, start, end, *before = pieces[-1]
                     summed = map(add, before, parts)
-                    pieces[-1] = Piece(now, min(start, here - lag[edge]), max(end, here), *summed)
-            point = cause[edge]
+                    pieces[-1] = Piece(now, min(start, here - lag), max(end, here), *summed)
+            point = cause
         return pieces[::-1]
+
+    def _taken(self, edge: int, cause: int, point: int, lag: int) -> tuple[int, tuple[int, ...]]:
+        """The activity that takes the lag of an edge that releases its point, and the parts of it."""
+        sort, more = self._sort[edge], _value(self._more, edge)
+        message = self._owner[cause if self._is_turn[sort] else point]
+        if message < 0 and (row := _value(self._rows, edge, NONE)) != NONE:
+            return row, (lag, 0, 0, 0, 0)
+        transfer, latency, queue, others = 0, 0, 0, 0
+        if sort >= OF_MESSAGES:
+            alike = self._alike[message]
+            transfer, latency, queue, others = (part[alike, sort] for part in self._parts)
+        elif sort == BARRIER:
+            transfer = lag - more
+        if more and self._others:
+            others += more
+        else:
+            transfer += more
+        return (NONE if message < 0 else self._ops + message), (0, transfer, latency, queue, others)
+
+
+def _value(columns: Sequence[memoryview], edge: int, other: int = 0) -> int:
+    """What an edge has, if it is one of few edges that have anything."""
+    edges, values = columns
+    place = bisect_left(edges, edge)
+    return int(values[place]) if place < len(edges) and edges[place] == edge else other
 
 
 _WALKS: WeakKeyDictionary[Graph, Walks] = WeakKeyDictionary()
@@ -173,9 +203,10 @@ class _Ways:
         self._images, self._meets, self._keeping = graph.images, graph.meets, graph.keeping
         self._end = graph.end
         self._from: dict[int, list[tuple[int, int, int, int]]] = {}
-        columns = (graph.activity, graph.cause, graph.point, graph.lag)
-        back = graph.images.inverse(graph.turn[edges]).tolist()
-        for activity, cause, *ends in zip(*(column[edges].tolist() for column in columns), back, strict=True):
+        of = graph.edges
+        columns = (of.activity(edges), of.cause[edges], of.point[edges], of.lag(edges))
+        back = graph.images.inverse(of.turn[edges]).tolist()
+        for activity, cause, *ends in zip(*(column.tolist() for column in columns), back, strict=True):
             self._from.setdefault(cause, []).append((activity, *ends))
         self._alike = [_cosets(keeping) for keeping in graph.keeping]
 

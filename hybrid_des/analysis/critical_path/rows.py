@@ -34,16 +34,14 @@ class Names:
 
     def __init__(self, timeline: Timeline, graph: Graph) -> None:
         ops, programs, channels = timeline.op_rows(), timeline.programs, timeline.channels
-        rows = timeline.message_rows()
+        rows, messages = timeline.messages, graph.messages
         assert rows is not None
-        sent = {name: rows[name][graph.messages.rows[:, 0]] for name in ("channel", "microbatch", "step")}
-        sender = timeline.of_channel["sender"][sent["channel"]]
+        sent = timeline.described({name: column[messages.rows[:, 0]] for name, column in rows.items()})
         self._ops, self._count, self._images = len(ops["rank"]), graph.activities, graph.images
-        self._ranks: list[int] = [*ops["rank"].tolist(), *sender.tolist(), NONE]
-        self._steps: list[int] = [*ops["step"].tolist(), *sent["step"].tolist(), NONE]
-        self._microbatches: list[int] = sent["microbatch"].tolist()
+        self._ranks = np.concatenate([ops["rank"], messages.sender, [NONE]])
+        self._steps = np.concatenate([ops["step"], sent["step"]])
+        self._microbatches, self._channel = sent["microbatch"], sent["channel"]
         self._facts: list[list[int]] = [ops[name].tolist() for name in ("kind", "microbatch", "label", "chunk")]
-        self._channel: list[int] = sent["channel"].tolist()
         self._programs, self._channels = programs, channels
         self._many = int(timeline.steps["step"].max(initial=0)) > 0
 
@@ -69,12 +67,12 @@ class Names:
         activity %= self._count
         if self.is_op(activity):
             return OP_KINDS[self._facts[0][activity]]
-        return self._channels[self._channel[activity - self._ops]].kind
+        return str(self._channels[self._channel[activity - self._ops]].kind)
 
     def rank(self, activity: int) -> int:
         """The rank that computes an op or sends a message."""
         if activity < self._count:
-            return self._ranks[activity]
+            return int(self._ranks[activity])
         image, simulated = divmod(activity, self._count)
         return int(self._images.moved(self._ranks[simulated], image))
 
@@ -193,10 +191,11 @@ def released_by(graph: Graph, image: int = 0) -> Column:
         edge, there = graph.released_at(point[left], images[left])
         known = edge != NONE
         left, edge, there = left[known], edge[known], there[known]
-        own = (graph.lag[edge] > 0) & (graph.activity[edge] != NONE)
-        by[left[own]] = graph.activity[edge[own]] + there[own] * graph.activities
+        activity = graph.edges.activity(edge)
+        own = (graph.edges.lag(edge) > 0) & (activity != NONE)
+        by[left[own]] = activity[own] + there[own] * graph.activities
         left, edge, there = left[~own], edge[~own], there[~own]
-        point[left], images[left] = graph.cause[edge], there
+        point[left], images[left] = graph.edges.cause[edge], there
     return by
 
 

@@ -11,19 +11,18 @@ Latest times by Kelley and Walker, 1959; drag by Devaux, 1999.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hybrid_des.analysis.critical_path.chains import Chains
 from hybrid_des.analysis.critical_path.graph import Graph
-from hybrid_des.analysis.critical_path.messages import LINK
+from hybrid_des.analysis.critical_path.services import LINK
 from hybrid_des.simulation.timeline import NONE, Column
 
-AT_ONCE = 2**16  # rows
-FOREVER = np.iinfo(np.int64).max
+POINTS = 2**12  # at once
 
 
 @dataclass(frozen=True)
@@ -32,53 +31,36 @@ class Slack:
 
     Attributes:
         graph: the causes of the run.
-        latest: the latest time of each point that does not make the run longer.
+        total: how much later each point may be without making the run longer.
     """
 
     graph: Graph
-    latest: Column
+    total: Column
 
     @classmethod
     def of(cls, graph: Graph) -> Slack:
         """Compute the slack of all points, in one pass from the end."""
-        latest = [graph.duration] * len(graph.time)
-        for cause, point, lag in _backwards(graph.cause, graph.point, graph.lag):
-            if (late := latest[point] - lag) < latest[cause]:
-                latest[cause] = late
-        return cls(graph, np.array(latest, dtype=np.int64))
+        total = graph.duration - graph.time
+        _lower(graph, total)
+        return cls(graph, total)
 
     @cached_property
-    def free(self) -> Column:
-        """How much later each point may be before anything else starts later."""
-        graph, passed = self.graph, _passed_on(self.graph)
-        free = np.full(len(graph.time), FOREVER)
-        for first in range(0, len(passed), AT_ONCE):
-            edges = first + np.flatnonzero(~passed[first : first + AT_ONCE])
-            np.minimum.at(free, graph.cause[edges], self._slack_of(edges))
-        edges, frees = np.flatnonzero(passed), free.data
-        for cause, point, slack in _backwards(graph.cause[edges], graph.point[edges], self._slack_of(edges)):
-            if (until := slack + frees[point]) < frees[cause]:
-                frees[cause] = until
-        until_late: Column = np.minimum(free, self.total)
-        return until_late
-
-    def _slack_of(self, edges: Column) -> Column:
-        """How long causes are ready before what their edges lead to."""
-        graph = self.graph
-        slack: Column = graph.time[graph.point[edges]] - graph.time[graph.cause[edges]] - graph.lag[edges]
-        return slack
-
-    @property
-    def total(self) -> Column:
-        """The total float of each point."""
-        return self.latest - self.graph.time
+    def _free(self) -> tuple[Column, Column]:
+        """How much later the ends of ops, and messages, may be before anything else starts later."""
+        graph, edges = self.graph, self.graph.edges
+        free = self.total.copy()
+        for some in edges.blocks:
+            others = some.start + np.flatnonzero(~_passed_on(graph, some))
+            np.minimum.at(free, edges.cause[others], graph.slack(others))
+        _lower(graph, free, passed_on=True)
+        return free[graph.at_op[1]], free[graph.delivered]
 
     @cached_property
     def of_ops(self) -> Column:
         """The total float of each op row: of its first piece, or of its point if it takes no time."""
-        total = self.total[self.graph.at_op[1]].copy()
+        total = self.total[self.graph.at_op[1]]
         pieces = self.graph.pieces
-        np.minimum.at(total, self.graph.activity[pieces], self.total[self.graph.point[pieces]])
+        np.minimum.at(total, self.graph.edges.rows.value, self.total[self.graph.edges.point[pieces]])
         return total
 
     @property
@@ -89,27 +71,27 @@ class Slack:
     @cached_property
     def free_of_ops(self) -> Column:
         """The free float of each op row."""
-        return np.minimum(self.free[self.graph.at_op[1]], self.of_ops)
+        return np.minimum(self._free[0], self.of_ops)
 
     @cached_property
     def free_of_messages(self) -> Column:
         """The free float of each message: until its receiver or the message behind it on any link would be delayed."""
-        graph = self.graph
-        ops = len(graph.timeline.ops["step"])
-        free = self.free[graph.delivered].copy()
-        behind = np.flatnonzero((graph.kind == LINK) & (graph.activity >= ops))
-        np.minimum.at(free, graph.activity[behind] - ops, self._slack_of(behind))
+        graph, edges = self.graph, self.graph.edges
+        free = self._free[1].copy()
+        for some in edges.blocks:
+            behind = some.start + np.flatnonzero(edges.kind(some) == LINK)
+            np.minimum.at(free, edges.message(behind), graph.slack(behind))
         return np.minimum(free, self.of_messages)
 
     @cached_property
     def critical(self) -> Column:
         """The edges of all critical paths."""
-        graph, on = self.graph, self.latest == self.graph.time
-        edges: Column = np.flatnonzero(on[graph.point])
-        cause, point = graph.cause[edges], graph.point[edges]
-        binding = graph.time[cause] + graph.lag[edges] == graph.time[point]
-        critical: Column = edges[on[cause] & binding]
-        return critical
+        graph, edges, on = self.graph, self.graph.edges, self.total == 0
+        found = [np.empty(0, dtype=np.int32)]
+        for some in edges.blocks:
+            both = np.flatnonzero(on[edges.point[some]] & on[edges.cause[some]]) + some.start
+            found.append(both[graph.slack(both) == 0].astype(np.int32))
+        return np.concatenate(found)
 
     @cached_property
     def chains(self) -> Chains:
@@ -122,7 +104,7 @@ class Slack:
         return self._merged(np.flatnonzero(self.graph.meets != NONE))
 
     def _merged(self, kept: Column) -> Chains:
-        return Chains.of_edges(self.graph.cause[self.critical], self.graph.point[self.critical], kept)
+        return Chains.of_edges(self.graph.edges.cause[self.critical], self.graph.edges.point[self.critical], kept)
 
     @cached_property
     def drag_of_ops(self) -> Column:
@@ -134,10 +116,11 @@ class Slack:
         drag = np.zeros(len(graph.timeline.ops["step"]), dtype=np.int64)
         if graph.images.order > 1:
             return drag
-        edges = graph.pieces
-        edges = edges[(self.total[graph.point[edges]] == 0) & (self._slack_of(edges) == 0)]
-        without = self._longest_beside(graph.point[edges])
-        np.maximum.at(drag, graph.activity[edges], np.minimum(graph.lag[edges], graph.duration - without))
+        edges, rows = graph.edges.rows
+        point = graph.edges.point[edges]
+        on = (self.total[point] == 0) & (graph.slack(edges) == 0)
+        lag, without = graph.edges.lag(edges[on]), self._longest_beside(point[on])
+        np.maximum.at(drag, rows[on], np.minimum(lag, graph.duration - without))
         return drag
 
     def _longest_beside(self, points: Column) -> Column:
@@ -148,18 +131,20 @@ class Slack:
         the intervals over a place: each is entered as two blocks of the largest power of two that fits, which are then
         halved down to single places.
         """
-        graph = self.graph
+        graph, edges = self.graph, self.graph.edges
         places, back = np.unique(points, return_inverse=True)
-        until = np.searchsorted(places, np.arange(len(graph.time)), side="right").astype(
-            np.int32
-        )  # places up to a point
         into = np.zeros(len(graph.time), dtype=np.bool_)
         into[places] = True
-        low = until[graph.cause]  # the first place after the cause
-        over = np.flatnonzero(until[graph.point] - into[graph.point] > low)
-        cause, point = graph.cause[over], graph.point[over]
-        low, high = low[over], until[point] - into[point]  # the first place not before the point
-        longest = graph.time[cause] + graph.lag[over] + graph.duration - self.latest[point]
+        until = np.cumsum(into, dtype=np.int32)  # places up to a point
+        over = []
+        for some in edges.blocks:
+            low = until[edges.cause[some]]  # the first place after the cause
+            high = until[edges.point[some]] - into[edges.point[some]]  # the first place not before the point
+            over.append(some.start + np.flatnonzero(high > low))
+        chosen = np.concatenate(over)
+        cause, point = edges.cause[chosen], edges.point[chosen]
+        low, high = until[cause], until[point] - into[point]
+        longest = graph.time[cause] + edges.lag(chosen) + graph.duration - graph.time[point] - self.total[point]
         level = np.frexp(high - low)[1].astype(np.int64) - 1
         best = np.zeros(len(places), dtype=np.int64)
         for depth in range(int(level.max(initial=NONE)), NONE, -1):
@@ -172,16 +157,38 @@ class Slack:
         return best[back.reshape(-1)]
 
 
-def _backwards(*columns: Column) -> Iterator[tuple[int, ...]]:
-    """The rows of columns from the last to the first, a part at a time: Python's numbers take four times the memory."""
-    for end in range(len(columns[0]), 0, -AT_ONCE):
-        yield from zip(*(column[max(end - AT_ONCE, 0) : end][::-1].tolist() for column in columns), strict=True)
+def _lower(graph: Graph, values: Column, *, passed_on: bool = False) -> None:
+    """Lower the values of causes to those of what their edges lead to, and the slack of these: one pass from the end.
+
+    Only edges within some points in a row need their order.
+
+    Args:
+        graph: the causes of the run.
+        values: a value of each point.
+        passed_on: whether only edges count that pass on a delay.
+    """
+    edges = graph.edges
+    points = np.arange(0, len(values), POINTS)
+    begins = np.searchsorted(edges.point, points).tolist()
+    for first, begin, end in zip(points.tolist()[::-1], begins[::-1], [len(edges), *begins[:0:-1]], strict=True):
+        some = slice(begin, end)
+        cause, point, slack = edges.cause[some], edges.point[some], graph.slack(some)
+        if passed_on:
+            passed = _passed_on(graph, some)
+            cause, point, slack = cause[passed], point[passed], slack[passed]
+        inside, here = cause >= first, values[first : first + POINTS].tolist()
+        columns = (cause[inside] - first, point[inside] - first, slack[inside])
+        for before, after, more in zip(*(column[::-1].tolist() for column in columns), strict=True):
+            if (value := here[after] + more) < here[before]:
+                here[before] = value
+        values[first : first + POINTS] = here
+        np.minimum.at(values, cause[~inside], values[point[~inside]] + slack[~inside])
 
 
-def _passed_on(graph: Graph) -> Column:
+def _passed_on(graph: Graph, some: slice) -> NDArray[np.bool_]:
     """Whether an edge passes on a delay without itself starting anything later.
 
     True where a process merely continues to wait; not where it computes, sends a message, or ends the run.
     """
-    waits: Column = (graph.activity == NONE) & (graph.point != graph.end)
+    waits: NDArray[np.bool_] = (graph.edges.activity(some) == NONE) & (graph.edges.point[some] != graph.end)
     return waits

@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hybrid_des.analysis.critical_path.chains import Chains
+from hybrid_des.analysis.critical_path.chains import Chains, Step
 from hybrid_des.analysis.critical_path.images import Images
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.simulation.timeline import NONE, Column
 
 MOST = 4_000_000  # numbers held at once
+
+Steps = tuple[list[Step], int]
 
 
 class Span(NamedTuple):
@@ -67,7 +69,7 @@ def change_of(slack: Slack, lag: Column) -> int:
         slack: the slack of the run.
         lag: the lags of the edges of `slack.critical`.
     """
-    more, chains = lag - slack.graph.lag[slack.critical], slack.chains
+    more, chains = lag - slack.graph.edges.lag(slack.critical), slack.chains
     sums = np.zeros(len(chains.cause), dtype=np.int64)
     np.add.at(sums, chains.of, more)
     most: dict[int, int] = {}
@@ -99,7 +101,7 @@ def _extremes(chains: Chains, sums: Sequence[tuple[Column, Column]]) -> Iterator
 
     The greatest sums are kept as the least ones of negative times, so that both are found at once.
     """
-    steps, slots = chains.steps
+    steps, slots = chains.steps()
     state = np.zeros((max(slots, 1), 2 * len(sums)), dtype=np.int64)
     at, parts, end = list(state), _rows(sums, len(chains.cause)), 0
     for _, end, _, starts, fresh in steps:
@@ -136,12 +138,13 @@ def _sums(chain: Column, weight: Column, count: int) -> Column:
 def _on_one(slack: Slack, weights: Mapping[Any, Weight]) -> dict[Any, Span]:
     """The spans of classes whose time counts in one image of an edge."""
     images, chains = slack.graph.images, slack.met
-    after = _turns_to_end(chains.of, slack.graph.turn[slack.critical], images)
+    after = _turns_to_end(chains.of, slack.graph.edges.turn[slack.critical], images)
     classes: dict[Any, Span] = {}
-    names, batch = list(weights), max(1, MOST // max(1, 2 * chains.steps[1] * images.order))
+    steps = chains.steps()
+    names, batch = list(weights), max(1, MOST // max(1, 2 * steps[1] * images.order))
     for first in range(0, len(names), batch):
         some = names[first : first + batch]
-        paths = _Paths(slack, chains, after, [weights[name] for name in some])
+        paths = _Paths(slack, chains, steps, after, [weights[name] for name in some])
         classes |= {name: Span(*both) for name, both in zip(some, paths.extremes(), strict=True)}
     return classes
 
@@ -164,10 +167,10 @@ def _turns_to_end(chain: Column, turn: Column, images: Images) -> Column:
 class _Paths:
     """Least and most times of classes on paths to the images of points: class × image, for each point."""
 
-    def __init__(self, slack: Slack, chains: Chains, after: Column, weights: Sequence[Weight]) -> None:
+    def __init__(self, slack: Slack, chains: Chains, steps: Steps, after: Column, weights: Sequence[Weight]) -> None:
         graph, self._images = slack.graph, slack.graph.images
         order = self._images.order
-        self._steps, self._slots = chains.steps
+        self._steps, self._slots = steps
         self._turn = after[np.unique(chains.of, return_index=True)[1]].tolist()  # edges are ordered by their points
         self._shape = len(weights), order
         self._keeping = [None if group == NONE else graph.keeping[group] for group in graph.meets[chains.ends].tolist()]
