@@ -37,15 +37,15 @@ class Sparse(NamedTuple):
     value: Column
 
     def among(self, some: Some, count: int) -> tuple[Column, Column]:
-        """Where some of all edges have a value, and its place."""
+        """Which of some of the edges have a value, and its index."""
         if isinstance(some, slice):
             start, stop, _ = some.indices(count)
             low, high = np.searchsorted(self.edges, (start, stop)).tolist()
             return self.edges[low:high] - start, np.arange(low, high)
-        place = np.searchsorted(self.edges, some)
-        place[place == len(self.edges)] = 0
-        where = np.flatnonzero(self.edges[place] == some) if len(self.edges) else place[:0]
-        return where, place[where]
+        index = np.searchsorted(self.edges, some)
+        index[index == len(self.edges)] = 0
+        where = np.flatnonzero(self.edges[index] == some) if len(self.edges) else index[:0]
+        return where, index[where]
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,16 +106,16 @@ class Edges:
         """The activities that take the lags of edges, numbered as op rows, then messages; −1 for none."""
         message = self.message(some)
         activity = np.where(message < 0, NONE, message + self.ops)
-        where, place = self.rows.among(some, len(self))
-        activity[where] = self.rows.value[place]
+        where, index = self.rows.among(some, len(self))
+        activity[where] = self.rows.value[index]
         return activity
 
     def lag(self, some: Some = EVERY) -> Column:
         """The lags of edges, in picoseconds."""
         lag = self.formula(some)
         for sparse in (self.lags, self.more):
-            where, place = sparse.among(some, len(self))
-            lag[where] += sparse.value[place]
+            where, index = sparse.among(some, len(self))
+            lag[where] += sparse.value[index]
         return lag
 
     def formula(self, some: Some = EVERY) -> Column:
@@ -128,10 +128,10 @@ class Edges:
         `others` is lost to messages of other jobs. A meeting transfers until all have met.
         """
         parts = {name: self._of_messages(part, some) for name, part in self.messages.services.parts.items()}
-        where, place = self.lags.among(some, len(self))
-        parts["transfer"][where] += np.where(self.sort[some][where] == BARRIER, self.lags.value[place], 0)
-        where, place = self.more.among(some, len(self))
-        parts[self.part][where] += self.more.value[place]
+        where, index = self.lags.among(some, len(self))
+        parts["transfer"][where] += np.where(self.sort[some][where] == BARRIER, self.lags.value[index], 0)
+        where, index = self.more.among(some, len(self))
+        parts[self.part][where] += self.more.value[index]
         return parts
 
     def link(self, some: Some = EVERY) -> Column:

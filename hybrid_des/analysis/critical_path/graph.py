@@ -295,8 +295,8 @@ def lags_with(graph: Graph, edges: Column, messages: Messages, duration: Column)
     lags[of_run.kind(edges) == DATA] = 0  # nothing passes from a message to its receiver
     mine = np.flatnonzero(of_run.message(edges) >= 0)
     lags[mine] = of_run.with_messages(messages).formula(edges[mine])
-    piece, place = of_run.rows.among(edges, len(of_run))
-    of = rows[place]
+    piece, index = of_run.rows.among(edges, len(of_run))
+    of = rows[index]
     shares = np.rint(lags[piece] * (duration[of] / np.maximum(whole[of], 1))).astype(np.int64)
     lags[piece] = np.where(duration[of] == whole[of], lags[piece], shares)
     return lags

@@ -211,12 +211,12 @@ class Messages:
 
     def _turns(self, hop: int, behind: Column, slots: Column, places: Places) -> Block:
         """Edges to messages from the one before on their link or, under `fair`, in their flow."""
-        before, place = np.divmod(self.before[behind, hop], self.rows.shape[1])
-        cause, sort = places.asked[before, place] + 1, sort_of(place, TURN)
+        before, its_hop = np.divmod(self.before[behind, hop], self.rows.shape[1])
+        cause, sort = places.asked[before, its_hop] + 1, sort_of(its_hop, TURN)
         images = self.over.folded
         if self.fair or images.order == 1:
             return Block(slots, cause, sort)
-        mine, its = self.link[self.flow[behind], hop], self.link[self.flow[before], place]  # one link, as it is here
+        mine, its = self.link[self.flow[behind], hop], self.link[self.flow[before], its_hop]  # one link
         return Block(slots, cause, sort, images.combined(self.over.turned[mine], images.inverse(self.over.turned[its])))
 
     def link_of(self, message: Column, sort: Column) -> Column:

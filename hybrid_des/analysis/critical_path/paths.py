@@ -115,9 +115,9 @@ class Walks:
 
     def _taken(self, edge: int, cause: int, point: int, lag: int) -> tuple[int, tuple[int, ...]]:
         """The activity that takes the lag of an edge that releases its point, and the parts of it."""
-        sort, more = self._sort[edge], _value(self._more, edge)
+        sort, more = self._sort[edge], _of_edge(self._more, edge)
         message = self._owner[cause if self._is_turn[sort] else point]
-        if message < 0 and (row := _value(self._rows, edge, NONE)) != NONE:
+        if message < 0 and (row := _of_edge(self._rows, edge, NONE)) != NONE:
             return row, (lag, 0, 0, 0, 0)
         transfer, latency, queue, others = 0, 0, 0, 0
         if sort >= OF_MESSAGES:
@@ -132,11 +132,11 @@ class Walks:
         return (NONE if message < 0 else self._ops + message), (0, transfer, latency, queue, others)
 
 
-def _value(columns: Sequence[memoryview], edge: int, other: int = 0) -> int:
+def _of_edge(columns: Sequence[memoryview], edge: int, other: int = 0) -> int:
     """What an edge has, if it is one of few edges that have anything."""
     edges, values = columns
-    place = bisect_left(edges, edge)
-    return int(values[place]) if place < len(edges) and edges[place] == edge else other
+    index = bisect_left(edges, edge)
+    return int(values[index]) if index < len(edges) and edges[index] == edge else other
 
 
 _WALKS: WeakKeyDictionary[Graph, Walks] = WeakKeyDictionary()
