@@ -87,11 +87,11 @@ class Slack:
     def critical(self) -> Column:
         """The edges of all critical paths."""
         graph, edges, on = self.graph, self.graph.edges, self.total == 0
-        found = [np.empty(0, dtype=np.int32)]
+        parts = [np.empty(0, dtype=np.int32)]
         for some in edges.blocks:
             both = np.flatnonzero(on[edges.point[some]] & on[edges.cause[some]]) + some.start
-            found.append(both[graph.slack(both) == 0].astype(np.int32))
-        return np.concatenate(found)
+            parts.append(both[graph.slack(both) == 0].astype(np.int32))
+        return np.concatenate(parts)
 
     @cached_property
     def chains(self) -> Chains:
