@@ -1,4 +1,4 @@
-"""Which folds of several jobs that share links are exact together, for runs of which only the steps are read."""
+"""Which folds of several jobs that share links are exact together, and runs that are folded so."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folds import Replicas, folds_of_job
 from hybrid_des.simulation.links_used import connections_used
 from hybrid_des.simulation.planning.planner import Parts, parts_of
-from hybrid_des.simulation.run import Run, run_jobs
+from hybrid_des.simulation.run import Run, of_all_ranks, run_jobs
 from hybrid_des.simulation.watch import TooManyEventsError
 
 MOST_OF_JOB, MOST_TRIES = 12, 144  # folds of a job, and combinations of jobs, that are looked at
@@ -38,12 +38,12 @@ class Planned(NamedTuple):
 
 
 class FoldedJobs(NamedTuple):
-    """Runs of jobs that were folded together.
+    """Runs of jobs on common links, with the rows of all ranks.
 
     Attributes:
-        runs: one per job.
-        events: about as many as the same runs of all ranks take: an image has its own events but for the ends of
-            instants, which all have in common.
+        runs: one per job; their events are those that were simulated.
+        events: about as many as runs without folds take: an image has its own events but for the ends of instants,
+            which all have in common.
     """
 
     runs: list[Run]
@@ -78,7 +78,7 @@ def folded_jobs(
     events = ends + round((links.env.events - ends) * sum(run.messages for run in runs) / max(simulated, 1))
     if events > most_events:
         raise TooManyEventsError(f"more than {most_events:,.0f} events")
-    return FoldedJobs(runs, events)
+    return FoldedJobs([of_all_ranks(run) for run in runs], events)
 
 
 def joint_folds(jobs: Sequence[Planned]) -> list[LinkImages] | None:

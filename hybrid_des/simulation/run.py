@@ -271,7 +271,7 @@ def run(
     end = int(job.recorder.steps.table()["end"].max()) if scenario.background else job.transport.env.now
     result = _run_of(Folded(job, *folded[1:]), end, began, trace, others, any_order=any_order)
     if result.fold and fold_from is None and scenario.fold == "auto" and scenario.parallel.ranks < sizes.FOLDED_FROM:
-        result = _of_all_ranks(result)
+        result = of_all_ranks(result)
     return replace(result, outer=_period(scenario, result)) if local_sgd and scenario.numerics else result
 
 
@@ -280,7 +280,7 @@ def _folded_from(scenario: Scenario, parts: Parts) -> int:
     return 2 if scenario.steps * parts.messages >= sizes.MESSAGES_FOLDED else sizes.FOLDED_FROM
 
 
-def _of_all_ranks(run: Run) -> Run:
+def of_all_ranks(run: Run) -> Run:
     """A folded run with the rows of all ranks, as if all had been simulated."""
     fold, ranks = run.fold, range(run.timeline.layout.ranks)
     assert fold is not None

@@ -22,6 +22,8 @@ from hybrid_des.engine.bookings import Booking
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Rows
 
+MOST_KNOWN = 10_000  # sets of flows whose rates are kept
+
 
 class WeightedFlow(FairFlow):
     """A flow that stands for several.
@@ -83,6 +85,20 @@ def _fill(ports: list[Port], level: int, rates: dict[Any, int]) -> None:
             full.left = 0  # what rounding leaves goes to no less urgent flow
 
 
+class KnownRates(dict[frozenset[FairFlow], dict[Any, int]]):
+    """The rates of flows that share ports, kept: the same ones meet again in each step and for each bucket."""
+
+    def of(self, ports: list[Port]) -> dict[Any, int]:
+        """The rate of every flow on these ports."""
+        flows = frozenset[FairFlow]().union(*[port.flows for port in ports])
+        rates = self.get(flows)
+        if rates is None:
+            if len(self) >= MOST_KNOWN:
+                self.clear()
+            rates = self[flows] = weighted_max_min(ports)
+        return rates
+
+
 class WeightedFair(Fair):
     """Flows share bandwidth, some of them for several.
 
@@ -90,11 +106,10 @@ class WeightedFair(Fair):
         ends: how many instants have ended, which all images have in common.
     """
 
-    solve = staticmethod(weighted_max_min)
-
     def __init__(self, env: Environment, *, urgent: bool) -> None:
         super().__init__(env)
         self._urgent = urgent
+        self.solve = KnownRates().of
         self.ends = 0
 
     def flow(self, hops: tuple[Hop, ...], put: Put, rows: Rows | None, priority: int = 0) -> WeightedFlow:

@@ -126,7 +126,7 @@ def _jobs(args: argparse.Namespace, document: Document) -> int:
     with nullcontext() if args.out is None else reserved(args.out):  # fails before a long simulation
         with status_line(args.quiet):
             ended = within(args.budget, jobs.name)
-            neighbours = jobs_in_time(jobs, ended, left, forked())
+            neighbours = jobs_in_time(jobs, ended, left, forked(), folded=args.out is None)
         written = {} if args.out is None else neighbours.write(args.out)
     _output(args, neighbours.summary, lambda: show(neighbours.report(terminal_width())))
     if not args.quiet:

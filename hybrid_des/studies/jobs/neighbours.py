@@ -1,8 +1,8 @@
 """Jobs on one fabric, simulated alone and together.
 
 Jobs are grouped by the links that they use: one that shares no link with another, nor with background traffic, runs as
-if alone, and its replicas are folded as ever. All ranks of the others are simulated on one set of links; where only the
-ends of their steps are read, those that stand for all under images that the jobs have in common.
+if alone, and its replicas are folded as ever. All ranks of the others are simulated on one set of links; where the
+order of rows does not matter, those that stand for all under images that the jobs have in common.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hybrid_des.scenario.sections.perturbations import Background
 from hybrid_des.simulation import background
 from hybrid_des.simulation import jobs as simulated
 from hybrid_des.simulation.folding.refusals import FoldRefusal
-from hybrid_des.simulation.joint_folds import folded_jobs
+from hybrid_des.simulation.joint_folds import FoldedJobs, folded_jobs
 from hybrid_des.simulation.links_used import connections_of_layers, links_used
 from hybrid_des.simulation.model_version import MODEL_VERSION
 from hybrid_des.simulation.planning.planner import Parts, parts_of
@@ -146,7 +146,8 @@ class Neighbours:
         notes: what is not exact, one line each.
         traffic: the rows of background traffic.
         wall_s, events: real seconds and events of all runs.
-        events_together: events of the runs of jobs that share links.
+        events_together: events of the runs of jobs that share links, counted for all ranks.
+        events_spared: about as many would be more if the ranks of these were not folded.
         remedies: shifts of starts and orders of priorities that were tried; None if none were.
     """
 
@@ -159,6 +160,7 @@ class Neighbours:
     wall_s: float = 0.0
     events: int = 0
     events_together: int = 0
+    events_spared: int = 0
     remedies: Remedies | None = field(default=None, compare=False)
 
     @cached_property
@@ -276,15 +278,19 @@ def _wait_row(wait: Wait, steps: int) -> dict[str, Any]:
     return {"job": wait.job, "behind": wait.behind, "link": wait.link, "waited_s": seconds, "messages": messages}
 
 
-def neighbours_of(jobs: Jobs) -> tuple[Neighbours, Grouping]:
+def neighbours_of(jobs: Jobs, *, folded: bool = False) -> tuple[Neighbours, Grouping]:
     """Simulate jobs, each alone and all together; and which of them share links.
+
+    Args:
+        jobs: the jobs.
+        folded: as in `together`.
 
     Raises:
         HybridDesError: as `load_jobs` and `simulate`.
     """
     began = time.perf_counter()
     groups = Grouping.of(jobs)
-    neighbours = together(jobs, alone_runs(jobs, groups), groups)
+    neighbours = together(jobs, alone_runs(jobs, groups), groups, folded=folded)
     return replace(neighbours, wall_s=time.perf_counter() - began), groups
 
 
@@ -349,6 +355,8 @@ def together(
     groups: Grouping,
     traces: Mapping[str, Causes] = MappingProxyType({}),
     most_events: float = inf,
+    *,
+    folded: bool = False,
 ) -> Neighbours:
     """Simulate each group of jobs that share links, together with the background traffic on these.
 
@@ -358,6 +366,7 @@ def together(
         groups: which of them share links.
         traces: record causes of some jobs, by name, also of those that share no links.
         most_events: of a group.
+        folded: whether ranks may stand for others: rows of one time may then come in another order.
 
     Raises:
         TooManyEventsError: a group takes more events.
@@ -369,38 +378,46 @@ def together(
     notes = [f"{name}: {left_out.format(every)}" for name, every in seldom if every > 1]
     if any(one.priority for one in jobs.jobs) and (ignored := jobs.cluster.sharing) not in WITHOUT_PRIORITIES:
         notes.append(f"priorities of jobs change nothing: cluster.sharing is {ignored}, which has none")
-    events = 0
+    events = spared = 0
     for group in groups.groups:
         members = [_as_messages(by_name[name], groups, notes) for name in group if name not in flows]
         if len(group) == 1 and not traces.keys() & set(group):
             continue
         numbered = {number: traces[one.name] for number, one in enumerate(members) if one.name in traces}
         beside = [flows[name] for name in group if name in flows]
-        made, others, counted = _of_group(members, jobs, groups, beside, numbered, most_events)
-        runs |= {one.name: each for one, each in zip(members, made, strict=True)}
-        events += counted
-        traffic += others
+        made = _folded(members, groups, most_events) if folded and not (beside or numbered) else None
+        if made is None:
+            made, rows = _of_all_ranks(members, jobs, groups, beside, numbered, most_events)
+            traffic += rows
+        runs |= {one.name: each for one, each in zip(members, made.runs, strict=True)}
+        events += made.events
+        spared += made.events - made.runs[0].events
     job_runs = [JobRun(one, alone.get(one.name, runs[one.name]), runs[one.name]) for one in jobs.jobs]
     named = [sorted({OTHERS if name in flows else name for name in group}) for group in groups.groups]
-    every = events + sum(one.events for one in alone.values())
+    every = events - spared + sum(one.events for one in alone.values())
     shown = groups.fabric, job_runs, named, tuple(notes), traffic
-    return Neighbours(jobs, *shown, events=every, events_together=events)
+    return Neighbours(jobs, *shown, events=every, events_together=events, events_spared=spared)
 
 
-def _of_group(
+def _folded(members: Sequence[PlacedJob], groups: Grouping, most_events: float) -> FoldedJobs | None:
+    """The runs of jobs that share links, folded; None if they differ."""
+    with suppress(FoldRefusal):  # they turn out to differ
+        return folded_jobs(
+            [one.scenario for one in members], groups.fabric, [one.start for one in members], most_events
+        )
+    return None
+
+
+def _of_all_ranks(
     members: Sequence[PlacedJob],
     jobs: Jobs,
     groups: Grouping,
     flows: Sequence[Background],
     traces: Mapping[int, Causes],
     most_events: float,
-) -> tuple[list[Run], list[Owned], int]:
-    """The runs of jobs that share links, the rows of background traffic beside them, and the events of all ranks."""
+) -> tuple[FoldedJobs, list[Owned]]:
+    """The runs of jobs that share links, and the rows of background traffic beside them."""
     scenarios, starts = [one.scenario for one in members], [one.start for one in members]
-    if not (flows or traces or any(scenario.record == "all" for scenario in scenarios)):
-        with suppress(FoldRefusal):  # they turn out to differ: all ranks are simulated
-            if folded := folded_jobs(scenarios, groups.fabric, starts, most_events):
-                return folded.runs, [], folded.events
     links = simulated.links_of(scenarios[0], groups.fabric)
     beside = background.Traffic(flows, jobs.cluster, links, groups.fabric)
     for member in members:
@@ -409,7 +426,7 @@ def _of_group(
     made = run_jobs(scenarios, links, starts=starts, repeat=True, **how)
     channels, rows = beside.recorder.channels, beside.recorder.messages
     assert rows is not None
-    return made, [owned(OTHERS, channels, rows.table())] if channels else [], links.env.events
+    return FoldedJobs(made, links.env.events), [owned(OTHERS, channels, rows.table())] if channels else []
 
 
 def _connected(uses: Mapping[str, set[str]]) -> list[list[str]]:

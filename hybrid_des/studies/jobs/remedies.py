@@ -94,7 +94,7 @@ class Allowance:
             neighbours: the jobs as they are; a change takes as much per step.
         """
         events = _expected(neighbours)
-        seconds = neighbours.wall_s * events / max(1, neighbours.events)
+        seconds = neighbours.wall_s * events / max(1, neighbours.events + neighbours.events_spared)
         if 2 * events > self.events:
             return f"one takes about {events:.2g} events, of {self.events:,.0f} for all (--budget TIME gives more)"
         if 2 * seconds > self.seconds:
@@ -223,7 +223,7 @@ class _Trial:
 
     def _simulated(self, change: _Change, most_events: float) -> tuple[Remedy, int]:
         jobs = change.of(self.jobs)
-        neighbours = together(jobs, self.alone, self._groups, most_events=most_events)
+        neighbours = together(jobs, self.alone, self._groups, most_events=most_events, folded=True)
         starts = {one.name: one.start / PICOSECONDS_PER_SECOND for one in jobs.jobs}
         slowdowns = settled_slowdowns(neighbours)
         return Remedy(starts, weighted(neighbours.runs, slowdowns), slowdowns), neighbours.events_together

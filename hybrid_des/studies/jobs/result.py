@@ -92,7 +92,12 @@ def simulate_jobs(
 
 
 def jobs_in_time(
-    jobs: Jobs, ended: AbstractContextManager[None], left: Callable[[], float | None], at_once: AtOnce | None = None
+    jobs: Jobs,
+    ended: AbstractContextManager[None],
+    left: Callable[[], float | None],
+    at_once: AtOnce | None = None,
+    *,
+    folded: bool = False,
 ) -> JobsResult:
     """Simulate jobs within a limit, and try starts and priorities for as long as is left then.
 
@@ -101,10 +106,11 @@ def jobs_in_time(
         ended: ends what runs in it at the limit; changes end by themselves.
         left: real seconds that are left; None if there is no limit.
         at_once: runs starts and priorities, where there is none.
+        folded: whether ranks may stand for others, if the order of rows of one time does not matter.
     """
     began = time.perf_counter()
     with ended:
-        neighbours, groups = neighbours_of(jobs)
+        neighbours, groups = neighbours_of(jobs, folded=folded)
     values = {one.name: getattr(neighbours, one.name) for one in fields(neighbours)}
     values["remedies"] = remedies_of(neighbours, groups, Allowance.of(left()), at_once)
     return JobsResult(**{**values, "wall_s": time.perf_counter() - began})

@@ -143,7 +143,7 @@ def _simulated(jobs: Jobs, fabric: Fabric | None = None, most_events: float = in
     jobs = jobs.with_values(lambda scenario: {"record": "compute"})
     groups = Grouping.of(jobs, fabric)
     alone = alone_runs(jobs, groups, [one.name for one in jobs.jobs if groups.apart(one.name)])
-    return together(jobs, alone, groups, most_events=most_events)
+    return together(jobs, alone, groups, most_events=most_events, folded=True)
 
 
 def _changed(jobs: Jobs, text: str, build: Build | None) -> tuple[Jobs, Fabric | None]:

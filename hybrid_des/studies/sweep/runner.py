@@ -157,7 +157,7 @@ def _of_jobs(document: Document) -> Row:
     from hybrid_des.scenario.jobs import jobs_of
     from hybrid_des.studies.jobs.neighbours import neighbours_of
 
-    facts = neighbours_of(jobs_of(document))[0].summary
+    facts = neighbours_of(jobs_of(document), folded=True)[0].summary
     listed = ("waits", "nodes", "shares_links_with")
     each = {
         name: {key: value for key, value in job.items() if key not in listed} for name, job in facts["jobs"].items()

@@ -190,10 +190,27 @@ def test_changes_are_folded_and_bring_the_same(monkeypatch):
     monkeypatch.setattr(neighbours, "folded_jobs", spy)
     fair = two(cluster={"sharing": "fair"}, jobs={"gpt": {"parallel": {"pipeline": 1, "data": 4}}})
     folded = simulate_jobs(fair, remedies=True, tries=9)
-    assert len(ran) == 10 and all(each.runs[1].fold for each in ran)
+    assert len(ran) == 10 and all(each.events > 2 * each.runs[0].events for each in ran)
     whole = simulate_jobs(fair, ["jobs.gpt.fold=off"], remedies=True, tries=9)
     assert ran[10:] == [None] * 10
     assert folded.remedies == whole.remedies
+
+
+@pytest.mark.parametrize("sharing", ["fair", "priority-fair"])
+def test_folded_jobs_have_the_rows_of_all_ranks(sharing, monkeypatch):
+    monkeypatch.setattr(joint_folds, "MESSAGES", 0)
+    urgent = {"bert": {"priority": 1, "start": "3 ms"}, "gpt": {"parallel": {"pipeline": 1, "data": 4}}}
+    jobs = load_jobs(two(cluster={"sharing": sharing}, jobs=urgent))
+    whole, folded = (neighbours.neighbours_of(jobs, folded=fold)[0] for fold in (False, True))
+    assert folded.events < whole.events
+    for each in (whole.summary, folded.summary):
+        del each["wall_s"], each["events"]
+    assert folded.summary == whole.summary and folded.waits.equals(whole.waits) and folded.links.equals(whole.links)
+    for mine, theirs in zip(folded.runs, whole.runs, strict=True):
+        for name in ("ops", "steps", "reductions", "memory"):
+            tables = (getattr(each.together.timeline, name).values() for each in (mine, theirs))
+            rows, all_rows = (sorted(zip(*(column.tolist() for column in table), strict=True)) for table in tables)
+            assert rows == all_rows
 
 
 def test_a_change_that_hardly_gets_on_waits_its_turn(found, monkeypatch):
