@@ -168,8 +168,8 @@ class Group:
         its own do the same; on a single node, that of their numbers.
         """
         if not self._served:
-            several = len(set(self.nodes)) > 1
             numbers = range(len(self.rings))
+            several = len(numbers) > 1 and len(set(self.nodes)) > 1
             self._served = sorted(numbers, key=lambda number: self.rings[number].me) if several else numbers
         return self._served
 

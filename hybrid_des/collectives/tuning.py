@@ -232,18 +232,9 @@ class Wiring(NamedTuple):
 
     def paces(self, choice: Choice, does: str = "all-reduce") -> tuple[Pace, Pace]:
         """The pace of a channel within a node, and between nodes."""
-        rate = None if self.rate is None else self.rate * self._share(choice, does)
-        if choice == ("ring", "LL128") and rate is not None and self.nodes > 1:
-            rate = min(rate, Fraction(self.generation.ring128) * 10**9)
-        if choice.algorithm == "tree" and rate is not None:  # its threads move the data of both trees, up and down
-            rate *= Fraction(92, 400)
-        if choice.algorithm.startswith("nvls"):
-            here = Pace(self.in_switch, 0, round(USUAL["node"] * MICROSECOND))
-        else:
-            here = Pace(rate, *self._latency(choice, does, self.inside))
-        return here, Pace(rate, *self._latency(choice, does, "net"))
+        return _paces(self, choice, does)
 
-    def _share(self, choice: Choice, does: str) -> Fraction:
+    def share(self, choice: Choice, does: str) -> Fraction:
         """Of the bandwidth that the tuner counts on."""
         if not self.on_nvlinks or choice.algorithm != "ring":
             return SHARE[choice.protocol]
@@ -251,7 +242,7 @@ class Wiring(NamedTuple):
         reached = timing.rate * SHARE[choice.protocol] if choice.protocol != "LL" else timing.ll[HALVES[does][0]]
         return reached * (timing.before if self.older else 1) / self.generation.nvlink
 
-    def _latency(self, choice: Choice, does: str, where: str) -> tuple[int, int]:
+    def latency(self, choice: Choice, does: str, where: str) -> tuple[int, int]:
         """Picoseconds per hop, and what of it is the usual wire; of both halves of an all-reduce, the mean."""
         hop = self.hop(choice, where)
         if self.on_nvlinks and choice.algorithm == "ring":
@@ -265,6 +256,21 @@ class Wiring(NamedTuple):
         if self.nodes > 1 and choice.algorithm == "ring":
             latency = max(latency, NET_OVERHEAD * (3 if choice.protocol == "Simple" else 1))
         return latency
+
+
+@lru_cache(maxsize=4096)
+def _paces(wiring: Wiring, choice: Choice, does: str) -> tuple[Pace, Pace]:
+    """Its paces, asked for by every member of every group."""
+    rate = None if wiring.rate is None else wiring.rate * wiring.share(choice, does)
+    if choice == ("ring", "LL128") and rate is not None and wiring.nodes > 1:
+        rate = min(rate, Fraction(wiring.generation.ring128) * 10**9)
+    if choice.algorithm == "tree" and rate is not None:  # its threads move the data of both trees, up and down
+        rate *= Fraction(92, 400)
+    if choice.algorithm.startswith("nvls"):
+        here = Pace(wiring.in_switch, 0, round(USUAL["node"] * MICROSECOND))
+    else:
+        here = Pace(rate, *wiring.latency(choice, does, wiring.inside))
+    return here, Pace(rate, *wiring.latency(choice, does, "net"))
 
 
 def wiring_of(fabric: Fabric, ranks: Sequence[int], channels: int) -> Wiring:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, product
 from math import prod
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -34,6 +35,7 @@ from hybrid_des.simulation.planning.gradients import Reductions
 from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.planning.program import GivenPrograms
 from hybrid_des.simulation.speeds import DurationOverride
+from hybrid_des.units import grouped_by
 
 MOST_TRIES = 4  # folds that are simulated and turn out not to be exact
 Outcome = TypeVar("Outcome")
@@ -78,6 +80,15 @@ class Replicas:
             return "`background` shares links with some replicas only"
         of_ranks = (one.target for one in self.scenario.slow if one.target[0] != "stage")
         return next((f"{kind} {value} is slow" for kind, value in of_ranks), "")
+
+    @cached_property
+    def alike(self) -> RankArray | None:
+        """A number per rank, the same for ranks whose changed durations are equal; None if none are changed."""
+        if self.retime is None:
+            return None
+        numbers: dict[object, int] = {}
+        keys = map(self.retime.alike, range(self.scenario.parallel.ranks))
+        return np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), np.int64)
 
 
 def folds_of(replicas: Replicas, reasons: list[str]) -> Iterator[Fold]:
@@ -214,12 +225,26 @@ def _check_reductions(fold: Fold, reductions: Reductions, nodes: RankArray) -> N
 
 
 def _difference(fold: Fold, reductions: Reductions, nodes: RankArray) -> str:
-    """How a group differs from its images, in words; empty if none does."""
-    by_first = {(group.stage, group.part, group.ranks[0]): processes for processes, group in reductions.processes}
+    """How a group differs from its images, in words; empty if none does.
+
+    The images of a group reduce the same part of the same stage. Stages whose groups have the same members, channels
+    and sizes of buckets are alike, as most of a pipeline rank's are: one of them is looked at.
+    """
+    alike = set[tuple[Any, ...]]()
     try:
-        for processes, group in reductions.processes:  # also those not simulated, whose images may turn
-            buffers = reductions.buffers_of(group)
-            check_images(fold, processes, buffers, reductions.options, nodes=nodes, groups=by_first)
+        for of_stage in grouped_by(reductions.processes, lambda made: (made[1].stage, made[1].part)).values():
+            by_first = {(group.stage, group.part, group.ranks[0]): processes for processes, group in of_stage}
+            shared = {id(group.buckets): group for _, group in of_stage}  # by identity: comparing thousands takes long
+            buffers = {buckets: reductions.buffers_of(group) for buckets, group in shared.items()}
+            sizes = {buckets: tuple(buffer.elements for buffer in of_size) for buckets, of_size in buffers.items()}
+            looks = tuple((id(processes.ranks), id(processes.channels), id(processes.tuned), sizes[id(group.buckets)])
+                          for processes, group in of_stage)  # fmt: skip
+            if looks in alike:
+                continue
+            alike.add(looks)
+            for processes, group in of_stage:  # also those not simulated, whose images may turn
+                of_group = buffers[id(group.buckets)]
+                check_images(fold, processes, of_group, reductions.options, nodes=nodes, groups=by_first)
     except FoldRefusal as refusal:
         return str(refusal)
     return ""
@@ -247,11 +272,9 @@ def _check_placement(fold: Fold, scenario: Scenario, nodes: RankArray) -> None:
 
 def _check_durations(fold: Fold, replicas: Replicas) -> None:
     """A rank must take the same times as its representative, if the durations of ops are changed."""
-    if replicas.retime is None:
+    alike = replicas.alike
+    if alike is None:
         return
-    numbers: dict[object, int] = {}
-    keys = map(replicas.retime.alike, range(fold.layout.ranks))
-    alike = np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), np.int64)
     for rank in np.flatnonzero(alike != alike[fold.representatives])[:1].tolist():
         raise FoldRefusal(f"ops of rank {rank} take other times than those of rank {fold.representatives[rank]}")
 

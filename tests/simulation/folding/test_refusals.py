@@ -1,5 +1,7 @@
 """What tells replicas apart is named, and a fold that ignored it would have been wrong."""
 
+from dataclasses import replace
+
 import pytest
 import yaml
 from support.foldings import differences, run_of
@@ -13,6 +15,7 @@ from hybrid_des.simulation import folds
 from hybrid_des.simulation.folding.folded_routes import FoldedRoutes
 from hybrid_des.simulation.folding.folded_transport import LineageLink
 from hybrid_des.simulation.folding.refusals import FoldRefusal
+from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis
 from hybrid_des.simulation.folds import Replicas
 from hybrid_des.simulation.planning.planner import parts_of
 from hybrid_des.simulation.run import run
@@ -86,3 +89,20 @@ def test_a_fold_of_numerics_would_train_other_weights(monkeypatch):
     run = run_of(values, "auto")
     assert run.run.fold is not None
     assert run.summary["loss"] != whole.summary["loss"]
+
+
+def test_stages_with_the_same_groups_are_looked_at_once(monkeypatch):
+    """Both stages of a pipeline rank have its members; with other sizes of buckets, a stage is looked at by itself."""
+    asked, ask = [], folds.check_images
+    monkeypatch.setattr(folds, "check_images", lambda *given, **more: (asked.append(given[1]), ask(*given, **more)))
+    chunks = {"schedule": {"kind": "interleaved-1f1b", "chunks": 2, "microbatches": 4}}
+    scenario = scenario_from(merged(merged(SIXTEEN, {"parallel": {"pipeline": 2, "data": 8}}), chunks))
+    reductions, layout = parts_of(scenario).reductions, scenario.parallel.layout
+    fold, nodes = Fold(layout, [FoldedAxis("data", 4)]), folds._nodes(scenario, layout.ranks)
+    assert folds._difference(fold, reductions, nodes) == ""
+    assert [group.stage for group in asked] == [0, 1]
+    assert len(reductions.processes) == 2 * len(asked)
+    processes, group = reductions.processes[-1]
+    reductions.processes[-1] = processes, replace(group, buckets=[group.buckets[0]._replace(elements=9601)])
+    assert "9,601 gradients differ in size" in folds._difference(fold, reductions, nodes)
+    assert [group.stage for group in asked[2:]] == [0, 1, 3]
