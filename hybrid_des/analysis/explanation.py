@@ -259,26 +259,28 @@ class Explanation:
             "by_cause_s": {name: self.seconds(time) / ranks for name, time in sorted(causes.items())},
             "exposed_communication_s": self.seconds(sum(causes.get(cause, 0) for cause in EXPOSED)) / ranks,
             "ranks": [
-                {
-                    "rank": rank,
-                    "idle_s": self.seconds(int(idle[rank])),
-                    **{name: self.seconds(time) for name, time in sorted(self._reasons(rank).items())},
-                    "during": {name: self.seconds(time) for name, time in self.during(rank).items()},
-                }
+                {"rank": rank, "idle_s": self.seconds(int(idle[rank])), **self._idle_of(self.idle_time.of(rank))}
                 for rank in worst
             ],
         }
 
-    def _reasons(self, rank: int) -> dict[str, int]:
-        sums = Counter[str]()
-        for piece in self.idle_time.of(rank):
-            sums[piece.reason] += piece.end - piece.start
-        return sums
+    def _idle_of(self, pieces: Sequence[Idle]) -> dict[str, Any]:
+        """The idle time of a rank by reason, and what happened during it."""
+        reasons = Counter[str]()
+        for piece in pieces:
+            reasons[piece.reason] += piece.end - piece.start
+        return {
+            **{name: self.seconds(time) for name, time in sorted(reasons.items())},
+            "during": {name: self.seconds(time) for name, time in self._during(pieces).items()},
+        }
 
     def during(self, rank: int) -> dict[str, int]:
         """What happened while a rank was idle, longest first: ranks that computed, links, latency, queues."""
+        return self._during(self.idle_time.of(rank))
+
+    def _during(self, pieces: Sequence[Idle]) -> dict[str, int]:
         sums = Counter[str]()
-        for piece in self.idle_time.of(rank):
+        for piece in pieces:
             computes = self.names.is_op(piece.activity)
             what = f"rank {self.names.rank(piece.activity)} computing" if computes else _BYTES[piece.reason]
             sums[what] += piece.end - piece.start

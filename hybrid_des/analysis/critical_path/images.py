@@ -74,6 +74,12 @@ class Images:
             images[switches] = self.endpoints.move_switches(ranks[switches], self.element(numbers))
         return images
 
+    def rank(self, rank: int, number: int) -> int:
+        """The image of one rank or switch, which takes a twentieth of the time of a column of one."""
+        if not 0 <= rank < self.fold.layout.ranks:
+            return int(self.moved(rank, number))
+        return self.fold.move(rank, tuple(self._elements[number].tolist()))
+
     def plus(self, this: int, other: int) -> int:
         """The number of one composition."""
         if not this or not other:

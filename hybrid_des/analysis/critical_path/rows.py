@@ -58,7 +58,7 @@ class Names:
         channel = self._channels[self._channel[activity - self._ops]]
         if channel.purpose.name in SHORT:
             return f"{step}{SHORT[channel.purpose.name]}{self._microbatches[activity - self._ops]}"
-        return f"{step}{channel.kind} {rank}>{self._images.moved(channel.receiver, image)}"
+        return f"{step}{channel.kind} {rank}>{self._images.rank(channel.receiver, image)}"
 
     def kind(self, activity: int) -> str:
         """The kind of an activity: the kind of an op, or the content of a message."""
@@ -74,7 +74,7 @@ class Names:
         if activity < self._count:
             return int(self._ranks[activity])
         image, simulated = divmod(activity, self._count)
-        return int(self._images.moved(self._ranks[simulated], image))
+        return self._images.rank(self._ranks[simulated], image)
 
     def facts(self, activity: int) -> dict[str, Any]:
         """Name, kind and rank of an activity, as columns."""
