@@ -6,7 +6,7 @@ import pytest
 
 from hybrid_des.cluster.sharing.max_min import Port, max_min
 from hybrid_des.cluster.sharing.priority_fair import most_urgent_first
-from hybrid_des.cluster.sharing.weighted_fair import weighted_max_min
+from hybrid_des.cluster.sharing.weighted_fair import MOST_FLOWS, KnownRates, weighted_max_min
 
 
 class Path:
@@ -37,3 +37,13 @@ def test_rates_are_those_of_all_images(levels):
         folded, whole = weighted_max_min(ports), (max_min if levels == 1 else most_urgent_first)(all_ports)
         for path, images in zip(few, many, strict=True):
             assert [whole[image] for image in images] == [folded[path]] * copies
+
+
+@pytest.mark.parametrize(("flows", "kept"), [(MOST_FLOWS, 1), (MOST_FLOWS + 1, 0)])
+def test_rates_are_kept_where_few_flows_meet(flows, kept):
+    port, known = Port(10 * flows), KnownRates()
+    paths = [Path({port: 2}) for _ in range(flows)]
+    assert known.of([port]) == known.of([port]) == dict.fromkeys(paths, 5)
+    assert len(known) == kept
+    del port.flows[paths[0]]
+    assert known.of([port]) == dict.fromkeys(paths[1:], 10 * flows // (2 * flows - 2))

@@ -22,7 +22,7 @@ from hybrid_des.engine.bookings import Booking
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Rows
 
-MOST_KNOWN = 10_000  # sets of flows whose rates are kept
+MOST_KNOWN, MOST_FLOWS = 4_000, 32  # sets of flows whose rates are kept, and flows of one: some 20 MB
 
 
 class WeightedFlow(FairFlow):
@@ -86,16 +86,18 @@ def _fill(ports: list[Port], level: int, rates: dict[Any, int]) -> None:
 
 
 class KnownRates(dict[frozenset[FairFlow], dict[Any, int]]):
-    """The rates of flows that share ports, kept: the same ones meet again in each step and for each bucket."""
+    """The rates of flows that share ports, kept if these are few: they meet again in each step, for each bucket."""
 
     def of(self, ports: list[Port]) -> dict[Any, int]:
         """The rate of every flow on these ports."""
         flows = frozenset[FairFlow]().union(*[port.flows for port in ports])
         rates = self.get(flows)
         if rates is None:
-            if len(self) >= MOST_KNOWN:
-                self.clear()
-            rates = self[flows] = weighted_max_min(ports)
+            rates = weighted_max_min(ports)
+            if len(flows) <= MOST_FLOWS:
+                if len(self) >= MOST_KNOWN:
+                    self.clear()
+                self[flows] = rates
         return rates
 
 
