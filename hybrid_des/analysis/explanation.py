@@ -16,7 +16,7 @@ import numpy as np
 
 from hybrid_des.analysis.counterfactual.attribution import Loss, Straggler, Stragglers, straggler_tasks, stragglers_of
 from hybrid_des.analysis.counterfactual.first_order import first_order
-from hybrid_des.analysis.counterfactual.ladder import Gain, Idealisation, gains_of, ladder
+from hybrid_des.analysis.counterfactual.ladder import Gain, Idealisation, gains_of, gains_of_ranks, ladder
 from hybrid_des.analysis.counterfactual.proposals import trials_of
 from hybrid_des.analysis.counterfactual.what_if import (
     Build,
@@ -44,7 +44,7 @@ from hybrid_des.analysis.critical_path.traced import FEWEST_FOLDED, Traced, trac
 from hybrid_des.analysis.holding_document import HoldingDocument, holding_document
 from hybrid_des.analysis.idle import BARRIER, EXPOSED, OTHERS, REASONS, REPLICA
 from hybrid_des.analysis.notebook_view import as_html
-from hybrid_des.analysis.tasks import AtOnce, Task, grouped, in_turn
+from hybrid_des.analysis.tasks import AtOnce, Here, Task, grouped, in_turn
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline.plan import Plan
@@ -53,6 +53,7 @@ from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.simulation.costs.documents import packed_steps
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import Run, reduced_gc
+from hybrid_des.simulation.timeline import Column
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 if TYPE_CHECKING:
@@ -376,21 +377,32 @@ def explain(
     base = traced_run(scenario, plan, fabric, fold_from=FEWEST_FOLDED)
     traced = Traced(base)
     changes = {text: variant_of(text, Variant.of(base), build) for text in what_if}
-    busiest = _busiest(traced)
     at_once = at_once if base.events + base.parts.times.messages >= SHORT else in_turn
-    first = [partial(ladder, base)], straggler_tasks(base), gains_of(base, busiest)  # what proposals depend on
-    (rungs,), slow_ones, gains = grouped(first, at_once)
-    gains.sort(key=lambda gain: gain.duration)
+    first = [partial(ladder, base)], straggler_tasks(base), gains_of(base)  # what proposals depend on, not on causes
+    _, (rungs,), slow_ones, of_kinds = grouped((_found_here(traced), *first), at_once)
+    busiest = _busiest(traced)
     slow = stragglers_of(base, slow_ones)
     trials = trials_of(base, rungs, slow, build, own=fabric is None)
     asked = [partial(_simulated, name, one, traced) for name, one in {**_usual(base, busiest), **changes}.items()]
+    of_ranks = gains_of_ranks(base, busiest)
     not_tried = why_untried(base)
     ties = [] if not_tried else tie_tasks(base)
     # what may take longest is begun first, so that no process is left alone with it
-    tried, orders, free, rows = grouped((trials.tasks, ties, _without_barrier(base), asked), at_once)
+    second = trials.tasks, ties, _without_barrier(base), of_ranks, asked
+    tried, orders, free, gains, rows = grouped(second, at_once)
+    gains = sorted([*gains, *of_kinds], key=lambda gain: gain.duration)
     rows += [one for one in free if one is not None]
     proposed, range_of_ties = trials.proposals(tried, gains), ties_from(base, orders)
     return Explanation(traced, rows, rungs, gains, slow, proposed, top, range_of_ties, not_tried, at_once)
+
+
+def _found_here(traced: Traced) -> list[Task]:
+    """Tasks that find what is shown of a run's causes and takes long; the run keeps it."""
+
+    def floats() -> tuple[Column, Column]:
+        return traced.slack.free_of_ops, traced.slack.free_of_messages
+
+    return [*map(Here, (lambda: traced.slack, lambda: traced.classes, lambda: traced.slack.graph.released, floats))]
 
 
 def _busiest(traced: Traced) -> list[int]:

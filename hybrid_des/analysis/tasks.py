@@ -6,10 +6,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 Task = Callable[[], Any]
 AtOnce = Callable[[Sequence[Task]], list[Any]]  # runs tasks; returns their results in the order of the tasks
+
+
+@dataclass(frozen=True)
+class Here:
+    """A task that is run for what it leaves in this process, which other processes would not pass on.
+
+    Where others run tasks, this process runs it meanwhile; anywhere else it is a task like any other.
+    """
+
+    task: Task
+
+    def __call__(self) -> None:
+        """Run it."""
+        self.task()
 
 
 def in_turn(tasks: Sequence[Task]) -> list[Any]:

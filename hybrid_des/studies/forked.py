@@ -26,7 +26,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
 
-from hybrid_des.analysis.tasks import AtOnce, Task
+from hybrid_des.analysis.tasks import AtOnce, Here, Task
 from hybrid_des.studies.local_workers import cores
 
 NUMBER = struct.Struct("=I")  # of a task; size of a pickled result
@@ -71,14 +71,23 @@ def forked(jobs: int | None = None, told: Told = nobody) -> AtOnce:
 
 def _run(jobs: int | None, told: Told, tasks: Sequence[Task]) -> list[Any]:
     results: dict[int, Any] = {}
-    if 1 < len(tasks) <= MOST and _may_copy() and (count := min(jobs or cores(), len(tasks))) > 1:
+    elsewhere = _elsewhere(tasks)
+    if 1 < len(elsewhere) <= MOST and _may_copy() and (count := min(jobs or cores(), len(elsewhere))) > 1:
         with _raised_later() as raised:
             results = _of_copies(count, tasks, raised, told)
+    done = len(results.keys() & elsewhere)
     for number, task in enumerate(tasks):
         if number not in results:
             results[number] = task()
-            told(len(results), len(tasks))
+            if number in elsewhere:
+                done += 1
+                told(done, len(elsewhere))
     return [results[number] for number in range(len(tasks))]
+
+
+def _elsewhere(tasks: Sequence[Task]) -> set[int]:
+    """The numbers of the tasks that copies may run."""
+    return {number for number, task in enumerate(tasks) if not isinstance(task, Here)}
 
 
 def _may_copy() -> bool:
@@ -108,9 +117,16 @@ def _raised_later() -> Iterator[Sequence[BaseException]]:
 
 
 def _of_copies(count: int, tasks: Sequence[Task], raised: Sequence[BaseException], told: Told) -> dict[int, Any]:
-    """The results of tasks that copies have finished, by number; those until a signal has raised something."""
+    """The results of tasks that copies have finished, by number; those until a signal has raised something.
+
+    What is to be left here is run as soon as there are copies.
+    """
     results: dict[int, Any] = {}
     with _copies(count, tasks) as copies, selectors.DefaultSelector() as selector:
+        here = sorted(set(range(len(tasks))) - _elsewhere(tasks)) if copies else []
+        for number in here:
+            if not raised:
+                tasks[number]()
         for copy in copies:
             selector.register(copy.pipe, selectors.EVENT_READ, copy)
         while selector.get_map() and not raised:
@@ -122,15 +138,15 @@ def _of_copies(count: int, tasks: Sequence[Task], raised: Sequence[BaseException
                 before = len(results)
                 results |= key.data.results()
                 if len(results) > before:
-                    told(len(results), len(tasks))
-    return results
+                    told(len(results), len(tasks) - len(here))
+    return results | dict.fromkeys(here)
 
 
 @contextlib.contextmanager
 def _copies(count: int, tasks: Sequence[Task]) -> Iterator[list[Copy]]:
     """Copies of this process that work on tasks; those that are still there at the end are killed."""
     numbers, todo = os.pipe()
-    os.write(todo, b"".join(map(NUMBER.pack, range(len(tasks)))))
+    os.write(todo, b"".join(map(NUMBER.pack, sorted(_elsewhere(tasks)))))
     os.close(todo)
     alive, here = os.pipe()
     copies: list[Copy] = []

@@ -12,6 +12,7 @@ import pytest
 from support.paths import SCENARIOS
 
 from hybrid_des.analysis import explanation
+from hybrid_des.analysis.tasks import Here
 from hybrid_des.errors import UsageError
 from hybrid_des.interface.live.frames import NewerRequest, ended_by
 from hybrid_des.report.explained import render_explanation
@@ -57,6 +58,24 @@ def test_somebody_is_told_how_many_tasks_are_done():
         assert told == sorted(set(told))
         assert told[-1] == (5, 5)
         assert told == [(done, 5) for done in range(1, 6)] or jobs == 3  # results of copies may arrive together
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_is_to_be_left_here_runs_here_meanwhile(jobs):
+    left, told = [], []
+    tasks = [os.getpid, Here(lambda: left.append(os.getpid())), os.getpid]
+    first, nothing, second = forked(jobs, lambda *of: told.append(of))(tasks)
+    assert (left, nothing, told[-1]) == ([HERE], None, (2, 2))
+    assert (first == HERE) == (second == HERE) == (jobs == 1)
+
+
+def test_an_error_of_what_runs_here_ends_copies():
+    def refuse():
+        raise UsageError("not here")
+
+    with pytest.raises(UsageError, match="not here"):
+        forked(2)([partial(sleep, 60), Here(refuse), partial(sleep, 60)])
+    assert not children()
 
 
 def test_an_error_is_raised_here():
