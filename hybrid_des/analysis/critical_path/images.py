@@ -78,7 +78,7 @@ class Images:
         """The image of one rank or switch, which takes a twentieth of the time of a column of one."""
         if not 0 <= rank < self.fold.layout.ranks:
             return int(self.moved(rank, number))
-        return self.fold.move(rank, tuple(self._elements[number].tolist()))
+        return int(self.fold.move(rank, tuple(self._elements[number].tolist())))
 
     def plus(self, this: int, other: int) -> int:
         """The number of one composition."""
