@@ -4,6 +4,7 @@ from functools import cache
 from gc import collect
 from weakref import ref
 
+import numpy as np
 import pytest
 from support.campaigns import thinned
 from support.folded_causes import both_of, differences
@@ -17,12 +18,13 @@ from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.idle_pieces import IdleTime
 from hybrid_des.analysis.critical_path.images import Images
 from hybrid_des.analysis.critical_path.paths import critical_path
-from hybrid_des.analysis.critical_path.rows import activities
+from hybrid_des.analysis.critical_path.rows import Names, activities
 from hybrid_des.analysis.critical_path.traced import Traced, events_of_all, traced_run
 from hybrid_des.analysis.explanation import explain
+from hybrid_des.layout import Layout
 from hybrid_des.report.explained import render_explanation
 from hybrid_des.scenario.loading import load
-from hybrid_des.simulation.folding.symmetry import Fold, folds_along
+from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis, folds_along
 from hybrid_des.simulation.planning.wiring import fabric_of
 
 FEW = [  # with these, every all-reduce, and both models of sharing
@@ -164,3 +166,15 @@ def test_proposed_buckets_are_padded_where_only_that_folds():
     ).scenario.gradients.pad
     exact, near = change.simulated().duration, padded.simulated().duration
     assert abs(near - exact) <= 2e-7 * exact  # at most 127 of 12.5 million gradients more, in a tenth of the step
+
+
+def test_ranks_in_tables_are_plain_integers():
+    """JSON holds no others."""
+    traced = Traced(traced_run(load(SCENARIOS / "h100_2x8.yaml"), fold_from=2))
+    names = Names(traced.run.timeline, traced.slack.graph)
+    images = traced.slack.graph.images
+    assert images.order > 1
+    last = (images.order - 1) * traced.slack.graph.activities
+    assert all(type(names.rank(activity)) is int for activity in (0, last))
+    fold = Fold(Layout({"data": 4}, ["data"]), [FoldedAxis("data", np.int64(1))])
+    assert type(Images(fold, traced.run.fabric).rank(1, 2)) is int
