@@ -83,12 +83,12 @@ class Messages:
     def beside(self, beside: Column) -> Messages:
         """The same beside other jobs, whose messages are on the links of each row for so long.
 
-        Under `fair`, a message can lose at most as long to theirs.
+        Under `fair`, a message loses to theirs at most as long as they are there, and no more than it loses at all.
         """
         if not self.fair:
             return self
         longest = np.where(self.rows >= 0, beside[self.rows], 0).max(axis=1, initial=0)
-        return replace(self, services=replace(self.services, theirs=longest))
+        return replace(self, services=replace(self.services, theirs=np.minimum(self.services.lost, longest)))
 
     def over_links(self, some: Column, fabric: Fabric, latency: Column) -> Messages:
         """The same over links of a fabric, of which only some messages are asked for.

@@ -52,6 +52,15 @@ def test_what_a_job_loses_is_named_after_the_other(sharing):
         assert facts["critical_path_s"][OTHERS] > 0.5 * lost > 0
 
 
+def test_messages_lose_no_more_to_another_job_than_they_lose():
+    """The one before in a flow is waited for as long as it takes, of which others account for what it loses only."""
+    found = explain_jobs(load_jobs(jobs("fair")))
+    for one in found.jobs:
+        services = graph_of(one.run.together, found.neighbours.rows.beside(one.run.job.name)).messages.services
+        others = services.parts["others"]
+        assert others.any() and np.all(others <= services.lost[:, None])
+
+
 def test_causes_and_changes_are_tasks_that_may_run_at_once():
     sizes = []
 
