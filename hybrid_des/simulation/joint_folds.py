@@ -37,7 +37,7 @@ class Planned(NamedTuple):
         return self.scenario.steps * self.parts.messages
 
 
-class FoldedJobs(NamedTuple):
+class JobsTogether(NamedTuple):
     """Runs of jobs on common links, with the rows of all ranks.
 
     Attributes:
@@ -52,7 +52,7 @@ class FoldedJobs(NamedTuple):
 
 def folded_jobs(
     scenarios: Sequence[Scenario], fabric: Fabric, starts: Sequence[int], most_events: float = inf
-) -> FoldedJobs | None:
+) -> JobsTogether | None:
     """Simulate jobs that repeat their steps until all have done theirs; None if they are not folded.
 
     Args:
@@ -78,7 +78,7 @@ def folded_jobs(
     events = ends + round((links.env.events - ends) * sum(run.messages for run in runs) / max(simulated, 1))
     if events > most_events:
         raise TooManyEventsError(f"more than {most_events:,.0f} events")
-    return FoldedJobs([of_all_ranks(run) for run in runs], events)
+    return JobsTogether([of_all_ranks(run) for run in runs], events)
 
 
 def joint_folds(jobs: Sequence[Planned]) -> list[LinkImages] | None:

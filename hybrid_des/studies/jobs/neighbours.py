@@ -26,7 +26,7 @@ from hybrid_des.scenario.sections.perturbations import Background
 from hybrid_des.simulation import background
 from hybrid_des.simulation import jobs as simulated
 from hybrid_des.simulation.folding.refusals import FoldRefusal
-from hybrid_des.simulation.joint_folds import FoldedJobs, folded_jobs
+from hybrid_des.simulation.joint_folds import JobsTogether, folded_jobs
 from hybrid_des.simulation.links_used import connections_of_layers, links_used
 from hybrid_des.simulation.model_version import MODEL_VERSION
 from hybrid_des.simulation.planning.planner import Parts, parts_of
@@ -399,7 +399,7 @@ def together(
     return Neighbours(jobs, *shown, events=every, events_together=events, events_spared=spared)
 
 
-def _folded(members: Sequence[PlacedJob], groups: Grouping, most_events: float) -> FoldedJobs | None:
+def _folded(members: Sequence[PlacedJob], groups: Grouping, most_events: float) -> JobsTogether | None:
     """The runs of jobs that share links, folded; None if they differ."""
     with suppress(FoldRefusal):  # they turn out to differ
         return folded_jobs(
@@ -415,7 +415,7 @@ def _of_all_ranks(
     flows: Sequence[Background],
     traces: Mapping[int, Causes],
     most_events: float,
-) -> tuple[FoldedJobs, list[Owned]]:
+) -> tuple[JobsTogether, list[Owned]]:
     """The runs of jobs that share links, and the rows of background traffic beside them."""
     scenarios, starts = [one.scenario for one in members], [one.start for one in members]
     links = simulated.links_of(scenarios[0], groups.fabric)
@@ -426,7 +426,7 @@ def _of_all_ranks(
     made = run_jobs(scenarios, links, starts=starts, repeat=True, **how)
     channels, rows = beside.recorder.channels, beside.recorder.messages
     assert rows is not None
-    return FoldedJobs(made, links.env.events), [owned(OTHERS, channels, rows.table())] if channels else []
+    return JobsTogether(made, links.env.events), [owned(OTHERS, channels, rows.table())] if channels else []
 
 
 def _connected(uses: Mapping[str, set[str]]) -> list[list[str]]:

@@ -199,10 +199,12 @@ class Choices:
         (weights, always), factors = self._by_group, factors.reshape(self.routing.groups, -1)
         sums = np.zeros((self.routing.groups, self.routing.active + 1))
         sums[:, 0] = 1.0
-        for weight, sure, factor in zip((weights * factors).T, always.T, factors.T, strict=True):
-            larger = sums[:, :-1].copy()
-            sums[sure] = 0.0
-            sums[:, 1:] += np.where(sure, factor, weight)[:, None] * larger
+        with_expert = np.where(always, factors, weights * factors)
+        for number, sure in enumerate(always.any(axis=0).tolist()):
+            larger = with_expert[:, number, None] * sums[:, :-1]
+            if sure:
+                sums[always[:, number]] = 0.0
+            sums[:, 1:] += larger
         return sums
 
     def _sums_without_each(self) -> Floats:
@@ -210,11 +212,13 @@ class Choices:
         weights, always = self._by_group
         sums = np.zeros((*weights.shape, self.routing.active + 1))
         sums[:, :, 0] = 1.0
-        for number, (weight, sure) in enumerate(zip(weights.T, always.T, strict=True)):
+        with_expert = np.where(always, 1.0, weights)
+        for number, sure in enumerate(always.any(axis=0).tolist()):
             kept = sums[:, number].copy()
-            larger = sums[:, :, :-1].copy()
-            sums[sure] = 0.0
-            sums[:, :, 1:] += np.where(sure, 1.0, weight)[:, None, None] * larger
+            larger = with_expert[:, number, None, None] * sums[:, :, :-1]
+            if sure:
+                sums[always[:, number]] = 0.0
+            sums[:, :, 1:] += larger
             sums[:, number] = kept
         return sums
 
