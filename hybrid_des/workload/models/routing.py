@@ -200,7 +200,7 @@ class Choices:
         sums = np.zeros((self.routing.groups, self.routing.active + 1))
         sums[:, 0] = 1.0
         with_expert = np.where(always, factors, weights * factors)
-        for number, sure in enumerate(always.any(axis=0).tolist()):
+        for number, sure in enumerate(np.logical_or.reduce(always).tolist()):
             larger = with_expert[:, number, None] * sums[:, :-1]
             if sure:
                 sums[always[:, number]] = 0.0
@@ -213,7 +213,7 @@ class Choices:
         sums = np.zeros((*weights.shape, self.routing.active + 1))
         sums[:, :, 0] = 1.0
         with_expert = np.where(always, 1.0, weights)
-        for number, sure in enumerate(always.any(axis=0).tolist()):
+        for number, sure in enumerate(np.logical_or.reduce(always).tolist()):
             kept = sums[:, number].copy()
             larger = with_expert[:, number, None, None] * sums[:, :, :-1]
             if sure:
