@@ -10,7 +10,7 @@ two ranks, in rank order. So an event keeps
 and two events whose chains differ are in the same order in every image of the simulation; two with equal chains are in
 the order of their roots. Urgent events immediately follow the event that books them and inherit its lineage.
 
-Roots are where the order in which ranks start comes in, and nowhere else. If a run never has to compare two different
+The order in which ranks start shows in roots, and nowhere else. If a run never has to compare two different
 ones, ranks may start in any order, and every event happens at the same time, in the same rank and by the same parent.
 For take the first moment at which that is not so, and in it the first link, mailbox or process that is reached by two
 events in the other order. If it matters, it was asked of them which is first (`decided`). It was not by their chains,

@@ -21,7 +21,7 @@ from hybrid_des.simulation.arithmetic import Arithmetic
 from hybrid_des.simulation.communicators import Communicators
 from hybrid_des.simulation.costs.stages import visits
 from hybrid_des.simulation.folding.folded_transport import folded_transport
-from hybrid_des.simulation.folding.joint_symmetry import JointLinks, JointTransport, LinkImages
+from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks, JointLinks, JointTransport
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folding.traced_fold import traced_fold
 from hybrid_des.simulation.gpu import Gpu, RunContext
@@ -103,7 +103,7 @@ def started(
     scratch: Path | None = None,
     detailed: bool = True,
     further: FurtherSteps | None = None,
-    images: LinkImages | None = None,
+    images: FoldedLinks | None = None,
 ) -> Job:
     """Start the programs of a scenario on links, which other jobs may share; by default on links of its own.
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from hybrid_des.cluster.fabric import Fabric, placed
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES
-from hybrid_des.simulation.folding.joint_symmetry import JointLinks, LinkImages, compatible
+from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks, JointLinks, compatible
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folds import Replicas, folds_of_job
@@ -81,13 +81,13 @@ def folded_jobs(
     return JobsTogether([of_all_ranks(run) for run in runs], events)
 
 
-def joint_folds(jobs: Sequence[Planned]) -> list[LinkImages] | None:
+def joint_folds(jobs: Sequence[Planned]) -> list[FoldedLinks] | None:
     """The folds of jobs that share links, which leave the fewest messages; None if none is exact, or they send few."""
     if sum(job.messages for job in jobs) < MESSAGES or not all(map(_may_fold, jobs)):
         return None
     folds = [_folds(job) for job in jobs]
 
-    def left(chosen: Sequence[LinkImages]) -> float:
+    def left(chosen: Sequence[FoldedLinks]) -> float:
         return sum(job.messages / images.fold.order for job, images in zip(jobs, chosen, strict=True))
 
     for chosen in islice(sorted(product(*folds), key=left), MOST_TRIES):
@@ -111,14 +111,14 @@ def _without_priorities(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"cluster": scenario.cluster.model_copy(update={"sharing": "fair"})})
 
 
-def _folds(job: Planned) -> list[LinkImages]:
+def _folds(job: Planned) -> list[FoldedLinks]:
     """Some folds of a job that map its routes to routes; that of no ranks is one."""
     scenario, parts = job
     connections = set(connections_used(scenario, parts))
 
-    def images() -> Iterator[LinkImages]:
+    def images() -> Iterator[FoldedLinks]:
         for fold in folds_of_job(Replicas(_without_priorities(scenario), parts)):
             with suppress(FoldRefusal):
-                yield LinkImages(parts.fabric, fold, connections)
+                yield FoldedLinks(parts.fabric, fold, connections)
 
-    return [*islice(images(), MOST_OF_JOB), LinkImages(parts.fabric, Fold(scenario.parallel.layout, []), connections)]
+    return [*islice(images(), MOST_OF_JOB), FoldedLinks(parts.fabric, Fold(scenario.parallel.layout, []), connections)]

@@ -1,4 +1,4 @@
-"""The least times of collectives around rings, in all that their library adds: from the last start to some end.
+"""The least times of collectives around rings, with what their library adds: from the last start to some end.
 
     start   what a kernel waits before its first message
     hops    latency and bytes, at the pace of the channel or of the slowest link, whichever is slower

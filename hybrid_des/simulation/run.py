@@ -30,7 +30,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.background import Traffic, refuse_starved
 from hybrid_des.simulation.costs.rank_costs import Costs
 from hybrid_des.simulation.folding.expansion import expanded
-from hybrid_des.simulation.folding.joint_symmetry import LinkImages
+from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folding.ties import ties_expected, ties_noted
 from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
@@ -330,7 +330,7 @@ def run_jobs(
     traces: Mapping[int, Causes] = MappingProxyType({}),
     parts: Mapping[int, Parts] = MappingProxyType({}),
     most_events: float = inf,
-    folds: Sequence[LinkImages] | None = None,
+    folds: Sequence[FoldedLinks] | None = None,
 ) -> list[Run]:
     """Simulate scenarios together on the links of one fabric, each on its own GPUs (`Scenario.placed`).
 

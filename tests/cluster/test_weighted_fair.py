@@ -5,15 +5,15 @@ from random import Random
 import pytest
 
 from hybrid_des.cluster.sharing.max_min import Port, max_min
-from hybrid_des.cluster.sharing.priority_fair import most_urgent_first
-from hybrid_des.cluster.sharing.weighted_fair import MOST_FLOWS, KnownRates, weighted_max_min
+from hybrid_des.cluster.sharing.priority_fair import by_priority
+from hybrid_des.cluster.sharing.weighted_fair import MOST_FLOWS, KnownRates
 
 
 class Path:
     """A flow over some ports, which carry several of its images."""
 
     def __init__(self, weights, priority=0):
-        self.ports, self.weights, self.priority = tuple(weights), weights, priority
+        self.ports, self.carried, self.priority = tuple(weights), weights.items(), priority
         for port in weights:
             port.flows[self] = None
 
@@ -30,11 +30,11 @@ def test_rates_are_those_of_all_images(levels):
         every = [[Port(capacity)] * copies if one else [Port(capacity) for _ in range(copies)]
                  for capacity, one in zip(capacities, shared, strict=True)]  # fmt: skip
         many = [
-            [Path(dict.fromkeys([every[link][copy] for link in links]), level) for copy in range(copies)]
+            [Path(dict.fromkeys([every[link][copy] for link in links], 1), level) for copy in range(copies)]
             for links, level in paths
         ]
         all_ports = [*{id(port): port for of_link in every for port in of_link}.values()]
-        folded, whole = weighted_max_min(ports), (max_min if levels == 1 else most_urgent_first)(all_ports)
+        folded, whole = by_priority(ports), (max_min if levels == 1 else by_priority)(all_ports)
         for path, images in zip(few, many, strict=True):
             assert [whole[image] for image in images] == [folded[path]] * copies
 

@@ -6,7 +6,7 @@ from typing import Any
 from hybrid_des.cluster.fabric import placed
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.jobs import Jobs, load_jobs
-from hybrid_des.simulation.folding.joint_symmetry import JointLinks, LinkImages
+from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks, JointLinks
 from hybrid_des.simulation.jobs import links_of
 from hybrid_des.simulation.joint_folds import Planned, joint_folds
 from hybrid_des.simulation.planning.planner import parts_of
@@ -60,7 +60,7 @@ def planned(jobs: Jobs) -> list[Planned]:
     return [Planned(scenario, parts_of(scenario, fabric=view)) for scenario, view in of_jobs]
 
 
-def both_of(values: dict[str, Any]) -> tuple[list[LinkImages], list[Run], list[Run]] | None:
+def both_of(values: dict[str, Any]) -> tuple[list[FoldedLinks], list[Run], list[Run]] | None:
     """How jobs are folded, their folded runs, and those of all ranks; None if they are not folded, or impossible."""
     try:
         jobs = load_jobs(values).with_values(lambda _: {"record": "compute"})

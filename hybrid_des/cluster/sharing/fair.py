@@ -22,7 +22,7 @@ microsecond of real time for each flow of its component: hundreds of them on one
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from struct import error
 from types import MappingProxyType
 from typing import Any, Self
@@ -143,6 +143,11 @@ class FairFlow(Flow):
         self.tag = self.asked = self.start = 0
         self.remaining = self.rate = self.since = self.due = self.solved = self.priority = 0
         self.drains = NEVER
+
+    @property
+    def carried(self) -> Sequence[tuple[Port, int]]:
+        """Its ports, and how often it counts on each, where that is read."""
+        return [(port, 1) for port in self.ports]
 
     def paced(self, rate: Rate) -> Self:
         """Let every message take at least the time of a rate, as if on one more link that it has to itself."""

@@ -19,34 +19,43 @@ from hybrid_des.engine.recorder import Rows
 
 
 def most_urgent_first(ports: list[Port]) -> dict[Any, int]:
-    """The rate of every flow on these ports, priority by priority.
+    """The rate of every flow on these ports, priority by priority."""
+    if len({flow.priority for port in ports for flow in port.flows}) == 1:
+        return max_min(ports)
+    return by_priority(ports)
+
+
+def by_priority(ports: list[Port]) -> dict[Any, int]:
+    """The same in general, for flows that may count several times on a port (`carried`).
 
     What rounding leaves of a full link goes to nobody: less urgent flows wait.
     """
-    levels = sorted({flow.priority for port in ports for flow in port.flows}, reverse=True)
-    if len(levels) == 1:
-        return max_min(ports)
+    flows = dict.fromkeys(flow for port in ports for flow in port.flows)
     rates: dict[Any, int] = {}
     for port in ports:
         port.left = port.capacity
-    for level in levels:
+    for level in sorted({flow.priority for flow in flows}, reverse=True):
         for port in ports:
-            port.open = sum(flow.priority == level for flow in port.flows)
+            port.open = 0
+        for flow in flows:
+            if flow.priority == level:
+                for port, times in flow.carried:
+                    port.open += times
         _share(ports, level, rates)
     return rates
 
 
 def _share(ports: list[Port], level: int, rates: dict[Any, int]) -> None:
     """Share what is left of the ports among the flows of one priority, max-min."""
-    while busy := [port for port in ports if port.open]:
-        rate = min(port.left // port.open for port in busy)
-        for full in [port for port in busy if port.left // port.open == rate]:
+    while ports := [port for port in ports if port.open]:
+        rate = min(port.left // port.open for port in ports)
+        for full in [port for port in ports if port.left // port.open == rate]:
             for flow in full.flows:
                 if flow.priority == level and flow not in rates:
                     rates[flow] = rate
-                    for port in flow.ports:
-                        port.left -= rate
-                        port.open -= 1
+                    for port, times in flow.carried:
+                        port.left -= rate * times
+                        port.open -= times
             full.left = 0
 
 

@@ -10,13 +10,14 @@ time is the same to the picosecond. Priorities are read where the model that it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hybrid_des.cluster.link import Hop
 from hybrid_des.cluster.mailbox import Message
 from hybrid_des.cluster.sharing.fair import Fair, FairFlow
 from hybrid_des.cluster.sharing.max_min import Port
+from hybrid_des.cluster.sharing.priority_fair import by_priority
 from hybrid_des.cluster.sharing.registration import Put
 from hybrid_des.engine.bookings import Booking
 from hybrid_des.engine.clock import Environment
@@ -26,25 +27,26 @@ MOST_KNOWN, MOST_FLOWS = 4_000, 32  # sets of flows whose rates are kept, and fl
 
 
 class WeightedFlow(FairFlow):
-    """A flow that stands for several.
+    """A flow that stands for several."""
 
-    Attributes:
-        weights: how many of its images each of its ports carries.
-    """
-
-    __slots__ = ("_several", "weights")
+    __slots__ = ("_carried", "_several")
 
     def __init__(self, model: Fair, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
         super().__init__(model, hops, put, rows)
-        self.weights = dict.fromkeys(self.ports, 1)
+        self._carried: Sequence[tuple[Port, int]] = [(port, 1) for port in self.ports]
         self._several = False
+
+    @property
+    def carried(self) -> Sequence[tuple[Port, int]]:
+        """Its ports, and how many of its images each carries."""
+        return self._carried
 
     def weigh(self, images: Mapping[str, int]) -> None:
         """Tell how many of its images each link carries; what paces it, each has of its own."""
         links: Any = [hop.link for hop in self.hops]
-        carried = {link.port: images[link.spec.name] for link in links if link.port}
-        self.weights = {port: carried.get(port, 1) for port in self.ports}
-        self._several = any(weight > 1 for weight in self.weights.values())
+        of_links = {link.port: images[link.spec.name] for link in links if link.port}
+        self._carried = [(port, of_links.get(port, 1)) for port in self.ports]
+        self._several = any(several > 1 for _, several in self._carried)
 
     def _begin(self, message: Message, tag: int, asked: int, since: int) -> None:
         """Start draining a message; where it shares a link with its images, at the rate to be solved."""
@@ -58,33 +60,6 @@ class WeightedFlow(FairFlow):
         self._wait(self.ports[0])
 
 
-def weighted_max_min(ports: list[Port]) -> dict[Any, int]:
-    """The rate of every flow on these ports, priority by priority; each counts as often as it has images there."""
-    levels = sorted({flow.priority for port in ports for flow in port.flows}, reverse=True)
-    rates: dict[Any, int] = {}
-    for port in ports:
-        port.left = port.capacity
-    for level in levels:
-        for port in ports:
-            port.open = sum(flow.weights[port] for flow in port.flows if flow.priority == level)
-        _fill(ports, level, rates)
-    return rates
-
-
-def _fill(ports: list[Port], level: int, rates: dict[Any, int]) -> None:
-    """Share what is left of the ports among the flows of one priority, max-min."""
-    while ports := [port for port in ports if port.open]:
-        rate = min(port.left // port.open for port in ports)
-        for full in [port for port in ports if port.left // port.open == rate]:
-            for flow in full.flows:
-                if flow.priority == level and flow not in rates:
-                    rates[flow] = rate
-                    for port, weight in flow.weights.items():
-                        port.left -= rate * weight
-                        port.open -= weight
-            full.left = 0  # what rounding leaves goes to no less urgent flow
-
-
 class KnownRates(dict[frozenset[FairFlow], dict[Any, int]]):
     """The rates of flows that share ports, kept if these are few: they meet again in each step, for each bucket."""
 
@@ -93,7 +68,7 @@ class KnownRates(dict[frozenset[FairFlow], dict[Any, int]]):
         flows = frozenset[FairFlow]().union(*[port.flows for port in ports])
         rates = self.get(flows)
         if rates is None:
-            rates = weighted_max_min(ports)
+            rates = by_priority(ports)
             if len(flows) <= MOST_FLOWS:
                 if len(self) >= MOST_KNOWN:
                     self.clear()

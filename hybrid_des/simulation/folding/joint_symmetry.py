@@ -34,8 +34,8 @@ MOST = 100_000  # images of shared links that are compared
 Images = Mapping[str, str]  # of links, by an element
 
 
-class LinkImages:
-    """What a fold of a job does to the links that the job uses.
+class FoldedLinks:
+    """A fold of a job, and which of the links that the job uses are images of each other.
 
     Args:
         fabric: the job's view of the wiring.
@@ -122,7 +122,7 @@ class LinkImages:
         return {link: times * self.fold.order // images for (link, images), times in of_orbits.items()}
 
 
-def compatible(jobs: Sequence[LinkImages]) -> bool:
+def compatible(jobs: Sequence[FoldedLinks]) -> bool:
     """Whether every image of each job goes with one of each other job that maps alike the links that both use."""
     uses = Counter(link for job in jobs for link in job.links)
     shared = {link for link, users in uses.items() if users > 1}
@@ -154,8 +154,6 @@ def _joined(
         joined += [((*elements, element), {**images, **more}) for element, more in agreeing]
         if len(joined) * (len(images) + 1) > MOST:
             raise FoldRefusal("there are too many images of all jobs to compare")
-    if not joined:
-        raise FoldRefusal("no images agree")  # identities do: a guard
     return joined
 
 
@@ -182,7 +180,7 @@ class JointTransport(FoldedTransport):
         self,
         links: JointLinks,
         trace: Recorder,
-        images: LinkImages,
+        images: FoldedLinks,
         groups: Iterable[ProcessGroup],
         receipts: bool = False,
         priority: Callable[[Purpose], int] | None = None,

@@ -147,7 +147,7 @@ class Neighbours:
         traffic: the rows of background traffic.
         wall_s, events: real seconds and events of all runs.
         events_together: events of the runs of jobs that share links, counted for all ranks.
-        events_spared: about as many would be more if the ranks of these were not folded.
+        events_spared: about how many more those would be if no rank stood for others.
         remedies: shifts of starts and orders of priorities that were tried; None if none were.
     """
 
@@ -366,7 +366,7 @@ def together(
         groups: which of them share links.
         traces: record causes of some jobs, by name, also of those that share no links.
         most_events: of a group.
-        folded: whether ranks may stand for others: rows of one time may then come in another order.
+        folded: whether ranks may stand for others; rows of one time may then be in another order.
 
     Raises:
         TooManyEventsError: a group takes more events.
