@@ -23,7 +23,7 @@ from hybrid_des.simulation.costs.stages import visits
 from hybrid_des.simulation.folding.folded_transport import folded_transport
 from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks, JointLinks, JointTransport
 from hybrid_des.simulation.folding.symmetry import Fold
-from hybrid_des.simulation.folding.traced_fold import traced_fold
+from hybrid_des.simulation.folding.traced_fold import TracedJointTransport, traced_fold
 from hybrid_des.simulation.gpu import Gpu, RunContext
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.planning.planner import Parts
@@ -131,7 +131,13 @@ def started(
     if images is not None:
         assert isinstance(links, JointLinks)
         fold = images.fold
-        transport: Transport = JointTransport(links, recorder, images, groups, receipts, scenario.cluster.priority_of)
+        given = (images, groups, receipts, scenario.cluster.priority_of)
+        transport: Transport
+        if trace is None:
+            transport = JointTransport(links, recorder, *given)
+        else:
+            transport = TracedJointTransport(links, traced(recorder, trace), *given)
+            transport.env = TracedView(links.env, trace)
     elif fold is not None and trace is not None:
         transport = traced_fold(
             fabric, scenario.cluster.service, recorder, fold, groups, trace=trace, receipts=receipts, watched=watched

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from itertools import islice, product
 from math import inf
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from hybrid_des.cluster.fabric import Fabric, placed
+from hybrid_des.engine.causes import Causes
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES
 from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks, JointLinks, compatible
@@ -38,20 +40,26 @@ class Planned(NamedTuple):
 
 
 class JobsTogether(NamedTuple):
-    """Runs of jobs on common links, with the rows of all ranks.
+    """Runs of jobs on common links.
 
     Attributes:
         runs: one per job; their events are those that were simulated.
+        folds: how these were folded, if their rows are those of the simulated ranks only.
         events: about as many as runs without folds take: an image has its own events but for the ends of instants,
             which all have in common.
     """
 
     runs: list[Run]
     events: int
+    folds: Sequence[FoldedLinks] = ()
 
 
 def folded_jobs(
-    scenarios: Sequence[Scenario], fabric: Fabric, starts: Sequence[int], most_events: float = inf
+    scenarios: Sequence[Scenario],
+    fabric: Fabric,
+    starts: Sequence[int],
+    most_events: float = inf,
+    traces: Mapping[int, Causes] = MappingProxyType({}),
 ) -> JobsTogether | None:
     """Simulate jobs that repeat their steps until all have done theirs; None if they are not folded.
 
@@ -60,6 +68,7 @@ def folded_jobs(
         fabric: all of the wiring.
         starts: when each job starts, in picoseconds.
         most_events: as counted here.
+        traces: record causes of jobs, by number; the runs then have the rows of the simulated ranks only.
 
     Raises:
         FoldRefusal: they turn out to differ.
@@ -67,18 +76,21 @@ def folded_jobs(
     """
     views = [placed(fabric, scenario.cluster.placement) for scenario in scenarios]
     jobs = [Planned(one, parts_of(one, fabric=view)) for one, view in zip(scenarios, views, strict=True)]
+    if traces and any(job.parts.reductions.algorithm == "parameter-server" for job in jobs):
+        return None  # of equal arrivals, which a server takes in any order, images would name different ones
     folds = joint_folds(jobs)
     if folds is None:
         return None
     links = JointLinks(fabric, scenarios[0].cluster.service)
     parts = {number: job.parts for number, job in enumerate(jobs)}
-    runs = run_jobs(scenarios, links, starts=starts, repeat=True, parts=parts, most_events=most_events, folds=folds)
+    how: dict[str, Any] = {"parts": parts, "most_events": most_events, "folds": folds, "traces": traces}
+    runs = run_jobs(scenarios, links, starts=starts, repeat=True, **how)
     simulated = sum(Fraction(run.messages, images.fold.order) for run, images in zip(runs, folds, strict=True))
     ends = links.ends
     events = ends + round((links.env.events - ends) * sum(run.messages for run in runs) / max(simulated, 1))
     if events > most_events:
         raise TooManyEventsError(f"more than {most_events:,.0f} events")
-    return JobsTogether([of_all_ranks(run) for run in runs], events)
+    return JobsTogether(runs, events, folds) if traces else JobsTogether([of_all_ranks(run) for run in runs], events)
 
 
 def joint_folds(jobs: Sequence[Planned]) -> list[FoldedLinks] | None:

@@ -46,7 +46,7 @@ def traced_run(
     scenario = scenario.model_copy(update={"record": "all", "on_oom": "warn"})
     parts = untrained(scenario, plan, fabric)
     made = run(scenario, plan, fabric, trace=Causes(), parts=parts, fold_from=fold_from)
-    if made.fold is None or _images_are_known(made):
+    if made.fold is None or images_are_known(made):
         return made
     return _whole(made)
 
@@ -55,7 +55,7 @@ def _whole(base: Run) -> Run:
     return traced_run(base.scenario.model_copy(update={"fold": "off"}), base.plan, base.fabric)
 
 
-def _images_are_known(folded: Run) -> bool:
+def images_are_known(folded: Run) -> bool:
     """Whether the endpoints of messages have images, and every group that meets has those who stand for its members."""
     assert folded.trace is not None and folded.fold is not None
     ranks, images = folded.fold.layout.ranks, Images(folded.fold, folded.fabric)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.connections import Connection
@@ -32,6 +33,20 @@ from hybrid_des.simulation.folding.symmetry import Element, Fold
 MOST = 100_000  # images of shared links that are compared
 
 Images = Mapping[str, str]  # of links, by an element
+
+
+class Orbit(NamedTuple):
+    """The images of a link, itself included.
+
+    Attributes:
+        first: of them, which is simulated.
+        size: their number.
+        element: one that maps the first to the link.
+    """
+
+    first: str
+    size: int
+    element: Element
 
 
 class FoldedLinks:
@@ -73,19 +88,19 @@ class FoldedLinks:
         return images
 
     @cached_property
-    def orbits(self) -> dict[str, tuple[str, int]]:
-        """Link → the first of its images, which is simulated, and how many there are."""
-        orbits: dict[str, tuple[str, int]] = {}
+    def orbits(self) -> dict[str, Orbit]:
+        """The images of each link."""
+        orbits: dict[str, Orbit] = {}
         for link in sorted(self.links):
             if link not in orbits:
+                reached = {link: self.fold.identity}
                 orbit = [link]
-                seen = {link}
                 for other in orbit:  # grows
-                    for images in self._generators.values():
-                        if images[other] not in seen:
-                            seen.add(images[other])
-                            orbit.append(images[other])
-                orbits |= dict.fromkeys(orbit, (link, len(orbit)))
+                    for element, images in self._generators.items():
+                        if (image := images[other]) not in reached:
+                            reached[image] = self.fold.combined(reached[other], element)
+                            orbit.append(image)
+                orbits |= {other: Orbit(link, len(orbit), element) for other, element in reached.items()}
         return orbits
 
     def of_shared(self, shared: Collection[str]) -> list[tuple[Element, Images]]:
@@ -118,7 +133,7 @@ class FoldedLinks:
         if (sender, receiver) not in self.pairs:
             raise FoldRefusal(f"messages from rank {sender} to {receiver} were not expected")
         links = dict.fromkeys(self.fabric.route(sender, receiver).links)
-        of_orbits = Counter(self.orbits[link] for link in links)
+        of_orbits = Counter(self.orbits[link][:2] for link in links)
         return {link: times * self.fold.order // images for (link, images), times in of_orbits.items()}
 
 
@@ -198,7 +213,8 @@ class JointTransport(FoldedTransport):
     def _hops(self, channel: Channel) -> tuple[Hop, ...]:
         route = self._fabric.route(channel.sender, channel.receiver)
         latencies = route.latencies if channel.pace is None else channel.pace.latencies(route)
+        orbits = self._images.orbits
         return tuple(
-            Hop(self.links[self._images.orbits[name][0]], latency, self._trace.channel(channel.on(name, hop, latency)))
+            Hop(self.links[orbits[name].first], latency, self._trace.channel(channel.on(name, hop, latency)))
             for hop, (name, latency) in enumerate(zip(route.links, latencies, strict=True))
         )

@@ -21,7 +21,8 @@ from hybrid_des.engine.bookings import Arrival
 from hybrid_des.engine.causes import Causes, TracedEnvironment, traced
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.simulation.folding.folded_transport import FoldedRendezvous, FoldedTransport
-from hybrid_des.simulation.folding.symmetry import Fold
+from hybrid_des.simulation.folding.joint_symmetry import JointTransport
+from hybrid_des.simulation.folding.symmetry import Element, Fold
 from hybrid_des.simulation.folding.watched_links import WatchedLinks
 
 Kind = TypeVar("Kind")
@@ -66,9 +67,21 @@ class TracedFoldedTransport(TracedTransport, FoldedTransport):
             self.env.trace.serve(self._endpoints.on_node(rank, members))
 
     def _hops(self, channel: Channel) -> tuple[Hop, ...]:
-        legs = self._courses.of(channel.sender, channel.receiver)
-        self.env.trace.legs += [(leg.link, leg.element) for leg in legs]
+        self.env.trace.legs += self._legs(channel)
         return super()._hops(channel)
+
+    def _legs(self, channel: Channel) -> list[tuple[str, Element]]:
+        """The simulated links of a channel, and the elements that map them to its own."""
+        return [(leg.link, leg.element) for leg in self._courses.of(channel.sender, channel.receiver)]
+
+
+class TracedJointTransport(TracedFoldedTransport, JointTransport):
+    """The same of one of several jobs that are folded together."""
+
+    def _legs(self, channel: Channel) -> list[tuple[str, Element]]:
+        orbits = self._images.orbits
+        links = self._fabric.route(channel.sender, channel.receiver).links
+        return [(orbits[link].first, orbits[link].element) for link in links]
 
 
 def traced_fold(

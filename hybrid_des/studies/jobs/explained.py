@@ -117,7 +117,12 @@ def _parts(seconds: Mapping[str, float], step: float) -> str:
 
 
 def explain_jobs(
-    source: Source | Jobs, changes: Sequence[str] = (), build: Build | None = None, at_once: AtOnce = in_turn
+    source: Source | Jobs,
+    changes: Sequence[str] = (),
+    build: Build | None = None,
+    at_once: AtOnce = in_turn,
+    *,
+    folded: bool = True,
 ) -> ExplainedJobs:
     """Simulate jobs together with all causes recorded, explain the step of each, and try changes.
 
@@ -126,6 +131,7 @@ def explain_jobs(
         changes: what-ifs such as "jobs.bert.start=9 ms" or "link.leaf0/up.bandwidth=2x", beside those proposed.
         build: reads jobs again with overrides, for changes of keys; by default, from the file or mapping.
         at_once: runs changes, and the causes of each job; by default one after the other.
+        folded: whether ranks may stand for others; the rows of a run are then those of the simulated ranks.
 
     Raises:
         HybridDesError: as `simulate_jobs`.
@@ -137,7 +143,7 @@ def explain_jobs(
     jobs = given.with_values(lambda scenario: {"record": "all"})
     groups = Grouping.of(jobs)
     traces = {one.name: Causes() for one in jobs.jobs}
-    neighbours = together(jobs, alone_runs(jobs, groups), groups, traces)
+    neighbours = together(jobs, alone_runs(jobs, groups), groups, traces, folded=folded)
     neighbours = replace(neighbours, wall_s=time.perf_counter() - began)
     why = why_none(neighbours, groups)
     causes = [partial(_causes, one, neighbours.rows.beside(one.job.name)) for one in neighbours.runs]

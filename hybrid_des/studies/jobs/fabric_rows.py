@@ -7,6 +7,9 @@ Under the first two, services on a link do not overlap, so a wait is divided exa
 link serves meanwhile. Under the others a message loses the time beyond what it would take alone; that is attributed to
 the jobs that are on the same link meanwhile, on the one of its links where they are the longest, and to each for no
 longer than it is there.
+
+Of jobs that are folded, the rows are those of simulated ranks: an image of a message is on the image of its link, as
+long as on its own. So links that are images of each other are looked at once, for the first of them.
 """
 
 from __future__ import annotations
@@ -22,18 +25,34 @@ from hybrid_des.analysis.critical_path.messages import service_alone
 from hybrid_des.analysis.idle import passed
 from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks
 from hybrid_des.simulation.timeline import Column, Columns
 
 OTHERS = "background"  # the owner of background traffic
 
 
 class Owned(NamedTuple):
-    """The message rows of one job, or of background traffic, at times of the fabric."""
+    """The message rows of one job, or of background traffic, at times of the fabric.
+
+    Attributes:
+        images: what links and ranks stand for, if only some ranks of the job were simulated.
+    """
 
     name: str
     channels: Sequence[Channel]
     rows: Columns
     start: int = 0
+    images: FoldedLinks | None = None
+
+    def first(self, link: str) -> str:
+        """The link that was simulated for one that its messages use."""
+        return self.images.orbits[link].first if self.images else link
+
+    def times(self, link: str) -> int:
+        """How often each message that is on an image of a link has an image on that link."""
+        if self.images is None or link not in self.images.orbits:
+            return 1
+        return self.images.fold.order // self.images.orbits[link].size
 
 
 class Wait(NamedTuple):
@@ -61,14 +80,33 @@ class FabricRows:
     concurrent: bool
 
     @cached_property
+    def _simulated(self) -> Mapping[str, str]:
+        """Link that carried messages → the one that was simulated for it."""
+        simulated: dict[str, str] = {}
+        for owner in self.owners:
+            firsts = {owner.first(link) for link in {channel.link for channel in owner.channels}}
+            orbits = owner.images.orbits if owner.images else dict.fromkeys(firsts)
+            simulated |= {link: first for link in orbits if (first := owner.first(link)) in firsts}
+        return simulated
+
+    @cached_property
     def links(self) -> Sequence[str]:
         """The links that carried messages, sorted."""
-        return sorted({channel.link for owner in self.owners for channel in owner.channels})
+        return sorted(self._simulated)
+
+    @cached_property
+    def _first(self) -> Column:
+        """By link: the number of the one that was simulated for it."""
+        number = {name: place for place, name in enumerate(self.links)}
+        return np.array([number[self._simulated[name]] for name in self.links], dtype=np.int64)
 
     @cached_property
     def _of(self) -> Sequence[Columns]:
-        """For each owner: `link`, `asked`, `start`, `end`, `bytes`, `flow`, and `alone`, the time on an idle link."""
-        number = {name: place for place, name in enumerate(self.links)}
+        """For each owner: `link`, `asked`, `start`, `end`, `bytes`, `flow`, and `alone`, the time on an idle link.
+
+        A link is the simulated one.
+        """
+        number = {name: self._first[place] for place, name in enumerate(self.links)}
         listed = []
         for owner in self.owners:
             rows, channel = owner.rows, owner.rows["channel"]
@@ -92,7 +130,7 @@ class FabricRows:
         for owner, rows in zip(self.owners, self._of, strict=True):
             counted = np.zeros(len(self.links), dtype=np.int64)
             np.add.at(counted, rows["link"], rows[key])
-            sums[owner.name] = counted.tolist()
+            sums[owner.name] = (counted[self._first] * [owner.times(link) for link in self.links]).tolist()
         return {
             link: {name: counts[place] for name, counts in sums.items() if counts[place]}
             for place, link in enumerate(self.links)
@@ -100,15 +138,20 @@ class FabricRows:
 
     def on(self, link: str) -> Iterator[tuple[str, Column, Column, Column]]:
         """The name of each owner of messages on a link, their starts and ends, and their times on the idle link."""
-        number = self.links.index(link)
+        number = self._first[self.links.index(link)]
         for owner, rows in zip(self.owners, self._of, strict=True):
-            at = np.flatnonzero(rows["link"] == number)
+            at = np.repeat(np.flatnonzero(rows["link"] == number), owner.times(link))
             if len(at):
                 yield owner.name, rows["start"][at], rows["end"][at], rows["alone"][at]
 
     @cached_property
     def shared(self) -> Sequence[int]:
         """The numbers of the links that carried messages of several owners."""
+        return np.flatnonzero(np.isin(self._first, self._shared)).tolist()
+
+    @cached_property
+    def _shared(self) -> Sequence[int]:
+        """Those of them that were simulated."""
         used = np.zeros(len(self.links), dtype=np.int64)
         for rows in self._of:
             used[np.unique(rows["link"])] += 1
@@ -119,7 +162,7 @@ class FabricRows:
         job = next(number for number, owner in enumerate(self.owners) if owner.name == name)
         rows = self._of[job]
         overlap = np.zeros(len(rows["link"]), dtype=np.int64)
-        for link in self.shared:
+        for link in self._shared:
             at = np.flatnonzero(rows["link"] == link)
             theirs = [other for number, other in enumerate(self._of) if number != job]
             start, end = (
@@ -138,7 +181,7 @@ class FabricRows:
 
     def _queued(self) -> list[Wait]:
         waits = []
-        for link in self.shared:
+        for link in self._shared:
             mine = [np.flatnonzero(rows["link"] == link) for rows in self._of]
             served = [_Periods(rows["start"][at], rows["end"][at]) for rows, at in zip(self._of, mine, strict=True)]
             for job, (rows, at) in enumerate(zip(self._of, mine, strict=True)):
@@ -149,22 +192,24 @@ class FabricRows:
         return waits
 
     def _wait(self, job: int, other: int, link: int, waited: Column) -> list[Wait]:
+        """The waits on a simulated link and on its images."""
         if self.owners[job].name == OTHERS or not waited.any():
             return []
-        names = self.owners[job].name, self.owners[other].name, self.links[link]
-        return [Wait(*names, int(waited.sum()), int(np.count_nonzero(waited)))]
+        ends, times = (self.owners[job].name, self.owners[other].name), self.owners[job].times(self.links[link])
+        sums = times * int(waited.sum()), times * int(np.count_nonzero(waited))
+        return [Wait(*ends, self.links[image], *sums) for image in np.flatnonzero(self._first == link).tolist()]
 
     def _lost(self) -> list[Wait]:
         waits: list[Wait] = []
         periods = {
             (owner, link): _Periods.merged(rows["start"][at], rows["end"][at])
             for owner, rows in enumerate(self._of)
-            for link in self.shared
+            for link in self._shared
             if len(at := np.flatnonzero(rows["link"] == link))
         }
         for job, rows in enumerate(self._of):
             beside = np.zeros((len(self.owners), len(rows["link"])), dtype=np.int64)
-            for link in self.shared:
+            for link in self._shared:
                 at = np.flatnonzero(rows["link"] == link)
                 for other in range(len(self.owners)):
                     if other != job and (other, link) in periods:
@@ -210,7 +255,13 @@ class _Periods:
         return passed(*self._each, end) - passed(*self._each, start)
 
 
-def owned(name: str, channels: Sequence[Channel], rows: Mapping[str, Column] | None, start: int = 0) -> Owned:
+def owned(
+    name: str,
+    channels: Sequence[Channel],
+    rows: Mapping[str, Column] | None,
+    start: int = 0,
+    images: FoldedLinks | None = None,
+) -> Owned:
     """The rows of an owner; none, if they were not recorded."""
     nothing = {key: np.zeros(0, dtype=np.int64) for key in ("channel", "asked", "start", "end", "bytes")}
-    return Owned(name, channels if rows is not None else (), nothing if rows is None else rows, start)
+    return Owned(name, channels if rows is not None else (), nothing if rows is None else rows, start, images)

@@ -16,6 +16,7 @@ from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hybrid_des.analysis.critical_path.traced import images_are_known
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.cluster.connections import around, links_of
 from hybrid_des.cluster.fabric import Fabric, placed
@@ -25,6 +26,7 @@ from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES
 from hybrid_des.scenario.sections.perturbations import Background
 from hybrid_des.simulation import background
 from hybrid_des.simulation import jobs as simulated
+from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.joint_folds import JobsTogether, folded_jobs
 from hybrid_des.simulation.links_used import connections_of_layers, links_used
@@ -147,8 +149,10 @@ class Neighbours:
         traffic: the rows of background traffic.
         wall_s, events: real seconds and events of all runs.
         events_together: events of the runs of jobs that share links, counted for all ranks.
+        events_of: by job, those of the run of its group.
         events_spared: about how many more those would be if no rank stood for others.
         remedies: shifts of starts and orders of priorities that were tried; None if none were.
+        folds: by name, how jobs were folded whose runs have the rows of the simulated ranks only.
     """
 
     jobs: Jobs
@@ -162,14 +166,22 @@ class Neighbours:
     events_together: int = 0
     events_spared: int = 0
     remedies: Remedies | None = field(default=None, compare=False)
+    folds: Mapping[str, FoldedLinks] = field(default_factory=dict, compare=False)
+    events_of: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     @cached_property
     def rows(self) -> FabricRows:
         """The messages of all jobs that share links, and of those alone that were simulated whole."""
         of_jobs = [
-            owned(one.job.name, one.together.timeline.channels, one.together.timeline.all_messages(), one.job.start)
+            owned(
+                one.job.name,
+                one.together.timeline.channels,
+                one.together.timeline.all_messages(),
+                one.job.start,
+                self.folds.get(one.job.name),
+            )
             for one in self.runs
-            if one.together.fold is None
+            if one.together.fold is None or one.job.name in self.folds
         ]
         concurrent = self.jobs.jobs[0].scenario.cluster.sharing in CONCURRENT
         return FabricRows([*of_jobs, *self.traffic], self.fabric, concurrent)
@@ -366,13 +378,14 @@ def together(
         groups: which of them share links.
         traces: record causes of some jobs, by name, also of those that share no links.
         most_events: of a group.
-        folded: whether ranks may stand for others; rows of one time may then be in another order.
+        folded: whether ranks may stand for others; rows of one time may then be in another order, and those of a
+            run with causes are those of the simulated ranks only.
 
     Raises:
         TooManyEventsError: a group takes more events.
     """
     by_name, flows = {one.name: one for one in jobs.jobs}, groups.flows
-    runs, traffic = dict(alone), list[Owned]()
+    runs, traffic, folds, events_of = dict(alone), list[Owned](), dict[str, FoldedLinks](), dict[str, int]()
     seldom = ((one.name, one.scenario.gradients.every) for one in jobs.jobs)
     left_out = "what replicas exchange every {} steps is left out, alone and together"
     notes = [f"{name}: {left_out.format(every)}" for name, every in seldom if every > 1]
@@ -385,10 +398,12 @@ def together(
             continue
         numbered = {number: traces[one.name] for number, one in enumerate(members) if one.name in traces}
         beside = [flows[name] for name in group if name in flows]
-        made = _folded(members, groups, most_events) if folded and not (beside or numbered) else None
+        made = _folded(members, groups, most_events, numbered) if folded and not beside else None
         if made is None:
             made, rows = _of_all_ranks(members, jobs, groups, beside, numbered, most_events)
             traffic += rows
+        folds |= zip((one.name for one in members), made.folds, strict=False)
+        events_of |= {one.name: made.events for one in members}
         runs |= {one.name: each for one, each in zip(members, made.runs, strict=True)}
         events += made.events
         spared += made.events - made.runs[0].events
@@ -396,15 +411,21 @@ def together(
     named = [sorted({OTHERS if name in flows else name for name in group}) for group in groups.groups]
     every = events - spared + sum(one.events for one in alone.values())
     shown = groups.fabric, job_runs, named, tuple(notes), traffic
-    return Neighbours(jobs, *shown, events=every, events_together=events, events_spared=spared)
+    of_runs: dict[str, Any] = {"events_of": events_of, "events_together": events, "events_spared": spared}
+    return Neighbours(jobs, *shown, events=every, folds=folds, **of_runs)
 
 
-def _folded(members: Sequence[PlacedJob], groups: Grouping, most_events: float) -> JobsTogether | None:
-    """The runs of jobs that share links, folded; None if they differ."""
+def _folded(
+    members: Sequence[PlacedJob], groups: Grouping, most_events: float, traces: Mapping[int, Causes]
+) -> JobsTogether | None:
+    """The runs of jobs that share links, folded; None if they differ, or images of causes are not known."""
+    scenarios, starts = [one.scenario for one in members], [one.start for one in members]
     with suppress(FoldRefusal):  # they turn out to differ
-        return folded_jobs(
-            [one.scenario for one in members], groups.fabric, [one.start for one in members], most_events
-        )
+        made = folded_jobs(scenarios, groups.fabric, starts, most_events, traces)
+        if made is None or all(images_are_known(made.runs[number]) for number in traces):
+            return made
+    for trace in traces.values():
+        trace.clear()
     return None
 
 

@@ -86,7 +86,7 @@ def why_none(neighbours: Neighbours, groups: Grouping) -> str:
 
 def _events(neighbours: Neighbours, groups: Grouping) -> int:
     """Events of the jobs that share links; those of a group have one clock, whose events each of them has."""
-    of_each = {one.job.name: one.together.events for one in neighbours.runs}
+    of_each = neighbours.events_of
     return sum(max(of_each.get(name, 0) for name in group) for group in groups.groups if len(group) > 1)
 
 

@@ -56,7 +56,7 @@ def test_a_link_counts_the_images_of_a_message():
     carried = Counter(link for pair in moved for link in wide.fabric.route(*pair).links)
     weights = wide.weights(sender, receiver)
     for link in wide.fabric.route(sender, receiver).links:
-        assert weights[wide.orbits[link][0]] == carried[link]
+        assert weights[wide.orbits[link].first] == carried[link]
     assert weights["leaf0/up"] == 2
 
 
@@ -92,9 +92,16 @@ def test_an_image_of_one_job_only_moves_no_shared_link():
     folds = folds_of({"jobs": {"deep": {"parallel": {"pipeline": 8, "data": 1}}}})
     assert [images.fold.order for images in folds] == [1, 2]
     wide = folds[1]
-    assert {wide.orbits[link] for link in wide.links if "leaf" in link} == {
-        (link, 1) for link in wide.links if "leaf" in link
-    }
+    uplinks = [link for link in wide.links if "leaf" in link]
+    assert [wide.orbits[link][:2] for link in uplinks] == [(link, 1) for link in uplinks]
+
+
+def test_an_element_maps_the_simulated_link_to_each_image():
+    for images in folds_of({}):
+        of_elements = dict(images.of_shared(images.links))
+        assert all(of_elements[orbit.element][orbit.first] == link for link, orbit in images.orbits.items())
+        sizes = Counter(orbit.first for orbit in images.orbits.values())
+        assert all(sizes[orbit.first] == orbit.size for orbit in images.orbits.values()) and max(sizes.values()) > 1
 
 
 def test_few_messages_are_not_folded(monkeypatch):

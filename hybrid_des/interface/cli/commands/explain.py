@@ -78,7 +78,8 @@ def _jobs(args: argparse.Namespace, document: Document) -> int:
     with within(args.budget, args.file):
         jobs = jobs_of(document)
     with status_line(args.quiet) as show, within(args.budget, jobs.name):
-        explanation = explain_jobs(jobs, args.what_if, build, _at_once(args, show))
+        at_once = _at_once(args, show)
+        explanation = explain_jobs(jobs, args.what_if, build, at_once, folded=args.out is None)  # files show all ranks
     show_result(args, explanation.to_mapping, lambda: explanation.report(terminal_width()))
     if args.out is not None:
         write(explanation.neighbours, args.out)
