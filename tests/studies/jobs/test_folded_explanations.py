@@ -13,7 +13,8 @@ from hybrid_des.simulation import joint_folds
 from hybrid_des.studies.jobs import neighbours, variants
 from hybrid_des.studies.jobs.explained import explain_jobs
 
-CAMPAIGNS, EACH = 4 * TIMES, 6
+CAMPAIGNS, MOST = 4 * TIMES, 60  # cases, of which each draws some
+ENOUGH = 3  # jobs whose messages share a link with images of theirs, and wait
 NOT_ALIKE = ("wall_s", "events", "ranks_simulated")
 
 
@@ -48,7 +49,7 @@ def _sorted(*columns):
 @pytest.mark.parametrize("campaign", thinned(range(CAMPAIGNS), slow=range(1, CAMPAIGNS)))
 def test_folded_jobs_are_explained_as_all_of_their_ranks(campaign):
     reached = Counter()
-    for seed in range(campaign * EACH, (campaign + 1) * EACH):
+    for seed in range(campaign * MOST, (campaign + 1) * MOST):
         if (whole := explained(seed, folded=False)) is None:
             continue
         folded = explained(seed)
@@ -57,7 +58,9 @@ def test_folded_jobs_are_explained_as_all_of_their_ranks(campaign):
         for images in folded.neighbours.folds.values():
             several = any(weight > 1 for pair in images.pairs for weight in images.weights(*pair).values())
             reached[several, bool(folded.neighbours.rows.waits)] += 1
-    assert reached[True, True], "some messages must have several images on a link, and wait"
+        if reached[True, True] >= ENOUGH:
+            return
+    pytest.fail("some messages must have several images on a link, and wait")
 
 
 def folded_seed():
