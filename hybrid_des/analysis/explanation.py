@@ -16,7 +16,14 @@ import numpy as np
 
 from hybrid_des.analysis.counterfactual.attribution import Loss, Straggler, Stragglers, straggler_tasks, stragglers_of
 from hybrid_des.analysis.counterfactual.first_order import first_order
-from hybrid_des.analysis.counterfactual.ladder import Gain, Idealisation, gains_of, gains_of_ranks, ladder
+from hybrid_des.analysis.counterfactual.ladder import (
+    Gain,
+    Idealisation,
+    gains_of,
+    gains_of_ranks,
+    ladder_tasks,
+    rungs_of,
+)
 from hybrid_des.analysis.counterfactual.proposals import trials_of
 from hybrid_des.analysis.counterfactual.what_if import (
     Build,
@@ -40,7 +47,7 @@ from hybrid_des.analysis.critical_path.rows import (
 )
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.critical_path.spans import Span
-from hybrid_des.analysis.critical_path.traced import FEWEST_FOLDED, Traced, traced_run
+from hybrid_des.analysis.critical_path.traced import FEWEST_FOLDED, TRACED, Traced, traced_parts, traced_run
 from hybrid_des.analysis.holding_document import HoldingDocument, holding_document
 from hybrid_des.analysis.idle import BARRIER, EXPOSED, OTHERS, REASONS, REPLICA
 from hybrid_des.analysis.notebook_view import as_html
@@ -374,12 +381,14 @@ def explain(
     planned = Variant(scenario, plan, fabric or fabric_of(scenario))
     for text in what_if:  # errors are found before a long simulation
         variant_of(text, planned, build)
-    base = traced_run(scenario, plan, fabric, fold_from=FEWEST_FOLDED)
-    traced = Traced(base)
+    planned = Variant.planned(scenario.model_copy(update=TRACED), traced_parts(scenario, plan, fabric))
+    traced, ends = _traced_beside_ladder(planned, at_once)
+    base = traced.run
     changes = {text: variant_of(text, Variant.of(base), build) for text in what_if}
     at_once = at_once if base.events + base.parts.times.messages >= SHORT else in_turn
-    first = [partial(ladder, base)], straggler_tasks(base), gains_of(base)  # what proposals depend on, not on causes
-    _, (rungs,), slow_ones, of_kinds = grouped((_found_here(traced), *first), at_once)
+    first = straggler_tasks(base), gains_of(base)  # what proposals depend on, not on causes
+    _, slow_ones, of_kinds = grouped((_found_here(traced), *first), at_once)
+    rungs = rungs_of(base, ends)
     busiest = _busiest(traced)
     slow = stragglers_of(base, slow_ones)
     trials = trials_of(base, rungs, slow, build, own=fabric is None)
@@ -394,6 +403,25 @@ def explain(
     rows += [one for one in free if one is not None]
     proposed, range_of_ties = trials.proposals(tried, gains), ties_from(base, orders)
     return Explanation(traced, rows, rungs, gains, slow, proposed, top, range_of_ties, not_tried, at_once)
+
+
+def _traced_beside_ladder(planned: Variant, at_once: AtOnce) -> tuple[Traced, list[list[Idealisation]]]:
+    """The traced run, and the results of the ladder's tasks, which run meanwhile if it is a long one."""
+    runs: list[Run] = []
+
+    def trace() -> None:
+        runs.append(traced_run(planned.scenario, fold_from=FEWEST_FOLDED, parts=planned.parts))
+
+    long = _about_events(planned) + planned.parts.times.messages >= SHORT
+    _, ends = grouped(([Here(trace)], ladder_tasks(planned)), at_once if long else in_turn)
+    return Traced(runs[0]), ends
+
+
+def _about_events(planned: Variant) -> int:
+    """About how many events a run takes, if all ranks but those of one pipeline are folded on these."""
+    ops = sum(len(program.ops) for program in {id(program): program for program in planned.programs}.values())
+    parallel = planned.scenario.parallel
+    return planned.scenario.steps * (ops + planned.parts.messages * parallel.pipeline // parallel.ranks)
 
 
 def _found_here(traced: Traced) -> list[Task]:
@@ -437,7 +465,7 @@ def _without_barrier(base: Run) -> list[Task]:
     if not scenario.barrier or scenario.parallel.pipeline == 1:
         return []
     free = scenario.model_copy(update={"barrier": False, "steps": WITHOUT_BARRIER})
-    return [partial(_several_steps, Variant(free, base.plan, base.fabric))]
+    return [partial(_several_steps, Variant(free, base.plan, base.fabric, times=base.parts.times))]
 
 
 def _several_steps(free: Variant) -> Tried | None:

@@ -182,7 +182,7 @@ def reduced_gc() -> Iterator[None]:
 
 
 @contextmanager
-def _unit_asked_for(scenario: Scenario) -> Iterator[None]:
+def unit_asked_for(scenario: Scenario) -> Iterator[None]:
     """Ask for a forgotten unit of a bandwidth where simulated time becomes implausibly long."""
     try:
         yield
@@ -240,7 +240,7 @@ def run(
     local_sgd = scenario.gradients.every > 1
     if local_sgd and not any((plan, fabric, training, retime, trace, parts, scenario.numerics)):
         return _of_groups(scenario, scratch=scratch, watch=watch, order=order)
-    with _unit_asked_for(scenario):
+    with unit_asked_for(scenario):
         parts = planned = parts or parts_of(scenario, plan, fabric, training)
         others = Counter[str]()  # bytes of background traffic, by link
         start = partial(started, parts=planned, retime=retime, detailed=detailed)

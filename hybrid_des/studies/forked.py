@@ -96,13 +96,18 @@ def _may_copy() -> bool:
 
 @contextlib.contextmanager
 def _raised_later() -> Iterator[Sequence[BaseException]]:
-    """Keep what handlers of signals raise, and raise the first at the end: a copy just made or ended is not lost."""
+    """Keep what handlers of signals raise, and raise the first at the end: a copy just made or ended is not lost.
+
+    A task that runs here meanwhile neither makes nor ends copies, and may take long: it is interrupted at once.
+    """
     raised: list[BaseException] = []
 
     def kept(handler: Callable[[int, FrameType | None], Any], number: int, frame: FrameType | None) -> None:
         try:
             handler(number, frame)
         except BaseException as error:
+            if _is_in_task(frame):
+                raise
             raised.append(error)
 
     with contextlib.ExitStack() as stack:
@@ -114,6 +119,13 @@ def _raised_later() -> Iterator[Sequence[BaseException]]:
         yield raised
     if raised:
         raise raised[0]
+
+
+def _is_in_task(frame: FrameType | None) -> bool:
+    """Whether a task that is to be left here is running."""
+    while frame is not None and frame.f_code is not Here.__call__.__code__:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _of_copies(count: int, tasks: Sequence[Task], raised: Sequence[BaseException], told: Told) -> dict[int, Any]:
@@ -150,8 +162,7 @@ def _copies(count: int, tasks: Sequence[Task]) -> Iterator[list[Copy]]:
     os.close(todo)
     alive, here = os.pipe()
     copies: list[Copy] = []
-    gc.collect()
-    gc.freeze()  # what is here is not touched in copies, whose memory it would cost
+    gc.freeze()  # what is here is not touched in copies, whose memory it would cost, nor searched for garbage before
     try:
         with contextlib.suppress(OSError):  # no further process is to be had
             while len(copies) < count:

@@ -78,6 +78,25 @@ def test_an_error_of_what_runs_here_ends_copies():
     assert not children()
 
 
+def test_what_runs_here_is_interrupted_at_once():
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    def wait():
+        for _ in range(100):
+            sleep(0.1)
+        raise AssertionError
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            forked(2)([partial(sleep, 60), Here(wait), partial(sleep, 60)])
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert not children()
+
+
 def test_an_error_is_raised_here():
     def refuse(number):
         raise UsageError(f"task {number}")

@@ -168,7 +168,7 @@ def at_the_mean_of(base: Run, variant: Variant) -> Variant:
     kept = tuple(one for one in scenario.slow if one.target[0] not in COMPUTING)
     traffic = "replay" if scenario.tensor_traffic == "auto" else scenario.tensor_traffic  # as in a run that varies
     calm = scenario.model_copy(update={"slow": kept, "jitter": (), "tensor_traffic": traffic})
-    steady = replace(variant, scenario=calm)
+    steady = replace(variant, scenario=calm, times=variant.parts.times)  # on the same wiring
     usual = sum(sum(one.at(step).durations) for one in steady.programs for step in range(scenario.steps))
     factor = Fraction(sum(work_of_ranks(base).tolist()), usual) if usual else Fraction(1)
     slower = DurationOverride(lambda rank, call, took: round(took * factor), lambda rank: True)

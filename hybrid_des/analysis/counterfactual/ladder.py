@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -82,22 +82,43 @@ def ladder(base: Run) -> list[Idealisation]:
     are off the critical path may give them to one whose ops are on it). The last rung is what ranks compute, on
     average, in the run of the rung above it, and no run is shorter than what its ranks compute.
     """
-    rungs = [Idealisation("as is", base.timeline.duration)]
-    at = Variant.of(base).without_queueing()
-    rungs.append(Idealisation("no queueing", at.duration))
-    at = at.with_all_links(None)
-    rungs.append(Idealisation("infinite links", at.duration))
-    at = at.with_latency(Fraction(0))
+    return rungs_of(base, in_turn(ladder_tasks(Variant.of(base))))
+
+
+def rungs_of(base: Run, results: Sequence[list[Idealisation]]) -> list[Idealisation]:
+    """The same from the results of its tasks."""
+    without_bytes, *others = results
+    return [Idealisation("as is", base.timeline.duration), *chain(*others), *without_bytes]
+
+
+def ladder_tasks(at: Variant) -> list[Task]:
+    """Tasks that find the rungs below that of the run as it is, of which they do not ask: the longest one first.
+
+    Args:
+        at: the run as it is.
+    """
+    alone = at.without_queueing()
+    infinite = alone.with_all_links(None)
+    without_bytes = partial(_rungs_without_bytes, infinite.with_latency(Fraction(0)))
+    return [without_bytes, partial(_rung, "no queueing", alone), partial(_rung, "infinite links", infinite)]
+
+
+def _rung(name: str, at: Variant) -> list[Idealisation]:
+    return [Idealisation(name, at.duration)]
+
+
+def _rungs_without_bytes(at: Variant) -> list[Idealisation]:
+    """The rungs on a network that takes no time: only computation is left."""
     free = at.simulated()
-    rungs.append(Idealisation("no latency", free.duration))
+    rungs = [Idealisation("no latency", free.duration)]
     last = min(free, at_the_mean_of(free, at).simulated(), key=attrgetter("duration"))
     rungs.append(Idealisation("all ranks at the mean", last.duration))
     split = _split(free, at)
     if split is not None:
         last = min(last, split, key=attrgetter("duration"))
         rungs.append(Idealisation(f"split backward ({SPLIT})", last.duration))
-    rungs.append(Idealisation("work / ranks", sum(work_of_ranks(last).tolist()) // base.timeline.layout.ranks))
-    return rungs
+    layout = at.scenario.parallel.layout
+    return [*rungs, Idealisation("work / ranks", sum(work_of_ranks(last).tolist()) // layout.ranks)]
 
 
 def _split(free: Run, at: Variant) -> Run | None:
@@ -107,7 +128,8 @@ def _split(free: Run, at: Variant) -> Run | None:
         return None
     try:
         changed = at.scenario.schedule.model_copy(update={"kind": SPLIT, "options": None})
-        split = replace(at, scenario=at.scenario.model_copy(update={"schedule": changed}), plan=None)
+        scenario = at.scenario.model_copy(update={"schedule": changed})
+        split = replace(at, scenario=scenario, plan=None, times=at.parts.times)  # on the same wiring
         return at_the_mean_of(free, split).simulated()
     except HybridDesError:
         return None

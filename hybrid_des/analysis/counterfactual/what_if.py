@@ -69,8 +69,13 @@ class Variant:
     @classmethod
     def of(cls, base: Run) -> Variant:
         """The run itself; its plan is kept regardless of later changes."""
-        variant = cls(base.scenario, base.plan, base.fabric)
-        variant.__dict__["parts"] = base.parts
+        return cls.planned(base.scenario, base.parts)
+
+    @classmethod
+    def planned(cls, scenario: Scenario, parts: Parts) -> Variant:
+        """A run that has been planned, likewise."""
+        variant = cls(scenario, parts.plan, parts.fabric)
+        variant.__dict__["parts"] = parts
         return variant
 
     @property

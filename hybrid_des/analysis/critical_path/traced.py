@@ -19,10 +19,11 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sizes import FOLDED_FROM
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.planning.planner import Parts, parts_of
-from hybrid_des.simulation.run import Run, run
+from hybrid_des.simulation.run import Run, run, unit_asked_for
 from hybrid_des.simulation.timeline import NONE, Column
 
 FEWEST_FOLDED = 2  # ranks of a run of which not every rank is shown
+TRACED = {"record": "all", "on_oom": "warn"}  # keys of a traced run
 
 
 def untrained(scenario: Scenario, plan: Plan | None, fabric: Fabric | None) -> Parts | None:
@@ -32,8 +33,19 @@ def untrained(scenario: Scenario, plan: Plan | None, fabric: Fabric | None) -> P
     return replace(parts_of(scenario, plan, fabric), training=None, workers={})
 
 
+def traced_parts(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None) -> Parts:
+    """The parts of a run that is traced, which is not trained."""
+    with unit_asked_for(scenario):
+        return untrained(scenario, plan, fabric) or parts_of(scenario, plan, fabric)
+
+
 def traced_run(
-    scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None, *, fold_from: int | None = None
+    scenario: Scenario,
+    plan: Plan | None = None,
+    fabric: Fabric | None = None,
+    *,
+    fold_from: int | None = None,
+    parts: Parts | None = None,
 ) -> Run:
     """Simulate a scenario with all messages and causes recorded, but without training, which takes no time.
 
@@ -42,9 +54,10 @@ def traced_run(
         plan: replaces the schedule's plan.
         fabric: replaces the topology's fabric.
         fold_from: the number of ranks from which `fold: auto` folds; default: more than a run shows.
+        parts: its parts (`traced_parts`), if it has been planned.
     """
-    scenario = scenario.model_copy(update={"record": "all", "on_oom": "warn"})
-    parts = untrained(scenario, plan, fabric)
+    scenario = scenario.model_copy(update=TRACED)
+    parts = parts or untrained(scenario, plan, fabric)
     made = run(scenario, plan, fabric, trace=Causes(), parts=parts, fold_from=fold_from)
     if made.fold is None or images_are_known(made):
         return made
