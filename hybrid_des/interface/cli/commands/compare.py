@@ -75,7 +75,7 @@ def _jobs(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.b}: one scenario; expected several jobs, as in {args.a}")
     with status_line(args.quiet), within(args.budget, "compare"):
         a, b = load_jobs(args.a, args.set), load_jobs(args.b or args.a, [*args.set, *args.changes])
-        comparison = ComparedJobs(neighbours_of(a)[0], neighbours_of(b)[0])
+        comparison = ComparedJobs(*(neighbours_of(jobs, folded=True)[0] for jobs in (a, b)))
     names = distinct([a.name, b.name], args.changes)
     heads = ["job", "step in A", "in B", "change", "slowdown in A", "in B"]
     title = f"A: {names[0]}\nB: {names[1]}"
