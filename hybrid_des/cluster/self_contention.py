@@ -13,8 +13,9 @@ gradients are reduced after the pipeline. Otherwise `TensorTraffic.delay` estima
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from hybrid_des.cluster.connections import Connection, links_of
 from hybrid_des.cluster.fabric import Fabric
@@ -60,7 +61,7 @@ def replay_safe_axes(fabric: Fabric, traffic: AllFlows) -> set[str]:
     used = {axis: [links_of(fabric, flows) for flows in each] for axis, each in traffic.layers.items()}
     shared = traffic.layout.shared  # one duration holds for all groups that are connected alike
     axes = {axis for axis in used if len(nonisomorphic(fabric, shared[axis])) == 1 and _disjoint(used[axis])}
-    if axes == set(used) and all(_in_step(fabric, traffic, axis, used) for axis in used):
+    if axes == set(used) and _all_in_step(fabric, traffic, used):
         return axes
     return {axis for axis in axes if _apart(fabric, traffic, axis, used)}
 
@@ -76,11 +77,26 @@ def _disjoint(sets: Iterable[set[str]]) -> bool:
 
 
 def _apart(fabric: Fabric, traffic: AllFlows, axis: str, used: Mapping[str, Sequence[set[str]]]) -> bool:
-    others = [*traffic.pipeline, *(traffic.gradients or ())]
-    others += [flow for other, each in traffic.layers.items() if other != axis for flows in each for flow in flows]
-    if traffic.gradients is None or not set().union(*used[axis]).isdisjoint(links_of(fabric, others)):
+    of_others = [flows for other, each in traffic.layers.items() if other != axis for flows in each]
+    others = [traffic.pipeline, *of_others, traffic.gradients or ()]  # the largest last: any of them may meet the axis
+    if traffic.gradients is None or _meet(fabric, set().union(*used[axis]), chain.from_iterable(others)):
         return False
-    return _members_alike(fabric, traffic, axis, others)
+    return _members_alike(fabric, traffic, axis, [*chain.from_iterable(others)])
+
+
+def _meet(fabric: Fabric, links: set[str], flows: Iterable[Connection]) -> bool:
+    """Whether a flow takes one of these links; the rest of them is not followed."""
+    return any(not links.isdisjoint(fabric.route(*ends).links) for ends in _ends(flows))
+
+
+def _ends(flows: Iterable[Connection]) -> Iterator[tuple[int, int]]:
+    """The sender and receiver of each flow, once for all that two GPUs have, such as those of several stages."""
+    seen: set[tuple[int, int]] = set()
+    for sender, receiver, _ in flows:
+        ends = sender, receiver
+        if ends not in seen:
+            seen.add(ends)
+            yield ends
 
 
 def simultaneous(fabric: Fabric, traffic: AllFlows, axis: str) -> bool:
@@ -96,20 +112,27 @@ def _members_alike(fabric: Fabric, traffic: AllFlows, axis: str, flows: Sequence
     return all(image.sender != image.receiver for image in images.values()) and isomorphic(fabric, images)
 
 
-def _in_step(fabric: Fabric, traffic: AllFlows, axis: str, used: Mapping[str, Sequence[set[str]]]) -> bool:
+def _all_in_step(fabric: Fabric, traffic: AllFlows, used: Mapping[str, Sequence[set[str]]]) -> bool:
+    """Whether the members of the groups along all axes are in step."""
     if traffic.overlapped or traffic.gradients is None:
         return False
+    of_pipeline = links_of(fabric, traffic.pipeline)
+    if not all(of_pipeline.isdisjoint(links) for each in used.values() for links in each):
+        return False
+    return all(_in_step(fabric, traffic, axis, used[axis]) for axis in used)
+
+
+def _in_step(fabric: Fabric, traffic: AllFlows, axis: str, used: Sequence[set[str]]) -> bool:
+    """The same along one, none of whose links messages between stages use."""
     layout, stride = traffic.layout, traffic.layout.strides["pipeline"]
     pipeline_rank = [layout.coordinate(rank, "pipeline") for rank in range(layout.ranks)]
     mine = {
         link: pipeline_rank[ranks[0]]
-        for ranks, links in zip(traffic.layout.shared[axis], used[axis], strict=True)
+        for ranks, links in zip(traffic.layout.shared[axis], used, strict=True)
         for link in links
     }
-    if not links_of(fabric, traffic.pipeline).isdisjoint(mine):
-        return False
-    others = [*traffic.gradients, *(flow for each in traffic.layers.values() for flows in each for flow in flows)]
-    for sender, receiver in {(flow.sender, flow.receiver) for flow in others}:  # once for all stages that they hold
+    of_layers = (flows for each in traffic.layers.values() for flows in each)
+    for sender, receiver in _ends(chain(traffic.gradients or (), *of_layers)):
         at = {pipeline_rank[sender], pipeline_rank[receiver]}
         if any({mine[link]} != at for link in fabric.route(sender, receiver).links if link in mine):
             return False

@@ -123,13 +123,16 @@ class LeastRemaining:
         return longest
 
 
-def least_remaining(scenario: Scenario, parts: Parts) -> LeastRemaining | None:
-    """The least times of a scenario with these parts; None if no bound is known."""
+def least_remaining(scenario: Scenario, parts: Parts, *, chosen: bool = True) -> LeastRemaining | None:
+    """The least times of a scenario with these parts; None if no bound is known.
+
+    If the algorithm of its gradients is not `chosen` yet, reductions and gathers take no time.
+    """
     several = scenario.steps > 1 and not scenario.barrier
     exact = isinstance(parts.programs, Lowering) and parts.costs.lanes is None and scenario.cluster.service in SHARINGS
     if several or not exact or scenario.gradients.every > 1 or is_perturbed(scenario):
         return None
-    walk = _Backwards(scenario, parts)
+    walk = _Backwards(scenario, parts, chosen=chosen)
     return walk.remaining(scenario.steps) if walk.known else None
 
 
@@ -140,14 +143,15 @@ class _Backwards:
         known: whether the programs are such that it can be walked.
     """
 
-    def __init__(self, scenario: Scenario, parts: Parts) -> None:
+    def __init__(self, scenario: Scenario, parts: Parts, *, chosen: bool) -> None:
         pipeline = scenario.parallel.pipeline
         cheapest = CheapestTimes(parts.fabric, scenario.cluster.sharing)
         ways = _closed(PipelineClasses.of(scenario, cheapest), scenario, parts)
         self._message, self._ranks = ways.message, frozenset(rank for way in ways.ranks for rank in way)
         self._messages, self._streams = parts.traffic.messages, parts.traffic.streams
         self._programs = [parts.lowering.lower(rank, ComputeSpeed(ways.speed(rank))) for rank in range(pipeline)]
-        self._collectives = _Collectives(scenario, parts, ways, cheapest)
+        groups = parts.reductions.processes if chosen else ()
+        self._collectives = _Collectives(scenario, parts, ways, cheapest, groups)
         self.known = all(map(_is_paired, self._programs))
         self._times: dict[Hashable, int] = {}  # of what is waited for: the least time from there
         self._waiting: dict[Hashable, Iterator[Hashable]] = {}
@@ -230,9 +234,16 @@ class _Backwards:
 
 
 class _Collectives:
-    """The least times of the collectives of each pipeline rank."""
+    """The least times of the collectives of each pipeline rank; those of other groups take no time."""
 
-    def __init__(self, scenario: Scenario, parts: Parts, ways: PipelineClasses, cheapest: CheapestTimes) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        parts: Parts,
+        ways: PipelineClasses,
+        cheapest: CheapestTimes,
+        groups: Sequence[tuple[ProcessGroup, ReplicaGroup]],
+    ) -> None:
         self._cheapest, self._options = cheapest, scenario.gradients.options
         self._rings = RingTimes(parts.fabric, 0 if scenario.cluster.sharing == "fifo" else 1, self._options)
         self._gather = parts.reductions.gather
@@ -242,7 +253,7 @@ class _Collectives:
         layout = scenario.parallel.layout
         places = layout.along("pipeline")
         simulated = {rank for way in ways.ranks for rank in way}
-        for processes, group in parts.reductions.processes:
+        for processes, group in groups:
             if group.ranks[0] in simulated:
                 for held in {int(places[rank]) for rank in group.ranks}:
                     self._groups[held, group.stage, group.part].append((processes, group))

@@ -232,7 +232,7 @@ def _tried(against: str, text: str, *, base: Run, build: Build, own: bool) -> Tr
     with suppress(HybridDesError):
         variant = variant_of(text, Variant.of(base), build)
         variant = even(variant.timed_like(base) if own else variant, base)
-        run = variant.simulated(_latest(base, variant.scenario), detailed=False)
+        run = variant.simulated(_latest(base, variant.scenario), detailed=False, changed_from=base)
         if _fits(run) or not _fits(base):
             return _proposal(against, text, base, variant.scenario, run.timeline.duration)
     return None

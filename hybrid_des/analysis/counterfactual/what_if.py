@@ -19,6 +19,7 @@ from fractions import Fraction
 from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
 
+from hybrid_des import collectives
 from hybrid_des.analysis.critical_path.traced import FEWEST_FOLDED
 from hybrid_des.cluster.fabric import ChangedLinks, Fabric, LinkSpec, Route
 from hybrid_des.errors import ScenarioError, UsageError, unknown
@@ -29,6 +30,7 @@ from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import given_values, misnamed, scenario_of
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.collective_times import CollectiveTimes
+from hybrid_des.simulation.common_beginning import in_common, least_of_changed
 from hybrid_des.simulation.folds import Replicas, folds_of
 from hybrid_des.simulation.jobs import UNCONTENDED
 from hybrid_des.simulation.least_remaining import least_remaining
@@ -83,23 +85,55 @@ class Variant:
         """The picoseconds that it takes, simulated without any rows."""
         return self.simulated(detailed=False).duration
 
-    def simulated(self, latest: Fraction | None = None, *, detailed: bool = True) -> Run:
+    def simulated(
+        self, latest: Fraction | None = None, *, detailed: bool = True, changed_from: Run | None = None
+    ) -> Run:
         """Simulate it, recording rows of ops only, or none.
 
+        Args:
+            latest: picoseconds before which it must end.
+            detailed: whether rows of ops are recorded.
+            changed_from: a run that may begin as it does, which shows earlier that it does not.
+
         Raises:
-            TooLateError: it does not end before the latest time, if one is given, in picoseconds.
+            TooLateError: it does not end before the latest time, if one is given.
         """
         fold = "off" if self.scenario.fold == "off" else "auto"  # a change may tell replicas apart
         quiet = self.scenario.model_copy(update={"record": "compute", "on_oom": "warn", "fold": fold})
         in_groups = quiet.gradients.every > 1 and not any((quiet.numerics, self.plan, self.fabric, self.retime))
-        parts = None if in_groups else self.parts  # of groups of replicas, each has its own
-        how: dict[str, Any] = {"fold_from": FEWEST_FOLDED, "detailed": detailed}
+        watch = None
         if latest is not None:
-            least = None if parts is None or self.retime is not None else least_remaining(quiet, parts)
-            if least is not None and least.run >= latest:
-                raise TooLateError(f"not done before {latest} picoseconds")
-            how["watch"] = Watch(latest=latest, least=least)
-        return run(quiet, self.plan, self.fabric, retime=self.retime, parts=parts, **how)
+            watch = Watch(latest=latest) if in_groups or self.retime else self._watch(quiet, latest, changed_from)
+        parts = None if in_groups else self.parts  # of groups of replicas, each has its own
+        return run(
+            quiet, self.plan, self.fabric,
+            retime=self.retime, parts=parts, watch=watch, fold_from=FEWEST_FOLDED, detailed=detailed,
+        )  # fmt: skip
+
+    def _watch(self, quiet: Scenario, latest: Fraction, known: Run | None) -> Watch:
+        """What ends a run that is late; it does not begin if that is known before, at best before it is planned."""
+        late = TooLateError(f"not done before {latest} picoseconds")
+        if known is not None and (parts := self._undecided(known)) is not None:
+            least = least_remaining(quiet, parts, chosen=False)
+            if least_of_changed(known, quiet, parts, least) >= latest:
+                raise late
+        least = least_remaining(quiet, self.parts)
+        if least is not None and least.run >= latest:
+            raise late
+        if known is not None and least_of_changed(known, quiet, self.parts, least) >= latest:
+            raise late
+        return Watch(latest=latest, least=least)
+
+    def _undecided(self, known: Run) -> Parts | None:
+        """The parts reduced by a known run's algorithm, where it would have to be chosen and may not matter.
+
+        The programs of ranks do not depend on it. None if nothing can be known of them, or nothing is to be chosen.
+        """
+        mine, its = self.scenario, known.scenario.gradients
+        chosen = mine.gradients.algorithm != collectives.AUTO or its.algorithm == collectives.AUTO or mine.fsdp
+        if chosen or self.times is not known.parts.times or in_common(known, known.parts) is None:
+            return None
+        return parts_of(mine, self.plan, self.fabric, times=self.times, reduced_by=its)
 
     @property
     def folded(self) -> int:

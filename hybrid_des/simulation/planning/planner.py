@@ -22,7 +22,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overhead import Overhead
 from hybrid_des.scenario.sections.outer import Outer
-from hybrid_des.scenario.sections.training import Schedule
+from hybrid_des.scenario.sections.training import Gradients, Schedule
 from hybrid_des.simulation.collective_times import CollectiveTimes
 from hybrid_des.simulation.costs.basis import CostBasis
 from hybrid_des.simulation.costs.lanes import Lanes
@@ -105,10 +105,12 @@ def parts_of(
     *,
     ranks: RankCosts | None = None,
     times: CollectiveTimes | None = None,
+    reduced_by: Gradients | None = None,
 ) -> Parts:
     """Plan a scenario; a given plan, fabric, training, durations or costs of ranks replace the scenario's own.
 
-    Times of collectives may be given that were found on the same wiring.
+    Times of collectives may be given that were found on the same wiring; and gradients whose algorithm takes the place
+    of `auto`, which is not tried out where it does not matter how long reductions take.
 
     Raises:
         Refusal: the schedule or topology does not support these sizes.
@@ -135,7 +137,7 @@ def parts_of(
     costs = costs_in(ranks, plan, training.parameters if training and counted else None)
     given = None if ranks.durations is None else _timed(scenario, plan, ranks.durations)
     workers = training.workers_of(scenario.parallel.layout) if training else {}
-    parts = _lowered(scenario, plan, steps_of(scenario, plan, times, costs), times)
+    parts = _lowered(scenario, plan, steps_of(scenario, plan, times, costs), times, reduced_by)
     return replace(parts, training=training, workers=workers, durations=given)
 
 
@@ -153,7 +155,13 @@ def _fsdp(scenario: Scenario, plan: Plan, times: CollectiveTimes) -> Fsdp | None
     return Fsdp(plan, times, gradients, once, ahead, overlapped=gradients.overlap if once else ahead)
 
 
-def _lowered(scenario: Scenario, plan: Plan, steps: Sequence[PlannedStep], times: CollectiveTimes) -> Parts:
+def _lowered(
+    scenario: Scenario,
+    plan: Plan,
+    steps: Sequence[PlannedStep],
+    times: CollectiveTimes,
+    reduced_by: Gradients | None = None,
+) -> Parts:
     """The parts that follow from a plan and its costs, those of every step if they differ."""
     gradients, groups = scenario.gradients, list[ReplicaGroup]()
     costs, further = steps[0].costs, [step.costs for step in steps[1:]]
@@ -163,7 +171,7 @@ def _lowered(scenario: Scenario, plan: Plan, steps: Sequence[PlannedStep], times
         whole = replica_groups(plan, layout, costs.parts, gradients, keep_empty=empty, tensors=costs.tensors)
         groups = in_groups(whole, layout, scenario.outer_groups)
     sharded = scenario.sharding != "none"
-    reductions = Reductions(gradients, groups, times, sharded=sharded)
+    reductions = Reductions(reduced_by or gradients, groups, times, sharded=sharded)
     traffic = tensor_traffic(scenario, plan, costs, times.fabric, groups, further)
     axes = frozenset(traffic.messages)
     lowering = Lowering(
