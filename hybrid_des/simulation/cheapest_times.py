@@ -13,12 +13,13 @@ Some member ends no earlier than this after the last one has begun, and begins t
 the times of successive collectives of the same members are summed. Any other collective is assumed to take no time.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
 
 from hybrid_des import collectives
+from hybrid_des.cluster.connections import in_blocks
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.rate import idle_time
 from hybrid_des.cluster.rings import channels
@@ -108,12 +109,22 @@ class CheapestTimes:
         self._inside = cache(self._inside_fastest)
         self._slowest = cache(self._slowest_hop)
         self._leaving = cache(self._leave)
+        self._kinds: dict[Hashable, tuple[object, ...]] = {}
 
     def _message(self, sender: int, receiver: int, size: int) -> int:
         return max(0, idle_time(self._fabric, sender, receiver, size) - self._rounding)
 
     def kind_of(self, sender: int, receiver: int) -> tuple[object, ...]:
-        """The figures that determine how long a message takes: equal for equivalent routes."""
+        """The figures that determine how long a message takes: equal for equivalent routes.
+
+        Of pairs that exchanges of equal blocks put in each other's places, the links of the first are made.
+        """
+        alike = in_blocks(self._fabric, (sender, receiver)) or (sender, receiver)
+        if alike not in self._kinds:
+            self._kinds[alike] = self._figures(sender, receiver)
+        return self._kinds[alike]
+
+    def _figures(self, sender: int, receiver: int) -> tuple[object, ...]:
         route = self._fabric.route(sender, receiver)
         return (*route.latencies, *(self._fabric.links[name].bandwidth for name in route.links))
 

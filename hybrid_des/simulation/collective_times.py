@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property, partial, reduce
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,7 +77,8 @@ class SimulatedGroups(NamedTuple):
     Attributes:
         groups: with their servers.
         sets: the number of such sets that they stand for.
-        folds: candidates for which members stand for others, the fewest first; not yet known to be exact.
+        folds: at most `MOST_TRIES` candidates for which members stand for others, the fewest first; not yet known to
+            be exact.
     """
 
     groups: Sequence[ProcessGroup]
@@ -298,7 +299,9 @@ class CollectiveTimes:
         for alike in sets:
             together = [groups[number] for number in alike.groups]
             simulated.append(
-                SimulatedGroups(together, alike.sets, list(self._folds(together, asked)) if self._folded else [])
+                SimulatedGroups(
+                    together, alike.sets, [*islice(self._folds(together, asked), MOST_TRIES)] if self._folded else []
+                )
             )
         return simulated
 
@@ -362,7 +365,7 @@ class CollectiveTimes:
         return whole
 
     def _of_set(self, name: str, asked: Concurrent, simulated_groups: SimulatedGroups, limit: int | None) -> Outcome:
-        for fold in (*simulated_groups.folds[:MOST_TRIES], None):
+        for fold in (*simulated_groups.folds, None):
             self._check_size(name, asked, simulated_groups, fold)
             with suppress(FoldRefusal):
                 return self._run(name, asked, simulated_groups.groups, fold, limit)

@@ -16,11 +16,12 @@ A member goes on to the next segment, or phase, when its own is done, so these t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import cache
 
 from hybrid_des import collectives
 from hybrid_des.cluster.channel import Pace
+from hybrid_des.cluster.connections import in_blocks
 from hybrid_des.cluster.fabric import Fabric, by_node
 from hybrid_des.cluster.rate import rate_of
 from hybrid_des.collectives.buffer import Buffer, message_of, shares_of
@@ -46,6 +47,7 @@ class RingTimes:
     def __init__(self, fabric: Fabric, rounding: int, options: collectives.Given = None) -> None:
         self._fabric, self._rounding, self._options = fabric, rounding, options
         self._around = cache(self._once_around)
+        self._alike: dict[Hashable, tuple[int, int]] = {}
 
     def of(self, kind: str, group: ProcessGroup, elements: int, codec: Codec) -> int | None:
         """The least time of a collective of this name in a group; None if it does not go around rings."""
@@ -81,14 +83,19 @@ class RingTimes:
 
     def _once_around(self, members: Sequence[int], steps: int, size: int, paces: Paces | None) -> int:
         """The least time of so many steps around a ring, whoever of the members begins last."""
-        pairs = zip(members, (*members[1:], members[0]), strict=True)
-        hops = [self._hop(*pair, size, paces) for pair in pairs]
+        pairs = [*map(self._like, zip(members, (*members[1:], members[0]), strict=True))]
+        known = {pair: self._hop(*pair, size, paces) for pair in dict.fromkeys(pairs)}
+        hops = [known[pair] for pair in pairs]
         if len(set(hops)) == 1:
             return steps * hops[0][0]
         if len(hops) > LARGEST:
             times = [time for time, _ in hops]
             return steps // (len(hops) - 1) * (sum(times) - max(times))
         return min(_queued([hops[(first + step) % len(hops)] for step in range(steps)]) for first in range(len(hops)))
+
+    def _like(self, pair: tuple[int, int]) -> tuple[int, int]:
+        """The first of the pairs that exchanges of equal blocks put in each other's places: its links are looked at."""
+        return self._alike.setdefault(in_blocks(self._fabric, pair) or pair, pair)
 
     def _hop(self, sender: int, receiver: int, size: int, paces: Paces | None) -> tuple[int, int]:
         """The time of a message on idle links, and how long it occupies the slowest of them."""
