@@ -75,7 +75,7 @@ class Beginning:
         after = np.zeros((len(self.ops), max(self.ops)), dtype=np.int64)
         for pipeline_rank, program in enumerate(known.programs):
             for call in program.rows[: self.ops[pipeline_rank]]:
-                after[pipeline_rank, call.number] = known.after[id(call)]
+                after[pipeline_rank, call.number] = known.calls[id(call)][1]
         bounded = np.fromiter(map(known.ranks.__contains__, ranks.tolist()), dtype=bool, count=len(ranks))
         bounded &= (number >= 0) & (number < self._common)
         # an op that has not ended by then does not end earlier in the changed run

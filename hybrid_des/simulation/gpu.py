@@ -56,12 +56,13 @@ class Position:
         marks: moments of the step.
         started: by slot, when each collective inside an op was started, and what tells its end.
         collective: the last one that began, apart from those inside ops.
+        since, begun: when the stream came to the call, and when that collective began.
     """
 
-    __slots__ = ("base", "call", "collective", "marks", "started", "step")
+    __slots__ = ("base", "begun", "call", "collective", "marks", "since", "started", "step")
 
     def __init__(self) -> None:
-        self.step = self.base = 0
+        self.step = self.base = self.since = self.begun = 0
         self.collective: Collective | None = None
         self.call = Call(Block((), ()))
         self.marks: list[int] = []
@@ -161,7 +162,7 @@ class Gpu:
             at.step, at.base, at.marks = step, (base := step << STEP_SHIFT), []
             for call in programs[step % len(programs)].streams[stream]:
                 at.call, ops = call, call.ops
-                asked = now = env.now
+                asked = now = at.since = env.now
                 released = STREAM
                 for instruction in call.block.instructions:
                     kind = instruction.__class__
@@ -251,7 +252,8 @@ class Gpu:
         self._waited(at, wait.cause, begin)
 
     def _collective(self, at: Position, collective: Collective) -> Routine:
-        begin, at.collective = self._env.now, collective
+        begin = at.begun = self._env.now
+        at.collective = collective
         yield from self._communicators[collective.group].run(at.step, collective.call)
         if collective.row:
             table, stage, bucket = collective.row

@@ -79,16 +79,17 @@ class LeastRemaining:
     Attributes:
         steps: of the run.
         begins: pipeline rank → stream → from its beginning.
-        after: the identity of a call → from its end.
-        until: the identity of a collective → its call, and from the beginning of the next one in it, or from its end.
+        calls: the identity of a call → from its beginning, and from its end.
+        collectives: the identity of a collective → its call, from its beginning, and from that of the next one in the
+            call, or from the call's end.
         programs: one per pipeline rank.
         ranks: the global ranks of which this is known.
     """
 
     steps: int
     begins: Mapping[int, Mapping[str, int]]
-    after: Mapping[int, int]
-    until: Mapping[int, tuple[int, int]]
+    calls: Mapping[int, tuple[int, int]]
+    collectives: Mapping[int, tuple[int, int, int]]
     programs: Sequence[Program]
     ranks: Container[int]
 
@@ -108,19 +109,20 @@ class LeastRemaining:
         known = (gpu for gpu in gpus if id(gpu.program) in programs and gpu.rank in self.ranks)
         return list({id(gpu.program): gpu for gpu in known}.values())
 
-    def of(self, gpus: Sequence[Gpu]) -> int:
-        """Of the run, from now, where these GPUs are."""
-        longest = 0
+    def ends_by(self, now: int, gpus: Sequence[Gpu]) -> int:
+        """The picosecond before which a run does not end that goes on from where these GPUs are now."""
+        latest = now
         for gpu in gpus:
             for at in gpu.positions.values():
                 call = id(at.call)
-                if call in self.after:
-                    least = self.after[call]
+                if call in self.calls:
+                    whole, after = self.calls[call]
+                    ends = max(at.since + whole, now + after)
                     if at.collective is not None:
-                        of_call, until = self.until.get(id(at.collective), (0, 0))
-                        least = until if of_call == call else least
-                    longest = max(longest, least + (self.steps - 1 - at.step) * self.step)
-        return longest
+                        of_call, whole, after = self.collectives.get(id(at.collective), (0, 0, 0))
+                        ends = max(ends, at.begun + whole, now + after) if of_call == call else ends
+                    latest = max(latest, ends + (self.steps - 1 - at.step) * self.step)
+        return latest
 
 
 def least_remaining(scenario: Scenario, parts: Parts, *, chosen: bool = True) -> LeastRemaining | None:
@@ -156,8 +158,8 @@ class _Backwards:
         self._times: dict[Hashable, int] = {}  # of what is waited for: the least time from there
         self._waiting: dict[Hashable, Iterator[Hashable]] = {}
         self._ready: list[Iterator[Hashable]] = []
-        self._after: dict[int, int] = {}
-        self._until: dict[int, tuple[int, int]] = {}
+        self._calls: dict[int, tuple[int, int]] = {}
+        self._collectives_in: dict[int, tuple[int, int, int]] = {}
         self._begins: dict[int, dict[str, int]] = defaultdict(dict)
 
     def remaining(self, steps: int) -> LeastRemaining | None:
@@ -171,7 +173,7 @@ class _Backwards:
                 self._waiting[missing] = walker
         if self._waiting:
             return None
-        return LeastRemaining(steps, self._begins, self._after, self._until, self._programs, self._ranks)
+        return LeastRemaining(steps, self._begins, self._calls, self._collectives_in, self._programs, self._ranks)
 
     def _stream(self, rank: int, stream: str) -> Iterator[Hashable]:
         """Walk a stream backwards; yields what it needs to know."""
@@ -181,7 +183,7 @@ class _Backwards:
         instruction: Any
         key: Hashable
         for call in reversed(self._programs[rank].streams[stream]):
-            begun = self._after.setdefault(id(call), left)
+            begun = ends = left
             for instruction in reversed(call.block.instructions):
                 kind = instruction.__class__
                 if kind is Compute:
@@ -209,13 +211,14 @@ class _Backwards:
                     counts[instruction.event] += 1
                     self._happens((rank, instruction.event, counts[instruction.event]), left)
                 elif kind is Collective:
-                    self._until.setdefault(id(instruction), (id(call), begun))
-                    left += self._collectives.of(rank, instruction)
+                    left, following = left + self._collectives.of(rank, instruction), begun
+                    self._collectives_in.setdefault(id(instruction), (id(call), left, following))
                     begun = left
                 elif kind is Start:
                     left, queued = self._started(instruction, joined, left, queued)
                 elif kind is Join:
                     joined[instruction.slot] = left
+            self._calls.setdefault(id(call), (left, ends))
         self._begins[rank][stream] = left
 
     def _started(self, start: Start, joined: dict[int, int], left: int, queued: int) -> tuple[int, int]:

@@ -156,7 +156,7 @@ class Watch:
 
     def ends_by(self, now: int, gpus: Sequence[Gpu]) -> int:
         """The picosecond before which a run that goes on does not end, from where its GPUs are."""
-        return now if self._least is None else now + self._least.of(gpus)
+        return now if self._least is None else self._least.ends_by(now, gpus)
 
     def unfinished(self, job: Job) -> UnfinishedError:
         """The error that ends a run now."""

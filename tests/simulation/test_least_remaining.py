@@ -136,6 +136,15 @@ def test_buckets_around_idle_rings_take_their_bound(kind, sharding, cluster, ste
     assert max(bounds) == bounds[0]
 
 
+def test_a_bound_keeps_what_a_collective_has_taken():
+    """Nothing but a ring takes time, so what is known at its beginning is known until it ends."""
+    ring = {"algorithm": "ring", "codec": "bf16"}
+    workload = {**SMALL, "forward": 0, "backward": 0, "optimizer": 0, "parameters": 2**20}
+    result, bounds = watched(scenario("1f1b", 1, 1, 64, workload=workload, cluster=BETWEEN, gradients=ring))
+    assert len(bounds) > 5
+    assert set(bounds) == {end_of(result)}
+
+
 def test_a_bound_that_is_too_high_is_found(monkeypatch):
     hop = ring_times.RingTimes._hop
     monkeypatch.setattr(ring_times.RingTimes, "_hop", lambda self, *of: tuple(1 + time for time in hop(self, *of)))
