@@ -35,7 +35,7 @@ from hybrid_des.analysis.counterfactual.what_if import (
 )
 from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.idle_pieces import Idle, IdleTime
-from hybrid_des.analysis.critical_path.paths import Piece, count_paths, critical_path, time_by_part
+from hybrid_des.analysis.critical_path.paths import Piece, count_paths, time_by_part
 from hybrid_des.analysis.critical_path.rows import (
     Names,
     activities,
@@ -58,6 +58,7 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.simulation.costs.documents import packed_steps
+from hybrid_des.simulation.planning.program import GivenPrograms
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import Run, reduced_gc
 from hybrid_des.simulation.timeline import Column
@@ -145,10 +146,10 @@ class Explanation:
         """The names of activities."""
         return Names(self.run.timeline, self.graph)
 
-    @cached_property
+    @property
     def path(self) -> list[Piece]:
         """The critical path that is shown."""
-        return critical_path(self.graph)
+        return self.traced.path
 
     @cached_property
     def document(self) -> HoldingDocument | None:
@@ -160,10 +161,10 @@ class Explanation:
         """Number of critical paths; None if the graph is too large to count them."""
         return count_paths(self.slack)
 
-    @cached_property
+    @property
     def idle_time(self) -> IdleTime:
         """All idle time, by rank, cause and reason."""
-        return IdleTime(self.graph)
+        return self.traced.idle_time
 
     @property
     def idle(self) -> list[Idle]:
@@ -397,8 +398,8 @@ def explain(
     not_tried = why_untried(base)
     ties = [] if not_tried else tie_tasks(base)
     # what may take longest is begun first, so that no process is left alone with it
-    second = trials.tasks, ties, _without_barrier(base), of_ranks, asked
-    tried, orders, free, gains, rows = grouped(second, at_once)
+    second = trials.tasks, ties, _without_barrier(base), of_ranks, asked, _idle_here(traced)
+    tried, orders, free, gains, rows, _ = grouped(second, at_once)
     gains = sorted([*gains, *of_kinds], key=lambda gain: gain.duration)
     rows += [one for one in free if one is not None]
     proposed, range_of_ties = trials.proposals(tried, gains), ties_from(base, orders)
@@ -419,9 +420,10 @@ def _traced_beside_ladder(planned: Variant, at_once: AtOnce) -> tuple[Traced, li
 
 def _about_events(planned: Variant) -> int:
     """About how many events a run takes, if all ranks but those of one pipeline are folded on these."""
-    ops = sum(len(program.ops) for program in {id(program): program for program in planned.programs}.values())
-    parallel = planned.scenario.parallel
-    return planned.scenario.steps * (ops + planned.parts.messages * parallel.pipeline // parallel.ranks)
+    parts, parallel = planned.parts, planned.scenario.parallel
+    given = parts.programs.programs if isinstance(parts.programs, GivenPrograms) else ()
+    ops = sum(1 for _ in parts.plan.ops()) + sum(len(program.ops) for program in given)
+    return planned.scenario.steps * (ops + parts.messages * parallel.pipeline // parallel.ranks)
 
 
 def _found_here(traced: Traced) -> list[Task]:
@@ -431,6 +433,11 @@ def _found_here(traced: Traced) -> list[Task]:
         return traced.slack.free_of_ops, traced.slack.free_of_messages
 
     return [*map(Here, (lambda: traced.slack, lambda: traced.classes, lambda: traced.slack.graph.released, floats))]
+
+
+def _idle_here(traced: Traced) -> list[Task]:
+    """Tasks that find what is shown of the run's idle time and its critical path; the run keeps it."""
+    return [*map(Here, (lambda: traced.path, lambda: traced.idle_time.reasons))]
 
 
 def _busiest(traced: Traced) -> list[int]:

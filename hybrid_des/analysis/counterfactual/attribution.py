@@ -184,7 +184,7 @@ def work_of_ranks(base: Run) -> Column:
     np.add.at(work, timeline.ops["rank"], timeline.ops["end"] - timeline.ops["start"])
     np.subtract.at(work, waits["rank"][inside], (waits["end"] - waits["start"])[inside])
     np.subtract.at(work, timeline.exchanges["rank"], timeline.exchanges["end"] - timeline.exchanges["free"])
-    return work if base.fold is None else work[[base.fold.representative(rank)[0] for rank in range(len(work))]]
+    return work if base.fold is None else work[base.fold.representatives]
 
 
 def _varies(scenario: Scenario) -> bool:
@@ -227,7 +227,7 @@ def _measured(base: Run, at: Variant, work: Column) -> Iterator[Task]:
 
     speeds = [node.speed for node in spec.nodes_of(range(layout.ranks))]
     most = max(set(speeds), key=speeds.count)
-    nodes = grouped_by((rank for rank, speed in enumerate(speeds) if speed != most), spec.node_of)
+    nodes = grouped_by((rank for rank, speed in enumerate(speeds) if speed is not most and speed != most), spec.node_of)
     for node, ranks in sorted(nodes.items(), key=lambda item: -slow(item[1]))[:MOST_GROUPS]:
         part = Part("rank", f"node {node}", frozenset(ranks))
         yield partial(_group, at, part, slow(ranks), speeds[ranks[0]] / most)

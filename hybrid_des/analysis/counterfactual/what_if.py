@@ -19,6 +19,8 @@ from fractions import Fraction
 from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from hybrid_des import collectives
 from hybrid_des.analysis.critical_path.traced import FEWEST_FOLDED
 from hybrid_des.cluster.fabric import ChangedLinks, Fabric, LinkSpec, Route
@@ -45,6 +47,7 @@ from hybrid_des.simulation.watch import TooLateError, Watch
 Build = Callable[[Sequence[str]], Scenario]  # overrides → scenario
 Factors = Mapping[str, Fraction | None]  # link → factor of its bandwidth; None: infinite
 
+KNOWN_ROUTES = 2**15  # with scaled latencies that are kept
 DIGITS = 30  # decimal places of a fraction
 _NEXT = re.compile(r",(?=\s*[A-Za-z_][\w./-]*=)")
 _FACTOR = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*[x×]\s*")
@@ -194,6 +197,7 @@ class Variant:
         assert self.fabric is not None
         route = self.fabric.route
 
+        @lru_cache(maxsize=KNOWN_ROUTES)
         def scaled(sender: int, receiver: int) -> Route:
             original = route(sender, receiver)
             return Route(original.links, tuple(round(latency * factor) for latency in original.latencies))
@@ -263,8 +267,8 @@ class Part(NamedTuple):
 
 def part_at(at: Variant, pipeline_rank: int) -> Part:
     """The global ranks of a pipeline rank, by its name in reports."""
-    layout = at.scenario.parallel.layout
-    ranks = frozenset(rank for rank in range(layout.ranks) if layout.coordinate(rank, "pipeline") == pipeline_rank)
+    places = at.scenario.parallel.layout.along("pipeline")
+    ranks = frozenset(np.flatnonzero(places == pipeline_rank).tolist())
     return Part("rank", name_of_place(at, pipeline_rank), ranks)
 
 

@@ -9,7 +9,9 @@ import numpy as np
 
 from hybrid_des.analysis.critical_path.classes import Name, class_spans
 from hybrid_des.analysis.critical_path.graph import graph_of, serving_of
+from hybrid_des.analysis.critical_path.idle_pieces import IdleTime
 from hybrid_des.analysis.critical_path.images import Images
+from hybrid_des.analysis.critical_path.paths import Piece, critical_path
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.critical_path.spans import Span
 from hybrid_des.cluster.fabric import Fabric
@@ -116,6 +118,16 @@ class Traced:
     def classes(self) -> dict[Name, Span]:
         """Least and most time of classes over all critical paths."""
         return class_spans(self.slack)
+
+    @cached_property
+    def path(self) -> list[Piece]:
+        """The critical path that is shown."""
+        return critical_path(self.slack.graph)
+
+    @cached_property
+    def idle_time(self) -> IdleTime:
+        """All idle time, by rank, cause and reason."""
+        return IdleTime(self.slack.graph)
 
     @cached_property
     def whole(self) -> Traced:
