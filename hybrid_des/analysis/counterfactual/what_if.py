@@ -165,8 +165,14 @@ class Variant:
     def programs(self) -> list[Program]:
         """The program of each global rank, with permanent slowness, before `retime`."""
         layout, programs = self.scenario.parallel.layout, Programs(self.scenario, self.parts)
-        nodes = zip(layout.along("pipeline"), self.scenario.cluster.nodes_of(range(layout.ranks)), strict=True)
-        return [programs.of(rank, int(place), node.speed)[0] for rank, (place, node) in enumerate(nodes)]
+        nodes = zip(layout.along("pipeline").tolist(), self.scenario.cluster.nodes_of(range(layout.ranks)), strict=True)
+        return [programs.of(rank, place, node.speed)[0] for rank, (place, node) in enumerate(nodes)]
+
+    def program_of(self, rank: int) -> Program:
+        """The program of one global rank, likewise."""
+        pipeline_rank = self.scenario.parallel.layout.coordinate(rank, "pipeline")
+        (node,) = self.scenario.cluster.nodes_of([rank])
+        return Programs(self.scenario, self.parts).of(rank, pipeline_rank, node.speed)[0]
 
     def without_queueing(self) -> Variant:
         """Give every message its links to itself."""
@@ -274,7 +280,7 @@ def part_at(at: Variant, pipeline_rank: int) -> Part:
 
 def kinds_in(at: Variant) -> Iterator[Part]:
     """The kinds of ops on the first rank."""
-    kinds = {call.kind for program in at.programs[:1] for call in program.ops.values()}
+    kinds = {call.kind for call in at.program_of(0).ops.values()}
     return (Part("kind", kind, (kind,)) for kind in OP_KINDS if kind in kinds)
 
 

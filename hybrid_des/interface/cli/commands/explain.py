@@ -17,14 +17,11 @@ from hybrid_des.interface.cli.deadline import within
 from hybrid_des.interface.cli.output import say, show_result, status_line, terminal_width
 from hybrid_des.report.explained import advice, render_explanation, verdict
 from hybrid_des.report.files.staging import write_files
-from hybrid_des.report.page.traced_pages import explanation_page
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.jobs import Jobs, has_jobs, jobs_of
 from hybrid_des.scenario.loading import load, read_scenario
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.studies.forked import forked, nobody
-from hybrid_des.studies.jobs.explained import explain_jobs
-from hybrid_des.studies.jobs.files import write
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
         lambda: render_explanation(explanation, terminal_width()),
     )
     if args.out is not None:
+        from hybrid_des.report.page.traced_pages import explanation_page
+
         write_files(args.out, {"report.html": explanation_page(explanation)})
         say(f"wrote {args.out / 'report.html'}")
     return 0
@@ -71,6 +70,8 @@ def _at_once(args: argparse.Namespace, show: Callable[[str], None] | None) -> At
 
 def _jobs(args: argparse.Namespace, document: Document) -> int:
     """Explain each of several jobs on one cluster."""
+    from hybrid_des.studies.jobs.explained import explain_jobs
+    from hybrid_des.studies.jobs.files import write
 
     def build(overrides: Sequence[str]) -> Jobs:
         return jobs_of(read_scenario(args.file, [*args.set, *overrides]))
