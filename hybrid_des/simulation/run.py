@@ -225,7 +225,7 @@ def run(
         order: number of a random order in which GPUs start, which decides ties at links; default: by rank.
         fold_from: the number of ranks from which `fold: auto` folds; default: more than a run shows.
         detailed: whether rows of ops and memory are kept; without them, a run has its end, peaks and totals, but
-            not those of links.
+            not those of links, nor what groups of replicas exchange.
 
     Raises:
         PlanError: the plan is incomplete.
@@ -239,7 +239,7 @@ def run(
     began = time.perf_counter()
     local_sgd = scenario.gradients.every > 1
     if local_sgd and not any((plan, fabric, training, retime, trace, parts, scenario.numerics)):
-        return _of_groups(scenario, scratch=scratch, watch=watch, order=order)
+        return _of_groups(scenario, scratch=scratch, watch=watch, order=order, detailed=detailed)
     with unit_asked_for(scenario):
         parts = planned = parts or parts_of(scenario, plan, fabric, training)
         others = Counter[str]()  # bytes of background traffic, by link
@@ -297,12 +297,12 @@ def of_all_ranks(run: Run) -> Run:
     )
 
 
-def _of_groups(scenario: Scenario, **how: Any) -> Run:
+def _of_groups(scenario: Scenario, *, detailed: bool, **how: Any) -> Run:
     """The inner step of one group of replicas, the slowest, with what the exchange between all groups costs."""
     numbers = range(1 if alike(scenario) else scenario.outer_groups)
-    runs = (run(inner_of(scenario, number), **how) for number in numbers)
+    runs = (run(inner_of(scenario, number), detailed=detailed, **how) for number in numbers)
     slowest = max(runs, key=lambda group: group.duration)
-    return replace(slowest, outer=_period(scenario, slowest))
+    return replace(slowest, outer=_period(scenario, slowest)) if detailed else slowest
 
 
 def _period(scenario: Scenario, inner: Run) -> Period:

@@ -56,6 +56,14 @@ def test_the_cost_model_of_scaling_laws_for_diloco(every, m, latency):
     assert found.outer.duration == every * (compute + inner * S) + outer * S
 
 
+def test_a_run_without_details_simulates_no_exchange(monkeypatch):
+    """Proposals ask for the end of inner steps only: an exchange between sites may take most of the time."""
+    detailed = run(seldom())
+    monkeypatch.delattr(CollectiveTimes, "of")
+    assert (quiet := run(seldom(), detailed=False)).outer is None
+    assert (quiet.duration, quiet.peak_memory) == (detailed.duration, detailed.peak_memory)
+
+
 @pytest.mark.parametrize("fragments", [1, 3])
 @pytest.mark.parametrize("algorithm", ["ring", "auto"])
 def test_without_parameters_nothing_is_exchanged(algorithm, fragments):
