@@ -17,11 +17,13 @@ import numpy as np
 from hybrid_des.analysis.counterfactual.attribution import Loss, Straggler, Stragglers, straggler_tasks, stragglers_of
 from hybrid_des.analysis.counterfactual.first_order import first_order
 from hybrid_des.analysis.counterfactual.ladder import (
+    NO_LATENCY,
     Gain,
     Idealisation,
     gains_of,
     gains_of_ranks,
     ladder_tasks,
+    never_queues,
     rungs_of,
 )
 from hybrid_des.analysis.counterfactual.proposals import trials_of
@@ -71,7 +73,7 @@ from hybrid_des.analysis.ties import Ties, tie_tasks, ties_from, why_untried
 TOP = 10
 
 
-TWICE = "links twice as fast"  # one of the usual what-ifs
+TWICE, FREE = "links twice as fast", "all bytes free"  # usual what-ifs
 
 
 QUARTER = Fraction(3, 4)  # factor of a duration that is "25 % quicker"
@@ -215,7 +217,7 @@ class Explanation:
     @property
     def network(self) -> int:
         """The cost of the network: picoseconds that a free one would save."""
-        return self.duration - self.rung("no latency")
+        return self.duration - self.rung(NO_LATENCY)
 
     def to_mapping(self) -> dict[str, Any]:
         """Everything as plain values, in seconds per step."""
@@ -393,7 +395,8 @@ def explain(
     busiest = _busiest(traced)
     slow = stragglers_of(base, slow_ones)
     trials = trials_of(base, rungs, slow, build, own=fabric is None)
-    asked = [partial(_simulated, name, one, traced) for name, one in {**_usual(base, busiest), **changes}.items()]
+    usual, known = _usual(base, busiest), _known(base, rungs)
+    asked = [partial(_simulated, name, one, traced, known.get(name)) for name, one in {**usual, **changes}.items()]
     of_ranks = gains_of_ranks(base, busiest)
     not_tried = why_untried(base)
     ties = [] if not_tried else tie_tasks(base)
@@ -456,14 +459,23 @@ def _usual(base: Run, busiest: Sequence[int]) -> dict[str, Variant]:
     free = at.with_all_links(None).with_latency(Fraction(0))
     changes = {f"{slowest.name} 25 % quicker": slowest.scaled(at, QUARTER)}
     if base.messages:
-        changes |= {TWICE: at.with_all_links(Fraction(2)), "all bytes free": free}
+        changes |= {TWICE: at.with_all_links(Fraction(2)), FREE: free}
     return changes
 
 
-def _simulated(name: str, change: Variant, traced: Traced) -> Tried:
-    changed, end = change.scenario, change.simulated(detailed=False)  # first: it refuses durations that no column holds
-    first = first_order(traced.fitting(end.fold), change)
-    return Tried(name, end.duration, changed.steps, changed.schedule.microbatches, first)
+def _known(base: Run, rungs: Sequence[Idealisation]) -> dict[str, int]:
+    """The ends of usual what-ifs that the ladder has simulated."""
+    return {FREE: next(rung.duration for rung in rungs if rung.name == NO_LATENCY)} if never_queues(base) else {}
+
+
+def _simulated(name: str, change: Variant, traced: Traced, end: int | None) -> Tried:
+    """A what-if, simulated unless its end is known."""
+    changed, fold = change.scenario, traced.run.fold
+    if end is None:  # first: it refuses durations that no column holds
+        run = change.simulated(detailed=False)
+        end, fold = run.duration, run.fold
+    first = first_order(traced.fitting(fold), change)
+    return Tried(name, end, changed.steps, changed.schedule.microbatches, first)
 
 
 def _without_barrier(base: Run) -> list[Task]:

@@ -1,17 +1,21 @@
 """The ladder of idealisations: no rung is above the one before it, and the last is a bound."""
 
+from fractions import Fraction
 from itertools import pairwise
 from random import Random
 
 import pytest
+from support.campaigns import TIMES, thinned
+from support.folded_causes import KINDS
 from support.scenarios import values
 from system.fuzzing.valid import scenario
 
-from hybrid_des.analysis.counterfactual.ladder import ladder
+from hybrid_des.analysis.counterfactual.first_order import first_order
+from hybrid_des.analysis.counterfactual.ladder import ladder, never_queues
 from hybrid_des.analysis.counterfactual.what_if import Variant
-from hybrid_des.analysis.critical_path.traced import traced_run
+from hybrid_des.analysis.critical_path.traced import Traced, traced_run
 from hybrid_des.errors import HybridDesError
-from hybrid_des.scenario.loading import load
+from hybrid_des.scenario.loading import load, scenario_from
 from hybrid_des.simulation.run import run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
@@ -32,6 +36,23 @@ UNEVEN["workload"] = {"forward": "0 s", "backward": ["1 s", "1 s", "2 s"]}
 
 def rungs(given):
     return {rung.name: rung.duration for rung in ladder(traced_run(load(given)))}
+
+
+@pytest.mark.parametrize("seed", thinned(range(6 * TIMES), slow=range(1, 6 * TIMES)))
+def test_messages_never_queue_on_a_network_without_latency(seed):
+    reached = 0
+    for draw in KINDS.values():
+        try:
+            traced = Traced(traced_run(scenario_from(draw(Random(seed))), fold_from=2))
+        except HybridDesError:
+            continue
+        if never_queues(traced.run):
+            free = Variant.of(traced.run).with_all_links(None).with_latency(Fraction(0))
+            end = free.simulated()
+            assert end.duration == free.without_queueing().duration
+            assert first_order(traced.fitting(end.fold), free) == first_order(traced, free)
+            reached += 1
+    assert reached
 
 
 @pytest.mark.parametrize("slowness", SLOWNESS)

@@ -13,6 +13,7 @@ from itertools import chain, islice
 from operator import attrgetter
 from typing import NamedTuple
 
+from hybrid_des import collectives
 from hybrid_des.analysis.counterfactual.attribution import at_the_mean_of, work_of_ranks
 from hybrid_des.analysis.counterfactual.what_if import (
     Part,
@@ -36,6 +37,9 @@ EVENTS = 2_000_000  # approximate total over all simulations of a ranking
 
 
 FEWEST, MOST = 3, 24  # simulations per sort of class in a ranking
+
+
+NO_LATENCY = "no latency"  # the rung of a network that takes no time
 
 
 SPLIT = "zb-h1"  # the schedule with a split backward that holds no more activations than 1F1B
@@ -103,6 +107,16 @@ def ladder_tasks(at: Variant) -> list[Task]:
     return [without_bytes, partial(_rung, "no queueing", alone), partial(_rung, "infinite links", infinite)]
 
 
+def never_queues(base: Run) -> bool:
+    """Whether a network without latency and with infinite links takes the same time whether messages queue or not.
+
+    Under `fifo` a link is busy until the end of its last message, which is when that began: no head finds it busy.
+    """
+    scenario = base.scenario
+    chosen = scenario.gradients.algorithm != collectives.AUTO
+    return scenario.cluster.service == "fifo" and chosen and not (scenario.slow or scenario.background)
+
+
 def _rung(name: str, at: Variant) -> list[Idealisation]:
     return [Idealisation(name, at.duration)]
 
@@ -110,7 +124,7 @@ def _rung(name: str, at: Variant) -> list[Idealisation]:
 def _rungs_without_bytes(at: Variant) -> list[Idealisation]:
     """The rungs on a network that takes no time: only computation is left."""
     free = at.simulated()
-    rungs = [Idealisation("no latency", free.duration)]
+    rungs = [Idealisation(NO_LATENCY, free.duration)]
     last = min(free, at_the_mean_of(free, at).simulated(), key=attrgetter("duration"))
     rungs.append(Idealisation("all ranks at the mean", last.duration))
     split = _split(free, at)
