@@ -17,7 +17,7 @@ from hybrid_des.analysis.counterfactual.first_order import first_order
 from hybrid_des.analysis.counterfactual.what_if import Variant, builder_of, variant_of
 from hybrid_des.analysis.critical_path.classes import class_spans
 from hybrid_des.analysis.critical_path.graph import graph_of, lags_with
-from hybrid_des.analysis.critical_path.idle_pieces import idle_pieces
+from hybrid_des.analysis.critical_path.idle_pieces import IdleTime, idle_pieces
 from hybrid_des.analysis.critical_path.paths import count_paths, critical_path
 from hybrid_des.analysis.critical_path.rows import released_by
 from hybrid_des.analysis.critical_path.slack import Slack
@@ -131,6 +131,13 @@ def test_idle_pieces_sum_to_the_idle_time_of_the_summary(slack):
         ops = timeline.ops
         computes = np.bincount(ops["rank"], ops["end"] - ops["start"], minlength=timeline.layout.ranks)
         assert all(ranks[rank] == slack.graph.duration - int(time) for rank, time in enumerate(computes))
+
+
+def test_idle_reasons_found_at_once_are_sums_of_pieces(slack):
+    idle, reasons = IdleTime(slack.graph), Counter()
+    for piece in idle.simulated():
+        reasons[piece.reason] += piece.end - piece.start
+    assert {reason: time for reason, time in idle.reasons_at_once().items() if time} == dict(reasons)
 
 
 def test_total_float_is_at_least_free_float(slack):

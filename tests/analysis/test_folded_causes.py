@@ -83,6 +83,16 @@ def test_an_explanation_by_representatives_is_that_of_all_ranks(name):
         assert rows[0] == rows[1]
 
 
+@pytest.mark.parametrize("name", SHIPPED)
+def test_idle_reasons_of_representatives_are_found_at_once(name):
+    idle = IdleTime(graph_of(traced_run(load(SCENARIOS / f"{name}.yaml"), fold_from=2)))
+    once = idle.reasons_at_once()
+    assert any(once.values())
+    for piece in idle.simulated():
+        once[piece.reason] -= piece.end - piece.start
+    assert not any(once.values())
+
+
 def test_a_graph_is_freed_after_its_chains_were_walked():
     graph = graph_of(traced_run(load(SCENARIOS / "a100_8x.yaml"), fold_from=2))
     assert critical_path(graph) and list(IdleTime(graph).pieces())

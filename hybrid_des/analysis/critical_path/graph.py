@@ -154,6 +154,8 @@ class Graph:
 
     def released_at(self, point: Column, image: Column) -> tuple[Column, Column]:
         """The edges that release images of points, −1 for none, and the images in which their causes are."""
+        if self.images.order == 1:
+            return self.released[point], image
         edge, image = self.released[point], image.copy()
         for group in np.unique(self.meets[point]).tolist():
             if group != NONE:

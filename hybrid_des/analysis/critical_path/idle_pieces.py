@@ -9,7 +9,6 @@ reduced
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid_des.analysis.critical_path.graph import Graph
+from hybrid_des.analysis.critical_path.idle_reasons import IdleReasons
 from hybrid_des.analysis.critical_path.paths import Piece, walks_on
 from hybrid_des.analysis.critical_path.services import PROGRAM
 from hybrid_des.analysis.idle import CAUSES, LATENCY, OTHERS, QUEUEING, REASONS, TRANSFER
@@ -26,6 +26,7 @@ from hybrid_des.analysis.step_times import total
 from hybrid_des.simulation.run import reduced_gc
 from hybrid_des.simulation.timeline import NONE, Column, Columns
 
+MANY = 512  # chains of causes of which an edge each is taken at once
 WAITS = 4  # of `engine.causes.TABLES`
 WAIT = ("rank", "step", "start", "end", "cause", "reason")  # columns
 
@@ -68,10 +69,10 @@ class IdleTime:
         waits = waits_of(graph.timeline)
         points, own = _points(graph, waits)
         order = np.lexsort((waits["row"], waits["start"], points))  # those that end at one point share its chain
-        _, firsts, groups = np.unique(points[order], return_index=True, return_inverse=True)
-        since = waits["start"][order][firsts][groups]
+        _, self._firsts, groups = np.unique(points[order], return_index=True, return_inverse=True)
+        since = waits["start"][order][self._firsts][groups]
         ends = {"point": points[order], "own": own[order], "since": since}
-        self._waits = {**ends, **{name: waits[name][order] for name in WAIT}}
+        self._waits: dict[str, Any] = {**ends, **{name: waits[name][order] for name in WAIT}}
         took = waits["end"] - waits["start"]
         self.of_ranks = np.zeros(graph.timeline.layout.ranks, dtype=np.int64)
         summed = np.zeros_like(self.of_ranks)
@@ -89,11 +90,19 @@ class IdleTime:
     def reasons(self) -> dict[str, int]:
         """Idle picoseconds of all ranks by reason."""
         alike = not len(self._graph.told_apart)
-        sums = Counter[str]()
-        for image in (0,) if alike else range(self._images.order):
-            for piece in self._pieces(image):
-                sums[piece.reason] += piece.end - piece.start
+        if alike and len(self._firsts) >= MANY:
+            sums = self.reasons_at_once()
+        else:
+            sums = dict.fromkeys(REASONS, 0)
+            for image in (0,) if alike else range(self._images.order):
+                for piece in self._pieces(image):
+                    sums[piece.reason] += piece.end - piece.start
         return {reason: sums[reason] * (self._images.order if alike else 1) for reason in REASONS}
+
+    def reasons_at_once(self) -> dict[str, int]:
+        """The same of simulated ranks, whose chains of causes are walked together: quicker where these are many."""
+        sums = IdleReasons(self._graph, self._waits, self._firsts).sums()
+        return dict(zip(REASONS, sums.tolist(), strict=True))
 
     def of(self, rank: int) -> list[Idle]:
         """The pieces of one rank."""
