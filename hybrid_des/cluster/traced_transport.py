@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import count
 from typing import Any, ClassVar
 
 from hybrid_des.cluster.channel import Channel
@@ -10,7 +11,7 @@ from hybrid_des.cluster.mailbox import Handoff, Mailbox, Message, TaggedMailbox
 from hybrid_des.cluster.sharing.registration import Flow, Put
 from hybrid_des.cluster.transport import Transport
 from hybrid_des.engine.bookings import Arrival
-from hybrid_des.engine.causes import NOTHING, Causes, TracedEnvironment
+from hybrid_des.engine.causes import NOTHING, Causes, TracedEnvironment, code_of
 
 
 def known(event: Any, origin: int) -> Any:
@@ -20,7 +21,28 @@ def known(event: Any, origin: int) -> Any:
 
 
 class TracedMailbox(Mailbox):
-    """A mailbox that keeps the origins of its messages."""
+    """A mailbox that tells the origins of its messages.
+
+    Attributes:
+        code: that of the message asked for last; those of a flow are read in the order in which they were sent.
+    """
+
+    __slots__ = ("_trace", "code")
+
+    def __init__(self, env: TracedEnvironment) -> None:
+        super().__init__(env)
+        self._trace = env.trace
+        self.code = NOTHING
+
+    def receive(self) -> Any:
+        """The next message, as an event to yield."""
+        event: Any = Mailbox.receive(self)
+        self.code = event.origin = self.code - 1
+        return event
+
+
+class TracedHandoff(Handoff):
+    """A handoff whose origin is the process that hands work over."""
 
     __slots__ = ("_origins", "_trace")
 
@@ -29,31 +51,17 @@ class TracedMailbox(Mailbox):
         self._trace = env.trace
         self._origins: deque[int] = deque()
 
-    def put(self, message: Message, tag: int, at: int) -> None:
-        """Take a message that arrives at `at`."""
-        first: Any = self._first
-        if first.__class__ is Arrival:
-            known(first, self._trace.origin)
-        else:
-            self._origins.append(self._trace.origin)
-        super().put(message, tag, at)
-
-    def receive(self) -> Any:
-        """The next message, as an event to yield."""
-        event: Any = super().receive()
-        event.origin = self._origins.popleft() if self._origins else NOTHING
-        return event
-
-
-class TracedHandoff(Handoff, TracedMailbox):
-    """A handoff whose origin is the process that hands work over."""
-
-    __slots__ = ()
-
     def hand(self, work: Any) -> None:
         """Put an item in, now."""
-        self._trace.origin = self._trace.here
+        if self._first.__class__ is Arrival:
+            known(self._first, self._trace.here)
+        else:
+            self._origins.append(self._trace.here)
         super().hand(work)
+
+    def receive(self) -> Any:
+        """The next item, as an event to yield."""
+        return known(super().receive(), self._origins.popleft() if self._origins else NOTHING)
 
 
 class TracedTaggedMailbox(TaggedMailbox):
@@ -94,7 +102,9 @@ class TracedFlow(Flow):
 
     def send(self, message: Message, tag: int | None = None) -> None:
         """Hand a message to the first link; the sender continues immediately."""
-        self._trace.send(self._number)
+        trace = self._trace
+        sends = trace.sends
+        sends.write(sends.pack(self._number, trace.here))
         self._flow.send(message, self.label if tag is None else tag)
 
 
@@ -106,11 +116,14 @@ class TracedTransport(Transport):
 
     def _open(self, channel: Channel, put: Put) -> Flow:
         trace = self.env.trace
+        number = trace.open()
+        mailbox, codes = getattr(put, "__self__", None), count(code_of(number, 0), -1)
 
         def noted(message: Message, tag: int, at: int) -> None:
-            trace.origin = trace.delivered(number)
+            trace.origin = next(codes)
             put(message, tag, at)
 
-        flow = super()._open(channel, noted)
-        number = trace.open()
-        return TracedFlow(flow, trace, number)
+        if isinstance(mailbox, TracedMailbox):
+            mailbox.code = code_of(number, 0) + 1
+            return TracedFlow(super()._open(channel, put), trace, number)
+        return TracedFlow(super()._open(channel, noted), trace, number)

@@ -12,7 +12,6 @@ Processes are followed from outside, by the events they yield, so that schedules
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from struct import error
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from simpy.events import Condition
 
+from hybrid_des.engine.bookings import Arrival, Here
 from hybrid_des.engine.clock import Environment, Process, Timeout
 from hybrid_des.engine.recorder import Recorder, Rows, out_of_range
 
@@ -29,9 +29,11 @@ Column = NDArray[np.int64]
 Steps = Generator[Any, Any, Any]
 
 NOTHING = -1
+FLOW_SHIFT = 32  # bits of a message's number among those of its flow
 START, COMPUTED, WAITED, MET = range(4)  # kinds of points
 OF_PROCESSES = Process, Condition  # events that are, or have parts that are, the ends of processes
 ALONE = Timeout, *OF_PROCESSES  # events of one process
+RECEIVED = Arrival, Here  # events of messages and handoffs, unless processes meet at them
 TABLES = ("ops", "steps", "reductions", "gathers", "waits")  # `table` of a mark
 OPS, STEPS = map(TABLES.index, ("ops", "steps"))
 
@@ -56,8 +58,9 @@ class Causes:
 
     Attributes:
         rows: the message rows; their number so far orders points among them.
-        points: per point its kind, thread, time, message rows so far, the previous point, and the lag from it.
-        edges: further edges: from a point, or from message −2−n; to a point; lag.
+        points: per point its kind, thread, time, message rows so far, the previous point, the lag from it, and the
+            cause that it waited for, if it is that of one message or handoff: a point, or the code of a message.
+        edges: further edges: from a point, or from the code of a message; to a point; lag.
         sends: per message its flow, and the point at which it is sent.
         marks: per row of the tables its table, number, thread, and the thread's point.
         pieces: per piece of an op its row and the point at its end.
@@ -70,7 +73,7 @@ class Causes:
 
     def __init__(self) -> None:
         self.rows: Rows | None = None
-        self.points = Rows(("kind", "thread", "time", "row", "before", "lag"))
+        self.points = Rows(("kind", "thread", "time", "row", "before", "lag", "cause"))
         self.edges = Rows(("cause", "point", "lag"))
         self.sends = Rows(("flow", "point"))
         self.marks = Rows(("table", "row", "thread", "point"))
@@ -81,17 +84,24 @@ class Causes:
         self.legs: list[tuple[str, tuple[int, ...]]] = []
         self.current: Thread | None = None
         self.origin = NOTHING
-        self._under_way: list[deque[int]] = []
-        self._threads = self._sent = self._points = 0
+        self._threads = self._points = self._flows = 0
 
     def clear(self) -> None:
         """Forget a run that is begun anew."""
         vars(self).update(vars(Causes()))
 
-    def point(self, kind: int, thread: int, time: int, before: int, lag: int = 0) -> int:
+    def point(self, kind: int, thread: int, time: int, before: int, lag: int = 0, cause: int = NOTHING) -> int:
         """Add a point and return its number."""
         rows, points, number = self.rows, self.points, self._points
-        row = (kind, thread, time, len(rows) if rows is not None else 0, before, lag)
+        row = (
+            kind,
+            thread,
+            time,
+            0 if rows is None else rows.moved + len(rows.numbers) // rows.width,
+            before,
+            lag,
+            cause,
+        )
         try:
             points.write(points.pack(*row))
         except error as refusal:
@@ -101,19 +111,8 @@ class Causes:
 
     def open(self) -> int:
         """Add a flow and return its number."""
-        self._under_way.append(deque())
-        return len(self._under_way) - 1
-
-    def send(self, flow: int) -> None:
-        """Note that the current process sends the next message of a flow."""
-        self._under_way[flow].append(-2 - self._sent)
-        self._sent += 1
-        sends, current = self.sends, self.current
-        sends.write(sends.pack(flow, NOTHING if current is None else current.at))
-
-    def delivered(self, flow: int) -> int:
-        """The code of the message that a flow delivers next: that of the first which it has not delivered."""
-        return self._under_way[flow].popleft()
+        self._flows += 1
+        return self._flows - 1
 
     @property
     def here(self) -> int:
@@ -158,9 +157,30 @@ class Causes:
                 edges.write(edges.pack(cause, at, 0))
 
     def columns(self) -> dict[str, dict[str, Column]]:
-        """All tables as columns."""
+        """All tables as columns; all causes but previous points are among the edges, where message n is −2−n."""
         names = ("points", "edges", "sends", "marks", "pieces", "meetings")
-        return {name: getattr(self, name).table() for name in names}
+        tables = {name: getattr(self, name).table() for name in names}
+        cause, edges = tables["points"].pop("cause"), tables["edges"]
+        point = np.flatnonzero(cause != NOTHING)
+        alone = {"cause": cause[point], "point": point, "lag": np.zeros_like(point)}
+        tables["edges"] = {name: np.concatenate([alone[name], edges[name]]) for name in alone}
+        _number_messages(tables["edges"]["cause"], tables["sends"]["flow"])
+        return tables
+
+
+def code_of(flow: int, number: int) -> int:
+    """The code of a message, by its number among those of its flow."""
+    return -2 - (flow << FLOW_SHIFT | number)
+
+
+def _number_messages(cause: Column, flow: Column) -> None:
+    """Write −2−n for the codes among causes, given the flow of each message n."""
+    messages = np.flatnonzero(cause < NOTHING)
+    of, number = np.divmod(-2 - cause[messages], 1 << FLOW_SHIFT)
+    order = np.argsort(flow, kind="stable")
+    counts = np.bincount(flow)
+    first = np.cumsum(counts) - counts
+    cause[messages] = -2 - order[first[of] + number]
 
 
 class TracedProcess(Process):
@@ -186,13 +206,14 @@ class TracedEnvironment(Environment):
 
     def followed(self, steps: Steps, thread: Thread) -> Steps:
         """Run a process, with a point after each wait."""
-        trace, value = self.trace, None
+        trace, number, value = self.trace, thread.number, None
         go_on: Callable[[Any], Any] = steps.send
         try:
             while True:
                 trace.current = thread
                 event = go_on(value)
-                if meets := _is_meeting(event):
+                received = event.__class__ in RECEIVED and hasattr(event, "origin")  # as nearly always
+                if meets := not received and _is_meeting(event):
                     event.__dict__.setdefault("arrived", []).append((self.now, thread.at))
                 try:
                     value = yield event
@@ -200,7 +221,10 @@ class TracedEnvironment(Environment):
                     value, go_on = error, steps.throw
                     continue
                 go_on = steps.send
-                self._waited(thread, event, meets)
+                if received:
+                    thread.at = trace.point(WAITED, number, self.now, thread.at, 0, event.origin)
+                else:
+                    self._waited(thread, event, meets)
         except StopIteration as done:
             return done.value
 
@@ -216,7 +240,7 @@ class TracedEnvironment(Environment):
         elif isinstance(event, OF_PROCESSES):
             trace.join(thread, self.now, *_causes(event))
         else:
-            trace.join(thread, self.now, event.origin)
+            thread.at = trace.point(WAITED, thread.number, self.now, thread.at, 0, event.origin)
 
 
 class TracedView(TracedEnvironment):

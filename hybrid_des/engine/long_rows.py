@@ -49,11 +49,7 @@ class LongRows(Rows):
         self._folder = folder
         self._file: IO[bytes] | None = None
         self._sizes: list[int] = []  # rows of each block
-        self._moved = 0  # rows of all blocks
         self._samples: list[Column] = []  # of each block, once it is sorted: every 256th number in the column of order
-
-    def __len__(self) -> int:
-        return self._moved + len(self._numbers) // len(self.columns)
 
     @property
     def in_file(self) -> bool:
@@ -66,7 +62,7 @@ class LongRows(Rows):
         Raises:
             SimulationError: the file cannot be written.
         """
-        if super().__len__() >= (BLOCK if self.in_file else KEPT):
+        if len(self) - self.moved >= (BLOCK if self.in_file else KEPT):
             self._move()
 
     def table(self) -> dict[str, Column]:
@@ -116,15 +112,15 @@ class LongRows(Rows):
 
     def _move(self) -> None:
         """Move rows in memory to the end of the file."""
-        if not self._numbers:
+        if not self.numbers:
             return
-        rows = np.frombuffer(self._numbers, dtype=np.int64).reshape(-1, len(self.columns))
+        rows = np.frombuffer(self.numbers, dtype=np.int64).reshape(-1, len(self.columns))
         sizes = [len(part) for part in np.array_split(rows, max(len(rows) // BLOCK, 1))]
         del rows
-        self._write(self._moved, self._numbers)
+        self._write(self.moved, self.numbers)
         self._sizes += sizes
-        self._moved += sum(sizes)
-        del self._numbers[:]
+        self.moved += sum(sizes)
+        del self.numbers[:]
 
     def _sort(self) -> None:
         """Sort every block in place."""

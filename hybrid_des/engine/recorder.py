@@ -81,13 +81,18 @@ class Rows:
 
     Where rows are many, `write(pack(…))` does what `add((…))` does in less than half the time; `pack` then needs
     the `except struct.error` of `add`.
+
+    Attributes:
+        columns, width: names and number of the columns.
+        numbers: those of the rows in memory, row by row.
+        moved: number of the rows that are not.
     """
 
     def __init__(self, columns: tuple[str, ...]) -> None:
-        self.columns = columns
-        self._numbers = array("q")
+        self.columns, self.width = columns, len(columns)
+        self.numbers, self.moved = array("q"), 0
         self.pack = Struct(f"{len(columns)}q").pack
-        self.write: Callable[[bytes], None] = self._numbers.frombytes
+        self.write: Callable[[bytes], None] = self.numbers.frombytes
 
     def add(self, row: tuple[int, ...]) -> None:
         """Append one row.
@@ -101,13 +106,13 @@ class Rows:
             raise out_of_range(refusal, max(row)) from None
 
     def __len__(self) -> int:
-        return len(self._numbers) // len(self.columns)
+        return self.moved + len(self.numbers) // self.width
 
     def table(self) -> dict[str, NDArray[np.int64]]:
         """The columns as int64 arrays, in the order in which the rows were added (views, not copies)."""
-        if not self._numbers:
+        if not self.numbers:
             return dict.fromkeys(self.columns, NO_ROWS)
-        rows = np.ndarray((len(self), len(self.columns)), np.int64, self._numbers)
+        rows = np.ndarray((len(self), len(self.columns)), np.int64, self.numbers)
         return dict(zip(self.columns, rows.T, strict=True))
 
 
