@@ -23,6 +23,7 @@ from simpy.events import Condition
 
 from hybrid_des.engine.bookings import Arrival, Here
 from hybrid_des.engine.clock import Environment, Process, Timeout
+from hybrid_des.engine.long_rows import LongRows
 from hybrid_des.engine.recorder import Recorder, Rows, out_of_range
 
 Column = NDArray[np.int64]
@@ -69,19 +70,21 @@ class Causes:
         serving: in a folded run, the first thread of each switch, and the place of its ranks in `groups`.
         legs: in a folded run, the simulated link of each channel, and the element of the fold that maps it to the
             channel's own.
+        later: picoseconds to be added to the recorded times.
     """
 
     def __init__(self) -> None:
         self.rows: Rows | None = None
-        self.points = Rows(("kind", "thread", "time", "row", "before", "lag", "cause"))
+        self.points = LongRows(("kind", "thread", "time", "row", "before", "lag", "cause"), "time")
         self.edges = Rows(("cause", "point", "lag"))
-        self.sends = Rows(("flow", "point"))
+        self.sends = LongRows(("flow", "point"), "point")
         self.marks = Rows(("table", "row", "thread", "point"))
         self.pieces = Rows(("row", "point"))
         self.meetings = Rows(("point", "group"))
         self.groups: list[Sequence[int]] = []
         self.serving: list[tuple[int, int]] = []
         self.legs: list[tuple[str, tuple[int, ...]]] = []
+        self.later = 0
         self.current: Thread | None = None
         self.origin = NOTHING
         self._threads = self._points = self._flows = 0
@@ -159,13 +162,21 @@ class Causes:
     def columns(self) -> dict[str, dict[str, Column]]:
         """All tables as columns; all causes but previous points are among the edges, where message n is −2−n."""
         names = ("points", "edges", "sends", "marks", "pieces", "meetings")
-        tables = {name: getattr(self, name).table() for name in names}
+        tables = {name: getattr(self, name).mapped() for name in names}
+        if self.later:
+            tables["points"]["time"] = tables["points"]["time"] + self.later
         cause, edges = tables["points"].pop("cause"), tables["edges"]
         point = np.flatnonzero(cause != NOTHING)
         alone = {"cause": cause[point], "point": point, "lag": np.zeros_like(point)}
         tables["edges"] = {name: np.concatenate([alone[name], edges[name]]) for name in alone}
         _number_messages(tables["edges"]["cause"], tables["sends"]["flow"])
         return tables
+
+    def let_go(self) -> None:
+        """Free the memory of what was read of the rows of points and messages, where these are in files."""
+        for rows in (self.points, self.sends, self.rows):
+            if rows is not None:
+                rows.let_go()
 
 
 def code_of(flow: int, number: int) -> int:
@@ -307,5 +318,5 @@ def traced(recorder: Recorder, trace: Causes) -> Recorder:
     """Make a recorder report its rows to a trace."""
     for table, name in enumerate(TABLES):
         setattr(recorder, name, MarkedRows(getattr(recorder, name), trace, table))
-    trace.rows = recorder.messages
+    trace.rows, recorder.further = recorder.messages, [trace.points, trace.sends]
     return recorder

@@ -6,10 +6,10 @@ are read in order, so that there are never more than a few blocks in memory.
 
 from __future__ import annotations
 
+import mmap
 import tempfile
 import weakref
 from collections.abc import Iterator
-from mmap import ACCESS_COPY, mmap
 from pathlib import Path
 from typing import IO, Any
 
@@ -48,6 +48,7 @@ class LongRows(Rows):
         self._order = columns.index(order)
         self._folder = folder
         self._file: IO[bytes] | None = None
+        self._map: mmap.mmap | None = None
         self._sizes: list[int] = []  # rows of each block
         self._samples: list[Column] = []  # of each block, once it is sorted: every 256th number in the column of order
 
@@ -76,10 +77,17 @@ class LongRows(Rows):
         """The same as `table`, read from the file where it is looked at; not to be mixed with reading `in_order`."""
         if not self.in_file:
             return super().table()
-        self._move()
-        assert self._file is not None
+        if self.numbers or self._map is None:
+            self._move()
+            assert self._file is not None
+            self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_COPY)
         shape = sum(self._sizes), len(self.columns)
-        return self._named(np.ndarray(shape, np.int64, mmap(self._file.fileno(), 0, access=ACCESS_COPY)))
+        return self._named(np.ndarray(shape, np.int64, self._map))
+
+    def let_go(self) -> None:
+        """Free the memory of what was read of `mapped` columns, in which nothing may have been written."""
+        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
 
     def pieces(self) -> Iterator[dict[str, Column]]:
         """All rows, block by block."""

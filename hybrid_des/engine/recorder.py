@@ -115,6 +115,16 @@ class Rows:
         rows = np.ndarray((len(self), len(self.columns)), np.int64, self.numbers)
         return dict(zip(self.columns, rows.T, strict=True))
 
+    def spill(self) -> None:
+        """Move rows out of memory if they are many; to be called periodically."""
+
+    def mapped(self) -> dict[str, NDArray[np.int64]]:
+        """The same as `table`; what is not in memory is read where it is looked at."""
+        return self.table()
+
+    def let_go(self) -> None:
+        """Free the memory of what was read of `mapped` columns, which is read again when it is looked at."""
+
 
 class Recorder:
     """All rows of one run.
@@ -135,6 +145,7 @@ class Recorder:
             and waits to `end`; `purpose` as in `waits`.
         memory: one row per change in a GPU's memory.
         channels: the `hybrid_des.cluster.channel.Channel`s that `messages.channel` numbers.
+        further: tables beside these of what was recorded with the messages.
         detailed: whether there are rows of ops and memory, which are read only after a run.
     """
 
@@ -149,6 +160,12 @@ class Recorder:
         self.exchanges = Rows(EXCHANGE_COLUMNS)
         self.memory = Rows(MEMORY_COLUMNS)
         self.channels: list[Any] = []
+        self.further: list[Rows] = []
+
+    @property
+    def growing(self) -> list[Rows]:
+        """Tables that may outgrow the memory."""
+        return [] if self.messages is None else [self.messages, *self.further]
 
     def channel(self, channel: Any) -> int:
         """Register a channel and return its number."""
@@ -168,9 +185,9 @@ def move(recorder: Recorder, causes: Any, by: int) -> None:
     """Add picoseconds to all times of a record in memory, and to those of the causes of its run, if any."""
     if not by:
         return
-    tables = [one.table() for one in vars(recorder).values() if isinstance(one, Rows)]
-    tables += [] if causes is None else [causes.points.table()]
-    for table in tables:
+    if causes is not None:
+        causes.later += by
+    for table in [one.table() for one in vars(recorder).values() if isinstance(one, Rows)]:
         for name in TIMES & table.keys():
             if len(table[name]):
                 table[name] += by  # a view of the rows

@@ -122,9 +122,8 @@ def started(
         images: which ranks are simulated, and what that does to the links that other jobs share.
     """
     rows: Rows | None = None
-    if scenario.record == "all":  # explaining a run needs all rows in memory, and so do jobs that are compared
-        long = trace is None and links is None
-        rows = LongRows(MESSAGE_COLUMNS, "start", scratch) if long else Rows(MESSAGE_COLUMNS)
+    if scenario.record == "all":  # jobs that are compared need all rows in memory
+        rows = LongRows(MESSAGE_COLUMNS, "start", scratch) if links is None else Rows(MESSAGE_COLUMNS)
     recorder = Recorder(rows, detailed=detailed)
     fabric, receipts = parts.fabric, parts.programs.blocking
     groups = (*(of for of, _ in parts.reductions.processes), *(given.processes for given in parts.given))

@@ -21,7 +21,6 @@ from hybrid_des.cluster.fabric import Fabric, placed
 from hybrid_des.cluster.transport import Links
 from hybrid_des.engine.causes import Causes
 from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.long_rows import LongRows
 from hybrid_des.engine.recorder import CHUNK, TimeRangeError, move
 from hybrid_des.errors import DeadlockError, OutOfMemoryError, TooLongError, UsageError
 from hybrid_des.pipeline.plan import Plan
@@ -427,10 +426,11 @@ def _run_of(
     read = parts.traffic.disturbed and recorder.detailed
     carried = Counter(transport.carried()) + Counter(others) if read else {}
     table = table_of([program for _, program in sorted(folded.outcome.programs.items(), key=itemgetter(0))])
+    fair = scenario.cluster.sharing in CONCURRENT
     return Run(
         scenario,
         parts,
-        Timeline.of(recorder, table, layout, fold.order if fold else 1, scenario.cluster.sharing in CONCURRENT),
+        Timeline.of(recorder, table, layout, fold.order if fold else 1, fair, whole=trace is not None),
         **{key: total + int(scenario.steps * parts.replayed.get(key, 0)) for key, total in transport.sent().items()},
         duration=duration,
         ranks=[gpu.rank for gpu in gpus],
@@ -458,9 +458,8 @@ def _carry_out(env: Environment, jobs: Mapping[int, Job], watch: Watch | None) -
         return [gpu for gpu in gpus if any(process.is_alive for process in gpu.processes)]
 
     def beat() -> None:
-        for job in jobs.values():
-            if isinstance(job.recorder.messages, LongRows):
-                job.recorder.messages.spill()
+        for rows in (rows for job in jobs.values() for rows in job.recorder.growing):
+            rows.spill()
         if watch is not None:
             watch.look(sum(len(job.recorder.ops) for job in jobs.values()), ops, env.events)
             if watch.ends_by(env.now, watched) >= watch.latest and under_way():

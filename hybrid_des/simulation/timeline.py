@@ -176,12 +176,22 @@ class Timeline:
 
     @classmethod
     def of(
-        cls, recorder: Recorder, programs: ProgramTable, layout: Layout, alike: int = 1, fair: bool = False
+        cls,
+        recorder: Recorder,
+        programs: ProgramTable,
+        layout: Layout,
+        alike: int = 1,
+        fair: bool = False,
+        *,
+        whole: bool = False,
     ) -> Timeline:
-        """Take over what was recorded, without copying it."""
+        """Take over what was recorded, without copying it; `whole`: message rows are not streamed, however many."""
         rows = recorder.messages
-        stream = rows if isinstance(rows, LongRows) and rows.in_file and len(rows) > MOST_WHOLE else None
-        messages = None if rows is None or stream else rows.mapped() if isinstance(rows, LongRows) else rows.table()
+        long = isinstance(rows, LongRows) and rows.in_file and len(rows) > MOST_WHOLE
+        stream = rows if isinstance(rows, LongRows) and long and not whole else None
+        messages = None if rows is None or stream else rows.mapped()
+        for table in recorder.further:
+            table.mapped()  # the last rows are in their files before copies of this process share these
         names = ("ops", "steps", "reductions", "memory", "gathers", "waits", "exchanges")
         tables = {name: getattr(recorder, name).table() for name in names}
         return cls(

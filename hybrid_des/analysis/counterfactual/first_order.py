@@ -99,9 +99,8 @@ def _durations(base: Run, before: list[Program], after: list[Program], variant: 
     """The durations of all op rows under a variant, computation only."""
     ops = base.timeline.ops
     assert base.trace is not None
-    tables = base.trace.columns()
-    pieces = tables["pieces"]
-    lags = tables["points"]["lag"][pieces["point"]]
+    pieces = base.trace.pieces.table()
+    lags = base.trace.points.mapped()["lag"][pieces["point"]]
     took: Column = np.bincount(pieces["row"], weights=lags, minlength=len(ops["step"])).astype(np.int64)
     known: dict[tuple[int, int, object, int], int] = {}  # equal ranks share programs
 

@@ -214,7 +214,7 @@ def graph_of(run: Run, beside: Column | None = None) -> Graph:
     edges = edges_of_run(tables, messages, places, images, owner)
     marks = tables["marks"]
     meets, keeping = _meetings(run.trace, points, places, images)
-    return Graph(
+    graph = Graph(
         timeline,
         messages,
         places,
@@ -226,6 +226,8 @@ def graph_of(run: Run, beside: Column | None = None) -> Graph:
         meets=meets,
         keeping=keeping,
     )
+    run.trace.let_go()
+    return graph
 
 
 def _meetings(trace: Causes, points: Columns, places: Places, images: Images) -> tuple[Column, list[Column]]:

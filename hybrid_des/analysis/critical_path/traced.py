@@ -85,7 +85,7 @@ def images_are_known(folded: Run) -> bool:
 
 def _at_switches(trace: Causes) -> Column:
     """The group of ranks of each event of a switch: begins and ends of its processes, and waits that took time."""
-    points = trace.points.table()
+    points = trace.points.mapped()
     serving, begins, before = serving_of(trace, points), points["kind"] == START, points["before"]
     waited = ~begins & (points["time"] > points["time"][before])
     groups: Column = np.concatenate([serving[begins], serving[begins], serving[waited]])
