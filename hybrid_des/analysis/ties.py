@@ -23,7 +23,7 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.planning.planner import Parts, parts_of
 from hybrid_des.simulation.run import Run, run
-from hybrid_des.simulation.timeline import Column
+from hybrid_des.simulation.timeline import Column, in_order
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 EVENTS = 1_000_000  # approximate total over all runs
@@ -110,12 +110,15 @@ def _has_ties(base: Run) -> bool:
     rows = base.timeline.all_messages() if base.scenario.cluster.sharing == "fifo" else None
     if base.any_order or rows is None or not len(rows["channel"]):
         return False
-    link, sender = (column[rows["channel"]] for column in _links_and_senders(base))
-    taken = rows["end"] > rows["start"]
-    order = np.lexsort((rows["asked"][taken], link[taken]))
-    link, asked, sender = (column[taken][order] for column in (link, rows["asked"], sender))
-    same = (link[1:] == link[:-1]) & (asked[1:] == asked[:-1]) & (sender[1:] != sender[:-1])
-    return bool(same.any())
+    taken = np.flatnonzero(rows["end"] > rows["start"])
+    channel, asked = rows["channel"][taken], rows["asked"][taken]
+    link, sender = _links_and_senders(base)
+    in_time = not (asked[1:] < asked[:-1]).any()  # as rows are written when a message asks, but under priorities
+    order = in_order(link[channel]) if in_time else np.lexsort((asked, link[channel]))
+    channel, asked = channel[order], asked[order]
+    met = np.flatnonzero(asked[1:] == asked[:-1])
+    this, other = channel[met], channel[met + 1]
+    return bool(((link[this] == link[other]) & (sender[this] != sender[other])).any())
 
 
 def _links_and_senders(base: Run) -> tuple[Column, Column]:

@@ -309,7 +309,7 @@ class Timeline:
         latency = np.where(there, self.of_channel["latency"][messages["channel"][rows]], 0)
         if self.fair:
             return np.asarray(end + latency.sum(axis=1))
-        took = np.where(there, (messages["end"] - messages["start"])[rows], 0)
+        took = np.where(there, messages["end"][rows] - messages["start"][rows], 0)
         took[each, last] = 0  # the tail is as far behind the head as on the slowest link before
         took[:, 0] = np.maximum(took[:, 0], self.paced(messages, rows[:, 0]))
         return np.asarray(np.maximum(end, asked + took.max(axis=1)) + latency[each, last])

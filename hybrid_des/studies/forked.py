@@ -11,6 +11,7 @@ everywhere but on Linux, all tasks run here; also in daemonic processes, which a
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import multiprocessing
 import os
@@ -163,6 +164,8 @@ def _copies(count: int, tasks: Sequence[Task]) -> Iterator[list[Copy]]:
     alive, here = os.pipe()
     copies: list[Copy] = []
     gc.freeze()  # what is here is not touched in copies, whose memory it would cost, nor searched for garbage before
+    with contextlib.suppress(OSError, AttributeError):  # neither would what was freed, with GNU's library
+        ctypes.CDLL(None).malloc_trim(0)
     try:
         with contextlib.suppress(OSError):  # no further process is to be had
             while len(copies) < count:

@@ -16,14 +16,13 @@ from typing import NamedTuple
 import numpy as np
 
 from hybrid_des.analysis.critical_path.images import Images
-from hybrid_des.analysis.critical_path.messages import Block, Messages
+from hybrid_des.analysis.critical_path.messages import AT_ONCE, Block, Messages
 from hybrid_des.analysis.critical_path.places import Places
 from hybrid_des.analysis.critical_path.services import BARRIER, DATA, LINK, OF_MESSAGES, PROGRAM, kinds
 from hybrid_des.engine.causes import MET, STEPS
 from hybrid_des.simulation.timeline import NONE, Column, Columns
 
-AT_ONCE = 2**15  # messages
-BLOCK = 2**18  # edges
+BLOCK = 2**16  # edges
 EVERY = slice(None)
 
 Tables = dict[str, dict[str, Column]]
@@ -168,7 +167,8 @@ def edges_of_run(tables: Tables, messages: Messages, places: Places, images: Ima
         owner: the owner of each point.
     """
     counts = _counts(tables, messages, places)
-    first = np.cumsum(counts) - counts
+    first = np.cumsum(counts, dtype="int32")
+    first -= counts
     size, points, pieces = int(counts.sum()), tables["points"], tables["pieces"]
     cause, sort = np.empty(size, dtype="int32"), np.empty(size, dtype=_narrow(messages.services.sorts))
     turn: Column = (
@@ -190,10 +190,11 @@ def edges_of_run(tables: Tables, messages: Messages, places: Places, images: Ima
             turn[block.slots] = block.turn
     times = np.concatenate([points["lag"][held], lags])
     lasting = np.flatnonzero(times)
+    del first
     timed = np.concatenate([program.slots, waits.slots])[lasting]
     return Edges(
         cause,
-        np.repeat(np.arange(len(counts)).astype("int32"), counts),
+        np.repeat(np.arange(len(counts), dtype="int32"), counts),
         sort,
         turn,
         owner,

@@ -126,7 +126,7 @@ class Graph:
 
         Ties go to data, program, link, barrier in this order, then to the lower rank, then to the earlier cause.
         """
-        chosen: Column = np.full(len(self.time), NONE).astype(np.int32)
+        chosen: Column = np.full(len(self.time), NONE, dtype="int32")
         last, count = 0, len(self.edges)
         while last < count:  # no point is in two blocks
             first, last = last, min(last + BLOCK, count)
@@ -207,10 +207,12 @@ def graph_of(run: Run, beside: Column | None = None) -> Graph:
     points, images = tables["points"], Images(run.fold or Fold(timeline.layout, ()), run.fabric)
     messages = messages_of(run, tables["sends"], images)
     messages = messages if beside is None else messages.beside(beside)
+    run.trace.let_go()
     places = messages.places(points["row"])
-    position, each = places.process, (np.arange(len(messages.flow)).astype("int32"),) * 3
+    position, each = places.process, (np.arange(len(messages.flow), dtype="int32"),) * 3
     times = places.column(points["time"], *messages.times, timeline.duration)
     owner = places.column((-2 - _ranks(timeline, tables)).astype(np.int32), *each, NONE)
+    run.trace.let_go()
     edges = edges_of_run(tables, messages, places, images, owner)
     marks = tables["marks"]
     meets, keeping = _meetings(run.trace, points, places, images)

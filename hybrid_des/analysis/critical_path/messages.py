@@ -29,6 +29,7 @@ from hybrid_des.cluster.rate import rate_of
 from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.timeline import NONE, Column, Columns, Timeline, in_order
 
+AT_ONCE = 2**15  # messages
 MOST_CODES = 2**62
 
 
@@ -119,7 +120,8 @@ class Messages:
     def arrival(self) -> Column:
         """When each message is delivered."""
         assert self.timeline.messages is not None
-        return self.timeline.arrival(self.timeline.messages, self.rows)
+        some = (self.rows[begin : begin + AT_ONCE] for begin in range(0, max(len(self.rows), 1), AT_ONCE))
+        return np.concatenate([self.timeline.arrival(self.timeline.messages, rows) for rows in some])
 
     def _column(self, name: str, hop: int | slice = slice(None)) -> Column:
         """A column of rows, message × link or at one link."""
@@ -175,14 +177,14 @@ class Messages:
         if self.fair:
             used = np.arange(links) == np.zeros((len(self.flow), 1))
         assert self.timeline.messages is not None
-        by_row = np.full(len(self.timeline.messages["channel"]), NONE).astype("int32")
+        by_row = np.full(len(self.timeline.messages["channel"]), NONE, dtype="int32")
         by_row[self.rows[used]] = np.flatnonzero(used)
         by_row = by_row[by_row != NONE]
         lane = self.flow[by_row // links] if self.fair else self.over.lane[link.reshape(-1)[by_row]]
         order = in_order(lane)
         ordered, lane = by_row[order], lane[order]
         same = lane[1:] == lane[:-1]
-        before = np.full(self.rows.size, NONE).astype("int32")
+        before: Column = np.full(self.rows.size, NONE, dtype="int32")
         before[ordered[1:][same]] = ordered[:-1][same]
         return before.reshape(self.rows.shape)
 

@@ -40,17 +40,17 @@ class Places:
             hops: the number of links at which each message has points.
             count: number of all rows.
         """
-        sizes, last = np.zeros(count + 1, dtype=np.int64), rows[np.arange(len(rows)), hops - 1]
+        sizes, last = np.zeros(count + 1, dtype="int32"), rows[np.arange(len(rows)), hops - 1]
         there = np.arange(max(int(hops.max(initial=0)), 1)) < hops[:, None]
         mine = rows[:, : there.shape[1]]
         sizes[mine[there]] = 2
         sizes[last] = 3
-        before = np.cumsum(sizes) - sizes
-        before_with_processes = before + np.cumsum(np.bincount(row, minlength=count + 1))
-        asked = np.where(there, before_with_processes[mine], NONE).astype("int32")
-        delivered = (before_with_processes[last] + 2).astype("int32")
-        end = len(row) + int(sizes.sum())
-        return cls((np.arange(len(row)) + before[row]).astype("int32"), asked, delivered, end)
+        before = np.cumsum(sizes, dtype="int32")
+        before -= sizes
+        end, process = len(row) + int(sizes.sum()), np.arange(len(row), dtype="int32") + before[row]
+        before += np.cumsum(np.bincount(row, minlength=count + 1), dtype="int32")  # and processes
+        asked = np.where(there, before[mine], NONE).astype("int32")
+        return cls(process, asked, (before[last] + 2).astype("int32"), end)
 
     def column(self, processes: Column, asked: Column, start: Column, arrival: Column, end: int) -> Column:
         """A column of all points.

@@ -36,11 +36,11 @@ class Names:
         ops, programs, channels = timeline.op_rows(), timeline.programs, timeline.channels
         rows, messages = timeline.messages, graph.messages
         assert rows is not None
-        sent = timeline.described({name: column[messages.rows[:, 0]] for name, column in rows.items()})
+        sent = timeline.described({name: rows[name][messages.rows[:, 0]] for name in ("channel", "tag")})
         self._ops, self._count, self._images = len(ops["rank"]), graph.activities, graph.images
-        self._ranks = np.concatenate([ops["rank"], messages.sender, [NONE]])
-        self._steps = np.concatenate([ops["step"], sent["step"]])
-        self._microbatches, self._channel = sent["microbatch"], sent["channel"]
+        self._ranks = np.concatenate([ops["rank"], messages.sender, [NONE]]).astype("int32")
+        self._steps = np.concatenate([ops["step"], sent["step"]]).astype("int32")
+        self._microbatches, self._channel = (sent[name].astype("int32") for name in ("microbatch", "channel"))
         self._facts: list[list[int]] = [ops[name].tolist() for name in ("kind", "microbatch", "label", "chunk")]
         self._programs, self._channels = programs, channels
         self._many = int(timeline.steps["step"].max(initial=0)) > 0
@@ -74,7 +74,7 @@ class Names:
         if activity < self._count:
             return int(self._ranks[activity])
         image, simulated = divmod(activity, self._count)
-        return self._images.rank(self._ranks[simulated], image)
+        return self._images.rank(int(self._ranks[simulated]), image)
 
     def facts(self, activity: int) -> dict[str, Any]:
         """Name, kind and rank of an activity, as columns."""
