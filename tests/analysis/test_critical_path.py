@@ -27,6 +27,7 @@ from hybrid_des.analysis.idle import account
 from hybrid_des.analysis.step_times import step_times
 from hybrid_des.cluster import topologies
 from hybrid_des.cluster.time_table import TimeTable
+from hybrid_des.engine import clock, long_rows
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.loading import load
 from hybrid_des.simulation.run import run
@@ -131,6 +132,21 @@ def test_idle_pieces_sum_to_the_idle_time_of_the_summary(slack):
         ops = timeline.ops
         computes = np.bincount(ops["rank"], ops["end"] - ops["start"], minlength=timeline.layout.ranks)
         assert all(ranks[rank] == slack.graph.duration - int(time) for rank, time in enumerate(computes))
+
+
+@pytest.mark.parametrize("name", ["prototype_12gpu", "h100_2x8"])
+def test_a_trace_in_files_gives_the_same_graph(name, monkeypatch):
+    scenario = load(SCENARIOS / f"{name}.yaml")
+    graph = graph_of(traced_run(scenario))
+    monkeypatch.setattr(clock, "BEAT", 16)
+    for size, value in (("KEPT", 50), ("BLOCK", 16)):
+        monkeypatch.setattr(long_rows, size, value)
+    run = traced_run(scenario)
+    assert run.trace.points.in_file and run.trace.sends.in_file and run.trace.rows.in_file
+    again = graph_of(run)
+    for column in ("cause", "point", "sort", "owner"):
+        assert np.array_equal(getattr(graph.edges, column), getattr(again.edges, column))
+    assert np.array_equal(graph.time, again.time)
 
 
 def test_idle_reasons_found_at_once_are_sums_of_pieces(slack):

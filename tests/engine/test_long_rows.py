@@ -52,6 +52,15 @@ def test_rows_read_where_they_are_looked_at_are_the_same(count):
     }
 
 
+@pytest.mark.parametrize("count", [0, 49, 1000])
+def test_rows_let_go_are_read_again(count):
+    rows, starts = filled(count, 10)
+    mapped = rows.mapped()
+    assert mapped["start"].tolist() == starts
+    rows.let_go()
+    assert mapped["start"].tolist() == rows.mapped()["start"].tolist() == starts
+
+
 @pytest.mark.parametrize("spread", [1, 10, 1000], ids=["sorted", "nearly", "not at all"])
 def test_rows_are_read_in_order_and_ties_as_added(spread):
     rows, starts = filled(1000, spread)
