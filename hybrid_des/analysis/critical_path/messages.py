@@ -151,8 +151,13 @@ class Messages:
         return self._end("receiver")
 
     def _end(self, name: str) -> Column:
-        of_channel, channel = self.timeline.of_channel[name].astype("int32"), self._column("channel", 0)
-        return of_channel[channel] if len(channel) else channel
+        """Of each message, what its flow has; few rows are looked at, which may be in a file."""
+        if not len(self.flow):
+            return self.flow
+        assert self.timeline.messages is not None
+        channel = self.timeline.messages["channel"][self.rows[self.first_of_flow, 0]]
+        ends: Column = self.timeline.of_channel[name].astype("int32")[channel]
+        return ends[self.flow]
 
     @property
     def causes(self) -> tuple[Column, Column, Column]:
