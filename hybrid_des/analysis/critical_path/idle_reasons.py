@@ -39,7 +39,7 @@ class IdleReasons:
         self._reasons = [REASONS.index(NAMED[part]) for part in parts]
         self._sums = np.zeros(len(REASONS), dtype=np.int64)
         # of each chain's open piece: its activity, when it starts and ends, and its parts
-        self._now = np.full(len(first), ROOT)
+        self._activity = np.full(len(first), ROOT)
         self._from, self._until = np.zeros((2, len(first)), dtype=np.int64)
         self._parts = np.zeros((COMPUTES + 1, len(first)), dtype=np.int64)
 
@@ -67,10 +67,10 @@ class IdleReasons:
         activity, parts = edges.activity(edge), edges.parts(edge)
         computes = (activity >= 0) & (activity < edges.ops)
         activity = np.where(activity == NONE, NONE, activity + image * self._graph.activities)
-        other = np.flatnonzero(self._now[chain] != activity)
+        other = np.flatnonzero(self._activity[chain] != activity)
         begun = chain[other]
         self._close(begun)
-        self._now[begun], self._from[begun], self._until[begun] = activity[other], here[other], here[other]
+        self._activity[begun], self._from[begun], self._until[begun] = activity[other], here[other], here[other]
         self._parts[:, begun] = 0
         self._from[chain] = np.minimum(self._from[chain], here - lag)  # a lag within a message may be negative
         self._until[chain] = np.maximum(self._until[chain], here)
@@ -80,7 +80,7 @@ class IdleReasons:
 
     def _close(self, chain: Column) -> None:
         """Sum the pieces of chains, clipped to each of the waits that end with these."""
-        chain = chain[self._now[chain] != ROOT]
+        chain = chain[self._activity[chain] != ROOT]
         count = self._count[chain]
         before = np.cumsum(count) - count
         wait = np.arange(int(count.sum())) + np.repeat(self._first[chain] - before, count)
