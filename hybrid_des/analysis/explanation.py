@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybrid_des.analysis.counterfactual.asked import asked_for
 from hybrid_des.analysis.counterfactual.attribution import Loss, Straggler, Stragglers, straggler_tasks, stragglers_of
+from hybrid_des.analysis.counterfactual.first_order import first_order
 from hybrid_des.analysis.counterfactual.ladder import (
     NO_LATENCY,
     Gain,
@@ -27,7 +27,6 @@ from hybrid_des.analysis.counterfactual.ladder import (
     rungs_of,
 )
 from hybrid_des.analysis.counterfactual.proposals import trials_of
-from hybrid_des.analysis.counterfactual.retiming import Retiming
 from hybrid_des.analysis.counterfactual.what_if import (
     Build,
     Tried,
@@ -391,20 +390,19 @@ def explain(
     changes = {text: variant_of(text, Variant.of(base), build) for text in what_if}
     at_once = at_once if base.events + base.parts.times.messages >= SHORT else in_turn
     first = straggler_tasks(base), gains_of(base)  # what proposals depend on, not on causes
-    quick = Retiming(traced)
-    _, slow_ones, of_kinds = quick.grouped((_found_here(traced), *first), at_once)
+    _, slow_ones, of_kinds = grouped((_found_here(traced), *first), at_once)
     rungs = rungs_of(base, ends)
     busiest = _busiest(traced)
     slow = stragglers_of(base, slow_ones)
     trials = trials_of(base, rungs, slow, build, own=fabric is None)
     usual, known = _usual(base, busiest), _known(base, rungs)
-    asked = [asked_for(name, one, traced, known.get(name)) for name, one in {**usual, **changes}.items()]
+    asked = [partial(_simulated, name, one, traced, known.get(name)) for name, one in {**usual, **changes}.items()]
     of_ranks = gains_of_ranks(base, busiest)
     not_tried = why_untried(base)
     ties = [] if not_tried else tie_tasks(base)
     # what may take longest is begun first, so that no process is left alone with it
     second = trials.tasks, ties, _without_barrier(base), of_ranks, asked, _idle_here(traced)
-    tried, orders, free, gains, rows, _ = quick.grouped(second, at_once)
+    tried, orders, free, gains, rows, _ = grouped(second, at_once)
     gains = sorted([*gains, *of_kinds], key=lambda gain: gain.duration)
     rows += [one for one in free if one is not None]
     proposed, range_of_ties = trials.proposals(tried, gains), ties_from(base, orders)
@@ -468,6 +466,16 @@ def _usual(base: Run, busiest: Sequence[int]) -> dict[str, Variant]:
 def _known(base: Run, rungs: Sequence[Idealisation]) -> dict[str, int]:
     """The ends of usual what-ifs that the ladder has simulated."""
     return {FREE: next(rung.duration for rung in rungs if rung.name == NO_LATENCY)} if never_queues(base) else {}
+
+
+def _simulated(name: str, change: Variant, traced: Traced, end: int | None) -> Tried:
+    """A what-if, simulated unless its end is known."""
+    changed, fold = change.scenario, traced.run.fold
+    if end is None:  # first: it refuses durations that no column holds
+        run = change.simulated(detailed=False)
+        end, fold = run.duration, run.fold
+    first = first_order(traced.fitting(fold), change)
+    return Tried(name, end, changed.steps, changed.schedule.microbatches, first)
 
 
 def _without_barrier(base: Run) -> list[Task]:

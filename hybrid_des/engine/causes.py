@@ -31,12 +31,12 @@ Steps = Generator[Any, Any, Any]
 
 NOTHING = -1
 FLOW_SHIFT = 32  # bits of a message's number among those of its flow
-START, COMPUTED, WAITED, MET, WAITED_FOR_ALL = range(5)  # kinds of points
+START, COMPUTED, WAITED, MET = range(4)  # kinds of points
 OF_PROCESSES = Process, Condition  # events that are, or have parts that are, the ends of processes
 ALONE = Timeout, *OF_PROCESSES  # events of one process
 RECEIVED = Arrival, Here  # events of messages and handoffs, unless processes meet at them
 TABLES = ("ops", "steps", "reductions", "gathers", "waits")  # `table` of a mark
-OPS, STEPS, REDUCTIONS, GATHERS = map(TABLES.index, ("ops", "steps", "reductions", "gathers"))
+OPS, STEPS = map(TABLES.index, ("ops", "steps"))
 
 
 @dataclass(slots=True)
@@ -151,9 +151,9 @@ class Causes:
         for _, point in event.arrived:
             self.edges.add((point, event.met, lag))
 
-    def join(self, thread: Thread, time: int, *causes: int, kind: int = WAITED) -> None:
+    def join(self, thread: Thread, time: int, *causes: int) -> None:
         """Resume a thread after the causes that it has waited for."""
-        thread.at = at = self.point(kind, thread.number, time, thread.at)
+        thread.at = at = self.point(WAITED, thread.number, time, thread.at)
         edges = self.edges
         for cause in causes:
             if cause != NOTHING:
@@ -249,8 +249,7 @@ class TracedEnvironment(Environment):
                 trace.meet(thread, self.now, event)
             thread.at = event.met
         elif isinstance(event, OF_PROCESSES):
-            kind = WAITED_FOR_ALL if isinstance(event, Condition) else WAITED
-            trace.join(thread, self.now, *_causes(event), kind=kind)
+            trace.join(thread, self.now, *_causes(event))
         else:
             thread.at = trace.point(WAITED, thread.number, self.now, thread.at, 0, event.origin)
 

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from hybrid_des.analysis.counterfactual.retimed_tasks import OfRetimed
 from hybrid_des.analysis.counterfactual.what_if import Part, Variant, at_the_mean, kinds_of, part_at
 from hybrid_des.analysis.critical_path.traced import events_of_all
 from hybrid_des.analysis.tasks import AtOnce, Task, in_turn
@@ -149,7 +148,11 @@ def straggler_tasks(base: Run) -> list[Task]:
         return []
     work = work_of_ranks(base)
     groups = [*_stated(base, work), *(_measured(base, at, work) if computes else ())]
-    return [OfRetimed(lambda: [at_the_mean_of(base, at)], int), *groups]
+    return [partial(_ideal, base, at), *groups]
+
+
+def _ideal(base: Run, at: Variant) -> int:
+    return at_the_mean_of(base, at).duration
 
 
 def at_the_mean_of(base: Run, variant: Variant) -> Variant:
@@ -227,21 +230,17 @@ def _measured(base: Run, at: Variant, work: Column) -> Iterator[Task]:
     nodes = grouped_by((rank for rank, speed in enumerate(speeds) if speed is not most and speed != most), spec.node_of)
     for node, ranks in sorted(nodes.items(), key=lambda item: -slow(item[1]))[:MOST_GROUPS]:
         part = Part("rank", f"node {node}", frozenset(ranks))
-        yield _group(at, part, slow(ranks), speeds[ranks[0]] / most)
+        yield partial(_group, at, part, slow(ranks), speeds[ranks[0]] / most)
     places = range(layout.sizes["pipeline"]) if layout.sizes["pipeline"] > 1 else ()
     each = [(slow([*part.members]), part) for part in (part_at(at, place) for place in places)]
     for over_mean, part in sorted(each, key=lambda entry: -entry[0])[:MOST_GROUPS]:
-        yield _group(at, part, over_mean)
+        yield partial(_group, at, part, over_mean)
 
 
-def _group(at: Variant, part: Part, slow: float, speed: Fraction | None = None) -> Task:
+def _group(at: Variant, part: Part, slow: float, speed: Fraction | None = None) -> Straggler:
     """Ranks at the mean and, if they have nodes of this speed, like the others."""
-
-    def variants() -> list[Variant]:
-        usual = [] if speed is None else [part.scaled(at, speed)]
-        return [at.with_retime(at_the_mean(at, part.members)), *usual]
-
-    return OfRetimed(variants, partial(Straggler, part.name, slow))
+    usual = None if speed is None else part.scaled(at, speed).duration
+    return Straggler(part.name, slow, at.with_retime(at_the_mean(at, part.members)).duration, usual)
 
 
 def _ranks_of(base: Run, kind: str, name: int | str) -> list[int]:
