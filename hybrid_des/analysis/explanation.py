@@ -385,11 +385,10 @@ def explain(
     for text in what_if:  # errors are found before a long simulation
         variant_of(text, planned, build)
     planned = Variant.planned(scenario.model_copy(update=TRACED), traced_parts(scenario, plan, fabric))
-    traced, ends = _traced_beside_ladder(planned, at_once)
+    traced, ends, first = _traced_beside_ladder(planned, at_once)
     base = traced.run
     changes = {text: variant_of(text, Variant.of(base), build) for text in what_if}
     at_once = at_once if base.events + base.parts.times.messages >= SHORT else in_turn
-    first = straggler_tasks(base), gains_of(base)  # what proposals depend on, not on causes
     _, slow_ones, of_kinds = grouped((_found_here(traced), *first), at_once)
     rungs = rungs_of(base, ends)
     busiest = _busiest(traced)
@@ -409,16 +408,24 @@ def explain(
     return Explanation(traced, rows, rungs, gains, slow, proposed, top, range_of_ties, not_tried, at_once)
 
 
-def _traced_beside_ladder(planned: Variant, at_once: AtOnce) -> tuple[Traced, list[list[Idealisation]]]:
-    """The traced run, and the results of the ladder's tasks, which run meanwhile if it is a long one."""
+def _traced_beside_ladder(
+    planned: Variant, at_once: AtOnce
+) -> tuple[Traced, list[list[Idealisation]], tuple[list[Task], list[Task]]]:
+    """The traced run, the results of the ladder's tasks, which run meanwhile if it is a long one, and further tasks.
+
+    On those it depends what is proposed: they find what slow ranks cost and what quicker ops would gain.
+    """
     runs: list[Run] = []
+    first: list[tuple[list[Task], list[Task]]] = []
 
     def trace() -> None:
-        runs.append(traced_run(planned.scenario, fold_from=FEWEST_FOLDED, parts=planned.parts))
+        base = traced_run(planned.scenario, fold_from=FEWEST_FOLDED, parts=planned.parts)
+        runs.append(base)
+        first.append((straggler_tasks(base), gains_of(base)))
 
     long = _about_events(planned) + planned.parts.times.messages >= SHORT
     _, ends = grouped(([Here(trace)], ladder_tasks(planned)), at_once if long else in_turn)
-    return Traced(runs[0]), ends
+    return Traced(runs[0]), ends, first[0]
 
 
 def _about_events(planned: Variant) -> int:

@@ -26,7 +26,7 @@ from hybrid_des.analysis.step_times import total
 from hybrid_des.simulation.run import reduced_gc
 from hybrid_des.simulation.timeline import NONE, Column, Columns
 
-MANY = 512  # chains of causes of which an edge each is taken at once
+MANY = 8192  # chains of causes from which on an edge of each is taken at once: most end soon, some after thousands
 WAITS = 4  # of `engine.causes.TABLES`
 WAIT = ("rank", "step", "start", "end", "cause", "reason")  # columns
 
