@@ -385,8 +385,8 @@ def explain(
     for text in what_if:  # errors are found before a long simulation
         variant_of(text, planned, build)
     planned = Variant.planned(scenario.model_copy(update=TRACED), traced_parts(scenario, plan, fabric))
-    traced, ends, first = _traced_beside_ladder(planned, at_once)
-    base = traced.run
+    base, first, ends = _traced_beside_ladder(planned, at_once)
+    traced = Traced(base)
     changes = {text: variant_of(text, Variant.of(base), build) for text in what_if}
     at_once = at_once if base.events + base.parts.times.messages >= SHORT else in_turn
     _, slow_ones, of_kinds = grouped((_found_here(traced), *first), at_once)
@@ -408,32 +408,27 @@ def explain(
     return Explanation(traced, rows, rungs, gains, slow, proposed, top, range_of_ties, not_tried, at_once)
 
 
-def _traced_beside_ladder(
-    planned: Variant, at_once: AtOnce
-) -> tuple[Traced, list[list[Idealisation]], tuple[list[Task], list[Task]]]:
-    """The traced run, the results of the ladder's tasks, which run meanwhile if it is a long one, and further tasks.
-
-    On those it depends what is proposed: they find what slow ranks cost and what quicker ops would gain.
-    """
+def _traced_beside_ladder(planned: Variant, at_once: AtOnce) -> tuple[Run, list[list[Task]], list[list[Idealisation]]]:
+    """The traced run, tasks on which it depends what is proposed, and the results of the ladder, found meanwhile."""
+    first: list[list[Task]] = []  # what slow ranks cost, and what quicker ops would gain
     runs: list[Run] = []
-    first: list[tuple[list[Task], list[Task]]] = []
 
     def trace() -> None:
-        base = traced_run(planned.scenario, fold_from=FEWEST_FOLDED, parts=planned.parts)
-        runs.append(base)
-        first.append((straggler_tasks(base), gains_of(base)))
+        runs.append(traced_run(planned.scenario, fold_from=FEWEST_FOLDED, parts=planned.parts))
+        first.extend((straggler_tasks(runs[0]), gains_of(runs[0])))
 
     long = _about_events(planned) + planned.parts.times.messages >= SHORT
     _, ends = grouped(([Here(trace)], ladder_tasks(planned)), at_once if long else in_turn)
-    return Traced(runs[0]), ends, first[0]
+    return runs[0], first, ends
 
 
 def _about_events(planned: Variant) -> int:
-    """About how many events a run takes, if all ranks but those of one pipeline are folded on these."""
+    """About how many events a run takes, if those ranks are folded on one pipeline that compute the same."""
     parts, parallel = planned.parts, planned.scenario.parallel
     given = parts.programs.programs if isinstance(parts.programs, GivenPrograms) else ()
     ops = sum(1 for _ in parts.plan.ops()) + sum(len(program.ops) for program in given)
-    return planned.scenario.steps * (ops + parts.messages * parallel.pipeline // parallel.ranks)
+    ranks = parallel.pipeline if parts.costs.lanes is None else parallel.ranks
+    return planned.scenario.steps * (ops + parts.messages * ranks // parallel.ranks)
 
 
 def _found_here(traced: Traced) -> list[Task]:
