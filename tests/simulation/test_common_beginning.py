@@ -19,6 +19,7 @@ from hybrid_des.simulation.least_remaining import least_remaining
 from hybrid_des.simulation.run import run
 
 BATCHES = 8 * TIMES
+SHARP = 5  # the batch that finds a beginning which lasts until the last rank sends gradients instead of the first
 CHANGES = [
     {"overlap": True}, {"overlap": False}, {"bucket": "300 kB"}, {"overlap": True, "bucket": "100 kB"},
     {"codec": "fp32"}, {"algorithm": "ring"}, {"algorithm": collectives.AUTO},
@@ -61,7 +62,7 @@ def compared(drawn, change) -> tuple[int, int, int, int] | None:
     return max(bounds), int(whole.timeline.steps["end"].max()), done, known.run
 
 
-@pytest.mark.parametrize("batch", thinned(range(BATCHES), slow=range(1, BATCHES)))
+@pytest.mark.parametrize("batch", thinned(range(BATCHES), slow={*range(BATCHES)} - {SHARP}))
 def test_no_changed_run_ends_before_what_is_known(batch):
     random, reached, better = Random(batch), Counter(), Counter()
     for kind, draw in KINDS.items():
