@@ -409,7 +409,7 @@ def explain(
 
 
 def _traced_beside_ladder(planned: Variant, at_once: AtOnce) -> tuple[Run, list[list[Task]], list[list[Idealisation]]]:
-    """The traced run, tasks on which it depends what is proposed, and the results of the ladder, found meanwhile."""
+    """The traced run, the tasks on which proposals depend, and the results of the ladder, simulated meanwhile."""
     first: list[list[Task]] = []  # what slow ranks cost, and what quicker ops would gain
     runs: list[Run] = []
 
@@ -423,7 +423,7 @@ def _traced_beside_ladder(planned: Variant, at_once: AtOnce) -> tuple[Run, list[
 
 
 def _about_events(planned: Variant) -> int:
-    """About how many events a run takes, if those ranks are folded on one pipeline that compute the same."""
+    """About how many events a run takes if ranks that compute the same are folded onto one pipeline."""
     parts, parallel = planned.parts, planned.scenario.parallel
     given = parts.programs.programs if isinstance(parts.programs, GivenPrograms) else ()
     ops = sum(1 for _ in parts.plan.ops()) + sum(len(program.ops) for program in given)
@@ -441,7 +441,7 @@ def _found_here(traced: Traced) -> list[Task]:
 
 
 def _idle_here(traced: Traced) -> list[Task]:
-    """Tasks that find what is shown of the run's idle time and its critical path; the run keeps it."""
+    """Tasks that find the critical path and the idle time that are shown; the run keeps them."""
     return [*map(Here, (lambda: traced.path, lambda: traced.idle_time.reasons))]
 
 

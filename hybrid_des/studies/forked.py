@@ -163,8 +163,8 @@ def _copies(count: int, tasks: Sequence[Task]) -> Iterator[list[Copy]]:
     os.close(todo)
     alive, here = os.pipe()
     copies: list[Copy] = []
-    gc.freeze()  # what is here is not touched in copies, whose memory it would cost, nor searched for garbage before
-    with contextlib.suppress(OSError, AttributeError):  # neither would what was freed, with GNU's library
+    gc.freeze()  # else copies would touch, and so copy, all objects when they look for garbage
+    with contextlib.suppress(OSError, AttributeError):  # give back what was freed, which GNU's C library keeps
         ctypes.CDLL(None).malloc_trim(0)
     try:
         with contextlib.suppress(OSError):  # no further process is to be had

@@ -90,13 +90,13 @@ def ladder(base: Run) -> list[Idealisation]:
 
 
 def rungs_of(base: Run, results: Sequence[list[Idealisation]]) -> list[Idealisation]:
-    """The same from the results of its tasks."""
+    """The ladder of a run, from the results of its tasks."""
     without_bytes, *others = results
     return [Idealisation("as is", base.timeline.duration), *chain(*others), *without_bytes]
 
 
 def ladder_tasks(at: Variant) -> list[Task]:
-    """Tasks that find the rungs below that of the run as it is, of which they do not ask: the longest one first.
+    """Tasks that find the rungs below "as is", for which the run need not be known; the longest one is first.
 
     Args:
         at: the run as it is.

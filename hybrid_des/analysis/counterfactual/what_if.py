@@ -24,6 +24,7 @@ import numpy as np
 from hybrid_des import collectives
 from hybrid_des.analysis.critical_path.traced import FEWEST_FOLDED
 from hybrid_des.cluster.fabric import ChangedLinks, Fabric, LinkSpec, Route
+from hybrid_des.cluster.topologies.nodes import KNOWN_ROUTES
 from hybrid_des.errors import ScenarioError, UsageError, unknown
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.composition import override
@@ -48,7 +49,6 @@ from hybrid_des.simulation.watch import TooLateError, Watch
 Build = Callable[[Sequence[str]], Scenario]  # overrides → scenario
 Factors = Mapping[str, Fraction | None]  # link → factor of its bandwidth; None: infinite
 
-KNOWN_ROUTES = 2**15  # with scaled latencies that are kept
 DIGITS = 30  # decimal places of a fraction
 _NEXT = re.compile(r",(?=\s*[A-Za-z_][\w./-]*=)")
 _FACTOR = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*[x×]\s*")
@@ -105,7 +105,7 @@ class Variant:
         fold = "off" if self.scenario.fold == "off" else "auto"  # a change may tell replicas apart
         quiet = self.scenario.model_copy(update={"record": "compute", "on_oom": "warn", "fold": fold})
         in_groups = quiet.gradients.every > 1 and not any((quiet.numerics, self.plan, self.fabric, self.retime))
-        if in_groups and not detailed and alike(quiet):  # then it is the step of any group
+        if in_groups and not detailed and alike(quiet):  # it takes as long as the step of any group
             return Variant(inner_of(quiet, 0)).simulated(latest, detailed=False)
         watch = None
         if latest is not None:

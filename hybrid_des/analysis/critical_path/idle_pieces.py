@@ -26,7 +26,7 @@ from hybrid_des.analysis.step_times import total
 from hybrid_des.simulation.run import reduced_gc
 from hybrid_des.simulation.timeline import NONE, Column, Columns
 
-MANY = 8192  # chains of causes from which on an edge of each is taken at once: most end soon, some after thousands
+MANY = 8192  # chains of causes that are walked together; of fewer, too few go on after the first edges
 WAITS = 4  # of `engine.causes.TABLES`
 WAIT = ("rank", "step", "start", "end", "cause", "reason")  # columns
 
@@ -100,7 +100,7 @@ class IdleTime:
         return {reason: sums[reason] * (self._images.order if alike else 1) for reason in REASONS}
 
     def reasons_at_once(self) -> dict[str, int]:
-        """The same of simulated ranks, whose chains of causes are walked together: quicker where these are many."""
+        """The same for the simulated ranks, whose chains of causes are walked together: faster if there are many."""
         sums = IdleReasons(self._graph, self._waits, self._firsts).sums()
         return dict(zip(REASONS, sums.tolist(), strict=True))
 
