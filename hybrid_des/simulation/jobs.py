@@ -12,6 +12,7 @@ from hybrid_des.cluster.rendezvous import ReplayedGroup
 from hybrid_des.cluster.traced_transport import TracedTransport
 from hybrid_des.cluster.transport import Links, Transport
 from hybrid_des.collectives.communicator import Barrier
+from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.engine.causes import Causes, TracedEnvironment, TracedView, traced
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.long_rows import LongRows
@@ -125,38 +126,53 @@ def started(
     if scenario.record == "all":  # jobs that are compared need all rows in memory
         rows = LongRows(MESSAGE_COLUMNS, "start", scratch) if links is None else Rows(MESSAGE_COLUMNS)
     recorder = Recorder(rows, detailed=detailed)
-    fabric, receipts = parts.fabric, parts.programs.blocking
-    groups = (*(of for of, _ in parts.reductions.processes), *(given.processes for given in parts.given))
-    if images is not None:
-        assert isinstance(links, JointLinks)
-        fold = images.fold
-        given = (images, groups, receipts, scenario.cluster.priority_of)
-        transport: Transport
-        if trace is None:
-            transport = JointTransport(links, recorder, *given)
-        else:
-            transport = TracedJointTransport(links, traced(recorder, trace), *given)
-            transport.env = TracedView(links.env, trace)
-    elif fold is not None and trace is not None:
-        transport = traced_fold(
-            fabric, scenario.cluster.service, recorder, fold, groups, trace=trace, receipts=receipts, watched=watched
-        )
-    elif fold is not None:
-        met, sharing = parts.meeting is not None, scenario.cluster.service
-        transport = folded_transport(
-            fabric, sharing, recorder, fold, groups, receipts=receipts, ordered=met, watched=watched
-        )
-    elif trace is not None:
-        on = links_of(scenario, fabric, TracedEnvironment(trace)) if links is None else links
-        transport = TracedTransport(on, traced(recorder, trace), fabric, receipts, scenario.cluster.priority_of)
-        if links is not None:
-            transport.env = TracedView(links.env, trace)
-    else:
-        on = links_of(scenario, fabric) if links is None else links
-        transport = Transport(on, recorder, fabric, receipts, scenario.cluster.priority_of)
+    transport = _transport(scenario, parts, recorder, links, fold=fold, trace=trace, images=images, watched=watched)
+    fold = fold if images is None else images.fold
     context = RunContext(transport.env, recorder, scenario.steps, further)
     gpus = _gpus(scenario, parts, transport, context, fold=fold, retime=retime, order=order)
     return Job(scenario, parts, recorder, transport, gpus, _servers(scenario, parts, transport, context))
+
+
+def _transport(
+    scenario: Scenario,
+    parts: Parts,
+    recorder: Recorder,
+    links: Links | None,
+    *,
+    fold: Fold | None,
+    trace: Causes | None,
+    images: FoldedLinks | None,
+    watched: bool,
+) -> Transport:
+    """What carries the messages of a scenario; see `started`."""
+    fabric, receipts, priority_of = parts.fabric, parts.programs.blocking, scenario.cluster.priority_of
+    if images is None and fold is not None:
+        groups, sharing = _groups(parts), scenario.cluster.service
+        if trace is not None:
+            return traced_fold(fabric, sharing, recorder, fold, groups, trace=trace, receipts=receipts, watched=watched)
+        met = parts.meeting is not None
+        return folded_transport(
+            fabric, sharing, recorder, fold, groups, receipts=receipts, ordered=met, watched=watched
+        )
+    env = None if trace is None else TracedEnvironment(trace)
+    on = links_of(scenario, fabric, env) if links is None else links
+    record = recorder if trace is None else traced(recorder, trace)
+    transport: Transport
+    if images is not None:
+        assert isinstance(on, JointLinks)
+        joint = JointTransport if trace is None else TracedJointTransport
+        transport = joint(on, record, images, _groups(parts), receipts, priority_of)
+    else:
+        plain = Transport if trace is None else TracedTransport
+        transport = plain(on, record, fabric, receipts, priority_of)
+    if links is not None and trace is not None:
+        transport.env = TracedView(links.env, trace)
+    return transport
+
+
+def _groups(parts: Parts) -> tuple[ProcessGroup, ...]:
+    """The groups that reduce gradients, and those that programs give."""
+    return (*(of for of, _ in parts.reductions.processes), *(given.processes for given in parts.given))
 
 
 def _gpus(
