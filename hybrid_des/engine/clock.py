@@ -11,7 +11,7 @@ misses it. Objects per rank are therefore few and small, and an event is release
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from types import MethodType
 from typing import Any
@@ -198,6 +198,13 @@ class Environment(simpy.Environment):
     def awaited(self, event: Any) -> Any:
         """An event of another process for which a process waits, now; networks that trace orders are told so."""
         return event
+
+    def descend(self, moments: Sequence[int]) -> None:
+        """What is booked now descends from events that are left out; environments that trace orders are told.
+
+        Args:
+            moments: when they would happen, in picoseconds from now; the last is that of what is booked.
+        """
 
     def peek(self) -> float:
         """The time of the next event; infinity if there is none."""

@@ -21,7 +21,7 @@ is first, and at a link the fold is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from types import MethodType
@@ -189,6 +189,15 @@ class LineageEnvironment(Environment):
 
         event.callbacks.append(happened)
         return event
+
+    def descend(self, moments: Sequence[int]) -> None:
+        """Continue as a descendant of events that are left out, of one GPU, each the parent of the next."""
+        chain, root = self.born
+        if chain is not None:
+            now = self.now
+            for moment in moments[:-1]:
+                chain = hash((now + moment, chain))
+            self.born = chain, root
 
     def _after_either(self, other: Lineage) -> None:
         """Continue as a descendant of another event of this moment or of that being processed, the later of both."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from struct import error
+from types import MappingProxyType
 from typing import Any
 
 from hybrid_des.cluster.endpoint import Endpoint
@@ -28,6 +29,7 @@ from hybrid_des.simulation.planning.program import (
     Confirm,
     End,
     Group,
+    Instruction,
     Join,
     Learn,
     Mark,
@@ -36,6 +38,7 @@ from hybrid_des.simulation.planning.program import (
     Record,
     Send,
     Start,
+    Stretch,
     Wait,
 )
 from hybrid_des.simulation.repetition import FurtherSteps
@@ -119,8 +122,10 @@ class Gpu:
         arithmetic: Arithmetic | None = None,
         pace: VaryingSpeed | None = None,
         computation: Computation | None = None,
+        stretches: Mapping[Call, Sequence[Instruction]] = MappingProxyType({}),
     ) -> None:
         self.computation = computation
+        self._stretches = stretches
         self.rank = endpoint.rank
         self._context, self._endpoint, self.program = context, endpoint, program
         self._communicators: Mapping[Group, Any] = communicators  # that an instruction finds the one it needs
@@ -154,7 +159,7 @@ class Gpu:
         rank, memory, arithmetic, pace, computation = (
             self.rank, self._memory, self._arithmetic, self._pace, self.computation,
         )  # fmt: skip
-        detailed = self._recorder.detailed
+        detailed, with_stretches = self._recorder.detailed, self._stretches.get
         timeout, at_once, with_time = env.timeout, AT_ONCE, WITH_TIME
         step, steps, programs = 0, self._context.steps, (program, *program.further)
         instruction: Any
@@ -164,7 +169,7 @@ class Gpu:
                 at.call, ops = call, call.ops
                 asked = now = at.since = env.now
                 released = STREAM
-                for instruction in call.block.instructions:
+                for instruction in with_stretches(call) or call.block.instructions:
                     kind = instruction.__class__
                     if kind is Receive:
                         op = ops[instruction.op]
@@ -272,6 +277,45 @@ class Gpu:
         free = min(free, end)
         self._recorder.exchanges.add((at.step, self.rank, join.purpose, min(begin, free), free, end))
 
+    def _stretch(self, at: Position, stretch: Stretch) -> Routine:
+        """Let its time pass, or take it piece by piece where something is under way beside it."""
+        if not self._alone(at, stretch):
+            for piece in stretch.pieces:
+                if isinstance(piece, Compute):
+                    yield from self._compute(piece.duration)
+                elif isinstance(piece, Start):
+                    self._start(at, piece)
+                elif isinstance(piece, Join):
+                    yield from self._join(at, piece)
+            return
+        env, recorder = self._env, self._recorder
+        begin = env.now
+        if stretch.moments:
+            env.descend(stretch.moments)
+            yield env.timeout(stretch.moments[-1])
+        if recorder.detailed:
+            for purpose, start, free, end in stretch.exchanges:
+                recorder.exchanges.add((at.step, self.rank, purpose, begin + start, begin + free, begin + end))
+        if self.computation:
+            self.computation.slowed += stretch.slowed
+
+    def _alone(self, at: Position, stretch: Stretch) -> bool:
+        """Whether nothing is under way beside a stretch: another collective, or the last step on another stream."""
+        if at.started or (self.computation and self.computation.beside_others):
+            return False
+        idle = all(self._communicators[group].idle for group in stretch.groups)
+        return idle and all(other.step == at.step for other in self._at.values())
+
+    def _compute(self, took: int) -> Routine:
+        """Compute, slowed by collectives that are under way or begin meanwhile."""
+        computation = self.computation
+        if took and computation and computation.periods:
+            yield from computation.lasting(took, None)
+        elif took:
+            yield self._env.timeout(took)
+            if computation and computation.periods:
+                yield from computation.lasting(took, None, alone=True)
+
     def _waited(self, at: Position, cause: Cause | None, begin: int) -> None:
         if cause and (now := self._env.now) > begin:
             self._recorder.waits.add((at.step, self.rank, *cause, begin, now))
@@ -304,4 +348,5 @@ AT_ONCE: Mapping[type, Callable[[Gpu, Position, Any], None]] = {
 
 WITH_TIME: Mapping[type, Callable[[Gpu, Position, Any], Routine]] = {
     Confirm: Gpu._confirm, Wait: Gpu._wait, Collective: Gpu._collective, Join: Gpu._join,
+    Stretch: Gpu._stretch,
 }  # fmt: skip

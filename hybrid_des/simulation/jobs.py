@@ -31,6 +31,7 @@ from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.planning.program import BARRIER, Program
 from hybrid_des.simulation.repetition import FurtherSteps
 from hybrid_des.simulation.speeds import DurationOverride, Programs, schedules_of
+from hybrid_des.simulation.stretches import Stretches
 
 UNCONTENDED = "uncontended"  # link sharing of runs made only for comparison
 
@@ -105,6 +106,7 @@ def started(
     detailed: bool = True,
     further: FurtherSteps | None = None,
     images: FoldedLinks | None = None,
+    in_stretches: bool = False,
 ) -> Job:
     """Start the programs of a scenario on links, which other jobs may share; by default on links of its own.
 
@@ -121,6 +123,7 @@ def started(
         detailed: whether rows of ops and memory are kept.
         further: whether it takes steps beyond its own number; None if it does not, and nobody asks.
         images: which ranks are simulated, and what that does to the links that other jobs share.
+        in_stretches: whether those of a fold take at once what nothing else can touch.
     """
     rows: Rows | None = None
     if scenario.record == "all":  # jobs that are compared need all rows in memory
@@ -129,7 +132,8 @@ def started(
     transport = _transport(scenario, parts, recorder, links, fold=fold, trace=trace, images=images, watched=watched)
     fold = fold if images is None else images.fold
     context = RunContext(transport.env, recorder, scenario.steps, further)
-    gpus = _gpus(scenario, parts, transport, context, fold=fold, retime=retime, order=order)
+    stretches = Stretches() if in_stretches and fold else None
+    gpus = _gpus(scenario, parts, transport, context, fold=fold, retime=retime, order=order, stretches=stretches)
     return Job(scenario, parts, recorder, transport, gpus, _servers(scenario, parts, transport, context))
 
 
@@ -184,6 +188,7 @@ def _gpus(
     fold: Fold | None,
     retime: DurationOverride | None,
     order: int | None,
+    stretches: Stretches | None,
 ) -> list[Gpu]:
     """The GPUs of all ranks, or of those that a fold keeps, by rank.
 
@@ -203,16 +208,18 @@ def _gpus(
         pipeline_rank = layout.coordinate(rank, "pipeline")
         program, pace = programs.of(rank, pipeline_rank, node.speed)
         transport.begin(rank)
+        mine, beside = {**communicators[rank], BARRIER: barrier}, made_by.computation.get(rank)
         gpus.append(
             Gpu(
                 context,
                 Endpoint(transport, rank, layout.line(rank, "pipeline")),
                 program,
-                {**communicators[rank], BARRIER: barrier},
+                mine,
                 MemoryLedger(rank, parts.costs.held(pipeline_rank, layout.lane(rank)), changes),
                 arithmetic=Arithmetic(parts.workers[rank]) if parts.training else None,
                 pace=pace,
-                computation=made_by.computation.get(rank),
+                computation=beside,
+                stretches=stretches.of(program, mine, beside) if stretches and pace is None else {},
             )
         )
     return sorted(gpus, key=lambda gpu: gpu.rank)

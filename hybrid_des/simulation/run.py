@@ -207,6 +207,7 @@ def run(
     order: int | None = None,
     fold_from: int | None = None,
     detailed: bool = True,
+    in_stretches: bool = False,
 ) -> Run:
     """Simulate a scenario.
 
@@ -225,6 +226,8 @@ def run(
         fold_from: the number of ranks from which `fold: auto` folds; default: more than a run shows.
         detailed: whether rows of ops and memory are kept; without them, a run has its end, peaks and totals, but
             not those of links, nor what groups of replicas exchange.
+        in_stretches: whether a folded run takes at once what nothing else can touch (`simulation.stretches`): the
+            same times, with fewer events.
 
     Raises:
         PlanError: the plan is incomplete.
@@ -242,7 +245,7 @@ def run(
     with unit_asked_for(scenario):
         parts = planned = parts or parts_of(scenario, plan, fabric, training)
         others = Counter[str]()  # bytes of background traffic, by link
-        start = partial(started, parts=planned, retime=retime, detailed=detailed)
+        start = partial(started, parts=planned, retime=retime, detailed=detailed, in_stretches=in_stretches)
 
         def simulate(fold: Fold | None) -> tuple[Job, bool]:
             if fold is not None and not ties_expected(planned.plan, planned.channels):

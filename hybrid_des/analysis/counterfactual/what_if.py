@@ -114,6 +114,7 @@ class Variant:
         return run(
             quiet, self.plan, self.fabric,
             retime=self.retime, parts=parts, watch=watch, fold_from=FEWEST_FOLDED, detailed=detailed,
+            in_stretches=True,
         )  # fmt: skip
 
     def _watch(self, quiet: Scenario, latest: Fraction, known: Run | None) -> Watch:

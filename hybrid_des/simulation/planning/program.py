@@ -186,6 +186,25 @@ class Join(Instruction):
     slot: int = 0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Stretch(Instruction):
+    """Pieces that follow each other at known times, unless something else is under way on the GPU.
+
+    Attributes:
+        pieces: computation, and collectives on a stream that are timed.
+        groups: of these collectives, one for each stream.
+        moments: when its events happen, in picoseconds from its begin; it ends with the last.
+        exchanges: of each collective its purpose, its begin, until when the rank computes, and its end, likewise.
+        slowed: picoseconds by which its computation takes longer beside its own collectives.
+    """
+
+    pieces: tuple[Instruction, ...]
+    groups: tuple[Group, ...]
+    moments: tuple[int, ...]
+    exchanges: tuple[tuple[int, int, int, int], ...]
+    slowed: int
+
+
 @dataclass(frozen=True, slots=True)
 class Learn(Instruction):
     """Update the weights, if they are real numbers."""
