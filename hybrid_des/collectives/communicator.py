@@ -152,11 +152,6 @@ class Stream:
             self._beside.during(lost, begin, self._until)
         return begin, self._until
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing that was started is under way, or waits for its turn."""
-        return self._until <= self._env.now and (self._last is None or self._last.processed)
-
     def after_others(self, routine: Routine) -> Any:
         """A routine that waits for its turn; it returns when that came, and when it ended."""
         before, self._last = self._last, simpy.Event(self._env)
@@ -186,11 +181,6 @@ class OnStream:
     def __init__(self, env: Environment, stream: Stream, communicator: Communicator | None) -> None:
         self._env, self._stream, self._communicator = env, stream, communicator
         self.timed = communicator is None
-
-    @property
-    def idle(self) -> bool:
-        """Whether its stream is."""
-        return self._stream.idle
 
     def start(self, step: int, call: Any) -> Any:
         """Start a collective: its begin and end, or an event with these as its value."""

@@ -63,11 +63,6 @@ class Computation:
         self.periods.append(period)
         return period
 
-    @property
-    def beside_others(self) -> bool:
-        """Whether a collective is under way, or will be for all that is known."""
-        return any(period.end is None or period.end > self._env.now for period in self.periods)
-
     def over(self, period: Period) -> None:
         """The collective of this period ends now."""
         period.end = self._env.now

@@ -278,16 +278,7 @@ class Gpu:
         self._recorder.exchanges.add((at.step, self.rank, join.purpose, min(begin, free), free, end))
 
     def _stretch(self, at: Position, stretch: Stretch) -> Routine:
-        """Let its time pass, or take it piece by piece where something is under way beside it."""
-        if not self._alone(at, stretch):
-            for piece in stretch.pieces:
-                if isinstance(piece, Compute):
-                    yield from self._compute(piece.duration)
-                elif isinstance(piece, Start):
-                    self._start(at, piece)
-                elif isinstance(piece, Join):
-                    yield from self._join(at, piece)
-            return
+        """Let the time of pieces pass that nothing else can touch."""
         env, recorder = self._env, self._recorder
         begin = env.now
         if stretch.moments:
@@ -298,23 +289,6 @@ class Gpu:
                 recorder.exchanges.add((at.step, self.rank, purpose, begin + start, begin + free, begin + end))
         if self.computation:
             self.computation.slowed += stretch.slowed
-
-    def _alone(self, at: Position, stretch: Stretch) -> bool:
-        """Whether nothing is under way beside a stretch: another collective, or the last step on another stream."""
-        if at.started or (self.computation and self.computation.beside_others):
-            return False
-        idle = all(self._communicators[group].idle for group in stretch.groups)
-        return idle and all(other.step == at.step for other in self._at.values())
-
-    def _compute(self, took: int) -> Routine:
-        """Compute, slowed by collectives that are under way or begin meanwhile."""
-        computation = self.computation
-        if took and computation and computation.periods:
-            yield from computation.lasting(took, None)
-        elif took:
-            yield self._env.timeout(took)
-            if computation and computation.periods:
-                yield from computation.lasting(took, None, alone=True)
 
     def _waited(self, at: Position, cause: Cause | None, begin: int) -> None:
         if cause and (now := self._env.now) > begin:

@@ -132,7 +132,7 @@ def started(
     transport = _transport(scenario, parts, recorder, links, fold=fold, trace=trace, images=images, watched=watched)
     fold = fold if images is None else images.fold
     context = RunContext(transport.env, recorder, scenario.steps, further)
-    stretches = Stretches() if in_stretches and fold else None
+    stretches = Stretches(slowed=parts.slowdown is not None) if in_stretches and fold else None
     gpus = _gpus(scenario, parts, transport, context, fold=fold, retime=retime, order=order, stretches=stretches)
     return Job(scenario, parts, recorder, transport, gpus, _servers(scenario, parts, transport, context))
 
@@ -208,7 +208,7 @@ def _gpus(
         pipeline_rank = layout.coordinate(rank, "pipeline")
         program, pace = programs.of(rank, pipeline_rank, node.speed)
         transport.begin(rank)
-        mine, beside = {**communicators[rank], BARRIER: barrier}, made_by.computation.get(rank)
+        mine = {**communicators[rank], BARRIER: barrier}
         gpus.append(
             Gpu(
                 context,
@@ -218,8 +218,8 @@ def _gpus(
                 MemoryLedger(rank, parts.costs.held(pipeline_rank, layout.lane(rank)), changes),
                 arithmetic=Arithmetic(parts.workers[rank]) if parts.training else None,
                 pace=pace,
-                computation=beside,
-                stretches=stretches.of(program, mine, beside) if stretches and pace is None else {},
+                computation=made_by.computation.get(rank),
+                stretches=stretches.of(program, mine) if stretches and pace is None else {},
             )
         )
     return sorted(gpus, key=lambda gpu: gpu.rank)

@@ -1,17 +1,22 @@
-"""Stretches of an op that nothing else can touch, taken at once: one event instead of one for each piece.
+"""Stretches of ops that nothing else can touch, taken at once: one event instead of one for each piece.
 
     Receive │ Begin │ compute │ start, compute, join │ compute │ End │ Send      an op with exchanges on a stream
                     └────────────── one stretch ─────────────┘
 
-Where exchanges are timed, what a GPU does between two messages takes as long each time, unless collectives of another
-stream slow it. So it is simulated once by itself, piece by piece, and that time passes from then on. Other streams
-wait for the first event that the ops record in a step, so until then none of them begins anything beside an op.
+Where its exchanges are timed, what a GPU does between two messages takes as long each time, unless a collective of
+another stream slows it. So it is simulated once by itself, piece by piece, and then that time passes. Other streams
+wait for the first event that the ops record in a step, and the ops wait for them before the next; so until that event
+nothing else is under way on the GPU.
+
+An event that a stretch leaves out has one child, the next one; so what follows from the last descends from all of
+them, as it would (`Environment.descend`). It is booked earlier, so of events of one moment it may come before others
+than it would. That is for folded runs only, which know of messages that meet by lineage which is first.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
@@ -40,67 +45,68 @@ from hybrid_des.simulation.planning.program import (
 
 PIECES = Compute, Start, Join
 
-
-class _Alone(Endpoint):
-    """The endpoint of a GPU that sends and receives nothing."""
-
-    def __init__(self) -> None:
-        self.rank, self.pipeline = 0, ()
-        self.inboxes: Any = {}
-        self.flows: Any = {}
+Pieces = tuple[Instruction, ...]
 
 
 class Stretches:
-    """The stretches of the calls of GPUs, each simulated once by itself."""
+    """The stretches of GPUs, each simulated once by itself.
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[Instruction, ...], Stretch] = {}
+    Args:
+        slowed: whether collectives slow computation.
+    """
 
-    def of(
-        self, program: Program, communicators: Mapping[Group, Any], computation: Computation | None
-    ) -> dict[Call, tuple[Instruction, ...]]:
-        """Call → its instructions with stretches, for those of a program that have any.
+    def __init__(self, *, slowed: bool) -> None:
+        self._slowed = slowed
+        self._known: dict[Pieces, Stretch] = {}
+
+    def of(self, program: Program, communicators: Mapping[Group, Any]) -> dict[Call, Pieces]:
+        """Call → its instructions, for those with stretches of two or more pieces.
 
         Args:
             program: of a GPU whose durations do not vary.
             communicators: of the GPU.
-            computation: of the GPU, if collectives slow it.
         """
-        found: dict[Call, tuple[Instruction, ...]] = {}
+        found: dict[Call, Pieces] = {}
+        if not all(map(_others_wait, program.distinct)):
+            return found
         for one in program.distinct:
-            if COMPUTE not in one.streams or not _others_wait(one):
-                continue
-            blocks: dict[Block, tuple[Instruction, ...]] = {}
+            blocks: dict[Block, Pieces] = {}
             for call in _before_others(one.streams[COMPUTE], communicators):
                 block = call.block
                 if block not in blocks:
-                    blocks[block] = tuple(self._with_stretches(block.instructions, computation is not None))
+                    blocks[block] = tuple(self._in_stretches(block))
                 if len(blocks[block]) < len(block.instructions):
                     found[call] = blocks[block]
         return found
 
-    def _with_stretches(self, instructions: Iterable[Instruction], slowed: bool) -> Iterator[Instruction]:
-        for inside, pieces in groupby(instructions, lambda one: one.__class__ in PIECES):
+    def _in_stretches(self, block: Block) -> Iterator[Instruction]:
+        for inside, pieces in groupby(block.instructions, lambda one: one.__class__ in PIECES):
             stretch = tuple(pieces)
             if not inside or len(stretch) == 1 or not _joined(stretch):
                 yield from stretch
             else:
                 if stretch not in self._known:
-                    self._known[stretch] = _taken_alone(stretch, slowed)
+                    self._known[stretch] = _by_itself(stretch, slowed=self._slowed)
                 yield self._known[stretch]
 
 
 def _others_wait(program: Program) -> bool:
-    """Whether each other stream begins with a wait for the ops, and waits as often in a step as they record."""
+    """Whether each other stream begins with a wait for the ops, and the ops wait for its end."""
     ops, others = Counter[Block](), Counter[Block]()
     for stream, calls in program.streams.items():
         (ops if stream == COMPUTE else others).update(call.block for call in calls)
-    recorded, by_others, awaited = _events(ops, Record), _events(others, Record), _events(others, Wait)
-    firsts = [calls[0].block.instructions[0] for stream, calls in program.streams.items() if stream != COMPUTE]
-    return all(
-        isinstance(one, Wait) and one.event not in by_others and recorded[one.event] == awaited[one.event]
-        for one in firsts
-    )
+    recorded, awaited = _events(ops, Record), _events(ops, Wait)
+    by_others, of_others = _events(others, Record), _events(others, Wait)
+    for calls in (calls for stream, calls in program.streams.items() if stream != COMPUTE):
+        instructions = [one for call in calls for one in call.block.instructions]
+        first, last = instructions[0], instructions[-1]
+        if not (isinstance(first, Wait) and isinstance(last, Record)):
+            return False
+        if first.event in by_others or recorded[first.event] != of_others[first.event]:
+            return False
+        if last.event in recorded or by_others[last.event] != awaited[last.event]:
+            return False
+    return COMPUTE in program.streams
 
 
 def _events(blocks: Mapping[Block, int], kind: type[Record] | type[Wait]) -> Counter[str]:
@@ -129,10 +135,10 @@ def _timed(communicator: Any) -> bool:
     return isinstance(communicator, OnStream) and communicator.timed
 
 
-def _joined(stretch: Sequence[Instruction]) -> bool:
+def _joined(pieces: Pieces) -> bool:
     """Whether each collective that is started is also waited for, and no other one."""
     under_way = set[int]()
-    for one in stretch:
+    for one in pieces:
         if isinstance(one, Start):
             under_way.add(one.slot)
         elif isinstance(one, Join):
@@ -142,8 +148,8 @@ def _joined(stretch: Sequence[Instruction]) -> bool:
     return not under_way
 
 
-def _taken_alone(stretch: tuple[Instruction, ...], slowed: bool) -> Stretch:
-    """A stretch with its times, simulated on a GPU of its own."""
+def _by_itself(pieces: Pieces, *, slowed: bool) -> Stretch:
+    """A stretch, simulated on a GPU of its own."""
     env, moments = Environment(), list[int]()
 
     def timeout(delay: int) -> Timeout:
@@ -152,15 +158,20 @@ def _taken_alone(stretch: tuple[Instruction, ...], slowed: bool) -> Stretch:
 
     env.timeout = timeout
     computation = Computation(env) if slowed else None
-    starts = [one for one in stretch if isinstance(one, Start)]
-    streams = {one.group[0]: OnStream(env, Stream(env, computation), None) for one in starts}
-    communicators = {one.group: streams[one.group[0]] for one in starts}
-    recorder, endpoint = Recorder(), _Alone()
-    Gpu(RunContext(env, recorder, 1), endpoint, Program({COMPUTE: (call_of(*stretch),)}), communicators,
-        computation=computation)  # fmt: skip
+    groups = [one.group for one in pieces if isinstance(one, Start)]
+    streams = {axis: OnStream(env, Stream(env, computation), None) for axis, _, _ in groups}
+    context, program = RunContext(env, Recorder(), 1), Program({COMPUTE: (call_of(*pieces),)})
+    Gpu(context, _Unconnected(), program, {group: streams[group[0]] for group in groups}, computation=computation)
     env.run()
-    rows = recorder.exchanges.table()
+    rows = context.recorder.exchanges.table()
     exchanges = zip(*(rows[name].tolist() for name in ("purpose", "start", "free", "end")), strict=True)
-    groups = {group[0]: group for group in communicators}
-    slower = computation.slowed if computation else 0
-    return Stretch(stretch, tuple(groups.values()), tuple(moments), tuple(exchanges), slower)
+    return Stretch(tuple(moments), tuple(exchanges), computation.slowed if computation else 0)
+
+
+class _Unconnected(Endpoint):
+    """The endpoint of a GPU that sends and receives nothing."""
+
+    def __init__(self) -> None:
+        self.rank, self.pipeline = 0, ()
+        self.inboxes: Any = {}
+        self.flows: Any = {}

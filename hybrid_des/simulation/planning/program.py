@@ -188,18 +188,14 @@ class Join(Instruction):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stretch(Instruction):
-    """Pieces that follow each other at known times, unless something else is under way on the GPU.
+    """Pieces of an op that nothing else can touch, and what comes of them (`simulation.stretches`).
 
     Attributes:
-        pieces: computation, and collectives on a stream that are timed.
-        groups: of these collectives, one for each stream.
-        moments: when its events happen, in picoseconds from its begin; it ends with the last.
+        moments: when their events happen, in picoseconds from the first piece's begin; the last one ends with the last.
         exchanges: of each collective its purpose, its begin, until when the rank computes, and its end, likewise.
-        slowed: picoseconds by which its computation takes longer beside its own collectives.
+        slowed: picoseconds by which computation takes longer beside these collectives.
     """
 
-    pieces: tuple[Instruction, ...]
-    groups: tuple[Group, ...]
     moments: tuple[int, ...]
     exchanges: tuple[tuple[int, int, int, int], ...]
     slowed: int

@@ -1,0 +1,124 @@
+"""What nothing else can touch, taken at once: the same times as piece by piece, with fewer events."""
+
+from fractions import Fraction
+from random import Random
+from typing import NamedTuple
+
+import pytest
+from support.campaigns import TIMES
+from support.stretches import stretched_values
+
+from hybrid_des import load
+from hybrid_des.engine.lineage import LineageEnvironment
+from hybrid_des.simulation.run import Run, run
+from hybrid_des.simulation.speeds import DurationOverride
+
+QUICKER = DurationOverride(lambda rank, call, took: round(took * Fraction(9, 10)), lambda rank: 0)
+
+MIXTURE = {
+    "kind": "transformer", "layers": 8, "hidden": 256, "heads": 8, "ffn": 512, "vocab": 512, "sequence": 256,
+    "experts": {"count": 8, "active": 2, "ffn": 256},
+}  # fmt: skip
+
+PAIRED = {
+    "cluster": {"gpu": "h100", "nodes": 2, "gpus_per_node": 4}, "model": MIXTURE, "tensor_traffic": "replay",
+    "parallel": {"pipeline": 2, "data": 4, "expert": 4}, "schedule": {"kind": "1f1b", "microbatches": 8, "pairs": True},
+    "experts": {"streams": True, "multiprocessors": 20}, "record": "compute",
+}  # fmt: skip
+
+
+class _AnyOrder:
+    def ordered(self, this: int, other: int) -> bool:
+        return True
+
+    def joined(self, this: int, other: int) -> int:
+        return 0
+
+
+class Compared(NamedTuple):
+    """Piece by piece, and in stretches."""
+
+    pieces: Run
+    stretches: Run
+
+
+def compared(values, retime=None):
+    scenario = load(values)
+    return Compared(*(run(scenario, retime=retime, fold_from=2, in_stretches=one) for one in (False, True)))
+
+
+def rows(table):
+    return sorted(zip(*(table[name].tolist() for name in sorted(table)), strict=True))
+
+
+def outcome(found):
+    timeline = found.timeline
+    tables = [rows(table) for table in (timeline.steps, timeline.ops, timeline.waits, timeline.exchanges)]
+    peaks = found.peak_memory, found.peak_chunks
+    return found.duration, found.slowed, *peaks, found.messages, found.any_order, found.unfolded, found.ranks, tables
+
+
+def test_what_follows_from_a_stretch_has_the_same_lineage():
+    def lineage(*, at_once):
+        env = LineageEnvironment(_AnyOrder())
+        env.begin(3)
+        ends = []
+
+        def process():
+            yield env.timeout(7)
+            if at_once:
+                env.descend((5, 9, 20))
+                yield env.timeout(20)
+            else:
+                for delay in (5, 4, 11):
+                    yield env.timeout(delay)
+            ends.append((env.now, env.lineage, env.born))
+
+        env.process(process())
+        env.run()
+        return ends, env.events
+
+    (whole, events), (pieces, more) = lineage(at_once=True), lineage(at_once=False)
+    assert whole == pieces
+    assert events == more - 2
+
+
+@pytest.mark.parametrize("multiprocessors", [0, 20])
+@pytest.mark.parametrize("retime", [None, QUICKER])
+def test_paired_ops_take_as_long_with_a_third_of_the_events(retime, multiprocessors):
+    experts = {"streams": True, "delay_weight": True, "multiprocessors": multiprocessors}
+    found = compared({**PAIRED, "experts": experts}, retime)
+    assert outcome(found.stretches) == outcome(found.pieces)
+    assert found.stretches.fold is not None
+    assert 3 * found.stretches.events < found.pieces.events
+    assert bool(found.stretches.slowed) == bool(multiprocessors)
+
+
+def test_ops_beside_reductions_are_taken_piece_by_piece():
+    """The second chunk is reduced while the first one's backward is computed, which that slows."""
+    schedule = {"kind": "interleaved-1f1b", "chunks": 2, "microbatches": 8}
+    gradients = {"overlap": True, "codec": "bf16", "pad": True}
+    found = compared({**PAIRED, "schedule": schedule, "gradients": gradients, "steps": 2, "barrier": False})
+    assert outcome(found.stretches) == outcome(found.pieces)
+    assert found.stretches.fold is not None
+    assert found.stretches.events < found.pieces.events
+    late = run(load({**PAIRED, "schedule": schedule, "gradients": {**gradients, "overlap": False}, "steps": 2}))
+    assert found.pieces.slowed > late.slowed
+
+
+def test_messages_of_layers_are_taken_one_by_one():
+    found = compared({**PAIRED, "tensor_traffic": "messages"})
+    assert found.stretches.events == found.pieces.events
+
+
+def test_whole_runs_are_taken_piece_by_piece():
+    found = compared({**PAIRED, "fold": "off"})
+    assert found.stretches.events == found.pieces.events
+
+
+@pytest.mark.parametrize("number", [*range(4), *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 60 * TIMES))])
+def test_random_runs_are_the_same_in_stretches(number):
+    rng = Random(number)
+    values = {**stretched_values(rng), "record": "compute"}
+    found = compared(values, rng.choice((None, QUICKER)))
+    assert outcome(found.stretches) == outcome(found.pieces)
