@@ -256,7 +256,8 @@ def run(
             once = None
             if fold and trace is not None:  # the lineage of events, which a trace does not have, shows that it is exact
                 quiet = scenario.model_copy(update={"record": "none"})
-                _carry_out((once := start(quiet, fold=fold)).transport.env, {0: once}, watch)
+                once = start(quiet, fold=fold, detailed=False, in_stretches=True)
+                _carry_out(once.transport.env, {0: once}, watch)
             job = start(scenario, fold=fold, trace=trace, order=order, scratch=scratch)
             traffic = _traffic_of(scenario, job.transport.links) if scenario.background else None
             if traffic:

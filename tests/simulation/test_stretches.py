@@ -5,7 +5,7 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
-from support.campaigns import TIMES
+from support.campaigns import TIMES, thinned
 from support.stretches import stretched_values
 
 from hybrid_des import load
@@ -116,7 +116,7 @@ def test_whole_runs_are_taken_piece_by_piece():
     assert found.stretches.events == found.pieces.events
 
 
-@pytest.mark.parametrize("number", [*range(4), *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 60 * TIMES))])
+@pytest.mark.parametrize("number", thinned(range(60 * TIMES), slow=range(4, 60 * TIMES)))
 def test_random_runs_are_the_same_in_stretches(number):
     rng = Random(number)
     values = {**stretched_values(rng), "record": "compute"}
