@@ -38,7 +38,6 @@ from hybrid_des.simulation.planning.program import (
     Record,
     Send,
     Start,
-    Stretch,
     Wait,
 )
 from hybrid_des.simulation.repetition import FurtherSteps
@@ -48,6 +47,21 @@ GOES_ON = "a further step: "  # events, by stream
 
 
 STREAM = -1  # in `released`: the op did not wait for a message
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stretch(Instruction):
+    """Pieces of an op that nothing else can touch, and what comes of them (`simulation.stretches`).
+
+    Attributes:
+        moments: when their events happen, in picoseconds from the first piece's begin; the last one ends with the last.
+        exchanges: of each collective its purpose, its begin, until when the rank computes, and its end, likewise.
+        slowed: picoseconds by which computation takes longer beside these collectives.
+    """
+
+    moments: tuple[int, ...]
+    exchanges: tuple[tuple[int, int, int, int], ...]
+    slowed: int
 
 
 class Position:

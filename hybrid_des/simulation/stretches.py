@@ -25,7 +25,7 @@ from hybrid_des.collectives.communicator import OnStream, Stream
 from hybrid_des.engine.clock import Environment, Timeout
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.simulation.computation import Computation
-from hybrid_des.simulation.gpu import Gpu, RunContext
+from hybrid_des.simulation.gpu import Gpu, RunContext, Stretch
 from hybrid_des.simulation.planning.program import (
     COMPUTE,
     Block,
@@ -38,7 +38,6 @@ from hybrid_des.simulation.planning.program import (
     Program,
     Record,
     Start,
-    Stretch,
     Wait,
     call_of,
 )
@@ -66,21 +65,21 @@ class Stretches:
             program: of a GPU whose durations do not vary.
             communicators: of the GPU.
         """
-        found: dict[Call, Pieces] = {}
+        shorter: dict[Call, Pieces] = {}
         if not all(map(_others_wait, program.distinct)):
-            return found
-        for one in program.distinct:
+            return shorter
+        for of_step in program.distinct:
             blocks: dict[Block, Pieces] = {}
-            for call in _before_others(one.streams[COMPUTE], communicators):
+            for call in _before_others(of_step.streams[COMPUTE], communicators):
                 block = call.block
                 if block not in blocks:
                     blocks[block] = tuple(self._in_stretches(block))
                 if len(blocks[block]) < len(block.instructions):
-                    found[call] = blocks[block]
-        return found
+                    shorter[call] = blocks[block]
+        return shorter
 
     def _in_stretches(self, block: Block) -> Iterator[Instruction]:
-        for inside, pieces in groupby(block.instructions, lambda one: one.__class__ in PIECES):
+        for inside, pieces in groupby(block.instructions, lambda instruction: instruction.__class__ in PIECES):
             stretch = tuple(pieces)
             if not inside or len(stretch) == 1 or not _joined(stretch):
                 yield from stretch
@@ -113,8 +112,8 @@ def _events(blocks: Mapping[Block, int], kind: type[Record] | type[Wait]) -> Cou
     """How often instructions of a kind name each event."""
     named = Counter[str]()
     for block, times in blocks.items():
-        for one in block.every(kind):
-            named[one.event] += times
+        for instruction in block.every(kind):
+            named[instruction.event] += times
     return named
 
 
@@ -138,13 +137,13 @@ def _timed(communicator: Any) -> bool:
 def _joined(pieces: Pieces) -> bool:
     """Whether each collective that is started is also waited for, and no other one."""
     under_way = set[int]()
-    for one in pieces:
-        if isinstance(one, Start):
-            under_way.add(one.slot)
-        elif isinstance(one, Join):
-            if one.slot not in under_way:
+    for piece in pieces:
+        if isinstance(piece, Start):
+            under_way.add(piece.slot)
+        elif isinstance(piece, Join):
+            if piece.slot not in under_way:
                 return False
-            under_way.remove(one.slot)
+            under_way.remove(piece.slot)
     return not under_way
 
 

@@ -85,7 +85,7 @@ def test_what_follows_from_a_stretch_has_the_same_lineage():
 
 @pytest.mark.parametrize("multiprocessors", [0, 20])
 @pytest.mark.parametrize("retime", [None, QUICKER])
-def test_paired_ops_take_as_long_with_a_third_of_the_events(retime, multiprocessors):
+def test_paired_ops_take_as_long_by_fewer_events(retime, multiprocessors):
     experts = {"streams": True, "delay_weight": True, "multiprocessors": multiprocessors}
     found = compared({**PAIRED, "experts": experts}, retime)
     assert outcome(found.stretches) == outcome(found.pieces)

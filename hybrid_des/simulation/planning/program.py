@@ -186,21 +186,6 @@ class Join(Instruction):
     slot: int = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stretch(Instruction):
-    """Pieces of an op that nothing else can touch, and what comes of them (`simulation.stretches`).
-
-    Attributes:
-        moments: when their events happen, in picoseconds from the first piece's begin; the last one ends with the last.
-        exchanges: of each collective its purpose, its begin, until when the rank computes, and its end, likewise.
-        slowed: picoseconds by which computation takes longer beside these collectives.
-    """
-
-    moments: tuple[int, ...]
-    exchanges: tuple[tuple[int, int, int, int], ...]
-    slowed: int
-
-
 @dataclass(frozen=True, slots=True)
 class Learn(Instruction):
     """Update the weights, if they are real numbers."""
