@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from hybrid_des.cluster.endpoint import Endpoint
@@ -73,20 +73,26 @@ class Stretches:
             for call in _before_others(of_step.streams[COMPUTE], communicators):
                 block = call.block
                 if block not in blocks:
-                    blocks[block] = tuple(self._in_stretches(block))
+                    blocks[block] = self._in_stretches(block)
                 if len(blocks[block]) < len(block.instructions):
                     shorter[call] = blocks[block]
         return shorter
 
-    def _in_stretches(self, block: Block) -> Iterator[Instruction]:
-        for inside, pieces in groupby(block.instructions, lambda instruction: instruction.__class__ in PIECES):
-            stretch = tuple(pieces)
-            if not inside or len(stretch) == 1 or not _joined(stretch):
-                yield from stretch
-            else:
-                if stretch not in self._known:
-                    self._known[stretch] = _by_itself(stretch, slowed=self._slowed)
-                yield self._known[stretch]
+    def _in_stretches(self, block: Block) -> Pieces:
+        """The instructions of a block, with stretches if no collective is under way between these."""
+        spans = [(inside, tuple(pieces)) for inside, pieces in groupby(block.instructions, _is_piece)]
+        if not all(_joined(pieces) for inside, pieces in spans if inside):
+            return block.instructions
+        return tuple(chain(*([self._stretch(span)] if inside and len(span) > 1 else span for inside, span in spans)))
+
+    def _stretch(self, pieces: Pieces) -> Stretch:
+        if pieces not in self._known:
+            self._known[pieces] = _by_itself(pieces, slowed=self._slowed)
+        return self._known[pieces]
+
+
+def _is_piece(instruction: Instruction) -> bool:
+    return isinstance(instruction, PIECES)
 
 
 def _others_wait(program: Program) -> bool:
@@ -124,7 +130,8 @@ def _before_others(calls: Iterable[Call], communicators: Mapping[Group, Any]) ->
         block = call.block
         if block not in known:
             timed = all(_timed(communicators.get(one.group)) for one in block.every(Start))
-            known[block] = timed and not block.every(Record) and not block.every(Collective)
+            ended = _joined(block.instructions)
+            known[block] = timed and ended and not block.every(Record) and not block.every(Collective)
         if not known[block]:
             return
         yield call
@@ -134,16 +141,16 @@ def _timed(communicator: Any) -> bool:
     return isinstance(communicator, OnStream) and communicator.timed
 
 
-def _joined(pieces: Pieces) -> bool:
+def _joined(instructions: Pieces) -> bool:
     """Whether each collective that is started is also waited for, and no other one."""
     under_way = set[int]()
-    for piece in pieces:
-        if isinstance(piece, Start):
-            under_way.add(piece.slot)
-        elif isinstance(piece, Join):
-            if piece.slot not in under_way:
+    for instruction in instructions:
+        if isinstance(instruction, Start):
+            under_way.add(instruction.slot)
+        elif isinstance(instruction, Join):
+            if instruction.slot not in under_way:
                 return False
-            under_way.remove(piece.slot)
+            under_way.remove(instruction.slot)
     return not under_way
 
 

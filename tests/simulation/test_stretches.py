@@ -9,9 +9,27 @@ from support.campaigns import TIMES, thinned
 from support.stretches import stretched_values
 
 from hybrid_des import load
+from hybrid_des.collectives.communicator import OnStream, Stream
+from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.lineage import LineageEnvironment
+from hybrid_des.simulation.costs.layer_collectives import LayerCollective
+from hybrid_des.simulation.gpu import Stretch
+from hybrid_des.simulation.planning.program import (
+    COMPUTE,
+    GRADIENT,
+    Begin,
+    Compute,
+    End,
+    Join,
+    Program,
+    Record,
+    Start,
+    Wait,
+    call_of,
+)
 from hybrid_des.simulation.run import Run, run
 from hybrid_des.simulation.speeds import DurationOverride
+from hybrid_des.simulation.stretches import Stretches
 
 QUICKER = DurationOverride(lambda rank, call, took: round(took * Fraction(9, 10)), lambda rank: 0)
 
@@ -114,6 +132,47 @@ def test_messages_of_layers_are_taken_one_by_one():
 def test_whole_runs_are_taken_piece_by_piece():
     found = compared({**PAIRED, "fold": "off"})
     assert found.stretches.events == found.pieces.events
+
+
+GROUP = ("expert", 0, 0)
+COMPUTES = [Compute(10), Compute(20)]
+START = Start(GROUP, LayerCollective("expert", "all-to-all", 0, 1, 0, 30, 0, 0, 0, True))
+EXCHANGES = [Compute(10), START, Compute(5), Join(0)]
+OTHERS = [Wait("filled"), Record("done")]
+
+
+def moments_in(*calls, others=OTHERS):
+    """Of each call with stretches, the moments of these."""
+    env = Environment()
+    ops = (*(call_of(*instructions) for instructions in calls), call_of(Record("filled"), Wait("done")))
+    program = Program({COMPUTE: ops, GRADIENT: (call_of(*others),)})
+    with_stretches = Stretches(slowed=False).of(program, {GROUP: OnStream(env, Stream(env, None), None)})
+    return [[one.moments for one in pieces if isinstance(one, Stretch)] for pieces in with_stretches.values()]
+
+
+def test_pieces_of_a_stretch_follow_each_other():
+    assert moments_in(COMPUTES, [Begin(), *EXCHANGES, End(), *COMPUTES]) == [[(10, 30)], [(10, 15, 40), (10, 30)]]
+
+
+def test_collectives_that_go_on_are_taken_piece_by_piece():
+    across = [START, *COMPUTES, End(), Join(0)]
+    assert moments_in(COMPUTES, across, COMPUTES) == [[(10, 30)], [(10, 30)]]
+    assert moments_in(COMPUTES, [START], COMPUTES, [Join(0)]) == [[(10, 30)]]
+
+
+def test_stretches_end_where_another_stream_may_go_on():
+    assert moments_in(COMPUTES, [Record("filled")], COMPUTES, others=[Wait("filled"), *OTHERS]) == [[(10, 30)]]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [Record("done")], [Wait("filled"), *OTHERS], [Wait("filled"), Record("filled"), Record("done")],
+        [Wait("filled"), Record("unheard")], [*OTHERS, Wait("filled")],
+    ],
+)  # fmt: skip
+def test_there_are_none_beside_a_stream_under_way(others):
+    assert moments_in(COMPUTES, others=others) == []
 
 
 @pytest.mark.parametrize("number", thinned(range(60 * TIMES), slow=range(4, 60 * TIMES)))
