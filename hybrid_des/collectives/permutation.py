@@ -20,8 +20,8 @@ class Permutation(NamedTuple):
 
     Attributes:
         places: the place of each member's image.
-        nodes: the node of each member.
-        image_nodes: in the group of the images, the node at each place.
+        nodes: a number for each member, equal for those on one node.
+        image_nodes: in the group of the images, the number at each place.
         buffers: those of a member, one for each of their sizes.
         rings: the channels of the group, each an order of places; none: one in the order of places.
         image_rings: those of the group of the images.

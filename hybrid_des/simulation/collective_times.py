@@ -320,14 +320,15 @@ class CollectiveTimes:
         axis = next((axis for axis in ("data", "context") if layout.sizes.get(axis, 1) > 1), None)
         if axis is None or self._sharing not in SHARINGS:
             return
+        sizes = [asked.elements[group.stage] for group in groups]
+        buffers = {size: [Buffer(size, asked.codec)] for size in sizes}
+        every = [(group, buffers[size]) for group, size in zip(groups, sizes, strict=True)]
         for keep in (keep for keep in range(1, layout.sizes[axis]) if layout.sizes[axis] % keep == 0):
             for fold in folds_along(layout, axis, keep):
                 with suppress(FoldRefusal):
                     for element in fold.generators:
                         check_nodes(fold, self._nodes, element)
-                    for group in groups:
-                        buffer = Buffer(asked.elements[group.stage], asked.codec)
-                        check_images(fold, group, [buffer], asked.options, nodes=self._nodes, groups={})
+                    check_images(fold, every, asked.options, nodes=self._nodes, groups={})
                     yield fold
                     break
 

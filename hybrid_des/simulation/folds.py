@@ -204,7 +204,7 @@ def check(fold: Fold, replicas: Replicas) -> None:
                  for group in replicas.parts.given}  # fmt: skip
     for given in (group for group in replicas.parts.given if not group.replayed):
         buffers = [given.buffer(call) for call in given.calls]
-        check_images(fold, given.processes, buffers, given.options, nodes=nodes, groups=of_traces)
+        check_images(fold, [(given.processes, buffers)], given.options, nodes=nodes, groups=of_traces)
     for axis, groups in replicas.parts.traffic.messages.items():
         _check_exchanges(fold, replicas, nodes, axis, groups)
     for ranks in (ranks for groups in replicas.parts.meeting or () for ranks in groups):
@@ -242,9 +242,8 @@ def _difference(fold: Fold, reductions: Reductions, nodes: RankArray) -> str:
             if looks in alike:
                 continue
             alike.add(looks)
-            for processes, group in of_stage:  # also those not simulated, whose images may turn
-                of_group = buffers[id(group.buckets)]
-                check_images(fold, processes, of_group, reductions.options, nodes=nodes, groups=by_first)
+            every = [(processes, buffers[id(group.buckets)]) for processes, group in of_stage]
+            check_images(fold, every, reductions.options, nodes=nodes, groups=by_first)  # images of others may turn
     except FoldRefusal as refusal:
         return str(refusal)
     return ""

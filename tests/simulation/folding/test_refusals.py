@@ -50,7 +50,7 @@ def test_a_fold_that_ignored_it_would_be_wrong(name, monkeypatch):
 
 def test_groups_are_asked_once_by_runs_of_the_same_parts(monkeypatch):
     asked, ask = [], folds.check_images
-    monkeypatch.setattr(folds, "check_images", lambda *given, **more: (asked.append(given[1]), ask(*given, **more)))
+    monkeypatch.setattr(folds, "check_images", lambda *given, **more: (asked.extend(given[1]), ask(*given, **more)))
     scenario = scenario_from({**merged(SIXTEEN, CASES["size"]["changes"]), "fold": 8})
     parts, times = parts_of(scenario), []
     for same in (parts, parts, None):
@@ -94,15 +94,15 @@ def test_a_fold_of_numerics_would_train_other_weights(monkeypatch):
 def test_stages_with_the_same_groups_are_looked_at_once(monkeypatch):
     """Both stages of a pipeline rank have its members; with other sizes of buckets, a stage is looked at by itself."""
     asked, ask = [], folds.check_images
-    monkeypatch.setattr(folds, "check_images", lambda *given, **more: (asked.append(given[1]), ask(*given, **more)))
+    monkeypatch.setattr(folds, "check_images", lambda *given, **more: (asked.extend(given[1]), ask(*given, **more)))
     chunks = {"schedule": {"kind": "interleaved-1f1b", "chunks": 2, "microbatches": 4}}
     scenario = scenario_from(merged(merged(SIXTEEN, {"parallel": {"pipeline": 2, "data": 8}}), chunks))
     reductions, layout = parts_of(scenario).reductions, scenario.parallel.layout
     fold, nodes = Fold(layout, [FoldedAxis("data", 4)]), folds._nodes(scenario, layout.ranks)
     assert folds._difference(fold, reductions, nodes) == ""
-    assert [group.stage for group in asked] == [0, 1]
+    assert [group.stage for group, _ in asked] == [0, 1]
     assert len(reductions.processes) == 2 * len(asked)
     processes, group = reductions.processes[-1]
     reductions.processes[-1] = processes, replace(group, buckets=[group.buckets[0]._replace(elements=9601)])
     assert "9,601 gradients differ in size" in folds._difference(fold, reductions, nodes)
-    assert [group.stage for group in asked[2:]] == [0, 1, 3]
+    assert [group.stage for group, _ in asked[2:]] == [0, 1, 3]
