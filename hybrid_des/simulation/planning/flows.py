@@ -49,7 +49,7 @@ def flows_of(
     pipeline = list(_of_pipeline(plan, layout))
     known = ring or all(len(group.ranks) <= MOST_PAIRS for group in reduced)
     gradients: list[Connection] = []
-    for group in reduced if known else ():
+    for group in _of_different_ranks(reduced) if known else ():
         what = f"gradients {group.stage} {group.part}"
         if ring:
             rings = channels(fabric, group.ranks, count, tuned=scenario.gradients.algorithm == "nccl")
@@ -64,6 +64,12 @@ def flows_of(
         overlapped=scenario.gradients.overlap or scenario.overlap.parameters or not together or unequal,
         pairs=_between_all(scenario, fabric),
     )
+
+
+def _of_different_ranks(reduced: Sequence[ReplicaGroup]) -> Iterator[ReplicaGroup]:
+    """The groups of parts of stages, of those that the same ranks reduce one: the flows of the others are the same."""
+    by_part = grouped_by(reduced, lambda group: (group.stage, group.part))
+    yield from chain(*{tuple(tuple(group.ranks) for group in of_part): of_part for of_part in by_part.values()}.values())
 
 
 def flows_of_layers(scenario: Scenario, fabric: Fabric, layout: Layout) -> dict[str, list[list[Connection]]]:
