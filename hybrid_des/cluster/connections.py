@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import pairwise, permutations
 from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hybrid_des.cluster.fabric import Fabric
 
@@ -51,3 +54,21 @@ def in_blocks(fabric: Fabric, gpus: Iterable[int]) -> tuple[tuple[int, int], ...
     blocks: dict[int, int] = {}
     places = (divmod(gpu, fabric.blocks.size) for gpu in gpus)
     return tuple((blocks.setdefault(block, len(blocks)), place) for block, place in places)
+
+
+def form_of(fabric: Fabric, gpus: Sequence[int]) -> Hashable:
+    """The same with the nodes of GPUs, as they appear, and whether these reduce."""
+    ranks = np.fromiter(gpus, np.int64, len(gpus))
+    if fabric.blocks is None or ranks.max(initial=0) >= fabric.gpus:
+        return None
+    nodes = fabric.once("nodes", lambda: np.array(fabric.node_of[: fabric.gpus]))[ranks]
+    blocks, places = np.divmod(ranks, fabric.blocks.size)
+    first = _first_places(nodes)
+    reducing = [int(node) in fabric.reducers for node in nodes[np.unique(first)]] if fabric.reducers else ()
+    return first.tobytes(), _first_places(blocks).tobytes(), places.tobytes(), tuple(reducing)
+
+
+def _first_places(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each value, the first place at which it stands."""
+    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    return first[inverse.ravel()]

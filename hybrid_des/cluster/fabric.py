@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
-from typing import Literal, NamedTuple, TypeVar, overload
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 Item = TypeVar("Item")
 
@@ -245,6 +245,7 @@ class Fabric:
         reached: the shares of nominal bandwidths that links within and beyond nodes have.
         linked: "mesh" if there is a link between each two GPUs of a node, "wires" if the user gives links one by one.
         nccl: the release of NCCL on its nodes, major and minor.
+        found: what has been found out about it and is asked for again; a changed wiring begins with nothing.
     """
 
     links: Mapping[str, LinkSpec]
@@ -257,6 +258,14 @@ class Fabric:
     reached: tuple[Fraction, Fraction] = (Fraction(1), Fraction(1))
     linked: Literal["", "mesh", "wires"] = ""
     nccl: tuple[int, int] = (2, 29)
+    found: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def once(self, key: Hashable, find: Callable[[], Item]) -> Item:
+        """What `find` returns, found once for each key."""
+        if key not in self.found:
+            self.found[key] = find()
+        known: Item = self.found[key]
+        return known
 
     def apart(self, gpus: Iterable[int]) -> bool:
         """Whether GPUs are on several nodes."""

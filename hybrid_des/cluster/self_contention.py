@@ -19,7 +19,7 @@ from itertools import chain
 
 from hybrid_des.cluster.connections import Connection, links_of
 from hybrid_des.cluster.fabric import Fabric
-from hybrid_des.cluster.symmetry import isomorphic, nonisomorphic
+from hybrid_des.cluster.symmetry import isomorphic, nonisomorphic_along
 from hybrid_des.layout import Layout
 
 Groups = Sequence[Sequence[int]]
@@ -59,8 +59,9 @@ def self_contending(fabric: Fabric, traffic: AllFlows) -> set[str]:
 def replay_safe_axes(fabric: Fabric, traffic: AllFlows) -> set[str]:
     """The axes whose collectives are proven to take as long in a run as alone."""
     used = {axis: [links_of(fabric, flows) for flows in each] for axis, each in traffic.layers.items()}
-    shared = traffic.layout.shared  # one duration holds for all groups that are connected alike
-    axes = {axis for axis in used if len(nonisomorphic(fabric, shared[axis])) == 1 and _disjoint(used[axis])}
+    # one duration holds for all groups that are connected alike
+    alike = (axis for axis in used if len(nonisomorphic_along(fabric, traffic.layout, axis)) == 1)
+    axes = {axis for axis in alike if _disjoint(used[axis])}
     if axes == set(used) and _all_in_step(fabric, traffic, used):
         return axes
     return {axis for axis in axes if _apart(fabric, traffic, axis, used)}

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import permutations
 from typing import Any
 
 from hybrid_des.cluster.fabric import Fabric, LinkSpec, PortSpec, Route
+from hybrid_des.cluster.topologies.nodes import KNOWN_ROUTES
 
 WAN = "wan"
 
@@ -36,6 +38,7 @@ def across_sites(fabric: Fabric, site_of: Sequence[int], wan: PortSpec) -> Fabri
     }
     links: Any = ChainMap(between, fabric.links)  # type: ignore[arg-type]  # that of the fabric is only read
 
+    @lru_cache(maxsize=KNOWN_ROUTES)
     def route(sender: int, receiver: int) -> Route:
         usual = fabric.route(sender, receiver)
         if max(sender, receiver) >= fabric.gpus:  # a switch of its own node

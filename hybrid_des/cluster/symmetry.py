@@ -6,23 +6,30 @@ and latencies. Where the wiring declares equal blocks, groups that differ by an 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hybrid_des.cluster.connections import Connection, around, in_blocks, signature
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.rings import channels
+from hybrid_des.layout import Layout
 
 
 def nonisomorphic(fabric: Fabric, groups: Iterable[Sequence[int]]) -> list[Sequence[int]]:
     """The first of each set of groups whose rings are connected alike."""
-    seen: dict[Any, Sequence[int]] = {}
+    seen: dict[Hashable, Sequence[int]] = {}
     for group in groups:
         seen.setdefault(in_blocks(fabric, group) or tuple(group), group)
     by_signature: dict[Any, Sequence[int]] = {}
     for group in seen.values():
         by_signature.setdefault(signature(fabric, flows_of(fabric, group)), group)
     return list(by_signature.values())
+
+
+def nonisomorphic_along(fabric: Fabric, layout: Layout, axis: str) -> list[Sequence[int]]:
+    """The same of the groups along an axis, found once."""
+    key = axis, tuple(layout.sizes.items()), tuple(layout.order), layout.expert, layout.expert_tensor
+    return fabric.once(key, lambda: nonisomorphic(fabric, layout.groups(axis)))
 
 
 def flows_of(fabric: Fabric, group: Sequence[int]) -> list[Connection]:
@@ -48,10 +55,14 @@ def isomorphic(fabric: Fabric, images: Mapping[Connection, Connection]) -> bool:
         if route.latencies != other.latencies:
             return False
         for link, same in zip(route.links, other.links, strict=True):
-            equal = fabric.links[link].bandwidth == fabric.links[same].bandwidth
-            if not equal or counterpart.setdefault(link, same) != same:
+            known = counterpart.get(link)
+            if known is None:
+                if fabric.links[link].bandwidth != fabric.links[same].bandwidth:
+                    return False
+                counterpart[link], carried[link] = same, []
+            elif known != same:
                 return False
-            carried.setdefault(link, []).append(image)
+            carried[link].append(image)
     return all(
         len(set(flows)) == len(flows) and set(flows) == of_images[counterpart[link]] for link, flows in carried.items()
     )

@@ -34,7 +34,8 @@ WHOLE = Channels(channels=1)  # a ring is one channel
 
 def tuned(site: Site, options: Channels) -> Wiring:
     """What the tuner knows about a group."""
-    return wiring_of(site.fabric, site.members, len(site.orders(options.channels, tuned=True)))
+    channels = len(site.orders(options.channels, tuned=True))
+    return site.once(("wiring", channels), partial(wiring_of, site.fabric, site.members, channels))
 
 
 def switches(site: Site, options: Channels) -> Sequence[int]:

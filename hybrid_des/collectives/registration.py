@@ -25,12 +25,13 @@ Arguments of the registration:
 If its options are `Channels`, its group has the channels that they ask for (`Group.rings`).
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from typing import Any, Literal
+from functools import cached_property, partial
+from typing import Any, Literal, TypeVar
 
+from hybrid_des.cluster.connections import form_of
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.rings import Ring, orders
 from hybrid_des.collectives.buffer import Channels
@@ -39,6 +40,7 @@ from hybrid_des.collectives.permutation import Images, Permutation, in_place
 from hybrid_des.options import Options, required_keys
 from hybrid_des.registry import Registry
 
+Found = TypeVar("Found")
 Does = Literal["all-reduce", "reduce-scatter", "all-gather", "all-to-all"]
 
 
@@ -51,14 +53,27 @@ class Site:
     spare: Sequence[int]
 
     def orders(self, count: int | None, *, tuned: bool) -> list[Ring]:
-        """The channels of the group as places in it, found once; see `hybrid_des.cluster.rings`."""
-        key = count, tuned
-        if key not in self._known:
-            self._known[key] = orders(self.fabric, self.members, count, tuned=tuned)
-        return self._known[key]
+        """The channels of the group as places in it; see `hybrid_des.cluster.rings`."""
+        find = partial(orders, self.fabric, self.members, count, tuned=tuned)
+        return self.once(("channels", count, tuned), find)
+
+    def once(self, key: Hashable, find: Callable[[], Found]) -> Found:
+        """What `find` returns, found once for all groups that are the same but for an exchange of equal blocks.
+
+        It depends on the wiring and the key, and on members only by their places in blocks and by which share a node.
+        """
+        form = self._form
+        if form is None and key not in self._found:
+            self._found[key] = find()
+        known: Found = self._found[key] if form is None else self.fabric.once((key, form), find)
+        return known
 
     @cached_property
-    def _known(self) -> dict[tuple[int | None, bool], list[Ring]]:
+    def _form(self) -> Hashable:
+        return form_of(self.fabric, self.members)
+
+    @cached_property
+    def _found(self) -> dict[Hashable, Any]:
         return {}
 
 

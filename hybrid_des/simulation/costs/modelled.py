@@ -25,7 +25,7 @@ from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 from hybrid_des.cluster.self_contention import Groups
-from hybrid_des.cluster.symmetry import nonisomorphic
+from hybrid_des.cluster.symmetry import nonisomorphic, nonisomorphic_along
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import NOTHING
 from hybrid_des.errors import Refusal
@@ -476,6 +476,8 @@ class Costing:
 
 def _groups_of(times: CollectiveTimes | None, layout: Layout, axis: str, lanes: tuple[int, int] | None) -> Groups:
     """The groups of ranks along an axis, or in some lanes; of those with the same wiring, only one."""
+    if times and lanes is None:
+        return nonisomorphic_along(times.fabric, layout, axis)
     groups = layout.groups(axis) if lanes is None else layout.in_lanes(*lanes)
     return nonisomorphic(times.fabric, groups) if times else groups
 

@@ -130,7 +130,8 @@ def _first_equal(rows: RankArray) -> RankArray:
     count, width = rows.shape
     apart = np.arange(count)[:, np.newaxis]
     _, first, inverse = np.unique(rows + apart * (rows.max() + 1), return_index=True, return_inverse=True)
-    return first[inverse.ravel()].reshape(rows.shape) - apart * width
+    places: RankArray = first[inverse.ravel()].reshape(rows.shape) - apart * width
+    return places
 
 
 def _group_at(

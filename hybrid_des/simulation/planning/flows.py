@@ -69,7 +69,8 @@ def flows_of(
 def _of_different_ranks(reduced: Sequence[ReplicaGroup]) -> Iterator[ReplicaGroup]:
     """The groups of parts of stages, of those that the same ranks reduce one: the flows of the others are the same."""
     by_part = grouped_by(reduced, lambda group: (group.stage, group.part))
-    yield from chain(*{tuple(tuple(group.ranks) for group in of_part): of_part for of_part in by_part.values()}.values())
+    different = {tuple(tuple(group.ranks) for group in of_part): of_part for of_part in by_part.values()}
+    return chain.from_iterable(different.values())
 
 
 def flows_of_layers(scenario: Scenario, fabric: Fabric, layout: Layout) -> dict[str, list[list[Connection]]]:

@@ -7,7 +7,7 @@ ring reduce-scatter takes the place of the all-reduce, and an all-gather of 16-b
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import lcm
@@ -62,12 +62,15 @@ def replica_groups(
         tensors: per stage, the parameters of each tensor, outside and in experts; none if they are unknown.
     """
     codec = codecs.find(gradients.codec).build()
-    groups = []
+    groups, held_by = [], dict[Hashable, list[tuple[Sequence[int], Sequence[int]]]]()
     for stage, places in enumerate(zip(*plan.paths, strict=True)):  # one place per copy of the model
         for part, parameters in enumerate(parts_of_stage(*parts[stage], layout)):
             if not (parameters or (keep_empty and not part)):
                 continue
-            holders = [held for held in _holders(layout, places, experts=bool(part)) if len(held[0]) > 1]
+            if (places, part) not in held_by:  # most stages are where another one is
+                several = (held for held in _holders(layout, places, experts=bool(part)) if len(held[0]) > 1)
+                held_by[places, part] = list(several)
+            holders = held_by[places, part]
             if holders:
                 each = [parts_of_stage(*one, layout)[part] for one in tensors[stage]] if tensors else []
                 rule = gradients.bucket_rule, stage, each
