@@ -107,6 +107,8 @@ class Communicators:
         states = (state for worker in self._parts.workers.values() for state in worker.stages.items())
         lengths = {stage: state.gradient.size for stage, state in states}
         for processes, group in self._reductions.processes:
+            if not processes.servers:
+                continue
             zeros = _no_arrays if group.part or group.stage not in lengths else partial(_zeros, lengths[group.stage])
             begin = self._begin(group, processes.kind, self._reductions.codec, arrays=zeros)
             for position in self._simulated_servers(processes):
@@ -116,8 +118,13 @@ class Communicators:
     def _of_gradients(self, wanted: Collection[int]) -> Made:
         """The reductions of gradients, and the gathers of sharded parameters."""
         reductions, workers = self._reductions, self._parts.workers
+        places: dict[int, list[tuple[int, int]]] = {}  # of the same ranks, which reduce several stages
         for processes, group in reductions.processes:
-            if not any(map(wanted.__contains__, processes.ranks[: processes.size])):
+            mine = places.get(id(processes.ranks))
+            if mine is None:
+                each = enumerate(processes.ranks[: processes.size])
+                mine = places[id(processes.ranks)] = [(place, rank) for place, rank in each if rank in wanted]
+            if not mine:
                 continue
             gathering = replace(processes, kind=PARAMETERS.name, purpose=PARAMETERS)
             lost = self._lost(processes.ranks[: processes.size])
@@ -126,9 +133,7 @@ class Communicators:
             )
             reduce = partial(self._begin, group, processes.kind, reductions.codec, lost=lost)
             alike = reduce()
-            for position, rank in enumerate(processes.ranks[: processes.size]):
-                if rank not in wanted:
-                    continue
+            for position, rank in mine:
                 begin, member = alike, (rank, group.stage)
                 if rank in workers and not group.part:
                     begin = reduce(arrays=partial(self._arrays, workers[rank], group.stage))

@@ -256,15 +256,17 @@ class _Collectives:
         layout = scenario.parallel.layout
         places = layout.along("pipeline")
         simulated = {rank for way in ways.ranks for rank in way}
+        held_by: dict[int, set[int]] = {}  # of the same ranks, which reduce several stages
+        self._apart = set[tuple[int, int, int]]()
         for processes, group in groups:
             if group.ranks[0] in simulated:
-                for held in {int(places[rank]) for rank in group.ranks}:
+                if id(group.ranks) not in held_by:
+                    held_by[id(group.ranks)] = set(places[list(group.ranks)].tolist())
+                holders = held_by[id(group.ranks)]
+                for held in holders:
                     self._groups[held, group.stage, group.part].append((processes, group))
-        self._apart = {
-            key
-            for key, groups in self._groups.items()
-            if any(places[rank] != key[0] for _, group in groups for rank in group.ranks)
-        }
+                    if len(holders) > 1:
+                        self._apart.add((held, group.stage, group.part))
 
     def of(self, rank: int, collective: Collective) -> int:
         """The least time of a collective of a pipeline rank."""
@@ -296,8 +298,8 @@ def _closed(ways: PipelineClasses, scenario: Scenario, parts: Parts) -> Pipeline
     layout = scenario.parallel.layout
     few = replace(ways, ranks=[way for way in ways.ranks if not layout.coordinate(way[0], "tensor")])
     simulated = {rank for way in few.ranks for rank in way}
-    for _, group in parts.reductions.processes:
-        if 0 < sum(map(simulated.__contains__, group.ranks)) < len(group.ranks):
+    for ranks in {id(group.ranks): group.ranks for _, group in parts.reductions.processes}.values():
+        if 0 < sum(map(simulated.__contains__, ranks)) < len(ranks):
             return ways
     return few
 

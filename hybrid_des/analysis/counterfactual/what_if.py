@@ -172,6 +172,20 @@ class Variant:
         nodes = zip(layout.along("pipeline").tolist(), self.scenario.cluster.nodes_of(range(layout.ranks)), strict=True)
         return [programs.of(rank, place, node.speed)[0] for rank, (place, node) in enumerate(nodes)]
 
+    @cached_property
+    def means(self) -> Mapping[tuple[str, ...], Fraction]:
+        """The mean picoseconds of ops of each kind, over all ranks and steps, of those that take time."""
+        sums: dict[tuple[str, ...], int] = defaultdict(int)
+        counts: dict[tuple[str, ...], int] = defaultdict(int)
+        programs = self.programs
+        times = Counter(map(id, programs))  # equal ranks share a program
+        for program in {id(one): one for one in programs}.values():
+            calls = (call for of_step in (program, *program.further) for call in of_step.ops.values())
+            for call in filter(lambda call: call.duration, calls):
+                sums[kinds_of(call)] += call.duration * times[id(program)]
+                counts[kinds_of(call)] += times[id(program)]
+        return {kinds: Fraction(whole, counts[kinds]) for kinds, whole in sums.items()}
+
     def program_of(self, rank: int) -> Program:
         """The program of one global rank, likewise."""
         pipeline_rank = self.scenario.parallel.layout.coordinate(rank, "pipeline")
@@ -217,7 +231,7 @@ class Variant:
     def with_retime(self, retime: DurationOverride) -> Variant:
         """Change the durations of ops, on top of earlier changes."""
         variant = replace(self, retime=retime if self.retime is None else retime.after(self.retime))
-        variant.__dict__.update({"parts": self.parts, "programs": self.programs})
+        variant.__dict__["parts"] = self.parts
         return variant
 
 
@@ -317,19 +331,11 @@ def at_the_mean(variant: Variant, ranks: Collection[int] | None = None) -> Durat
     This is the ideal duration of ops in the straggler study of Lin et al. (OSDI 2025). Ops that take no time, such as
     those of micro-batches without documents, still take none, and do not count.
     """
-    sums: dict[tuple[str, ...], int] = defaultdict(int)
-    counts: dict[tuple[str, ...], int] = defaultdict(int)
-    programs = variant.programs
-    times = Counter(map(id, programs))  # equal ranks share a program
-    for program in {id(one): one for one in programs}.values():
-        calls = (call for of_step in (program, *program.further) for call in of_step.ops.values())
-        for call in filter(lambda call: call.duration, calls):
-            sums[kinds_of(call)] += call.duration * times[id(program)]
-            counts[kinds_of(call)] += times[id(program)]
+    means = variant.means
 
     @cache
     def mean(kinds: tuple[str, ...], whole: int, took: int) -> int:
-        return round(took * Fraction(sums[kinds], counts[kinds]) / whole)
+        return round(took * means[kinds] / whole)
 
     def retime(rank: int, call: Call, took: int) -> int:
         whole = call.duration

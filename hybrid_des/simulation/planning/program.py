@@ -201,7 +201,7 @@ class Mark(Instruction):
 One = TypeVar("One", bound=Instruction)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Block:
     """Instructions that calls share.
 
@@ -218,7 +218,7 @@ class Block:
         """Its instructions of a kind, in order."""
         return [one for one in self.instructions if one.__class__ is kind]
 
-    @property
+    @cached_property
     def durations(self) -> tuple[int, ...]:
         """Picoseconds of each piece of its ops' own computation."""
         return tuple(one.own for one in self.instructions if one.own is not None)
