@@ -389,6 +389,11 @@ class Plan:
             PlanError: with the first problem and an action × rank grid in which the place is marked.
             CircularOrderError: the order deadlocks; each stuck rank and op has a line.
         """
+        _ = self._checked
+
+    @cached_property
+    def _checked(self) -> bool:
+        """True, once a plan has been checked: what-ifs plan with the same one."""
         if len({len(path) for path in self.paths}) > 1:
             self._check_form()
         try:
@@ -397,7 +402,7 @@ class Plan:
             self._check_form()
             raise
         if len(order) == self._first[-1]:
-            return
+            return True
         done = set(order)
         heads = [next((n for n in range(*bounds) if n not in done), None) for bounds in pairwise(self._first)]
         stuck = [number for number in heads if number is not None]

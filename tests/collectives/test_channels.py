@@ -1,6 +1,7 @@
 """Channels: a group over several nodes uses all of its adapters, and folded rings take as long as whole ones."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,9 +12,13 @@ from support.paths import SCENARIOS
 
 from hybrid_des.cluster.connections import around
 from hybrid_des.cluster.rings import channels as channels_of
+from hybrid_des.cluster.rings import orders
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure, run_collective
 from hybrid_des.collectives.buffer import Buffer, Channels
+from hybrid_des.collectives.nccl import tuned
+from hybrid_des.collectives.registration import Site
+from hybrid_des.collectives.tuning import wiring_of
 from hybrid_des.layout import Layout
 from hybrid_des.scenario.loading import load
 from hybrid_des.simulation import collective_times, long_rings
@@ -158,3 +163,19 @@ def test_groups_that_are_connected_alike_share_a_simulation(monkeypatch):
     assert asked("ring", 1000, [0, 4, 8, 12]).duration > found[0].duration
     assert asked("ring-all-gather", 1000, [0, 1, 2, 3]).duration < found[0].duration
     assert len(measured) == 4
+
+
+@pytest.mark.parametrize("topology", ["nodes", "rails", "leaf-spine"])
+@pytest.mark.parametrize("nics", [1, 2, 8])
+def test_groups_that_blocks_are_exchanged_in_share_their_channels(topology, nics):
+    """Found once for all of a form, which tells apart whose members sit elsewhere, or together."""
+    whole, alone = (fabric(4, 8, topology, nics=nics) for _ in range(2))
+    for ranks in [(0, 1, 8, 9), (16, 17, 24, 25), (0, 8, 1, 9), (0, 4, 8, 12), (0, 1, 2, 8), (8, 0, 1, 9), range(32)]:
+        site = Site(whole, ranks, ())
+        assert site.orders(None, tuned=True) == orders(alone, ranks, None, tuned=True)
+        assert tuned(site, Channels()) == wiring_of(alone, ranks, len(orders(alone, ranks, None, tuned=True)))
+    assert Site(whole, (0, 1, 8, 9), ()).orders(None, tuned=True) is Site(whole, (16, 17, 24, 25), ()).orders(
+        None, tuned=True
+    )
+    changed = replace(whole, links=alone.links)
+    assert not changed.found

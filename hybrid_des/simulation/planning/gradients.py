@@ -7,7 +7,7 @@ ring reduce-scatter takes the place of the all-reduce, and an all-gather of 16-b
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import lcm
@@ -62,15 +62,12 @@ def replica_groups(
         tensors: per stage, the parameters of each tensor, outside and in experts; none if they are unknown.
     """
     codec = codecs.find(gradients.codec).build()
-    groups, held_by = [], dict[Hashable, list[tuple[Sequence[int], Sequence[int]]]]()
+    groups, known = [], dict[tuple[bool, int, int], Sequence[int]]()
     for stage, places in enumerate(zip(*plan.paths, strict=True)):  # one place per copy of the model
         for part, parameters in enumerate(parts_of_stage(*parts[stage], layout)):
             if not (parameters or (keep_empty and not part)):
                 continue
-            if (places, part) not in held_by:  # most stages are where another one is
-                several = (held for held in _holders(layout, places, experts=bool(part)) if len(held[0]) > 1)
-                held_by[places, part] = list(several)
-            holders = held_by[places, part]
+            holders = [held for held in _holders(layout, places, known, experts=bool(part)) if len(held[0]) > 1]
             if holders:
                 each = [parts_of_stage(*one, layout)[part] for one in tensors[stage]] if tensors else []
                 rule = gradients.bucket_rule, stage, each
@@ -102,17 +99,27 @@ def parts_of_stage(regular: int, experts: int, layout: Layout) -> tuple[int, int
 
 
 def _holders(
-    layout: Layout, places: Sequence[tuple[int, int]], *, experts: bool
+    layout: Layout,
+    places: Sequence[tuple[int, int]],
+    known: dict[tuple[bool, int, int], Sequence[int]],
+    *,
+    experts: bool,
 ) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-    """The sets of ranks that hold the same, with their chunks: of experts, or of everything else."""
+    """The sets of ranks that hold the same, with their chunks: of experts, or of everything else.
+
+    The same ranks of several stages are one object, since comparing them takes long: it is kept in `known`.
+    """
     copies = [(layout.strides["pipeline"] * rank, chunk) for rank, chunk in places]
-    for holders in layout.expert_holders if experts else layout.holders:
-        held = [(holders.shifted(start), chunk) for start, chunk in copies]
-        if len(held) == 1:
-            ranks, chunk = held[0]
-            yield tuple(ranks) if len(ranks) < SHORT else ranks, (chunk,) * len(ranks)
+    for number, holders in enumerate(layout.expert_holders if experts else layout.holders):
+        if len(copies) == 1:
+            ((start, chunk),) = copies
+            same = experts, number, start
+            if same not in known:
+                ranks = holders.shifted(start)
+                known[same] = tuple(ranks) if len(ranks) < SHORT else ranks
+            yield known[same], (chunk,) * len(holders)
         else:
-            pairs = sorted((rank, chunk) for ranks, chunk in held for rank in ranks)
+            pairs = sorted((rank, chunk) for start, chunk in copies for rank in holders.shifted(start))
             yield tuple(rank for rank, _ in pairs), tuple(chunk for _, chunk in pairs)
 
 
@@ -178,10 +185,14 @@ class Reductions:
 
     def _choices(self, kind: str) -> Counter[str]:
         facts, choices = collectives.find(kind).facts, Counter[str]()
-        for processes, group in self.processes if facts["tuned"] else ():
+        made = self.processes if facts["tuned"] else ()
+        # by identity: most groups share their buckets and what is known of their wiring
+        for alike in grouped_by(made, lambda one: (id(one[0].tuned), id(one[1].buckets))).values():
+            processes, group = alike[0]
             times = Counter(bucket.elements for bucket in group.buckets)
             for buffer in self.buffers_of(group):
-                choices[str(processes.tuned.choice(facts["does"], buffer.bytes))] += times[buffer.elements]
+                choice = processes.tuned.choice(facts["does"], buffer.bytes)
+                choices[str(choice)] += len(alike) * times[buffer.elements]
         return choices
 
     def buffers_of(self, group: ReplicaGroup) -> list[Buffer]:

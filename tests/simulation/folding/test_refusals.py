@@ -2,18 +2,24 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import yaml
 from support.foldings import differences, run_of
 from support.paths import TESTS
 from support.scenarios import merged
 
+from hybrid_des.collectives import codecs
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.errors import DeadlockError
+from hybrid_des.layout import Layout
 from hybrid_des.scenario import sizes
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.simulation import folds
 from hybrid_des.simulation.folding.folded_routes import FoldedRoutes
 from hybrid_des.simulation.folding.folded_transport import LineageLink
+from hybrid_des.simulation.folding.images import check_images
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis
 from hybrid_des.simulation.folds import Replicas
@@ -106,3 +112,29 @@ def test_stages_with_the_same_groups_are_looked_at_once(monkeypatch):
     reductions.processes[-1] = processes, replace(group, buckets=[group.buckets[0]._replace(elements=9601)])
     assert "9,601 gradients differ in size" in folds._difference(fold, reductions, nodes)
     assert [group.stage for group, _ in asked[2:]] == [0, 1, 3]
+
+
+@pytest.mark.parametrize("differs", range(4))
+def test_a_group_that_differs_is_named_whichever_it_is(differs):
+    """Members of all groups are moved together, and groups that are seated alike are asked about once."""
+    layout, fp32 = Layout({"tensor": 4, "data": 4}, ("tensor", "data")), codecs.find("fp32").build()
+    groups = [ProcessGroup("ring", 0, range(tensor, 16, 4), (0,) * 4) for tensor in range(4)]
+    even, odd = [Buffer(9600, fp32)], [Buffer(9601, fp32)]
+    fold, nodes = Fold(layout, [FoldedAxis("data", 1)]), np.arange(16)
+    check_images(fold, [(group, even) for group in groups], None, nodes=nodes, groups={})
+    asked = [(group, odd if number == differs else even) for number, group in enumerate(groups)]
+    with pytest.raises(
+        FoldRefusal, match=f"^ranks {differs} and {differs + 4}: the 4 pieces of 9,601 gradients differ"
+    ):
+        check_images(fold, asked, None, nodes=nodes, groups={})
+
+
+def test_members_are_compared_by_which_share_a_node():
+    """Two groups of the same places: the members of one are on one node each, those of the other on two nodes."""
+    layout, fp32 = Layout({"tensor": 2, "data": 4}, ("tensor", "data")), codecs.find("fp32").build()
+    groups = [ProcessGroup("double-binary-tree", 0, range(tensor, 8, 2), (0,) * 4) for tensor in range(2)]
+    fold, asked = Fold(layout, [FoldedAxis("tensor", 1)]), [(group, [Buffer(9600, fp32)]) for group in groups]
+    by_first = {(0, 0, group.ranks[0]): group for group in groups}
+    check_images(fold, asked, None, nodes=np.arange(8), groups=by_first)
+    with pytest.raises(FoldRefusal, match="^ranks 0 and 1: the members of double-binary-tree do not all do the same$"):
+        check_images(fold, asked, None, nodes=np.array([0, 4, 0, 5, 1, 6, 1, 7]), groups=by_first)

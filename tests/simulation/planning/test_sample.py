@@ -47,3 +47,22 @@ def test_a_shared_spine_is_looked_at_as_a_whole():
     parts = parts_of(scenario)
     reduced = [group for _, group in parts.reductions.processes]
     assert representative_replicas(scenario, parts.plan, parts.fabric, reduced) is None
+
+
+def test_stages_that_the_same_ranks_reduce_count_once():
+    values = {
+        "cluster": {"nodes": 2},
+        "model": {"layers": 4, "hidden": 64, "heads": 8, "ffn": 64, "vocab": 64, "sequence": 64},
+        "parallel": {"tensor": 2, "pipeline": 2, "data": 4},
+        "schedule": {"kind": "interleaved-1f1b", "chunks": 2, "microbatches": 2},
+        "gradients": {"algorithm": "ring"},
+    }
+    scenario = scenario_from(values)
+    parts = parts_of(scenario)
+    reduced = [group for _, group in parts.reductions.processes]
+    given = scenario, parts.plan, parts.fabric, scenario.parallel.layout
+    assert len({group.stage for group in reduced}) == 4
+    of_two = flows_of(*given, [group for group in reduced if group.stage in (2, 3)]).gradients
+    assert flows_of(*given, reduced).gradients == of_two
+    other = [group for group in reduced if group.stage != 1 or group.ranks[0] != reduced[-1].ranks[0]]
+    assert {flow.what for flow in flows_of(*given, other).gradients} == {f"gradients {stage} 0" for stage in (1, 2, 3)}
