@@ -167,7 +167,7 @@ def test_groups_that_are_connected_alike_share_a_simulation(monkeypatch):
 
 @pytest.mark.parametrize("topology", ["nodes", "rails", "leaf-spine"])
 @pytest.mark.parametrize("nics", [1, 2, 8])
-def test_groups_that_blocks_are_exchanged_in_share_their_channels(topology, nics):
+def test_groups_in_other_blocks_share_their_channels(topology, nics):
     """Found once for all of a form, which tells apart whose members sit elsewhere, or together."""
     whole, alone = (fabric(4, 8, topology, nics=nics) for _ in range(2))
     for ranks in [(0, 1, 8, 9), (16, 17, 24, 25), (0, 8, 1, 9), (0, 4, 8, 12), (0, 1, 2, 8), (8, 0, 1, 9), range(32)]:

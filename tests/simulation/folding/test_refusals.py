@@ -124,17 +124,20 @@ def test_a_group_that_differs_is_named_whichever_it_is(differs):
     check_images(fold, [(group, even) for group in groups], None, nodes=nodes, groups={})
     asked = [(group, odd if number == differs else even) for number, group in enumerate(groups)]
     with pytest.raises(
-        FoldRefusal, match=f"^ranks {differs} and {differs + 4}: the 4 pieces of 9,601 gradients differ"
+        FoldRefusal, match=rf"^ranks {differs} and {differs + 4}: the 4 pieces of 9,601 gradients differ"
     ):
         check_images(fold, asked, None, nodes=nodes, groups={})
 
 
-def test_members_are_compared_by_which_share_a_node():
-    """Two groups of the same places: the members of one are on one node each, those of the other on two nodes."""
-    layout, fp32 = Layout({"tensor": 2, "data": 4}, ("tensor", "data")), codecs.find("fp32").build()
-    groups = [ProcessGroup("double-binary-tree", 0, range(tensor, 8, 2), (0,) * 4) for tensor in range(2)]
-    fold, asked = Fold(layout, [FoldedAxis("tensor", 1)]), [(group, [Buffer(9600, fp32)]) for group in groups]
+def test_groups_are_asked_about_again_where_members_share_a_node():
+    """Tensor ranks 0 and 1 take the same seats in the groups of 2 and 3, but two members of the last share a node."""
+    layout, fp32 = Layout({"tensor": 4, "data": 4}, ("tensor", "data")), codecs.find("fp32").build()
+    groups = [ProcessGroup("double-binary-tree", 0, range(tensor, 16, 4), (0,) * 4) for tensor in range(4)]
+    fold, buffers = Fold(layout, [FoldedAxis("tensor", 2)]), [Buffer(9600, fp32)]
+    given = fold, [(group, buffers) for group in groups], None
     by_first = {(0, 0, group.ranks[0]): group for group in groups}
-    check_images(fold, asked, None, nodes=np.arange(8), groups=by_first)
-    with pytest.raises(FoldRefusal, match="^ranks 0 and 1: the members of double-binary-tree do not all do the same$"):
-        check_images(fold, asked, None, nodes=np.array([0, 4, 0, 5, 1, 6, 1, 7]), groups=by_first)
+    nodes = np.arange(16)
+    check_images(*given, nodes=nodes, groups=by_first)
+    nodes[7] = nodes[3]
+    with pytest.raises(FoldRefusal, match=r"^ranks 1 and 3: the members of double-binary-tree do not all do the same"):
+        check_images(*given, nodes=nodes, groups=by_first)
