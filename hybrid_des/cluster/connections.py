@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.layout import SHORT
 
 
 class Connection(NamedTuple):
@@ -58,8 +59,16 @@ def in_blocks(fabric: Fabric, gpus: Iterable[int]) -> tuple[tuple[int, int], ...
 
 def form_of(fabric: Fabric, gpus: Sequence[int]) -> Hashable:
     """The same with the nodes of GPUs, as they appear, and whether these reduce."""
+    if fabric.blocks is None:
+        return None
+    if len(gpus) < SHORT:
+        if max(gpus, default=0) >= fabric.gpus:
+            return None
+        number: dict[int, int] = {}
+        on = tuple([number.setdefault(fabric.node_of[gpu], len(number)) for gpu in gpus])
+        return in_blocks(fabric, gpus), on, tuple([node in fabric.reducers for node in number])
     ranks = np.fromiter(gpus, np.int64, len(gpus))
-    if fabric.blocks is None or ranks.max(initial=0) >= fabric.gpus:
+    if ranks.max() >= fabric.gpus:
         return None
     nodes = fabric.once("nodes", lambda: np.array(fabric.node_of[: fabric.gpus]))[ranks]
     blocks, places = np.divmod(ranks, fabric.blocks.size)

@@ -65,12 +65,14 @@ class _Moved(NamedTuple):
         images: the same in ascending order.
         seats: the place of each member's image among these.
         nodes: for each member, and for each of `images`, the first of all these that is on the same node.
+        stay: whether the images of a group are its members.
     """
 
     moved: RankArray
     images: RankArray
     seats: RankArray
     nodes: RankArray
+    stay: Sequence[bool]
 
     @classmethod
     def of(cls, ranks: RankArray, fold: Fold, element: Element, nodes: RankArray) -> _Moved:
@@ -79,7 +81,7 @@ class _Moved(NamedTuple):
         order = np.argsort(moved, axis=1)
         images = np.take_along_axis(moved, order, axis=1)
         on_nodes = _first_equal(nodes[np.concatenate([ranks, images], axis=1)])
-        return cls(moved, images, np.argsort(order, axis=1), on_nodes)
+        return cls(moved, images, np.argsort(order, axis=1), on_nodes, (images == ranks).all(axis=1).tolist())
 
 
 class _Seated:
@@ -97,9 +99,12 @@ class _Seated:
             return
         ranks = np.array([array_of(processes.ranks[: processes.size]) for processes, _ in asked])
         each = [_Moved.of(ranks, self._fold, element, self._nodes) for element in self._fold.generators]
+        twice: list[bool] = np.any(ranks[:, 1:] <= ranks[:, :-1], axis=1).tolist()
         for row, (processes, buffers) in enumerate(asked):
             for element, moved in zip(self._fold.generators, each, strict=True):
-                image = _group_at(processes, ranks[row], moved.moved[row], moved.images[row], self._groups)
+                image = processes
+                if twice[row] or not moved.stay[row]:
+                    image = _group_at(processes, ranks[row], moved.moved[row], moved.images[row], self._groups)
                 if reason := self._reason(processes, buffers, moved, row, image):
                     here = int(ranks[row, 0])
                     raise FoldRefusal(f"ranks {here} and {self._fold.move(here, element)}: {reason}")
