@@ -51,7 +51,7 @@ def check_images(
     """
     seated = _Seated(fold, options, nodes, groups)
     seated.check(asked[:1])
-    for size, of_size in groupby(asked[1:], lambda one: one[0].size):
+    for size, of_size in groupby(asked[1:], lambda asking: asking[0].size):
         alike, count = list(of_size), max(1, MOVED // size)
         for first in range(0, len(alike), count):
             seated.check(alike[first : first + count])

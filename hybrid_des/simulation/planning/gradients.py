@@ -187,7 +187,7 @@ class Reductions:
         facts, choices = collectives.find(kind).facts, Counter[str]()
         made = self.processes if facts["tuned"] else ()
         # by identity: most groups share their buckets and what is known of their wiring
-        for alike in grouped_by(made, lambda one: (id(one[0].tuned), id(one[1].buckets))).values():
+        for alike in grouped_by(made, lambda pair: (id(pair[0].tuned), id(pair[1].buckets))).values():
             processes, group = alike[0]
             times = Counter(bucket.elements for bucket in group.buckets)
             for buffer in self.buffers_of(group):
