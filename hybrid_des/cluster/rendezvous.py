@@ -14,22 +14,23 @@ class ReplayedGroup:
     """A point at which the members of a group begin a collective of known duration together.
 
     Attributes:
+        over: the event for which members wait that have arrived, or will.
         listeners: called with its begin and end when a collective begins.
     """
 
     def __init__(self, env: Environment, size: int) -> None:
         self._env = env
         self._size = self._missing = size
-        self._over = Arrival.of(env)
+        self.over = Arrival.of(env)
         self.listeners: list[Callable[[int, int], object]] = []
 
     def join(self, duration: int, value: Any = None) -> Arrival:
         """Arrive; the event, `duration` picoseconds after the last member's arrival, has the value that it brings."""
-        over, now = self._over, self._env.now
+        over, now = self.over, self._env.now
         self._missing -= 1
         if not self._missing:
             over.happen(now + duration, value)
-            self._missing, self._over = self._size, Arrival.of(self._env)
+            self._missing, self.over = self._size, Arrival.of(self._env)
             self._tell(duration)
         return over
 

@@ -215,10 +215,14 @@ class Transport:
         Raises:
             SimulationError: some were not.
         """
+        if self.unread:
+            raise SimulationError(f"{self.unread} messages were sent but never received")
+
+    @property
+    def unread(self) -> int:
+        """The number of messages that have not been received yet."""
         unread = sum(box.unread() for box in (*self.inboxes.values(), *self.outboxes.values()))
-        unread += sum(mailbox.unread() for _, mailbox in self._flows.values())
-        if unread:
-            raise SimulationError(f"{unread} messages were sent but never received")
+        return unread + sum(mailbox.unread() for _, mailbox in self._flows.values())
 
     def _simulated(self, members: Sequence[int]) -> int:
         """How many of these ranks are simulated."""

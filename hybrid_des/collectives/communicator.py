@@ -190,14 +190,18 @@ class OnStream:
 
 
 class Barrier:
-    """A member of the barrier at the end of a step."""
+    """A member of the barrier at the end of a step.
+
+    Attributes:
+        meeting: where all of them meet.
+    """
 
     def __init__(self, meeting: ReplayedGroup) -> None:
-        self._meeting = meeting
+        self.meeting = meeting
 
     def run(self, step: int, call: None) -> Routine:
         """Wait for all others."""
-        yield self._meeting.join(0)
+        yield self.meeting.join(0)
 
 
 def on_channels(group: Group, buffer: Buffer, algorithm: Collective, shares: Shares = shares_of) -> Routine:

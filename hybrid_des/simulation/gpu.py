@@ -10,6 +10,7 @@ from typing import Any
 
 from hybrid_des.cluster.endpoint import Endpoint
 from hybrid_des.cluster.mailbox import Handoff
+from hybrid_des.cluster.rendezvous import ReplayedGroup
 from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import STEP_SHIFT, Recorder, out_of_range
@@ -18,6 +19,7 @@ from hybrid_des.simulation.communicators import Participant
 from hybrid_des.simulation.computation import Computation
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.planning.program import (
+    BARRIER,
     COMPUTE,
     GRADIENT,
     Begin,
@@ -157,6 +159,12 @@ class Gpu:
     def positions(self) -> Mapping[str, Position]:
         """Where each of its streams is."""
         return self._at
+
+    @property
+    def barrier(self) -> ReplayedGroup:
+        """Where it meets all others at the end of a step."""
+        meeting: ReplayedGroup = self._communicators[BARRIER].meeting
+        return meeting
 
     @property
     def memory(self) -> MemoryLedger:

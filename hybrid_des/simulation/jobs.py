@@ -106,7 +106,7 @@ def started(
     detailed: bool = True,
     further: FurtherSteps | None = None,
     images: FoldedLinks | None = None,
-    in_stretches: bool = False,
+    whole: bool = True,
 ) -> Job:
     """Start the programs of a scenario on links, which other jobs may share; by default on links of its own.
 
@@ -123,7 +123,7 @@ def started(
         detailed: whether rows of ops and memory are kept.
         further: whether it takes steps beyond its own number; None if it does not, and nobody asks.
         images: which ranks are simulated, and what that does to the links that other jobs share.
-        in_stretches: whether those of a fold take at once what nothing else can touch.
+        whole: whether those of a fold simulate what nothing else can touch, instead of taking it at once.
     """
     rows: Rows | None = None
     if scenario.record == "all":  # jobs that are compared need all rows in memory
@@ -132,7 +132,7 @@ def started(
     transport = _transport(scenario, parts, recorder, links, fold=fold, trace=trace, images=images, watched=watched)
     fold = fold if images is None else images.fold
     context = RunContext(transport.env, recorder, scenario.steps, further)
-    stretches = Stretches(slowed=parts.slowdown is not None) if in_stretches and fold else None
+    stretches = Stretches(slowed=parts.slowdown is not None) if fold and not whole else None
     gpus = _gpus(scenario, parts, transport, context, fold=fold, retime=retime, order=order, stretches=stretches)
     return Job(scenario, parts, recorder, transport, gpus, _servers(scenario, parts, transport, context))
 

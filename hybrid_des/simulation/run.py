@@ -43,6 +43,7 @@ from hybrid_des.simulation.planning.layer_traffic import TensorTraffic
 from hybrid_des.simulation.planning.planner import Parts, parts_of
 from hybrid_des.simulation.planning.program import table_of
 from hybrid_des.simulation.planning.wiring import fabric_of
+from hybrid_des.simulation.repeated_steps import RepeatedSteps
 from hybrid_des.simulation.repetition import Repetition
 from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.simulation.timeline import Timeline
@@ -207,7 +208,7 @@ def run(
     order: int | None = None,
     fold_from: int | None = None,
     detailed: bool = True,
-    in_stretches: bool = False,
+    whole: bool = True,
 ) -> Run:
     """Simulate a scenario.
 
@@ -226,8 +227,8 @@ def run(
         fold_from: the number of ranks from which `fold: auto` folds; default: more than a run shows.
         detailed: whether rows of ops and memory are kept; without them, a run has its end, peaks and totals, but
             not those of links, nor what groups of replicas exchange.
-        in_stretches: whether a folded run takes at once what nothing else can touch (`simulation.stretches`): the
-            same times, with fewer events.
+        whole: whether all is simulated; if not, pieces of ops that nothing else can touch (`simulation.stretches`) and
+            steps that repeat (`simulation.repeated_steps`), which totals lack, are not. Times are the same.
 
     Raises:
         PlanError: the plan is incomplete.
@@ -245,7 +246,7 @@ def run(
     with unit_asked_for(scenario):
         parts = planned = parts or parts_of(scenario, plan, fabric, training)
         others = Counter[str]()  # bytes of background traffic, by link
-        start = partial(started, parts=planned, retime=retime, detailed=detailed, in_stretches=in_stretches)
+        start = partial(started, parts=planned, retime=retime, detailed=detailed, whole=whole)
 
         def simulate(fold: Fold | None) -> tuple[Job, bool]:
             if fold is not None and not ties_expected(planned.plan, planned.channels):
@@ -256,14 +257,15 @@ def run(
             once = None
             if fold and trace is not None:  # the lineage of events, which a trace does not have, shows that it is exact
                 quiet = scenario.model_copy(update={"record": "none"})
-                once = start(quiet, fold=fold, detailed=False, in_stretches=True)
+                once = start(quiet, fold=fold, detailed=False, whole=False)
                 _carry_out(once.transport.env, {0: once}, watch)
             job = start(scenario, fold=fold, trace=trace, order=order, scratch=scratch)
             traffic = _traffic_of(scenario, job.transport.links) if scenario.background else None
             if traffic:
                 refuse_starved(scenario, links_used(scenario, planned), traffic)
                 traffic.begin(_Running({0: job}, 1))
-            _carry_out(job.transport.links.env, {0: job}, watch)
+            steps = None if whole or fold is not None or trace is not None else RepeatedSteps.of(job)
+            _carry_out(job.transport.links.env, {0: job}, watch, steps)
             others.update(traffic.carried() if traffic else {})
             return job, (once or job).transport.any_order
 
@@ -454,8 +456,10 @@ def _run_of(
     )
 
 
-def _carry_out(env: Environment, jobs: Mapping[int, Job], watch: Watch | None) -> None:
-    """Run until no event is left; processes that are still alive then are deadlocked."""
+def _carry_out(
+    env: Environment, jobs: Mapping[int, Job], watch: Watch | None, steps: RepeatedSteps | None = None
+) -> None:
+    """Run until no event is left, or the end is known; processes that are still alive are deadlocked."""
 
     def under_way() -> list[Gpu]:
         gpus = (gpu for job in jobs.values() for gpu in (*job.gpus, *job.servers))
@@ -472,6 +476,8 @@ def _carry_out(env: Environment, jobs: Mapping[int, Job], watch: Watch | None) -
     ops = 0 if watch is None else sum(job.ops for job in jobs.values())
     watched = [] if watch is None else watch.watched(gpu for job in jobs.values() for gpu in job.gpus)
     try:
+        if steps is not None and steps.carry_out(beat):
+            return
         env.run(beat=beat)
     except BudgetSpentError:
         assert watch is not None

@@ -62,7 +62,7 @@ class Compared(NamedTuple):
 
 def compared(values, retime=None):
     scenario = load(values)
-    return Compared(*(run(scenario, retime=retime, fold_from=2, in_stretches=one) for one in (False, True)))
+    return Compared(*(run(scenario, retime=retime, fold_from=2, whole=one) for one in (True, False)))
 
 
 def rows(table):

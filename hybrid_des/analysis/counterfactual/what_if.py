@@ -113,8 +113,7 @@ class Variant:
         parts = None if in_groups else self.parts  # of groups of replicas, each has its own
         return run(
             quiet, self.plan, self.fabric,
-            retime=self.retime, parts=parts, watch=watch, fold_from=FEWEST_FOLDED, detailed=detailed,
-            in_stretches=True,
+            retime=self.retime, parts=parts, watch=watch, fold_from=FEWEST_FOLDED, detailed=detailed, whole=False,
         )  # fmt: skip
 
     def _watch(self, quiet: Scenario, latest: Fraction, known: Run | None) -> Watch:

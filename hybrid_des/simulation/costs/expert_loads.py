@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -63,7 +63,7 @@ class ExpertLoads:
     def _wanted(self, number: int, step: int) -> Sequence[float]:
         experts, routing = self.basis.experts, self.layers[number]
         if experts.workload is not None:
-            return [float(load) for load in WORKLOADS[experts.workload](routing.count, routing.active, step)]
+            return _of_workload(experts.workload, routing.count, routing.active, step)
         if self._table:
             rows = self._table[step % len(self._table)]
             return rows[0] if len(rows) == 1 else rows[list(self.layers).index(number)]
@@ -129,6 +129,12 @@ class ExpertLoads:
         replan = self.basis.experts.replan
         steps = range(self.basis.load_steps) if replan is None else range(plan * replan)
         return self._mean(self.layers[number], (self.loads(number, step) for step in steps))
+
+
+@lru_cache(maxsize=1024)
+def _of_workload(name: str, experts: int, active: int, step: int) -> tuple[float, ...]:
+    """Tokens of each expert at a step of a published workload, which every what-if asks for again."""
+    return tuple(map(float, WORKLOADS[name](experts, active, step)))
 
 
 class _Plan:
