@@ -256,8 +256,7 @@ def run(
                     return job, True  # in any order, as no two messages meet
             once = None
             if fold and trace is not None:  # the lineage of events, which a trace does not have, shows that it is exact
-                quiet = scenario.model_copy(update={"record": "none"})
-                once = start(quiet, fold=fold, detailed=False, whole=False)
+                once = start(scenario.model_copy(update={"record": "none"}), fold=fold, detailed=False, whole=False)
                 _carry_out(once.transport.env, {0: once}, watch)
             job = start(scenario, fold=fold, trace=trace, order=order, scratch=scratch)
             traffic = _traffic_of(scenario, job.transport.links) if scenario.background else None
