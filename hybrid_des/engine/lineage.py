@@ -110,11 +110,6 @@ class LineageEnvironment(Environment):
         self.born: Lineage = (0, 0)
         self.start_matters = False
 
-    @property
-    def roots_compared(self) -> bool:
-        """Whether two different roots were compared."""
-        return any(this != other for this, other in self._ordered)
-
     def begin(self, root: int) -> None:
         """Make processes that start from now on descend from a root."""
         self.lineage = self.born = (0, root)

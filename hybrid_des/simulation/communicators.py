@@ -17,14 +17,13 @@ from hybrid_des.cluster.transport import Transport
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs.registration import Codec
-from hybrid_des.collectives.communicator import AtOnce, Barrier, Communicator, OnStream, Replayed, Stream, Work
+from hybrid_des.collectives.communicator import Barrier, Communicator, OnStream, Replayed, Stream, Work
 from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.collectives.transfers import Sizes, transfers
 from hybrid_des.simulation.collective_times import SIXTEEN_BITS, elements_of
 from hybrid_des.simulation.computation import Computation
 from hybrid_des.simulation.costs.layer_collectives import LayerCollective
 from hybrid_des.simulation.costs.slowdown import NONE_LOST
-from hybrid_des.simulation.folding.collectives_at_once import are_many
 from hybrid_des.simulation.layer_groups import layer_group
 from hybrid_des.simulation.planning import program
 from hybrid_des.simulation.planning.expert_copies import COPIES
@@ -54,14 +53,13 @@ class Communicators:
     Args:
         transport: carries the messages.
         parts: the process groups, and what they do.
-        at_once: what takes collectives of gradients in large groups at once, if anything does.
 
     Attributes:
         computation: rank → its computation, if collectives slow it.
     """
 
-    def __init__(self, transport: Transport, parts: Parts, at_once: AtOnce | None = None) -> None:
-        self._transport, self._parts, self._reductions, self._at_once = transport, parts, parts.reductions, at_once
+    def __init__(self, transport: Transport, parts: Parts) -> None:
+        self._transport, self._parts, self._reductions = transport, parts, parts.reductions
         self.computation: dict[int, Computation] = {}
 
     def of(self, ranks: Collection[int]) -> Mapping[int, Mapping[program.Group, Participant]]:
@@ -134,15 +132,15 @@ class Communicators:
                 group, reductions.gather, codecs.find(SIXTEEN_BITS).build(), lost=lost
             )
             reduce = partial(self._begin, group, processes.kind, reductions.codec, lost=lost)
-            alike, at_once = reduce(), self._at_once if are_many(processes) else None
+            alike = reduce()
             for position, rank in mine:
                 begin, member = alike, (rank, group.stage)
                 if rank in workers and not group.part:
                     begin = reduce(arrays=partial(self._arrays, workers[rank], group.stage))
-                made = self._communicator(processes, position, begin, member=member, at_once=at_once)
+                made = self._communicator(processes, position, begin, member=member)
                 yield rank, (REDUCTION.name, group.stage, group.part), made
                 if gather:
-                    made = self._communicator(gathering, position, gather, member=member, at_once=at_once)
+                    made = self._communicator(gathering, position, gather, member=member)
                     yield rank, (PARAMETERS.name, group.stage, group.part), made
 
     def _lost(self, ranks: Sequence[int]) -> Fraction:

@@ -21,8 +21,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.arithmetic import Arithmetic
 from hybrid_des.simulation.communicators import Communicators
 from hybrid_des.simulation.costs.stages import visits
-from hybrid_des.simulation.folding.collectives_at_once import CollectivesAtOnce, takes_at_once
-from hybrid_des.simulation.folding.folded_transport import LineageTransport, folded_transport
+from hybrid_des.simulation.folding.folded_transport import folded_transport
 from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks, JointLinks, JointTransport
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folding.traced_fold import TracedJointTransport, traced_fold
@@ -127,19 +126,14 @@ def started(
         whole: whether those of a fold simulate what nothing else can touch, instead of taking it at once.
     """
     rows: Rows | None = None
-    at_once: CollectivesAtOnce | None = None
     if scenario.record == "all":  # jobs that are compared need all rows in memory
         rows = LongRows(MESSAGE_COLUMNS, "start", scratch) if links is None else Rows(MESSAGE_COLUMNS)
     recorder = Recorder(rows, detailed=detailed)
     transport = _transport(scenario, parts, recorder, links, fold=fold, trace=trace, images=images, watched=watched)
-    if isinstance(transport, LineageTransport) and takes_at_once(scenario, parts, detailed=detailed):
-        at_once = CollectivesAtOnce(transport, _groups(parts), parts.reductions)
     fold = fold if images is None else images.fold
     context = RunContext(transport.env, recorder, scenario.steps, further)
     stretches = Stretches(slowed=parts.slowdown is not None) if fold and not whole else None
-    gpus = _gpus(
-        scenario, parts, transport, context, fold=fold, retime=retime, order=order, stretches=stretches, at_once=at_once
-    )
+    gpus = _gpus(scenario, parts, transport, context, fold=fold, retime=retime, order=order, stretches=stretches)
     return Job(scenario, parts, recorder, transport, gpus, _servers(scenario, parts, transport, context))
 
 
@@ -195,7 +189,6 @@ def _gpus(
     retime: DurationOverride | None,
     order: int | None,
     stretches: Stretches | None,
-    at_once: CollectivesAtOnce | None,
 ) -> list[Gpu]:
     """The GPUs of all ranks, or of those that a fold keeps, by rank.
 
@@ -205,7 +198,7 @@ def _gpus(
     layout, programs = scenario.parallel.layout, Programs(scenario, parts, retime)
     ranks: Sequence[int] = fold.ranks if fold else range(layout.ranks)
     barrier = Barrier(transport.meeting(ReplayedGroup, len(ranks), range(layout.ranks)))
-    made_by = Communicators(transport, parts, at_once)
+    made_by = Communicators(transport, parts)
     communicators = made_by.of(ranks)
     made = list(zip(ranks, scenario.cluster.nodes_of(ranks), strict=True))
     if order is not None:

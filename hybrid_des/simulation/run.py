@@ -28,7 +28,6 @@ from hybrid_des.scenario import sizes
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.background import Traffic, refuse_starved
 from hybrid_des.simulation.costs.rank_costs import Costs
-from hybrid_des.simulation.folding.collectives_at_once import takes_at_once, undisturbed
 from hybrid_des.simulation.folding.expansion import expanded
 from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks
 from hybrid_des.simulation.folding.symmetry import Fold
@@ -250,8 +249,7 @@ def run(
         start = partial(started, parts=planned, retime=retime, detailed=detailed, whole=whole)
 
         def simulate(fold: Fold | None) -> tuple[Job, bool]:
-            at_once = trace is None and takes_at_once(scenario, planned, detailed=detailed)
-            if fold is not None and not at_once and not ties_expected(planned.plan, planned.channels):
+            if fold is not None and not ties_expected(planned.plan, planned.channels):
                 with ties_noted(planned.plan, trace):
                     job = start(scenario, fold=fold, watched=True, trace=trace, scratch=scratch)
                     _carry_out(job.transport.env, {0: job}, watch)
@@ -271,8 +269,7 @@ def run(
             return job, (once or job).transport.any_order
 
         replicas = Replicas(scenario, parts, retime, fold_from or _folded_from(scenario, parts))
-        in_any = undisturbed(simulate, planned.plan)
-        folded = simulated_once(replicas, in_any, whole=order is not None)  # replicas that start in any order differ
+        folded = simulated_once(replicas, simulate, whole=order is not None)  # replicas that start in any order differ
     job, any_order = folded.outcome
     _check_memory(job)
     end = int(job.recorder.steps.table()["end"].max()) if scenario.background else job.transport.env.now

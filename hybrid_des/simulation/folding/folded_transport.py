@@ -35,10 +35,7 @@ from hybrid_des.simulation.folding.lineage_meetings import LineageMeeting, Linea
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.separate_meetings import SeparateMeeting, SeparateRendezvous
 from hybrid_des.simulation.folding.symmetry import Element, Fold, root_of
-from hybrid_des.simulation.folding.ties import DisturbedError
 from hybrid_des.simulation.folding.watched_links import WatchedFlow, WatchedLinks
-
-TAKEN: list[Any] = []  # instead of the messages that reach a link, while a collective has it
 
 
 class Turn(dict[int, int]):
@@ -90,27 +87,19 @@ class LineageLink(Link):
     def join(self, sender: int) -> None:
         """Add a flow of messages from a rank."""
         self._flows += 1
-        if self._flows == 2 and not self.shared and self.spec.bandwidth is not None:  # otherwise no message waits
+        if self._flows == 2 and self.spec.bandwidth is not None:  # otherwise no message waits
             self.shared = True
             self.when, number, lineage, turn = self.last
             self.arrived = [(self._first, number, None, lineage, turn)]
         elif self._flows == 1:
             self._first = sender
 
-    def take(self, last: int) -> None:
-        """Let a collective have it until then: no message of others may reach it."""
-        self.shared = True
-        self.when, self.arrived = last, TAKEN
-
     def meet(self, sender: int, frame: Element, turn: Turn | None) -> None:
         """Record that a message reaches the link, by the event being processed, at the moment of others.
 
         Raises:
             FoldRefusal: which of them is first depends on the image.
-            DisturbedError: it is taken by a collective.
         """
-        if self.arrived is TAKEN:
-            raise DisturbedError(f"link {self.spec.name} is used by a collective")
         env = self.env
         number, lineage = env.events, env.lineage
         here = lineage if turn is None else turn.of(lineage)
@@ -132,18 +121,18 @@ class LineageFlow(FifoFlow):
     Args:
         sender: the rank that sends.
         base: the untraced flow.
-        images: the elements that map the simulated links to its own and, last, the simulated receiver to its own.
-        turns: to the frames of these; None where it is the sender's own.
+        frame: the element that maps the simulated first link to the message's own.
+        turns: to the frames of its links and, last, of the receiver; None where it is the sender's own.
     """
 
-    __slots__ = ("_frame", "_turns", "images", "sender")
+    __slots__ = ("_frame", "_sender", "_turns")
 
     env: LineageEnvironment
 
-    def __init__(self, sender: int, base: FifoFlow, images: Sequence[Element], turns: Sequence[Turn | None]) -> None:
+    def __init__(self, sender: int, base: FifoFlow, frame: Element, turns: Sequence[Turn | None]) -> None:
         super().__init__(base.env, base.hops, base.put if turns[-1] is None else landing(base, turns[-1]), base.rows)
         self.pace = base.pace
-        self.sender, self.images, self._frame, self._turns = sender, images, images[0], turns
+        self._sender, self._frame, self._turns = sender, frame, turns
         self.on_head = LineageFlow.arrive
         for hop in base.hops:
             hop.link.join(sender)  # type: ignore[attr-defined]
@@ -154,16 +143,11 @@ class LineageFlow(FifoFlow):
         env = self.env
         if not link.shared:
             link.last = env.now, env.events, env.lineage, self._turns[0]
-        elif link.when >= env.now:
-            link.meet(self.sender, self._frame, self._turns[0])
+        elif link.when == env.now:
+            link.meet(self._sender, self._frame, self._turns[0])
         else:
-            link.when, link.arrived = env.now, [(self.sender, env.events, self._frame, env.lineage, self._turns[0])]
+            link.when, link.arrived = env.now, [(self._sender, env.events, self._frame, env.lineage, self._turns[0])]
         FifoFlow.send(self, message, tag)
-
-    def seen(self, lineage: Lineage) -> Lineage:
-        """A lineage as its first link names it."""
-        turn = self._turns[0]
-        return lineage if turn is None else turn.of(lineage)
 
     @staticmethod
     def arrive(head: Any) -> None:
@@ -174,10 +158,10 @@ class LineageFlow(FifoFlow):
         env.born = (None if chain is None else hash((env.now, chain)), root)
         if not link.shared:
             link.last = env.now, env.events, lineage, turn
-        elif link.when >= env.now:
-            link.meet(flow.sender, (), turn)
+        elif link.when == env.now:
+            link.meet(flow._sender, (), turn)
         else:
-            link.when, link.arrived = env.now, [(flow.sender, env.events, (), lineage, turn)]
+            link.when, link.arrived = env.now, [(flow._sender, env.events, (), lineage, turn)]
         FifoFlow.arrive(head[:6])
 
     def _forward(self, leg: Leg, at: int, slowest: int, message: Message, tag: int) -> None:
@@ -236,16 +220,6 @@ class FoldedTransport(Transport):
             if channel.purpose in (REDUCTION, PARAMETERS):
                 lane = self._channels.source(lane, (channel.stage, part, sender), element)
         return super().flow(channel, lane, part)
-
-    @property
-    def fold(self) -> Fold:
-        """Which ranks are simulated."""
-        return self._fold
-
-    @property
-    def courses(self) -> FoldedRoutes:
-        """The routes of messages."""
-        return self._courses
 
     def simulates(self, rank: int) -> bool:
         """Whether a rank is simulated; if not, another stands for it."""
@@ -345,8 +319,8 @@ class LineageTransport(FoldedTransport):
             return flow
         ranks = channel.receiver < self._fold.layout.ranks  # switches are in their own place
         element = self._fold.representative(channel.receiver)[1] if ranks else self._fold.identity
-        elements = (*(leg.element for leg in self._courses.of(channel.sender, channel.receiver)), element)
-        return LineageFlow(channel.sender, flow, elements, [self._turn(element) for element in elements])
+        elements = [*(leg.element for leg in self._courses.of(channel.sender, channel.receiver)), element]
+        return LineageFlow(channel.sender, flow, elements[0], [self._turn(element) for element in elements])
 
     def _turn(self, element: Element) -> Turn | None:
         """The turn to the frame in which a simulated link or rank stands for its image by an element."""

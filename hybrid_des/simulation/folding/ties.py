@@ -20,10 +20,6 @@ MOST_CHANNELS = 2  # more rings that reduce the same gradients advance in step, 
 _TIED: WeakValueDictionary[int, Plan] = WeakValueDictionary()  # by their identity: comparing plans takes long
 
 
-class DisturbedError(Exception):
-    """A collective cannot be taken at once (`collectives_at_once`); the message says why."""
-
-
 class TieError(Exception):
     """Two messages reach a link in the same moment."""
 
