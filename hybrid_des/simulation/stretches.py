@@ -8,9 +8,9 @@ another stream slows it. So it is simulated once by itself, piece by piece, and 
 wait for the first event that the ops record in a step, and the ops wait for them before the next; so until that event
 nothing else is under way on the GPU.
 
-An event that a stretch leaves out has one child, the next one; so what follows from the last descends from all of
-them, as it would (`Environment.descend`). It is booked earlier, so of events of one moment it may come before others
-than it would. That is for folded runs only, which know of messages that meet by lineage which is first.
+Each event that a stretch leaves out is the parent of the next one only, so what follows from the last has the lineage
+that it would have (`Environment.descend`). It is booked earlier, so it may be before other events of its moment.
+Only folded runs take stretches: where messages meet, they know from lineage which is first, or end (`TieError`).
 """
 
 from __future__ import annotations
