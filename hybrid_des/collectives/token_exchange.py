@@ -24,6 +24,7 @@ from hybrid_des.collectives.buffer import Buffer, Channels, message_of
 from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.group import Group, Routine, seats
 from hybrid_des.collectives.nccl import tuned
+from hybrid_des.collectives.permutation import Permutation, in_place
 from hybrid_des.collectives.registration import Site, collective
 from hybrid_des.collectives.tuning import OF_NIC, Wiring
 from hybrid_des.errors import Refusal
@@ -174,6 +175,28 @@ def _tuned(site: Site, options: TokenExchange) -> Wiring:
     return tuned(site, Channels())
 
 
+def _alike(permutation: Permutation, options: TokenExchange) -> str:
+    """Nodes with as many members each, of which all are rotated alike, where as many tokens have an expert."""
+    if in_place(permutation):
+        return ""
+    here, there = (
+        _sites(tuple(nodes), options.routing, options.channels)
+        for nodes in (permutation.nodes, permutation.image_nodes)
+    )
+    size = len(here.on[0])
+    if any(len(places) != size for places in (*here.on, *there.on)):
+        return "not all nodes have as many members"
+    moved = zip(here.at, (there.at[place] for place in permutation.places.tolist()), strict=True)
+    turns = {((to - node) % len(here.on), (seat - index) % size) for (node, index), (to, seat) in moved}
+    if len(turns) > 1:
+        return "the members of nodes are not rotated alike"
+    if options.channels is not None and any(index for _, index in turns):
+        return "not all members take in tokens from other nodes"
+    if len({*here.of_node}) > 1 or len({*here.of_rank}) > 1:
+        return "experts are not equally wanted"
+    return ""
+
+
 def _paced(group: Group) -> Group:
     """The same members, whose messages to other nodes have the pace of the kernels that send them."""
     wiring: Wiring | None = group.tuned
@@ -185,7 +208,7 @@ def _paced(group: Group) -> Group:
 
 @collective(
     "per-node-dispatch", summary="tokens to their experts, once per node and then to each rank there",
-    does="all-to-all", options=TokenExchange, tuned=_tuned,
+    does="all-to-all", options=TokenExchange, tuned=_tuned, images=_alike,
 )  # fmt: skip
 def dispatch(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
     """Send the tokens of `buffer` to the members that hold their experts.
@@ -223,7 +246,7 @@ def _receive(group: Group, expected: Iterable[tuple[int, int]]) -> Routine:
 
 @collective(
     "per-node-combine", summary="results of experts back to the tokens' ranks, added up on each node first",
-    does="all-to-all", options=TokenExchange, tuned=_tuned,
+    does="all-to-all", options=TokenExchange, tuned=_tuned, images=_alike,
 )  # fmt: skip
 def combine(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
     """Return the results of a rank's experts to the members that sent the tokens; `buffer` is as in `dispatch`.

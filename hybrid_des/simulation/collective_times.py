@@ -25,7 +25,7 @@ import numpy as np
 from hybrid_des import collectives
 from hybrid_des.cluster.components import Isomorphic, independent_sets
 from hybrid_des.cluster.connections import signature
-from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.cluster.fabric import Fabric, placed
 from hybrid_des.cluster.rings import channels
 from hybrid_des.cluster.symmetry import flows_of
 from hybrid_des.cluster.transport import Links, Transport
@@ -44,7 +44,7 @@ from hybrid_des.simulation import long_rings
 from hybrid_des.simulation.folding.folded_transport import folded_transport
 from hybrid_des.simulation.folding.images import RankArray, check_images, check_nodes
 from hybrid_des.simulation.folding.refusals import FoldRefusal, TooManyMessagesError
-from hybrid_des.simulation.folding.symmetry import Fold, folds_along
+from hybrid_des.simulation.folding.symmetry import Fold, folds_along, folds_by_digits
 from hybrid_des.simulation.link_loads import least_time
 
 MOST_TRIES = 2  # folds that may turn out to be inexact while simulated; after two, others rarely do better
@@ -131,9 +131,9 @@ class CollectiveTimes:
             return self.around(name, groups, elements_of(size))
         key = name, size, options, self._form((tuple(ranks),))
         if key not in self._around:
-            buffer = Buffer(elements_of(size), codecs.find(SIXTEEN_BITS).build())
-            run = partial(measure, self.fabric, name, options=options, sharing=self._sharing)
-            self._around[key] = run([ranks], lambda group, member: buffer)
+            alone = placed(self.fabric, ranks), Layout({"data": len(ranks)}, ("data",)), self._sharing
+            asked = [range(len(ranks))], [elements_of(size)], codecs.find(SIXTEEN_BITS).build(), options
+            self._around[key] = CollectiveTimes(*alone, folded=self._folded)._of_group(name, Concurrent(*asked))
         return self._around[key]
 
     def around(
@@ -283,6 +283,18 @@ class CollectiveTimes:
         """
         return self._of_all(name, asked, self.simulated(name, asked), None)
 
+    def _of_group(self, name: str, asked: Concurrent) -> Outcome:
+        """A collective in one group, of all ranks: of members that do the same on their nodes, one is simulated."""
+        layout, groups = self.layout, [self.process_group(name, asked.groups[0], asked.options)]
+        every, on_node = [(groups[0], [_buffer(asked, 0, 0)])], self._nodes.tolist().count(self._nodes[0])
+        folds = list[Fold]()
+        if self._folded and layout.ranks % on_node == 0:
+            keeps = (keep for keep in (1, on_node) if keep < layout.ranks)
+            folds = [*folds_by_digits(layout, "data", 1, [on_node])]
+            folds += chain.from_iterable(folds_along(layout, "data", keep) for keep in keeps)
+        likely = (fold for fold in folds if self._looks_exact(fold, every, asked.options))
+        return self._of_set(name, asked, SimulatedGroups(groups, 1, [*islice(likely, MOST_TRIES)]), None)
+
     def simulated(self, name: str, asked: Concurrent) -> list[SimulatedGroups]:
         """The groups to simulate, those with the largest buffers first.
 
@@ -324,13 +336,17 @@ class CollectiveTimes:
         buffers = {size: [Buffer(size, asked.codec)] for size in sizes}
         every = [(group, buffers[size]) for group, size in zip(groups, sizes, strict=True)]
         for keep in (keep for keep in range(1, layout.sizes[axis]) if layout.sizes[axis] % keep == 0):
-            for fold in folds_along(layout, axis, keep):
-                with suppress(FoldRefusal):
-                    for element in fold.generators:
-                        check_nodes(fold, self._nodes, element)
-                    check_images(fold, every, asked.options, nodes=self._nodes, groups={})
-                    yield fold
-                    break
+            folds = (fold for fold in folds_along(layout, axis, keep) if self._looks_exact(fold, every, asked.options))
+            yield from islice(folds, 1)
+
+    def _looks_exact(self, fold: Fold, every: Sequence[tuple[ProcessGroup, Sequence[Buffer]]], given: Any) -> bool:
+        """Whether the members of groups, with their buffers and the options given, do the same as their images."""
+        with suppress(FoldRefusal):
+            for element in fold.generators:
+                check_nodes(fold, self._nodes, element)
+            check_images(fold, every, given, nodes=self._nodes, groups={})
+            return True
+        return False
 
     @cached_property
     def _nodes(self) -> RankArray:

@@ -218,12 +218,12 @@ class Variant:
     def with_latency(self, factor: Fraction) -> Variant:
         """Scale all latencies of routes."""
         assert self.fabric is not None
-        route = self.fabric.route
+        route, times = self.fabric.route, factor if factor.denominator > 1 else factor.numerator
 
         @lru_cache(maxsize=KNOWN_ROUTES)
         def scaled(sender: int, receiver: int) -> Route:
             original = route(sender, receiver)
-            return Route(original.links, tuple(round(latency * factor) for latency in original.latencies))
+            return Route(original.links, tuple([round(latency * times) for latency in original.latencies]))
 
         return replace(self, fabric=replace(self.fabric, route=scaled))
 
