@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache, partial
 from itertools import chain, groupby
 from typing import Any
 
@@ -48,7 +49,7 @@ Pieces = tuple[Instruction, ...]
 
 
 class Stretches:
-    """The stretches of GPUs, each simulated once by itself.
+    """The stretches of GPUs, each simulated once by itself, and not again by other runs of the same process.
 
     Args:
         slowed: whether collectives slow computation.
@@ -56,7 +57,6 @@ class Stretches:
 
     def __init__(self, *, slowed: bool) -> None:
         self._slowed = slowed
-        self._known: dict[Pieces, Stretch] = {}
 
     def of(self, program: Program, communicators: Mapping[Group, Any]) -> dict[Call, Pieces]:
         """Call → its instructions, for those with stretches of two or more pieces.
@@ -83,12 +83,8 @@ class Stretches:
         spans = [(inside, tuple(pieces)) for inside, pieces in groupby(block.instructions, _is_piece)]
         if not all(_joined(pieces) for inside, pieces in spans if inside):
             return block.instructions
-        return tuple(chain(*([self._stretch(span)] if inside and len(span) > 1 else span for inside, span in spans)))
-
-    def _stretch(self, pieces: Pieces) -> Stretch:
-        if pieces not in self._known:
-            self._known[pieces] = _by_itself(pieces, slowed=self._slowed)
-        return self._known[pieces]
+        alone = partial(_by_itself, slowed=self._slowed)
+        return tuple(chain(*([alone(span)] if inside and len(span) > 1 else span for inside, span in spans)))
 
 
 def _is_piece(instruction: Instruction) -> bool:
@@ -154,6 +150,7 @@ def _joined(instructions: Pieces) -> bool:
     return not under_way
 
 
+@lru_cache(maxsize=1024)  # what-ifs change the durations of few
 def _by_itself(pieces: Pieces, *, slowed: bool) -> Stretch:
     """A stretch, simulated on a GPU of its own."""
     env, moments = Environment(), list[int]()

@@ -119,7 +119,7 @@ def test_channels_do_not_tell_nodes_apart():
     assert why_not((2, 3, 0, 1), ON_TWO, channels=1) == ""
 
 
-def test_members_in_their_places_do_the_same_whatever_experts_are_wanted():
+def test_members_that_stay_do_the_same_whatever_experts_are_wanted():
     assert why_not((0, 1, 2, 3), ON_TWO, (7, 7, 9, 9), **UNEQUAL) == ""
     assert why_not((0, 1, 2, 3), ON_TWO, (7, 9, 7, 9)) == "the members of nodes are not rotated alike"
 
