@@ -184,7 +184,7 @@ def _alike(permutation: Permutation, options: TokenExchange) -> str:
         for nodes in (permutation.nodes, permutation.image_nodes)
     )
     size = len(here.on[0])
-    if any(len(places) != size for places in (*here.on, *there.on)):
+    if any(len(places) != size for places in here.on):
         return "not all nodes have as many members"
     moved = zip(here.at, (there.at[place] for place in permutation.places.tolist()), strict=True)
     turns = {((to - node) % len(here.on), (seat - index) % size) for (node, index), (to, seat) in moved}

@@ -88,10 +88,13 @@ def test_few_members_take_as_long_as_all(orders, name):
 def why_not(places, nodes, image_nodes=None, **options):
     """How the members of an exchange differ from their images."""
     seated = Permutation(np.array(places), nodes, image_nodes or nodes, [])
-    return collectives.asymmetry("per-node-dispatch", seated, TokenExchange(experts=8, active=2, **options))
+    return collectives.asymmetry("per-node-dispatch", seated, TokenExchange(**{"experts": 8, "active": 2, **options}))
 
 
 ON_TWO = (0, 0, 4, 4)  # the node of each member
+ON_THREE = (0, 0, 2, 2, 4, 4)
+# a token's experts are one of six pairs; all members have halves of two, the first node of two pairs, others of three
+OF_PAIRS = {"experts": 12, "groups": 6, "placed": ((0, 2), (1, 3), (4, 6), (5, 8), (7, 10), (9, 11))}
 UNEQUAL = {"loads": (2.0, 0.5, 1.0, 0.5, 1.0, 1.0, 1.0, 1.0)}
 
 
@@ -108,6 +111,7 @@ def test_nodes_and_members_of_all_nodes_are_rotated(places):
         ((1, 2, 0, 3), (0, 0, 0, 3), {}, "not all nodes have as many members"),
         ((1, 0, 3, 2), ON_TWO, {"channels": 1}, "not all members take in tokens from other nodes"),
         ((2, 3, 0, 1), ON_TWO, UNEQUAL, "experts are not equally wanted"),
+        ((2, 3, 4, 5, 0, 1), ON_THREE, OF_PAIRS, "experts are not equally wanted"),
         ((1, 0), (0, 0), {"loads": (2.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 1.0)}, "experts are not equally wanted"),
     ],
 )
