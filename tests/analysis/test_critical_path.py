@@ -153,7 +153,7 @@ def test_idle_reasons_found_at_once_are_sums_of_pieces(slack):
     idle, reasons = IdleTime(slack.graph), Counter()
     for piece in idle.simulated():
         reasons[piece.reason] += piece.end - piece.start
-    assert {reason: time for reason, time in idle.reasons_at_once().items() if time} == dict(reasons)
+    assert {reason: time for reason, time in idle.reasons.items() if time} == dict(reasons)
 
 
 def test_total_float_is_at_least_free_float(slack):

@@ -14,10 +14,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hybrid_des.analysis.critical_path.graph import Graph
-from hybrid_des.analysis.critical_path.idle_reasons import IdleReasons
+from hybrid_des.analysis.critical_path.graph import Graph, Mask
+from hybrid_des.analysis.critical_path.idle_reasons import ends_at, idle_reasons
 from hybrid_des.analysis.critical_path.paths import Piece, walks_on
 from hybrid_des.analysis.critical_path.services import PROGRAM
 from hybrid_des.analysis.idle import CAUSES, LATENCY, OTHERS, QUEUEING, REASONS, TRANSFER
@@ -26,7 +25,6 @@ from hybrid_des.analysis.step_times import total
 from hybrid_des.simulation.run import reduced_gc
 from hybrid_des.simulation.timeline import NONE, Column, Columns
 
-MANY = 8192  # chains of causes that are walked together; of fewer, too few go on after the first edges
 WAITS = 4  # of `engine.causes.TABLES`
 WAIT = ("rank", "step", "start", "end", "cause", "reason")  # columns
 
@@ -69,9 +67,10 @@ class IdleTime:
         waits = waits_of(graph.timeline)
         points, own = _points(graph, waits)
         order = np.lexsort((waits["row"], waits["start"], points))  # those that end at one point share its chain
-        _, self._firsts, groups = np.unique(points[order], return_index=True, return_inverse=True)
-        since = waits["start"][order][self._firsts][groups]
-        ends = {"point": points[order], "own": own[order], "since": since}
+        ends: dict[str, Any] = {"point": points[order], "own": own[order]}
+        other = _others(ends)
+        self._firsts = np.flatnonzero(other)
+        ends["since"] = waits["start"][order][self._firsts][np.cumsum(other) - 1]
         self._waits: dict[str, Any] = {**ends, **{name: waits[name][order] for name in WAIT}}
         took = waits["end"] - waits["start"]
         self.of_ranks = np.zeros(graph.timeline.layout.ranks, dtype=np.int64)
@@ -89,20 +88,10 @@ class IdleTime:
     @cached_property
     def reasons(self) -> dict[str, int]:
         """Idle picoseconds of all ranks by reason."""
-        alike = not len(self._graph.told_apart)
-        if alike and len(self._firsts) >= MANY:
-            sums = self.reasons_at_once()
-        else:
-            sums = dict.fromkeys(REASONS, 0)
-            for image in (0,) if alike else range(self._images.order):
-                for piece in self._pieces(image):
-                    sums[piece.reason] += piece.end - piece.start
-        return {reason: sums[reason] * (self._images.order if alike else 1) for reason in REASONS}
-
-    def reasons_at_once(self) -> dict[str, int]:
-        """The same for the simulated ranks, whose chains of causes are walked together: faster if there are many."""
-        sums = IdleReasons(self._graph, self._waits, self._firsts).sums()
-        return dict(zip(REASONS, sums.tolist(), strict=True))
+        alike, order = not len(self._graph.told_apart), self._images.order
+        images = range(1 if alike else order)
+        sums = np.sum([idle_reasons(self._graph, self._waits, self._firsts, image) for image in images], axis=0)
+        return dict(zip(REASONS, (sums * (order if alike else 1)).tolist(), strict=True))
 
     def of(self, rank: int) -> list[Idle]:
         """The pieces of one rank."""
@@ -120,15 +109,16 @@ class IdleTime:
 
     def _pieces(self, image: int, home: int | None = None) -> Iterator[Idle]:
         """The pieces of an image of the simulated ranks, or of one of these."""
-        waits, walks, queue_last = self._waits, walks_on(self._graph), not self._graph.messages.fair
+        waits, queue_last = self._waits, not self._graph.messages.fair
         chosen = slice(None) if home is None else np.flatnonzero(waits["rank"] == home)
         columns: dict[str, Any] = {name: column[chosen] for name, column in waits.items()}
         columns["rank"] = self._images.moved(columns["rank"], image)
-        known, chain = (NONE, False), list[Piece]()
-        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-        for point, own, since, rank, step, start, end, cause, reason in rows:
-            if known != (point, own):
-                known, chain = (point, own), walks.chain(point, since, image if own else 0)
+        other = _others(columns)
+        first = np.flatnonzero(other)
+        chains, chain = walks_on(self._graph).chains(ends_at(columns, first, image)), list[Piece]()
+        rows = zip(other.tolist(), *(columns[name].tolist() for name in WAIT), strict=True)
+        for fresh, rank, step, start, end, cause, reason in rows:
+            chain = next(chains) if fresh else chain
             for named, begin, until, activity in _clipped(chain, start, end, REASONS[reason], queue_last):
                 yield Idle(rank, step, begin, until, CAUSES[cause], named, activity)
 
@@ -161,7 +151,14 @@ def _clipped(
                 yield reason, start, end, activity
 
 
-def _points(graph: Graph, waits: Columns) -> tuple[Column, NDArray[np.bool_]]:
+def _others(waits: Columns) -> Mask:
+    """Which waits end with another chain than the one before."""
+    point, own = waits["point"], waits["own"]
+    other: Mask = np.append([True] * bool(len(point)), (point[1:] != point[:-1]) | (own[1:] != own[:-1]))
+    return other
+
+
+def _points(graph: Graph, waits: Columns) -> tuple[Column, Mask]:
     """The point whose chain of causes covers each wait, and whether each image of the rank waits for its own.
 
     It is that of its row, the one before the row's, or that of what ends the step, for which all ranks wait.

@@ -6,21 +6,21 @@ which count as one.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from heapq import heappop, heappush
-from operator import add
+from itertools import pairwise, starmap
 from typing import NamedTuple
 from weakref import WeakKeyDictionary, proxy
 
 import numpy as np
 
+from hybrid_des.analysis.critical_path.edges import BLOCK
 from hybrid_des.analysis.critical_path.graph import Graph
-from hybrid_des.analysis.critical_path.services import BARRIER, LINK, OF_MESSAGES
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.idle import LATENCY, OTHERS, QUEUEING
-from hybrid_des.simulation.timeline import NONE, Column
+from hybrid_des.simulation.timeline import NONE, Column, Columns
 
 State = tuple[int, tuple[int, ...]]
 
@@ -65,78 +65,96 @@ class Piece(NamedTuple):
     others: int = 0
 
 
+class End(NamedTuple):
+    """The end of a chain of causes.
+
+    Attributes:
+        point: where it ends.
+        until: it leads back to the first cause at or before these picoseconds.
+        image: of the point.
+    """
+
+    point: int
+    until: int
+    image: int = 0
+
+
 class Walks:
-    """The chains of causes of a graph, whose columns are memory views here: walks take one edge at a time."""
+    """The chains of causes of a graph: found edge by edge, on memory views; their pieces for many edges at once."""
 
     def __init__(self, graph: Graph) -> None:
-        edges, services = graph.edges, graph.messages.services
-        columns = graph.time, graph.released, edges.cause, edges.sort, edges.turn, edges.owner, graph.meets
-        views = (column.data for column in columns)
-        self._time, self._released, self._cause, self._sort, self._turn, self._owner, self._meets = views
-        self._is_turn = (edges.kinds == LINK).tolist()
-        self._alike, self._parts = graph.messages.alike.data, [services.parts[name].data for name in PARTS]
-        self._ops, self._others = edges.ops, edges.part == "others"
-        self._rows, self._more = ([column.data for column in sparse] for sparse in (edges.rows, edges.more))
+        edges = graph.edges
+        columns = graph.time, graph.released, edges.cause, edges.turn, graph.meets
+        self._time, self._released, self._cause, self._turn, self._meets = (column.data for column in columns)
         self._keeping = [keeping.data for keeping in graph.keeping]
-        self._images, self._activities = graph.images, graph.activities
+        self._images = graph.images
         self._apart = frozenset(edges.point[graph.told_apart].tolist())
         here: Graph = proxy(graph)  # which would never be freed if its walks held it
-        self._released_in = cache(lambda image: here.released_in(image))
+        self._released_in, self._graph = cache(lambda image: here.released_in(image)), here
 
-    def chain(self, point: int, until: int, image: int = 0) -> list[Piece]:
-        """The pieces that lead to an image of a point, in order, back to the first that begins at or before `until`.
+    def chains(self, ends: Iterable[End]) -> Iterator[list[Piece]]:
+        """The pieces of each chain, in order."""
+        for count, columns in self._together(ends):
+            pieces = list(starmap(Piece, zip(*(columns[name].tolist() for name in Piece._fields), strict=True)))
+            bounds = np.searchsorted(columns["chain"], np.arange(count + 1)).tolist()
+            yield from (pieces[first:last][::-1] for first, last in pairwise(bounds))
 
-        Edges of one activity in a row are one piece.
-        """
-        causes, time, released, turns = self._cause, self._time, self._released, self._turn
-        pieces: list[Piece] = []
-        now = ROOT
-        while (edge := released[point]) != NONE and (here := time[point]) > until:
-            if (group := self._meets[point]) != NONE:
+    def pieces(self, ends: Iterable[End]) -> Iterator[Columns]:
+        """The pieces of chains, the last of each first: columns as in `Piece`, and `chain`, the number of its end."""
+        before = 0
+        for count, columns in self._together(ends):
+            columns["chain"] += before
+            before += count
+            yield columns
+
+    def _together(self, ends: Iterable[End]) -> Iterator[tuple[int, Columns]]:
+        """The number and the pieces of some chains at a time, about as many edges as are looked at together."""
+        edges, images, counts = array("i"), array("i"), list[int]()
+        for end in ends:
+            before = len(edges)
+            self._back(end, edges, images)
+            counts.append(len(edges) - before)
+            if len(edges) >= BLOCK:
+                yield len(counts), self._pieces(edges, images, counts)
+                edges, images, counts = array("i"), array("i"), []
+        yield len(counts), self._pieces(edges, images, counts)
+
+    def _back(self, end: End, edges: array[int], images: array[int]) -> None:
+        """Add the edges of a chain, back from its end, and the images in which they begin."""
+        causes, time, released, turns, meets = self._cause, self._time, self._released, self._turn, self._meets
+        point, until, image = end
+        while (edge := released[point]) != NONE and time[point] > until:
+            if (group := meets[point]) != NONE:
                 image = self._keeping[group][image]
             elif point in self._apart:
                 edge = self._released_in(image)[point]
             if turn := turns[edge]:
                 image = self._images.plus(image, turn)
-            cause = causes[edge]
-            if lag := here - time[cause]:  # as the edge releases the point
-                activity, parts = self._taken(edge, cause, point, lag)
-                if image and activity != NONE:
-                    activity += image * self._activities
-                if activity != now:
-                    now = activity
-                    pieces.append(Piece(now, here - lag, here, *parts))
-                else:
-                    _, start, end, *before = pieces[-1]
-                    summed = map(add, before, parts)
-                    pieces[-1] = Piece(now, min(start, here - lag), max(end, here), *summed)
-            point = cause
-        return pieces[::-1]
+            edges.append(edge)
+            images.append(image)
+            point = causes[edge]
 
-    def _taken(self, edge: int, cause: int, point: int, lag: int) -> tuple[int, tuple[int, ...]]:
-        """The activity that takes the lag of an edge that releases its point, and the parts of it."""
-        sort, more = self._sort[edge], _of_edge(self._more, edge)
-        message = self._owner[cause if self._is_turn[sort] else point]
-        if message < 0 and (row := _of_edge(self._rows, edge, NONE)) != NONE:
-            return row, (lag, 0, 0, 0, 0)
-        transfer, latency, queue, others = 0, 0, 0, 0
-        if sort >= OF_MESSAGES:
-            alike = self._alike[message]
-            transfer, latency, queue, others = (part[alike, sort] for part in self._parts)
-        elif sort == BARRIER:
-            transfer = lag - more
-        if more and self._others:
-            others += more
-        else:
-            transfer += more
-        return (NONE if message < 0 else self._ops + message), (0, transfer, latency, queue, others)
-
-
-def _of_edge(columns: Sequence[memoryview], edge: int, other: int = 0) -> int:
-    """What an edge has, if it is one of few edges that have anything."""
-    edges, values = columns
-    index = bisect_left(edges, edge)
-    return int(values[index]) if index < len(edges) and edges[index] == edge else other
+    def _pieces(self, walked: array[int], images: array[int], counts: Sequence[int]) -> Columns:
+        """The pieces of chains with so many edges each: edges of one activity in a row are one piece."""
+        graph, edges = self._graph, self._graph.edges
+        edge, image = (np.array(column, dtype=np.int64) for column in (walked, images))
+        here, chain = graph.time[edges.point[edge]], np.repeat(np.arange(len(counts)), counts)
+        lag = here - graph.time[edges.cause[edge]]  # as an edge releases its point
+        took = np.flatnonzero(lag)
+        edge, image, here, chain, lag = (column[took] for column in (edge, image, here, chain, lag))
+        activity, parts = edges.activity(edge), edges.parts(edge)
+        computes = (activity >= 0) & (activity < edges.ops)
+        activity = np.where(activity == NONE, NONE, activity + image * graph.activities)
+        first = np.flatnonzero((np.diff(activity, prepend=ROOT) != 0) | (np.diff(chain, prepend=NONE) != 0))
+        columns = {"compute": np.where(computes, lag, 0)}
+        columns |= {name: np.where(computes, 0, parts[name]) for name in PARTS}
+        return {
+            "chain": chain[first],
+            "activity": activity[first],
+            "start": np.minimum.reduceat(here - lag, first),  # a lag within a message may be negative
+            "end": np.maximum.reduceat(here, first),
+            **{name: np.add.reduceat(column, first) for name, column in columns.items()},
+        }
 
 
 _WALKS: WeakKeyDictionary[Graph, Walks] = WeakKeyDictionary()
@@ -151,7 +169,7 @@ def walks_on(graph: Graph) -> Walks:
 
 def critical_path(graph: Graph) -> list[Piece]:
     """The pieces of the critical path that is shown, from 0 to the end of the run."""
-    return walks_on(graph).chain(graph.end, -1)
+    return next(walks_on(graph).chains([End(graph.end, -1)]))
 
 
 def time_by_part(path: Sequence[Piece]) -> dict[str, int]:
