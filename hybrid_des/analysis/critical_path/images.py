@@ -21,8 +21,6 @@ from hybrid_des.simulation.folding.endpoints import Endpoints
 from hybrid_des.simulation.folding.symmetry import Element, Fold
 from hybrid_des.simulation.timeline import Column
 
-MOST_KNOWN = 1024  # elements of which all sums are kept
-
 
 class Images:
     """The numbered elements of a fold.
@@ -36,7 +34,7 @@ class Images:
     def __init__(self, fold: Fold, fabric: Fabric) -> None:
         self.fold, self.order, self.endpoints = fold, fold.order, Endpoints(fold, fabric)
         self._elements = np.array(list(fold.elements()), dtype=np.int64).reshape(self.order, len(fold.folded_axes))
-        self._sums: list[list[int]] | None = None
+        self._sums: dict[tuple[int, int], int] = {}
 
     def element(self, number: Column | int) -> tuple[Column, ...]:
         """Elements by their numbers: a column per folded axis."""
@@ -84,12 +82,9 @@ class Images:
         """The number of one composition."""
         if not this or not other:
             return this or other
-        if self.order > MOST_KNOWN:
-            return int(self.combined(np.int64(this), np.int64(other)))  # type: ignore[arg-type]
-        if self._sums is None:
-            every = np.arange(self.order)
-            self._sums = self.combined(every[:, None], every).tolist()
-        return self._sums[this][other]
+        if (number := self._sums.get((this, other))) is None:
+            number = self._sums[this, other] = int(self.combined(np.int64(this), np.int64(other)))  # type: ignore[arg-type]
+        return number
 
     def keeping(self, ranks: Sequence[int], *, last: bool = False) -> Column:
         """For each element, the one that stands for its coset of the elements that map a group of ranks to itself.
