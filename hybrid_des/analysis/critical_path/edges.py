@@ -7,7 +7,7 @@ edges are those of messages, and columns of everything would take three times th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -119,14 +119,15 @@ class Edges:
 
     def formula(self, some: Some = EVERY) -> Column:
         """The lags of messages' edges by the formulas of links; 0 for other edges."""
-        return self._of_messages(self.messages.services.lag, some)
+        return self._of_messages([self.messages.services.lag], some)[0]
 
     def parts(self, some: Some = EVERY) -> Columns:
         """Parts of the lags of messages' edges: latency, transfer, queue, others; 0 for other edges.
 
         `others` is lost to messages of other jobs. A meeting transfers until all have met.
         """
-        parts = {name: self._of_messages(part, some) for name, part in self.messages.services.parts.items()}
+        of_messages = self.messages.services.parts
+        parts = dict(zip(of_messages, self._of_messages(of_messages.values(), some), strict=True))
         where, index = self.lags.among(some, len(self))
         parts["transfer"][where] += np.where(self.sort[some][where] == BARRIER, self.lags.value[index], 0)
         where, index = self.more.among(some, len(self))
@@ -148,12 +149,16 @@ class Edges:
         """The same with messages that take other times."""
         return replace(self, messages=messages)
 
-    def _of_messages(self, table: Column, some: Some) -> Column:
-        """The entries of a table of `Services` for the messages of edges, 0 for those of none."""
-        sort, values = self.sort[some], np.zeros(len(self.sort[some]), dtype=np.int64)
+    def _of_messages(self, tables: Iterable[Column], some: Some) -> list[Column]:
+        """The entries of tables of `Services` for the messages of edges, 0 for those of none."""
+        sort = self.sort[some]
         mine = np.flatnonzero(sort >= OF_MESSAGES)
-        values[mine] = table[self.messages.alike[self.message(some)[mine]], sort[mine]]
-        return values
+        at = self.messages.alike[self.message(some)[mine]], sort[mine]
+        entries = []
+        for table in tables:
+            entries.append(np.zeros(len(sort), dtype=np.int64))
+            entries[-1][mine] = table[at]
+        return entries
 
 
 def edges_of_run(tables: Tables, messages: Messages, places: Places, images: Images, owner: Column) -> Edges:

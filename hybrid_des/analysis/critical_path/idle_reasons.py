@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from hybrid_des.analysis.critical_path.graph import Graph
-from hybrid_des.analysis.critical_path.paths import PARTS, End, walks_on
+from hybrid_des.analysis.critical_path.paths import PARTS, walks_on
 from hybrid_des.analysis.idle import LATENCY, OTHERS, QUEUEING, REASONS, TRANSFER
 from hybrid_des.simulation.timeline import Column, Columns
 
@@ -44,10 +44,10 @@ def idle_reasons(graph: Graph, waits: Columns, first: Column, image: int = 0) ->
     return sums
 
 
-def ends_at(waits: Columns, first: Column, image: int) -> Iterator[End]:
+def ends_at(waits: Columns, first: Column, image: int) -> Columns:
     """The ends of the chains of waits, for an image of those that each image has of its own."""
-    columns = waits["point"][first], waits["since"][first], np.where(waits["own"][first], image, 0)
-    return map(End._make, zip(*(column.tolist() for column in columns), strict=True))
+    images = np.where(waits["own"][first], image, 0)
+    return {"point": waits["point"][first], "until": waits["since"][first], "image": images}
 
 
 def _met(pieces: Columns, waits: Columns, first: Column, count: Column) -> tuple[Column, Column]:

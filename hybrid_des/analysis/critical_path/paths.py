@@ -7,16 +7,15 @@ which count as one.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from heapq import heappop, heappush
-from itertools import pairwise, starmap
+from itertools import pairwise
 from typing import NamedTuple
 from weakref import WeakKeyDictionary, proxy
 
 import numpy as np
 
-from hybrid_des.analysis.critical_path.edges import BLOCK
 from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.idle import LATENCY, OTHERS, QUEUEING
@@ -43,6 +42,9 @@ ROOT = -2  # no activity, before all others
 EVERY = -1  # image of a place: all of them
 
 
+TOGETHER, FEW = 1024, 64  # chains that are walked together, and of which the rest are walked one by one
+
+
 class Piece(NamedTuple):
     """A part of a path or of a chain of causes.
 
@@ -65,22 +67,8 @@ class Piece(NamedTuple):
     others: int = 0
 
 
-class End(NamedTuple):
-    """The end of a chain of causes.
-
-    Attributes:
-        point: where it ends.
-        until: it leads back to the first cause at or before these picoseconds.
-        image: of the point.
-    """
-
-    point: int
-    until: int
-    image: int = 0
-
-
 class Walks:
-    """The chains of causes of a graph: found edge by edge, on memory views; their pieces for many edges at once."""
+    """The chains of causes of a graph, from their ends: many at once, an edge of each at a time, few one by one."""
 
     def __init__(self, graph: Graph) -> None:
         edges = graph.edges
@@ -92,37 +80,50 @@ class Walks:
         here: Graph = proxy(graph)  # which would never be freed if its walks held it
         self._released_in, self._graph = cache(lambda image: here.released_in(image)), here
 
-    def chains(self, ends: Iterable[End]) -> Iterator[list[Piece]]:
+    def chains(self, ends: Columns) -> Iterator[list[Piece]]:
         """The pieces of each chain, in order."""
-        for count, columns in self._together(ends):
-            pieces = list(starmap(Piece, zip(*(columns[name].tolist() for name in Piece._fields), strict=True)))
-            bounds = np.searchsorted(columns["chain"], np.arange(count + 1)).tolist()
-            yield from (pieces[first:last][::-1] for first, last in pairwise(bounds))
+        count = len(ends["point"])
+        for first in range(0, count, TOGETHER):
+            columns = self._pieces(first, {name: column[first : first + TOGETHER] for name, column in ends.items()})
+            pieces = [Piece(*row) for row in zip(*(columns[name].tolist() for name in Piece._fields), strict=True)]
+            last = min(first + TOGETHER, count)
+            bounds = np.searchsorted(columns["chain"], np.arange(first, last + 1)).tolist()
+            yield from (pieces[here:there][::-1] for here, there in pairwise(bounds))
 
-    def pieces(self, ends: Iterable[End]) -> Iterator[Columns]:
-        """The pieces of chains, the last of each first: columns as in `Piece`, and `chain`, the number of its end."""
-        before = 0
-        for count, columns in self._together(ends):
-            columns["chain"] += before
-            before += count
-            yield columns
+    def pieces(self, ends: Columns) -> Iterator[Columns]:
+        """The pieces of chains, the last of each first.
 
-    def _together(self, ends: Iterable[End]) -> Iterator[tuple[int, Columns]]:
-        """The number and the pieces of some chains at a time, about as many edges as are looked at together."""
-        edges, images, counts = array("i"), array("i"), list[int]()
-        for end in ends:
-            before = len(edges)
-            self._back(end, edges, images)
-            counts.append(len(edges) - before)
-            if len(edges) >= BLOCK:
-                yield len(counts), self._pieces(edges, images, counts)
-                edges, images, counts = array("i"), array("i"), []
-        yield len(counts), self._pieces(edges, images, counts)
+        Args:
+            ends: of each chain, the `point` where it ends, the `image` of that, and `until`: it leads back to the first
+                cause at or before these picoseconds.
 
-    def _back(self, end: End, edges: array[int], images: array[int]) -> None:
-        """Add the edges of a chain, back from its end, and the images in which they begin."""
+        Yields:
+            Columns as in `Piece`, and `chain`, the number of the end, for some chains at a time.
+        """
+        for first in range(0, len(ends["point"]), TOGETHER):
+            yield self._pieces(first, {name: column[first : first + TOGETHER] for name, column in ends.items()})
+
+    def _back(self, ends: Columns) -> tuple[Column, Column, Column]:
+        """The edges of chains, those of one in their order back, their chains, and the images in which they begin."""
+        graph, point, until, image = self._graph, ends["point"], ends["until"], ends["image"]
+        chain, walked = np.arange(len(point)), list[tuple[Column, Column, Column]]()
+        while len(chain) > FEW:
+            edge, image = graph.released_at(point, image)
+            on = np.flatnonzero((edge != NONE) & (graph.time[point] > until))
+            chain, until, edge, image = (column[on] for column in (chain, until, edge, image))
+            walked.append((edge, chain, image))
+            point = graph.edges.cause[edge]
+        rest = zip(*(column.tolist() for column in (chain, point, until, image)), strict=True)
+        for one, *end in rest:
+            edges, images = self._one_back(*end)
+            walked.append((np.array(edges, np.int64), np.full(len(edges), one), np.array(images, np.int64)))
+        edge, chain, image = (np.concatenate(column) for column in zip(*walked, strict=True))
+        return edge, chain, image
+
+    def _one_back(self, point: int, until: int, image: int) -> tuple[array[int], array[int]]:
+        """The edges of one chain, and the images in which they begin."""
         causes, time, released, turns, meets = self._cause, self._time, self._released, self._turn, self._meets
-        point, until, image = end
+        edges, images = array("q"), array("q")
         while (edge := released[point]) != NONE and time[point] > until:
             if (group := meets[point]) != NONE:
                 image = self._keeping[group][image]
@@ -133,27 +134,30 @@ class Walks:
             edges.append(edge)
             images.append(image)
             point = causes[edge]
+        return edges, images
 
-    def _pieces(self, walked: array[int], images: array[int], counts: Sequence[int]) -> Columns:
-        """The pieces of chains with so many edges each: edges of one activity in a row are one piece."""
+    def _pieces(self, before: int, ends: Columns) -> Columns:
+        """The pieces of some chains, numbered from a number on: edges of one activity in a row are one piece."""
         graph, edges = self._graph, self._graph.edges
-        edge, image = (np.array(column, dtype=np.int64) for column in (walked, images))
-        here, chain = graph.time[edges.point[edge]], np.repeat(np.arange(len(counts)), counts)
+        edge, chain, image = self._back(ends)
+        here = graph.time[edges.point[edge]]
         lag = here - graph.time[edges.cause[edge]]  # as an edge releases its point
         took = np.flatnonzero(lag)
-        edge, image, here, chain, lag = (column[took] for column in (edge, image, here, chain, lag))
+        edge, chain, image, here, lag = (column[took] for column in (edge, chain, image, here, lag))
         activity, parts = edges.activity(edge), edges.parts(edge)
         computes = (activity >= 0) & (activity < edges.ops)
         activity = np.where(activity == NONE, NONE, activity + image * graph.activities)
-        first = np.flatnonzero((np.diff(activity, prepend=ROOT) != 0) | (np.diff(chain, prepend=NONE) != 0))
         columns = {"compute": np.where(computes, lag, 0)}
         columns |= {name: np.where(computes, 0, parts[name]) for name in PARTS}
+        order = np.argsort(chain.astype(np.int16), kind="stable")
+        chain, activity = chain[order], activity[order]
+        first = np.flatnonzero((np.diff(activity, prepend=ROOT) != 0) | (np.diff(chain, prepend=NONE) != 0))
         return {
-            "chain": chain[first],
+            "chain": before + chain[first],
             "activity": activity[first],
-            "start": np.minimum.reduceat(here - lag, first),  # a lag within a message may be negative
-            "end": np.maximum.reduceat(here, first),
-            **{name: np.add.reduceat(column, first) for name, column in columns.items()},
+            "start": np.minimum.reduceat((here - lag)[order], first),  # a lag within a message may be negative
+            "end": np.maximum.reduceat(here[order], first),
+            **{name: np.add.reduceat(column[order], first) for name, column in columns.items()},
         }
 
 
@@ -169,7 +173,8 @@ def walks_on(graph: Graph) -> Walks:
 
 def critical_path(graph: Graph) -> list[Piece]:
     """The pieces of the critical path that is shown, from 0 to the end of the run."""
-    return next(walks_on(graph).chains([End(graph.end, -1)]))
+    ends = {"point": graph.end, "until": -1, "image": 0}
+    return next(walks_on(graph).chains({name: np.array([value]) for name, value in ends.items()}))
 
 
 def time_by_part(path: Sequence[Piece]) -> dict[str, int]:
