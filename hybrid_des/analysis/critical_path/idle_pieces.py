@@ -68,9 +68,9 @@ class IdleTime:
         points, own = _points(graph, waits)
         order = np.lexsort((waits["row"], waits["start"], points))  # those that end at one point share its chain
         ends: dict[str, Any] = {"point": points[order], "own": own[order]}
-        other = _others(ends)
-        self._firsts = np.flatnonzero(other)
-        ends["since"] = waits["start"][order][self._firsts][np.cumsum(other) - 1]
+        self._firsts = np.flatnonzero(_others(ends))
+        _, first, groups = np.unique(ends["point"], return_index=True, return_inverse=True)
+        ends["since"] = waits["start"][order][first][groups]
         self._waits: dict[str, Any] = {**ends, **{name: waits[name][order] for name in WAIT}}
         took = waits["end"] - waits["start"]
         self.of_ranks = np.zeros(graph.timeline.layout.ranks, dtype=np.int64)
