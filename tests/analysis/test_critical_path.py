@@ -8,6 +8,8 @@ from random import Random
 import numpy as np
 import pytest
 import support.scenarios
+from support.cause_chains import both_ways
+from support.domain_foldings import domain_values
 from support.paths import SCENARIOS
 from support.tables import from_table
 from system.fuzzing.valid import scenario
@@ -15,6 +17,7 @@ from system.fuzzing.valid import scenario
 from hybrid_des import collectives
 from hybrid_des.analysis.counterfactual.first_order import first_order
 from hybrid_des.analysis.counterfactual.what_if import Variant, builder_of, variant_of
+from hybrid_des.analysis.critical_path import paths
 from hybrid_des.analysis.critical_path.classes import class_spans
 from hybrid_des.analysis.critical_path.graph import graph_of, lags_with
 from hybrid_des.analysis.critical_path.idle_pieces import IdleTime, idle_pieces
@@ -29,7 +32,7 @@ from hybrid_des.cluster import topologies
 from hybrid_des.cluster.time_table import TimeTable
 from hybrid_des.engine import clock, long_rows
 from hybrid_des.pipeline import schedules
-from hybrid_des.scenario.loading import load
+from hybrid_des.scenario.loading import load, scenario_from
 from hybrid_des.simulation.run import run
 
 # with these, every schedule, topology, collective and sharing; 343 seeds took 20 s
@@ -154,6 +157,22 @@ def test_idle_reasons_found_at_once_are_sums_of_pieces(slack):
     for piece in idle.simulated():
         reasons[piece.reason] += piece.end - piece.start
     assert {reason: time for reason, time in idle.reasons.items() if time} == dict(reasons)
+
+
+@pytest.mark.parametrize("few", [0, 64])
+def test_chains_are_those_walked_edge_by_edge(slack, few, monkeypatch):
+    monkeypatch.setattr(paths, "FEW", few)
+    monkeypatch.setattr(paths, "TOGETHER", 3)
+    found, walked = both_ways(IdleTime(slack.graph), 0, every=10)
+    assert found == walked
+
+
+@pytest.mark.parametrize("seed", [1007, 1008])  # where a rank waits until a step ends, and all others for the next one
+def test_waits_of_one_point_share_a_chain(seed):
+    idle = IdleTime(graph_of(traced_run(scenario_from(domain_values(Random(seed))))))
+    assert len(np.unique(idle._waits["point"])) < len(idle._firsts)
+    found, walked = both_ways(idle, 0, every=1)
+    assert found == walked
 
 
 def test_total_float_is_at_least_free_float(slack):

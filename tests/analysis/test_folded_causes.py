@@ -7,6 +7,7 @@ from weakref import ref
 import numpy as np
 import pytest
 from support.campaigns import thinned
+from support.cause_chains import both_ways
 from support.folded_causes import both_of, differences
 from support.paths import SCENARIOS
 
@@ -14,6 +15,7 @@ from hybrid_des import collectives
 from hybrid_des.analysis.counterfactual.first_order import first_order
 from hybrid_des.analysis.counterfactual.proposals import even
 from hybrid_des.analysis.counterfactual.what_if import Variant, builder_of, variant_of
+from hybrid_des.analysis.critical_path import paths
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.idle_pieces import IdleTime
 from hybrid_des.analysis.critical_path.images import Images
@@ -91,6 +93,17 @@ def test_idle_reasons_of_representatives_are_found_at_once(name):
     for piece in idle.simulated():
         once[piece.reason] -= piece.end - piece.start
     assert not any(once.values())
+
+
+@pytest.mark.parametrize("few", [0, 64])
+def test_chains_of_images_are_those_walked_edge_by_edge(few, monkeypatch):
+    monkeypatch.setattr(paths, "FEW", few)
+    idle = IdleTime(graph_of(traced_run(load(SCENARIOS / "h100_2x8.yaml"), fold_from=2)))
+    last = idle._images.order - 1
+    assert last > 0
+    found, walked = both_ways(idle, last, every=5)
+    assert found == walked
+    assert found != both_ways(idle, 0, every=5)[0]
 
 
 def test_a_graph_is_freed_after_its_chains_were_walked():

@@ -144,11 +144,10 @@ class Walks:
         lag = here - graph.time[edges.cause[edge]]  # as an edge releases its point
         took = np.flatnonzero(lag)
         edge, chain, image, here, lag = (column[took] for column in (edge, chain, image, here, lag))
-        activity, parts = edges.activity(edge), edges.parts(edge)
+        activity = edges.activity(edge)
         computes = (activity >= 0) & (activity < edges.ops)
         activity = np.where(activity == NONE, NONE, activity + image * graph.activities)
-        columns = {"compute": np.where(computes, lag, 0)}
-        columns |= {name: np.where(computes, 0, parts[name]) for name in PARTS}
+        columns = {"compute": np.where(computes, lag, 0), **edges.parts(edge)}
         order = np.argsort(chain.astype(np.int16), kind="stable")
         chain, activity = chain[order], activity[order]
         first = np.flatnonzero((np.diff(activity, prepend=ROOT) != 0) | (np.diff(chain, prepend=NONE) != 0))
