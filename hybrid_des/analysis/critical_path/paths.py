@@ -114,9 +114,9 @@ class Walks:
             walked.append((edge, chain, image))
             point = graph.edges.cause[edge]
         rest = zip(*(column.tolist() for column in (chain, point, until, image)), strict=True)
-        for one, *end in rest:
+        for number, *end in rest:
             edges, images = self._one_back(*end)
-            walked.append((np.array(edges, np.int64), np.full(len(edges), one), np.array(images, np.int64)))
+            walked.append((np.array(edges, np.int64), np.full(len(edges), number), np.array(images, np.int64)))
         edge, chain, image = (np.concatenate(column) for column in zip(*walked, strict=True))
         return edge, chain, image
 
