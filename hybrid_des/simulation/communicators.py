@@ -17,7 +17,7 @@ from hybrid_des.cluster.transport import Transport
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs.registration import Codec
-from hybrid_des.collectives.communicator import Barrier, Communicator, OnStream, Replayed, Stream, Work
+from hybrid_des.collectives.communicator import AtOnce, Barrier, Communicator, OnStream, Replayed, Stream, Work
 from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.collectives.transfers import Sizes, transfers
 from hybrid_des.simulation.collective_times import SIXTEEN_BITS, elements_of
@@ -31,6 +31,7 @@ from hybrid_des.simulation.planning.fsdp import LAYERS
 from hybrid_des.simulation.planning.given_collectives import GivenCollective, GivenGroup
 from hybrid_des.simulation.planning.gradients import ReplicaGroup
 from hybrid_des.simulation.planning.planner import Parts
+from hybrid_des.simulation.rings_at_once import is_taken
 from hybrid_des.simulation.training import Worker
 from hybrid_des.units import split_evenly
 
@@ -53,20 +54,22 @@ class Communicators:
     Args:
         transport: carries the messages.
         parts: the process groups, and what they do.
+        at_once: what takes rings of gradients at once, if anything does.
 
     Attributes:
+        transport: as given.
         computation: rank → its computation, if collectives slow it.
     """
 
-    def __init__(self, transport: Transport, parts: Parts) -> None:
-        self._transport, self._parts, self._reductions = transport, parts, parts.reductions
+    def __init__(self, transport: Transport, parts: Parts, at_once: AtOnce | None = None) -> None:
+        self.transport, self._parts, self._reductions, self._at_once = transport, parts, parts.reductions, at_once
         self.computation: dict[int, Computation] = {}
 
     def of(self, ranks: Collection[int]) -> Mapping[int, Mapping[program.Group, Participant]]:
         """Rank → its communicators."""
         participants: dict[int, dict[program.Group, Participant]] = {rank: {} for rank in ranks}
         if self._parts.slowdown is not None:
-            self.computation = {rank: Computation(self._transport.env) for rank in ranks}
+            self.computation = {rank: Computation(self.transport.env) for rank in ranks}
         documents, traces = self._of_documents, self._of_traces
         for made in (self._of_gradients, self._of_layers, self._of_copies, self._replayed, documents, traces):
             for rank, key, communicator in made(participants):
@@ -77,7 +80,7 @@ class Communicators:
 
     def _put_on_streams(self, axis: str, participants: dict[int, dict[program.Group, Participant]]) -> None:
         """Give every rank a stream for the collectives along an axis, replayed ones included."""
-        env, layout = self._transport.env, self._parts.times.layout
+        env, layout = self.transport.env, self._parts.times.layout
         for rank, mine in participants.items():
             stream = Stream(env, self.computation.get(rank))
             for stage in self._parts.programs.chunks(layout.coordinate(rank, "pipeline")):
@@ -101,7 +104,7 @@ class Communicators:
     def _simulated_servers(self, group: ProcessGroup) -> list[int]:
         """The places of a group's servers that are simulated."""
         places, members = range(group.size, len(group.ranks)), group.ranks[: group.size]
-        return [place for place in places if self._transport.serves(group.ranks[place], members)]
+        return [place for place in places if self.transport.serves(group.ranks[place], members)]
 
     def _servers_of_gradients(self) -> Servers:
         states = (state for worker in self._parts.workers.values() for state in worker.stages.items())
@@ -132,15 +135,15 @@ class Communicators:
                 group, reductions.gather, codecs.find(SIXTEEN_BITS).build(), lost=lost
             )
             reduce = partial(self._begin, group, processes.kind, reductions.codec, lost=lost)
-            alike = reduce()
+            alike, at_once = reduce(), self._at_once if is_taken(processes) else None
             for position, rank in mine:
                 begin, member = alike, (rank, group.stage)
                 if rank in workers and not group.part:
                     begin = reduce(arrays=partial(self._arrays, workers[rank], group.stage))
-                made = self._communicator(processes, position, begin, member=member)
+                made = self._communicator(processes, position, begin, member=member, at_once=at_once)
                 yield rank, (REDUCTION.name, group.stage, group.part), made
                 if gather:
-                    made = self._communicator(gathering, position, gather, member=member)
+                    made = self._communicator(gathering, position, gather, member=member, at_once=at_once)
                     yield rank, (PARAMETERS.name, group.stage, group.part), made
 
     def _lost(self, ranks: Sequence[int]) -> Fraction:
@@ -198,7 +201,7 @@ class Communicators:
         for part, of_part in enumerate(groups):
             for ranks in of_part:
                 members = [rank for rank in ranks if rank in wanted]
-                meeting = self._transport.meeting(ReplayedGroup, len(members), ranks)
+                meeting = self.transport.meeting(ReplayedGroup, len(members), ranks)
                 lost = self._lost(ranks) if members else None
                 for rank in members:
                     meetings.setdefault(rank, [None] * len(groups))[part] = meeting
@@ -214,7 +217,7 @@ class Communicators:
         for first, count in () if lanes is None else lanes.meetings:
             for ranks in layout.in_lanes(first, count):
                 members = [rank for rank in ranks if rank in wanted]
-                meeting = self._transport.meeting(ReplayedGroup, len(members), ranks)
+                meeting = self.transport.meeting(ReplayedGroup, len(members), ranks)
                 yield from ((rank, (program.TOGETHER, first, count), Barrier(meeting)) for rank in members)
 
     def _of_traces(self, wanted: Collection[int]) -> Made:
@@ -222,7 +225,7 @@ class Communicators:
         for group in self._parts.given:
             members = [rank for rank in group.processes.ranks if rank in wanted]
             if group.replayed:
-                meeting = self._transport.meeting(ReplayedGroup, len(members), group.processes.ranks)
+                meeting = self.transport.meeting(ReplayedGroup, len(members), group.processes.ranks)
                 for rank in members:
                     yield rank, group.key, Replayed([meeting])
                 continue
@@ -233,7 +236,7 @@ class Communicators:
 
     def _communicator(self, group: ProcessGroup, position: int, begin: Begin, **more: Any) -> Communicator:
         beside = self.computation.get(group.ranks[position])
-        return Communicator(self._transport.env, Group(self._transport, group, position), begin, beside=beside, **more)
+        return Communicator(self.transport.env, Group(self.transport, group, position), begin, beside=beside, **more)
 
     def _begin(
         self,

@@ -30,6 +30,7 @@ from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.planning.program import BARRIER, Program
 from hybrid_des.simulation.repetition import FurtherSteps
+from hybrid_des.simulation.rings_at_once import RingLinks, RingsAtOnce, RingTransport
 from hybrid_des.simulation.speeds import DurationOverride, Programs, schedules_of
 from hybrid_des.simulation.stretches import Stretches
 
@@ -82,14 +83,16 @@ class Job(NamedTuple):
         return self.scenario.parallel.layout.coordinate(gpu.rank, "pipeline")
 
 
-def links_of(scenario: Scenario, fabric: Fabric, env: Environment | None = None) -> Links:
+def links_of(
+    scenario: Scenario, fabric: Fabric, env: Environment | None = None, kind: type[Links] = Links
+) -> Links:
     """The links of a fabric, slow as in the scenario; in a new environment, if none is given."""
     cluster = scenario.cluster
     if scenario.background:  # of the only job
         cluster = cluster.urgent(cluster.urgency, [flow.level for flow in scenario.background])
     sharing = cluster.service
     schedules = {} if sharing == UNCONTENDED else schedules_of(scenario.slow, fabric)
-    return Links(env or Environment(), fabric, sharing, schedules)
+    return kind(env or Environment(), fabric, sharing, schedules)
 
 
 def started(
@@ -107,6 +110,7 @@ def started(
     further: FurtherSteps | None = None,
     images: FoldedLinks | None = None,
     whole: bool = True,
+    rings: bool = False,
 ) -> Job:
     """Start the programs of a scenario on links, which other jobs may share; by default on links of its own.
 
@@ -124,16 +128,21 @@ def started(
         further: whether it takes steps beyond its own number; None if it does not, and nobody asks.
         images: which ranks are simulated, and what that does to the links that other jobs share.
         whole: whether those of a fold simulate what nothing else can touch, instead of taking it at once.
+        rings: whether rings of gradients are taken at once (`rings_at_once`).
     """
     rows: Rows | None = None
     if scenario.record == "all":  # jobs that are compared need all rows in memory
         rows = LongRows(MESSAGE_COLUMNS, "start", scratch) if links is None else Rows(MESSAGE_COLUMNS)
     recorder = Recorder(rows, detailed=detailed)
+    if rings:
+        links = links_of(scenario, parts.fabric, kind=RingLinks)
     transport = _transport(scenario, parts, recorder, links, fold=fold, trace=trace, images=images, watched=watched)
     fold = fold if images is None else images.fold
     context = RunContext(transport.env, recorder, scenario.steps, further)
     stretches = Stretches(slowed=parts.slowdown is not None) if fold and not whole else None
-    gpus = _gpus(scenario, parts, transport, context, fold=fold, retime=retime, order=order, stretches=stretches)
+    at_once = RingsAtOnce(transport, parts, scenario.steps) if rings else None
+    made_by = Communicators(transport, parts, at_once)
+    gpus = _gpus(scenario, parts, made_by, context, fold=fold, retime=retime, order=order, stretches=stretches)
     return Job(scenario, parts, recorder, transport, gpus, _servers(scenario, parts, transport, context))
 
 
@@ -167,7 +176,8 @@ def _transport(
         joint = JointTransport if trace is None else TracedJointTransport
         transport = joint(on, record, images, _groups(parts), receipts, priority_of)
     else:
-        plain = Transport if trace is None else TracedTransport
+        usual = RingTransport if isinstance(on, RingLinks) else Transport
+        plain = usual if trace is None else TracedTransport
         transport = plain(on, record, fabric, receipts, priority_of)
     if links is not None and trace is not None:
         transport.env = TracedView(links.env, trace)
@@ -182,7 +192,7 @@ def _groups(parts: Parts) -> tuple[ProcessGroup, ...]:
 def _gpus(
     scenario: Scenario,
     parts: Parts,
-    transport: Transport,
+    made_by: Communicators,
     context: RunContext,
     *,
     fold: Fold | None,
@@ -195,10 +205,9 @@ def _gpus(
     They are made, and so start, in the order of ranks, or in the random one of this number: of messages that reach a
     link in the same picosecond, `fifo` serves the one first whose process was booked first.
     """
-    layout, programs = scenario.parallel.layout, Programs(scenario, parts, retime)
+    layout, programs, transport = scenario.parallel.layout, Programs(scenario, parts, retime), made_by.transport
     ranks: Sequence[int] = fold.ranks if fold else range(layout.ranks)
     barrier = Barrier(transport.meeting(ReplayedGroup, len(ranks), range(layout.ranks)))
-    made_by = Communicators(transport, parts)
     communicators = made_by.of(ranks)
     made = list(zip(ranks, scenario.cluster.nodes_of(ranks), strict=True))
     if order is not None:

@@ -45,6 +45,7 @@ from hybrid_des.simulation.planning.program import table_of
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.repeated_steps import RepeatedSteps
 from hybrid_des.simulation.repetition import Repetition
+from hybrid_des.simulation.rings_at_once import takes_rings, undisturbed
 from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.simulation.timeline import Timeline
 from hybrid_des.simulation.training import Training
@@ -258,7 +259,8 @@ def run(
             if fold and trace is not None:  # the lineage of events, which a trace does not have, shows that it is exact
                 once = start(scenario.model_copy(update={"record": "none"}), fold=fold, detailed=False, whole=False)
                 _carry_out(once.transport.env, {0: once}, watch)
-            job = start(scenario, fold=fold, trace=trace, order=order, scratch=scratch)
+            rings = takes_rings(scenario, planned) and not (whole or fold or trace or order is not None)
+            job = start(scenario, fold=fold, trace=trace, order=order, scratch=scratch, rings=rings)
             traffic = _traffic_of(scenario, job.transport.links) if scenario.background else None
             if traffic:
                 refuse_starved(scenario, links_used(scenario, planned), traffic)
@@ -269,7 +271,8 @@ def run(
             return job, (once or job).transport.any_order
 
         replicas = Replicas(scenario, parts, retime, fold_from or _folded_from(scenario, parts))
-        folded = simulated_once(replicas, simulate, whole=order is not None)  # replicas that start in any order differ
+        known = partial(undisturbed, simulate, plan=planned.plan)
+        folded = simulated_once(replicas, known, whole=order is not None)  # replicas that start in any order differ
     job, any_order = folded.outcome
     _check_memory(job)
     end = int(job.recorder.steps.table()["end"].max()) if scenario.background else job.transport.env.now

@@ -39,6 +39,14 @@ class WatchedLink(Link):
         self._flows += 1
         self.shared = self._flows > 1 and self.spec.bandwidth is not None
 
+    def tie(self) -> None:
+        """Notice that messages reach it in the same moment.
+
+        Raises:
+            TieError: always.
+        """
+        raise TieError
+
 
 class WatchedFlow(FifoFlow):
     """A flow over such links.
@@ -69,7 +77,7 @@ class WatchedFlow(FifoFlow):
         env = self.env
         event = TURNED if self.turned else env.events
         if link.when == env.now and link.shared and (link.event != event or event == TURNED):
-            raise TieError
+            link.tie()
         link.when, link.event = env.now, event
         FifoFlow.send(self, message, tag)
 
@@ -82,7 +90,7 @@ class WatchedFlow(FifoFlow):
         """
         link, env = head[4][0], head[1].env
         if link.when == env.now and link.shared:
-            raise TieError
+            link.tie()
         link.when, link.event = env.now, env.events
         FifoFlow.arrive(head)
 

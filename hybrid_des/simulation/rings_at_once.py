@@ -1,0 +1,486 @@
+"""Rings of gradients taken at once: one event per step of a ring at most, instead of two or more per message.
+
+    begin     all members of a ring, at the same time; their links may still serve earlier messages
+    steps     of each, the times of all members' messages follow together from those of the step before (`fifo`)
+    meeting   links that several rings share serve their messages in the order in which these arrive
+    end       members go on at the times that follow; their links are busy as long as messages would keep them
+
+A step that crosses links which others may share is taken when its last message gets there: by then all that reached
+these links before is known. Whatever cannot be told ends the run (`DisturbedError`), and all is simulated by messages:
+
+- a message of others that reaches a link which a ring has, members that begin at different times;
+- messages of rings that reach a link at the same time, or of which an earlier one is known too late.
+
+Events of the same picosecond are processed in the order in which they were booked, which decides who is first at a
+link. No message of a ring leads to anything but further ones of it, until a member ends. So up to the first end all
+other events have the order that they have with messages; after it, messages of several flows that reach a link in the
+same picosecond by different events end the run too (`RingLink.tie`). So they do where steps repeat, which start in an
+order that has to be known. What a member sends as its ring begins is before the ring's message if it is sent before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+from simpy.events import URGENT
+
+from hybrid_des.cluster.fabric import LinkSpec
+from hybrid_des.cluster.mailbox import Handoff, Message
+from hybrid_des.cluster.purposes import PARAMETERS
+from hybrid_des.cluster.rate import Rate
+from hybrid_des.cluster.sharing.registration import Flow, Schedules, Sharing
+from hybrid_des.cluster.transport import Links, Transport
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.group import Group, ProcessGroup, Routine
+from hybrid_des.collectives.registration import Collective
+from hybrid_des.engine.bookings import Arrival, Here
+from hybrid_des.engine.recorder import LAST_TIME
+from hybrid_des.pipeline.plan import Plan
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.simulation.folding.watched_links import WatchedFifo, WatchedLink
+from hybrid_des.simulation.folding.symmetry import Fold
+from hybrid_des.simulation.planning.planner import Parts
+
+Ended = TypeVar("Ended")
+Kind = TypeVar("Kind")
+Whole = NDArray[np.int64]
+
+FEWEST = 32  # members; messages of fewer are hardly more than what is done in their place
+RINGS = "ring", "ring-reduce-scatter"  # the latter with `ring-all-gather`
+
+_DISTURBED: WeakValueDictionary[int, Plan] = WeakValueDictionary()  # by their identity, as plans with ties
+
+
+class DisturbedError(Exception):
+    """Rings cannot be taken at once; the message says why."""
+
+
+def is_taken(processes: ProcessGroup) -> bool:
+    """Whether the collectives of a group are taken at once."""
+    usual = processes.kind in RINGS and processes.tuned is None and len(processes.channels) <= 1
+    return usual and processes.size >= FEWEST and not processes.servers
+
+
+def takes_rings(scenario: Scenario, parts: Parts) -> bool:
+    """Whether a run all of whose ranks are simulated takes rings at once."""
+    varies = scenario.slow or scenario.background or parts.training or parts.slowdown
+    if varies or scenario.record == "all" or scenario.cluster.service not in ("fifo", "uncontended"):
+        return False
+    return any(is_taken(processes) for processes, _ in parts.reductions.processes) and (
+        _DISTURBED.get(id(parts.plan)) is not parts.plan
+    )
+
+
+def undisturbed(simulate: Callable[[Fold | None], Ended], fold: Fold | None, plan: Plan) -> Ended:
+    """Simulate by messages if rings cannot be taken at once, as all further runs of this plan."""
+    with suppress(DisturbedError):
+        return simulate(fold)
+    _DISTURBED[id(plan)] = plan
+    return simulate(fold)
+
+
+class Taken(Rate):
+    """The rate of a link that a ring has."""
+
+    def __missing__(self, size: int) -> int:
+        raise DisturbedError("a message of others reaches a link of a ring")
+
+
+TAKEN = Taken()
+
+
+class RingLinks(Links):
+    """The links of a run that takes rings at once.
+
+    Attributes:
+        differs: whether the order of events of the same time may differ from that with messages.
+        released: the number of the event by which a stream last went on after a wait, and of that which ended it.
+    """
+
+    differs = False
+    released = 0, 0
+
+    def _model(self, name: str, schedules: Schedules) -> Sharing:
+        return RingFifo(self) if name == "fifo" else super()._model(name, schedules)
+
+
+class RingTransport(Transport):
+    """A transport over such links."""
+
+    def make(self, kind: type[Kind], *size: int) -> Kind:
+        """A new mailbox, or a new meeting of this many ranks."""
+        made: Any = Noted(self.links) if kind is Handoff else super().make(kind, *size)
+        return made
+
+
+class Noted(Handoff):
+    """A queue that tells by which event the process that reads it goes on, and by which one what it reads was put."""
+
+    __slots__ = ("_links", "_numbers")
+
+    def __init__(self, links: Any) -> None:
+        super().__init__(links.env)
+        self._links, self._numbers = links, deque[int]()
+
+    def hand(self, work: Any) -> None:
+        """Put an item in, now."""
+        self._numbers.append(self._env.events)
+        super().hand(work)
+
+    def receive(self) -> Arrival | Here:
+        """The next item, as an event to yield."""
+        item = super().receive()
+        if isinstance(item, Here):
+            self._note(item)
+        else:
+            item.callbacks.append(self._note)
+        return item
+
+    def _note(self, item: Any) -> None:
+        self._links.released = self._env.events, self._numbers.popleft()
+
+
+class RingFifo(WatchedFifo):
+    """Links that serve one message at a time, and that rings can have."""
+
+    def __init__(self, links: RingLinks) -> None:
+        super().__init__(links.env)
+        self._links = links
+
+    def link(self, spec: LinkSpec, rate: Rate) -> RingLink:
+        """Make a link."""
+        return RingLink(self._links, spec, rate)
+
+
+class RingLink(WatchedLink):
+    """A link that rings can have.
+
+    Attributes:
+        own: its rate.
+        rings: the rings under way that have it.
+    """
+
+    __slots__ = ("_links", "own", "rings")
+
+    def __init__(self, links: RingLinks, spec: LinkSpec, rate: Rate) -> None:
+        super().__init__(links.env, spec, rate)
+        self._links, self.own = links, rate
+        self.rings = set[Ring]()
+
+    def tie(self) -> None:
+        """Notice that messages reach it in the same picosecond by different events.
+
+        Raises:
+            DisturbedError: the order of these events may differ from that with messages.
+        """
+        if self._links.differs:
+            raise DisturbedError("messages reach a link at the same time")
+
+    def begin(self, ring: Ring, cause: int | None = None) -> None:
+        """Be had by a ring, whose first message reaches it later, or now, as follows from the event of this number."""
+        if self.when == self.env.now and self.shared and self.event != cause:
+            self.tie()
+        self.rings.add(ring)
+        self.rate = TAKEN
+
+    def end(self, ring: Ring) -> None:
+        """Serve others again, unless another ring has it."""
+        self.rings.discard(ring)
+        if not self.rings:
+            self.rate = self.own
+
+
+def is_had(link: Any) -> bool:
+    """Whether others have to leave a link to a ring: messages wait for each other on it."""
+    return isinstance(link, RingLink) and link.spec.bandwidth is not None
+
+
+class Part:
+    """Messages of a ring's steps at one hop, of members whose routes go on alike.
+
+    Attributes:
+        places: of their senders.
+        links: those of the hop.
+        slots: the numbers of the links, if they are shared.
+        latency: after the hop.
+        last: whether it is the last of their routes.
+        free: when the links are, if they are not shared; None where messages never wait.
+        reached: when they were last reached.
+    """
+
+    def __init__(self, flows: Sequence[tuple[int, Flow]], hop: int, number: Mapping[Any, int]) -> None:
+        self.places, hops = np.array([place for place, _ in flows]), [flow.hops[hop] for _, flow in flows]
+        self.links: list[Any] = [one.link for one in hops]
+        self.slots = np.array([number[link] for link in self.links]) if self.links[0] in number else None
+        self.latency = np.array([one.latency for one in hops], dtype=np.int64)
+        self.last = len(flows[0][1].hops) == hop + 1
+        self.free: Whole | None = None
+        self.reached = self._times = self.latency
+
+    def begin(self, sizes: Sequence[int]) -> None:
+        """Carry messages of these sizes from now on, after others."""
+        rates = [link.own if isinstance(link, RingLink) else link.rate for link in self.links]
+        self._times = np.array([[rate[size] for rate in rates] for size in sizes], dtype=np.int64)
+        if self.slots is None and is_had(self.links[0]):
+            if any(len(link.rings) > 1 for link in self.links):
+                raise DisturbedError("another collective has a link")
+            self.free = np.array([link.free for link in self.links], dtype=np.int64)
+
+    def took(self, step: int, which: Whole | None) -> Whole:
+        """How long service of a step's messages takes; `which` are the sizes of shards, if these differ."""
+        if which is None:
+            return self._times[0]
+        return self._times[which[(self.places - step) % len(which)], np.arange(len(self.places))]
+
+    def end(self) -> None:
+        """Let the links be busy as long as messages keep them so."""
+        for link, at in zip(self.links, (self.reached if self.free is None else self.free).tolist(), strict=True):
+            link.free = max(link.free, at)
+
+
+class Waiting(NamedTuple):
+    """Messages on their way to shared links: which, when they arrive, how long service takes, when it begins (−1: not yet)."""
+
+    slots: Whole
+    arrives: Whole
+    took: Whole
+    begins: Whole
+
+
+class SharedLinks:
+    """Links that several flows of rings use, which serve messages in the order of their arrival.
+
+    Attributes:
+        number: link → its number.
+    """
+
+    def __init__(self, links: Iterable[Any]) -> None:
+        self.number = {link: number for number, link in enumerate(links)}
+        self._free, self._reached = (np.full(len(self.number), -1, dtype=np.int64) for _ in range(2))
+        self._waiting: list[Waiting] = []
+
+    def begin(self, part: Part) -> None:
+        """Serve messages of a ring after others."""
+        for link in part.links:
+            if len(link.rings) == 1:
+                self._free[self.number[link]] = link.free
+
+    def end(self, part: Part) -> None:
+        """Let links be busy as long as messages keep them so."""
+        for link in part.links:
+            link.free = int(self._free[self.number[link]])
+
+    def expect(self, slots: Whole, arrives: Whole, took: Whole) -> Whole:
+        """Serve messages that will reach links; returns when their service begins, to be filled in by then."""
+        self._waiting.append(Waiting(slots, arrives, took, np.full(len(slots), -1, dtype=np.int64)))
+        return self._waiting[-1].begins
+
+    def serve(self, until: int) -> None:
+        """Serve all messages that reach links up to this time.
+
+        Raises:
+            DisturbedError: some reach a link at the same time, or one is known too late.
+        """
+        some = [(one, np.flatnonzero((one.arrives <= until) & (one.begins < 0))) for one in self._waiting]
+        some = [(one, numbers) for one, numbers in some if len(numbers)]
+        if len(some) == 1 and len({*some[0][0].slots.tolist()}) == len(some[0][0].slots):
+            self._serve(*some[0])
+        else:
+            each = [(int(one.arrives[number]), one, [number]) for one, numbers in some for number in numbers.tolist()]
+            for _, one, numbers in sorted(each, key=itemgetter(0)):
+                self._serve(one, numbers)
+        self._waiting = [one for one in self._waiting if (one.begins < 0).any()]
+
+    def _serve(self, one: Waiting, some: Any) -> None:
+        slots, at = one.slots[some], one.arrives[some]
+        if (at <= self._reached[slots]).any():
+            raise DisturbedError("messages of rings reach a link at the same time, or in an unknown order")
+        one.begins[some] = begins = np.maximum(at, self._free[slots])
+        self._free[slots], self._reached[slots] = begins + one.took[some], at
+
+
+class Ring:
+    """A ring of messages, which is under way at most once at a time.
+
+    Args:
+        links: of the run.
+        group: a member's view of it.
+        flows: that of each member to the next.
+        shared: links that several flows of rings use.
+    """
+
+    def __init__(self, links: RingLinks, group: Group, flows: Sequence[Flow], shared: SharedLinks) -> None:
+        self._links, self._env, self._flows, self._shared = links, links.env, flows, shared
+        whole = group.processes
+        self._gathers, self._size = whole.kind == PARAMETERS.name, whole.size
+        self._steps = (2 if whole.kind == "ring" else 1) * (whole.size - 1)
+        self._begun, self._at, self._under_way = dict[int, Arrival](), 0, False
+        self._parts = [*_parts(flows, shared.number)]
+        self._first = [flow.hops[0].link for flow in flows]
+        further = dict.fromkeys(hop.link for flow in flows for hop in flow.hops[1:])
+        self._further = [link for link in further if is_had(link) and link not in {*self._first}]
+
+    def begin(self, place: int, cause: int, over: Arrival) -> bool:
+        """Let a member begin now, as follows from an event of this number; whether all have.
+
+        Raises:
+            DisturbedError: they begin at different times.
+        """
+        now = self._env.now
+        if not self._begun:
+            self._at = now
+            for link in self._further:
+                link.begin(self)
+        if self._at != now or place in self._begun or self._under_way:
+            raise DisturbedError("members begin at different times")
+        self._begun[place] = over
+        if is_had(link := self._first[place]):
+            link.begin(self, cause)
+        self._under_way = len(self._begun) == self._size
+        return self._under_way
+
+    def follow(self, shards: Sequence[Message]) -> Iterator[int]:
+        """Follow the messages of all members; yields times up to which those of others must be known.
+
+        Args:
+            shards: a message for each.
+
+        Raises:
+            DisturbedError: it cannot be told when members end.
+        """
+        which, begins = self._prepare(shards), np.full(self._size, self._env.now, dtype=np.int64)
+        for step in range(self._steps):
+            heads, behind, arrives = begins.copy(), np.zeros_like(begins), np.empty_like(begins)
+            for part in self._parts:
+                at, slowest, took = heads[part.places], behind[part.places], part.took(step, which)
+                if part.slots is not None:
+                    start = self._shared.expect(part.slots, at, took)
+                    yield int(at.max())
+                else:
+                    start = at if part.free is None else np.maximum(at, part.free)
+                free = start + took
+                end = np.maximum(free, at + slowest)
+                if part.free is not None:
+                    part.free = free
+                part.reached = at
+                if part.last:
+                    arrives[part.places] = end + part.latency
+                else:
+                    behind[part.places] = slowest = np.maximum(slowest, took)
+                    heads[part.places] = end - slowest + part.latency
+            begins = np.maximum(begins, np.roll(arrives, 1))
+        self._end(begins.tolist())
+        self._count(shards)
+
+    def _prepare(self, shards: Sequence[Message]) -> Whole | None:
+        """Take the links; returns the sizes of shards that members send first, if these differ."""
+        sizes = [*dict.fromkeys(shard.size for shard in shards)]
+        for part in self._parts:
+            part.begin(sizes)
+            if part.slots is not None:
+                self._shared.begin(part)
+        which = np.array([sizes.index(shard.size) for shard in shards])
+        return None if len(sizes) == 1 else np.roll(which, -self._gathers)
+
+    def _end(self, ends: Sequence[int]) -> None:
+        """Let members go on at their ends."""
+        env, first = self._env, min(ends)
+        reached = max(int(part.reached.max()) for part in self._parts)
+        had = any(is_had(link) for part in self._parts for link in part.links)
+        if had and max(reached, env.now) >= first or max(ends) > LAST_TIME:
+            raise DisturbedError("members end while links are still reached")
+        env.at(first, (self._release,), URGENT)
+        for place, at in enumerate(ends):
+            self._begun[place].happen(at, None)
+
+    def _count(self, shards: Sequence[Message]) -> None:
+        """Count the messages of all members."""
+        rounds = -(-self._steps // self._size)
+        left_out = range(self._steps, rounds * self._size)
+        count, scales = sum(one.count for one in shards), sum(one.scales for one in shards)
+        for place, flow in enumerate(self._flows):
+            not_sent = [shards[(place + self._gathers - step) % self._size] for step in left_out]
+            flow.count += rounds * count - sum(one.count for one in not_sent)
+            flow.scales += rounds * scales - sum(one.scales for one in not_sent)
+
+    def _release(self, booking: Any) -> None:
+        """Leave the links to others, before the first member goes on."""
+        self._links.differs = True
+        for part in self._parts:
+            (part if part.slots is None else self._shared).end(*(() if part.slots is None else (part,)))
+        for link in (*self._further, *filter(is_had, self._first)):
+            link.end(self)
+        self._begun, self._under_way = {}, False
+
+
+def _parts(flows: Sequence[Flow], number: Mapping[Any, int]) -> Iterator[Part]:
+    """The hops of a ring's messages, in order; shared links have numbers."""
+    for hop in range(max(len(flow.hops) for flow in flows)):
+        alike = dict[Any, list[tuple[int, Flow]]]()
+        for place, flow in enumerate(flows):
+            if len(flow.hops) > hop:
+                link = flow.hops[hop].link
+                alike.setdefault((len(flow.hops) > hop + 1, is_had(link), link in number), []).append((place, flow))
+        yield from (Part(some, hop, number) for some in alike.values())
+
+
+class RingsAtOnce:
+    """Takes rings at once.
+
+    Args:
+        transport: the network of a run all of whose ranks are simulated.
+        parts: its groups.
+        steps: of the run.
+    """
+
+    def __init__(self, transport: Transport, parts: Parts, steps: int) -> None:
+        assert isinstance(transport.links, RingLinks)
+        self._transport, self._env, self._links, self._parts = transport, transport.env, transport.links, parts
+        self._links.differs = steps > 1
+        self._rings: dict[int, Ring] = {}
+
+    def take(self, group: Group, buffer: Buffer, algorithm: Collective) -> Routine:
+        """Take a member's part in a collective, which follows from the event that let it go on.
+
+        Raises:
+            DisturbedError: it cannot be told what happens.
+        """
+        event, cause = self._links.released
+        return self._taken(group, buffer, cause if event == self._env.events else self._env.events)
+
+    def _taken(self, group: Group, buffer: Buffer, cause: int) -> Routine:
+        over, whole = self._transport.arrival(), group.processes
+        if id(whole) not in self._rings:
+            self._rings[id(whole)] = Ring(self._links, group, self._flows(whole), self._shared)
+        ring = self._rings[id(whole)]
+        if ring.begin(group.me, cause, over):
+            shards = buffer.split(group.size)
+            self._go_on((None, ring.follow([shards.encode(shard) for shard in range(group.size)])))
+        yield over
+
+    @cached_property
+    def _shared(self) -> SharedLinks:
+        groups = [whole for whole, _ in self._parts.reductions.processes if is_taken(whole)]
+        uses = Counter(hop.link for whole in groups for flow in self._flows(whole) for hop in flow.hops)
+        return SharedLinks(link for link, times in uses.items() if times > 1 and is_had(link))
+
+    def _flows(self, whole: ProcessGroup) -> list[Flow]:
+        return [Group(self._transport, whole, place).to((place + 1) % whole.size) for place in range(whole.size)]
+
+    def _go_on(self, booking: Any) -> None:
+        """Follow a ring until messages of others must be known."""
+        course, now = booking[1], self._env.now
+        self._shared.serve(now)
+        for at in course:
+            if at > now:
+                self._env.at(at, (self._go_on, course))
+                return
+            self._shared.serve(now)
