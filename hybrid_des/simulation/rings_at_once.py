@@ -24,7 +24,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
@@ -207,21 +206,25 @@ class Part:
     """Messages of a ring's steps at one hop, of members whose routes go on alike.
 
     Attributes:
-        places: of their senders.
+        places, to: of their senders and receivers.
         links: those of the hop.
         slots: the numbers of the links, if they are shared.
+        alone: whether no two of these messages use the same link.
         latency: after the hop.
         last: whether it is the last of their routes.
         free: when the links are, if they are not shared; None where messages never wait.
         reached: when they were last reached.
     """
 
-    def __init__(self, flows: Sequence[tuple[int, Flow]], hop: int, number: Mapping[Any, int]) -> None:
-        self.places, hops = np.array([place for place, _ in flows]), [flow.hops[hop] for _, flow in flows]
+    def __init__(self, flows: Mapping[int, Flow], hop: int, number: Mapping[Any, int], members: int) -> None:
+        hops = [flow.hops[hop] for flow in flows.values()]
+        self.places = np.array([*flows])
+        self.to = (self.places + 1) % members
         self.links: list[Any] = [one.link for one in hops]
         self.slots = np.array([number[link] for link in self.links]) if self.links[0] in number else None
+        self.alone = len({*self.links}) == len(self.links)
         self.latency = np.array([one.latency for one in hops], dtype=np.int64)
-        self.last = len(flows[0][1].hops) == hop + 1
+        self.last = len(next(iter(flows.values())).hops) == hop + 1
         self.free: Whole | None = None
         self.reached = self._times = self.latency
 
@@ -240,19 +243,15 @@ class Part:
             return self._times[0]
         return self._times[which[(self.places - step) % len(which)], np.arange(len(self.places))]
 
-    def end(self) -> None:
-        """Let the links be busy as long as messages keep them so."""
-        for link, at in zip(self.links, (self.reached if self.free is None else self.free).tolist(), strict=True):
-            link.free = max(link.free, at)
-
 
 class Waiting(NamedTuple):
-    """Messages on their way to shared links: which, when they arrive, how long service takes, when it begins (−1: not yet)."""
+    """Messages on their way to shared links: when they arrive, how long service takes, when it begins (−1: not yet)."""
 
-    slots: Whole
+    part: Part
     arrives: Whole
     took: Whole
     begins: Whole
+    first: int
 
 
 class SharedLinks:
@@ -260,28 +259,19 @@ class SharedLinks:
 
     Attributes:
         number: link → its number.
+        free: when each is.
     """
 
     def __init__(self, links: Iterable[Any]) -> None:
         self.number = {link: number for number, link in enumerate(links)}
-        self._free, self._reached = (np.full(len(self.number), -1, dtype=np.int64) for _ in range(2))
+        self.free, self._reached = (np.full(len(self.number), -1, dtype=np.int64) for _ in range(2))
         self._waiting: list[Waiting] = []
 
-    def begin(self, part: Part) -> None:
-        """Serve messages of a ring after others."""
-        for link in part.links:
-            if len(link.rings) == 1:
-                self._free[self.number[link]] = link.free
-
-    def end(self, part: Part) -> None:
-        """Let links be busy as long as messages keep them so."""
-        for link in part.links:
-            link.free = int(self._free[self.number[link]])
-
-    def expect(self, slots: Whole, arrives: Whole, took: Whole) -> Whole:
+    def expect(self, part: Part, arrives: Whole, took: Whole) -> Whole:
         """Serve messages that will reach links; returns when their service begins, to be filled in by then."""
-        self._waiting.append(Waiting(slots, arrives, took, np.full(len(slots), -1, dtype=np.int64)))
-        return self._waiting[-1].begins
+        begins = np.full(len(arrives), -1, dtype=np.int64)
+        self._waiting.append(Waiting(part, arrives, took, begins, int(arrives.min())))
+        return begins
 
     def serve(self, until: int) -> None:
         """Serve all messages that reach links up to this time.
@@ -289,22 +279,25 @@ class SharedLinks:
         Raises:
             DisturbedError: some reach a link at the same time, or one is known too late.
         """
-        some = [(one, np.flatnonzero((one.arrives <= until) & (one.begins < 0))) for one in self._waiting]
-        some = [(one, numbers) for one, numbers in some if len(numbers)]
-        if len(some) == 1 and len({*some[0][0].slots.tolist()}) == len(some[0][0].slots):
-            self._serve(*some[0])
+        ready = [one for one in self._waiting if one.first <= until]
+        if not ready:
+            return
+        some = [np.flatnonzero((one.arrives <= until) & (one.begins < 0)) for one in ready]
+        if len(ready) == 1 and ready[0].part.alone:
+            self._serve(ready[0], some[0])
         else:
-            each = [(int(one.arrives[number]), one, [number]) for one, numbers in some for number in numbers.tolist()]
-            for _, one, numbers in sorted(each, key=itemgetter(0)):
-                self._serve(one, numbers)
-        self._waiting = [one for one in self._waiting if (one.begins < 0).any()]
+            pairs = [(one, number) for one, numbers in zip(ready, some, strict=True) for number in numbers.tolist()]
+            for one, number in sorted(pairs, key=lambda pair: int(pair[0].arrives[pair[1]])):
+                self._serve(one, [number])
+        self._waiting = [one for one in self._waiting if one.first > until or (one.begins < 0).any()]
 
     def _serve(self, one: Waiting, some: Any) -> None:
-        slots, at = one.slots[some], one.arrives[some]
+        assert one.part.slots is not None
+        slots, at = one.part.slots[some], one.arrives[some]
         if (at <= self._reached[slots]).any():
             raise DisturbedError("messages of rings reach a link at the same time, or in an unknown order")
-        one.begins[some] = begins = np.maximum(at, self._free[slots])
-        self._free[slots], self._reached[slots] = begins + one.took[some], at
+        one.begins[some] = begins = np.maximum(at, self.free[slots])
+        self.free[slots], self._reached[slots] = begins + one.took[some], at
 
 
 class Ring:
@@ -312,21 +305,21 @@ class Ring:
 
     Args:
         links: of the run.
-        group: a member's view of it.
+        whole: its group.
         flows: that of each member to the next.
         shared: links that several flows of rings use.
     """
 
-    def __init__(self, links: RingLinks, group: Group, flows: Sequence[Flow], shared: SharedLinks) -> None:
+    def __init__(self, links: RingLinks, whole: ProcessGroup, flows: Sequence[Flow], shared: SharedLinks) -> None:
         self._links, self._env, self._flows, self._shared = links, links.env, flows, shared
-        whole = group.processes
         self._gathers, self._size = whole.kind == PARAMETERS.name, whole.size
         self._steps = (2 if whole.kind == "ring" else 1) * (whole.size - 1)
-        self._begun, self._at, self._under_way = dict[int, Arrival](), 0, False
         self._parts = [*_parts(flows, shared.number)]
         self._first = [flow.hops[0].link for flow in flows]
         further = dict.fromkeys(hop.link for flow in flows for hop in flow.hops[1:])
         self._further = [link for link in further if is_had(link) and link not in {*self._first}]
+        self._begun, self._at, self._under_way = dict[int, Arrival](), 0, False
+        self._left: dict[Any, tuple[int, int]] = {}
 
     def begin(self, place: int, cause: int, over: Arrival) -> bool:
         """Let a member begin now, as follows from an event of this number; whether all have.
@@ -362,44 +355,62 @@ class Ring:
             for part in self._parts:
                 at, slowest, took = heads[part.places], behind[part.places], part.took(step, which)
                 if part.slots is not None:
-                    start = self._shared.expect(part.slots, at, took)
+                    start = self._shared.expect(part, at, took)
                     yield int(at.max())
                 else:
                     start = at if part.free is None else np.maximum(at, part.free)
                 free = start + took
+                part.free, part.reached = None if part.free is None else free, at
                 end = np.maximum(free, at + slowest)
-                if part.free is not None:
-                    part.free = free
-                part.reached = at
                 if part.last:
-                    arrives[part.places] = end + part.latency
+                    arrives[part.to] = end + part.latency
                 else:
                     behind[part.places] = slowest = np.maximum(slowest, took)
                     heads[part.places] = end - slowest + part.latency
-            begins = np.maximum(begins, np.roll(arrives, 1))
+            begins = np.maximum(begins, arrives)
         self._end(begins.tolist())
         self._count(shards)
 
     def _prepare(self, shards: Sequence[Message]) -> Whole | None:
-        """Take the links; returns the sizes of shards that members send first, if these differ."""
+        """Take over the links; returns the sizes of the shards that members send first, if these differ."""
         sizes = [*dict.fromkeys(shard.size for shard in shards)]
         for part in self._parts:
             part.begin(sizes)
-            if part.slots is not None:
-                self._shared.begin(part)
+            for slot, link in zip(() if part.slots is None else part.slots.tolist(), part.links, strict=False):
+                if len(link.rings) == 1:
+                    self._shared.free[slot] = link.free
         which = np.array([sizes.index(shard.size) for shard in shards])
         return None if len(sizes) == 1 else np.roll(which, -self._gathers)
 
     def _end(self, ends: Sequence[int]) -> None:
-        """Let members go on at their ends."""
-        env, first = self._env, min(ends)
-        reached = max(int(part.reached.max()) for part in self._parts)
-        had = any(is_had(link) for part in self._parts for link in part.links)
-        if had and max(reached, env.now) >= first or max(ends) > LAST_TIME:
+        """Let members go on at their ends, and leave each link to others before the first of them that may use it."""
+        env, last = self._env, max(ends)
+        for part in self._parts:
+            free = part.reached if part.free is None else part.free
+            free = free if part.slots is None else self._shared.free[part.slots]
+            for link, *times in zip(part.links, part.reached.tolist(), free.tolist(), strict=True):
+                before = self._left.get(link, (0, 0))
+                self._left[link] = max(before[0], times[0]), max(before[1], times[1])
+        had = [reached for link, (reached, _) in self._left.items() if is_had(link)]
+        if (had and (env.now >= min(ends) or max(had) >= last)) or last > LAST_TIME:
             raise DisturbedError("members end while links are still reached")
-        env.at(first, (self._release,), URGENT)
+        for at in {*ends}:
+            env.at(at, (self._release, at == last), URGENT)
         for place, at in enumerate(ends):
             self._begun[place].happen(at, None)
+
+    def _release(self, booking: Any) -> None:
+        """Leave links to others that no message of the ring reaches any more."""
+        _, last = booking
+        self._links.differs = True
+        for link, (_, free) in [entry for entry in self._left.items() if last or entry[1][0] < self._env.now]:
+            del self._left[link]
+            number = self._shared.number.get(link)
+            link.free = max(link.free, free if number is None else int(self._shared.free[number]))
+            if is_had(link):
+                link.end(self)
+        if last:
+            self._begun, self._under_way = {}, False
 
     def _count(self, shards: Sequence[Message]) -> None:
         """Count the messages of all members."""
@@ -411,25 +422,16 @@ class Ring:
             flow.count += rounds * count - sum(one.count for one in not_sent)
             flow.scales += rounds * scales - sum(one.scales for one in not_sent)
 
-    def _release(self, booking: Any) -> None:
-        """Leave the links to others, before the first member goes on."""
-        self._links.differs = True
-        for part in self._parts:
-            (part if part.slots is None else self._shared).end(*(() if part.slots is None else (part,)))
-        for link in (*self._further, *filter(is_had, self._first)):
-            link.end(self)
-        self._begun, self._under_way = {}, False
-
 
 def _parts(flows: Sequence[Flow], number: Mapping[Any, int]) -> Iterator[Part]:
     """The hops of a ring's messages, in order; shared links have numbers."""
     for hop in range(max(len(flow.hops) for flow in flows)):
-        alike = dict[Any, list[tuple[int, Flow]]]()
+        alike = dict[Any, dict[int, Flow]]()
         for place, flow in enumerate(flows):
             if len(flow.hops) > hop:
                 link = flow.hops[hop].link
-                alike.setdefault((len(flow.hops) > hop + 1, is_had(link), link in number), []).append((place, flow))
-        yield from (Part(some, hop, number) for some in alike.values())
+                alike.setdefault((len(flow.hops) > hop + 1, is_had(link), link in number), {})[place] = flow
+        yield from (Part(some, hop, number, len(flows)) for some in alike.values())
 
 
 class RingsAtOnce:
@@ -459,7 +461,7 @@ class RingsAtOnce:
     def _taken(self, group: Group, buffer: Buffer, cause: int) -> Routine:
         over, whole = self._transport.arrival(), group.processes
         if id(whole) not in self._rings:
-            self._rings[id(whole)] = Ring(self._links, group, self._flows(whole), self._shared)
+            self._rings[id(whole)] = Ring(self._links, whole, self._flows(whole), self._shared)
         ring = self._rings[id(whole)]
         if ring.begin(group.me, cause, over):
             shards = buffer.split(group.size)
