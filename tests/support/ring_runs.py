@@ -1,0 +1,147 @@
+"""Random scenarios whose gradients go around rings, simulated by messages and with rings taken at once."""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+
+from hybrid_des.analysis.counterfactual.what_if import Variant
+from hybrid_des.errors import HybridDesError
+from hybrid_des.scenario.loading import scenario_from
+from hybrid_des.simulation import jobs, rings_at_once
+from hybrid_des.simulation.planning.planner import parts_of
+from hybrid_des.simulation.run import Run, run
+
+TABLES = "reductions", "gathers", "waits", "exchanges", "steps"
+
+
+def ring_values(rng: Random) -> dict[str, Any]:
+    """The sections of a random scenario of up to 48 GPUs, all of which are simulated."""
+    pipeline, data, width = rng.choice((1, 1, 2, 3, 4)), rng.choice((3, 4, 6, 8, 8, 12)), rng.choice((1, 2, 4, 8))
+    values: dict[str, Any] = {
+        "cluster": _cluster(rng, -(-pipeline * data // width) + rng.choice((0, 0, 1)), width),
+        "parallel": {
+            "pipeline": pipeline,
+            "data": data,
+            "order": rng.choice((["tensor", "data", "pipeline"], ["tensor", "pipeline", "data"])),
+        },
+        "schedule": {"kind": rng.choice(("1f1b", "1f1b", "gpipe")), "microbatches": rng.choice((1, 2, 4, 7))},
+        "workload": {
+            "forward": f"{rng.choice((1013, 2011, 7003, 20011))} ns",
+            "backward": f"{rng.choice((2003, 4001, 11003, 40009))} ns",
+            "activation": rng.choice((0, 1000, 4099, 12347)),
+            "parameters": rng.choice((960, 7680, 9973, 24000)),
+            "optimizer": f"{rng.choice((0, 1))} us",
+        },
+        "gradients": {
+            "algorithm": "ring",
+            "overlap": rng.random() < 0.6,
+            "codec": rng.choice(("fp32", "bf16", "int8")),
+            "pad": rng.random() < 0.4,
+        },
+        "steps": rng.choice((1, 1, 2, 3)),
+        "barrier": rng.random() < 0.6,
+        "fold": "off",
+        "record": "compute",
+    }  # fmt: skip
+    if rng.random() < 0.8:
+        values["gradients"]["channels"] = 1
+    if rng.random() < 0.4:
+        values["gradients"]["bucket"] = rng.choice((4000, 20000))
+    if rng.random() < 0.25:
+        values["sharding"] = rng.choice(("zero-1", "zero-1", "zero-2", "zero-3"))
+        values["overlap"] = {"parameters": rng.random() < 0.5}
+        if pipeline == 1:
+            values["gradients"].pop("bucket", None)
+    return values
+
+
+def _cluster(rng: Random, nodes: int, width: int) -> dict[str, Any]:
+    cluster = {
+        "nodes": nodes,
+        "gpus_per_node": width,
+        "nvlink": {
+            "bandwidth": rng.choice(("4 GB/s", "17 GB/s", "inf")),
+            "latency": rng.choice(("0 s", "300 ns", "1 us")),
+        },
+        "infiniband": {
+            "bandwidth": rng.choice(("1 GB/s", "1.7 GB/s", "3 GB/s")),
+            "latency": rng.choice(("0 s", "2 us", "1.3 us")),
+            "nics_per_node": rng.choice([nics for nics in (1, 2, 4, 8) if nics <= width]),
+        },
+        "topology": rng.choice(("leaf-spine", "leaf-spine", "leaf-spine", "rails", "nodes")),
+    }
+    if cluster["topology"] == "leaf-spine":
+        cluster |= {"leaf_size": rng.choice((1, 2, 3, 5)), "oversubscription": rng.choice((1, 1, 2, 4))}
+    elif cluster["topology"] == "rails" and rng.random() < 0.5:
+        cluster |= {"cross_rail": "spine", "oversubscription": rng.choice((1, 2))}
+    return cluster
+
+
+def variants(seed: int) -> Iterator[Variant]:
+    """A random scenario, and a change of it; none if it is impossible."""
+    rng = Random(seed)
+    try:
+        scenario = scenario_from(ring_values(rng))
+        base = Variant.planned(scenario, parts_of(scenario))
+    except HybridDesError:
+        return
+    yield base
+    yield rng.choice((
+        base.without_queueing, lambda: base.with_all_links(None), lambda: base.with_all_links(Fraction(2)),
+        lambda: base.with_all_links(None).with_latency(Fraction(0)), lambda: base.with_latency(Fraction(1, 3)),
+    ))()  # fmt: skip
+
+
+class Outcome(NamedTuple):
+    """A run: what must be the same, totals of all steps, the rings taken, and whether it was simulated anew."""
+
+    facts: list[Any]
+    totals: list[Any]
+    taken: int
+    again: bool
+
+
+class RingRuns:
+    """Simulates variants, of any number of members, by messages or not."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._made: list[Any] = []
+        self._taken: list[Any] = []
+        transport, count = jobs._transport, rings_at_once.Ring._count
+
+        def counted(ring: Any, shards: Any) -> None:
+            self._taken.append(ring)
+            count(ring, shards)
+
+        def made(*given: Any, **more: Any) -> Any:
+            self._made.append(transport(*given, **more))
+            return self._made[-1]
+
+        patch.setattr(jobs, "_transport", made)
+        patch.setattr(rings_at_once, "FEWEST", 2)
+        patch.setattr(rings_at_once.Ring, "_count", counted)
+
+    def of(self, variant: Variant, *, messages: bool = False, detailed: bool = False) -> Outcome:
+        """The outcome of a run, by messages or with rings taken at once where that is possible."""
+        self._made.clear(), self._taken.clear(), rings_at_once._DISTURBED.clear()
+        done = run(
+            variant.scenario, variant.plan, variant.fabric,
+            parts=variant.parts, retime=variant.retime, detailed=detailed, whole=messages,
+        )  # fmt: skip
+        return Outcome(_facts(done), _totals(done, self._made[-1]), len(self._taken), len(self._made) > 1)
+
+
+def _facts(done: Run) -> list[Any]:
+    tables = [getattr(done.timeline, name) for name in TABLES]
+    rows = [sorted(zip(*(column.tolist() for column in table.values()), strict=True)) for table in tables]
+    return [done.duration, done.peak_memory, done.peak_chunks, rows]
+
+
+def _totals(done: Run, transport: Any) -> list[Any]:
+    free = {name: link.free for name, link in transport.links.items() if link.free}
+    sent = {pair: count for pair, count in transport.between()[1].items() if count}
+    sums = done.messages, done.bytes_gradients, done.bytes_pipeline, done.bytes_scales, done.bytes_parameters
+    return [free, sent, transport.carried(), sums]
