@@ -135,6 +135,21 @@ def folds_of_job(replicas: Replicas) -> Iterator[Fold]:
     yield from _inner_folds(replicas, ())
 
 
+def folds_of_pipelines(replicas: Replicas) -> list[Fold]:
+    """Folds that keep one replica and look exact but for the reductions of gradients."""
+    scenario, parts = replicas.scenario, replicas.parts
+    apart = parts.traffic.messages or parts.meeting is not None or parts.given or parts.fabric.blocks is not None
+    folds = list[Fold]()
+    for fold in (
+        [] if apart or replicas.differ or scenario.fold != "auto" else folds_along(scenario.parallel.layout, "data", 1)
+    ):
+        with suppress(FoldRefusal):
+            _check_placement(fold, scenario, _nodes(scenario, fold.layout.ranks))
+            _check_durations(fold, replicas)
+            folds.append(fold)
+    return folds
+
+
 def _inner_folds(replicas: Replicas, folded_axes: Sequence[FoldedAxis]) -> Iterator[Fold]:
     """Folds that also fold tensor and context ranks, if their collectives are replayed and all behave alike."""
     layout = replicas.scenario.parallel.layout

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hybrid_des.cluster.endpoint import Endpoint
 from hybrid_des.cluster.fabric import Fabric
@@ -30,7 +30,7 @@ from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.planning.program import BARRIER, Program
 from hybrid_des.simulation.repetition import FurtherSteps
-from hybrid_des.simulation.rings_at_once import RingLinks, RingsAtOnce, RingTransport
+from hybrid_des.simulation.rings_at_once import RingsAtOnce, ring_transport
 from hybrid_des.simulation.speeds import DurationOverride, Programs, schedules_of
 from hybrid_des.simulation.stretches import Stretches
 
@@ -83,16 +83,14 @@ class Job(NamedTuple):
         return self.scenario.parallel.layout.coordinate(gpu.rank, "pipeline")
 
 
-def links_of(
-    scenario: Scenario, fabric: Fabric, env: Environment | None = None, kind: type[Links] = Links
-) -> Links:
+def links_of(scenario: Scenario, fabric: Fabric, env: Environment | None = None) -> Links:
     """The links of a fabric, slow as in the scenario; in a new environment, if none is given."""
     cluster = scenario.cluster
     if scenario.background:  # of the only job
         cluster = cluster.urgent(cluster.urgency, [flow.level for flow in scenario.background])
     sharing = cluster.service
     schedules = {} if sharing == UNCONTENDED else schedules_of(scenario.slow, fabric)
-    return kind(env or Environment(), fabric, sharing, schedules)
+    return Links(env or Environment(), fabric, sharing, schedules)
 
 
 def started(
@@ -134,13 +132,15 @@ def started(
     if scenario.record == "all":  # jobs that are compared need all rows in memory
         rows = LongRows(MESSAGE_COLUMNS, "start", scratch) if links is None else Rows(MESSAGE_COLUMNS)
     recorder = Recorder(rows, detailed=detailed)
+    transport: Any
     if rings:
-        links = links_of(scenario, parts.fabric, kind=RingLinks)
-    transport = _transport(scenario, parts, recorder, links, fold=fold, trace=trace, images=images, watched=watched)
+        transport = ring_transport(scenario, parts, recorder, fold)
+    else:
+        transport = _transport(scenario, parts, recorder, links, fold=fold, trace=trace, images=images, watched=watched)
     fold = fold if images is None else images.fold
     context = RunContext(transport.env, recorder, scenario.steps, further)
     stretches = Stretches(slowed=parts.slowdown is not None) if fold and not whole else None
-    at_once = RingsAtOnce(transport, parts, scenario.steps) if rings else None
+    at_once = RingsAtOnce(transport, parts) if rings else None
     made_by = Communicators(transport, parts, at_once)
     gpus = _gpus(scenario, parts, made_by, context, fold=fold, retime=retime, order=order, stretches=stretches)
     return Job(scenario, parts, recorder, transport, gpus, _servers(scenario, parts, transport, context))
@@ -176,8 +176,7 @@ def _transport(
         joint = JointTransport if trace is None else TracedJointTransport
         transport = joint(on, record, images, _groups(parts), receipts, priority_of)
     else:
-        usual = RingTransport if isinstance(on, RingLinks) else Transport
-        plain = usual if trace is None else TracedTransport
+        plain = Transport if trace is None else TracedTransport
         transport = plain(on, record, fabric, receipts, priority_of)
     if links is not None and trace is not None:
         transport.env = TracedView(links.env, trace)

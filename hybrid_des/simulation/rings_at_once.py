@@ -21,17 +21,20 @@ order that has to be known. What a member sends as its ring begins is before the
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from operator import itemgetter
+from typing import Any, ClassVar, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 from simpy.events import URGENT
 
+from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.fabric import LinkSpec
+from hybrid_des.cluster.link import Hop
 from hybrid_des.cluster.mailbox import Handoff, Message
 from hybrid_des.cluster.purposes import PARAMETERS
 from hybrid_des.cluster.rate import Rate
@@ -41,21 +44,24 @@ from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, ProcessGroup, Routine
 from hybrid_des.collectives.registration import Collective
 from hybrid_des.engine.bookings import Arrival, Here
-from hybrid_des.engine.recorder import LAST_TIME
+from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.recorder import LAST_TIME, Recorder
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.simulation.folding.watched_links import WatchedFifo, WatchedLink
+from hybrid_des.simulation.folding.folded_transport import WatchedTransport
+from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.symmetry import Fold
+from hybrid_des.simulation.folding.watched_links import WatchedFifo, WatchedLink
 from hybrid_des.simulation.planning.planner import Parts
+from hybrid_des.units import grouped_by
 
 Ended = TypeVar("Ended")
-Kind = TypeVar("Kind")
 Whole = NDArray[np.int64]
 
 FEWEST = 32  # members; messages of fewer are hardly more than what is done in their place
 RINGS = "ring", "ring-reduce-scatter"  # the latter with `ring-all-gather`
 
-_DISTURBED: WeakValueDictionary[int, Plan] = WeakValueDictionary()  # by their identity, as plans with ties
+_DISTURBED: WeakValueDictionary[Any, Plan] = WeakValueDictionary()  # by their identity, as plans with ties
 
 
 class DisturbedError(Exception):
@@ -73,17 +79,39 @@ def takes_rings(scenario: Scenario, parts: Parts) -> bool:
     varies = scenario.slow or scenario.background or parts.training or parts.slowdown
     if varies or scenario.record == "all" or scenario.cluster.service not in ("fifo", "uncontended"):
         return False
-    return any(is_taken(processes) for processes, _ in parts.reductions.processes) and (
-        _DISTURBED.get(id(parts.plan)) is not parts.plan
-    )
+    return any(is_taken(processes) for processes, _ in parts.reductions.processes)
 
 
-def undisturbed(simulate: Callable[[Fold | None], Ended], fold: Fold | None, plan: Plan) -> Ended:
-    """Simulate by messages if rings cannot be taken at once, as all further runs of this plan."""
-    with suppress(DisturbedError):
-        return simulate(fold)
-    _DISTURBED[id(plan)] = plan
-    return simulate(fold)
+def ring_transport(
+    scenario: Scenario, parts: Parts, recorder: Recorder, fold: Fold | None
+) -> RingTransport | FoldedRings:
+    """The network of a run that takes rings at once, of all ranks or with one replica that stands for all."""
+    env = RingEnvironment(differs=scenario.steps > 1 or fold is not None)
+    links, rings = (RingLinks(env, parts.fabric, scenario.cluster.service) for _ in range(2))
+    receipts = parts.programs.blocking
+    if fold is None:
+        return RingTransport(links, recorder, receipts=receipts)
+    return FoldedRings(links, rings, recorder, fold, receipts)
+
+
+def undisturbed(
+    simulate: Callable[[Fold | None, bool], Ended], fold: Fold | None, ways: Iterable[Fold | None], plan: Plan
+) -> Ended:
+    """Simulate with rings taken at once in the first of several ways in which that can be told, else by messages.
+
+    Args:
+        simulate: simulates the ranks of a fold, or all, with rings taken at once or not.
+        fold: which ranks are simulated by messages.
+        ways: folds with which rings are taken at once, and None for all ranks.
+        plan: that of the run; ways that failed for it before are not tried.
+    """
+    for way in ways if fold is None else ():
+        key = id(plan), () if way is None else way.folded_axes
+        if _DISTURBED.get(key) is not plan:
+            with suppress(DisturbedError, FoldRefusal):
+                return simulate(way, True)
+            _DISTURBED[key] = plan
+    return simulate(fold, False)
 
 
 class Taken(Rate):
@@ -96,38 +124,36 @@ class Taken(Rate):
 TAKEN = Taken()
 
 
-class RingLinks(Links):
-    """The links of a run that takes rings at once.
+class RingEnvironment(Environment):
+    """The environment of a run that takes rings at once.
 
     Attributes:
         differs: whether the order of events of the same time may differ from that with messages.
         released: the number of the event by which a stream last went on after a wait, and of that which ended it.
     """
 
-    differs = False
-    released = 0, 0
+    __slots__ = ("differs", "released")
+
+    def __init__(self, *, differs: bool) -> None:
+        super().__init__()
+        self.differs, self.released = differs, (0, 0)
+
+
+class RingLinks(Links):
+    """The links of a run that takes rings at once."""
 
     def _model(self, name: str, schedules: Schedules) -> Sharing:
-        return RingFifo(self) if name == "fifo" else super()._model(name, schedules)
-
-
-class RingTransport(Transport):
-    """A transport over such links."""
-
-    def make(self, kind: type[Kind], *size: int) -> Kind:
-        """A new mailbox, or a new meeting of this many ranks."""
-        made: Any = Noted(self.links) if kind is Handoff else super().make(kind, *size)
-        return made
+        return RingFifo(self.env) if name == "fifo" else super()._model(name, schedules)
 
 
 class Noted(Handoff):
     """A queue that tells by which event the process that reads it goes on, and by which one what it reads was put."""
 
-    __slots__ = ("_links", "_numbers")
+    __slots__ = ("_numbers",)
 
-    def __init__(self, links: Any) -> None:
-        super().__init__(links.env)
-        self._links, self._numbers = links, deque[int]()
+    def __init__(self, env: Environment) -> None:
+        super().__init__(env)
+        self._numbers = deque[int]()
 
     def hand(self, work: Any) -> None:
         """Put an item in, now."""
@@ -144,19 +170,78 @@ class Noted(Handoff):
         return item
 
     def _note(self, item: Any) -> None:
-        self._links.released = self._env.events, self._numbers.popleft()
+        env: Any = self._env
+        env.released = env.events, self._numbers.popleft()
 
 
-class RingFifo(WatchedFifo):
-    """Links that serve one message at a time, and that rings can have."""
+class RingTransport(Transport):
+    """The network of a run of all ranks."""
 
-    def __init__(self, links: RingLinks) -> None:
-        super().__init__(links.env)
-        self._links = links
+    kinds: ClassVar = {Handoff: Noted}
 
-    def link(self, spec: LinkSpec, rate: Rate) -> RingLink:
-        """Make a link."""
-        return RingLink(self._links, spec, rate)
+    @property
+    def whole(self) -> Transport:
+        """The network of all ranks."""
+        return self
+
+    def begun(self, members: Sequence[int]) -> int:
+        """How many members of a group begin."""
+        return len(members)
+
+    def stand_in(self, link: Any) -> Any:
+        """The link on which messages of others are simulated that would use a link; None if there are none."""
+        return link
+
+    def leave(self, ring: Ring, links: Collection[Any]) -> None:
+        """Leave links to others on which their messages are simulated, after a ring."""
+
+
+class FoldedRings(WatchedTransport):
+    """The network of a run in which one replica stands for all, but their rings are followed link by link.
+
+    Attributes:
+        whole: the network of all ranks, for their rings only.
+        fold: which ranks are simulated.
+    """
+
+    kinds: ClassVar = {**WatchedTransport.kinds, Handoff: Noted}
+
+    def __init__(self, links: RingLinks, rings: RingLinks, trace: Recorder, fold: Fold, receipts: bool) -> None:
+        super().__init__(links, trace, fold, receipts)
+        self.whole, self.fold = Transport(rings, Recorder()), fold
+
+    def begun(self, members: Sequence[int]) -> int:
+        """How many members of a group begin."""
+        return self._simulated(members)
+
+    def stand_in(self, link: Any) -> Any:
+        """The link on which messages of others are simulated that would use a link; None if there are none."""
+        name = self._courses.stand_in(link.spec.name)
+        return None if name is None else self.links[name]
+
+    def leave(self, ring: Ring, links: Collection[Any]) -> None:
+        """Leave links to others on which their messages are simulated, after a ring, if all images are free at once."""
+        for other, images in grouped_by(links, self.stand_in).items():
+            if other is not None and len(images) == self.fold.order and len({link.free for link in images}) == 1:
+                other.free = images[0].free
+                other.end(ring)
+
+    def sent(self) -> dict[str, int]:
+        """Totals sent by all ranks."""
+        rings = self.whole.sent()
+        return {key: total + rings[key] for key, total in super().sent().items()}
+
+    def _hops(self, channel: Channel) -> tuple[Hop, ...]:
+        """The hops of a flow.
+
+        Raises:
+            DisturbedError: images of it use a link of rings that may be under way.
+        """
+        before = {*self._courses.known}
+        hops = super()._hops(channel)
+        if not self.whole.links.keys().isdisjoint(self._courses.known.keys() - before):
+            raise DisturbedError("others begin to use a link of a ring")
+        return hops
 
 
 class RingLink(WatchedLink):
@@ -167,12 +252,13 @@ class RingLink(WatchedLink):
         rings: the rings under way that have it.
     """
 
-    __slots__ = ("_links", "own", "rings")
+    __slots__ = ("own", "rings")
 
-    def __init__(self, links: RingLinks, spec: LinkSpec, rate: Rate) -> None:
-        super().__init__(links.env, spec, rate)
-        self._links, self.own = links, rate
-        self.rings = set[Ring]()
+    env: RingEnvironment
+
+    def __init__(self, env: Environment, spec: LinkSpec, rate: Rate) -> None:
+        super().__init__(env, spec, rate)
+        self.own, self.rings = rate, set[Ring]()
 
     def tie(self) -> None:
         """Notice that messages reach it in the same picosecond by different events.
@@ -180,7 +266,7 @@ class RingLink(WatchedLink):
         Raises:
             DisturbedError: the order of these events may differ from that with messages.
         """
-        if self._links.differs:
+        if self.env.differs:
             raise DisturbedError("messages reach a link at the same time")
 
     def begin(self, ring: Ring, cause: int | None = None) -> None:
@@ -195,6 +281,12 @@ class RingLink(WatchedLink):
         self.rings.discard(ring)
         if not self.rings:
             self.rate = self.own
+
+
+class RingFifo(WatchedFifo):
+    """Links that serve one message at a time, and that rings can have."""
+
+    kind: ClassVar = RingLink
 
 
 def is_had(link: Any) -> bool:
@@ -304,20 +396,27 @@ class Ring:
     """A ring of messages, which is under way at most once at a time.
 
     Args:
-        links: of the run.
+        transport: the network.
         whole: its group.
         flows: that of each member to the next.
         shared: links that several flows of rings use.
     """
 
-    def __init__(self, links: RingLinks, whole: ProcessGroup, flows: Sequence[Flow], shared: SharedLinks) -> None:
-        self._links, self._env, self._flows, self._shared = links, links.env, flows, shared
+    def __init__(
+        self,
+        transport: RingTransport | FoldedRings,
+        whole: ProcessGroup,
+        flows: Sequence[Flow],
+        shared: SharedLinks,
+    ) -> None:
+        self._transport, self._env, self._flows, self._shared = transport, transport.env, flows, shared
         self._gathers, self._size = whole.kind == PARAMETERS.name, whole.size
         self._steps = (2 if whole.kind == "ring" else 1) * (whole.size - 1)
         self._parts = [*_parts(flows, shared.number)]
         self._first = [flow.hops[0].link for flow in flows]
         further = dict.fromkeys(hop.link for flow in flows for hop in flow.hops[1:])
         self._further = [link for link in further if is_had(link) and link not in {*self._first}]
+        self._begins = transport.begun(whole.ranks)
         self._begun, self._at, self._under_way = dict[int, Arrival](), 0, False
         self._left: dict[Any, tuple[int, int]] = {}
 
@@ -331,14 +430,22 @@ class Ring:
         if not self._begun:
             self._at = now
             for link in self._further:
-                link.begin(self)
+                self._take(link)
         if self._at != now or place in self._begun or self._under_way:
             raise DisturbedError("members begin at different times")
         self._begun[place] = over
-        if is_had(link := self._first[place]):
-            link.begin(self, cause)
-        self._under_way = len(self._begun) == self._size
+        for link in self._first if self._begins < self._size else self._first[place : place + 1]:
+            if is_had(link):
+                self._take(link, cause)
+        self._under_way = len(self._begun) == self._begins
         return self._under_way
+
+    def _take(self, link: RingLink, cause: int | None = None) -> None:
+        link.begin(self, cause)
+        other = self._transport.stand_in(link)
+        if other is not link and other is not None:
+            other.begin(self, cause)
+            link.free = max(link.free, other.free)
 
     def follow(self, shards: Sequence[Message]) -> Iterator[int]:
         """Follow the messages of all members; yields times up to which those of others must be known.
@@ -391,24 +498,29 @@ class Ring:
             for link, *times in zip(part.links, part.reached.tolist(), free.tolist(), strict=True):
                 before = self._left.get(link, (0, 0))
                 self._left[link] = max(before[0], times[0]), max(before[1], times[1])
+        if len(self._begun) < self._size and (len(self._begun) > 1 or len({*ends}) > 1):
+            raise DisturbedError("members end at different times")
         had = [reached for link, (reached, _) in self._left.items() if is_had(link)]
         if (had and (env.now >= min(ends) or max(had) >= last)) or last > LAST_TIME:
             raise DisturbedError("members end while links are still reached")
         for at in {*ends}:
             env.at(at, (self._release, at == last), URGENT)
-        for place, at in enumerate(ends):
-            self._begun[place].happen(at, None)
+        for place, over in sorted(self._begun.items(), key=itemgetter(0)):
+            over.happen(ends[place], None)
 
     def _release(self, booking: Any) -> None:
         """Leave links to others that no message of the ring reaches any more."""
         _, last = booking
-        self._links.differs = True
-        for link, (_, free) in [entry for entry in self._left.items() if last or entry[1][0] < self._env.now]:
+        env: Any = self._env
+        env.differs = True
+        leaves = [entry for entry in self._left.items() if last or entry[1][0] < env.now]
+        for link, (_, free) in leaves:
             del self._left[link]
             number = self._shared.number.get(link)
             link.free = max(link.free, free if number is None else int(self._shared.free[number]))
             if is_had(link):
                 link.end(self)
+        self._transport.leave(self, [link for link, _ in leaves if is_had(link)])
         if last:
             self._begun, self._under_way = {}, False
 
@@ -438,15 +550,13 @@ class RingsAtOnce:
     """Takes rings at once.
 
     Args:
-        transport: the network of a run all of whose ranks are simulated.
+        transport: the network.
         parts: its groups.
-        steps: of the run.
     """
 
-    def __init__(self, transport: Transport, parts: Parts, steps: int) -> None:
-        assert isinstance(transport.links, RingLinks)
-        self._transport, self._env, self._links, self._parts = transport, transport.env, transport.links, parts
-        self._links.differs = steps > 1
+    def __init__(self, transport: RingTransport | FoldedRings, parts: Parts) -> None:
+        self._transport, self._parts = transport, parts
+        self._env: Any = transport.env
         self._rings: dict[int, Ring] = {}
 
     def take(self, group: Group, buffer: Buffer, algorithm: Collective) -> Routine:
@@ -455,13 +565,13 @@ class RingsAtOnce:
         Raises:
             DisturbedError: it cannot be told what happens.
         """
-        event, cause = self._links.released
+        event, cause = self._env.released
         return self._taken(group, buffer, cause if event == self._env.events else self._env.events)
 
     def _taken(self, group: Group, buffer: Buffer, cause: int) -> Routine:
         over, whole = self._transport.arrival(), group.processes
         if id(whole) not in self._rings:
-            self._rings[id(whole)] = Ring(self._links, whole, self._flows(whole), self._shared)
+            self._rings[id(whole)] = Ring(self._transport, whole, self._flows(whole), self._shared)
         ring = self._rings[id(whole)]
         if ring.begin(group.me, cause, over):
             shards = buffer.split(group.size)
@@ -475,7 +585,7 @@ class RingsAtOnce:
         return SharedLinks(link for link, times in uses.items() if times > 1 and is_had(link))
 
     def _flows(self, whole: ProcessGroup) -> list[Flow]:
-        return [Group(self._transport, whole, place).to((place + 1) % whole.size) for place in range(whole.size)]
+        return [Group(self._transport.whole, whole, place).to((place + 1) % whole.size) for place in range(whole.size)]
 
     def _go_on(self, booking: Any) -> None:
         """Follow a ring until messages of others must be known."""

@@ -32,7 +32,7 @@ from hybrid_des.simulation.folding.expansion import expanded
 from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folding.ties import ties_expected, ties_noted
-from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
+from hybrid_des.simulation.folds import Folded, Replicas, folds_of_pipelines, simulated_once
 from hybrid_des.simulation.gpu import Gpu
 from hybrid_des.simulation.jobs import Job, started
 from hybrid_des.simulation.links_used import links_used
@@ -45,7 +45,7 @@ from hybrid_des.simulation.planning.program import table_of
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.repeated_steps import RepeatedSteps
 from hybrid_des.simulation.repetition import Repetition
-from hybrid_des.simulation.rings_at_once import takes_rings, undisturbed
+from hybrid_des.simulation.rings_at_once import FoldedRings, takes_rings, undisturbed
 from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.simulation.timeline import Timeline
 from hybrid_des.simulation.training import Training
@@ -249,8 +249,8 @@ def run(
         others = Counter[str]()  # bytes of background traffic, by link
         start = partial(started, parts=planned, retime=retime, detailed=detailed, whole=whole)
 
-        def simulate(fold: Fold | None) -> tuple[Job, bool]:
-            if fold is not None and not ties_expected(planned.plan, planned.channels):
+        def simulate(fold: Fold | None, rings: bool) -> tuple[Job, bool]:
+            if fold is not None and not rings and not ties_expected(planned.plan, planned.channels):
                 with ties_noted(planned.plan, trace):
                     job = start(scenario, fold=fold, watched=True, trace=trace, scratch=scratch)
                     _carry_out(job.transport.env, {0: job}, watch)
@@ -259,7 +259,6 @@ def run(
             if fold and trace is not None:  # the lineage of events, which a trace does not have, shows that it is exact
                 once = start(scenario.model_copy(update={"record": "none"}), fold=fold, detailed=False, whole=False)
                 _carry_out(once.transport.env, {0: once}, watch)
-            rings = takes_rings(scenario, planned) and not (whole or fold or trace or order is not None)
             job = start(scenario, fold=fold, trace=trace, order=order, scratch=scratch, rings=rings)
             traffic = _traffic_of(scenario, job.transport.links) if scenario.background else None
             if traffic:
@@ -271,9 +270,13 @@ def run(
             return job, (once or job).transport.any_order
 
         replicas = Replicas(scenario, parts, retime, fold_from or _folded_from(scenario, parts))
-        known = partial(undisturbed, simulate, plan=planned.plan)
-        folded = simulated_once(replicas, known, whole=order is not None)  # replicas that start in any order differ
+        at_once = takes_rings(scenario, planned) and not (whole or trace or order is not None)
+        ways = [*folds_of_pipelines(replicas), None] if at_once else []
+        simulated = partial(undisturbed, simulate, ways=ways, plan=planned.plan)
+        folded = simulated_once(replicas, simulated, whole=order is not None)  # replicas that start in any order differ
     job, any_order = folded.outcome
+    if isinstance(job.transport, FoldedRings):
+        folded = folded._replace(fold=job.transport.fold)
     _check_memory(job)
     end = int(job.recorder.steps.table()["end"].max()) if scenario.background else job.transport.env.now
     result = _run_of(Folded(job, *folded[1:]), end, began, trace, others, any_order=any_order)

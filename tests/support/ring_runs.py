@@ -1,7 +1,9 @@
 """Random scenarios whose gradients go around rings, simulated by messages and with rings taken at once."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -14,7 +16,10 @@ from hybrid_des.simulation import jobs, rings_at_once
 from hybrid_des.simulation.planning.planner import parts_of
 from hybrid_des.simulation.run import Run, run
 
-TABLES = "reductions", "gathers", "waits", "exchanges", "steps"
+TABLES = "ops", "reductions", "gathers", "waits", "exchanges", "steps"
+RANKS = "memory", "activations", *TABLES  # facts of simulated ranks
+LINKS = "free", "sent"
+TOTALS = "messages", "bytes"
 
 
 def ring_values(rng: Random) -> dict[str, Any]:
@@ -43,7 +48,7 @@ def ring_values(rng: Random) -> dict[str, Any]:
         },
         "steps": rng.choice((1, 1, 2, 3)),
         "barrier": rng.random() < 0.6,
-        "fold": "off",
+        "fold": rng.choice(("off", "auto", "auto")),
         "record": "compute",
     }  # fmt: skip
     if rng.random() < 0.8:
@@ -96,12 +101,12 @@ def variants(seed: int) -> Iterator[Variant]:
 
 
 class Outcome(NamedTuple):
-    """A run: what must be the same, totals of all steps, the rings taken, and whether it was simulated anew."""
+    """A run: what must be the same, the rings taken, the class of its network, and the ranks that were simulated."""
 
-    facts: list[Any]
-    totals: list[Any]
+    facts: dict[str, Any]
     taken: int
-    again: bool
+    network: str
+    ranks: Sequence[int]
 
 
 class RingRuns:
@@ -110,38 +115,61 @@ class RingRuns:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self._made: list[Any] = []
         self._taken: list[Any] = []
-        transport, count = jobs._transport, rings_at_once.Ring._count
-
-        def counted(ring: Any, shards: Any) -> None:
-            self._taken.append(ring)
-            count(ring, shards)
-
-        def made(*given: Any, **more: Any) -> Any:
-            self._made.append(transport(*given, **more))
-            return self._made[-1]
-
-        patch.setattr(jobs, "_transport", made)
+        for name in ("_transport", "ring_transport"):
+            patch.setattr(jobs, name, partial(self._noted, self._made, getattr(jobs, name)))
         patch.setattr(rings_at_once, "FEWEST", 2)
-        patch.setattr(rings_at_once.Ring, "_count", counted)
+        count = rings_at_once.Ring._count
+        patch.setattr(rings_at_once.Ring, "_count", lambda *given: self._noted(self._taken, count, *given))
+
+    @staticmethod
+    def _noted(made: list[Any], call: Any, *given: Any, **more: Any) -> Any:
+        made.append(call(*given, **more))
+        return made[-1]
 
     def of(self, variant: Variant, *, messages: bool = False, detailed: bool = False) -> Outcome:
         """The outcome of a run, by messages or with rings taken at once where that is possible."""
         self._made.clear(), self._taken.clear(), rings_at_once._DISTURBED.clear()
         done = run(
             variant.scenario, variant.plan, variant.fabric,
-            parts=variant.parts, retime=variant.retime, detailed=detailed, whole=messages,
+            parts=variant.parts, retime=variant.retime, detailed=detailed, whole=messages, fold_from=10**6,
         )  # fmt: skip
-        return Outcome(_facts(done), _totals(done, self._made[-1]), len(self._taken), len(self._made) > 1)
+        return Outcome(_facts(done, self._made[-1]), len(self._taken), type(self._made[-1]).__name__, done.ranks)
+
+    def check(self, variant: Variant) -> Outcome:
+        """Compare a run by messages with one of rings taken at once; the latter's outcome."""
+        whole, detailed, short = (
+            self.of(variant, messages=messages, detailed=rows)
+            for messages, rows in ((True, True), (False, True), (False, False))
+        )
+        assert detailed[1:] == short[1:]
+        for name, fact in short.facts.items():
+            assert fact == detailed.facts[name], name
+        every = set(short.ranks) == set(whole.ranks)
+        for name, mine in detailed.facts.items():
+            its = whole.facts[name]
+            if name in RANKS:
+                its = {key: value for key, value in its.items() if key[0] in short.ranks}
+            if name in LINKS and not every:
+                its = {key: value for key, value in its.items() if key in mine}
+            if name not in LINKS + TOTALS or variant.scenario.steps < 3:  # others may not simulate all steps
+                assert mine == its, name
+        return short
 
 
-def _facts(done: Run) -> list[Any]:
-    tables = [getattr(done.timeline, name) for name in TABLES]
-    rows = [sorted(zip(*(column.tolist() for column in table.values()), strict=True)) for table in tables]
-    return [done.duration, done.peak_memory, done.peak_chunks, rows]
-
-
-def _totals(done: Run, transport: Any) -> list[Any]:
-    free = {name: link.free for name, link in transport.links.items() if link.free}
-    sent = {pair: count for pair, count in transport.between()[1].items() if count}
-    sums = done.messages, done.bytes_gradients, done.bytes_pipeline, done.bytes_scales, done.bytes_parameters
-    return [free, sent, transport.carried(), sums]
+def _facts(done: Run, transport: Any) -> dict[str, Any]:
+    links = getattr(transport, "whole", transport).links
+    facts = {
+        "duration": done.duration,
+        "memory": {(rank,): bytes for rank, bytes in zip(done.ranks, done.peak_memory, strict=True)},
+        "activations": {(rank,): chunks for rank, chunks in zip(done.ranks, done.peak_chunks, strict=True)},
+        "free": {name: link.free for name, link in links.items() if link.free},
+        "sent": {pair: n for pair, n in transport.between()[1].items() if n} if len(links) else {},
+        "messages": done.messages,
+        "bytes": (done.bytes_gradients, done.bytes_pipeline, done.bytes_scales, done.bytes_parameters),
+    }  # fmt: skip
+    if done.timeline.ops["rank"].size:
+        for name in TABLES:
+            table = getattr(done.timeline, name)
+            columns = [table[column].tolist() for column in sorted(table, key=lambda column: column != "rank")]
+            facts[name] = Counter(zip(*columns, strict=True))
+    return facts

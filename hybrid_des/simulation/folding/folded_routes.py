@@ -42,14 +42,21 @@ class FoldedRoutes:
         fabric: the wiring.
         fold: which ranks are simulated.
         endpoints: their images, and those of switches.
+
+    Attributes:
+        known: link → the simulated link, and the element that maps it here, where images are examined.
     """
 
     def __init__(self, fabric: Fabric, fold: Fold, endpoints: Endpoints) -> None:
         self._fabric = fabric
         self._fold, self._move = fold, endpoints.move
-        self._known: dict[str, tuple[str, Element]] = {}  # link → the simulated link, and the element that maps it here
+        self.known: dict[str, tuple[str, Element]] = {}
         self._found: dict[tuple[int, int], list[FoldedHop]] = {}
         self._elements: dict[int, tuple[Element, Element]] = {}
+
+    def stand_in(self, name: str) -> str | None:
+        """The simulated link for a link that images of messages opened so far use, where images are examined."""
+        return self.known[name][0] if name in self.known else None
 
     def of(self, sender: int, receiver: int) -> list[FoldedHop]:
         """The legs of a message from a simulated rank.
@@ -136,7 +143,7 @@ class FoldedRoutes:
 
     def _representative(self, images: list[tuple[Element, str]]) -> tuple[str, Element]:
         """The link simulated for the first of these images of a link, and the element that maps it there."""
-        first, known = images[0][1], self._known
+        first, known = images[0][1], self.known
         if first not in known:
             rate = self._fabric.links[first].bandwidth
             for element, name in images:
