@@ -31,7 +31,7 @@ from hybrid_des.simulation.planning.fsdp import LAYERS
 from hybrid_des.simulation.planning.given_collectives import GivenCollective, GivenGroup
 from hybrid_des.simulation.planning.gradients import ReplicaGroup
 from hybrid_des.simulation.planning.planner import Parts
-from hybrid_des.simulation.rings_at_once import is_taken
+from hybrid_des.simulation.ring_links import is_taken
 from hybrid_des.simulation.training import Worker
 from hybrid_des.units import split_evenly
 

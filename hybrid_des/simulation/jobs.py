@@ -30,7 +30,8 @@ from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.planning.program import BARRIER, Program
 from hybrid_des.simulation.repetition import FurtherSteps
-from hybrid_des.simulation.rings_at_once import RingsAtOnce, ring_transport
+from hybrid_des.simulation.ring_links import ring_transport
+from hybrid_des.simulation.rings_at_once import RingsAtOnce
 from hybrid_des.simulation.speeds import DurationOverride, Programs, schedules_of
 from hybrid_des.simulation.stretches import Stretches
 

@@ -20,278 +20,73 @@ order that has to be known. What a member sends as its ring begins is before the
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 from simpy.events import URGENT
 
-from hybrid_des.cluster.channel import Channel
-from hybrid_des.cluster.fabric import LinkSpec
-from hybrid_des.cluster.link import Hop
-from hybrid_des.cluster.mailbox import Handoff, Message
+from hybrid_des.cluster.mailbox import Message
 from hybrid_des.cluster.purposes import PARAMETERS
-from hybrid_des.cluster.rate import Rate
-from hybrid_des.cluster.sharing.registration import Flow, Schedules, Sharing
-from hybrid_des.cluster.transport import Links, Transport
+from hybrid_des.cluster.sharing.registration import Flow
+from hybrid_des.cluster.transport import Transport
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, ProcessGroup, Routine
 from hybrid_des.collectives.registration import Collective
-from hybrid_des.engine.bookings import Arrival, Here
-from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.recorder import LAST_TIME, Recorder
+from hybrid_des.engine.bookings import Arrival
+from hybrid_des.engine.recorder import LAST_TIME
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.scenario.definition import Scenario
-from hybrid_des.simulation.folding.folded_transport import WatchedTransport
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.symmetry import Fold
-from hybrid_des.simulation.folding.watched_links import WatchedFifo, WatchedLink
+from hybrid_des.simulation.folds import Replicas, folds_of_pipelines
 from hybrid_des.simulation.planning.planner import Parts
-from hybrid_des.units import grouped_by
+from hybrid_des.simulation.ring_links import DisturbedError, FoldedRings, RingLink, RingTransport, is_had, is_taken
 
 Ended = TypeVar("Ended")
 Whole = NDArray[np.int64]
 
-FEWEST = 32  # members; messages of fewer are hardly more than what is done in their place
-RINGS = "ring", "ring-reduce-scatter"  # the latter with `ring-all-gather`
-
 _DISTURBED: WeakValueDictionary[Any, Plan] = WeakValueDictionary()  # by their identity, as plans with ties
 
 
-class DisturbedError(Exception):
-    """Rings cannot be taken at once; the message says why."""
-
-
-def is_taken(processes: ProcessGroup) -> bool:
-    """Whether the collectives of a group are taken at once."""
-    usual = processes.kind in RINGS and processes.tuned is None and len(processes.channels) <= 1
-    return usual and processes.size >= FEWEST and not processes.servers
-
-
-def takes_rings(scenario: Scenario, parts: Parts) -> bool:
-    """Whether a run all of whose ranks are simulated takes rings at once."""
+def ways_of(replicas: Replicas) -> list[Fold | None]:
+    """Folds with which rings may be taken at once, and None for all ranks; none if they cannot."""
+    scenario, parts = replicas.scenario, replicas.parts
     varies = scenario.slow or scenario.background or parts.training or parts.slowdown
     if varies or scenario.record == "all" or scenario.cluster.service not in ("fifo", "uncontended"):
-        return False
-    return any(is_taken(processes) for processes, _ in parts.reductions.processes)
+        return []
+    if not any(is_taken(processes) for processes, _ in parts.reductions.processes):
+        return []
+    return [*folds_of_pipelines(replicas), None]
 
 
-def ring_transport(
-    scenario: Scenario, parts: Parts, recorder: Recorder, fold: Fold | None
-) -> RingTransport | FoldedRings:
-    """The network of a run that takes rings at once, of all ranks or with one replica that stands for all."""
-    env = RingEnvironment(differs=scenario.steps > 1 or fold is not None)
-    links, rings = (RingLinks(env, parts.fabric, scenario.cluster.service) for _ in range(2))
-    receipts = parts.programs.blocking
-    if fold is None:
-        return RingTransport(links, recorder, receipts=receipts)
-    return FoldedRings(links, rings, recorder, fold, receipts)
-
-
-def undisturbed(
-    simulate: Callable[[Fold | None, bool], Ended], fold: Fold | None, ways: Iterable[Fold | None], plan: Plan
-) -> Ended:
-    """Simulate with rings taken at once in the first of several ways in which that can be told, else by messages.
+def undisturbed(simulate: Callable[[Fold | None, bool], Ended], replicas: Replicas | None, fold: Fold | None) -> Ended:
+    """Simulate with rings taken at once in the first way in which all can be told, else by messages.
 
     Args:
         simulate: simulates the ranks of a fold, or all, with rings taken at once or not.
+        replicas: those of the run; None if all messages are asked for.
         fold: which ranks are simulated by messages.
-        ways: folds with which rings are taken at once, and None for all ranks.
-        plan: that of the run; ways that failed for it before are not tried.
     """
-    for way in ways if fold is None else ():
-        key = id(plan), () if way is None else way.folded_axes
-        if _DISTURBED.get(key) is not plan:
-            with suppress(DisturbedError, FoldRefusal):
-                return simulate(way, True)
-            _DISTURBED[key] = plan
+    if replicas is not None and fold is None:
+        plan = replicas.parts.plan
+        for way in ways_of(replicas):
+            key = id(plan), () if way is None else way.folded_axes
+            if _DISTURBED.get(key) is not plan:
+                with suppress(DisturbedError, FoldRefusal):
+                    return simulate(way, True)
+                _DISTURBED[key] = plan
     return simulate(fold, False)
 
 
-class Taken(Rate):
-    """The rate of a link that a ring has."""
-
-    def __missing__(self, size: int) -> int:
-        raise DisturbedError("a message of others reaches a link of a ring")
-
-
-TAKEN = Taken()
-
-
-class RingEnvironment(Environment):
-    """The environment of a run that takes rings at once.
-
-    Attributes:
-        differs: whether the order of events of the same time may differ from that with messages.
-        released: the number of the event by which a stream last went on after a wait, and of that which ended it.
-    """
-
-    __slots__ = ("differs", "released")
-
-    def __init__(self, *, differs: bool) -> None:
-        super().__init__()
-        self.differs, self.released = differs, (0, 0)
-
-
-class RingLinks(Links):
-    """The links of a run that takes rings at once."""
-
-    def _model(self, name: str, schedules: Schedules) -> Sharing:
-        return RingFifo(self.env) if name == "fifo" else super()._model(name, schedules)
-
-
-class Noted(Handoff):
-    """A queue that tells by which event the process that reads it goes on, and by which one what it reads was put."""
-
-    __slots__ = ("_numbers",)
-
-    def __init__(self, env: Environment) -> None:
-        super().__init__(env)
-        self._numbers = deque[int]()
-
-    def hand(self, work: Any) -> None:
-        """Put an item in, now."""
-        self._numbers.append(self._env.events)
-        super().hand(work)
-
-    def receive(self) -> Arrival | Here:
-        """The next item, as an event to yield."""
-        item = super().receive()
-        if isinstance(item, Here):
-            self._note(item)
-        else:
-            item.callbacks.append(self._note)
-        return item
-
-    def _note(self, item: Any) -> None:
-        env: Any = self._env
-        env.released = env.events, self._numbers.popleft()
-
-
-class RingTransport(Transport):
-    """The network of a run of all ranks."""
-
-    kinds: ClassVar = {Handoff: Noted}
-
-    @property
-    def whole(self) -> Transport:
-        """The network of all ranks."""
-        return self
-
-    def begun(self, members: Sequence[int]) -> int:
-        """How many members of a group begin."""
-        return len(members)
-
-    def stand_in(self, link: Any) -> Any:
-        """The link on which messages of others are simulated that would use a link; None if there are none."""
-        return link
-
-    def leave(self, ring: Ring, links: Collection[Any]) -> None:
-        """Leave links to others on which their messages are simulated, after a ring."""
-
-
-class FoldedRings(WatchedTransport):
-    """The network of a run in which one replica stands for all, but their rings are followed link by link.
-
-    Attributes:
-        whole: the network of all ranks, for their rings only.
-        fold: which ranks are simulated.
-    """
-
-    kinds: ClassVar = {**WatchedTransport.kinds, Handoff: Noted}
-
-    def __init__(self, links: RingLinks, rings: RingLinks, trace: Recorder, fold: Fold, receipts: bool) -> None:
-        super().__init__(links, trace, fold, receipts)
-        self.whole, self.fold = Transport(rings, Recorder()), fold
-
-    def begun(self, members: Sequence[int]) -> int:
-        """How many members of a group begin."""
-        return self._simulated(members)
-
-    def stand_in(self, link: Any) -> Any:
-        """The link on which messages of others are simulated that would use a link; None if there are none."""
-        name = self._courses.stand_in(link.spec.name)
-        return None if name is None else self.links[name]
-
-    def leave(self, ring: Ring, links: Collection[Any]) -> None:
-        """Leave links to others on which their messages are simulated, after a ring, if all images are free at once."""
-        for other, images in grouped_by(links, self.stand_in).items():
-            if other is not None and len(images) == self.fold.order and len({link.free for link in images}) == 1:
-                other.free = images[0].free
-                other.end(ring)
-
-    def sent(self) -> dict[str, int]:
-        """Totals sent by all ranks."""
-        rings = self.whole.sent()
-        return {key: total + rings[key] for key, total in super().sent().items()}
-
-    def _hops(self, channel: Channel) -> tuple[Hop, ...]:
-        """The hops of a flow.
-
-        Raises:
-            DisturbedError: images of it use a link of rings that may be under way.
-        """
-        before = {*self._courses.known}
-        hops = super()._hops(channel)
-        if not self.whole.links.keys().isdisjoint(self._courses.known.keys() - before):
-            raise DisturbedError("others begin to use a link of a ring")
-        return hops
-
-
-class RingLink(WatchedLink):
-    """A link that rings can have.
-
-    Attributes:
-        own: its rate.
-        rings: the rings under way that have it.
-    """
-
-    __slots__ = ("own", "rings")
-
-    env: RingEnvironment
-
-    def __init__(self, env: Environment, spec: LinkSpec, rate: Rate) -> None:
-        super().__init__(env, spec, rate)
-        self.own, self.rings = rate, set[Ring]()
-
-    def tie(self) -> None:
-        """Notice that messages reach it in the same picosecond by different events.
-
-        Raises:
-            DisturbedError: the order of these events may differ from that with messages.
-        """
-        if self.env.differs:
-            raise DisturbedError("messages reach a link at the same time")
-
-    def begin(self, ring: Ring, cause: int | None = None) -> None:
-        """Be had by a ring, whose first message reaches it later, or now, as follows from the event of this number."""
-        if self.when == self.env.now and self.shared and self.event != cause:
-            self.tie()
-        self.rings.add(ring)
-        self.rate = TAKEN
-
-    def end(self, ring: Ring) -> None:
-        """Serve others again, unless another ring has it."""
-        self.rings.discard(ring)
-        if not self.rings:
-            self.rate = self.own
-
-
-class RingFifo(WatchedFifo):
-    """Links that serve one message at a time, and that rings can have."""
-
-    kind: ClassVar = RingLink
-
-
-def is_had(link: Any) -> bool:
-    """Whether others have to leave a link to a ring: messages wait for each other on it."""
-    return isinstance(link, RingLink) and link.spec.bandwidth is not None
+def fold_of(transport: Transport, fold: Fold | None) -> Fold | None:
+    """Which ranks of a network are simulated, if others are represented."""
+    return transport.fold if isinstance(transport, FoldedRings) else fold
 
 
 class Part:
@@ -314,11 +109,13 @@ class Part:
         self.to = (self.places + 1) % members
         self.links: list[Any] = [one.link for one in hops]
         self.slots = np.array([number[link] for link in self.links]) if self.links[0] in number else None
+        self._each = np.arange(len(hops))
         self.alone = len({*self.links}) == len(self.links)
         self.latency = np.array([one.latency for one in hops], dtype=np.int64)
         self.last = len(next(iter(flows.values())).hops) == hop + 1
         self.free: Whole | None = None
-        self.reached = self._times = self.latency
+        self.reached: Whole = self.latency
+        self._times: Whole = self.latency
 
     def begin(self, sizes: Sequence[int]) -> None:
         """Carry messages of these sizes from now on, after others."""
@@ -331,9 +128,9 @@ class Part:
 
     def took(self, step: int, which: Whole | None) -> Whole:
         """How long service of a step's messages takes; `which` are the sizes of shards, if these differ."""
-        if which is None:
-            return self._times[0]
-        return self._times[which[(self.places - step) % len(which)], np.arange(len(self.places))]
+        size: Any = 0 if which is None else which[(self.places - step) % len(which)]
+        took: Whole = self._times[size, self._each]
+        return took
 
 
 class Waiting(NamedTuple):
@@ -413,8 +210,8 @@ class Ring:
         self._gathers, self._size = whole.kind == PARAMETERS.name, whole.size
         self._steps = (2 if whole.kind == "ring" else 1) * (whole.size - 1)
         self._parts = [*_parts(flows, shared.number)]
-        self._first = [flow.hops[0].link for flow in flows]
-        further = dict.fromkeys(hop.link for flow in flows for hop in flow.hops[1:])
+        self._first: list[Any] = [flow.hops[0].link for flow in flows]
+        further: dict[Any, None] = dict.fromkeys(hop.link for flow in flows for hop in flow.hops[1:])
         self._further = [link for link in further if is_had(link) and link not in {*self._first}]
         self._begins = transport.begun(whole.ranks)
         self._begun, self._at, self._under_way = dict[int, Arrival](), 0, False

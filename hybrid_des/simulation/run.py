@@ -32,7 +32,7 @@ from hybrid_des.simulation.folding.expansion import expanded
 from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folding.ties import ties_expected, ties_noted
-from hybrid_des.simulation.folds import Folded, Replicas, folds_of_pipelines, simulated_once
+from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
 from hybrid_des.simulation.gpu import Gpu
 from hybrid_des.simulation.jobs import Job, started
 from hybrid_des.simulation.links_used import links_used
@@ -45,7 +45,7 @@ from hybrid_des.simulation.planning.program import table_of
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.repeated_steps import RepeatedSteps
 from hybrid_des.simulation.repetition import Repetition
-from hybrid_des.simulation.rings_at_once import FoldedRings, takes_rings, undisturbed
+from hybrid_des.simulation.rings_at_once import fold_of, undisturbed
 from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.simulation.timeline import Timeline
 from hybrid_des.simulation.training import Training
@@ -228,8 +228,7 @@ def run(
         fold_from: the number of ranks from which `fold: auto` folds; default: more than a run shows.
         detailed: whether rows of ops and memory are kept; without them, a run has its end, peaks and totals, but
             not those of links, nor what groups of replicas exchange.
-        whole: whether all is simulated; if not, pieces of ops that nothing else can touch (`simulation.stretches`) and
-            steps that repeat (`simulation.repeated_steps`), which totals lack, are not. Times are the same.
+        whole: whether all is simulated; if not, `stretches`, `rings_at_once` and `repeated_steps`, which totals lack.
 
     Raises:
         PlanError: the plan is incomplete.
@@ -240,8 +239,7 @@ def run(
         OutOfMemoryError: a GPU exceeds its memory, under `on_oom: error`.
         Refusal: the schedule or topology does not support these sizes.
     """
-    began = time.perf_counter()
-    local_sgd = scenario.gradients.every > 1
+    began, local_sgd = time.perf_counter(), scenario.gradients.every > 1
     if local_sgd and not any((plan, fabric, training, retime, trace, parts, scenario.numerics)):
         return _of_groups(scenario, scratch=scratch, watch=watch, order=order, detailed=detailed)
     with unit_asked_for(scenario):
@@ -270,13 +268,9 @@ def run(
             return job, (once or job).transport.any_order
 
         replicas = Replicas(scenario, parts, retime, fold_from or _folded_from(scenario, parts))
-        at_once = takes_rings(scenario, planned) and not (whole or trace or order is not None)
-        ways = [*folds_of_pipelines(replicas), None] if at_once else []
-        simulated = partial(undisturbed, simulate, ways=ways, plan=planned.plan)
-        folded = simulated_once(replicas, simulated, whole=order is not None)  # replicas that start in any order differ
+        at_once = partial(undisturbed, simulate, None if whole or trace or order is not None else replicas)
+        folded = simulated_once(replicas, at_once, whole=order is not None)  # replicas that start in any order differ
     job, any_order = folded.outcome
-    if isinstance(job.transport, FoldedRings):
-        folded = folded._replace(fold=job.transport.fold)
     _check_memory(job)
     end = int(job.recorder.steps.table()["end"].max()) if scenario.background else job.transport.env.now
     result = _run_of(Folded(job, *folded[1:]), end, began, trace, others, any_order=any_order)
@@ -433,6 +427,7 @@ def _run_of(
     """
     (scenario, parts, recorder, transport, gpus, _), fold, reason = folded
     transport.check_empty()
+    fold = fold_of(transport, fold)
     layout, training = scenario.parallel.layout, parts.training
     read = parts.traffic.disturbed and recorder.detailed
     carried = Counter(transport.carried()) + Counter(others) if read else {}
@@ -457,7 +452,6 @@ def _run_of(
         fold=fold,
         unfolded=reason,
         any_order=any_order,
-        outer=None,
     )
 
 

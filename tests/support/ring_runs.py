@@ -12,7 +12,7 @@ import pytest
 from hybrid_des.analysis.counterfactual.what_if import Variant
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.simulation import jobs, rings_at_once
+from hybrid_des.simulation import jobs, ring_links, rings_at_once
 from hybrid_des.simulation.planning.planner import parts_of
 from hybrid_des.simulation.run import Run, run
 
@@ -117,7 +117,7 @@ class RingRuns:
         self._taken: list[Any] = []
         for name in ("_transport", "ring_transport"):
             patch.setattr(jobs, name, partial(self._noted, self._made, getattr(jobs, name)))
-        patch.setattr(rings_at_once, "FEWEST", 2)
+        patch.setattr(ring_links, "FEWEST", 2)
         count = rings_at_once.Ring._count
         patch.setattr(rings_at_once.Ring, "_count", lambda *given: self._noted(self._taken, count, *given))
 
