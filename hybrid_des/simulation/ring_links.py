@@ -169,8 +169,10 @@ class FoldedRings(WatchedTransport):
         Raises:
             DisturbedError: images of it use a link of rings that may be under way.
         """
-        before = {*self._courses.known}
+        before, env = {*self._courses.known}, self.env
         hops = super()._hops(channel)
+        assert isinstance(env, RingEnvironment)
+        env.differs |= any(leg.element != self.fold.identity for leg in self._courses.of(*channel[:2]))
         if not self.whole.links.keys().isdisjoint(self._courses.known.keys() - before):
             raise DisturbedError("others begin to use a link of a ring")
         return hops
@@ -230,7 +232,7 @@ def ring_transport(
     scenario: Scenario, parts: Parts, recorder: Recorder, fold: Fold | None
 ) -> RingTransport | FoldedRings:
     """The network of a run that takes rings at once, of all ranks or with one replica that stands for all."""
-    env = RingEnvironment(differs=scenario.steps > 1 or fold is not None)
+    env = RingEnvironment(differs=scenario.steps > 1)
     links, rings = (RingLinks(env, parts.fabric, scenario.cluster.service) for _ in range(2))
     receipts = parts.programs.blocking
     if fold is None:

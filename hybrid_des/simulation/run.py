@@ -427,8 +427,7 @@ def _run_of(
     """
     (scenario, parts, recorder, transport, gpus, _), fold, reason = folded
     transport.check_empty()
-    fold = fold_of(transport, fold)
-    layout, training = scenario.parallel.layout, parts.training
+    layout, training, fold = scenario.parallel.layout, parts.training, fold_of(transport, fold)
     read = parts.traffic.disturbed and recorder.detailed
     carried = Counter(transport.carried()) + Counter(others) if read else {}
     table = table_of([program for _, program in sorted(folded.outcome.programs.items(), key=itemgetter(0))])
@@ -452,6 +451,7 @@ def _run_of(
         fold=fold,
         unfolded=reason,
         any_order=any_order,
+        outer=None,
     )
 
 
