@@ -135,19 +135,19 @@ def folds_of_job(replicas: Replicas) -> Iterator[Fold]:
     yield from _inner_folds(replicas, ())
 
 
-def folds_of_pipelines(replicas: Replicas) -> list[Fold]:
-    """Folds that keep one replica and look exact but for the reductions of gradients."""
+def folds_of_pipelines(replicas: Replicas) -> Iterator[Fold]:
+    """Folds that keep one replica, a member of all reductions of gradients, and look exact but for these."""
     scenario, parts = replicas.scenario, replicas.parts
-    apart = parts.traffic.messages or parts.meeting is not None or parts.given or parts.fabric.blocks is not None
-    folds = list[Fold]()
-    for fold in (
-        [] if apart or replicas.differ or scenario.fold != "auto" else folds_along(scenario.parallel.layout, "data", 1)
-    ):
+    meet = parts.traffic.messages or parts.meeting is not None or parts.given
+    if meet or replicas.differ or scenario.fold != "auto" or parts.fabric.blocks is not None:
+        return
+    for fold in folds_along(scenario.parallel.layout, "data", 1):
+        groups = (processes.ranks for processes, _ in parts.reductions.processes)
         with suppress(FoldRefusal):
             _check_placement(fold, scenario, _nodes(scenario, fold.layout.ranks))
             _check_durations(fold, replicas)
-            folds.append(fold)
-    return folds
+            if all(sum(map(fold.simulated, ranks)) == 1 for ranks in groups):
+                yield fold
 
 
 def _inner_folds(replicas: Replicas, folded_axes: Sequence[FoldedAxis]) -> Iterator[Fold]:

@@ -10,7 +10,7 @@ from which they take over until when they are busy, and which are left to others
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from typing import Any, ClassVar
 
@@ -162,6 +162,10 @@ class FoldedRings(WatchedTransport):
         """Totals sent by all ranks."""
         rings = self.whole.sent()
         return {key: total + rings[key] for key, total in super().sent().items()}
+
+    def carried(self) -> dict[str, int]:
+        """Bytes that all ranks sent over each link."""
+        return dict(Counter(super().carried()) + Counter(self.whole.carried()))
 
     def _hops(self, channel: Channel) -> tuple[Hop, ...]:
         """The hops of a flow.

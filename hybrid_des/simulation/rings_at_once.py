@@ -60,9 +60,8 @@ def ways_of(replicas: Replicas) -> list[Fold | None]:
     varies = scenario.slow or scenario.background or parts.training or parts.slowdown
     if varies or scenario.record == "all" or scenario.cluster.service not in ("fifo", "uncontended"):
         return []
-    if not any(is_taken(processes) for processes, _ in parts.reductions.processes):
-        return []
-    return [*folds_of_pipelines(replicas), None]
+    taken = [is_taken(processes) for processes, _ in parts.reductions.processes]
+    return [*(folds_of_pipelines(replicas) if all(taken) else ()), None] if any(taken) else []
 
 
 def undisturbed(simulate: Callable[[Fold | None, bool], Ended], replicas: Replicas | None, fold: Fold | None) -> Ended:
@@ -295,7 +294,7 @@ class Ring:
             for link, *times in zip(part.links, part.reached.tolist(), free.tolist(), strict=True):
                 before = self._left.get(link, (0, 0))
                 self._left[link] = max(before[0], times[0]), max(before[1], times[1])
-        if len(self._begun) < self._size and (len(self._begun) > 1 or len({*ends}) > 1):
+        if len(self._begun) < self._size and len({*ends}) > 1:
             raise DisturbedError("members end at different times")
         had = [reached for link, (reached, _) in self._left.items() if is_had(link)]
         if (had and (env.now >= min(ends) or max(had) >= last)) or last > LAST_TIME:

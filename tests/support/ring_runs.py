@@ -51,6 +51,8 @@ def ring_values(rng: Random) -> dict[str, Any]:
         "fold": rng.choice(("off", "auto", "auto")),
         "record": "compute",
     }  # fmt: skip
+    if rng.random() < 0.4:
+        _keep_pipelines_apart(rng, values)
     if rng.random() < 0.8:
         values["gradients"]["channels"] = 1
     if rng.random() < 0.4:
@@ -61,6 +63,18 @@ def ring_values(rng: Random) -> dict[str, Any]:
         if pipeline == 1:
             values["gradients"].pop("bucket", None)
     return values
+
+
+def _keep_pipelines_apart(rng: Random, values: dict[str, Any]) -> None:
+    """Give every GPU an adapter, and every replica nodes below one leaf, so that only rings tell replicas apart."""
+    cluster, pipeline, data = values["cluster"], *(values["parallel"][axis] for axis in ("pipeline", "data"))
+    width = rng.choice([width for width in (1, 2, 3, 4) if pipeline % width == 0])
+    each = pipeline // width
+    cluster |= {"nodes": data * each, "gpus_per_node": width, "topology": "leaf-spine"}
+    cluster |= {"leaf_size": each * rng.choice((2, 3, 5)), "oversubscription": rng.choice((1, 2, 4))}
+    cluster["infiniband"]["nics_per_node"] = width
+    cluster.pop("cross_rail", None)
+    values["parallel"]["order"], values["fold"] = ["tensor", "pipeline", "data"], "auto"
 
 
 def _cluster(rng: Random, nodes: int, width: int) -> dict[str, Any]:
