@@ -1,19 +1,32 @@
 """Random scenarios whose gradients go around rings, simulated by messages and with rings taken at once."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from random import Random
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 
 from hybrid_des.analysis.counterfactual.what_if import Variant
+from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.cluster.transport import Links, Transport
+from hybrid_des.collectives import codecs
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.communicator import on_channels
+from hybrid_des.collectives.group import Group, ProcessGroup
+from hybrid_des.collectives.registration import configured
+from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.simulation import jobs, ring_links, rings_at_once
 from hybrid_des.simulation.planning.planner import parts_of
+from hybrid_des.simulation.planning.wiring import fabric_of
+from hybrid_des.simulation.ring_links import RingEnvironment, RingLinks, RingTransport
+from hybrid_des.simulation.rings_at_once import RingsAtOnce
 from hybrid_des.simulation.run import Run, run
 
 TABLES = "ops", "reductions", "gathers", "waits", "exchanges", "steps"
@@ -187,3 +200,65 @@ def _facts(done: Run, transport: Any) -> dict[str, Any]:
             columns = [table[column].tolist() for column in sorted(table, key=lambda column: column != "rank")]
             facts[name] = Counter(zip(*columns, strict=True))
     return facts
+
+
+class Alone(NamedTuple):
+    """Rings by themselves: ranks and begins of each, and the elements that it reduces."""
+
+    rings: Sequence[tuple[Sequence[int], int, int]]
+    kind: str
+    late: int  # picoseconds by which the last member of the last ring begins later
+
+
+def alone_case(rng: Random) -> tuple[Fabric, Alone, dict[str, int]]:
+    """Random rings of all GPUs of a cluster, whose links are busy at first."""
+    cluster = _cluster(rng, rng.choice((6, 7, 8)), rng.choice((1, 2, 4)))
+    work = {"forward": "1 us", "backward": "1 us", "parameters": 1}
+    of_none = {"parallel": {"pipeline": 1, "data": 2}, "schedule": {"kind": "1f1b", "microbatches": 1}}
+    fabric = fabric_of(scenario_from({"cluster": cluster, "workload": work, **of_none}))
+    gpus, count, rings = fabric.gpus, rng.choice((1, 2, 3)), []
+    for number in range(count):
+        apart, blocks = range(number, gpus, count), range(number * gpus // count, (number + 1) * gpus // count)
+        ranks = apart if rng.random() < 0.7 else blocks
+        rings.append(([*ranks], rng.randrange(9_000_000), rng.choice((1000, 4000, 4003, 64))))
+    kind = rng.choice(("ring", "ring", "ring-reduce-scatter"))
+    given = Alone(rings, kind, rng.choice((0, 0, 0, 0, 77)))
+    finite = [name for name, link in fabric.links.items() if link.bandwidth is not None]
+    return fabric, given, {name: rng.randrange(20_000_000) for name in finite if rng.random() < 0.3}
+
+
+def alone(fabric: Fabric, given: Alone, busy: Mapping[str, int], *, at_once: bool) -> list[Any]:
+    """When the members of rings end, when links are free, and what was sent.
+
+    Args:
+        fabric: the wiring.
+        given: the rings.
+        busy: link → when it is free of earlier messages.
+        at_once: whether they are taken at once.
+    """
+    groups = [
+        ProcessGroup(given.kind, stage, ranks, [-1] * len(ranks)) for stage, (ranks, _, _) in enumerate(given.rings)
+    ]
+    env = RingEnvironment(differs=False) if at_once else Environment()
+    transport = (RingTransport if at_once else Transport)(
+        (RingLinks if at_once else Links)(env, fabric, "fifo"), Recorder()
+    )
+    for name, free in busy.items():
+        transport.links[name].free = free
+    reductions = SimpleNamespace(processes=[(whole, None) for whole in groups])
+    rings: Any = RingsAtOnce(transport, SimpleNamespace(reductions=reductions)) if at_once else None
+    algorithm, ends = configured(given.kind), list[tuple[int, int, int]]()
+
+    def part(whole: ProcessGroup, place: int, begin: int, elements: int) -> Iterator[Any]:
+        yield env.timeout(begin)
+        group, buffer = Group(transport, whole, place), Buffer(elements, codecs.find("int8").build())
+        yield from rings.take(group, buffer, algorithm) if rings else on_channels(group, buffer, algorithm)
+        ends.append((whole.stage, place, env.now))
+
+    for whole, (ranks, begin, elements) in zip(groups, given.rings, strict=True):
+        for place in range(len(ranks)):
+            late = given.late if (whole.stage, place) == (len(groups) - 1, len(ranks) - 1) else 0
+            env.process(part(whole, place, begin + late, elements))
+    env.run()
+    free = {name: link.free for name, link in transport.links.items()}
+    return [sorted(ends), free, transport.between(), transport.sent()]
