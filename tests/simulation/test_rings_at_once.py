@@ -12,9 +12,11 @@ from hybrid_des.simulation.ring_links import DisturbedError
 FOLDED, ALL, MESSAGES = "FoldedRings", "RingTransport", "Transport"  # networks
 TAKEN = {
     0: (MESSAGES, MESSAGES), 1: (ALL, ALL), 3: (FOLDED, FOLDED), 5: (ALL, ALL), 6: (MESSAGES, MESSAGES), 7: (ALL, ALL),
-    8: (FOLDED, FOLDED), 9: (MESSAGES, ALL), 10: (ALL, ALL), 11: (ALL, ALL), 13: (MESSAGES, ALL), 14: (MESSAGES, FOLDED),
+    8: (FOLDED, FOLDED), 9: (MESSAGES, ALL), 10: (ALL, ALL), 11: (ALL, ALL), 13: (MESSAGES, ALL),
+    14: (MESSAGES, FOLDED),
     17: (MESSAGES, ALL), 23: (FOLDED, FOLDED), 28: (MESSAGES, ALL), 32: (FOLDED, FOLDED), 35: (ALL, ALL),
-    37: (FOLDED, FOLDED), 38: (MESSAGES, ALL), 40: (ALL, ALL), 41: (MESSAGES, FOLDED), 46: (ALL, ALL), 50: (MESSAGES, ALL),
+    37: (FOLDED, FOLDED), 38: (MESSAGES, ALL), 40: (ALL, ALL), 41: (MESSAGES, FOLDED), 46: (ALL, ALL),
+    50: (MESSAGES, ALL),
     52: (FOLDED, FOLDED), 53: (MESSAGES, ALL), 56: (ALL, FOLDED), 58: (ALL, ALL),
 }  # fmt: skip
 
