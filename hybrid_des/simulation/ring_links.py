@@ -27,6 +27,7 @@ from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.folding.folded_transport import WatchedTransport
+from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folding.watched_links import WatchedFifo, WatchedLink
 from hybrid_des.simulation.planning.planner import Parts
@@ -168,15 +169,16 @@ class FoldedRings(WatchedTransport):
         return dict(Counter(super().carried()) + Counter(self.whole.carried()))
 
     def _hops(self, channel: Channel) -> tuple[Hop, ...]:
-        """The hops of a flow.
+        """The hops of a flow, which are the replica's own, so that no other one decides who is first there.
 
         Raises:
+            FoldRefusal: they are not.
             DisturbedError: images of it use a link of rings that may be under way.
         """
-        before, env = {*self._courses.known}, self.env
+        before = {*self._courses.known}
         hops = super()._hops(channel)
-        assert isinstance(env, RingEnvironment)
-        env.differs |= any(leg.element != self.fold.identity for leg in self._courses.of(*channel[:2]))
+        if any(leg.element != self.fold.identity for leg in self._courses.of(channel.sender, channel.receiver)):
+            raise FoldRefusal("replicas use links of each other")
         if not self.whole.links.keys().isdisjoint(self._courses.known.keys() - before):
             raise DisturbedError("others begin to use a link of a ring")
         return hops

@@ -1,13 +1,29 @@
 """Rings that a run takes at once: everything else happens as it does with their messages."""
 
 from collections import Counter
+from contextlib import nullcontext
+from dataclasses import replace
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from support.campaigns import TIMES
 from support.ring_runs import RingRuns, alone, alone_case, variants
 
-from hybrid_des.simulation.ring_links import DisturbedError
+from hybrid_des.analysis.counterfactual.what_if import builder_of
+from hybrid_des.cluster.mailbox import Message
+from hybrid_des.cluster.purposes import ACTIVATION, GRADIENT
+from hybrid_des.engine.recorder import Recorder
+from hybrid_des.simulation.folds import Replicas, folds_of_pipelines
+from hybrid_des.simulation.planning.planner import parts_of
+from hybrid_des.simulation.ring_links import (
+    DisturbedError,
+    RingEnvironment,
+    RingLinks,
+    RingTransport,
+    ring_transport,
+)
+from hybrid_des.simulation.speeds import DurationOverride
 
 FOLDED, ALL, MESSAGES = "FoldedRings", "RingTransport", "Transport"  # networks
 TAKEN = {
@@ -45,6 +61,46 @@ def test_rings_alone_take_the_times_of_their_messages(runs):
 @pytest.mark.parametrize("seed", TAKEN)
 def test_random_runs_end_as_they_do_with_messages(runs, seed):
     assert tuple(runs.check(variant).network for variant in variants(seed)) == TAKEN[seed]
+
+
+def test_ties_are_refused_once_orders_may_differ(runs):
+    base, _ = variants(1)
+    runs.of(base)
+    assert runs.network.env.differs  # after the first end
+    for differs in (False, True):
+        env = RingEnvironment(differs=differs)
+        transport = RingTransport(RingLinks(env, base.parts.fabric, "fifo"), Recorder())
+        flows = [transport.pipeline_flow(*ends, ACTIVATION) for ends in ((0, 1), (0, 2))]
+        assert flows[0].hops[0].link is flows[1].hops[0].link
+        for flow in flows:
+            env.at(5, (lambda booking: booking[1].send(Message(8), 0), flow))
+        with pytest.raises(DisturbedError) if differs else nullcontext():
+            env.run()
+
+
+def test_replicas_that_differ_in_more_than_rings_are_all_simulated(runs):
+    (base, _), one = variants(23), DurationOverride(lambda rank, call, took: took, lambda rank: rank == 5)
+    replicas = Replicas(base.scenario, base.parts)
+    assert len([*folds_of_pipelines(replicas)]) > 0
+    assert not [*folds_of_pipelines(replace(replicas, retime=one))]
+    (processes, group), *others = base.parts.reductions.processes
+    halves = [(replace(processes, ranks=processes.ranks[part::2]), group) for part in (0, 1)]
+    parts = replace(base.parts, reductions=SimpleNamespace(processes=[*halves, *others]))
+    assert not [*folds_of_pipelines(replace(replicas, parts=parts))]
+    count = base.scenario.cluster.nodes
+    slower = builder_of(base.scenario)([f"cluster.nodes=[{{count: 1}}, {{count: {count - 1}, speed: 0.5}}]"])
+    assert not [*folds_of_pipelines(Replicas(slower, parts_of(slower)))]
+
+
+def test_links_of_rings_are_known_before_others_use_them(runs):
+    base, _ = variants(23)
+    fold = next(folds_of_pipelines(Replicas(base.scenario, base.parts)))
+    transport = ring_transport(base.scenario, base.parts, Recorder(), fold)
+    assert transport.pipeline_flow(0, 1, ACTIVATION)
+    for link in base.parts.fabric.route(1, 0).links:
+        assert transport.whole.links[link]
+    with pytest.raises(DisturbedError):
+        transport.pipeline_flow(1, 0, GRADIENT)
 
 
 @pytest.mark.slow

@@ -148,6 +148,11 @@ class RingRuns:
         count = rings_at_once.Ring._count
         patch.setattr(rings_at_once.Ring, "_count", lambda *given: self._noted(self._taken, count, *given))
 
+    @property
+    def network(self) -> Any:
+        """The network of the last run."""
+        return self._made[-1]
+
     @staticmethod
     def _noted(made: list[Any], call: Any, *given: Any, **more: Any) -> Any:
         made.append(call(*given, **more))
