@@ -140,7 +140,7 @@ def started(
         transport = _transport(scenario, parts, recorder, links, fold=fold, trace=trace, images=images, watched=watched)
     fold = fold if images is None else images.fold
     context = RunContext(transport.env, recorder, scenario.steps, further)
-    stretches = Stretches(slowed=parts.slowdown is not None) if fold and not whole else None
+    stretches = Stretches(slowed=parts.slowdown is not None) if fold and not (whole or rings) else None
     at_once = RingsAtOnce(transport, parts) if rings else None
     made_by = Communicators(transport, parts, at_once)
     gpus = _gpus(scenario, parts, made_by, context, fold=fold, retime=retime, order=order, stretches=stretches)

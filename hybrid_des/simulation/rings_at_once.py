@@ -13,9 +13,12 @@ these links before is known. Whatever cannot be told ends the run (`DisturbedErr
 
 Events of the same picosecond are processed in the order in which they were booked, which decides who is first at a
 link. No message of a ring leads to anything but further ones of it, until a member ends. So up to the first end all
-other events have the order that they have with messages; after it, messages of several flows that reach a link in the
-same picosecond by different events end the run too (`RingLink.tie`). So they do where steps repeat, which start in an
-order that has to be known. What a member sends as its ring begins is before the ring's message if it is sent before.
+other events have the order that they have with messages. After it, or where several steps may repeat, messages of
+several flows that reach a link in the same picosecond by different events end the run too (`RingLink.tie`). One order
+is certain: what a rank sends in the event that lets its ring begin is before the messages of the ring.
+
+Where replicas share no link but in rings, and so start in one order, one is simulated and stands for all until rings end,
+and on, if all members of each ring end at the same time (`ring_links.FoldedRings`).
 """
 
 from __future__ import annotations
