@@ -26,6 +26,9 @@ from hybrid_des.errors import UsageError
 RESUMED = EventPriority(URGENT - 1)  # an event that `run(until=…)` left half processed
 
 
+FIRST = URGENT  # before everything usual at the same time
+
+
 LAST = EventPriority(NORMAL + 1)  # after everything else at the same time
 
 

@@ -17,7 +17,7 @@ other events have the order that they have with messages. After it, or where sev
 several flows that reach a link in the same picosecond by different events end the run too (`RingLink.tie`). One order
 is certain: what a rank sends in the event that lets its ring begin is before the messages of the ring.
 
-Where replicas share no link but in rings, and so start in one order, one is simulated and stands for all until rings end,
+Where replicas share no link but in rings, and start in one order, one is simulated and stands for all until rings end,
 and on, if all members of each ring end at the same time (`ring_links.FoldedRings`).
 """
 
@@ -33,7 +33,6 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
-from simpy.events import URGENT
 
 from hybrid_des.cluster.mailbox import Message
 from hybrid_des.cluster.purposes import PARAMETERS
@@ -43,6 +42,7 @@ from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, ProcessGroup, Routine
 from hybrid_des.collectives.registration import Collective
 from hybrid_des.engine.bookings import Arrival
+from hybrid_des.engine.clock import FIRST
 from hybrid_des.engine.recorder import LAST_TIME
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.simulation.folding.refusals import FoldRefusal
@@ -178,17 +178,17 @@ class SharedLinks:
             self._serve(ready[0], some[0])
         else:
             pairs = [(one, number) for one, numbers in zip(ready, some, strict=True) for number in numbers.tolist()]
-            for one, number in sorted(pairs, key=lambda pair: int(pair[0].arrives[pair[1]])):
-                self._serve(one, [number])
+            for waiting, number in sorted(pairs, key=lambda pair: int(pair[0].arrives[pair[1]])):
+                self._serve(waiting, [number])
         self._waiting = [one for one in self._waiting if one.first > until or (one.begins < 0).any()]
 
-    def _serve(self, one: Waiting, some: Any) -> None:
-        assert one.part.slots is not None
-        slots, at = one.part.slots[some], one.arrives[some]
+    def _serve(self, waiting: Waiting, some: Any) -> None:
+        assert waiting.part.slots is not None
+        slots, at = waiting.part.slots[some], waiting.arrives[some]
         if (at <= self._reached[slots]).any():
             raise DisturbedError("messages of rings reach a link at the same time, or in an unknown order")
-        one.begins[some] = begins = np.maximum(at, self.free[slots])
-        self.free[slots], self._reached[slots] = begins + one.took[some], at
+        waiting.begins[some] = begins = np.maximum(at, self.free[slots])
+        self.free[slots], self._reached[slots] = begins + waiting.took[some], at
 
 
 class Ring:
@@ -219,7 +219,7 @@ class Ring:
         self._begun, self._at, self._under_way = dict[int, Arrival](), 0, False
         self._left: dict[Any, tuple[int, int]] = {}
 
-    def begin(self, place: int, cause: int, over: Arrival) -> bool:
+    def begin(self, me: int, cause: int, over: Arrival) -> bool:
         """Let a member begin now, as follows from an event of this number; whether all have.
 
         Raises:
@@ -230,10 +230,10 @@ class Ring:
             self._at = now
             for link in self._further:
                 self._take(link)
-        if self._at != now or place in self._begun or self._under_way:
+        if self._at != now or me in self._begun or self._under_way:
             raise DisturbedError("members begin at different times")
-        self._begun[place] = over
-        for link in self._first if self._begins < self._size else self._first[place : place + 1]:
+        self._begun[me] = over
+        for link in self._first if self._begins < self._size else self._first[me : me + 1]:
             if is_had(link):
                 self._take(link, cause)
         self._under_way = len(self._begun) == self._begins
@@ -303,9 +303,9 @@ class Ring:
         if (had and (env.now >= min(ends) or max(had) >= last)) or last > LAST_TIME:
             raise DisturbedError("members end while links are still reached")
         for at in {*ends}:
-            env.at(at, (self._release, at == last), URGENT)
-        for place, over in sorted(self._begun.items(), key=itemgetter(0)):
-            over.happen(ends[place], None)
+            env.at(at, (self._release, at == last), FIRST)
+        for me, over in sorted(self._begun.items(), key=itemgetter(0)):
+            over.happen(ends[me], None)
 
     def _release(self, booking: Any) -> None:
         """Leave links to others that no message of the ring reaches any more."""
@@ -328,8 +328,8 @@ class Ring:
         rounds = -(-self._steps // self._size)
         left_out = range(self._steps, rounds * self._size)
         count, scales = sum(one.count for one in shards), sum(one.scales for one in shards)
-        for place, flow in enumerate(self._flows):
-            not_sent = [shards[(place + self._gathers - step) % self._size] for step in left_out]
+        for me, flow in enumerate(self._flows):
+            not_sent = [shards[(me + self._gathers - step) % self._size] for step in left_out]
             flow.count += rounds * count - sum(one.count for one in not_sent)
             flow.scales += rounds * scales - sum(one.scales for one in not_sent)
 
@@ -338,10 +338,10 @@ def _parts(flows: Sequence[Flow], number: Mapping[Any, int]) -> Iterator[Part]:
     """The hops of a ring's messages, in order; shared links have numbers."""
     for hop in range(max(len(flow.hops) for flow in flows)):
         alike = dict[Any, dict[int, Flow]]()
-        for place, flow in enumerate(flows):
+        for me, flow in enumerate(flows):
             if len(flow.hops) > hop:
                 link = flow.hops[hop].link
-                alike.setdefault((len(flow.hops) > hop + 1, is_had(link), link in number), {})[place] = flow
+                alike.setdefault((len(flow.hops) > hop + 1, is_had(link), link in number), {})[me] = flow
         yield from (Part(some, hop, number, len(flows)) for some in alike.values())
 
 

@@ -78,6 +78,29 @@ def test_ties_are_refused_once_orders_may_differ(runs):
             env.run()
 
 
+def test_a_ring_begins_after_what_its_cause_sends(runs):
+    base, _ = variants(1)
+    for differs, other, tied in ((True, 0, False), (True, 1, True), (False, 1, False)):
+        env = RingEnvironment(differs=differs)
+        transport = RingTransport(RingLinks(env, base.parts.fabric, "fifo"), Recorder())
+        flow, _ = (transport.pipeline_flow(0, rank, ACTIVATION) for rank in (1, 2))
+
+        def begin(booking, flow=flow, other=other):
+            flow.send(Message(8), 0)
+            flow.hops[0].link.begin(object(), booking[1].events - other)
+
+        env.at(5, (begin, env))
+        with pytest.raises(DisturbedError) if tied else nullcontext():
+            env.run()
+
+
+def test_orders_may_differ_from_the_start_where_steps_repeat(runs):
+    base, _ = variants(1)
+    for steps in (1, 2):
+        scenario = base.scenario.model_copy(update={"steps": steps})
+        assert ring_transport(scenario, base.parts, Recorder(), None).env.differs == (steps > 1)
+
+
 def test_replicas_that_differ_in_more_than_rings_are_all_simulated(runs):
     (base, _), one = variants(23), DurationOverride(lambda rank, call, took: took, lambda rank: rank == 5)
     replicas = Replicas(base.scenario, base.parts)
