@@ -232,8 +232,8 @@ def alone_case(rng: Random) -> tuple[Fabric, Alone, dict[str, int]]:
     return fabric, given, {name: rng.randrange(20_000_000) for name in finite if rng.random() < 0.3}
 
 
-def alone(fabric: Fabric, given: Alone, busy: Mapping[str, int], *, at_once: bool) -> list[Any]:
-    """When the members of rings end, when links are free, and what was sent.
+def alone(fabric: Fabric, given: Alone, busy: Mapping[str, int], *, at_once: bool) -> tuple[list[Any], list[int]]:
+    """When the members of rings end, when links are free, what was sent; and how many links rings have after each end.
 
     Args:
         fabric: the wiring.
@@ -252,13 +252,14 @@ def alone(fabric: Fabric, given: Alone, busy: Mapping[str, int], *, at_once: boo
         transport.links[name].free = free
     reductions = SimpleNamespace(processes=[(whole, None) for whole in groups])
     rings: Any = RingsAtOnce(transport, SimpleNamespace(reductions=reductions)) if at_once else None
-    algorithm, ends = configured(given.kind), list[tuple[int, int, int]]()
+    algorithm, ends, held = configured(given.kind), list[tuple[int, int, int]](), list[int]()
 
     def part(whole: ProcessGroup, place: int, begin: int, elements: int) -> Iterator[Any]:
         yield env.timeout(begin)
         group, buffer = Group(transport, whole, place), Buffer(elements, codecs.find("int8").build())
         yield from rings.take(group, buffer, algorithm) if rings else on_channels(group, buffer, algorithm)
         ends.append((whole.stage, place, env.now))
+        held.append(sum(bool(getattr(link, "rings", ())) for link in transport.links.values()))
 
     for whole, (ranks, begin, elements) in zip(groups, given.rings, strict=True):
         for place in range(len(ranks)):
@@ -266,4 +267,4 @@ def alone(fabric: Fabric, given: Alone, busy: Mapping[str, int], *, at_once: boo
             env.process(part(whole, place, begin + late, elements))
     env.run()
     free = {name: link.free for name, link in transport.links.items()}
-    return [sorted(ends), free, transport.between(), transport.sent()]
+    return [sorted(ends), free, transport.between(), transport.sent()], held
