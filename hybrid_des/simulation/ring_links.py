@@ -173,13 +173,15 @@ class FoldedRings(WatchedTransport):
 
         Raises:
             FoldRefusal: they are not.
-            DisturbedError: images of it use a link of rings that may be under way.
+            DisturbedError: images of it use a link of a ring that has begun.
         """
         before = {*self._courses.known}
         hops = super()._hops(channel)
         if any(leg.element != self.fold.identity for leg in self._courses.of(channel.sender, channel.receiver)):
             raise FoldRefusal("replicas use links of each other")
-        if not self.whole.links.keys().isdisjoint(self._courses.known.keys() - before):
+        rings: Any = self.whole.links
+        new = [rings[name] for name in self._courses.known.keys() - before if name in rings]
+        if any(link.rings or link.free for link in new if is_had(link)):
             raise DisturbedError("others begin to use a link of a ring")
         return hops
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from random import Random
@@ -12,6 +13,7 @@ import pytest
 
 from hybrid_des.analysis.counterfactual.what_if import Variant
 from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.cluster.purposes import PARAMETERS
 from hybrid_des.cluster.transport import Links, Transport
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer
@@ -33,6 +35,7 @@ TABLES = "ops", "reductions", "gathers", "waits", "exchanges", "steps"
 RANKS = "memory", "activations", *TABLES  # facts of simulated ranks
 LINKS = "free", "sent"
 TOTALS = "messages", "bytes"
+GATHER = "ring-all-gather"
 
 
 def ring_values(rng: Random) -> dict[str, Any]:
@@ -226,7 +229,7 @@ def alone_case(rng: Random) -> tuple[Fabric, Alone, dict[str, int]]:
         apart, blocks = range(number, gpus, count), range(number * gpus // count, (number + 1) * gpus // count)
         ranks = apart if rng.random() < 0.7 else blocks
         rings.append(([*ranks], rng.randrange(9_000_000), rng.choice((1000, 4000, 4003, 64))))
-    kind = rng.choice(("ring", "ring", "ring-reduce-scatter"))
+    kind = rng.choice(("ring", "ring", "ring-reduce-scatter", GATHER))
     given = Alone(rings, kind, rng.choice((0, 0, 0, 0, 77)))
     finite = [name for name, link in fabric.links.items() if link.bandwidth is not None]
     return fabric, given, {name: rng.randrange(20_000_000) for name in finite if rng.random() < 0.3}
@@ -242,7 +245,8 @@ def alone(fabric: Fabric, given: Alone, busy: Mapping[str, int], *, at_once: boo
         at_once: whether they are taken at once.
     """
     groups = [
-        ProcessGroup(given.kind, stage, ranks, [-1] * len(ranks)) for stage, (ranks, _, _) in enumerate(given.rings)
+        ProcessGroup(PARAMETERS.name if given.kind == GATHER else given.kind, stage, ranks, [-1] * len(ranks))
+        for stage, (ranks, _, _) in enumerate(given.rings)
     ]
     env = RingEnvironment(differs=False) if at_once else Environment()
     transport = (RingTransport if at_once else Transport)(
@@ -250,7 +254,7 @@ def alone(fabric: Fabric, given: Alone, busy: Mapping[str, int], *, at_once: boo
     )
     for name, free in busy.items():
         transport.links[name].free = free
-    reductions = SimpleNamespace(processes=[(whole, None) for whole in groups])
+    reductions = SimpleNamespace(processes=[(replace(whole, kind="ring"), None) for whole in groups])
     rings: Any = RingsAtOnce(transport, SimpleNamespace(reductions=reductions)) if at_once else None
     algorithm, ends, held = configured(given.kind), list[tuple[int, int, int]](), list[int]()
 
@@ -267,4 +271,5 @@ def alone(fabric: Fabric, given: Alone, busy: Mapping[str, int], *, at_once: boo
             env.process(part(whole, place, begin + late, elements))
     env.run()
     free = {name: link.free for name, link in transport.links.items()}
-    return [sorted(ends), free, transport.between(), transport.sent()], held
+    sent = {pair: count for pair, count in transport.between()[0].items() if count}
+    return [sorted(ends), free, sent, transport.sent()], held
