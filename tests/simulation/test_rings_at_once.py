@@ -23,6 +23,7 @@ from hybrid_des.simulation.ring_links import (
     RingTransport,
     ring_transport,
 )
+from hybrid_des.simulation.rings_at_once import Ring, RingsAtOnce
 from hybrid_des.simulation.speeds import DurationOverride
 
 FOLDED, ALL, MESSAGES = "FoldedRings", "RingTransport", "Transport"  # networks
@@ -130,6 +131,28 @@ def test_links_of_rings_are_known_before_others_use_them(runs):
             link.begin(object())
         with pytest.raises(DisturbedError) if begun else nullcontext():
             transport.pipeline_flow(1, 0, GRADIENT)
+
+
+@pytest.mark.parametrize("later", [0, 1])
+def test_links_are_left_if_all_images_are_free_together(runs, later):
+    base, _ = variants(23)
+    fold = next(folds_of_pipelines(Replicas(base.scenario, base.parts)))
+    transport = ring_transport(base.scenario, base.parts, Recorder(), fold)
+    link = transport.pipeline_flow(0, 1, ACTIVATION).hops[0].link
+    rings = RingsAtOnce(transport, base.parts)
+    ring = next(
+        Ring(transport, whole, rings._flows(whole), rings._shared)
+        for whole, _ in base.parts.reductions.processes
+        if 0 in whole.ranks
+    )
+    ring.begin(0, 0, transport.arrival())
+    assert link.rings == {ring}
+    images = [one for one in transport.whole.links.values() if transport.stand_in(one) is link]
+    images[0].free += later
+    transport.leave(ring, images)
+    assert bool(link.rings) == bool(later)
+    transport.leave(ring, images[1:])
+    assert bool(link.rings) == bool(later)
 
 
 @pytest.mark.slow
