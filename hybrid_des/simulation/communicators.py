@@ -24,6 +24,8 @@ from hybrid_des.simulation.collective_times import SIXTEEN_BITS, elements_of
 from hybrid_des.simulation.computation import Computation
 from hybrid_des.simulation.costs.layer_collectives import LayerCollective
 from hybrid_des.simulation.costs.slowdown import NONE_LOST
+from hybrid_des.simulation.folding.folded_transport import FoldedTransport
+from hybrid_des.simulation.folding.rings_at_once import at_once
 from hybrid_des.simulation.layer_groups import layer_group
 from hybrid_des.simulation.planning import program
 from hybrid_des.simulation.planning.expert_copies import COPIES
@@ -53,13 +55,15 @@ class Communicators:
     Args:
         transport: carries the messages.
         parts: the process groups, and what they do.
+        at_once: whether long rings of gradients are taken at once, in a folded run.
 
     Attributes:
         computation: rank → its computation, if collectives slow it.
     """
 
-    def __init__(self, transport: Transport, parts: Parts) -> None:
+    def __init__(self, transport: Transport, parts: Parts, *, at_once: bool = False) -> None:
         self._transport, self._parts, self._reductions = transport, parts, parts.reductions
+        self._at_once = at_once
         self.computation: dict[int, Computation] = {}
 
     def of(self, ranks: Collection[int]) -> Mapping[int, Mapping[program.Group, Participant]]:
@@ -131,7 +135,8 @@ class Communicators:
             gather = reductions.gather and self._begin(
                 group, reductions.gather, codecs.find(SIXTEEN_BITS).build(), lost=lost
             )
-            reduce = partial(self._begin, group, processes.kind, reductions.codec, lost=lost)
+            ring = processes, [place for place, _ in mine]
+            reduce = partial(self._begin, group, processes.kind, reductions.codec, lost=lost, ring=ring)
             alike = reduce()
             for position, rank in mine:
                 begin, member = alike, (rank, group.stage)
@@ -243,9 +248,13 @@ class Communicators:
         *,
         arrays: Arrays = _no_arrays,
         lost: Fraction = NONE_LOST,
+        ring: tuple[ProcessGroup, Sequence[int]] | None = None,
     ) -> Begin:
         """The work of a step: a call per bucket, on parts of the arrays or only of sizes."""
         algorithm = collectives.configured(name, self._reductions.options)
+        if ring is not None and self._at_once:
+            assert isinstance(self._transport, FoldedTransport)
+            algorithm = at_once(self._transport, *ring, algorithm, self._reductions)
         sizes = [bucket.elements for bucket in group.buckets]
 
         def begin() -> Callable[[int], Work]:

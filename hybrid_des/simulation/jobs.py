@@ -107,6 +107,7 @@ def started(
     further: FurtherSteps | None = None,
     images: FoldedLinks | None = None,
     whole: bool = True,
+    at_once: bool = False,
 ) -> Job:
     """Start the programs of a scenario on links, which other jobs may share; by default on links of its own.
 
@@ -124,6 +125,7 @@ def started(
         further: whether it takes steps beyond its own number; None if it does not, and nobody asks.
         images: which ranks are simulated, and what that does to the links that other jobs share.
         whole: whether those of a fold simulate what nothing else can touch, instead of taking it at once.
+        at_once: whether those of a fold take long rings at once (`folding.rings_at_once`).
     """
     rows: Rows | None = None
     if scenario.record == "all":  # jobs that are compared need all rows in memory
@@ -133,7 +135,9 @@ def started(
     fold = fold if images is None else images.fold
     context = RunContext(transport.env, recorder, scenario.steps, further)
     stretches = Stretches(slowed=parts.slowdown is not None) if fold and not whole else None
-    gpus = _gpus(scenario, parts, transport, context, fold=fold, retime=retime, order=order, stretches=stretches)
+    gpus = _gpus(
+        scenario, parts, transport, context, fold=fold, retime=retime, order=order, stretches=stretches, at_once=at_once
+    )
     return Job(scenario, parts, recorder, transport, gpus, _servers(scenario, parts, transport, context))
 
 
@@ -189,6 +193,7 @@ def _gpus(
     retime: DurationOverride | None,
     order: int | None,
     stretches: Stretches | None,
+    at_once: bool,
 ) -> list[Gpu]:
     """The GPUs of all ranks, or of those that a fold keeps, by rank.
 
@@ -198,7 +203,7 @@ def _gpus(
     layout, programs = scenario.parallel.layout, Programs(scenario, parts, retime)
     ranks: Sequence[int] = fold.ranks if fold else range(layout.ranks)
     barrier = Barrier(transport.meeting(ReplayedGroup, len(ranks), range(layout.ranks)))
-    made_by = Communicators(transport, parts)
+    made_by = Communicators(transport, parts, at_once=at_once)
     communicators = made_by.of(ranks)
     made = list(zip(ranks, scenario.cluster.nodes_of(ranks), strict=True))
     if order is not None:

@@ -21,8 +21,8 @@ from hybrid_des.cluster.fabric import Fabric, placed
 from hybrid_des.cluster.transport import Links
 from hybrid_des.engine.causes import Causes
 from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.recorder import CHUNK, TimeRangeError, move
-from hybrid_des.errors import DeadlockError, OutOfMemoryError, TooLongError, UsageError
+from hybrid_des.engine.recorder import CHUNK, move
+from hybrid_des.errors import DeadlockError, OutOfMemoryError, UsageError
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import sizes
 from hybrid_des.scenario.definition import Scenario
@@ -30,6 +30,7 @@ from hybrid_des.simulation.background import Traffic, refuse_starved
 from hybrid_des.simulation.costs.rank_costs import Costs
 from hybrid_des.simulation.folding.expansion import expanded
 from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks
+from hybrid_des.simulation.folding.rings_at_once import disturbances_noted, takes_rings
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folding.ties import ties_expected, ties_noted
 from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
@@ -181,18 +182,6 @@ def reduced_gc() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-@contextmanager
-def unit_asked_for(scenario: Scenario) -> Iterator[None]:
-    """Ask for a forgotten unit of a bandwidth where simulated time becomes implausibly long."""
-    try:
-        yield
-    except (TooLongError, TimeRangeError) as error:
-        if not scenario.cluster.unit_question:
-            raise
-        what = str(error).partition("; ")[0]  # without its own question
-        raise type(error)(f"{what}; {scenario.cluster.unit_question}") from None
-
-
 @reduced_gc()
 def run(
     scenario: Scenario,
@@ -227,8 +216,9 @@ def run(
         fold_from: the number of ranks from which `fold: auto` folds; default: more than a run shows.
         detailed: whether rows of ops and memory are kept; without them, a run has its end, peaks and totals, but
             not those of links, nor what groups of replicas exchange.
-        whole: whether all is simulated; if not, pieces of ops that nothing else can touch (`simulation.stretches`) and
-            steps that repeat (`simulation.repeated_steps`), which totals lack, are not. Times are the same.
+        whole: whether all is simulated; if not, pieces of ops that nothing else can touch (`simulation.stretches`) are
+            not, nor are long rings (`folding.rings_at_once`) and steps that repeat (`simulation.repeated_steps`), which
+            totals lack. Times are the same.
 
     Raises:
         PlanError: the plan is incomplete.
@@ -243,12 +233,17 @@ def run(
     local_sgd = scenario.gradients.every > 1
     if local_sgd and not any((plan, fabric, training, retime, trace, parts, scenario.numerics)):
         return _of_groups(scenario, scratch=scratch, watch=watch, order=order, detailed=detailed)
-    with unit_asked_for(scenario):
+    with scenario.cluster.unit_asked_for():
         parts = planned = parts or parts_of(scenario, plan, fabric, training)
         others = Counter[str]()  # bytes of background traffic, by link
         start = partial(started, parts=planned, retime=retime, detailed=detailed, whole=whole)
 
         def simulate(fold: Fold | None) -> tuple[Job, bool]:
+            if fold is not None and trace is None and not whole and takes_rings(scenario, planned, fold):
+                with disturbances_noted(scenario, planned.plan, fold):
+                    job = start(scenario, fold=fold, at_once=True)
+                    _carry_out(job.transport.env, {0: job}, watch)
+                    return job, False
             if fold is not None and not ties_expected(planned.plan, planned.channels):
                 with ties_noted(planned.plan, trace):
                     job = start(scenario, fold=fold, watched=True, trace=trace, scratch=scratch)
