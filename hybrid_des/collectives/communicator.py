@@ -36,13 +36,6 @@ class Computing(Protocol):
         """The collective of this period ends now."""
 
 
-class AtOnce(Protocol):
-    """What takes collectives at once (`simulation.rings_at_once`)."""
-
-    def take(self, group: Group, buffer: Buffer, algorithm: Collective) -> Routine:
-        """Take a member's part in a collective."""
-
-
 class Work(NamedTuple):
     """What a call does.
 
@@ -69,7 +62,6 @@ class Communicator:
         shares: how a buffer is divided among channels.
         member: its rank and the stage, for errors of arithmetic, and so that the collective is a process of its own.
         beside: the computation that it slows, if it does.
-        at_once: what takes its collectives at once, if anything does.
     """
 
     def __init__(
@@ -81,10 +73,9 @@ class Communicator:
         *,
         member: tuple[int, int] | None = None,
         beside: Computing | None = None,
-        at_once: AtOnce | None = None,
     ) -> None:
         self._env, self._group, self._begin, self._beside = env, group, begin, beside
-        self._shares, self._member, self._at_once = shares, member, at_once
+        self._shares, self._member = shares, member
         self._step = -1
         self._work: Callable[[Any], Work]
 
@@ -95,10 +86,7 @@ class Communicator:
             self._group.begin(step)
             self._work = self._begin()
         algorithm, buffer, launch, lost = self._work(call)
-        if self._at_once is None:
-            routine = on_channels(self._group, buffer, algorithm, self._shares)
-        else:
-            routine = self._at_once.take(self._group, buffer, algorithm)
+        routine = on_channels(self._group, buffer, algorithm, self._shares)
         if self._member is not None:
             routine = self._apart(routine, *self._member)
         if lost and self._beside is not None:

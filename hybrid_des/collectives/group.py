@@ -104,11 +104,6 @@ class Group:
         return self._nodes
 
     @property
-    def processes(self) -> ProcessGroup:
-        """All of it."""
-        return self._processes
-
-    @property
     def tuned(self) -> Any:
         """What the collective knows about the wiring of the group."""
         return self._processes.tuned

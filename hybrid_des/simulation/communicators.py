@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from hybrid_des.cluster.transport import Transport
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs.registration import Codec
-from hybrid_des.collectives.communicator import AtOnce, Barrier, Communicator, OnStream, Replayed, Stream, Work
+from hybrid_des.collectives.communicator import Barrier, Communicator, OnStream, Replayed, Stream, Work
 from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.collectives.transfers import Sizes, transfers
 from hybrid_des.simulation.collective_times import SIXTEEN_BITS, elements_of
@@ -31,7 +31,6 @@ from hybrid_des.simulation.planning.fsdp import LAYERS
 from hybrid_des.simulation.planning.given_collectives import GivenCollective, GivenGroup
 from hybrid_des.simulation.planning.gradients import ReplicaGroup
 from hybrid_des.simulation.planning.planner import Parts
-from hybrid_des.simulation.ring_links import is_taken
 from hybrid_des.simulation.training import Worker
 from hybrid_des.units import split_evenly
 
@@ -46,6 +45,22 @@ Arrays = Callable[[], tuple[Any, Any]]  # a gradient and what a lossy codec left
 
 def _no_arrays() -> tuple[Any, Any]:
     return None, None
+
+
+class AtOnce(Protocol):
+    """What takes rings of gradients at once (`folding.rings_alone`, `rings_at_once`)."""
+
+    def of(
+        self, reduction: ProcessGroup, group: ProcessGroup, places: Sequence[int], algorithm: collectives.Collective
+    ) -> collectives.Collective:
+        """A collective that takes them at once, or the algorithm as it is.
+
+        Args:
+            reduction: the group whose gradients are reduced.
+            group: the same, or as it gathers parameters.
+            places: those of its simulated members.
+            algorithm: what it does.
+        """
 
 
 class Communicators:
@@ -131,19 +146,21 @@ class Communicators:
                 continue
             gathering = replace(processes, kind=PARAMETERS.name, purpose=PARAMETERS)
             lost = self._lost(processes.ranks[: processes.size])
+            seats = [place for place, _ in mine]
+            ring, back = (processes, processes, seats), (processes, gathering, seats)
             gather = reductions.gather and self._begin(
-                group, reductions.gather, codecs.find(SIXTEEN_BITS).build(), lost=lost
+                group, reductions.gather, codecs.find(SIXTEEN_BITS).build(), lost=lost, ring=back
             )
-            reduce = partial(self._begin, group, processes.kind, reductions.codec, lost=lost)
-            alike, at_once = reduce(), self._at_once if is_taken(processes) else None
+            reduce = partial(self._begin, group, processes.kind, reductions.codec, lost=lost, ring=ring)
+            alike = reduce()
             for position, rank in mine:
                 begin, member = alike, (rank, group.stage)
                 if rank in workers and not group.part:
                     begin = reduce(arrays=partial(self._arrays, workers[rank], group.stage))
-                made = self._communicator(processes, position, begin, member=member, at_once=at_once)
+                made = self._communicator(processes, position, begin, member=member)
                 yield rank, (REDUCTION.name, group.stage, group.part), made
                 if gather:
-                    made = self._communicator(gathering, position, gather, member=member, at_once=at_once)
+                    made = self._communicator(gathering, position, gather, member=member)
                     yield rank, (PARAMETERS.name, group.stage, group.part), made
 
     def _lost(self, ranks: Sequence[int]) -> Fraction:
@@ -246,9 +263,12 @@ class Communicators:
         *,
         arrays: Arrays = _no_arrays,
         lost: Fraction = NONE_LOST,
+        ring: tuple[ProcessGroup, ProcessGroup, Sequence[int]] | None = None,
     ) -> Begin:
         """The work of a step: a call per bucket, on parts of the arrays or only of sizes."""
         algorithm = collectives.configured(name, self._reductions.options)
+        if ring is not None and self._at_once is not None:
+            algorithm = self._at_once.of(*ring, algorithm)
         sizes = [bucket.elements for bucket in group.buckets]
 
         def begin() -> Callable[[int], Work]:

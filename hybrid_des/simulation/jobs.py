@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from hybrid_des.cluster.endpoint import Endpoint
 from hybrid_des.cluster.fabric import Fabric
@@ -19,10 +19,11 @@ from hybrid_des.engine.long_rows import LongRows
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.arithmetic import Arithmetic
-from hybrid_des.simulation.communicators import Communicators
+from hybrid_des.simulation.communicators import AtOnce, Communicators
 from hybrid_des.simulation.costs.stages import visits
 from hybrid_des.simulation.folding.folded_transport import folded_transport
 from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks, JointLinks, JointTransport
+from hybrid_des.simulation.folding.rings_alone import RingsAlone
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folding.traced_fold import TracedJointTransport, traced_fold
 from hybrid_des.simulation.gpu import Gpu, RunContext
@@ -34,6 +35,9 @@ from hybrid_des.simulation.ring_links import ring_transport
 from hybrid_des.simulation.rings_at_once import RingsAtOnce
 from hybrid_des.simulation.speeds import DurationOverride, Programs, schedules_of
 from hybrid_des.simulation.stretches import Stretches
+
+Rings = Literal["by messages", "alone", "followed"]
+WAYS: tuple[Rings, Rings] = "by messages", "followed"
 
 UNCONTENDED = "uncontended"  # link sharing of runs made only for comparison
 
@@ -109,7 +113,7 @@ def started(
     further: FurtherSteps | None = None,
     images: FoldedLinks | None = None,
     whole: bool = True,
-    rings: bool = False,
+    rings: Rings = "by messages",
 ) -> Job:
     """Start the programs of a scenario on links, which other jobs may share; by default on links of its own.
 
@@ -127,22 +131,22 @@ def started(
         further: whether it takes steps beyond its own number; None if it does not, and nobody asks.
         images: which ranks are simulated, and what that does to the links that other jobs share.
         whole: whether those of a fold simulate what nothing else can touch, instead of taking it at once.
-        rings: whether rings of gradients are taken at once (`rings_at_once`).
+        rings: how rings of gradients are simulated: by their messages, or at once, as ones that were simulated alone
+            (`folding.rings_alone`), or followed (`rings_at_once`).
     """
     rows: Rows | None = None
     if scenario.record == "all":  # jobs that are compared need all rows in memory
         rows = LongRows(MESSAGE_COLUMNS, "start", scratch) if links is None else Rows(MESSAGE_COLUMNS)
     recorder = Recorder(rows, detailed=detailed)
     transport: Any
-    if rings:
+    if rings == "followed":
         transport = ring_transport(scenario, parts, recorder, fold)
     else:
         transport = _transport(scenario, parts, recorder, links, fold=fold, trace=trace, images=images, watched=watched)
     fold = fold if images is None else images.fold
     context = RunContext(transport.env, recorder, scenario.steps, further)
-    stretches = Stretches(slowed=parts.slowdown is not None) if fold and not (whole or rings) else None
-    at_once = RingsAtOnce(transport, parts) if rings else None
-    made_by = Communicators(transport, parts, at_once)
+    stretches = Stretches(slowed=parts.slowdown is not None) if fold and not whole and rings != "followed" else None
+    made_by = Communicators(transport, parts, _at_once(rings, transport, parts))
     gpus = _gpus(scenario, parts, made_by, context, fold=fold, retime=retime, order=order, stretches=stretches)
     return Job(scenario, parts, recorder, transport, gpus, _servers(scenario, parts, transport, context))
 
@@ -182,6 +186,13 @@ def _transport(
     if links is not None and trace is not None:
         transport.env = TracedView(links.env, trace)
     return transport
+
+
+def _at_once(rings: Rings, transport: Any, parts: Parts) -> AtOnce | None:
+    """What takes rings at once, if anything does."""
+    if rings == "by messages":
+        return None
+    return RingsAtOnce(transport, parts) if rings == "followed" else RingsAlone(transport, parts.reductions)
 
 
 def _groups(parts: Parts) -> tuple[ProcessGroup, ...]:

@@ -134,14 +134,13 @@ class FoldedRings(WatchedTransport):
 
     Attributes:
         whole: the network of all ranks, for their rings only.
-        fold: which ranks are simulated.
     """
 
     kinds: ClassVar = {**WatchedTransport.kinds, Handoff: Noted}
 
     def __init__(self, links: RingLinks, rings: RingLinks, trace: Recorder, fold: Fold, receipts: bool) -> None:
         super().__init__(links, trace, fold, receipts)
-        self.whole, self.fold = Transport(rings, Recorder()), fold
+        self.whole = Transport(rings, Recorder())
 
     def begun(self, members: Sequence[int]) -> int:
         """How many members of a group begin."""

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
@@ -358,23 +358,29 @@ class RingsAtOnce:
         self._env: Any = transport.env
         self._rings: dict[int, Ring] = {}
 
-    def take(self, group: Group, buffer: Buffer, algorithm: Collective) -> Routine:
+    def of(
+        self, reduction: ProcessGroup, group: ProcessGroup, places: Sequence[int], algorithm: Collective
+    ) -> Collective:
+        """The collective of a group, taken at once if it is a ring (`communicators.AtOnce`)."""
+        return partial(self._take, group) if is_taken(reduction) else algorithm
+
+    def _take(self, whole: ProcessGroup, member: Group, buffer: Buffer) -> Routine:
         """Take a member's part in a collective, which follows from the event that let it go on.
 
         Raises:
             DisturbedError: it cannot be told what happens.
         """
         event, cause = self._env.released
-        return self._taken(group, buffer, cause if event == self._env.events else self._env.events)
+        return self._taken(whole, member.me, buffer, cause if event == self._env.events else self._env.events)
 
-    def _taken(self, group: Group, buffer: Buffer, cause: int) -> Routine:
-        over, whole = self._transport.arrival(), group.processes
+    def _taken(self, whole: ProcessGroup, me: int, buffer: Buffer, cause: int) -> Routine:
+        over = self._transport.arrival()
         if id(whole) not in self._rings:
             self._rings[id(whole)] = Ring(self._transport, whole, self._flows(whole), self._shared)
         ring = self._rings[id(whole)]
-        if ring.begin(group.me, cause, over):
-            shards = buffer.split(group.size)
-            self._go_on((None, ring.follow([shards.encode(shard) for shard in range(group.size)])))
+        if ring.begin(me, cause, over):
+            shards = buffer.split(whole.size)
+            self._go_on((None, ring.follow([shards.encode(shard) for shard in range(whole.size)])))
         yield over
 
     @cached_property

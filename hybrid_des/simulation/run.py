@@ -21,8 +21,8 @@ from hybrid_des.cluster.fabric import Fabric, placed
 from hybrid_des.cluster.transport import Links
 from hybrid_des.engine.causes import Causes
 from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.recorder import CHUNK, TimeRangeError, move
-from hybrid_des.errors import DeadlockError, OutOfMemoryError, TooLongError, UsageError
+from hybrid_des.engine.recorder import CHUNK, move
+from hybrid_des.errors import DeadlockError, OutOfMemoryError, UsageError
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import sizes
 from hybrid_des.scenario.definition import Scenario
@@ -30,11 +30,12 @@ from hybrid_des.simulation.background import Traffic, refuse_starved
 from hybrid_des.simulation.costs.rank_costs import Costs
 from hybrid_des.simulation.folding.expansion import expanded
 from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks
+from hybrid_des.simulation.folding.rings_alone import disturbances_noted, takes_rings
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folding.ties import ties_expected, ties_noted
 from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
 from hybrid_des.simulation.gpu import Gpu
-from hybrid_des.simulation.jobs import Job, started
+from hybrid_des.simulation.jobs import WAYS, Job, started
 from hybrid_des.simulation.links_used import links_used
 from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
 from hybrid_des.simulation.outer import Inner, Period, alike, inner_of, period_of
@@ -182,18 +183,6 @@ def reduced_gc() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-@contextmanager
-def unit_asked_for(scenario: Scenario) -> Iterator[None]:
-    """Ask for a forgotten unit of a bandwidth where simulated time becomes implausibly long."""
-    try:
-        yield
-    except (TooLongError, TimeRangeError) as error:
-        if not scenario.cluster.unit_question:
-            raise
-        what = str(error).partition("; ")[0]  # without its own question
-        raise type(error)(f"{what}; {scenario.cluster.unit_question}") from None
-
-
 @reduced_gc()
 def run(
     scenario: Scenario,
@@ -220,15 +209,15 @@ def run(
         training: a training, such as a self-checking one, instead of the scenario's numerics.
         retime: other durations of ops.
         trace: records causes, for a run that is explained.
-        parts: the parts of a scenario without numerics that differs only in seed, jitter, steps and
-            slowdowns for an interval.
+        parts: those of a scenario without numerics that differs only in seed, jitter, steps, and slow intervals.
         scratch: folder for rows that do not fit into memory; default: the system's folder for temporary files.
         watch: shows the progress of the run, and ends it when its budget is spent.
         order: number of a random order in which GPUs start, which decides ties at links; default: by rank.
         fold_from: the number of ranks from which `fold: auto` folds; default: more than a run shows.
         detailed: whether rows of ops and memory are kept; without them, a run has its end, peaks and totals, but
             not those of links, nor what groups of replicas exchange.
-        whole: whether all is simulated; if not, `stretches`, `rings_at_once` and `repeated_steps`, which totals lack.
+        whole: whether all is simulated; if not, `stretches`, rings of gradients (`folding.rings_alone`,
+            `rings_at_once`) and `repeated_steps` are not, which totals lack. Times are the same.
 
     Raises:
         PlanError: the plan is incomplete.
@@ -242,22 +231,33 @@ def run(
     began, local_sgd = time.perf_counter(), scenario.gradients.every > 1
     if local_sgd and not any((plan, fabric, training, retime, trace, parts, scenario.numerics)):
         return _of_groups(scenario, scratch=scratch, watch=watch, order=order, detailed=detailed)
-    with unit_asked_for(scenario):
+    with scenario.cluster.unit_asked_for():
         parts = planned = parts or parts_of(scenario, plan, fabric, training)
         others = Counter[str]()  # bytes of background traffic, by link
         start = partial(started, parts=planned, retime=retime, detailed=detailed, whole=whole)
 
-        def simulate(fold: Fold | None, rings: bool) -> tuple[Job, bool]:
-            if fold is not None and not rings and not ties_expected(planned.plan, planned.channels):
-                with ties_noted(planned.plan, trace):
-                    job = start(scenario, fold=fold, watched=True, trace=trace, scratch=scratch)
-                    _carry_out(job.transport.env, {0: job}, watch)
-                    return job, True  # in any order, as no two messages meet
+        def done(job: Job) -> Job:
+            _carry_out(job.transport.env, {0: job}, watch)
+            return job
+
+        def simulate(fold: Fold | None, followed: bool) -> tuple[Job, bool]:
+            if (
+                fold is not None
+                and not followed
+                and trace is None
+                and not whole
+                and takes_rings(scenario, planned, fold)
+            ):
+                with disturbances_noted(scenario, planned.plan, fold):
+                    return done(start(scenario, fold=fold, rings="alone")), False
+            if fold is not None and not followed and not ties_expected(planned.plan, planned.channels):
+                with ties_noted(planned.plan, trace):  # in any order, if no two messages meet
+                    return done(start(scenario, fold=fold, watched=True, trace=trace, scratch=scratch)), True
             once = None
             if fold and trace is not None:  # the lineage of events, which a trace does not have, shows that it is exact
-                once = start(scenario.model_copy(update={"record": "none"}), fold=fold, detailed=False, whole=False)
-                _carry_out(once.transport.env, {0: once}, watch)
-            job = start(scenario, fold=fold, trace=trace, order=order, scratch=scratch, rings=rings)
+                untraced = scenario.model_copy(update={"record": "none"})
+                once = done(start(untraced, fold=fold, detailed=False, whole=False))
+            job = start(scenario, fold=fold, trace=trace, order=order, scratch=scratch, rings=WAYS[followed])
             traffic = _traffic_of(scenario, job.transport.links) if scenario.background else None
             if traffic:
                 refuse_starved(scenario, links_used(scenario, planned), traffic)

@@ -261,7 +261,7 @@ def alone(fabric: Fabric, given: Alone, busy: Mapping[str, int], *, at_once: boo
     def part(whole: ProcessGroup, place: int, begin: int, elements: int) -> Iterator[Any]:
         yield env.timeout(begin)
         group, buffer = Group(transport, whole, place), Buffer(elements, codecs.find("int8").build())
-        yield from rings.take(group, buffer, algorithm) if rings else on_channels(group, buffer, algorithm)
+        yield from rings._take(whole, group, buffer) if rings else on_channels(group, buffer, algorithm)
         ends.append((whole.stage, place, env.now))
         held.append(sum(bool(getattr(link, "rings", ())) for link in transport.links.values()))
 

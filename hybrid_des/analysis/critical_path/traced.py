@@ -21,7 +21,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sizes import FOLDED_FROM
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.planning.planner import Parts, parts_of
-from hybrid_des.simulation.run import Run, run, unit_asked_for
+from hybrid_des.simulation.run import Run, run
 from hybrid_des.simulation.timeline import NONE, Column
 
 FEWEST_FOLDED = 2  # ranks of a run of which not every rank is shown
@@ -37,7 +37,7 @@ def untrained(scenario: Scenario, plan: Plan | None, fabric: Fabric | None) -> P
 
 def traced_parts(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None) -> Parts:
     """The parts of a run that is traced, which is not trained."""
-    with unit_asked_for(scenario):
+    with scenario.cluster.unit_asked_for():
         return untrained(scenario, plan, fabric) or parts_of(scenario, plan, fabric)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
@@ -17,7 +18,8 @@ from hybrid_des.cluster import topologies
 from hybrid_des.cluster.fabric import ClusterSpec, NodeSpec
 from hybrid_des.cluster.link_figures import LinkFigures
 from hybrid_des.cluster.purposes import Purpose
-from hybrid_des.errors import UsageError
+from hybrid_des.engine.recorder import TimeRangeError
+from hybrid_des.errors import TooLongError, UsageError
 from hybrid_des.options import (
     MOST,
     Bytes,
@@ -288,6 +290,17 @@ class Cluster(PluginSection):
                     number = f"{float(bandwidth):g}"
                     return f"cluster.{name}.bandwidth is {number} B/s; was {number} Gb/s meant?"
         return ""
+
+    @contextmanager
+    def unit_asked_for(self) -> Iterator[None]:
+        """Ask for a forgotten unit of a bandwidth where simulated time becomes implausibly long."""
+        try:
+            yield
+        except (TooLongError, TimeRangeError) as error:
+            if not self.unit_question:
+                raise
+            what = str(error).partition("; ")[0]  # without its own question
+            raise type(error)(f"{what}; {self.unit_question}") from None
 
     @property
     def release(self) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.engine.bookings import Arrival
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.lineage import Lineage, LineageArrival, LineageEnvironment
-from hybrid_des.engine.recorder import Recorder
+from hybrid_des.engine.recorder import LAST_TIME, Recorder
 from hybrid_des.simulation.folding.endpoints import Endpoints
 from hybrid_des.simulation.folding.folded_routes import FoldedRoutes
 from hybrid_des.simulation.folding.images import ChannelImages
@@ -68,7 +68,7 @@ class LineageLink(Link):
     Attributes:
         shared: whether it has, at finite bandwidth.
         last: the last message, until it is shared.
-        when: when messages last reached it, once it is shared.
+        when: when messages last reached it, once it is shared; until when a ring has it.
         arrived: those of that moment: their sender, event, its frame and lineage, and the turn of that.
     """
 
@@ -87,12 +87,17 @@ class LineageLink(Link):
     def join(self, sender: int) -> None:
         """Add a flow of messages from a rank."""
         self._flows += 1
-        if self._flows == 2 and self.spec.bandwidth is not None:  # otherwise no message waits
+        if self._flows == 2 and not self.shared and self.spec.bandwidth is not None:  # otherwise no message waits
             self.shared = True
             self.when, number, lineage, turn = self.last
             self.arrived = [(self._first, number, None, lineage, turn)]
         elif self._flows == 1:
             self._first = sender
+
+    def take(self, last: int) -> None:
+        """Let a ring have it until then: whether its messages are before others that reach it is not known."""
+        self.shared = True
+        self.when, self.arrived = last, [(-1, -1, None, (None, 0), None)]
 
     def meet(self, sender: int, frame: Element, turn: Turn | None) -> None:
         """Record that a message reaches the link, by the event being processed, at the moment of others.
@@ -143,11 +148,23 @@ class LineageFlow(FifoFlow):
         env = self.env
         if not link.shared:
             link.last = env.now, env.events, env.lineage, self._turns[0]
-        elif link.when == env.now:
+        elif link.when >= env.now:
             link.meet(self._sender, self._frame, self._turns[0])
         else:
             link.when, link.arrived = env.now, [(self._sender, env.events, self._frame, env.lineage, self._turns[0])]
         FifoFlow.send(self, message, tag)
+
+    def take_first(self) -> None:
+        """Let a ring have the first link, as of now.
+
+        Raises:
+            FoldRefusal: it is not certain that its messages follow others that reach the link now.
+        """
+        link: Any = self.link
+        if link.shared and link.when >= self.env.now:
+            link.meet(self._sender, self._frame, self._turns[0])
+        if link.bandwidth is not None:
+            link.take(LAST_TIME)
 
     @staticmethod
     def arrive(head: Any) -> None:
@@ -158,7 +175,7 @@ class LineageFlow(FifoFlow):
         env.born = (None if chain is None else hash((env.now, chain)), root)
         if not link.shared:
             link.last = env.now, env.events, lineage, turn
-        elif link.when == env.now:
+        elif link.when >= env.now:
             link.meet(flow._sender, (), turn)
         else:
             link.when, link.arrived = env.now, [(flow._sender, env.events, (), lineage, turn)]
@@ -220,6 +237,11 @@ class FoldedTransport(Transport):
             if channel.purpose in (REDUCTION, PARAMETERS):
                 lane = self._channels.source(lane, (channel.stage, part, sender), element)
         return super().flow(channel, lane, part)
+
+    @property
+    def fold(self) -> Fold:
+        """Which ranks are simulated."""
+        return self._fold
 
     def simulates(self, rank: int) -> bool:
         """Whether a rank is simulated; if not, another stands for it."""

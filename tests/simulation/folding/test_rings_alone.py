@@ -1,0 +1,364 @@
+"""Rings that a run takes at once: everything else happens as it does with their messages."""
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import chain
+from random import Random
+
+import numpy as np
+import pytest
+from support.fabrics import GB, build, node, star, wires
+from support.scenarios import merged
+from support.stretches import stretched_values
+
+from hybrid_des import collectives
+from hybrid_des.analysis.counterfactual.what_if import Part, Variant
+from hybrid_des.cluster.channel import Channel
+from hybrid_des.cluster.mailbox import Message
+from hybrid_des.cluster.purposes import REDUCTION
+from hybrid_des.collectives import codecs
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.group import Group, ProcessGroup
+from hybrid_des.engine.causes import Causes
+from hybrid_des.engine.recorder import Recorder
+from hybrid_des.layout import Layout
+from hybrid_des.scenario.loading import scenario_from
+from hybrid_des.simulation import jobs
+from hybrid_des.simulation.folding import rings_alone
+from hybrid_des.simulation.folding.folded_transport import LineageLink, folded_transport
+from hybrid_des.simulation.folding.refusals import FoldRefusal
+from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis
+from hybrid_des.simulation.planning.planner import parts_of
+from hybrid_des.simulation.run import run
+from hybrid_des.simulation.speeds import DurationOverride
+
+TABLES = "steps", "ops", "waits", "exchanges"
+TWO_STAGES = {
+    "cluster": {
+        "nodes": 4,
+        "gpus_per_node": 4,
+        "nvlink": {"bandwidth": "4 GB/s", "latency": "300 ns"},
+        "infiniband": {"bandwidth": "1 GB/s", "latency": "1 us", "nics_per_node": 4},
+    },
+    "parallel": {"pipeline": 2, "data": 8, "order": ["tensor", "data", "pipeline"]},
+    "schedule": {"kind": "1f1b", "microbatches": 2},
+    "workload": {"forward": "1 us", "backward": "50 us", "activation": 1000, "parameters": 8000},
+    "gradients": {"overlap": True, "channels": 1},
+}
+IDLE = {"workload": {"activation": 0}}  # links are free when rings begin
+ONE_GPU_PER_NODE = {"cluster": {"nodes": 16, "gpus_per_node": 1, "infiniband": {"nics_per_node": 1}}}
+CHUNKS = {  # rings of one chunk begin while messages of the other are under way
+    "cluster": {"nvlink": {"latency": 0}, "infiniband": {"latency": "10 ns"}},
+    "schedule": {"kind": "interleaved-1f1b", "microbatches": 4, "chunks": 2},
+    "workload": {"parameters": 64},
+}
+
+
+class Rings:
+    """Compares runs that take rings at once with those that simulate their messages.
+
+    Attributes:
+        taken, alone: how many were taken, and simulated alone.
+    """
+
+    def __init__(self, patch):
+        self.taken, self.alone, self.made = 0, 0, []
+        ring, transport = rings_alone.RingAtOnce, jobs._transport
+        begin, alone = ring._begin, ring._alone
+
+        def begun(*given):
+            begin(*given)
+            self.taken += 1
+
+        def simulated(*given):
+            self.alone += 1
+            return alone(*given)
+
+        def noted(*given, **more):
+            self.made.append(transport(*given, **more))
+            return self.made[-1]
+
+        patch.setattr(rings_alone, "FEWEST", 2)
+        patch.setattr(ring, "_begin", begun)
+        patch.setattr(ring, "_alone", simulated)
+        patch.setattr(jobs, "_transport", noted)
+
+    def of(self, variant):
+        """How many rings a run takes, how many it simulates alone, and whether any is disturbed."""
+        self.taken, self.alone, self.made = 0, 0, []
+        found = self._outcome(variant, whole=False)
+        counts = self.taken, self.alone
+        disturbed = any(plan is variant.parts.plan for plan in rings_alone._DISTURBED.values())
+        found_again = self._outcome(variant, whole=False)
+        assert found == found_again == self._outcome(variant, whole=True)
+        assert self.alone == counts[1]
+        assert self.taken == counts[0] * (1 if disturbed else 2)
+        return *counts, disturbed
+
+    def _outcome(self, variant, *, whole):
+        done = run(variant.scenario, parts=variant.parts, retime=variant.retime, fold_from=2, whole=whole)
+        tables = [getattr(done.timeline, name) for name in TABLES]
+        rows = [sorted(zip(*(np.asarray(one[name]).tolist() for name in sorted(one)), strict=True)) for one in tables]
+        busy = [link for link in self.made[-1].links.values() if link.free and link.bandwidth is not None]
+        links = sorted((link.spec.name, link.free, last_at(link)) for link in busy)
+        return done.duration, done.peak_memory, done.peak_chunks, done.unfolded, done.ranks, rows, links
+
+
+def last_at(link):
+    """When a message last reached a link."""
+    return link.last[0] if isinstance(link, LineageLink) and not link.shared else getattr(link, "when", None)
+
+
+@pytest.fixture
+def rings(monkeypatch):
+    return Rings(monkeypatch)
+
+
+def planned(*changes, of=TWO_STAGES):
+    """Two stages with changes."""
+    for change in changes:
+        of = merged(of, change)
+    scenario = scenario_from(of).model_copy(update={"record": "compute"})
+    return Variant.planned(scenario, parts_of(scenario))
+
+
+def with_forwards(variant, duration):
+    """The same with forwards that take so many picoseconds."""
+    retime = DurationOverride(lambda _, call, took: duration if call.kind == "F" else took, lambda _: 0)
+    return replace(variant, retime=retime)
+
+
+@pytest.mark.parametrize(("change", "counts"), [
+    ({}, (2, 2)),  # the last stage has just sent activations back, the first has not
+    (IDLE, (2, 1)),
+    ({"sharding": "zero-1"}, (2, 2)),
+    ({"gradients": {"overlap": False}}, (2, 2)),
+    ({"gradients": {"algorithm": "recursive-doubling", "channels": None}}, (0, 0)),
+    ({"gradients": {"channels": 2}}, (0, 0)),
+    ({"cluster": {"sharing": "fair"}}, (0, 0)),
+    ({**ONE_GPU_PER_NODE, "gradients": {"bucket": 20_000}}, (4, 2)),  # all members end their first bucket together
+])  # fmt: skip
+def test_members_go_on_as_they_do_with_messages(rings, change, counts):
+    assert rings.of(planned(change)) == (*counts, False)
+
+
+def test_rings_wired_alike_are_simulated_alone_once(rings):
+    base = planned(IDLE)
+    assert rings.of(base) == (2, 1, False)
+    assert rings.of(Part("kind", "F", ("F",)).scaled(base, Fraction(1, 2))) == (2, 0, False)
+    of_one_stage = [f"node{node}/nic{nic}/{way}" for node in (2, 3) for nic in range(4) for way in ("in", "out")]
+    assert rings.of(base.with_links(dict.fromkeys(of_one_stage, Fraction(2)))) == (2, 2, False)
+
+
+@pytest.mark.parametrize(("latency", "alone"), [("1 us", 1), ("2 us", 2)])
+def test_latencies_tell_rings_apart(rings, latency, alone):
+    """Wires to a hub, those of the second stage with a latency of their own."""
+    wires = [
+        {"between": [f"gpu{gpu}", "hub"], "bandwidth": "1 GB/s", "latency": latency if gpu > 3 else "1 us"}
+        for gpu in range(8)
+    ]
+    cluster = {"gpus_per_node": 8, "topology": "links", "links": wires}
+    values = {**merged(TWO_STAGES, IDLE), "cluster": cluster, "parallel": {"pipeline": 2, "data": 4}}
+    values["parallel"]["order"] = ["tensor", "data", "pipeline"]
+    assert rings.of(planned(of=values)) == (2, alone, False)
+
+
+def test_rings_are_taken_where_no_message_waits(rings):
+    alone = planned().without_queueing()
+    assert rings.of(alone) == (2, 1, False)
+    assert rings.of(alone.with_all_links(None)) == (2, 1, False)
+
+
+def test_members_that_begin_apart_send_messages(rings):
+    assert rings.of(planned({"cluster": {"infiniband": {"nics_per_node": 1}}})) == (0, 0, True)
+
+
+@pytest.mark.parametrize(("forward", "expected"), [
+    (1_019_999, (1, 1, True)),  # a message reaches a link of the ring a picosecond after it began
+    (1_020_000, (0, 0, True)),
+    (1_020_001, (4, 3, False)),
+])  # fmt: skip
+def test_a_message_that_reaches_a_link_meanwhile_disturbs(rings, forward, expected):
+    assert rings.of(with_forwards(planned(CHUNKS), forward)) == expected
+
+
+def test_messages_pass_rings_on_infinite_links(rings):
+    infinite = {"cluster": {link: {"bandwidth": "inf"} for link in ("nvlink", "infiniband")}}
+    assert rings.of(with_forwards(planned(CHUNKS, infinite), 19_999)) == (4, 1, False)
+
+
+def test_the_order_of_ends_is_not_known(rings):
+    """In the second step, the first message of a ring meets others that descend from ends."""
+    several = planned({"steps": 2})
+    assert rings.of(several) == (2, 2, True)
+    one = several.scenario.model_copy(update={"steps": 1})
+    assert (
+        run(one, parts=several.parts, fold_from=2, whole=False).events
+        < run(one, parts=several.parts, fold_from=2).events
+    )
+
+
+def test_rings_whose_members_stand_for_others_send_messages(rings):
+    """Rank 2 of the ring of ranks 0, 2 and 4 sends to rank 1, which stands for rank 4."""
+    values = stretched_values(Random(1)) | {
+        "cluster": {"gpu": "h100", "nodes": 6, "gpus_per_node": 1},
+        "parallel": {"data": 6, "expert": 2},
+        "schedule": {"kind": "1f1b", "microbatches": 2},
+        "gradients": {"algorithm": "ring", "channels": 1, "pad": True},
+        "sharding": "none",
+        "fold": 3,
+    }  # fmt: skip
+    assert rings.of(planned(of=values)) == (1, 1, False)
+
+
+def test_rows_of_messages_are_kept_if_asked_for(rings):
+    scenario = scenario_from(merged(TWO_STAGES, {"record": "all"}))
+    rows = [len(run(scenario, fold_from=2, whole=whole).timeline.all_messages()["start"]) for whole in (False, True)]
+    assert rows[0] == rows[1] > 0
+
+
+def test_causes_of_messages_are_recorded(rings):
+    counts = []
+    for whole in (False, True):
+        trace, variant = Causes(), planned()
+        run(variant.scenario, parts=variant.parts, trace=trace, fold_from=2, whole=whole)
+        counts.append({name: len(column) for table in trace.columns().values() for name, column in table.items()})
+    assert counts[0] == counts[1]
+
+
+def test_short_rings_are_simulated(rings, monkeypatch):
+    monkeypatch.setattr(rings_alone, "FEWEST", 9)
+    assert rings.of(planned()) == (0, 0, False)
+
+
+class Reductions:
+    """Something of which outcomes are known."""
+
+
+def ends_of(fabric, fold, groups, *, at_once):
+    """When each simulated member of some rings ends, of which one begins every millisecond.
+
+    Args:
+        fabric: the wiring.
+        fold: which ranks are simulated.
+        groups: for each ring its ranks and the elements of its buffer.
+        at_once: whether rings are taken at once.
+    """
+    rings = [ProcessGroup("ring", stage, ranks, [0] * len(ranks)) for stage, (ranks, _) in enumerate(groups)]
+    transport, reductions, ends = folded_transport(fabric, "fifo", Recorder(), fold, rings), Reductions(), []
+    env, ring = transport.env, collectives.configured("ring", {"channels": 1})
+
+    def part(collective, group, buffer, begin):
+        yield env.timeout(begin)
+        yield from collective(group, buffer)
+        ends.append((begin, group.me, env.now))
+
+    for whole, (ranks, elements) in zip(rings, groups, strict=True):
+        places = [place for place, rank in enumerate(ranks) if fold.simulated(rank)]
+        taken = rings_alone.RingsAlone(transport, reductions)
+        collective = taken.of(whole, whole, places, ring) if at_once else ring
+        for place in places:
+            transport.begin(ranks[place])
+            buffer = Buffer(elements, codecs.find("fp32").build())
+            env.process(part(collective, Group(transport, whole, place), buffer, 10**9 * (1 + whole.stage)))
+    env.run()
+    return sorted(ends)
+
+
+def folded(ranks, keep):
+    return Fold(Layout({"data": ranks}, ["data"]), [FoldedAxis("data", keep)])
+
+
+def test_rings_of_other_sizes_are_not_alike(rings):
+    """Of each ring, one member is simulated, whose messages take as many links."""
+    groups = [(range(8), 80), (range(0, 8, 2), 80), (range(8), 160)]
+    ends = [ends_of(build("links", node(8), links=star(8)), folded(8, 1), groups, at_once=way) for way in (True, False)]
+    assert ends[0] == ends[1]
+    assert rings.alone == 3
+
+
+def test_rings_with_members_at_other_places_are_not_alike(rings):
+    """In the second one, members send to others: 0 to the image of 2, 1 to that of 0, and 2 to that of 1."""
+    ups = [wires(f"gpu{rank}-hub", bandwidth=(1 + rank % 3) * GB, one_way=True) for rank in range(9)]
+    downs = wires(*(f"hub-gpu{rank}" for rank in range(9)), one_way=True)
+    fabric = build("links", node(9), links=(*chain(*ups), *downs))
+    groups = [(range(9), 9000), ((0, 8, 1, 3, 2, 4, 6, 5, 7), 9000)]
+    ends = [ends_of(fabric, folded(9, 3), groups, at_once=way) for way in (True, False)]
+    assert ends[0] == ends[1]
+    assert rings.alone == 2
+
+
+def crossing(latency):
+    """Two rings of two ranks, whose messages share a link: a slow one in the first, the next one in the second."""
+    of_first = wires("gpu0-a", "b-c", "b-d", "d-gpu0", one_way=True)
+    of_second = wires("gpu2-e", "g-h", "h-gpu2", one_way=True)
+    slow = wires("a-b", "e-g", "f-g", bandwidth=GB // 2, one_way=True)
+    late = wires("gpu1-a", "gpu3-f", latency=latency, one_way=True) + wires(
+        "c-gpu1", "h-gpu3", latency=7000, one_way=True
+    )
+    between = wires("gpu0-v", "v-w", "w-x", "x-y", "y-gpu2")
+    fabric = build("links", node(4), links=(*of_first, *of_second, *slow, *late, *between))
+    return fabric, Fold(Layout({"data": 4}, ["data"]), [])
+
+
+def test_rings_that_share_links_otherwise_are_not_alike(rings):
+    fabric, all_ranks = crossing(3000)
+    groups = [((0, 1), 8), ((2, 3), 8)]
+    ends = [ends_of(fabric, all_ranks, groups, at_once=way) for way in (True, False)]
+    assert ends[0] == ends[1]
+    assert rings.alone == 2
+
+
+def test_rings_whose_messages_meet_are_not_taken(rings):
+    fabric, all_ranks = crossing(0)
+    with pytest.raises(FoldRefusal, match="messages of a ring reach a link in the same moment"):
+        ends_of(fabric, all_ranks, [((0, 1), 8)], at_once=True)
+
+
+def opened(*lanes):
+    """A network in which one of two nodes is simulated, and flows from its first rank to the other node."""
+    transport = folded_transport(planned().parts.fabric, "fifo", Recorder(), folded(8, 4))
+    return transport, [transport.flow(Channel(0, 4, REDUCTION, "ring", 0, 0), lane)[0] for lane in lanes]
+
+
+def sent(transport, flow):
+    transport.env.at(7, (lambda _: flow.send(Message(1000)),))
+    transport.env.run()
+
+
+@pytest.mark.parametrize("hop", [0, 1])
+@pytest.mark.parametrize("later", [0, 1])
+def test_no_message_reaches_a_link_while_a_ring_has_it(hop, later):
+    transport, (flow, _) = opened(0, 1)
+    sent(transport, flow)
+    reached = flow.hops[hop].link.when
+    transport, (flow, _) = opened(0, 1)
+    flow.hops[hop].link.take(reached - 1)
+    sent(transport, flow)
+    transport, (flow, _) = opened(0, 1)
+    flow.hops[hop].link.take(reached + later)
+    with pytest.raises(FoldRefusal):
+        sent(transport, flow)
+
+
+def test_first_links_are_taken_as_soon_as_members_begin():
+    transport, (flow, other) = opened(0, 1)
+    transport.env.at(7, (lambda _: flow.take_first(),))
+    with pytest.raises(FoldRefusal):
+        sent(transport, other)
+
+
+def test_one_link_is_not_taken_by_two_rings():
+    transport, (flow, _) = opened(0, 1)
+    flow.hops[0].link.take(9)
+    transport.env.at(7, (lambda _: flow.take_first(),))
+    with pytest.raises(FoldRefusal):
+        transport.env.run()
+
+
+def test_a_ring_keeps_links_when_other_flows_open():
+    transport, (flow,) = opened(0)
+    flow.hops[0].link.take(7)
+    other, _ = transport.flow(Channel(0, 4, REDUCTION, "ring", 0, 0), 1)
+    with pytest.raises(FoldRefusal):
+        sent(transport, other)
