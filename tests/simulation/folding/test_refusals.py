@@ -68,7 +68,7 @@ def test_groups_are_asked_once_by_runs_of_the_same_parts(monkeypatch):
 
 def blindly(courses, route, sender, receiver):
     """Take links for images of each other whatever they are."""
-    fold, known = courses._fold, courses._known
+    fold, known = courses._fold, courses.known
     found = []
     for hop, first in enumerate(route.links):
         for element in fold.elements():
