@@ -1,4 +1,4 @@
-"""The network of a run that takes rings of gradients at once (`rings_at_once`): links that a ring has, or others.
+"""The network of a run that takes rings of gradients at once (`rings_at_once`): links that a ring holds, or others.
 
     RingTransport    of all ranks
     FoldedRings      of one replica, which stands for all others: they do the same until their rings end
@@ -34,7 +34,7 @@ from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.units import grouped_by
 
 FEWEST = 32  # members; messages of fewer are hardly more than what is done in their place
-RINGS = "ring", "ring-reduce-scatter"  # the latter with `ring-all-gather`
+RINGS = "ring", "ring-reduce-scatter"  # every member sends to the next one only; the latter with `ring-all-gather`
 
 
 class DisturbedError(Exception):
@@ -48,7 +48,7 @@ def is_taken(processes: ProcessGroup) -> bool:
 
 
 class Taken(Rate):
-    """The rate of a link that a ring has."""
+    """The rate of a link that a ring holds."""
 
     def __missing__(self, size: int) -> int:
         raise DisturbedError("a message of others reaches a link of a ring")
@@ -180,17 +180,17 @@ class FoldedRings(WatchedTransport):
             raise FoldRefusal("replicas use links of each other")
         rings: Any = self.whole.links
         new = [rings[name] for name in self._courses.known.keys() - before if name in rings]
-        if any(link.rings or link.free for link in new if is_had(link)):
+        if any(link.rings or link.free for link in new if may_queue(link)):
             raise DisturbedError("others begin to use a link of a ring")
         return hops
 
 
 class RingLink(WatchedLink):
-    """A link that rings can have.
+    """A link that rings can hold.
 
     Attributes:
         own: its rate.
-        rings: the rings under way that have it.
+        rings: the rings under way that hold it.
     """
 
     __slots__ = ("own", "rings")
@@ -211,26 +211,26 @@ class RingLink(WatchedLink):
             raise DisturbedError("messages reach a link at the same time")
 
     def begin(self, ring: object, cause: int | None = None) -> None:
-        """Be had by a ring, whose first message reaches it later, or now, as follows from the event of this number."""
+        """Be held by a ring, whose first message reaches it later, or now, as follows from the event of this number."""
         if self.when == self.env.now and self.shared and self.event != cause:
             self.tie()
         self.rings.add(ring)
         self.rate = TAKEN
 
     def end(self, ring: object) -> None:
-        """Serve others again, unless another ring has it."""
+        """Serve others again, unless another ring holds it."""
         self.rings.discard(ring)
         if not self.rings:
             self.rate = self.own
 
 
 class RingFifo(WatchedFifo):
-    """Links that serve one message at a time, and that rings can have."""
+    """Links that serve one message at a time, and that rings can hold."""
 
     kind: ClassVar = RingLink
 
 
-def is_had(link: Any) -> bool:
+def may_queue(link: Any) -> bool:
     """Whether others have to leave a link to a ring: messages wait for each other on it."""
     return isinstance(link, RingLink) and link.spec.bandwidth is not None
 

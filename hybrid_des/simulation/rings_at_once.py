@@ -8,7 +8,7 @@
 A step that crosses links which others may share is taken when its last message gets there: by then all that reached
 these links before is known. Whatever cannot be told ends the run (`DisturbedError`), and all is simulated by messages:
 
-- a message of others that reaches a link which a ring has, members that begin at different times;
+- a message of others that reaches a link which a ring holds, members that begin at different times;
 - messages of rings that reach a link at the same time, or of which an earlier one is known too late.
 
 Events of the same picosecond are processed in the order in which they were booked, which decides who is first at a
@@ -49,7 +49,7 @@ from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folds import Replicas, folds_of_pipelines
 from hybrid_des.simulation.planning.planner import Parts
-from hybrid_des.simulation.ring_links import DisturbedError, FoldedRings, RingLink, RingTransport, is_had, is_taken
+from hybrid_des.simulation.ring_links import DisturbedError, FoldedRings, RingLink, RingTransport, is_taken, may_queue
 
 Ended = TypeVar("Ended")
 Whole = NDArray[np.int64]
@@ -123,9 +123,9 @@ class Part:
         """Carry messages of these sizes from now on, after others."""
         rates = [link.own if isinstance(link, RingLink) else link.rate for link in self.links]
         self._times = np.array([[rate[size] for rate in rates] for size in sizes], dtype=np.int64)
-        if self.slots is None and is_had(self.links[0]):
+        if self.slots is None and may_queue(self.links[0]):
             if any(len(link.rings) > 1 for link in self.links):
-                raise DisturbedError("another collective has a link")
+                raise DisturbedError("another collective holds a link")
             self.free = np.array([link.free for link in self.links], dtype=np.int64)
 
     def took(self, step: int, which: Whole | None) -> Whole:
@@ -214,7 +214,7 @@ class Ring:
         self._parts = [*_parts(flows, shared.number)]
         self._first: list[Any] = [flow.hops[0].link for flow in flows]
         further: dict[Any, None] = dict.fromkeys(hop.link for flow in flows for hop in flow.hops[1:])
-        self._further = [link for link in further if is_had(link) and link not in {*self._first}]
+        self._further = [link for link in further if may_queue(link) and link not in {*self._first}]
         self._begins = transport.begun(whole.ranks)
         self._begun, self._at, self._under_way = dict[int, Arrival](), 0, False
         self._left: dict[Any, tuple[int, int]] = {}
@@ -234,7 +234,7 @@ class Ring:
             raise DisturbedError("members begin at different times")
         self._begun[me] = over
         for link in self._first if self._begins < self._size else self._first[me : me + 1]:
-            if is_had(link):
+            if may_queue(link):
                 self._take(link, cause)
         self._under_way = len(self._begun) == self._begins
         return self._under_way
@@ -299,8 +299,8 @@ class Ring:
                 self._left[link] = max(before[0], times[0]), max(before[1], times[1])
         if len(self._begun) < self._size and len({*ends}) > 1:
             raise DisturbedError("members end at different times")
-        had = [reached for link, (reached, _) in self._left.items() if is_had(link)]
-        if (had and (env.now >= min(ends) or max(had) >= last)) or last > LAST_TIME:
+        reached_last = [reached for link, (reached, _) in self._left.items() if may_queue(link)]
+        if (reached_last and (env.now >= min(ends) or max(reached_last) >= last)) or last > LAST_TIME:
             raise DisturbedError("members end while links are still reached")
         for at in {*ends}:
             env.at(at, (self._release, at == last), FIRST)
@@ -317,9 +317,9 @@ class Ring:
             del self._left[link]
             number = self._shared.number.get(link)
             link.free = max(link.free, free if number is None else int(self._shared.free[number]))
-            if is_had(link):
+            if may_queue(link):
                 link.end(self)
-        self._transport.leave(self, [link for link, _ in leaves if is_had(link)])
+        self._transport.leave(self, [link for link, _ in leaves if may_queue(link)])
         if last:
             self._begun, self._under_way = {}, False
 
@@ -341,7 +341,7 @@ def _parts(flows: Sequence[Flow], number: Mapping[Any, int]) -> Iterator[Part]:
         for me, flow in enumerate(flows):
             if len(flow.hops) > hop:
                 link = flow.hops[hop].link
-                alike.setdefault((len(flow.hops) > hop + 1, is_had(link), link in number), {})[me] = flow
+                alike.setdefault((len(flow.hops) > hop + 1, may_queue(link), link in number), {})[me] = flow
         yield from (Part(some, hop, number, len(flows)) for some in alike.values())
 
 
@@ -387,7 +387,7 @@ class RingsAtOnce:
     def _shared(self) -> SharedLinks:
         groups = [whole for whole, _ in self._parts.reductions.processes if is_taken(whole)]
         uses = Counter(hop.link for whole in groups for flow in self._flows(whole) for hop in flow.hops)
-        return SharedLinks(link for link, times in uses.items() if times > 1 and is_had(link))
+        return SharedLinks(link for link, times in uses.items() if times > 1 and may_queue(link))
 
     def _flows(self, whole: ProcessGroup) -> list[Flow]:
         return [Group(self._transport.whole, whole, place).to((place + 1) % whole.size) for place in range(whole.size)]

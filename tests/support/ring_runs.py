@@ -236,7 +236,7 @@ def alone_case(rng: Random) -> tuple[Fabric, Alone, dict[str, int]]:
 
 
 def alone(fabric: Fabric, given: Alone, busy: Mapping[str, int], *, at_once: bool) -> tuple[list[Any], list[int]]:
-    """When the members of rings end, when links are free, what was sent; and how many links rings have after each end.
+    """When the members of rings end, when links are free, what was sent; and how many links rings hold after each end.
 
     Args:
         fabric: the wiring.

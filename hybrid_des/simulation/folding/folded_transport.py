@@ -68,7 +68,7 @@ class LineageLink(Link):
     Attributes:
         shared: whether it has, at finite bandwidth.
         last: the last message, until it is shared.
-        when: when messages last reached it, once it is shared; until when a ring has it.
+        when: when messages last reached it, once it is shared; until when a ring holds it.
         arrived: those of that moment: their sender, event, its frame and lineage, and the turn of that.
     """
 

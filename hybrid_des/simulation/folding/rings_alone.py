@@ -41,8 +41,8 @@ from hybrid_des.simulation.folding.ties import TieError
 from hybrid_des.simulation.folding.watched_links import WatchedLink
 from hybrid_des.simulation.planning.gradients import Reductions
 from hybrid_des.simulation.planning.planner import Parts
+from hybrid_des.simulation.ring_links import RINGS
 
-RINGS = ("ring", "ring-reduce-scatter")  # every member sends to the next one only
 FEWEST = 512  # members; the messages of fewer take little time in a folded run
 
 _KNOWN: WeakKeyDictionary[Reductions, dict[Any, Outcome]] = WeakKeyDictionary()
