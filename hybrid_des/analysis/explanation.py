@@ -400,8 +400,8 @@ def explain(
     not_tried = why_untried(base)
     ties = [] if not_tried else tie_tasks(base)
     # what may take longest is begun first, so that no process is left alone with it
-    second = trials.tasks, ties, _without_barrier(base), of_ranks, asked, _idle_here(traced)
-    tried, orders, free, gains, rows, _ = grouped(second, at_once)
+    second = _without_barrier(base), trials.tasks, ties, of_ranks, asked, _idle_here(traced)
+    free, tried, orders, gains, rows, _ = grouped(second, at_once)
     gains = sorted([*gains, *of_kinds], key=lambda gain: gain.duration)
     rows += [one for one in free if one is not None]
     proposed, range_of_ties = trials.proposals(tried, gains), ties_from(base, orders)
