@@ -231,7 +231,7 @@ class RingFifo(WatchedFifo):
 
 
 def may_queue(link: Any) -> bool:
-    """Whether others have to leave a link to a ring: messages wait for each other on it."""
+    """Whether messages may wait for each other on a link, so that a ring holds it."""
     return isinstance(link, RingLink) and link.spec.bandwidth is not None
 
 

@@ -71,7 +71,7 @@ def undisturbed(simulate: Callable[[Fold | None, bool], Ended], replicas: Replic
     """Simulate with rings taken at once in the first way in which all can be told, else by messages.
 
     Args:
-        simulate: simulates the ranks of a fold, or all, with rings taken at once or not.
+        simulate: simulates the ranks of a fold, or all, with rings followed or by messages.
         replicas: those of the run; None if all messages are asked for.
         fold: which ranks are simulated by messages.
     """

@@ -42,7 +42,7 @@ ROOT = -2  # no activity, before all others
 EVERY = -1  # image of a place: all of them
 
 
-TOGETHER, FEW = 1024, 64  # chains that are walked together, and of which the rest are walked one by one
+TOGETHER, FEW = 1024, 64  # chains walked together; as soon as no more than so few go on, one by one
 
 
 class Piece(NamedTuple):
