@@ -97,6 +97,16 @@ class Group:
         self._nodes: tuple[int, ...] = ()
 
     @property
+    def rank(self) -> int:
+        """The rank of this member."""
+        return self._processes.ranks[self.me]
+
+    @property
+    def paces(self) -> tuple[Pace, Pace] | None:
+        """The paces of its flows within nodes and between them, if they have any."""
+        return self._paces
+
+    @property
     def nodes(self) -> tuple[int, ...]:
         """The node of each member."""
         if not self._nodes:
@@ -120,6 +130,16 @@ class Group:
         if peer not in self._in:
             _, self._in[peer] = self._between(peer, self.me)
         return self._in[peer]
+
+    def end_of(self, peer: int) -> Mailbox:
+        """The mailbox at the end of the flow to another member."""
+        return self._between(self.me, peer)[1]
+
+    def on(self, transport: Transport) -> Group:
+        """The same view in another network."""
+        group = Group(transport, self._processes, self.me, self._lane)
+        group._paces = self._paces
+        return group
 
     def among(self, places: Sequence[int], lane: int = 0) -> Group:
         """A subgroup of members that includes this one."""

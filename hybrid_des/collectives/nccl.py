@@ -15,6 +15,7 @@ that one ring (or tree) of their joint bandwidth stands for them. The halves for
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from hybrid_des.cluster.fabric import by_node
@@ -62,10 +63,36 @@ def _difference(algorithm: str, permutation: Permutation) -> str:
     return at_switches(permutation, partial(pieces_at_switches, permutation.tuned))
 
 
-def _ring_of(does: str, algorithm: Collective, wiring: Wiring, size: int) -> Collective | None:
+@dataclass(frozen=True)
+class Around:
+    """What goes around the ring of a channel.
+
+    Attributes:
+        does: the name of what it does.
+        algorithm: the textbook's.
+        choice: what the tuner takes for the whole buffer.
+        size: its bytes.
+    """
+
+    does: str
+    algorithm: Collective
+    choice: Choice
+    size: int
+
+    def __call__(self, ring: Group, buffer: Buffer) -> Routine:
+        """Launch the kernel, go around a ring with a part of the buffer, and copy what came last."""
+        wiring: Wiring = ring.tuned
+        late, copied = wiring.waits(self.does, self.choice, self.size)
+        yield ring.pause(wiring.start(self.choice) + late)
+        yield from self.algorithm(lanes_of(ring, wiring, self.choice, self.does)(0), buffer, WHOLE)
+        if copied:
+            yield ring.pause(copied)
+
+
+def _ring_of(does: str, algorithm: Collective, wiring: Wiring, size: int) -> Around | None:
     """What goes around the ring of each channel for a buffer of `size` bytes."""
     choice = wiring.choice(does, size)
-    return partial(_around, does, algorithm, choice, size) if choice.algorithm == "ring" else None
+    return Around(does, algorithm, choice, size) if choice.algorithm == "ring" else None
 
 
 @collective(
@@ -80,9 +107,9 @@ def nccl(group: Group, buffer: Buffer, options: Channels) -> Routine:
     if choice.algorithm.startswith("nvls"):
         yield from through_switches(group, buffer, choice)
     elif group.me < group.size and choice.algorithm == "tree":
-        yield from _on_channels(group, buffer, partial(_chained, choice))
+        yield from on_channels(group, buffer, partial(_chained, choice))
     elif group.me < group.size:
-        yield from _on_channels(group, buffer, partial(_around, "all-reduce", ring, choice, buffer.bytes))
+        yield from on_channels(group, buffer, Around("all-reduce", ring, choice, buffer.bytes))
 
 
 @collective(
@@ -92,7 +119,7 @@ def nccl(group: Group, buffer: Buffer, options: Channels) -> Routine:
 def nccl_reduce_scatter(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """Leave rank i with the sum of shard i+1 of each channel's part of `buffer`; other shards are undefined."""
     choice = group.tuned.choice("reduce-scatter", buffer.bytes)
-    return _on_channels(group, buffer, partial(_around, "reduce-scatter", ring_reduce_scatter, choice, buffer.bytes))
+    return on_channels(group, buffer, Around("reduce-scatter", ring_reduce_scatter, choice, buffer.bytes))
 
 
 @collective(
@@ -102,24 +129,14 @@ def nccl_reduce_scatter(group: Group, buffer: Buffer, options: Channels) -> Rout
 def nccl_all_gather(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """Distribute shard i+1 of rank i to all ranks, on each channel."""
     choice = group.tuned.choice("all-gather", buffer.bytes)
-    return _on_channels(group, buffer, partial(_around, "all-gather", ring_all_gather, choice, buffer.bytes))
+    return on_channels(group, buffer, Around("all-gather", ring_all_gather, choice, buffer.bytes))
 
 
-def _on_channels(group: Group, buffer: Buffer, part: Collective) -> Routine:
+def on_channels(group: Group, buffer: Buffer, part: Collective) -> Routine:
     """Run a routine per channel, each with its part of the buffer."""
     rings = group.rings
     parts = buffer.sections(shares_of(buffer.elements, group.size, len(rings)))
     yield group.together(*(part(rings[number], parts[number]) for number in group.in_turn))
-
-
-def _around(does: str, algorithm: Collective, choice: Choice, size: int, ring: Group, buffer: Buffer) -> Routine:
-    """Launch the kernel, go around a ring with a part of a buffer of `size` bytes, and copy what came last."""
-    wiring: Wiring = ring.tuned
-    late, copied = wiring.waits(does, choice, size)
-    yield ring.pause(wiring.start(choice) + late)
-    yield from algorithm(lanes_of(ring, wiring, choice, does)(0), buffer, WHOLE)
-    if copied:
-        yield ring.pause(copied)
 
 
 def _chained(choice: Choice, ring: Group, buffer: Buffer) -> Routine:

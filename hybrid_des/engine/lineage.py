@@ -110,6 +110,10 @@ class LineageEnvironment(Environment):
         self.born: Lineage = (0, 0)
         self.start_matters = False
 
+    def know(self, roots: Roots) -> None:
+        """Decide by another knowledge of roots, from the start."""
+        self._roots = roots
+
     def begin(self, root: int) -> None:
         """Make processes that start from now on descend from a root."""
         self.lineage = self.born = (0, root)

@@ -28,9 +28,9 @@ from hybrid_des.scenario import sizes
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.background import Traffic, refuse_starved
 from hybrid_des.simulation.costs.rank_costs import Costs
+from hybrid_des.simulation.folding import rings_alone
 from hybrid_des.simulation.folding.expansion import expanded
 from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks
-from hybrid_des.simulation.folding.rings_alone import disturbances_noted, takes_rings
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folding.ties import ties_expected, ties_noted
 from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
@@ -241,15 +241,13 @@ def run(
             return job
 
         def simulate(fold: Fold | None, followed: bool) -> tuple[Job, bool]:
-            if (
-                fold is not None
-                and not followed
-                and trace is None
-                and not whole
-                and takes_rings(scenario, planned, fold)
-            ):
-                with disturbances_noted(scenario, planned.plan, fold):
-                    return done(start(scenario, fold=fold, rings="alone")), False
+            if fold is not None and not followed and trace is None and not whole:
+                alone = rings_alone.undisturbed(
+                    lambda way, watched: done(start(scenario, fold=fold, watched=watched, rings=way)),
+                    scenario, planned, fold,
+                )  # fmt: skip
+                if alone is not None:
+                    return alone, False
             if fold is not None and not followed and not ties_expected(planned.plan, planned.channels):
                 with ties_noted(planned.plan, trace):  # in any order, if no two messages meet
                     return done(start(scenario, fold=fold, watched=True, trace=trace, scratch=scratch)), True

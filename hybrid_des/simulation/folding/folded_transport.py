@@ -39,16 +39,20 @@ from hybrid_des.simulation.folding.watched_links import WatchedFlow, WatchedLink
 
 
 class Turn(dict[int, int]):
-    """Roots as another image names them: an event descends from ranks as its own image does."""
+    """Roots as another image names them: an event descends from ranks as its own image does.
 
-    __slots__ = ("_element", "_fold")
+    Attributes:
+        element: maps ranks to their names in the other image.
+    """
+
+    __slots__ = ("_fold", "element")
 
     def __init__(self, fold: Fold, element: Element) -> None:
         super().__init__()
-        self._fold, self._element = fold, element
+        self._fold, self.element = fold, element
 
     def __missing__(self, root: int) -> int:
-        moved = self[root] = self._fold.move_root(root, self._element)
+        moved = self[root] = self._fold.move_root(root, self.element)
         return moved
 
     def of(self, lineage: Lineage) -> Lineage:
@@ -153,6 +157,11 @@ class LineageFlow(FifoFlow):
         else:
             link.when, link.arrived = env.now, [(self._sender, env.events, self._frame, env.lineage, self._turns[0])]
         FifoFlow.send(self, message, tag)
+
+    @property
+    def images(self) -> tuple[Element | None, ...]:
+        """By which elements its links and the receiver stand for their images, where they do."""
+        return tuple(None if turn is None else turn.element for turn in self._turns)
 
     def take_first(self) -> None:
         """Let a ring have the first link, as of now.
@@ -270,7 +279,8 @@ class FoldedTransport(Transport):
     def _flow(self, channel: Channel, put: Put) -> Flow:
         flow = super()._flow(channel, put)
         if isinstance(flow, WatchedFlow):
-            flow.turned = self._courses.of(channel.sender, channel.receiver)[0].element != self._fold.identity
+            flow.images = tuple(leg.element for leg in self._courses.of(channel.sender, channel.receiver))
+            flow.turned = flow.images[0] != self._fold.identity
         return flow
 
     def _hops(self, channel: Channel) -> tuple[Hop, ...]:

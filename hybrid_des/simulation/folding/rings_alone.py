@@ -1,28 +1,33 @@
-"""Rings of gradients that a folded run takes at once: what one like it took alone, by messages, simply passes.
+"""Rings of gradients that a folded run takes at once: what ones like them took alone, by messages, simply passes.
 
-    begin     all simulated members, at the same time; links may still serve earlier messages
+    begin     all simulated members, on all channels, at the same time; links may still serve earlier messages
     alone     the same on a network of its own: when each member ends; when links are last reached, and free
     at once   rings that begin so send nothing: their members go on at these times, their links are busy so long
 
-What a ring does depends on how its flows share links, on the bandwidths and latencies of these and on until when they
-serve earlier messages, if no two of its messages reach a link in the same moment, and no other message reaches one
-meanwhile. Whatever else happens ends the run; then all is simulated by messages. So does whatever depends on the
-events by which members go on: it is known when these happen, not in which order (`engine.lineage`).
+What rings do depends on how their flows share links, on the bandwidths and latencies of these and on until when they
+serve earlier messages, if no other message reaches one meanwhile. Messages of theirs that reach a link in the same
+moment are served in an order that follows from what happened since the begin, or the rings are not taken. Whatever else
+happens ends the run; then all is simulated by messages. So does whatever depends on the events by which members go on:
+it is known when these happen, not in which order (`engine.lineage`).
 
-Rings of all stages that are wired alike do the same, so one of them is simulated, as often as links are busy for
-another time when it begins, and not again where only durations of ops are changed.
+Rings of all stages that are wired alike do the same, so those of one are simulated, as often as links are busy for
+another time when they begin, and not again where only durations of ops are changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from hybrid_des import collectives
 from hybrid_des.cluster.sharing.registration import Flow
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, ProcessGroup, Routine
+from hybrid_des.collectives.nccl import on_channels
 from hybrid_des.collectives.registration import Collective
 from hybrid_des.engine.bookings import Arrival
 from hybrid_des.engine.lineage import LineageEnvironment
@@ -36,60 +41,114 @@ from hybrid_des.simulation.folding.folded_transport import (
     folded_transport,
 )
 from hybrid_des.simulation.folding.refusals import FoldRefusal
-from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis
-from hybrid_des.simulation.folding.ties import TieError
-from hybrid_des.simulation.folding.watched_links import WatchedLink
+from hybrid_des.simulation.folding.symmetry import SURE, Fold, FoldedAxis
+from hybrid_des.simulation.folding.ties import TieError, ties_expected, ties_noted
+from hybrid_des.simulation.folding.watched_links import WatchedFlow, WatchedLink
 from hybrid_des.simulation.planning.gradients import Reductions
 from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.ring_links import RINGS
 
-FEWEST = 512  # members; the messages of fewer take little time in a folded run
+FEWEST = 32  # messages of a member and phase; fewer take little time in a folded run
+
+Way = Literal["alone", "reductions alone", "gathers alone"]
+Ended = TypeVar("Ended")
 
 _KNOWN: WeakKeyDictionary[Reductions, dict[Any, Outcome]] = WeakKeyDictionary()
 
-# Plans with rings that were disturbed, by identity (comparing plans takes long), number of steps and fold.
-_DISTURBED: WeakValueDictionary[tuple[int, int, tuple[FoldedAxis, ...]], Plan] = WeakValueDictionary()
+# Plans by what happened to their rings, by identity (comparing plans takes long), number of steps, fold and way.
+_Plans = WeakValueDictionary[tuple[int, int, tuple[FoldedAxis, ...], Way], Plan]
+_DISTURBED: _Plans = WeakValueDictionary()
+_UNDISTURBED: _Plans = WeakValueDictionary()  # in the last run
 
 
 class Outcome(NamedTuple):
-    """What a ring does alone, in picoseconds from its begin.
+    """What rings do alone, in picoseconds from their begin.
 
     Attributes:
-        uses: when each link is last reached by its messages, and when it has served them.
-        ends: when the part of each simulated member ends.
+        uses: when each link is last reached by their messages, and when it has served them.
+        ends: when the part of each simulated member ends, on each channel.
     """
 
     uses: Sequence[tuple[int, int]]
     ends: Sequence[int]
 
 
-class Member(NamedTuple):
-    """A member that has begun: its flow to the next one, and the event of its end."""
+class Part(NamedTuple):
+    """The part of a member on a channel, which has begun.
 
+    Attributes:
+        ring: its view of the channel.
+        elements: of its buffer.
+        routine: takes the part in a view.
+        flow: to the next member.
+        over: the event of its end.
+    """
+
+    ring: Group
+    elements: int
+    routine: Callable[[Group], Routine]
     flow: Flow
     over: Arrival
 
 
-def takes_rings(scenario: Scenario, parts: Parts, fold: Fold) -> bool:
-    """Whether a folded run without rows of messages takes rings at once: if none was disturbed in an earlier one."""
+def undisturbed(simulate: Callable[[Way, bool], Ended], scenario: Scenario, parts: Parts, fold: Fold) -> Ended | None:
+    """Simulate a folded run in the first way in which no ring is disturbed; None if there is none.
+
+    Args:
+        simulate: simulates it in a way; whether links only notice ties.
+        scenario: what is simulated.
+        parts: its parts.
+        fold: which ranks are simulated.
+    """
     if scenario.record == "all" or scenario.cluster.service not in ("fifo", "uncontended"):
-        return False
-    undisturbed = (id(parts.plan), scenario.steps, fold.folded_axes) not in _DISTURBED
-    return undisturbed and any(_is_long(processes) for processes, _ in parts.reductions.processes)
+        return None
+    if not any(_is_long(processes) for processes, _ in parts.reductions.processes):
+        return None
+    traced = ties_expected(parts.plan, parts.channels)
+    for way in _ways(scenario, parts, traced=traced):
+        key = id(parts.plan), scenario.steps, fold.folded_axes, way
+        if key not in _DISTURBED:
+            try:
+                ended = None if traced else _watched(simulate, parts.plan, way)
+                ended = simulate(way, False) if ended is None else ended
+            except FoldRefusal:
+                if _UNDISTURBED.pop(key, None) is None:  # nor in the run before
+                    _DISTURBED[key] = parts.plan
+            else:
+                _UNDISTURBED[key] = parts.plan
+                return ended
+    return None
 
 
-@contextmanager
-def disturbances_noted(scenario: Scenario, plan: Plan, fold: Fold) -> Iterator[None]:
-    """Remember that a run was refused that takes rings at once; what follows the block simulates it by messages."""
-    try:
-        yield
-    except FoldRefusal:
-        _DISTURBED[id(plan), scenario.steps, fold.folded_axes] = plan
+def _watched(simulate: Callable[[Way, bool], Ended], plan: Plan, way: Way) -> Ended | None:
+    """Simulate where links only notice ties; None if there are any."""
+    with ties_noted(plan, None):
+        return simulate(way, True)
+    return None
+
+
+def _ways(scenario: Scenario, parts: Parts, *, traced: bool) -> Sequence[Way]:
+    """The ways in which nothing disturbs rings, as far as can be told.
+
+    Messages between stages do where parameters are gathered beside the first forward passes; and mostly where gradients
+    are reduced before those of the next chunk, so that it is not worth a try where runs are only watched. In a second
+    step, messages tie with what descends from the ends of rings.
+    """
+    if traced and scenario.steps > 1:
+        return ()
+    several = any(len(parts.programs.chunks(rank)) > 1 for rank in range(scenario.parallel.pipeline))
+    doubtful = several and scenario.gradients.overlap
+    if not parts.reductions.gather or scenario.overlap.parameters:
+        return () if doubtful and not traced else ("reductions alone",)
+    if not doubtful:
+        return "alone", "reductions alone"
+    return ("alone", "gathers alone") if traced else ("gathers alone",)
 
 
 def _is_long(processes: ProcessGroup) -> bool:
-    """Whether a group is one ring of many members."""
-    return processes.kind in RINGS and processes.size >= FEWEST and len(processes.channels) <= 1
+    """Whether a group reduces around rings, or may, with many messages."""
+    around = processes.kind in RINGS or collectives.find(processes.kind).facts["along"] is not None
+    return around and (processes.size - 1) * max(1, len(processes.channels)) >= FEWEST
 
 
 class RingsAlone:
@@ -98,49 +157,58 @@ class RingsAlone:
     Args:
         transport: its network.
         reductions: whose rings are taken.
+        way: which of them.
     """
 
-    def __init__(self, transport: FoldedTransport, reductions: Reductions) -> None:
-        self._transport, self._known = transport, _KNOWN.setdefault(reductions, {})
+    def __init__(self, transport: FoldedTransport, reductions: Reductions, way: Way) -> None:
+        self._transport, self._reductions, self._way = transport, reductions, way
+        self._known = _KNOWN.setdefault(reductions, {})
 
     def of(
         self, reduction: ProcessGroup, group: ProcessGroup, places: Sequence[int], algorithm: Collective
     ) -> Collective:
-        """The collective of a group, taken at once if it is a long ring (`communicators.AtOnce`)."""
-        if group is not reduction or not _is_long(group) or not _within(group, places, self._transport.fold):
+        """The collective of a group, taken at once if it goes around long rings (`communicators.AtOnce`)."""
+        gathers = group is not reduction
+        if not _is_long(reduction) or self._way == ("reductions alone" if gathers else "gathers alone"):
             return algorithm
-        return RingAtOnce(self._transport, group, places, algorithm, self._known)
+        name = self._reductions.gather if gathers else reduction.kind
+        return GroupAtOnce(self._transport, reduction, len(places), (name, algorithm), self._known)
 
 
-def _within(processes: ProcessGroup, places: Sequence[int], fold: Fold) -> bool:
-    """Whether the simulated members of a ring stand for those to whom they send, and not members of another one."""
-    ranks = processes.ranks
-    simulated = {ranks[place] for place in places}
-    return all(fold.representative(ranks[(place + 1) % processes.size])[0] in simulated for place in places)
-
-
-class RingAtOnce:
-    """A ring that is taken at once, one bucket after the other.
+class GroupAtOnce:
+    """The rings of a group, taken at once, one bucket after the other.
 
     Args:
-        transport, processes, places, algorithm: as above.
-        known: outcomes of rings with the same algorithm.
+        transport, reduction: as above.
+        simulated: the number of its simulated members.
+        named: the name of the collective, and what it does.
+        known: outcomes of rings with the same codec.
     """
 
     def __init__(
         self,
         transport: FoldedTransport,
-        processes: ProcessGroup,
-        places: Sequence[int],
-        algorithm: Collective,
+        reduction: ProcessGroup,
+        simulated: int,
+        named: tuple[str, Collective],
         known: dict[Any, Outcome],
     ) -> None:
-        self._transport, self._processes, self._places = transport, processes, places
-        self._algorithm, self._known = algorithm, known
-        self._began, self._begun = 0, dict[int, Member]()
+        self._transport, self._reduction, self._known = transport, reduction, known
+        self._name, self._algorithm = named
+        self._all = simulated * max(1, len(reduction.channels))
+        self._began, self._begun, self._firsts = 0, list[Part](), set[Any]()
 
     def __call__(self, group: Group, buffer: Buffer) -> Routine:
-        """Take a member's part.
+        """Take the part of a member: on a channel or, of a library's collective, on all."""
+        if group.tuned is None:
+            return self._part(self._algorithm, group, buffer)
+        along = collectives.find(self._name).facts["along"](group.tuned, buffer.bytes)
+        if along is None:
+            return self._algorithm(group, buffer)
+        return on_channels(group, buffer, replace(along, algorithm=partial(self._part, along.algorithm)))
+
+    def _part(self, algorithm: Collective, ring: Group, buffer: Buffer, *options: Any) -> Routine:
+        """Take the part of a member on a channel.
 
         Raises:
             FoldRefusal: it cannot be told what happens.
@@ -148,83 +216,123 @@ class RingAtOnce:
         now = self._transport.env.now
         if self._begun and self._began != now:
             raise FoldRefusal("members of a ring begin at different times")
-        flow, over, self._began = _to_next(group), self._transport.arrival(), now
-        if isinstance(flow, LineageFlow):
+        self._began, flow = now, ring.to((ring.me + 1) % ring.size)
+        if isinstance(flow, LineageFlow | WatchedFlow) and flow.link not in self._firsts:
             flow.take_first()
-        self._begun[group.me] = Member(flow, over)
-        if len(self._begun) == len(self._places):
-            self._begin(now, buffer)
+            self._firsts.add(flow.link)
+
+        def routine(view: Group) -> Routine:
+            return algorithm(view, buffer, *options)
+
+        over = self._transport.arrival()
+        self._begun.append(Part(ring, buffer.elements, routine, flow, over))
+        if len(self._begun) == self._all:
+            self._begin(now)
         yield over
 
-    def _begin(self, now: int, buffer: Buffer) -> None:
-        """Let the time of a ring pass, all of whose members have begun."""
-        members, self._begun = [self._begun[place] for place in self._places], {}
-        flows = [member.flow for member in members]
-        links, first = _links_of(flows), {flow.hops[0].link for flow in flows}
+    def _begin(self, now: int) -> None:
+        """Let the time of rings pass, all of whose members have begun."""
+        parts, firsts = self._begun, self._firsts
+        self._begun, self._firsts = [], set()
+        links = _links_of(parts)
         for link in links:
-            if link not in first and link.shared and link.when >= now:
+            if link not in firsts and link.shared and link.when >= now:
                 raise FoldRefusal(f"other messages reach link {link.spec.name} when a ring begins")
         busy = tuple([max(0, link.free - now) for link in links])
-        key = self._processes.size, buffer.elements, self._form(flows), busy
+        key = self._name, *_form(parts), busy
         if key not in self._known:
-            self._known[key] = self._alone(buffer, busy)
+            self._known[key] = self._alone(parts, busy)
         uses, ends = self._known[key]
         for link, (last, free) in zip(links, uses, strict=True):
             link.free = now + free
             link.take(now + last)
         env: Any = self._transport.env
         with env.births((None, 0)) if isinstance(env, LineageEnvironment) else nullcontext():
-            for member, end in zip(members, ends, strict=True):
-                member.over.happen(now + end, None)
+            for part, end in zip(parts, ends, strict=True):
+                part.over.happen(now + end, None)
 
-    def _form(self, flows: Sequence[Flow]) -> tuple[Any, ...]:
-        """The places of senders, and the hops of their flows, with numbers for links.
-
-        Images of a ring are turns of it, so these places say who receives.
-        """
-        number = dict[Any, int]()
-        hops = [
-            tuple(
-                (number.setdefault(link, len(number)), link.spec.bandwidth, latency) for link, latency, _ in flow.hops
-            )
-            for flow in flows
-        ]
-        return *self._places, *hops
-
-    def _alone(self, buffer: Buffer, busy: Sequence[int]) -> Outcome:
-        """What a ring does alone if links are busy for so long.
+    def _alone(self, parts: Sequence[Part], busy: Sequence[int]) -> Outcome:
+        """What rings do alone if links are busy for so long: watched for ties or, if there are any, with orders traced.
 
         Raises:
-            FoldRefusal: messages reach a link in the same moment.
+            FoldRefusal: which message is first at a link does not follow from what they do.
         """
-        processes, transport, ends = self._processes, self._transport, dict[int, int]()
-        sharing = "fifo" if busy else "uncontended"
-        fabric = transport.links.fabric
-        network = folded_transport(fabric, sharing, Recorder(), transport.fold, [processes], watched=True)
-        groups = [Group(network, processes, place) for place in self._places]
-        links = _links_of(map(_to_next, groups))
+        try:
+            return self._on_a_network(parts, busy, watched=True)
+        except TieError:
+            return self._on_a_network(parts, busy, watched=False)
+
+    def _on_a_network(self, parts: Sequence[Part], busy: Sequence[int], *, watched: bool) -> Outcome:
+        """The same on one of these networks."""
+        fabric, fold, sharing = self._transport.links.fabric, self._transport.fold, "fifo" if busy else "uncontended"
+        network = folded_transport(fabric, sharing, Recorder(), fold, [self._reduction], watched=watched)
+        env: Any = network.env
+        if isinstance(env, LineageEnvironment):
+            env.know(Unordered())
+        alone = [part._replace(ring=(view := part.ring.on(network)), flow=_next(view)) for part in parts]
+        links = _links_of(alone)
         for link, time in zip(links, busy, strict=True):
             link.free = time
+        ends = [0] * len(parts)
 
-        def part(group: Group) -> Routine:
-            yield from self._algorithm(group, buffer)
-            ends[group.me] = network.env.now
+        def taken(number: int) -> Routine:
+            yield from alone[number].routine(alone[number].ring)
+            ends[number] = env.now
 
-        for group in groups:
-            network.env.process(part(group))
-        try:
-            network.env.run()
-        except TieError:
-            raise FoldRefusal("messages of a ring reach a link in the same moment") from None
-        return Outcome([(link.when, link.free) for link in links], [ends[place] for place in self._places])
+        for number, part in enumerate(alone):
+            network.begin(part.ring.rank)
+            env.process(taken(number))
+        while not watched and env.peek() == 0:
+            if not env.apart.times:
+                raise FoldRefusal("messages of a ring arrive when it begins")
+            env.step()
+        env.run()
+        return Outcome([(_last_at(link), link.free) for link in links], ends)
 
 
-def _to_next(group: Group) -> Flow:
+class Unordered:
+    """What is known of the order in which members begin: nothing, but that of what each of them does."""
+
+    def ordered(self, this: int, other: int) -> bool:
+        """Whether the order of what descends from two of them is the same in all images."""
+        return this == other and this & SURE == SURE
+
+    def joined(self, this: int, other: int) -> int:
+        """The certain part of a root that may be either of two."""
+        return this if self.ordered(this, other) else this & ~SURE
+
+
+def _next(ring: Group) -> Flow:
     """The flow of a member to the next one."""
-    return group.to((group.me + 1) % group.size)
+    return ring.to((ring.me + 1) % ring.size)
 
 
-def _links_of(flows: Iterable[Flow]) -> list[Any]:
+def _form(parts: Sequence[Part]) -> tuple[Any, ...]:
+    """What tells parts from others: their sizes, whom they hear, and the hops of their flows, with numbers for links.
+
+    Raises:
+        FoldRefusal: a member hears one that is not simulated and for which no other one of the ring stands.
+    """
+    number = dict[Any, int]()
+    ends = {id(ring.end_of((ring.me + 1) % ring.size)): place for place, (ring, *_) in enumerate(parts)}
+    form = []
+    for ring, elements, _, flow, _ in parts:
+        hears = ends.get(id(ring.from_((ring.me - 1) % ring.size)))
+        if hears is None:
+            raise FoldRefusal("members of a ring stand for those of another one")
+        hops = [(number.setdefault(link, len(number)), link.spec.bandwidth, latency) for link, latency, _ in flow.hops]
+        images = flow.images if isinstance(flow, LineageFlow | WatchedFlow) else ()
+        form.append((ring.me, ring.size, elements, hears, ring.paces, images, *hops))
+    return tuple(form)
+
+
+def _links_of(parts: Sequence[Part]) -> list[Any]:
     """The links of flows at which messages may wait, each once; none if no message waits for another."""
-    links: dict[Any, None] = dict.fromkeys(hop.link for flow in flows for hop in flow.hops)
+    links: dict[Any, None] = dict.fromkeys(hop.link for part in parts for hop in part.flow.hops)
     return [link for link in links if isinstance(link, LineageLink | WatchedLink) and link.bandwidth is not None]
+
+
+def _last_at(link: Any) -> int:
+    """When a message last reached a link."""
+    last: int = link.last[0] if isinstance(link, LineageLink) and not link.shared else link.when
+    return last

@@ -12,10 +12,11 @@ from hybrid_des.cluster.sharing.fifo import Fifo, FifoFlow
 from hybrid_des.cluster.sharing.registration import Put, Schedules, Sharing
 from hybrid_des.cluster.transport import Links
 from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.recorder import Rows
+from hybrid_des.engine.recorder import LAST_TIME, Rows
+from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.ties import TieError
 
-TURNED = -1  # instead of the number of an event
+TURNED, HELD = -1, -2  # instead of the number of an event
 
 
 class WatchedLink(Link):
@@ -23,8 +24,9 @@ class WatchedLink(Link):
 
     Attributes:
         shared: whether it has several flows, at finite bandwidth; otherwise no message waits for another flow's.
-        when: when a message last reached it.
-        event: the number of the event by which it did; `TURNED` if the link belongs to another image than the sender.
+        when: when a message last reached it; until when a ring holds it.
+        event: the number of the event by which it did; `TURNED` if the link belongs to another image than the sender,
+            `HELD` by a ring.
     """
 
     __slots__ = ("_flows", "event", "shared", "when")
@@ -39,12 +41,19 @@ class WatchedLink(Link):
         self._flows += 1
         self.shared = self._flows > 1 and self.spec.bandwidth is not None
 
+    def take(self, last: int) -> None:
+        """Let a ring have it until then: whether its messages are before others that reach it is not known."""
+        self.shared, self.when, self.event = True, last, HELD
+
     def tie(self) -> None:
-        """Notice that messages reach it in the same moment.
+        """Notice that messages reach it in the same moment, or while a ring holds it.
 
         Raises:
-            TieError: always.
+            TieError: messages do.
+            FoldRefusal: a ring holds it.
         """
+        if self.event == HELD:
+            raise FoldRefusal(f"a message reaches link {self.spec.name} while a ring holds it")
         raise TieError
 
 
@@ -56,9 +65,12 @@ class WatchedFlow(FifoFlow):
 
     Attributes:
         turned: whether its first link belongs to another image than the sender.
+        images: by which elements its links stand for their images.
     """
 
-    __slots__ = ("turned",)
+    __slots__ = ("images", "turned")
+
+    images: tuple[Any, ...]
 
     def __init__(self, env: Environment, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
         super().__init__(env, hops, put, rows)
@@ -72,14 +84,29 @@ class WatchedFlow(FifoFlow):
 
         Raises:
             TieError: another one reaches the link now.
+            FoldRefusal: a ring holds it.
         """
         link: Any = self.link
         env = self.env
         event = TURNED if self.turned else env.events
-        if link.when == env.now and link.shared and (link.event != event or event == TURNED):
+        if link.when >= env.now and link.shared and (link.event != event or event == TURNED):
             link.tie()
         link.when, link.event = env.now, event
         FifoFlow.send(self, message, tag)
+
+    def take_first(self) -> None:
+        """Let a ring have the first link, as of now.
+
+        Raises:
+            TieError: a message of another event reaches the link now.
+            FoldRefusal: a ring holds it.
+        """
+        link: Any = self.link
+        event = TURNED if self.turned else self.env.events
+        if link.when >= self.env.now and link.shared and (link.event != event or event == TURNED):
+            link.tie()
+        if link.bandwidth is not None:
+            link.take(LAST_TIME)
 
     @staticmethod
     def arrive(head: Any) -> None:
@@ -87,9 +114,10 @@ class WatchedFlow(FifoFlow):
 
         Raises:
             TieError: another one reaches the link now.
+            FoldRefusal: a ring holds it.
         """
         link, env = head[4][0], head[1].env
-        if link.when == env.now and link.shared:
+        if link.when >= env.now and link.shared:
             link.tie()
         link.when, link.event = env.now, env.events
         FifoFlow.arrive(head)

@@ -1,5 +1,6 @@
 """Rings that a run takes at once: everything else happens as it does with their messages."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
@@ -13,7 +14,7 @@ from support.stretches import stretched_values
 
 from hybrid_des import collectives
 from hybrid_des.analysis.counterfactual.what_if import Part, Variant
-from hybrid_des.cluster.channel import Channel
+from hybrid_des.cluster.channel import Channel, Pace
 from hybrid_des.cluster.mailbox import Message
 from hybrid_des.cluster.purposes import REDUCTION
 from hybrid_des.collectives import codecs
@@ -28,6 +29,7 @@ from hybrid_des.simulation.folding import rings_alone
 from hybrid_des.simulation.folding.folded_transport import LineageLink, folded_transport
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis
+from hybrid_des.simulation.folding.ties import TieError
 from hybrid_des.simulation.planning.planner import parts_of
 from hybrid_des.simulation.run import run
 from hybrid_des.simulation.speeds import DurationOverride
@@ -58,12 +60,13 @@ class Rings:
     """Compares runs that take rings at once with those that simulate their messages.
 
     Attributes:
-        taken, alone: how many were taken, and simulated alone.
+        taken: how many the last run took.
+        alone: how many were simulated alone.
     """
 
     def __init__(self, patch):
         self.taken, self.alone, self.made = 0, 0, []
-        ring, transport = rings_alone.RingAtOnce, jobs._transport
+        ring, transport = rings_alone.GroupAtOnce, jobs._transport
         begin, alone = ring._begin, ring._alone
 
         def begun(*given):
@@ -75,24 +78,25 @@ class Rings:
             return alone(*given)
 
         def noted(*given, **more):
+            self.taken = 0
             self.made.append(transport(*given, **more))
             return self.made[-1]
 
-        patch.setattr(rings_alone, "FEWEST", 2)
+        patch.setattr(rings_alone, "FEWEST", 1)
+        patch.setattr(rings_alone, "_ways", every_way)
         patch.setattr(ring, "_begin", begun)
         patch.setattr(ring, "_alone", simulated)
         patch.setattr(jobs, "_transport", noted)
 
     def of(self, variant):
-        """How many rings a run takes, how many it simulates alone, and whether any is disturbed."""
+        """How many rings a run takes, how many it simulates alone, and in how many ways they are disturbed."""
         self.taken, self.alone, self.made = 0, 0, []
         found = self._outcome(variant, whole=False)
         counts = self.taken, self.alone
-        disturbed = any(plan is variant.parts.plan for plan in rings_alone._DISTURBED.values())
+        disturbed = sum(plan is variant.parts.plan for plan in rings_alone._DISTURBED.values())
         found_again = self._outcome(variant, whole=False)
+        assert (self.taken, self.alone) == counts
         assert found == found_again == self._outcome(variant, whole=True)
-        assert self.alone == counts[1]
-        assert self.taken == counts[0] * (1 if disturbed else 2)
         return *counts, disturbed
 
     def _outcome(self, variant, *, whole):
@@ -107,6 +111,10 @@ class Rings:
 def last_at(link):
     """When a message last reached a link."""
     return link.last[0] if isinstance(link, LineageLink) and not link.shared else getattr(link, "when", None)
+
+
+def every_way(_, parts, *, traced):
+    return ("alone", "reductions alone") if parts.reductions.gather else ("alone",)
 
 
 @pytest.fixture
@@ -128,26 +136,29 @@ def with_forwards(variant, duration):
     return replace(variant, retime=retime)
 
 
-@pytest.mark.parametrize(("change", "counts"), [
-    ({}, (2, 2)),  # the last stage has just sent activations back, the first has not
-    (IDLE, (2, 1)),
-    ({"sharding": "zero-1"}, (2, 2)),
-    ({"gradients": {"overlap": False}}, (2, 2)),
-    ({"gradients": {"algorithm": "recursive-doubling", "channels": None}}, (0, 0)),
-    ({"gradients": {"channels": 2}}, (0, 0)),
-    ({"cluster": {"sharing": "fair"}}, (0, 0)),
-    ({**ONE_GPU_PER_NODE, "gradients": {"bucket": 20_000}}, (4, 2)),  # all members end their first bucket together
+@pytest.mark.parametrize(("change", "expected"), [
+    ({}, (2, 2, 0)),  # the last stage has just sent activations back, the first has not
+    (IDLE, (2, 1, 0)),
+    ({"sharding": "zero-1"}, (2, 2, 1)),  # members end apart, so they begin to gather apart
+    ({**ONE_GPU_PER_NODE, "sharding": "zero-1"}, (4, 3, 0)),
+    ({"gradients": {"overlap": False}}, (2, 2, 0)),
+    ({"gradients": {"algorithm": "recursive-doubling", "channels": None}}, (0, 0, 0)),
+    ({"gradients": {"channels": 2}}, (2, 2, 0)),
+    ({"gradients": {"algorithm": "nccl"}}, (2, 1, 0)),  # its kernels launch after the activations have been sent
+    ({"gradients": {"algorithm": "nccl", "channels": 4}, "sharding": "zero-1"}, (4, 2, 0)),
+    ({"cluster": {"sharing": "fair"}}, (0, 0, 0)),
+    ({**ONE_GPU_PER_NODE, "gradients": {"bucket": 20_000}}, (4, 2, 0)),  # all members end their first bucket together
 ])  # fmt: skip
-def test_members_go_on_as_they_do_with_messages(rings, change, counts):
-    assert rings.of(planned(change)) == (*counts, False)
+def test_members_go_on_as_they_do_with_messages(rings, change, expected):
+    assert rings.of(planned(change)) == expected
 
 
 def test_rings_wired_alike_are_simulated_alone_once(rings):
     base = planned(IDLE)
-    assert rings.of(base) == (2, 1, False)
-    assert rings.of(Part("kind", "F", ("F",)).scaled(base, Fraction(1, 2))) == (2, 0, False)
+    assert rings.of(base) == (2, 1, 0)
+    assert rings.of(Part("kind", "F", ("F",)).scaled(base, Fraction(1, 2))) == (2, 0, 0)
     of_one_stage = [f"node{node}/nic{nic}/{way}" for node in (2, 3) for nic in range(4) for way in ("in", "out")]
-    assert rings.of(base.with_links(dict.fromkeys(of_one_stage, Fraction(2)))) == (2, 2, False)
+    assert rings.of(base.with_links(dict.fromkeys(of_one_stage, Fraction(2)))) == (2, 2, 0)
 
 
 @pytest.mark.parametrize(("latency", "alone"), [("1 us", 1), ("2 us", 2)])
@@ -160,23 +171,23 @@ def test_latencies_tell_rings_apart(rings, latency, alone):
     cluster = {"gpus_per_node": 8, "topology": "links", "links": wires}
     values = {**merged(TWO_STAGES, IDLE), "cluster": cluster, "parallel": {"pipeline": 2, "data": 4}}
     values["parallel"]["order"] = ["tensor", "data", "pipeline"]
-    assert rings.of(planned(of=values)) == (2, alone, False)
+    assert rings.of(planned(of=values)) == (2, alone, 0)
 
 
 def test_rings_are_taken_where_no_message_waits(rings):
     alone = planned().without_queueing()
-    assert rings.of(alone) == (2, 1, False)
-    assert rings.of(alone.with_all_links(None)) == (2, 1, False)
+    assert rings.of(alone) == (2, 1, 0)
+    assert rings.of(alone.with_all_links(None)) == (2, 1, 0)
 
 
 def test_members_that_begin_apart_send_messages(rings):
-    assert rings.of(planned({"cluster": {"infiniband": {"nics_per_node": 1}}})) == (0, 0, True)
+    assert rings.of(planned({"cluster": {"infiniband": {"nics_per_node": 1}}})) == (0, 0, 1)
 
 
 @pytest.mark.parametrize(("forward", "expected"), [
-    (1_019_999, (1, 1, True)),  # a message reaches a link of the ring a picosecond after it began
-    (1_020_000, (0, 0, True)),
-    (1_020_001, (4, 3, False)),
+    (1_019_999, (0, 1, 1)),  # a message reaches a link of the ring a picosecond after it began
+    (1_020_000, (0, 0, 1)),
+    (1_020_001, (4, 3, 0)),
 ])  # fmt: skip
 def test_a_message_that_reaches_a_link_meanwhile_disturbs(rings, forward, expected):
     assert rings.of(with_forwards(planned(CHUNKS), forward)) == expected
@@ -184,13 +195,13 @@ def test_a_message_that_reaches_a_link_meanwhile_disturbs(rings, forward, expect
 
 def test_messages_pass_rings_on_infinite_links(rings):
     infinite = {"cluster": {link: {"bandwidth": "inf"} for link in ("nvlink", "infiniband")}}
-    assert rings.of(with_forwards(planned(CHUNKS, infinite), 19_999)) == (4, 1, False)
+    assert rings.of(with_forwards(planned(CHUNKS, infinite), 19_999)) == (4, 1, 0)
 
 
 def test_the_order_of_ends_is_not_known(rings):
     """In the second step, the first message of a ring meets others that descend from ends."""
     several = planned({"steps": 2})
-    assert rings.of(several) == (2, 2, True)
+    assert rings.of(several) == (0, 2, 1)
     one = several.scenario.model_copy(update={"steps": 1})
     assert (
         run(one, parts=several.parts, fold_from=2, whole=False).events
@@ -208,7 +219,7 @@ def test_rings_whose_members_stand_for_others_send_messages(rings):
         "sharding": "none",
         "fold": 3,
     }  # fmt: skip
-    assert rings.of(planned(of=values)) == (1, 1, False)
+    assert rings.of(planned(of=values)) == (0, 1, 1)
 
 
 def test_rows_of_messages_are_kept_if_asked_for(rings):
@@ -228,7 +239,7 @@ def test_causes_of_messages_are_recorded(rings):
 
 def test_short_rings_are_simulated(rings, monkeypatch):
     monkeypatch.setattr(rings_alone, "FEWEST", 9)
-    assert rings.of(planned()) == (0, 0, False)
+    assert rings.of(planned()) == (0, 0, 0)
 
 
 class Reductions:
@@ -255,7 +266,7 @@ def ends_of(fabric, fold, groups, *, at_once):
 
     for whole, (ranks, elements) in zip(rings, groups, strict=True):
         places = [place for place, rank in enumerate(ranks) if fold.simulated(rank)]
-        taken = rings_alone.RingsAlone(transport, reductions)
+        taken = rings_alone.RingsAlone(transport, reductions, "alone")
         collective = taken.of(whole, whole, places, ring) if at_once else ring
         for place in places:
             transport.begin(ranks[place])
@@ -288,9 +299,14 @@ def test_rings_with_members_at_other_places_are_not_alike(rings):
     assert rings.alone == 2
 
 
-def crossing(latency):
-    """Two rings of two ranks, whose messages share a link: a slow one in the first, the next one in the second."""
-    of_first = wires("gpu0-a", "b-c", "b-d", "d-gpu0", one_way=True)
+def crossing(latency, first=0):
+    """Two rings of two ranks, whose messages share a link: a slow one in the first, the next one in the second.
+
+    Args:
+        latency: of the first links of ranks 1 and 3, in picoseconds.
+        first: of that of rank 0.
+    """
+    of_first = wires("gpu0-a", latency=first, one_way=True) + wires("b-c", "b-d", "d-gpu0", one_way=True)
     of_second = wires("gpu2-e", "g-h", "h-gpu2", one_way=True)
     slow = wires("a-b", "e-g", "f-g", bandwidth=GB // 2, one_way=True)
     late = wires("gpu1-a", "gpu3-f", latency=latency, one_way=True) + wires(
@@ -309,15 +325,36 @@ def test_rings_that_share_links_otherwise_are_not_alike(rings):
     assert rings.alone == 2
 
 
-def test_rings_whose_messages_meet_are_not_taken(rings):
-    fabric, all_ranks = crossing(0)
-    with pytest.raises(FoldRefusal, match="messages of a ring reach a link in the same moment"):
+@pytest.mark.parametrize(("latency", "why"), [
+    (0, "messages of a ring arrive when it begins"),
+    (3000, "messages of ranks 0 and 1 reach link a/to/b at the same time, and which comes first differs between replicas"),
+])  # fmt: skip
+def test_rings_whose_messages_meet_in_an_unknown_order_are_not_taken(rings, latency, why):
+    fabric, all_ranks = crossing(latency, latency)
+    with pytest.raises(FoldRefusal, match=f"^{why}$"):
         ends_of(fabric, all_ranks, [((0, 1), 8)], at_once=True)
 
 
-def opened(*lanes):
+def test_rings_of_other_images_are_not_alike(rings):
+    """Each member sends to the next rank in the first ring, and to the third one in the second."""
+    groups = [(range(8), 80), ((0, 3, 6, 1, 4, 7, 2, 5), 80)]
+    ends = [ends_of(build("links", node(8), links=star(8)), folded(8, 1), groups, at_once=way) for way in (True, False)]
+    assert ends[0] == ends[1]
+    assert rings.alone == 2
+
+
+def test_rings_at_other_paces_are_not_alike():
+    whole = ProcessGroup("ring", 0, range(8), [0] * 8)
+    network = folded_transport(build("links", node(8), links=star(8)), "fifo", Recorder(), folded(8, 1), [whole])
+    pace, slower = Pace(GB, 0), Pace(GB // 2, 0)
+    views = [Group(network, whole, 0).paced(*paces, 0) for paces in ((pace, pace), (slower, slower), (pace, pace))]
+    forms = [rings_alone._form([rings_alone.Part(view, 80, None, view.to(1), None)]) for view in views]
+    assert forms[0] == forms[2] != forms[1]
+
+
+def opened(*lanes, watched):
     """A network in which one of two nodes is simulated, and flows from its first rank to the other node."""
-    transport = folded_transport(planned().parts.fabric, "fifo", Recorder(), folded(8, 4))
+    transport = folded_transport(planned().parts.fabric, "fifo", Recorder(), folded(8, 4), watched=watched)
     return transport, [transport.flow(Channel(0, 4, REDUCTION, "ring", 0, 0), lane)[0] for lane in lanes]
 
 
@@ -326,39 +363,100 @@ def sent(transport, flow):
     transport.env.run()
 
 
+@pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("hop", [0, 1])
 @pytest.mark.parametrize("later", [0, 1])
-def test_no_message_reaches_a_link_while_a_ring_has_it(hop, later):
-    transport, (flow, _) = opened(0, 1)
+def test_no_message_reaches_a_link_while_a_ring_has_it(hop, later, watched):
+    transport, (flow, _) = opened(0, 1, watched=watched)
     sent(transport, flow)
     reached = flow.hops[hop].link.when
-    transport, (flow, _) = opened(0, 1)
+    transport, (flow, _) = opened(0, 1, watched=watched)
     flow.hops[hop].link.take(reached - 1)
     sent(transport, flow)
-    transport, (flow, _) = opened(0, 1)
+    transport, (flow, _) = opened(0, 1, watched=watched)
     flow.hops[hop].link.take(reached + later)
     with pytest.raises(FoldRefusal):
         sent(transport, flow)
 
 
-def test_first_links_are_taken_as_soon_as_members_begin():
-    transport, (flow, other) = opened(0, 1)
+@pytest.mark.parametrize("watched", [False, True])
+def test_first_links_are_taken_as_soon_as_members_begin(watched):
+    transport, (flow, other) = opened(0, 1, watched=watched)
     transport.env.at(7, (lambda _: flow.take_first(),))
     with pytest.raises(FoldRefusal):
         sent(transport, other)
 
 
-def test_one_link_is_not_taken_by_two_rings():
-    transport, (flow, _) = opened(0, 1)
+@pytest.mark.parametrize("watched", [False, True])
+def test_one_link_is_not_taken_by_two_rings(watched):
+    transport, (flow, _) = opened(0, 1, watched=watched)
     flow.hops[0].link.take(9)
     transport.env.at(7, (lambda _: flow.take_first(),))
     with pytest.raises(FoldRefusal):
         transport.env.run()
 
 
-def test_a_ring_keeps_links_when_other_flows_open():
-    transport, (flow,) = opened(0)
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_ring_keeps_links_when_other_flows_open(watched):
+    transport, (flow,) = opened(0, watched=watched)
     flow.hops[0].link.take(7)
     other, _ = transport.flow(Channel(0, 4, REDUCTION, "ring", 0, 0), 1)
     with pytest.raises(FoldRefusal):
         sent(transport, other)
+
+
+def test_rings_follow_messages_of_the_same_event_only():
+    """Of a link that notices ties, and another one whose sender stands for an image."""
+    for turned, same in ((False, True), (False, False), (True, True)):
+        transport, (flow, other) = opened(0, 1, watched=True)
+        flow.turned = turned
+
+        def send_and_take(_, flow=flow, other=other):
+            other.send(Message(1000))
+            flow.take_first()
+
+        if same:
+            transport.env.at(7, (send_and_take,))
+        else:
+            transport.env.at(7, (lambda _, other=other: other.send(Message(1000)),))
+            transport.env.at(7, (lambda _, flow=flow: flow.take_first(),))
+        with nullcontext() if same and not turned else pytest.raises(TieError):
+            transport.env.run(until=8)
+
+
+@pytest.mark.parametrize(("change", "traced", "expected"), [
+    ({}, False, ("reductions alone",)),
+    ({"sharding": "zero-1"}, False, ("alone", "reductions alone")),
+    ({"sharding": "zero-1", "overlap": {"parameters": True}}, False, ("reductions alone",)),
+    (CHUNKS, False, ()),
+    (CHUNKS, True, ("reductions alone",)),
+    ({**CHUNKS, "gradients": {"overlap": False}}, False, ("reductions alone",)),
+    ({**CHUNKS, "sharding": "zero-1"}, False, ("gathers alone",)),
+    ({**CHUNKS, "sharding": "zero-1"}, True, ("alone", "gathers alone")),
+    ({"steps": 2}, False, ("reductions alone",)),
+    ({"steps": 2}, True, ()),
+])  # fmt: skip
+def test_ways_in_which_nothing_is_expected_to_disturb_rings(change, traced, expected):
+    variant = planned(change)
+    assert rings_alone._ways(variant.scenario, variant.parts, traced=traced) == expected
+
+
+def test_a_way_is_given_up_when_rings_are_disturbed_twice(rings):
+    """Or the first time."""
+    variant, outcomes = planned(), []
+
+    def simulate(way, watched):
+        if outcomes.pop(0):
+            return way
+        raise FoldRefusal("disturbed")
+
+    def tried(*these):
+        outcomes[:] = these
+        return [rings_alone.undisturbed(simulate, variant.scenario, variant.parts, folded(8, 1)) for _ in these]
+
+    assert tried(True, False, True, False) == ["alone", None, "alone", None]
+    assert tried(False) == [None]
+    assert tried(True) == [None]
+    assert outcomes == [True]
+    outcomes[:] = [False]
+    assert rings_alone.undisturbed(simulate, variant.scenario, planned().parts, folded(8, 1)) is None
