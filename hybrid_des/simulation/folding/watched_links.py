@@ -43,7 +43,7 @@ class WatchedLink(Link):
 
     def take(self, last: int) -> None:
         """Let a ring have it until then: whether its messages are before others that reach it is not known."""
-        self.shared, self.when, self.event = True, last, HELD
+        self.when, self.event = last, HELD
 
     def tie(self) -> None:
         """Notice that messages reach it in the same moment, or while a ring holds it.
