@@ -24,6 +24,7 @@ from hybrid_des.simulation.costs.stages import visits
 from hybrid_des.simulation.folding.folded_transport import folded_transport
 from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks, JointLinks, JointTransport
 from hybrid_des.simulation.folding.rings_alone import RingsAlone
+from hybrid_des.simulation.folding.rings_apart import RingsApart
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folding.traced_fold import TracedJointTransport, traced_fold
 from hybrid_des.simulation.gpu import Gpu, RunContext
@@ -192,7 +193,9 @@ def _at_once(rings: Rings, transport: Any, parts: Parts) -> AtOnce | None:
     """What takes rings at once, if anything does."""
     if rings == "by messages":
         return None
-    return RingsAtOnce(transport, parts) if rings == "followed" else RingsAlone(transport, parts.reductions)
+    if rings == "followed":
+        return RingsAtOnce(transport, parts)
+    return RingsApart(transport, RingsAlone(transport, parts.reductions))
 
 
 def _groups(parts: Parts) -> tuple[ProcessGroup, ...]:

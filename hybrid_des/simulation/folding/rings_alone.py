@@ -173,7 +173,7 @@ class RingAtOnce:
             link.free = now + free
             link.take(now + last)
         env: Any = self._transport.env
-        with env.births((None, 0)) if isinstance(env, LineageEnvironment) else nullcontext():
+        with env.births((None, 0, -1, -1)) if isinstance(env, LineageEnvironment) else nullcontext():
             for member, end in zip(members, ends, strict=True):
                 member.over.happen(now + end, None)
 
