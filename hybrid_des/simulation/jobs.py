@@ -195,7 +195,7 @@ def _at_once(rings: Rings, transport: Any, parts: Parts) -> AtOnce | None:
         return None
     if rings == "followed":
         return RingsAtOnce(transport, parts)
-    return RingsApart(transport, RingsAlone(transport, parts.reductions))
+    return RingsApart(transport, parts.reductions, RingsAlone(transport, parts.reductions))
 
 
 def _groups(parts: Parts) -> tuple[ProcessGroup, ...]:

@@ -14,6 +14,7 @@ only what follows from it is known to be in order (`engine.lineage`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,7 @@ from hybrid_des.simulation.communicators import AtOnce
 from hybrid_des.simulation.folding.folded_transport import FoldedTransport, LineageFlow, LineageLink
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.rings_alone import FEWEST
+from hybrid_des.simulation.planning.gradients import Reductions
 from hybrid_des.simulation.ring_links import RINGS
 
 NEVER = -1, -1, -1  # a moment
@@ -201,7 +203,8 @@ class Followed:
         self.course = Course([])
         self.course.free, self.course.passed = ([0] * len(links) for _ in range(2))
         self.course.last, self.course.others = [NEVER] * len(links), [NEVER] * len(links)
-        self._over, self._expected, self._disturbed = dict[int, Arrival](), list[int](), False
+        self._begun, self._over = Counter[int](), dict[int, Arrival]()
+        self._expected, self._disturbed = list[int](), False
         for link in links:
             link.hold(self)
 
@@ -258,7 +261,8 @@ class Followed:
             heapify(course.heads)
             course.serve(now, booked, number, 0, 0)
         self._store()
-        if all(one in self._over and course.ends[one] == -1 for one in ring):
+        self._begun[number] += 1
+        if all(self._begun[one] == self._begun[number] for one in ring):
             self._expect()
             for one in ring:
                 self._env.at(self._expected[one], (self._end, one))
@@ -309,18 +313,24 @@ class RingsApart:
 
     Args:
         transport: its network.
-        others: takes the rings that are not followed so.
+        reductions: whose rings are followed, if all messages of one are as large.
+        others: takes the other ones.
     """
 
-    def __init__(self, transport: FoldedTransport, others: AtOnce) -> None:
+    def __init__(self, transport: FoldedTransport, reductions: Reductions, others: AtOnce) -> None:
         self._transport, self._others = transport, others
+        self._even = {
+            id(processes)
+            for processes, group in reductions.processes
+            if not any(bucket.elements % processes.size for bucket in group.buckets)
+        }
         self._uses: dict[Any, tuple[Followed, int, int]] = {}  # link → its course, and the sender and hop of its messages
 
     def of(
         self, reduction: ProcessGroup, group: ProcessGroup, places: Sequence[int], algorithm: Collective
     ) -> Collective:
         """The collective of a group, followed apart if it is a long ring (`communicators.AtOnce`)."""
-        flows = self._flows(group, places) if _is_long(reduction) else []
+        flows = self._flows(group, places) if _is_long(reduction) and id(reduction) in self._even else []
         course = self._course(group, places, flows) if flows else None
         if course is None:
             return self._others.of(reduction, group, places, algorithm)
@@ -336,8 +346,6 @@ class RingsApart:
         Raises:
             FoldRefusal: it cannot be told what happens.
         """
-        if buffer.elements % member.size or buffer.array is not None:
-            raise FoldRefusal("messages of a ring differ")
         over = self._transport.arrival()
         course.begin(number[member.me], ring, buffer.split(member.size).encode(0).size, steps, over)
         yield over
