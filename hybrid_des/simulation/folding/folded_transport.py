@@ -53,13 +53,14 @@ class Turn(dict[int, int]):
 
     def of(self, lineage: Lineage) -> Lineage:
         """A lineage as the other image names it."""
-        chain, root, *booked = lineage
-        return chain, self[root], *booked
+        chain, root, booked, before = lineage
+        return chain, self[root], booked, before
 
 
 # When a message last reached a link, the number and the lineage of the event by which it did, and the turn from the
 # frame of its sender to that of the link; None: they are the same.
 Last = tuple[int, int, Lineage, Turn | None]
+
 
 class Rings(Protocol):
     """Rings whose messages are no events, but use links (`rings_apart`)."""

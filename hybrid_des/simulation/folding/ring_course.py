@@ -1,0 +1,199 @@
+"""The course of messages around rings whose links each carry those of one sender: step by step, and in repeats.
+
+    begin    a member sends its first message; each one that comes lets it send the next, until it has sent all
+    links    serve messages one at a time (`cluster.sharing.fifo`), those of others in between
+    repeats  messages that are under way as they were some steps ago, only later, go on like that until others come
+
+So others only delay a ring, and whatever tells how it goes on is here: a copy can be followed to the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from hybrid_des.simulation.folding.refusals import FoldRefusal
+
+# When something happens, when that was booked, and when the event was booked that did that; −1: unknown. Of two events
+# of one time, the one that was booked earlier is first.
+Moment = tuple[int, int, int]
+
+# When a message reaches a link, by an event booked when, and so on; its sender, hop, and how far its tail is behind.
+Head = tuple[int, int, int, int, int, int]
+
+NEVER: Moment = (-1, -1, -1)
+NEVER_WAITS = -1  # instead of the number of a link
+
+
+@dataclass(frozen=True)
+class Route:
+    """How a member of a ring sends to the next one.
+
+    Attributes:
+        to: the number of the next member.
+        hops: of each hop the number of the link, or `NEVER_WAITS`, and the latency after it, in picoseconds.
+    """
+
+    to: int
+    hops: Sequence[tuple[int, int]]
+
+
+@dataclass
+class Course:
+    """Messages of rings on some links, followed until some time, in picoseconds.
+
+    Attributes:
+        routes: of the members of all rings.
+        heads: messages that are to reach a link, as a heap.
+        took: of each member the time of its messages on each link.
+        left: of each member, how many messages it has still to send.
+        waits: of each member, whether it has sent a message and waits for one.
+        inbox: of each member, when messages arrive that it has not read.
+        ends: of each member, when its part ends; −1: not yet known.
+        free, passed: of each link, until when it is busy, and how many messages have reached it.
+        last, others: of each link, when a message last reached it, and when one of others did.
+        changed: the links that messages have reached since this was emptied.
+    """
+
+    routes: list[Route]
+    heads: list[Head] = field(default_factory=list)
+    took: list[Sequence[int]] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)
+    waits: list[bool] = field(default_factory=list)
+    inbox: list[tuple[int, ...]] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    free: list[int] = field(default_factory=list)
+    passed: list[int] = field(default_factory=list)
+    last: list[Moment] = field(default_factory=list)
+    others: list[Moment] = field(default_factory=list)
+    changed: set[int] = field(default_factory=set)
+
+    @classmethod
+    def on(cls, links: int) -> Course:
+        """A course on so many links, without members."""
+        nothing = [0] * links
+        return cls([], free=nothing, passed=[*nothing], last=[NEVER] * links, others=[NEVER] * links)
+
+    def add(self, routes: Sequence[Route]) -> None:
+        """Add the members of a ring."""
+        count = len(routes)
+        self.routes += routes
+        self.took += [()] * count
+        self.left += [0] * count
+        self.waits += [False] * count
+        self.inbox += [()] * count
+        self.ends += [-1] * count
+
+    def copy(self) -> Course:
+        """The same, to be followed by itself."""
+        lists = ("heads", "took", "left", "waits", "inbox", "ends", "free", "passed", "last", "others")
+        return replace(self, changed=set(), **{name: [*getattr(self, name)] for name in lists})
+
+    def begin(self, sender: int, now: int, booked: int) -> None:
+        """Let a member send its first message, by an event that was booked then, and all that it need not wait for."""
+        self.serve(now, booked, sender, 0, 0)
+        while (further := (now, now, booked, sender, 0, 0)) in self.heads:
+            self.heads.remove(further)
+            heapify(self.heads)
+            self.serve(now, booked, sender, 0, 0)
+
+    def follow(self, until: tuple[float, ...]) -> None:
+        """Follow all messages that reach a link before this.
+
+        Raises:
+            FoldRefusal: one does when another does, and it is not known which is first.
+        """
+        heads, seen = self.heads, dict[Any, tuple[int, list[int], list[int]]]()
+        first = -1  # the sender whose messages are compared with earlier ones
+        while heads and heads[0] < until:
+            at, booked, before, sender, hop, slowest = heads[0]
+            if hop == 0 and first in (-1, sender):
+                first, form = sender, self._form(at)
+                if form in seen and self._repeat(at, until[0], *seen[form]):
+                    seen.clear()
+                    continue
+                seen[form] = at, [*self.left], [*self.passed]
+                if self.left[sender] == 1:  # its last one: another sender's are compared from now on
+                    first = -1
+            heappop(heads)
+            slot = self.routes[sender].hops[hop][0]
+            if slot != NEVER_WAITS:
+                self.last[slot] = at, booked, before
+                if not is_after(self.last[slot], self.others[slot]):
+                    raise FoldRefusal("a message of a ring reaches a link at the same time as others")
+            self.serve(at, booked, sender, hop, slowest)
+
+    def serve(self, at: int, booked: int, sender: int, hop: int, slowest: int) -> None:
+        """Let a message reach a link, by an event that was booked then, and the next one or the receiver."""
+        one, time = self.routes[sender], self.took[sender][hop]
+        slot, latency = one.hops[hop]
+        end = at + time
+        if slot != NEVER_WAITS:
+            end = max(self.free[slot], at) + time
+            self.free[slot] = end
+            self.passed[slot] += 1
+            self.changed.add(slot)
+        end, slowest = max(end, at + slowest), max(slowest, time)
+        if hop + 1 < len(one.hops):
+            heappush(self.heads, (end - slowest + latency, at, booked, sender, hop + 1, slowest))
+        else:
+            self.inbox[one.to] += (end + latency,)
+            self._read(one.to, at, booked)
+        if hop == 0:
+            self.left[sender] -= 1
+            self.waits[sender] = True
+            self._read(sender, at, booked)
+
+    def _read(self, sender: int, now: int, booked: int) -> None:
+        """Let a member go on that waits for a message, if its time is known now, by an event that was booked then."""
+        if self.waits[sender] and self.inbox[sender]:
+            arrives, *further = self.inbox[sender]
+            self.waits[sender], self.inbox[sender] = False, tuple(further)
+            if self.left[sender]:
+                heappush(self.heads, (max(now, arrives), now, booked, sender, 0, 0))
+            else:
+                self.ends[sender] = max(now, arrives)
+
+    def _form(self, now: int) -> Any:
+        """All that tells how messages go on, but for how many are left, in picoseconds from now."""
+        heads = sorted([(at - now, booked - now, before - now, *head) for at, booked, before, *head in self.heads])
+        free = tuple([max(0, time - now) for time in self.free])
+        inbox = tuple([tuple([max(0, time - now) for time in times]) for times in self.inbox])
+        return tuple(heads), free, inbox, tuple(self.waits)
+
+    def _repeat(self, now: int, until: float, before: int, left: Sequence[int], passed: Sequence[int]) -> bool:
+        """Repeat what happened since a moment at which messages were under way as they are now; whether it does.
+
+        It does until a member would send its last message, or until that time.
+        """
+        sent = [then - here for then, here in zip(left, self.left, strict=True)]
+        times: float = min([(here - 1) // count for here, count in zip(self.left, sent, strict=True) if count])
+        if now > before:
+            times = min(times, (until - 1 - now) // (now - before))
+        if times < 1:
+            return False
+        later = int(times) * (now - before)
+        for sender, count in enumerate(sent):
+            self.left[sender] -= int(times) * count
+            if count:
+                self.inbox[sender] = tuple([time + later for time in self.inbox[sender]])
+        for slot, count in enumerate(passed):
+            if self.passed[slot] > count:
+                self.free[slot] += later
+                at, booked, before = self.last[slot]
+                self.last[slot] = at + later, booked + later, before + later
+        self.heads[:] = [
+            (at + later, booked + later, before + later, sender, hop, slowest)
+            for at, booked, before, sender, hop, slowest in self.heads
+        ]
+        return True
+
+
+def is_after(moment: Moment, other: Moment) -> bool:
+    """Whether something is certain to happen after something else."""
+    for this, that in zip(moment, other, strict=True):
+        if this != that or this == -1:
+            return this > that != -1 or moment[0] > other[0]
+    return False
