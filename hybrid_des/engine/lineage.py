@@ -151,7 +151,7 @@ class LineageEnvironment(Environment):
     def unknown(self, rank: int) -> Lineage:
         """The lineage of an event of a rank that is not known, so that only what descends from it is in order."""
         self._apart += 1
-        return hash((-self._apart,)), self._roots.apart(rank, self._apart), -1, -1
+        return hash((self._apart, -3)), self._roots.apart(rank, self._apart), -1, -1
 
     def schedule(self, event: Event, priority: EventPriority = NORMAL, delay: float = 0) -> None:
         """Book a triggered event after a delay; an urgent one continues the event that books it."""

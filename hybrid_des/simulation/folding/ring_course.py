@@ -20,8 +20,11 @@ from hybrid_des.simulation.folding.refusals import FoldRefusal
 # of one time, the one that was booked earlier is first.
 Moment = tuple[int, int, int]
 
-# When a message reaches a link, by an event booked when, and so on; its sender, hop, and how far its tail is behind.
-Head = tuple[int, int, int, int, int, int]
+Times = tuple[int, ...]  # of a message on each link
+
+# When a message reaches a link, by an event booked when, and so on; its sender, hop, times, and how far its tail is
+# behind.
+Head = tuple[int, int, int, int, int, Times, int]
 
 NEVER: Moment = (-1, -1, -1)
 NEVER_WAITS = -1  # instead of the number of a link
@@ -47,7 +50,7 @@ class Course:
     Attributes:
         routes: of the members of all rings.
         heads: messages that are to reach a link, as a heap.
-        took: of each member the time of its messages on each link.
+        took: of each member the times of the messages that it sends.
         left: of each member, how many messages it has still to send.
         waits: of each member, whether it has sent a message and waits for one.
         inbox: of each member, when messages arrive that it has not read.
@@ -59,7 +62,7 @@ class Course:
 
     routes: list[Route]
     heads: list[Head] = field(default_factory=list)
-    took: list[Sequence[int]] = field(default_factory=list)
+    took: list[Times] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
     waits: list[bool] = field(default_factory=list)
     inbox: list[tuple[int, ...]] = field(default_factory=list)
@@ -93,14 +96,15 @@ class Course:
 
     def begin(self, sender: int, now: int, booked: int) -> None:
         """Let a member send its first message, by an event that was booked then, and all that it need not wait for."""
-        self.serve(now, booked, sender, 0, 0)
-        while (further := (now, now, booked, sender, 0, 0)) in self.heads:
+        took = self.took[sender]
+        self.serve(now, booked, sender, 0, took, 0)
+        while (further := (now, now, booked, sender, 0, took, 0)) in self.heads:
             self.heads.remove(further)
             heapify(self.heads)
-            self.serve(now, booked, sender, 0, 0)
+            self.serve(now, booked, sender, 0, took, 0)
 
-    def follow(self, until: tuple[float, ...]) -> None:
-        """Follow all messages that reach a link before this.
+    def follow(self, until: Any) -> None:
+        """Follow all messages that reach a link before this: a time, or a moment, as a tuple.
 
         Raises:
             FoldRefusal: one does when another does, and it is not known which is first.
@@ -108,7 +112,7 @@ class Course:
         heads, seen = self.heads, dict[Any, tuple[int, list[int], list[int]]]()
         first = -1  # the sender whose messages are compared with earlier ones
         while heads and heads[0] < until:
-            at, booked, before, sender, hop, slowest = heads[0]
+            at, booked, before, sender, hop, took, slowest = heads[0]
             if hop == 0 and first in (-1, sender):
                 first, form = sender, self._form(at)
                 if form in seen and self._repeat(at, until[0], *seen[form]):
@@ -123,11 +127,11 @@ class Course:
                 self.last[slot] = at, booked, before
                 if not is_after(self.last[slot], self.others[slot]):
                     raise FoldRefusal("a message of a ring reaches a link at the same time as others")
-            self.serve(at, booked, sender, hop, slowest)
+            self.serve(at, booked, sender, hop, took, slowest)
 
-    def serve(self, at: int, booked: int, sender: int, hop: int, slowest: int) -> None:
+    def serve(self, at: int, booked: int, sender: int, hop: int, took: Times, slowest: int) -> None:
         """Let a message reach a link, by an event that was booked then, and the next one or the receiver."""
-        one, time = self.routes[sender], self.took[sender][hop]
+        one, time = self.routes[sender], took[hop]
         slot, latency = one.hops[hop]
         end = at + time
         if slot != NEVER_WAITS:
@@ -137,7 +141,7 @@ class Course:
             self.changed.add(slot)
         end, slowest = max(end, at + slowest), max(slowest, time)
         if hop + 1 < len(one.hops):
-            heappush(self.heads, (end - slowest + latency, at, booked, sender, hop + 1, slowest))
+            heappush(self.heads, (end - slowest + latency, at, booked, sender, hop + 1, took, slowest))
         else:
             self.inbox[one.to] += (end + latency,)
             self._read(one.to, at, booked)
@@ -152,7 +156,7 @@ class Course:
             arrives, *further = self.inbox[sender]
             self.waits[sender], self.inbox[sender] = False, tuple(further)
             if self.left[sender]:
-                heappush(self.heads, (max(now, arrives), now, booked, sender, 0, 0))
+                heappush(self.heads, (max(now, arrives), now, booked, sender, 0, self.took[sender], 0))
             else:
                 self.ends[sender] = max(now, arrives)
 
@@ -185,8 +189,8 @@ class Course:
                 at, booked, before = self.last[slot]
                 self.last[slot] = at + later, booked + later, before + later
         self.heads[:] = [
-            (at + later, booked + later, before + later, sender, hop, slowest)
-            for at, booked, before, sender, hop, slowest in self.heads
+            (at + later, booked + later, before + later, sender, hop, took, slowest)
+            for at, booked, before, sender, hop, took, slowest in self.heads
         ]
         return True
 

@@ -1,0 +1,209 @@
+"""Rings that a folded run follows apart: everything else happens as it does with their messages."""
+
+from collections import Counter
+from random import Random
+
+import numpy as np
+import pytest
+from support.campaigns import TIMES
+from support.courses import apart_variant, on_a_star, star_case
+
+from hybrid_des.engine.lineage import LineageEnvironment
+from hybrid_des.errors import HybridDesError
+from hybrid_des.layout import Layout
+from hybrid_des.simulation.folding import rings_alone, rings_apart
+from hybrid_des.simulation.folding.refusals import FoldRefusal
+from hybrid_des.simulation.folding.ring_course import NEVER_WAITS, Course, Route, is_after
+from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis, root_of
+from hybrid_des.simulation.run import run
+
+TABLES = "steps", "ops", "waits", "exchanges"
+MOST_MESSAGES = 30_000
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """The members that have begun a ring which is followed apart, and messages of others that reached one under way."""
+    counts, of_ring, of_other = Counter(), rings_apart.Followed.begin, rings_apart.Followed.reach
+
+    def begin(*given):
+        counts["begun"] += 1
+        of_ring(*given)
+
+    def reach(followed, *given):
+        counts["others"] += bool(followed._course.heads)
+        of_other(followed, *given)
+
+    for module in (rings_alone, rings_apart):
+        monkeypatch.setattr(module, "FEWEST", 2)
+    monkeypatch.setattr(rings_apart.Followed, "begin", begin)
+    monkeypatch.setattr(rings_apart.Followed, "reach", reach)
+    return counts
+
+
+def outcome(variant, *, whole):
+    try:
+        done = run(variant.scenario, parts=variant.parts, retime=variant.retime, fold_from=2, whole=whole)
+    except HybridDesError as refusal:
+        return str(refusal)
+    tables = [getattr(done.timeline, name) for name in TABLES]
+    rows = [sorted(zip(*(np.asarray(one[name]).tolist() for name in sorted(one)), strict=True)) for one in tables]
+    return done.duration, done.peak_memory, done.peak_chunks, done.unfolded, done.ranks, done.slowed, rows
+
+
+def same(seed, begun):
+    """Whether a random run takes its rings apart: all, and whether others passed; or why not."""
+    try:
+        variant = apart_variant(Random(seed))
+    except HybridDesError:
+        return "impossible"
+    if variant.parts.messages * variant.scenario.steps > MOST_MESSAGES:
+        return "long"
+    begun.clear(), rings_alone._DISTURBED.clear()
+    assert outcome(variant, whole=False) == outcome(variant, whole=True), seed
+    if not begun["begun"]:
+        return "not taken"
+    return "refused" if rings_alone._DISTURBED else "passed" if begun["others"] else "alone"
+
+
+def test_random_runs_end_as_they_do_with_messages(begun):
+    found = Counter(same(seed, begun) for seed in range(60))
+    assert min(found["passed"], found["alone"], found["refused"]) > 2, found
+
+
+@pytest.mark.slow
+def test_many_random_runs_end_as_they_do_with_messages(begun):
+    found = Counter(same(seed, begun) for seed in range(60, 800 * TIMES))
+    assert min(found["passed"], found["alone"], found["refused"]) > 30 * TIMES, found
+
+
+def alike_on_a_star(seed):
+    """Whether members end, and others arrive, as they do with messages; why not, if that is not certain."""
+    case = star_case(Random(seed))
+    try:
+        found = on_a_star(case, apart=True)
+    except FoldRefusal:
+        return "refused"
+    assert found == on_a_star(case, apart=False), seed
+    return len({*case.begins}) > 1, bool(case.others)
+
+
+def test_rings_on_a_star_take_the_times_of_their_messages(begun):
+    found = Counter(map(alike_on_a_star, range(100, 250)))
+    assert all(found[apart, others] > 8 for apart in (False, True) for others in (False, True)), found
+    assert found["refused"] < 40
+
+
+@pytest.mark.slow
+def test_many_rings_on_a_star_take_the_times_of_their_messages(begun):
+    found = Counter(map(alike_on_a_star, range(250, 6000 * TIMES)))
+    assert all(found[apart, others] > 200 for apart in (False, True) for others in (False, True)), found
+
+
+def random_course(rng):
+    """Two rings over links with one member each, and the times of their messages."""
+    members, steps = rng.choice((1, 2, 5)), rng.choice((20, 100))
+    course, took = Course.on(2 * members), []
+    for ring in range(2):
+        of_ring = range(ring * members, (ring + 1) * members)
+        course.add([
+            Route(of_ring[(place + 1) % members], [(2 * place, rng.choice((0, 3, 10))), (2 * place + 1, 2)])
+            for place in range(members)
+        ])  # fmt: skip
+        took += [(rng.choice((1, 2, 7)), rng.choice((1, 2, 7))) for _ in of_ring]
+    return course, took, members, steps
+
+
+def followed(rng):
+    """How a random course goes on that is followed in pieces, with others in between."""
+    course, took, members, steps = random_course(rng)
+    seen = []
+    for member in range(members):
+        course.took[member], course.left[member] = took[member], steps
+        course.begin(member, member * rng.choice((0, 5)) + 1, 0)
+    for until in sorted(rng.sample(range(2, 2000), 6)):
+        course.follow((until,))
+        if rng.random() < 0.5:
+            slot = rng.randrange(2 * members)
+            course.free[slot], course.others[slot] = max(course.free[slot], until) + 40, (until - 1, until - 1, 0)
+        seen.append((sorted(course.heads), [*course.left], [*course.free], [*course.last], [*course.inbox]))
+    course.follow((10**9,))
+    return seen, course.ends, course.free, course.last, course.left
+
+
+def test_repeats_are_what_would_follow(monkeypatch):
+    found = [followed(Random(seed)) for seed in range(80)]
+    taken, repeat = [], Course._repeat
+    monkeypatch.setattr(Course, "_repeat", lambda *given: taken.append(repeat(*given)) or taken[-1])
+    assert [followed(Random(seed)) for seed in range(80)] == found
+    assert sum(taken) > 80
+    monkeypatch.setattr(Course, "_repeat", lambda *_: False)
+    assert [followed(Random(seed)) for seed in range(80)] == found
+
+
+def test_repeats_save_nearly_all_steps(monkeypatch):
+    counts, serve = Counter(), Course.serve
+    monkeypatch.setattr(Course, "serve", lambda *given: (counts.update(["served"]), serve(*given)))
+    course = Course.on(2)
+    course.add([Route(0, [(0, 5), (1, 0)])])
+    course.took[0], course.left[0] = (3, 4), 10**6
+    course.begin(0, 0, 0)
+    course.follow((10**12,))
+    assert course.ends == [9 * 10**6]  # 5 to the second link, whose 4 are behind it
+    assert counts["served"] < 20
+
+
+def test_messages_that_take_no_time_end_at_once():
+    course = Course.on(0)
+    course.add([Route(1, [(NEVER_WAITS, 0)]), Route(0, [(NEVER_WAITS, 0)])])
+    for member in (0, 1):
+        course.took[member], course.left[member] = (0,), 10**6
+        course.begin(member, 7, -1)
+    course.follow((8,))
+    assert course.ends == [7, 7]
+
+
+@pytest.mark.parametrize(("moment", "other", "after"), [
+    ((5, -1, -1), (4, -1, -1), True),
+    ((5, 3, 1), (5, 2, 1), True),
+    ((5, 2, 1), (5, 3, 1), False),
+    ((5, 3, 2), (5, 3, 1), True),
+    ((5, 3, 1), (5, 3, 2), False),
+    ((5, 3, 1), (5, 3, 1), False),
+    ((5, 3, -1), (5, 2, 1), True),
+    ((5, 3, 1), (5, -1, -1), False),
+    ((5, -1, -1), (5, 3, 1), False),
+    ((5, 3, 2), (5, 3, -1), False),
+    ((5, 3, -1), (5, 3, -1), False),
+    ((5, -1, -1), (5, -1, -1), False),
+])  # fmt: skip
+def test_what_was_booked_later_happens_later(moment, other, after):
+    assert is_after(moment, other) == after
+
+
+@pytest.mark.parametrize(("booked", "certain"), [(4, True), (3, False), (2, False)])
+def test_others_that_were_booked_earlier_are_first(booked, certain):
+    """A message of others has reached the link at 9, by an event booked at 3; one of the ring does by one booked then."""
+    course = Course.on(1)
+    course.add([Route(0, [(NEVER_WAITS, 9 - booked), (0, 1)])])
+    course.took[0], course.left[0], course.others[0] = (0, 2), 5, (9, 3, -1)
+    course.begin(0, booked, 0)
+    if certain:
+        course.follow((10,))
+    else:
+        with pytest.raises(FoldRefusal):
+            course.follow((10,))
+
+
+def test_only_what_follows_from_an_unknown_event_is_in_order():
+    fold = Fold(Layout({"data": 4}, ["data"]), [FoldedAxis("data", 1)])
+    env = LineageEnvironment(fold)
+    known, one, other = (5, root_of(0), 1, 1), env.unknown(0), env.unknown(0)
+    image = one[0], fold.move_root(one[1], (2,)), *one[2:]
+    assert env.decided(one, one)
+    assert env.decided(one, (one[0] + 1, *one[1:]))  # booked at another time by what follows from it
+    assert env.decided(one, (one[0] + 1, *image[1:]))
+    for unlike in (known, other, image, (None, *one[1:])):
+        assert not env.decided(one, unlike)
+        assert env.either(one, unlike)[0] is None or unlike == image
+    assert env.decided(known, (6, *known[1:]))
