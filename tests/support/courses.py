@@ -1,4 +1,4 @@
-"""Random scenarios in which rings of gradients may be followed apart, and random rings on a star beside other messages."""
+"""Random scenarios whose rings of gradients may be followed apart, and random rings on a star beside other messages."""
 
 from collections.abc import Iterator
 from fractions import Fraction

@@ -183,7 +183,7 @@ def test_what_was_booked_later_happens_later(moment, other, after):
 
 @pytest.mark.parametrize(("booked", "certain"), [(4, True), (3, False), (2, False)])
 def test_others_that_were_booked_earlier_are_first(booked, certain):
-    """A message of others has reached the link at 9, by an event booked at 3; one of the ring does by one booked then."""
+    """A message of others has reached the link at 9, by an event booked at 3; one of a ring does by another one."""
     course = Course.on(1)
     course.add([Route(0, [(NEVER_WAITS, 9 - booked), (0, 1)])])
     course.took[0], course.left[0], course.others[0] = (0, 2), 5, (9, 3, -1)
