@@ -126,14 +126,16 @@ class LineageEnvironment(Environment):
         """Whether two events of one moment are in the same order in all images."""
         if this is other:
             return True
-        if this[0] is None or other[0] is None:
+        known = this[0] is not None and other[0] is not None
+        if not known or (self._apart and not self._roots.together(this[1], other[1])):
+            self.start_matters |= self._apart > 0
             return False
         if this[0] != other[0]:
-            return not self._apart or self._roots.together(this[1], other[1])
+            return True
         roots = this[1], other[1]
         if roots not in self._ordered:
             self._ordered[roots] = ordered = self._roots.ordered(*roots)
-            if ordered and roots[0] != roots[1]:
+            if roots[0] != roots[1] and (ordered or self._apart):
                 self.start_matters = True
         return self._ordered[roots]
 

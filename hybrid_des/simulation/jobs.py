@@ -37,7 +37,7 @@ from hybrid_des.simulation.rings_at_once import RingsAtOnce
 from hybrid_des.simulation.speeds import DurationOverride, Programs, schedules_of
 from hybrid_des.simulation.stretches import Stretches
 
-Rings = Literal["by messages", "alone", "followed"]
+Rings = Literal["by messages", "apart", "alone", "followed"]
 WAYS: tuple[Rings, Rings] = "by messages", "followed"
 
 UNCONTENDED = "uncontended"  # link sharing of runs made only for comparison
@@ -132,8 +132,8 @@ def started(
         further: whether it takes steps beyond its own number; None if it does not, and nobody asks.
         images: which ranks are simulated, and what that does to the links that other jobs share.
         whole: whether those of a fold simulate what nothing else can touch, instead of taking it at once.
-        rings: how rings of gradients are simulated: by their messages, or at once, as ones that were simulated alone
-            (`folding.rings_alone`), or followed (`rings_at_once`).
+        rings: how rings of gradients are simulated: by their messages, apart from other events (`folding.rings_apart`),
+            or at once, as ones that were simulated alone (`folding.rings_alone`), or followed (`rings_at_once`).
     """
     rows: Rows | None = None
     if scenario.record == "all":  # jobs that are compared need all rows in memory
@@ -193,9 +193,9 @@ def _at_once(rings: Rings, transport: Any, parts: Parts) -> AtOnce | None:
     """What takes rings at once, if anything does."""
     if rings == "by messages":
         return None
-    if rings == "followed":
-        return RingsAtOnce(transport, parts)
-    return RingsApart(transport, parts.reductions, RingsAlone(transport, parts.reductions))
+    if rings == "apart":
+        return RingsApart(transport, parts.reductions)
+    return RingsAtOnce(transport, parts) if rings == "followed" else RingsAlone(transport, parts.reductions)
 
 
 def _groups(parts: Parts) -> tuple[ProcessGroup, ...]:

@@ -124,8 +124,7 @@ def on_a_star(case: StarCase, *, apart: bool) -> tuple[list[Any], list[int]]:
     env, seen, ring = transport.env, list[Any](), collectives.configured("ring", {"channels": 1})
     if apart:
         reductions: Any = Reductions([(whole, Buckets([*map(Bucket, case.buckets)]))])
-        others: Any = None
-        ring = RingsApart(transport, reductions, others).of(whole, whole, range(case.keep), ring)
+        ring = RingsApart(transport, reductions).of(whole, whole, range(case.keep), ring)
 
     def member(rank: int) -> Iterator[Any]:
         group = Group(transport, whole, rank)

@@ -52,12 +52,14 @@ class Course:
         heads: messages that are to reach a link, as a heap.
         took: of each member the times of the messages that it sends.
         left: of each member, how many messages it has still to send.
-        waits: of each member, whether it has sent a message and waits for one.
-        inbox: of each member, when messages arrive that it has not read.
+        waits, asked: of each member, whether it has sent a message and waits for one; when it last began to, by an
+            event booked when.
+        inbox: of each member, when messages arrive that it has not read; when that became known, likewise.
         ends: of each member, when its part ends; −1: not yet known.
         free, passed: of each link, until when it is busy, and how many messages have reached it.
         last, others: of each link, when a message last reached it, and when one of others did.
         changed: the links that messages have reached since this was emptied.
+        coincides: whether it is not certain if a member waited when a message became known.
     """
 
     routes: list[Route]
@@ -65,13 +67,15 @@ class Course:
     took: list[Times] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
     waits: list[bool] = field(default_factory=list)
-    inbox: list[tuple[int, ...]] = field(default_factory=list)
+    asked: list[tuple[int, int]] = field(default_factory=list)
+    inbox: list[tuple[Moment, ...]] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     free: list[int] = field(default_factory=list)
     passed: list[int] = field(default_factory=list)
     last: list[Moment] = field(default_factory=list)
     others: list[Moment] = field(default_factory=list)
     changed: set[int] = field(default_factory=set)
+    coincides: bool = False
 
     @classmethod
     def on(cls, links: int) -> Course:
@@ -86,13 +90,15 @@ class Course:
         self.took += [()] * count
         self.left += [0] * count
         self.waits += [False] * count
+        self.asked += [(-1, -1)] * count
         self.inbox += [()] * count
         self.ends += [-1] * count
 
     def copy(self) -> Course:
         """The same, to be followed by itself."""
-        lists = ("heads", "took", "left", "waits", "inbox", "ends", "free", "passed", "last", "others")
-        return replace(self, changed=set(), **{name: [*getattr(self, name)] for name in lists})
+        lists = ("heads", "took", "left", "waits", "asked", "inbox", "ends", "free", "passed", "last", "others")
+        copied: dict[str, Any] = {name: [*getattr(self, name)] for name in lists}
+        return replace(self, changed=set(), **copied)
 
     def begin(self, sender: int, now: int, booked: int) -> None:
         """Let a member send its first message, by an event that was booked then, and all that it need not wait for."""
@@ -131,8 +137,8 @@ class Course:
 
     def serve(self, at: int, booked: int, sender: int, hop: int, took: Times, slowest: int) -> None:
         """Let a message reach a link, by an event that was booked then, and the next one or the receiver."""
-        one, time = self.routes[sender], took[hop]
-        slot, latency = one.hops[hop]
+        route, time = self.routes[sender], took[hop]
+        slot, latency = route.hops[hop]
         end = at + time
         if slot != NEVER_WAITS:
             end = max(self.free[slot], at) + time
@@ -140,21 +146,23 @@ class Course:
             self.passed[slot] += 1
             self.changed.add(slot)
         end, slowest = max(end, at + slowest), max(slowest, time)
-        if hop + 1 < len(one.hops):
+        if hop + 1 < len(route.hops):
             heappush(self.heads, (end - slowest + latency, at, booked, sender, hop + 1, took, slowest))
         else:
-            self.inbox[one.to] += (end + latency,)
-            self._read(one.to, at, booked)
+            self.inbox[route.to] += ((end + latency, at, booked),)
+            self._read(route.to, at, booked)
         if hop == 0:
             self.left[sender] -= 1
-            self.waits[sender] = True
+            self.waits[sender], self.asked[sender] = True, (at, booked)
             self._read(sender, at, booked)
 
     def _read(self, sender: int, now: int, booked: int) -> None:
         """Let a member go on that waits for a message, if its time is known now, by an event that was booked then."""
         if self.waits[sender] and self.inbox[sender]:
-            arrives, *further = self.inbox[sender]
+            (arrives, *put), *further = self.inbox[sender]
             self.waits[sender], self.inbox[sender] = False, tuple(further)
+            asked = self.asked[sender]
+            self.coincides = self.coincides or not (is_after(put, asked) or is_after(asked, put))
             if self.left[sender]:
                 heappush(self.heads, (max(now, arrives), now, booked, sender, 0, self.took[sender], 0))
             else:
@@ -164,7 +172,7 @@ class Course:
         """All that tells how messages go on, but for how many are left, in picoseconds from now."""
         heads = sorted([(at - now, booked - now, before - now, *head) for at, booked, before, *head in self.heads])
         free = tuple([max(0, time - now) for time in self.free])
-        inbox = tuple([tuple([max(0, time - now) for time in times]) for times in self.inbox])
+        inbox = tuple([tuple([max(0, time - now) for time, *_ in times]) for times in self.inbox])
         return tuple(heads), free, inbox, tuple(self.waits)
 
     def _repeat(self, now: int, until: float, before: int, left: Sequence[int], passed: Sequence[int]) -> bool:
@@ -182,7 +190,11 @@ class Course:
         for sender, count in enumerate(sent):
             self.left[sender] -= int(times) * count
             if count:
-                self.inbox[sender] = tuple([time + later for time in self.inbox[sender]])
+                at, booked = self.asked[sender]
+                self.asked[sender] = at + later, booked + later
+                self.inbox[sender] = tuple([
+                    (time + later, at + later, booked + later) for time, at, booked in self.inbox[sender]
+                ])  # fmt: skip
         for slot, count in enumerate(passed):
             if self.passed[slot] > count:
                 self.free[slot] += later
@@ -195,8 +207,8 @@ class Course:
         return True
 
 
-def is_after(moment: Moment, other: Moment) -> bool:
-    """Whether something is certain to happen after something else."""
+def is_after(moment: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether a moment is certain to be after another one."""
     for this, that in zip(moment, other, strict=True):
         if this != that or this == -1:
             return this > that != -1 or moment[0] > other[0]

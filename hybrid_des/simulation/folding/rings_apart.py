@@ -14,11 +14,12 @@ be in order (`engine.lineage`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from math import inf
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from hybrid_des.cluster.sharing.registration import Flow
 from hybrid_des.cluster.sharing.uncontended import FreeLink
@@ -27,13 +28,20 @@ from hybrid_des.collectives.group import Group, ProcessGroup, Routine
 from hybrid_des.collectives.registration import Collective
 from hybrid_des.engine.bookings import Arrival
 from hybrid_des.engine.lineage import LineageEnvironment
-from hybrid_des.simulation.communicators import AtOnce
+from hybrid_des.pipeline.plan import Plan
+from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.folding.folded_transport import FoldedTransport, LineageFlow, LineageLink
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.ring_course import NEVER_WAITS, Course, Route, is_after
-from hybrid_des.simulation.folding.rings_alone import FEWEST
-from hybrid_des.simulation.planning.gradients import Reductions
+from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis
+from hybrid_des.simulation.planning.gradients import Reductions, ReplicaGroup
+from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.ring_links import RINGS
+
+FEWEST = 512  # members; the messages of fewer take little time in a folded run
+
+# Plans of runs in which order was not certain, by identity (comparing plans takes long), number of steps and fold.
+_TIED: WeakValueDictionary[tuple[int, int, tuple[FoldedAxis, ...]], Plan] = WeakValueDictionary()
 
 
 class Member(NamedTuple):
@@ -117,8 +125,8 @@ class Followed:
         self._begun[number] += 1
         if all(self._begun[one] == self._begun[number] for one in ring):
             self._expect()
-            for one in ring:
-                env.at(self._expected[one], (self._end, one))
+            for member in ring:
+                env.at(self._expected[member], (self._end, member))
 
     def _catch_up(self, until: tuple[int, ...]) -> None:
         """Follow the course up to this."""
@@ -139,6 +147,8 @@ class Followed:
         for slot in self._course.changed:
             self._links[slot].free = self._course.free[slot]
         self._course.changed.clear()
+        if self._course.coincides and isinstance(self._env, LineageEnvironment):
+            self._env.start_matters = True  # which of both is first may depend on it
 
     def _expect(self) -> None:
         """Find out when members end, if no others come."""
@@ -164,32 +174,56 @@ class Followed:
             self._over.pop(number).happen(env.now, None)
 
 
+def untied(
+    simulate: Callable[[], Any], scenario: Scenario, parts: Parts, fold: Fold, *, any_order: bool = False
+) -> Any:
+    """Simulate a folded run whose rings are followed apart; None if it has none, or if order is not certain somewhere.
+
+    Args:
+        simulate: simulates it so.
+        scenario: what is simulated.
+        parts: its parts.
+        fold: which ranks are simulated.
+        any_order: whether ranks must be found to take the same times in whatever order they start.
+    """
+    if scenario.record == "all" or scenario.cluster.service not in ("fifo", "uncontended") or parts.training:
+        return None
+    key = id(parts.plan), scenario.steps, fold.folded_axes
+    if _TIED.get(key) is parts.plan or not any(_is_followed(*reduced) for reduced in parts.reductions.processes):
+        return None
+    try:
+        job = simulate()
+    except FoldRefusal:
+        _TIED[key] = parts.plan
+        return None
+    return None if any_order and not job.transport.any_order else job
+
+
 class RingsApart:
     """Follows long rings of a folded run apart from its events.
 
     Args:
         transport: its network.
-        reductions: whose rings are followed, if all messages of one are as large.
-        others: takes the other ones.
+        reductions: whose rings are followed.
     """
 
-    def __init__(self, transport: FoldedTransport, reductions: Reductions, others: AtOnce) -> None:
-        self._transport, self._others = transport, others
-        self._even = {
-            id(processes)
-            for processes, group in reductions.processes
-            if not any(bucket.elements % processes.size for bucket in group.buckets)
-        }
+    def __init__(self, transport: FoldedTransport, reductions: Reductions) -> None:
+        self._transport = transport
+        self._followed = {id(reduced[0]) for reduced in reductions.processes if _is_followed(*reduced)}
         self._uses: dict[Any, Use] = {}
 
     def of(
         self, reduction: ProcessGroup, group: ProcessGroup, places: Sequence[int], algorithm: Collective
     ) -> Collective:
-        """The collective of a group, followed apart if it is a long ring (`communicators.AtOnce`)."""
-        flows = self._flows(group, places) if id(reduction) in self._even and _is_long(reduction) else []
-        course = self._course(group, places, flows) if flows else None
-        if course is None:
-            return self._others.of(reduction, group, places, algorithm)
+        """The collective of a group, followed apart if it is a long ring (`communicators.AtOnce`).
+
+        Raises:
+            FoldRefusal: its links have messages of several members, or of members of several rings.
+        """
+        if id(reduction) not in self._followed:
+            return algorithm
+        flows = self._flows(group, places)
+        course = self._course(group, places, flows)
         numbers = range(course.members, course.members + len(places))
         course.add([*self._members(group, places, flows, numbers)])
         steps = (2 if group.kind == "ring" else 1) * (group.size - 1)
@@ -208,19 +242,20 @@ class RingsApart:
         yield over
 
     def _flows(self, group: ProcessGroup, places: Sequence[int]) -> list[Flow]:
-        """The flows of members to the next ones; none if some cannot be followed, or end at those of another ring."""
+        """The flows of members to the next ones."""
         fold, ranks = self._transport.fold, group.ranks
         simulated = {ranks[place] for place in places}
         following = [(place + 1) % group.size for place in places]
         if any(fold.representative(ranks[place])[0] not in simulated for place in following):
-            return []
+            raise FoldRefusal("members of a ring stand for those of another one")
         flows = [Group(self._transport, group, place).to(to) for place, to in zip(places, following, strict=True)]
-        links = [hop.link for flow in flows for hop in flow.hops]
-        usual = all(_waits(link) or link.bandwidth is None or isinstance(link, FreeLink) for link in links)
-        return flows if usual and all(flow.pace is None for flow in flows) else []
+        links = {hop.link for flow in flows for hop in flow.hops}
+        if not all(_waits(link) or link.bandwidth is None or isinstance(link, FreeLink) for link in links):
+            raise FoldRefusal("links of a ring vary with time")
+        return flows
 
-    def _course(self, group: ProcessGroup, places: Sequence[int], flows: Sequence[Flow]) -> Followed | None:
-        """The course of flows; None if a link has messages of several members, or hops, or of several courses."""
+    def _course(self, group: ProcessGroup, places: Sequence[int], flows: Sequence[Flow]) -> Followed:
+        """The course of flows."""
         uses = [
             (hop.link, (group.ranks[place], number))
             for place, flow in zip(places, flows, strict=True)
@@ -228,11 +263,11 @@ class RingsApart:
             if _waits(hop.link)
         ]
         links: dict[Any, tuple[int, int]] = dict(uses)
-        known = [self._uses[link] for link in links if link in self._uses]
-        courses = list({id(use.course): use.course for use in known}.values())
-        alike = all(links[link] == self._uses[link][2:] for link in links if link in self._uses)
-        if len(links) < len(uses) or not alike or (known and (len(known) < len(links) or len(courses) > 1)):
-            return None
+        known = {link: self._uses[link] for link in links if link in self._uses}
+        courses = list({id(use.course): use.course for use in known.values()}.values())
+        alike = all(use[2:] == links[link] for link, use in known.items())
+        if len(links) < len(uses) or not alike or len(courses) > 1 or 0 < len(known) < len(links):
+            raise FoldRefusal("members of rings share links")
         if courses:
             return courses[0]
         course = Followed(self._transport.env, [*links])
@@ -245,16 +280,21 @@ class RingsApart:
         """The simulated members of a ring, which have these numbers."""
         fold, ranks = self._transport.fold, group.ranks
         number = {ranks[place]: one for place, one in zip(places, numbers, strict=True)}
-        for place, flow in zip(places, flows, strict=True):
-            to, _ = fold.representative(ranks[(place + 1) % group.size])
+        for position, flow in zip(places, flows, strict=True):
+            to, _ = fold.representative(ranks[(position + 1) % group.size])
             hops = [(self._uses[link].slot if _waits(link) else NEVER_WAITS, latency) for link, latency, _ in flow.hops]
-            yield Member(ranks[place], flow, Route(number[to], hops))
+            yield Member(ranks[position], flow, Route(number[to], hops))
 
 
-def _is_long(processes: ProcessGroup) -> bool:
-    """Whether a group is one ring of many members."""
+def _is_followed(processes: ProcessGroup, group: ReplicaGroup) -> bool:
+    """Whether a group is one ring of many members, whose messages of a bucket are all as large."""
     usual = processes.kind in RINGS and processes.tuned is None and len(processes.channels) <= 1
-    return usual and processes.size >= FEWEST and not processes.servers
+    return (
+        usual
+        and processes.size >= FEWEST
+        and not processes.servers
+        and not any(bucket.elements % processes.size for bucket in group.buckets)
+    )
 
 
 def _waits(link: Any) -> bool:

@@ -11,7 +11,7 @@ from support.courses import apart_variant, on_a_star, star_case
 from hybrid_des.engine.lineage import LineageEnvironment
 from hybrid_des.errors import HybridDesError
 from hybrid_des.layout import Layout
-from hybrid_des.simulation.folding import rings_alone, rings_apart
+from hybrid_des.simulation.folding import rings_apart
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.ring_course import NEVER_WAITS, Course, Route, is_after
 from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis, root_of
@@ -34,8 +34,7 @@ def begun(monkeypatch):
         counts["others"] += bool(followed._course.heads)
         of_other(followed, *given)
 
-    for module in (rings_alone, rings_apart):
-        monkeypatch.setattr(module, "FEWEST", 2)
+    monkeypatch.setattr(rings_apart, "FEWEST", 2)
     monkeypatch.setattr(rings_apart.Followed, "begin", begin)
     monkeypatch.setattr(rings_apart.Followed, "reach", reach)
     return counts
@@ -59,11 +58,11 @@ def same(seed, begun):
         return "impossible"
     if variant.parts.messages * variant.scenario.steps > MOST_MESSAGES:
         return "long"
-    begun.clear(), rings_alone._DISTURBED.clear()
+    begun.clear(), rings_apart._TIED.clear()
     assert outcome(variant, whole=False) == outcome(variant, whole=True), seed
     if not begun["begun"]:
         return "not taken"
-    return "refused" if rings_alone._DISTURBED else "passed" if begun["others"] else "alone"
+    return "refused" if rings_apart._TIED else "passed" if begun["others"] else "alone"
 
 
 def test_random_runs_end_as_they_do_with_messages(begun):
@@ -95,7 +94,7 @@ def test_rings_on_a_star_take_the_times_of_their_messages(begun):
 
 
 @pytest.mark.slow
-def test_many_rings_on_a_star_take_the_times_of_their_messages(begun):
+def test_many_rings_on_a_star_take_times_of_messages(begun):
     found = Counter(map(alike_on_a_star, range(250, 6000 * TIMES)))
     assert all(found[apart, others] > 200 for apart in (False, True) for others in (False, True)), found
 
