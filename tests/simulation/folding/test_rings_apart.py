@@ -1,6 +1,7 @@
 """Rings that a folded run follows apart: everything else happens as it does with their messages."""
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -8,12 +9,15 @@ import pytest
 from support.campaigns import TIMES
 from support.courses import apart_variant, on_a_star, star_case
 
+from hybrid_des.engine.causes import Causes
 from hybrid_des.engine.lineage import LineageEnvironment
 from hybrid_des.errors import HybridDesError
 from hybrid_des.layout import Layout
+from hybrid_des.simulation import run as simulation
 from hybrid_des.simulation.folding import rings_apart
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.ring_course import NEVER_WAITS, Course, Route, is_after
+from hybrid_des.simulation.folding.rings_apart import untied
 from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis, root_of
 from hybrid_des.simulation.run import run
 
@@ -74,6 +78,59 @@ def test_random_runs_end_as_they_do_with_messages(begun):
 def test_many_random_runs_end_as_they_do_with_messages(begun):
     found = Counter(same(seed, begun) for seed in range(60, 800 * TIMES))
     assert min(found["passed"], found["alone"], found["refused"]) > 30 * TIMES, found
+
+
+def proven(variant):
+    """A traced run whose orders are not only watched for, as far as its proof is concerned."""
+    scenario = variant.scenario.model_copy(update={"record": "all"})
+    try:
+        done = run(scenario, parts=variant.parts, trace=Causes(), fold_from=2)
+    except HybridDesError as refusal:
+        return str(refusal)
+    return done.any_order, done.duration, done.unfolded, done.ranks
+
+
+def same_proof(seed, patch):
+    """Whether rings that are followed apart prove as much as their messages; None if they prove nothing."""
+    try:
+        variant = replace(apart_variant(Random(seed)), retime=None)
+    except HybridDesError:
+        return None
+    if variant.parts.messages * variant.scenario.steps > MOST_MESSAGES // 3:
+        return None
+    proofs = []
+    with patch.context() as patched:
+        patched.setattr(simulation, "ties_expected", lambda *_: True)
+        patched.setattr(
+            simulation, "untied", lambda *given, **more: proofs.append(untied(*given, **more)) or proofs[-1]
+        )
+        found = proven(variant)
+        patched.setattr(simulation, "untied", lambda *_, **__: None)
+        assert proven(variant) == found, seed
+    return any(proofs)
+
+
+def test_rings_prove_a_traced_fold_as_messages_do(begun, monkeypatch):
+    found = Counter(same_proof(seed, monkeypatch) for seed in range(60))
+    assert min(found[True], found[False]) > 5, found
+
+
+@pytest.mark.slow
+def test_rings_prove_many_traced_folds_as_messages_do(begun, monkeypatch):
+    found = Counter(same_proof(seed, monkeypatch) for seed in range(60, 600 * TIMES))
+    assert min(found[True], found[False]) > 50 * TIMES, found
+
+
+@pytest.mark.parametrize(("put", "asked", "certain"), [
+    ((9, 3), (8, 7), True), ((9, 3), (9, 2), True), ((9, 2), (9, 3), True),
+    ((9, 3), (9, 3), False), ((9, -1), (9, 3), False), ((9, 3), (9, -1), False),
+])  # fmt: skip
+def test_a_message_known_when_its_reader_waits_is_noted(put, asked, certain):
+    course = Course.on(0)
+    course.add([Route(0, [(NEVER_WAITS, 9)])])
+    course.left[0], course.waits[0], course.asked[0], course.inbox[0] = 1, True, asked, ((12, *put),)
+    course._read(0, *max(put, asked))
+    assert course.coincides != certain
 
 
 def alike_on_a_star(seed):
