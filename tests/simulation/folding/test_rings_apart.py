@@ -1,23 +1,35 @@
 """Rings that a folded run follows apart: everything else happens as it does with their messages."""
 
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from random import Random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from support.campaigns import TIMES
 from support.courses import apart_variant, on_a_star, star_case
+from support.fabrics import build, node, star
 
+from hybrid_des.cluster.channel import Channel
+from hybrid_des.cluster.mailbox import Message
+from hybrid_des.cluster.purposes import REDUCTION
+from hybrid_des.collectives import codecs
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.engine.causes import Causes
 from hybrid_des.engine.lineage import LineageEnvironment
+from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import HybridDesError
 from hybrid_des.layout import Layout
 from hybrid_des.simulation import run as simulation
 from hybrid_des.simulation.folding import rings_apart
+from hybrid_des.simulation.folding.folded_transport import folded_transport
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.ring_course import NEVER_WAITS, Course, Route, is_after
-from hybrid_des.simulation.folding.rings_apart import untied
+from hybrid_des.simulation.folding.rings_apart import RingsApart, untied
 from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis, root_of
 from hybrid_des.simulation.run import run
 
@@ -237,18 +249,158 @@ def test_what_was_booked_later_happens_later(moment, other, after):
     assert is_after(moment, other) == after
 
 
-@pytest.mark.parametrize(("booked", "certain"), [(4, True), (3, False), (2, False)])
-def test_others_that_were_booked_earlier_are_first(booked, certain):
+@pytest.mark.parametrize(("booked", "before", "certain"), [
+    (4, 0, True), (3, 2, True), (3, 1, False), (3, 0, False), (3, -1, False), (2, 2, False),
+])  # fmt: skip
+def test_others_that_were_booked_earlier_are_first(booked, before, certain):
     """A message of others has reached the link at 9, by an event booked at 3; one of a ring does by another one."""
     course = Course.on(1)
     course.add([Route(0, [(NEVER_WAITS, 9 - booked), (0, 1)])])
-    course.took[0], course.left[0], course.others[0] = (0, 2), 5, (9, 3, -1)
-    course.begin(0, booked, 0)
+    course.took[0], course.left[0], course.others[0] = (0, 2), 5, (9, 3, 1)
+    course.begin(0, booked, before)
     if certain:
         course.follow((10,))
     else:
         with pytest.raises(FoldRefusal):
             course.follow((10,))
+
+
+def test_a_late_member_sends_at_once_what_it_need_not_wait_for():
+    course = Course.on(1)
+    course.add([Route(0, [(0, 100)])])
+    course.took[0], course.left[0], course.inbox[0] = (3,), 3, ((4, 1, 0), (5, 2, 1))
+    course.begin(0, 9, 0)
+    assert (course.left[0], course.free[0], course.heads) == (0, 18, [])
+    course.inbox[0] = ((4, 1, 0),)
+    course.left[0], course.waits[0] = 1, False
+    course.begin(0, 20, 0)
+    assert course.ends == [20]
+
+
+def test_all_that_tells_how_messages_go_on_is_compared():
+    course = Course.on(1)
+    course.add([Route(0, [(0, 100)])])
+    course.took[0], course.left[0] = (3,), 3
+    course.begin(0, 9, 0)
+    changes = {"heads": [(12, 9, 0, 0, 0, (3,), 0)], "free": [13], "inbox": [((14, 9, 0),)], "waits": [True]}
+    forms = {course._form(10), *(replace(course, **{name: change})._form(10) for name, change in changes.items())}
+    assert len(forms) == 1 + len(changes)
+
+
+@pytest.mark.parametrize("until", range(100, 118))
+def test_repeats_end_before_what_happens_then(until, monkeypatch):
+    """A message reaches both links every 9 picoseconds; nothing of the ring does reach the third one."""
+    found = []
+    for repeats in (True, False):
+        if not repeats:
+            monkeypatch.setattr(Course, "_repeat", lambda *_: False)
+        course = Course.on(3)
+        course.add([Route(0, [(0, 5), (1, 0)])])
+        course.took[0], course.left[0], course.free[2] = (3, 4), 10**6, 50
+        course.begin(0, 0, 0)
+        course.follow((until,))
+        found.append((course.heads, course.left, course.free, course.last))
+    assert found[0] == found[1]
+
+
+def ring_on_a_star():
+    """The course of a ring of 8 GPUs, each simulated, whose members send every microsecond; another flow of GPU 0."""
+    fold, whole = Fold(Layout({"data": 8}, ["data"]), []), ProcessGroup("ring", 0, range(8), [0] * 8)
+    fabric = build("links", node(8), links=star(8))
+    transport = folded_transport(fabric, "fifo", Recorder(), fold, [whole])
+    rings = RingsApart(transport, SimpleNamespace(processes=[(whole, SimpleNamespace(buckets=[]))]))
+    part = rings.of(whole, whole, range(8), None)
+    flow, _ = transport.flow(Channel(0, 5, REDUCTION, "ring", 1, 0))
+    buffer = Buffer(2000, codecs.find("fp32").build())
+    return transport.env, flow, [part(Group(transport, whole, me), buffer) for me in range(8)]
+
+
+def test_of_the_end_of_a_ring_only_its_number_is_known(begun):
+    env, _, parts = ring_on_a_star()
+    seen = []
+
+    def noted(part):
+        yield from part
+        seen.append(env.lineage)
+
+    for part in parts:
+        env.process(noted(part))
+    env.run()
+    assert len({lineage[0] for lineage in seen}) == 8
+    assert not any(
+        env.decided(lineage, other) for lineage in seen for other in (*seen, (1, 15, 0, 0)) if lineage != other
+    )
+    assert env.start_matters
+
+
+def test_rings_with_links_of_one_member_each_are_followed(begun):
+    """On a star, those of any ranks; but not two on one link, nor one whose members stand for others."""
+    fold = Fold(Layout({"data": 8}, ["data"]), [FoldedAxis("data", 4)])
+    fabric = build("links", node(8), links=star(8))
+
+    def following(*rings):
+        groups = [ProcessGroup("ring", stage, ranks, [0] * len(ranks)) for stage, ranks in enumerate(rings)]
+        transport = folded_transport(fabric, "fifo", Recorder(), fold, groups)
+        made = RingsApart(transport, SimpleNamespace(processes=[(one, SimpleNamespace(buckets=[])) for one in groups]))
+        for one in groups:
+            made.of(one, one, [place for place, rank in enumerate(one.ranks) if rank < 4], None)
+        return len({id(use.course) for use in made._uses.values()})
+
+    assert following(range(8), range(8)) == 1
+    assert following(range(0, 8, 2), range(1, 8, 2)) == 2
+    for rings in (
+        [(0, 1, 4, 5), (0, 2, 4, 6)],  # 0 is in both, as sender of some links, while 1 and 2 are in one
+        [range(8), range(0, 8, 2)],
+        [(0, 1, 2, 4, 5, 6, 3)],  # 2 sends to 4, for which 0 stands, and 3 sends to 0
+        [(0, 1, 6)],  # 2 stands for 6
+    ):
+        with pytest.raises(FoldRefusal):
+            following(*rings)
+
+
+@pytest.mark.parametrize(("change", "elements", "followed"), [
+    ({}, 800, True),
+    ({}, 801, False),
+    ({"kind": "hierarchical"}, 800, False),
+    ({"channels": [range(8), range(8)]}, 800, False),
+    ({"tuned": object()}, 800, False),
+    ({"ranks": range(10), "servers": 2}, 800, False),
+])  # fmt: skip
+def test_rings_of_equal_messages_are_followed(begun, change, elements, followed):
+    whole = replace(ProcessGroup("ring", 0, range(8), [0] * 8), **change)
+    assert rings_apart._is_followed(whole, SimpleNamespace(buckets=[SimpleNamespace(elements=elements)])) == followed
+
+
+def test_short_rings_are_not_followed():
+    whole = ProcessGroup("ring", 0, range(511), [0] * 511)
+    assert not rings_apart._is_followed(whole, SimpleNamespace(buckets=[]))
+
+
+def at(env, time, action, *booked):
+    """Do something at a time, by an event that was booked then; by default it is not known when."""
+
+    def act(_):
+        env.lineage = env.born = (1, 15, *booked) if booked else (None, time, -1, -1)
+        action()
+
+    env.at(time, (act,))
+
+
+@pytest.mark.parametrize(("others", "refused"), [
+    ([(20_000_000,)], False),
+    ([(20_000_000,), (20_000_000,)], True),
+    ([(3_000_000,)], True),  # as a message of the ring
+    ([(3_000_000, 1, 0)], False),
+    ([(3_000_000, 3_000_000, 3_000_000), (3_000_000,)], True),  # which is followed for the first one
+    ([(0,)], True),  # as the ring begins
+])  # fmt: skip
+def test_messages_of_one_moment_are_told_apart_or_refused(begun, others, refused):
+    env, flow, parts = ring_on_a_star()
+    for time, *booked in others:
+        at(env, time, partial(flow.send, Message(8), 0), *booked)
+    at(env, 0, lambda: [env.process(part) for part in parts])
+    with pytest.raises(FoldRefusal) if refused else nullcontext():
+        env.run()
 
 
 def test_only_what_follows_from_an_unknown_event_is_in_order():
