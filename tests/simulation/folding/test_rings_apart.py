@@ -304,19 +304,19 @@ def test_repeats_end_before_what_happens_then(until, monkeypatch):
 
 
 def ring_on_a_star():
-    """The course of a ring of 8 GPUs, each simulated, whose members send every microsecond; another flow of GPU 0."""
+    """A ring of 8 GPUs whose members send every microsecond: their parts; and flows of others, of the first two GPUs."""
     fold, whole = Fold(Layout({"data": 8}, ["data"]), []), ProcessGroup("ring", 0, range(8), [0] * 8)
     fabric = build("links", node(8), links=star(8))
     transport = folded_transport(fabric, "fifo", Recorder(), fold, [whole])
     rings = RingsApart(transport, SimpleNamespace(processes=[(whole, SimpleNamespace(buckets=[]))]))
     part = rings.of(whole, whole, range(8), None)
-    flow, _ = transport.flow(Channel(0, 5, REDUCTION, "ring", 1, 0))
+    flows = [transport.flow(Channel(rank, 5, REDUCTION, "ring", 1, 0))[0] for rank in (0, 1)]
     buffer = Buffer(2000, codecs.find("fp32").build())
-    return transport.env, flow, [part(Group(transport, whole, me), buffer) for me in range(8)]
+    return transport.env, flows, [part(Group(transport, whole, me), buffer) for me in range(8)], rings
 
 
 def test_of_the_end_of_a_ring_only_its_number_is_known(begun):
-    env, _, parts = ring_on_a_star()
+    env, _, parts, _ = ring_on_a_star()
     seen = []
 
     def noted(part):
@@ -395,12 +395,39 @@ def at(env, time, action, *booked):
     ([(0,)], True),  # as the ring begins
 ])  # fmt: skip
 def test_messages_of_one_moment_are_told_apart_or_refused(begun, others, refused):
-    env, flow, parts = ring_on_a_star()
+    env, (flow, _), parts, _ = ring_on_a_star()
     for time, *booked in others:
         at(env, time, partial(flow.send, Message(8), 0), *booked)
     at(env, 0, lambda: [env.process(part) for part in parts])
     with pytest.raises(FoldRefusal) if refused else nullcontext():
         env.run()
+
+
+def test_a_message_of_unknown_order_is_refused_after_one_of_a_ring(begun):
+    """The ring is followed to that moment by a message at another link."""
+    env, (flow, other), parts, _ = ring_on_a_star()
+    at(env, 0, lambda: [env.process(part) for part in parts])
+    at(env, 3_000_000, partial(other.send, Message(8), 0), 3_000_000, 3_000_000)
+    at(env, 3_000_000, partial(flow.send, Message(8), 0))
+    with pytest.raises(FoldRefusal, match="a message reaches a link at the same time as one of a ring"):
+        env.run()
+
+
+def test_a_message_of_unknown_order_is_refused_before_a_first_one(begun):
+    env, (flow, _), parts, _ = ring_on_a_star()
+    at(env, 0, lambda: [env.process(part) for part in parts[1:]])
+    at(env, 5_000_000, partial(flow.send, Message(8), 0))
+    at(env, 5_000_000, lambda: env.process(parts[0]))
+    with pytest.raises(FoldRefusal, match="ranks 0 and 0 reach link"):
+        env.run()
+
+
+def test_a_first_message_is_booked_by_the_event_that_sends_it(begun):
+    env, _, parts, rings = ring_on_a_star()
+    at(env, 5, lambda: next(parts[0]), 4, 2)
+    env.run(until=6)
+    ((reached, booked, before, *_),) = next(iter(rings._uses.values())).course._course.heads
+    assert (reached, booked, before) == (5, 5, 4)
 
 
 def test_only_what_follows_from_an_unknown_event_is_in_order():
