@@ -6,6 +6,7 @@ two ranks, in rank order. So an event keeps
 
     chain   a hash of the times at which it, its parent, its parent's parent … were booked; None if they are not certain
     root    the rank at the beginning, in the frame of the rank or link that compares (`simulation.folding.symmetry`)
+    booked  the last two of these times; −1 if they are not certain
 
 and two events whose chains differ are in the same order in every image of the simulation; two with equal chains are in
 the order of their roots. Urgent events immediately follow the event that books them and inherit its lineage.
@@ -32,10 +33,10 @@ from simpy.events import NORMAL, Event, EventPriority
 from hybrid_des.engine.bookings import Arrival
 from hybrid_des.engine.clock import Environment, Timeout
 
-Lineage = tuple[int | None, int]
+Lineage = tuple[int | None, int, int, int]
 
 
-class Roots(Protocol):
+class Orders(Protocol):
     """Knowledge of the order of roots."""
 
     def ordered(self, this: int, other: int) -> bool:
@@ -43,6 +44,16 @@ class Roots(Protocol):
 
     def joined(self, this: int, other: int) -> int:
         """The certain part of a root that may be either of two."""
+
+
+class Roots(Orders, Protocol):
+    """The same, and knowledge of roots of events with an unknown lineage."""
+
+    def apart(self, rank: int, number: int) -> int:
+        """The root of what descends from an event of a rank that has this number, and an unknown lineage."""
+
+    def together(self, this: int, other: int) -> bool:
+        """Whether two roots are of ranks, or of images of the same numbered event."""
 
 
 class LineageArrival(Arrival):
@@ -98,51 +109,60 @@ class LineageEnvironment(Environment):
         start_matters: whether anything may depend on the order in which ranks start.
     """
 
-    __slots__ = ("_ordered", "_roots", "born", "follow", "lineage", "start_matters")
+    __slots__ = ("_apart", "_ordered", "_orders", "_roots", "born", "follow", "lineage", "start_matters")
 
     def __init__(self, roots: Roots) -> None:
         super().__init__()
         self._roots = roots
+        self._orders: Orders = roots
         self._ordered: dict[tuple[int, int], bool] = {}
         self.timeout = MethodType(LineageTimeout, self)
         self.follow = self._follow
-        self.lineage: Lineage = (0, 0)
-        self.born: Lineage = (0, 0)
+        self.lineage: Lineage = (0, 0, -1, -1)
+        self.born: Lineage = (0, 0, -1, -1)
         self.start_matters = False
+        self._apart = 0
 
-    def know(self, roots: Roots) -> None:
-        """Decide by another knowledge of roots, from the start."""
-        self._roots = roots
+    def know(self, orders: Orders) -> None:
+        """Decide by another knowledge of the order of roots, from the start."""
+        self._orders = orders
 
     def begin(self, root: int) -> None:
         """Make processes that start from now on descend from a root."""
-        self.lineage = self.born = (0, root)
+        self.lineage = self.born = (0, root, -1, -1)
 
     def decided(self, this: Lineage, other: Lineage) -> bool:
         """Whether two events of one moment are in the same order in all images."""
         if this is other:
             return True
-        if this[0] is None or other[0] is None:
+        known = this[0] is not None and other[0] is not None
+        if not known or (self._apart and not self._roots.together(this[1], other[1])):
+            self.start_matters |= self._apart > 0
             return False
         if this[0] != other[0]:
             return True
         roots = this[1], other[1]
         if roots not in self._ordered:
-            self._ordered[roots] = ordered = self._roots.ordered(*roots)
-            if ordered and roots[0] != roots[1]:
+            self._ordered[roots] = ordered = self._orders.ordered(*roots)
+            if roots[0] != roots[1] and (ordered or self._apart):
                 self.start_matters = True
         return self._ordered[roots]
 
     def either(self, *lineages: Lineage) -> Lineage:
         """The lineage of a child of one of several events of this moment whose order is not decided."""
-        chains, roots = zip(*lineages, strict=True)
-        if None in chains:
-            return None, roots[0]
-        return hash((self.now, chains[0])), reduce(self._roots.joined, roots)
+        chains, roots, *_ = zip(*lineages, strict=True)
+        if None in chains or len({*chains}) > 1:
+            return None, roots[0], -1, -1
+        return hash((self.now, chains[0])), reduce(self._orders.joined, roots), self.now, -1
 
     def forget(self) -> None:
         """Discard what is known of the order of the event being processed."""
-        self.lineage = self.born = (None, self.lineage[1])
+        self.lineage = self.born = (None, self.lineage[1], -1, -1)
+
+    def unknown(self, rank: int) -> Lineage:
+        """The lineage of an event of a rank that is not known, so that only what descends from it is in order."""
+        self._apart += 1
+        return hash((self._apart, -3)), self._roots.apart(rank, self._apart), -1, -1
 
     def schedule(self, event: Event, priority: EventPriority = NORMAL, delay: float = 0) -> None:
         """Book a triggered event after a delay; an urgent one continues the event that books it."""
@@ -196,21 +216,22 @@ class LineageEnvironment(Environment):
 
     def descend(self, moments: Sequence[int]) -> None:
         """Continue as a descendant of events that are left out, of one GPU, each the parent of the next."""
-        chain, root = self.born
+        chain, root, booked, before = self.born
         if chain is not None:
             now = self.now
             for moment in moments[:-1]:
-                chain = hash((now + moment, chain))
-            self.born = chain, root
+                booked, before = now + moment, booked
+                chain = hash((booked, chain))
+            self.born = chain, root, booked, before
 
     def _after_either(self, other: Lineage) -> None:
         """Continue as a descendant of another event of this moment or of that being processed, the later of both."""
         if not self.decided(other, self.lineage):
             self.born = self.either(other, self.lineage)
             known = self.born[0] is not None
-            self.lineage = self.lineage[0] if known else None, self.born[1]
+            self.lineage = self.lineage[0] if known else None, self.born[1], -1, -1
 
     def _follow(self, event: Any) -> None:
         """Adopt the lineage of the event being processed: continue as a descendant of it."""
-        self.lineage = chain, root = event.lineage
-        self.born = (None if chain is None else hash((self.now, chain)), root)
+        self.lineage = chain, root, booked, _ = event.lineage
+        self.born = (None, root, -1, -1) if chain is None else (hash((self.now, chain)), root, self.now, booked)

@@ -24,6 +24,7 @@ from hybrid_des.simulation.costs.stages import visits
 from hybrid_des.simulation.folding.folded_transport import folded_transport
 from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks, JointLinks, JointTransport
 from hybrid_des.simulation.folding.rings_alone import RingsAlone
+from hybrid_des.simulation.folding.rings_apart import RingsApart
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folding.traced_fold import TracedJointTransport, traced_fold
 from hybrid_des.simulation.gpu import Gpu, RunContext
@@ -36,7 +37,7 @@ from hybrid_des.simulation.rings_at_once import RingsAtOnce
 from hybrid_des.simulation.speeds import DurationOverride, Programs, schedules_of
 from hybrid_des.simulation.stretches import Stretches
 
-Rings = Literal["by messages", "alone", "reductions alone", "gathers alone", "followed"]
+Rings = Literal["by messages", "apart", "alone", "reductions alone", "gathers alone", "followed"]
 WAYS: tuple[Rings, Rings] = "by messages", "followed"
 
 UNCONTENDED = "uncontended"  # link sharing of runs made only for comparison
@@ -131,8 +132,9 @@ def started(
         further: whether it takes steps beyond its own number; None if it does not, and nobody asks.
         images: which ranks are simulated, and what that does to the links that other jobs share.
         whole: whether those of a fold simulate what nothing else can touch, instead of taking it at once.
-        rings: how rings of gradients are simulated: by their messages, or at once: all or some as ones that were
-            simulated alone (`folding.rings_alone`), or followed (`rings_at_once`).
+        rings: how rings of gradients are simulated: by their messages, apart from other events (`folding.rings_apart`),
+            or at once: all or some as ones that were simulated alone (`folding.rings_alone`), or followed
+            (`rings_at_once`).
     """
     rows: Rows | None = None
     if scenario.record == "all":  # jobs that are compared need all rows in memory
@@ -192,6 +194,8 @@ def _at_once(rings: Rings, transport: Any, parts: Parts) -> AtOnce | None:
     """What takes rings at once, if anything does."""
     if rings == "by messages":
         return None
+    if rings == "apart":
+        return RingsApart(transport, parts.reductions)
     return RingsAtOnce(transport, parts) if rings == "followed" else RingsAlone(transport, parts.reductions, rings)
 
 

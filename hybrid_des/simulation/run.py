@@ -31,6 +31,7 @@ from hybrid_des.simulation.costs.rank_costs import Costs
 from hybrid_des.simulation.folding import rings_alone
 from hybrid_des.simulation.folding.expansion import expanded
 from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks
+from hybrid_des.simulation.folding.rings_apart import untied
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folding.ties import ties_expected, ties_noted
 from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
@@ -242,6 +243,8 @@ def run(
 
         def simulate(fold: Fold | None, followed: bool) -> tuple[Job, bool]:
             if fold is not None and not followed and trace is None and not whole:
+                if apart := untied(lambda: done(start(scenario, fold=fold, rings="apart")), scenario, planned, fold):
+                    return apart, False
                 alone = rings_alone.undisturbed(
                     lambda way, watched: done(start(scenario, fold=fold, watched=watched, rings=way)),
                     scenario, planned, fold,
@@ -254,7 +257,9 @@ def run(
             once = None
             if fold and trace is not None:  # the lineage of events, which a trace does not have, shows that it is exact
                 untraced = scenario.model_copy(update={"record": "none"})
-                once = done(start(untraced, fold=fold, detailed=False, whole=False))
+                proof = partial(start, untraced, fold=fold, detailed=False, whole=False)
+                once = untied(lambda: done(proof(rings="apart")), untraced, planned, fold, any_order=True)
+                once = once or done(proof())
             job = start(scenario, fold=fold, trace=trace, order=order, scratch=scratch, rings=WAYS[followed])
             traffic = _traffic_of(scenario, job.transport.links) if scenario.background else None
             if traffic:

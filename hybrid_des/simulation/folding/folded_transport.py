@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.fabric import Fabric, LinkSpec, Route
@@ -57,13 +57,28 @@ class Turn(dict[int, int]):
 
     def of(self, lineage: Lineage) -> Lineage:
         """A lineage as the other image names it."""
-        chain, root = lineage
-        return chain, self[root]
+        chain, root, booked, before = lineage
+        return chain, self[root], booked, before
 
 
 # When a message last reached a link, the number and the lineage of the event by which it did, and the turn from the
 # frame of its sender to that of the link; None: they are the same.
 Last = tuple[int, int, Lineage, Turn | None]
+
+
+class Rings(Protocol):
+    """Rings whose messages are no events, but use links (`rings_apart`)."""
+
+    def reach(self, link: LineageLink, booked: tuple[int, int]) -> None:
+        """Serve their messages that reach the link before one does now.
+
+        Args:
+            link: the link.
+            booked: when the event was booked by which it does, and the one that booked it; −1 if that is not known.
+
+        Raises:
+            FoldRefusal: it is not certain that those that have reached the link were first.
+        """
 
 
 class LineageLink(Link):
@@ -74,19 +89,21 @@ class LineageLink(Link):
         last: the last message, until it is shared.
         when: when messages last reached it, once it is shared; until when a ring holds it.
         arrived: those of that moment: their sender, event, its frame and lineage, and the turn of that.
+        reached: when they did, if it has messages of rings that are followed apart: then `when` is far away.
     """
 
-    __slots__ = ("_first", "_flows", "arrived", "env", "last", "shared", "when")
+    __slots__ = ("_first", "_flows", "_rings", "arrived", "env", "last", "reached", "shared", "when")
 
     env: LineageEnvironment
 
     def __init__(self, env: LineageEnvironment, spec: LinkSpec, rate: Rate) -> None:
         super().__init__(env, spec, rate)
         self.shared = False
-        self.last: Last = (-1, -1, (None, 0), None)
+        self.last: Last = (-1, -1, (None, 0, -1, -1), None)
         self._flows = self._first = 0
-        self.when = -1
+        self.when = self.reached = -1
         self.arrived: list[tuple[int, int, Element | None, Lineage, Turn | None]] = []
+        self._rings: Rings | None = None
 
     def join(self, sender: int) -> None:
         """Add a flow of messages from a rank."""
@@ -101,7 +118,11 @@ class LineageLink(Link):
     def take(self, last: int) -> None:
         """Let a ring have it until then: whether its messages are before others that reach it is not known."""
         self.shared = True
-        self.when, self.arrived = last, [(-1, -1, None, (None, 0), None)]
+        self.when, self.arrived = last, [(-1, -1, None, (None, 0, -1, -1), None)]
+
+    def hold(self, rings: Rings) -> None:
+        """Let rings have it whose messages are no events."""
+        self.shared, self.when, self._rings = True, LAST_TIME, rings
 
     def meet(self, sender: int, frame: Element, turn: Turn | None) -> None:
         """Record that a message reaches the link, by the event being processed, at the moment of others.
@@ -111,6 +132,11 @@ class LineageLink(Link):
         """
         env = self.env
         number, lineage = env.events, env.lineage
+        if self._rings is not None:
+            self._rings.reach(self, lineage[2:])
+            if self.reached < env.now:
+                self.reached, self.arrived = env.now, [(sender, number, frame, lineage, turn)]
+                return
         here = lineage if turn is None else turn.of(lineage)
         for other, event, there, before, its in self.arrived:
             # one event sends its messages in the order of the program, which is the same in every image; of two events,
@@ -175,13 +201,23 @@ class LineageFlow(FifoFlow):
         if link.bandwidth is not None:
             link.take(LAST_TIME)
 
+    def reach_first(self) -> None:
+        """Note that a message of a ring that is followed apart reaches the first link now.
+
+        Raises:
+            FoldRefusal: it is not certain that it follows others that reach the link now.
+        """
+        link: Any = self.link
+        if link.bandwidth is not None:
+            link.meet(self._sender, self._frame, self._turns[0])
+
     @staticmethod
     def arrive(head: Any) -> None:
         """Serve a head, followed by its lineage, at a further link, and send it on or hand the message over."""
         flow, leg, lineage = head[1], head[4], head[6]
         env, link, turn = flow.env, leg[0], flow._turns[leg[3]]
-        env.lineage = chain, root = lineage  # as for other events
-        env.born = (None if chain is None else hash((env.now, chain)), root)
+        env.lineage = chain, root, booked, _ = lineage  # as for other events
+        env.born = (None, root, -1, -1) if chain is None else (hash((env.now, chain)), root, env.now, booked)
         if not link.shared:
             link.last = env.now, env.events, lineage, turn
         elif link.when >= env.now:
@@ -201,7 +237,7 @@ def landing(flow: FifoFlow, turn: Turn) -> Put:
 
     def landed(message: Message, tag: int, at: int) -> None:
         here, born = env.lineage, env.born
-        env.lineage, env.born = (here[0], turn[here[1]]), (born[0], turn[born[1]])
+        env.lineage, env.born = turn.of(here), turn.of(born)
         put(message, tag, at)
         env.lineage, env.born = here, born
 

@@ -16,7 +16,7 @@ Put = tuple[int, Message, int, Lineage]  # when a message arrives, and since whe
 def wake(env: LineageEnvironment, arrival: LineageArrival, at: int, message: Message) -> None:
     """Wake a waiting receiver with a message that is put now."""
     if arrival.when == env.now and not env.decided(arrival.asked, env.lineage):
-        with env.births((None, env.born[1]) if at <= env.now else env.either(arrival.asked, env.lineage)):
+        with env.births((None, env.born[1], -1, -1) if at <= env.now else env.either(arrival.asked, env.lineage)):
             arrival.happen(at, message)
     else:
         arrival.happen(at, message)
@@ -78,12 +78,12 @@ class UnorderedMailbox(LineageMailbox):
 
     def put(self, message: Message, tag: int, at: int) -> None:
         """Take a message that arrives at `at`."""
-        with self._env.births((None, self._env.born[1])):
+        with self._env.births((None, self._env.born[1], -1, -1)):
             super().put(message, tag, at)
 
     def receive(self) -> Arrival | Here:
         """The next message, as an event to yield; its value is a `Message`."""
-        with self._env.births((None, self._env.born[1])):
+        with self._env.births((None, self._env.born[1], -1, -1)):
             return super().receive()
 
 
@@ -111,7 +111,8 @@ class SwitchMailbox(LineageMailbox):
         before = env.lineage, env.born
         known = at > env.now  # otherwise others may arrive after the event of the first
         env.lineage, env.born = (
-            (chain if known else None, root & ~SURE | min(root & SURE, self._certain)) for chain, root in before
+            (chain if known else None, root & ~SURE | min(root & SURE, self._certain), -1, -1)
+            for chain, root, *_ in before
         )
         super().put(message, tag, at)
         env.lineage, env.born = before

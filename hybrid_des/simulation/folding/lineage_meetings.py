@@ -30,8 +30,8 @@ class LineageMeeting(SeparateMeeting):
         return arrival
 
     def _wake(self, arrival: Any, at: int, value: Any) -> None:
-        env, (chain, root) = self._env, arrival.lineage
-        with env.births((None if chain is None else hash((env.now, chain)), root)):
+        env, (chain, root, booked, _) = self._env, arrival.lineage
+        with env.births((None, root, -1, -1) if chain is None else (hash((env.now, chain)), root, env.now, booked)):
             arrival.happen(at, value)
 
 

@@ -247,7 +247,7 @@ class GroupAtOnce:
             link.free = now + free
             link.take(now + last)
         env: Any = self._transport.env
-        with env.births((None, 0)) if isinstance(env, LineageEnvironment) else nullcontext():
+        with env.births((None, 0, -1, -1)) if isinstance(env, LineageEnvironment) else nullcontext():
             for part, end in zip(parts, ends, strict=True):
                 part.over.happen(now + end, None)
 

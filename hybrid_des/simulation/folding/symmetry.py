@@ -9,7 +9,8 @@ An axis may be folded by digits of its places: whole nodes on each other, and pl
                                 block 1, size 4, keep 1: replica 0 stands for 1, 2 and 3, and 4 for 5, 6 and 7
 
 A *root* is a rank as `engine.lineage` keeps it: `rank << 4 | known`, where `known` is the number of axes, slowest
-first, that are certain; `SURE` if all are.
+first, that are certain; `SURE` if all are. To that of an event with an unknown lineage, its number times all ranks is
+added: no image changes it.
 """
 
 from __future__ import annotations
@@ -178,7 +179,16 @@ class Fold:
 
     def ordered(self, this: int, other: int) -> bool:
         """Whether all images of two roots are in the order of the roots."""
-        return self._tied_at(this, other) is None
+        apart = this != other and this >= root_of(self.layout.ranks)  # images of an event with an unknown lineage
+        return not apart and self._tied_at(this, other) is None
+
+    def apart(self, rank: int, number: int) -> int:
+        """The root of what descends from an event of a rank that has this number, and an unknown lineage."""
+        return root_of(rank + number * self.layout.ranks)
+
+    def together(self, this: int, other: int) -> bool:
+        """Whether two roots are of ranks, or of images of the same numbered event."""
+        return (this >> 4) // self.layout.ranks == (other >> 4) // self.layout.ranks
 
     def joined(self, this: int, other: int) -> int:
         """The certain part of a root that may be either of two."""
