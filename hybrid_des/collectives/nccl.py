@@ -84,9 +84,13 @@ class Around:
         wiring: Wiring = ring.tuned
         late, copied = wiring.waits(self.does, self.choice, self.size)
         yield ring.pause(wiring.start(self.choice) + late)
-        yield from self.algorithm(lanes_of(ring, wiring, self.choice, self.does)(0), buffer, WHOLE)
+        yield from self.algorithm(self.on(ring), buffer, WHOLE)
         if copied:
             yield ring.pause(copied)
+
+    def on(self, ring: Group) -> Group:
+        """The ring with the flows on which it goes around."""
+        return lanes_of(ring, ring.tuned, self.choice, self.does)(0)
 
 
 def _ring_of(does: str, algorithm: Collective, wiring: Wiring, size: int) -> Around | None:

@@ -122,6 +122,11 @@ class LineageLink(Link):
 
     def hold(self, rings: Rings) -> None:
         """Let rings have it whose messages are no events."""
+        if self.shared:
+            self.reached = self.when
+        else:
+            self.reached, number, lineage, turn = self.last
+            self.arrived = [(self._first, number, None, lineage, turn)]
         self.shared, self.when, self._rings = True, LAST_TIME, rings
 
     def meet(self, sender: int, frame: Element, turn: Turn | None) -> None:

@@ -20,7 +20,7 @@ from hybrid_des.simulation.folding.refusals import FoldRefusal
 # of one time, the one that was booked earlier is first.
 Moment = tuple[int, int, int]
 
-Times = tuple[int, ...]  # of a message on each link
+Times = tuple[int, ...]  # of a message on each link and, last, the least from its start to its end
 
 # When a message reaches a link, by an event booked when, and so on; its sender, hop, times, and how far its tail is
 # behind.
@@ -131,7 +131,8 @@ class Course:
             slot = self.routes[sender].hops[hop][0]
             if slot != NEVER_WAITS:
                 self.last[slot] = at, booked, before
-                if not is_after(self.last[slot], self.others[slot]):
+                others = self.others[slot]
+                if others[0] == at and not is_after(self.last[slot], others):
                     raise FoldRefusal("a message of a ring reaches a link at the same time as others")
             self.serve(at, booked, sender, hop, took, slowest)
 
@@ -145,6 +146,8 @@ class Course:
             self.free[slot] = end
             self.passed[slot] += 1
             self.changed.add(slot)
+        if hop == 0:
+            slowest = took[-1]
         end, slowest = max(end, at + slowest), max(slowest, time)
         if hop + 1 < len(route.hops):
             heappush(self.heads, (end - slowest + latency, at, booked, sender, hop + 1, took, slowest))

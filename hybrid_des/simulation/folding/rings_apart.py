@@ -16,15 +16,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
+from hybrid_des import collectives
 from hybrid_des.cluster.sharing.registration import Flow
 from hybrid_des.cluster.sharing.uncontended import FreeLink
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, ProcessGroup, Routine
+from hybrid_des.collectives.nccl import on_channels
 from hybrid_des.collectives.registration import Collective
 from hybrid_des.engine.bookings import Arrival
 from hybrid_des.engine.lineage import LineageEnvironment
@@ -38,7 +41,7 @@ from hybrid_des.simulation.planning.gradients import Reductions, ReplicaGroup
 from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.ring_links import RINGS
 
-FEWEST = 512  # members; the messages of fewer take little time in a folded run
+FEWEST = 64  # members; the messages of fewer take little time in a folded run
 
 # Plans of runs in which order was not certain, by identity (comparing plans takes long), number of steps and fold.
 _TIED: WeakValueDictionary[tuple[int, int, tuple[FoldedAxis, ...]], Plan] = WeakValueDictionary()
@@ -75,9 +78,10 @@ class Followed:
         self._members = list[Member]()
         self._begun, self._over = Counter[int](), dict[int, Arrival]()
         self._expected, self._delayed = list[int](), False
-        self._touched = set[int]()  # links that others have reached since the course was followed
-        for link in links:
+        self._touched = {*range(len(links))}  # links that others may have reached since the course was followed
+        for slot, link in enumerate(links):
             link.hold(self)
+            self._course.others[slot] = link.reached, -1, -1
 
     @property
     def members(self) -> int:
@@ -91,11 +95,13 @@ class Followed:
 
     def reach(self, link: LineageLink, booked: tuple[int, int]) -> None:
         """Follow the course until a message that is not of it reaches a link now (`folded_transport.Rings`)."""
-        moment, slot = (self._env.now, *booked), self._slots[link]
-        self._catch_up(moment)
-        if not is_after(moment, self._course.last[slot]):
+        moment, slot, course = (self._env.now, *booked), self._slots[link], self._course
+        if course.heads:
+            self._catch_up(moment)
+        last = course.last[slot]
+        if last[0] >= moment[0] and not is_after(moment, last):
             raise FoldRefusal("a message reaches a link at the same time as one of a ring")
-        self._course.others[slot] = moment
+        course.others[slot] = moment
         self._touched.add(slot)
         self._delayed = True
 
@@ -117,7 +123,8 @@ class Followed:
         if isinstance(flow, LineageFlow):
             booked = env.lineage[2]
             flow.reach_first()
-        course.took[number] = tuple([hop.link.rate[size] for hop in flow.hops])
+        least = 0 if flow.pace is None else flow.pace[size]
+        course.took[number] = *(hop.link.rate[size] for hop in flow.hops), least
         course.left[number], course.ends[number], self._over[number] = steps, -1, over
         self._load()
         course.begin(number, env.now, booked)
@@ -208,29 +215,55 @@ class RingsApart:
     """
 
     def __init__(self, transport: FoldedTransport, reductions: Reductions) -> None:
-        self._transport = transport
+        self._transport, self._reductions = transport, reductions
         self._followed = {id(reduced[0]) for reduced in reductions.processes if _is_followed(*reduced)}
         self._uses: dict[Any, Use] = {}
 
     def of(
         self, reduction: ProcessGroup, group: ProcessGroup, places: Sequence[int], algorithm: Collective
     ) -> Collective:
-        """The collective of a group, followed apart if it is a long ring (`communicators.AtOnce`).
+        """The collective of a group, followed apart if it goes around a long ring (`communicators.AtOnce`).
 
         Raises:
             FoldRefusal: its links have messages of several members, or of members of several rings.
         """
         if id(reduction) not in self._followed:
             return algorithm
-        flows = self._flows(group, places)
+        name = reduction.kind if group is reduction else self._reductions.gather
+        if group.tuned is None:
+            steps = (2 if name == "ring" else 1) * (group.size - 1)
+            return self._around(group, places, [Group(self._transport, group, place) for place in places], steps)
+        around = dict[Any, Collective]()
+
+        def taken(member: Group, buffer: Buffer) -> Routine:
+            along = collectives.find(name).facts["along"](member.tuned, buffer.bytes)
+            if along is None:
+                return algorithm(member, buffer)
+            if along.choice not in around:
+                lanes = [along.on(Group(self._transport, group, place)) for place in places]
+                steps = (2 if along.does == "all-reduce" else 1) * (group.size - 1)
+                around[along.choice] = self._around(group, places, lanes, steps)
+            return on_channels(member, buffer, replace(along, algorithm=around[along.choice]))
+
+        return taken
+
+    def _around(self, group: ProcessGroup, places: Sequence[int], views: Sequence[Group], steps: int) -> Collective:
+        """What goes around a ring, by its members' views, in so many messages of each."""
+        flows = self._flows(group, places, views)
         course = self._course(group, places, flows)
         numbers = range(course.members, course.members + len(places))
         course.add([*self._members(group, places, flows, numbers)])
-        steps = (2 if group.kind == "ring" else 1) * (group.size - 1)
         return partial(self._take, course, dict(zip(places, numbers, strict=True)), numbers, steps)
 
     def _take(
-        self, course: Followed, number: Mapping[int, int], ring: range, steps: int, member: Group, buffer: Buffer
+        self,
+        course: Followed,
+        number: Mapping[int, int],
+        ring: range,
+        steps: int,
+        member: Group,
+        buffer: Buffer,
+        *options: Any,
     ) -> Routine:
         """Take a member's part in a collective.
 
@@ -241,14 +274,14 @@ class RingsApart:
         course.begin(number[member.me], ring, buffer.split(member.size).encode(0).size, steps, over)
         yield over
 
-    def _flows(self, group: ProcessGroup, places: Sequence[int]) -> list[Flow]:
+    def _flows(self, group: ProcessGroup, places: Sequence[int], views: Sequence[Group]) -> list[Flow]:
         """The flows of members to the next ones."""
         fold, ranks = self._transport.fold, group.ranks
         simulated = {ranks[place] for place in places}
         following = [(place + 1) % group.size for place in places]
         if any(fold.representative(ranks[place])[0] not in simulated for place in following):
             raise FoldRefusal("members of a ring stand for those of another one")
-        flows = [Group(self._transport, group, place).to(to) for place, to in zip(places, following, strict=True)]
+        flows = [view.to(to) for view, to in zip(views, following, strict=True)]
         links = {hop.link for flow in flows for hop in flow.hops}
         if not all(_waits(link) or link.bandwidth is None or isinstance(link, FreeLink) for link in links):
             raise FoldRefusal("links of a ring vary with time")
@@ -288,9 +321,10 @@ class RingsApart:
 
 def _is_followed(processes: ProcessGroup, group: ReplicaGroup) -> bool:
     """Whether a group is one ring of many members, whose messages of a bucket are all as large."""
-    usual = processes.kind in RINGS and processes.tuned is None and len(processes.channels) <= 1
+    around = processes.kind in RINGS or collectives.find(processes.kind).facts["along"] is not None
     return (
-        usual
+        around
+        and len(processes.channels) <= 1
         and processes.size >= FEWEST
         and not processes.servers
         and not any(bucket.elements % processes.size for bucket in group.buckets)
