@@ -144,7 +144,7 @@ class LineageEnvironment(Environment):
         roots = this[1], other[1]
         if roots not in self._ordered:
             self._ordered[roots] = ordered = self._orders.ordered(*roots)
-            if roots[0] != roots[1] and (ordered or self._apart):
+            if ordered and roots[0] != roots[1]:
                 self.start_matters = True
         return self._ordered[roots]
 

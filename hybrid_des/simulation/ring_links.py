@@ -41,6 +41,10 @@ class DisturbedError(Exception):
     """Rings cannot be taken at once; the message says why."""
 
 
+class PassedError(DisturbedError):
+    """A message of others reaches a link of a ring before any ring has ended, so it does in any way to take them."""
+
+
 def is_taken(processes: ProcessGroup) -> bool:
     """Whether the collectives of a group are taken at once."""
     usual = processes.kind in RINGS and processes.tuned is None and len(processes.channels) <= 1
@@ -48,13 +52,14 @@ def is_taken(processes: ProcessGroup) -> bool:
 
 
 class Taken(Rate):
-    """The rate of a link that a ring holds."""
+    """The rate of links that rings hold, in an environment."""
+
+    def __init__(self, env: RingEnvironment) -> None:
+        super().__init__()
+        self._env = env
 
     def __missing__(self, size: int) -> int:
-        raise DisturbedError("a message of others reaches a link of a ring")
-
-
-TAKEN = Taken()
+        raise (DisturbedError if self._env.differs else PassedError)("a message of others reaches a link of a ring")
 
 
 class RingEnvironment(Environment):
@@ -63,13 +68,14 @@ class RingEnvironment(Environment):
     Attributes:
         differs: whether the order of events of the same time may differ from that with messages.
         released: the number of the event by which a stream last went on after a wait, and of that which ended it.
+        taken: the rate of links that rings hold.
     """
 
-    __slots__ = ("differs", "released")
+    __slots__ = ("differs", "released", "taken")
 
     def __init__(self, *, differs: bool) -> None:
         super().__init__()
-        self.differs, self.released = differs, (0, 0)
+        self.differs, self.released, self.taken = differs, (0, 0), Taken(self)
 
 
 class RingLinks(Links):
@@ -215,7 +221,7 @@ class RingLink(WatchedLink):
         if self.when == self.env.now and self.shared and self.event != cause:
             self.tie()
         self.rings.add(ring)
-        self.rate = TAKEN
+        self.rate = self.env.taken
 
     def end(self, ring: object) -> None:
         """Serve others again, unless another ring holds it."""

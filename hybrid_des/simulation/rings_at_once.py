@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
@@ -49,7 +48,15 @@ from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folds import Replicas, folds_of_pipelines
 from hybrid_des.simulation.planning.planner import Parts
-from hybrid_des.simulation.ring_links import DisturbedError, FoldedRings, RingLink, RingTransport, is_taken, may_queue
+from hybrid_des.simulation.ring_links import (
+    DisturbedError,
+    FoldedRings,
+    PassedError,
+    RingLink,
+    RingTransport,
+    is_taken,
+    may_queue,
+)
 
 Ended = TypeVar("Ended")
 Whole = NDArray[np.int64]
@@ -76,13 +83,16 @@ def undisturbed(simulate: Callable[[Fold | None, bool], Ended], replicas: Replic
         fold: which ranks are simulated by messages.
     """
     if replicas is not None and fold is None:
-        plan = replicas.parts.plan
-        for way in ways_of(replicas):
-            key = id(plan), () if way is None else way.folded_axes
+        plan, ways = replicas.parts.plan, ways_of(replicas)
+        keys = [(id(plan), () if way is None else way.folded_axes) for way in ways]
+        for way, key in zip(ways, keys, strict=True):
             if _DISTURBED.get(key) is not plan:
-                with suppress(DisturbedError, FoldRefusal):
+                try:
                     return simulate(way, True)
-                _DISTURBED[key] = plan
+                except PassedError:
+                    _DISTURBED.update(dict.fromkeys(keys, plan))
+                except (DisturbedError, FoldRefusal):
+                    _DISTURBED[key] = plan
     return simulate(fold, False)
 
 

@@ -14,10 +14,12 @@ from hybrid_des.analysis.counterfactual.what_if import builder_of
 from hybrid_des.cluster.mailbox import Message
 from hybrid_des.cluster.purposes import ACTIVATION, GRADIENT
 from hybrid_des.engine.recorder import Recorder
+from hybrid_des.simulation import rings_at_once
 from hybrid_des.simulation.folds import Replicas, folds_of_pipelines
 from hybrid_des.simulation.planning.planner import parts_of
 from hybrid_des.simulation.ring_links import (
     DisturbedError,
+    PassedError,
     RingEnvironment,
     RingLinks,
     RingTransport,
@@ -131,6 +133,37 @@ def test_links_of_rings_are_known_before_others_use_them(runs):
             link.begin(object())
         with pytest.raises(DisturbedError) if begun else nullcontext():
             transport.pipeline_flow(1, 0, GRADIENT)
+
+
+@pytest.mark.parametrize("error", [PassedError, DisturbedError])
+def test_no_other_way_is_tried_where_others_pass_in_each(runs, error):
+    base, _ = variants(23)
+    replicas, tried = Replicas(base.scenario, base.parts), []
+    ways = len(rings_at_once.ways_of(replicas))
+
+    def simulate(fold, followed):
+        tried.append(followed)
+        if followed:
+            raise error
+        return "by messages"
+
+    rings_at_once._DISTURBED.clear()
+    for _ in range(2):
+        assert rings_at_once.undisturbed(simulate, replicas, None) == "by messages"
+    assert tried == [*[True] * (1 if error is PassedError else ways), False, False]
+    assert ways > 1
+
+
+def test_others_pass_in_each_way_until_a_ring_ends(runs):
+    base, _ = variants(1)
+    for differs in (False, True):
+        env = RingEnvironment(differs=differs)
+        transport = RingTransport(RingLinks(env, base.parts.fabric, "fifo"), Recorder())
+        flow = transport.pipeline_flow(0, 1, ACTIVATION)
+        flow.hops[0].link.begin(object())
+        with pytest.raises(DisturbedError) as refusal:
+            flow.send(Message(8), 0)
+        assert isinstance(refusal.value, PassedError) != differs
 
 
 @pytest.mark.parametrize("later", [0, 1])

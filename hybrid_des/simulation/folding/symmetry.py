@@ -179,8 +179,7 @@ class Fold:
 
     def ordered(self, this: int, other: int) -> bool:
         """Whether all images of two roots are in the order of the roots."""
-        apart = this != other and this >= root_of(self.layout.ranks)  # images of an event with an unknown lineage
-        return not apart and self._tied_at(this, other) is None
+        return self._tied_at(this, other) is None
 
     def apart(self, rank: int, number: int) -> int:
         """The root of what descends from an event of a rank that has this number, and an unknown lineage."""
