@@ -7,8 +7,8 @@
 What rings do depends on how their flows share links, on the bandwidths and latencies of these and on until when they
 serve earlier messages, if no other message reaches one meanwhile. Messages of theirs that reach a link in the same
 moment are served in an order that follows from what happened since the begin, or the rings are not taken. Whatever else
-happens ends the run; then all is simulated by messages. So does whatever depends on the events by which members go on:
-it is known when these happen, not in which order (`engine.lineage`).
+happens ends the run; then all is simulated by messages. So does whatever depends on the order of the events by which
+members go on, which is not known; what follows from one of them is in order among itself (`engine.lineage`).
 
 Rings of all stages that are wired alike do the same, so those of one are simulated, as often as links are busy for
 another time when they begin, and not again where only durations of ops are changed.
@@ -30,7 +30,7 @@ from hybrid_des.collectives.group import Group, ProcessGroup, Routine
 from hybrid_des.collectives.nccl import on_channels
 from hybrid_des.collectives.registration import Collective
 from hybrid_des.engine.bookings import Arrival
-from hybrid_des.engine.lineage import LineageEnvironment
+from hybrid_des.engine.lineage import Lineage, LineageEnvironment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.definition import Scenario
@@ -131,11 +131,8 @@ def _ways(scenario: Scenario, parts: Parts, *, traced: bool) -> Sequence[Way]:
     """The ways in which nothing disturbs rings, as far as can be told.
 
     Messages between stages do where parameters are gathered beside the first forward passes; and mostly where gradients
-    are reduced before those of the next chunk, so that it is not worth a try where runs are only watched. In a second
-    step, messages tie with what descends from the ends of rings.
+    are reduced before those of the next chunk, so that it is not worth a try where runs are only watched.
     """
-    if traced and scenario.steps > 1:
-        return ()
     several = any(len(parts.programs.chunks(rank)) > 1 for rank in range(scenario.parallel.pipeline))
     doubtful = several and scenario.gradients.overlap
     if not parts.reductions.gather or scenario.overlap.parameters:
@@ -247,8 +244,12 @@ class GroupAtOnce:
             link.free = now + free
             link.take(now + last)
         env: Any = self._transport.env
-        with env.births((None, 0, -1, -1)) if isinstance(env, LineageEnvironment) else nullcontext():
-            for part, end in zip(parts, ends, strict=True):
+        traced, unknown = isinstance(env, LineageEnvironment), dict[tuple[int, int], Lineage]()
+        for part, end in zip(parts, ends, strict=True):
+            rank = part.ring.rank
+            if traced and (rank, end) not in unknown:  # ends of a member's channels: it goes on after all of them
+                unknown[rank, end] = env.unknown(rank)
+            with env.births(unknown[rank, end]) if traced else nullcontext():
                 part.over.happen(now + end, None)
 
     def _alone(self, parts: Sequence[Part], busy: Sequence[int]) -> Outcome:
