@@ -79,9 +79,8 @@ class Followed:
         self._begun, self._over = Counter[int](), dict[int, Arrival]()
         self._expected, self._delayed = list[int](), False
         self._touched = {*range(len(links))}  # links that others may have reached since the course was followed
-        for slot, link in enumerate(links):
+        for link in links:
             link.hold(self)
-            self._course.others[slot] = link.reached, -1, -1
 
     @property
     def members(self) -> int:

@@ -2,9 +2,16 @@
 
 import numpy as np
 import pytest
-from support.two_stages import planned
+from support.two_stages import TWO_STAGES, planned
 
+from hybrid_des import collectives
+from hybrid_des.collectives import codecs
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.group import Group
+from hybrid_des.engine.recorder import Recorder
 from hybrid_des.simulation.folding import rings_apart
+from hybrid_des.simulation.folding.folded_transport import folded_transport
+from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.run import run
 
 ONE_GPU_PER_NODE = {"nodes": 16, "gpus_per_node": 1, "infiniband": {"nics_per_node": 1}}
@@ -42,7 +49,8 @@ def outcome(variant, *, whole):
     ([{"sharding": "zero-1"}], 4),
     ([CHUNKS], 4),  # messages between stages pass reductions
     ([CHUNKS, GATHERS, LARGE], 8),  # and gathers
-    ([{"gradients": {"bucket": 31_990_000}}, LARGE], 4),  # the last bucket is so small that it has another protocol
+    ([{"gradients": {"bucket": 4_000_000}}, LARGE], 16),
+    ([{"workload": {"activation": 10_000_000}}], 2),  # links are still busy when rings begin
     ([{"steps": 3, "barrier": False}], 6),
     ([{"workload": {"parameters": 80}}], 0),  # trees
     ([{"cluster": {"sharing": "fair"}}], 0),
@@ -54,3 +62,43 @@ def test_everything_happens_as_with_messages(begun, changes, collectives):
     assert len(begun) == collectives
     assert events < with_messages or not collectives
     assert all(pace is not None for pace in begun)
+
+
+def test_what_gathers_on_one_node_waits_as_gathers_do(begun):
+    """Over the NVLinks of an H100's node, where NCCL's halves wait otherwise."""
+    node = {"gpu": "h100", "nodes": 2, "gpus_per_node": 8}
+    variant = planned(LARGE, {"gradients": NCCL["gradients"], "sharding": "zero-1"}, of={**TWO_STAGES, "cluster": node})
+    assert outcome(variant, whole=False)[0] == outcome(variant, whole=True)[0]
+    assert len(begun) == 4
+
+
+def ends_of(parts, sharing, sizes, *, apart):
+    """When each member of a group ends collectives of several sizes, one after the other."""
+    (processes, _), *_ = parts.reductions.processes
+    nothing_folded = Fold(parts.times.layout, [])
+    transport, ends = folded_transport(parts.fabric, sharing, Recorder(), nothing_folded, [processes]), []
+    algorithm, places = collectives.configured(processes.kind, parts.reductions.options), range(processes.size)
+    taken = rings_apart.RingsApart(transport, parts.reductions).of(processes, processes, places, algorithm)
+
+    def part(place):
+        group = Group(transport, processes, place)
+        for elements in sizes:
+            yield from (taken if apart else algorithm)(group, Buffer(elements, codecs.find("fp32").build()))
+            ends.append((place, transport.env.now))
+
+    for place in places:
+        transport.begin(processes.ranks[place])
+        transport.env.process(part(place))
+    transport.env.run()
+    return sorted(ends)
+
+
+@pytest.mark.parametrize(("sharing", "sizes", "rings"), [
+    ("fifo", (8_000_000, 8000, 8_000_000), 3),
+    ("uncontended", (8_000_000, 80, 8_000_000), 2),  # a tree between rings
+])  # fmt: skip
+def test_collectives_of_other_sizes_go_at_other_paces(begun, sharing, sizes, rings):
+    parts = planned(NCCL).parts
+    assert ends_of(parts, sharing, sizes, apart=True) == ends_of(parts, sharing, sizes, apart=False)
+    assert len(begun) == 8 * rings
+    assert len({pace[10**6] for pace in begun}) == rings - 1
