@@ -42,6 +42,8 @@ class Outcome(NamedTuple):
 
 
 NOTHING = Outcome(0, 0, 0, 0)
+COUNTED = ("messages", "bytes_gradients", "bytes_scales")  # of what a network has sent
+Views = dict[tuple[str, int], Group]  # of a network: kind of group and place in it → the member's view
 
 
 class SlowerThanBestError(Exception):
@@ -87,15 +89,17 @@ def run_collective(
     buffer: Callable[[int, int], Buffer],
     *,
     limit: int | None = None,
+    views: Views | None = None,
 ) -> Outcome:
     """Run a collective once on a network, with members that all start at the same time, in this order.
 
     Args:
-        network: an unused one, at time 0.
+        network: an idle one; what it has carried before does not count.
         algorithm: the collective with its options.
         members: the members and servers that act: a group, whose `stage` is its number, and a place in it.
         buffer: maps (group, place in it) to a member's buffer.
         limit: picoseconds; the run stops some time after exceeding it.
+        views: as in `begun`.
 
     Raises:
         Refusal: the collective does not support the group or wiring.
@@ -103,29 +107,29 @@ def run_collective(
         SlowerThanBestError: it takes longer than the limit.
     """
     env, ends, members = network.env, dict[int, int](), list(members)
+    began, before = env.now, network.sent()
 
     def completed(rank: int, _: Any) -> None:
         ends[rank] = env.now
 
     def beat() -> None:
-        if limit is not None and env.now > limit:
+        if limit is not None and env.now - began > limit:
             raise SlowerThanBestError
 
-    processes = begun(network, algorithm, members, buffer)
+    processes = begun(network, algorithm, members, buffer, views)
     for process, (group, member) in zip(processes, members, strict=True):
         if member < group.size:
             process.callbacks.append(partial(completed, group.ranks[member]))
     env.run(beat=None if limit is None else beat)
-    if limit is not None and env.now > limit:
-        raise SlowerThanBestError
+    beat()
     if stuck := sum(process.is_alive for process in processes):
         raise DeadlockError(
             f"deadlock: {stuck} of {len(processes)} members of {members[0][0].kind} wait for each other"
         )
     network.check_empty()
-    sent = network.sent()
-    even = len(set(ends.values())) == 1
-    return Outcome(env.now, sent["messages"], sent["bytes_gradients"], sent["bytes_scales"], even)
+    after = network.sent()
+    messages, size, scales = (after[key] - before[key] for key in COUNTED)
+    return Outcome(env.now - began, messages, size, scales, len(set(ends.values())) == 1)
 
 
 def begun(
@@ -133,11 +137,18 @@ def begun(
     algorithm: collectives.Collective,
     members: Iterable[tuple[ProcessGroup, int]],
     buffer: Callable[[int, int], Buffer],
+    views: Views | None = None,
 ) -> list[Process]:
-    """Start a collective on a network, whatever else its links carry; see `run_collective`."""
-    processes = []
+    """Start a collective on a network, whatever else its links carry; see `run_collective`.
+
+    Members find the flows that they have opened before in `views`, if these are kept for the network.
+    """
+    processes, views = [], {} if views is None else views
     for group, member in members:
         network.begin(group.ranks[member])
-        routine = on_channels(Group(network, group, member), buffer(group.stage, member), algorithm)
+        view = views.get((group.kind, member))
+        if view is None or not view.is_of(group):
+            view = views[group.kind, member] = Group(network, group, member)
+        routine = on_channels(view, buffer(group.stage, member), algorithm)
         processes.append(network.env.process(routine))
     return processes

@@ -118,6 +118,10 @@ class Group:
         """What the collective knows about the wiring of the group."""
         return self._processes.tuned
 
+    def is_of(self, processes: ProcessGroup) -> bool:
+        """Whether it is a view of this group, or of an equal one."""
+        return self._processes is processes or self._processes == processes
+
     def to(self, peer: int) -> Flow:
         """The flow to another member, by its place in the group."""
         if peer not in self._out:

@@ -89,9 +89,14 @@ def entry(wiring: Wiring, call: Call) -> int:
 
 def lane_of(group: Group, call: Call) -> Group:
     """The flows of sends, at their pace."""
-    wiring: Wiring = group.tuned
+    return group.paced(*_lane(group.tuned, call))
+
+
+@lru_cache(maxsize=1024)
+def _lane(wiring: Wiring, call: Call) -> tuple[Pace, Pace, int]:
+    """The paces of sends within a node and between nodes, and the number of their flows."""
     by_ll, channels = call.by_ll(wiring), call.together(wiring)
-    return group.paced(*_paces(wiring, _choice(wiring, call), channels), COUNT + 2 * channels + by_ll)
+    return *_paces(wiring, _choice(wiring, call), channels), COUNT + 2 * channels + by_ll
 
 
 def in_turn(lane: Group, outgoing: Sequence[tuple[int, Message]], *, at_once: bool = False) -> Routine:

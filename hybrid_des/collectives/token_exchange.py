@@ -107,8 +107,9 @@ def _sites(nodes: tuple[int, ...], routing: Routing, channels: int | None) -> _S
         raise Refusal(f"per-node: {routing.count} experts cannot be divided over {size} ranks")
     on, at = seats(nodes)
     held = [routing.held(place, size) for place in range(size)]
-    of_node = [routing.hit(tuple(one for place in places for one in held[place])) for places in on]
-    return _Sites(on, at, of_node, [routing.hit(experts) for experts in held], channels)
+    on_nodes = [tuple(one for place in places for one in held[place]) for places in on]
+    shares = routing.hits((*on_nodes, *held))  # together: each alone would take nearly as long
+    return _Sites(on, at, shares[: len(on)], shares[len(on) :], channels)
 
 
 class _Exchange:

@@ -14,7 +14,7 @@ ring, step by step.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache, cached_property, partial, reduce
 from itertools import chain, islice
@@ -30,7 +30,7 @@ from hybrid_des.cluster.rings import channels
 from hybrid_des.cluster.symmetry import flows_of
 from hybrid_des.cluster.transport import Links, Transport
 from hybrid_des.collectives import codecs
-from hybrid_des.collectives.benchmark import NOTHING, Outcome, SlowerThanBestError, measure, run_collective
+from hybrid_des.collectives.benchmark import NOTHING, Outcome, SlowerThanBestError, Views, measure, run_collective
 from hybrid_des.collectives.buffer import Buffer, Channels
 from hybrid_des.collectives.checking import unchecked
 from hybrid_des.collectives.codecs.registration import Codec
@@ -46,8 +46,11 @@ from hybrid_des.simulation.folding.images import RankArray, check_images, check_
 from hybrid_des.simulation.folding.refusals import FoldRefusal, TooManyMessagesError
 from hybrid_des.simulation.folding.symmetry import Fold, folds_along, folds_by_digits
 from hybrid_des.simulation.link_loads import least_time
+from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 MOST_TRIES = 2  # folds that may turn out to be inexact while simulated; after two, others rarely do better
+IN_ORDER = ("fifo", "uncontended")  # sharings under which links that are free do not tell when they were used
+LONG_RUN = 3600 * PICOSECONDS_PER_SECOND  # after which a network is not used again: clocks hold 106 days
 SHARINGS = ("fifo", "fair")  # those under which it is known which message waits for which
 LONG = 16  # members; shorter rings are not folded, so that shards of any size are exact
 SIXTEEN_BITS = "bf16"  # the encoding of layers' activations and weights
@@ -119,6 +122,7 @@ class CollectiveTimes:
         self._spare = range(layout.ranks, fabric.gpus)  # places for servers
         self._forms: dict[Hashable, int] = {}
         self._form = cache(self._form_of)
+        self._alone = cache(self._times_alone)
         self._representatives = cache(partial(long_rings.representatives, fabric))
         self._around: dict[Hashable, Outcome] = {}
         self._members: dict[Hashable, ProcessGroup] = {}
@@ -131,10 +135,13 @@ class CollectiveTimes:
             return self.around(name, groups, elements_of(size))
         key = name, size, options, self._form((tuple(ranks),))
         if key not in self._around:
-            alone = placed(self.fabric, ranks), Layout({"data": len(ranks)}, ("data",)), self._sharing
             asked = [range(len(ranks))], [elements_of(size)], codecs.find(SIXTEEN_BITS).build(), options
-            self._around[key] = CollectiveTimes(*alone, folded=self._folded)._of_group(name, Concurrent(*asked))
+            self._around[key] = self._alone(tuple(ranks)).of_group(name, Concurrent(*asked))
         return self._around[key]
+
+    def _times_alone(self, ranks: tuple[int, ...]) -> TimesAlone:
+        alone = placed(self.fabric, ranks), Layout({"data": len(ranks)}, ("data",)), self._sharing
+        return TimesAlone(*alone, folded=self._folded)
 
     def around(
         self,
@@ -283,18 +290,6 @@ class CollectiveTimes:
         """
         return self._of_all(name, asked, self.simulated(name, asked), None)
 
-    def _of_group(self, name: str, asked: Concurrent) -> Outcome:
-        """A collective in one group, of all ranks: of members that do the same on their nodes, one is simulated."""
-        layout, groups = self.layout, [self.process_group(name, asked.groups[0], asked.options)]
-        every, on_node = [(groups[0], [_buffer(asked, 0, 0)])], self._nodes.tolist().count(self._nodes[0])
-        folds = list[Fold]()
-        if self._folded and layout.ranks % on_node == 0:
-            keeps = (keep for keep in (1, on_node) if keep < layout.ranks)
-            folds = [*folds_by_digits(layout, "data", 1, [on_node])]
-            folds += chain.from_iterable(folds_along(layout, "data", keep) for keep in keeps)
-        likely = (fold for fold in folds if self._looks_exact(fold, every, asked.options))
-        return self._of_set(name, asked, SimulatedGroups(groups, 1, [*islice(likely, MOST_TRIES)]), None)
-
     def simulated(self, name: str, asked: Concurrent) -> list[SimulatedGroups]:
         """The groups to simulate, those with the largest buffers first.
 
@@ -398,18 +393,57 @@ class CollectiveTimes:
         self, name: str, asked: Concurrent, groups: Sequence[ProcessGroup], fold: Fold | None, limit: int | None
     ) -> Outcome:
         """Simulate groups, all members or those that a fold keeps."""
+        with self._network(fold, groups) as (network, views):
+            members = (
+                (group, place)
+                for group in groups
+                for place, rank in enumerate(group.ranks)
+                if (network.simulates(rank) if place < group.size else network.serves(rank, group.ranks[: group.size]))
+            )
+            algorithm = collectives.configured(name, asked.options)
+            return run_collective(network, algorithm, members, partial(_buffer, asked), limit=limit, views=views)
+
+    @contextmanager
+    def _network(self, fold: Fold | None, groups: Sequence[ProcessGroup]) -> Iterator[tuple[Transport, Views]]:
+        """An idle network, and views of members that are kept for it."""
         if fold is None:
-            network = Transport(Links(Environment(), self.fabric, self._sharing), Recorder())
+            yield Transport(Links(Environment(), self.fabric, self._sharing), Recorder()), {}
         else:
-            network = folded_transport(self.fabric, self._sharing, Recorder(), fold, groups)
-        members = (
-            (group, place)
-            for group in groups
-            for place, rank in enumerate(group.ranks)
-            if (network.simulates(rank) if place < group.size else network.serves(rank, group.ranks[: group.size]))
-        )
-        algorithm = collectives.configured(name, asked.options)
-        return run_collective(network, algorithm, members, partial(_buffer, asked), limit=limit)
+            yield folded_transport(self.fabric, self._sharing, Recorder(), fold, groups), {}
+
+
+class TimesAlone(CollectiveTimes):
+    """How long collectives of one group take, of all ranks of a wiring, each by itself.
+
+    Under `fifo` they run on one network, since to open the flows of a small one takes as long as to simulate it: as
+    links are free before the next one begins, and times are whole numbers, each takes as long as on a new network.
+    """
+
+    _kept: tuple[Transport, Views] | None = None
+
+    def of_group(self, name: str, asked: Concurrent) -> Outcome:
+        """A collective in one group, of all ranks: of members that do the same on their nodes, one is simulated."""
+        layout, groups = self.layout, [self.process_group(name, asked.groups[0], asked.options)]
+        every, on_node = [(groups[0], [_buffer(asked, 0, 0)])], self._nodes.tolist().count(self._nodes[0])
+        folds = list[Fold]()
+        if self._folded and layout.ranks % on_node == 0:
+            keeps = (keep for keep in (1, on_node) if keep < layout.ranks)
+            folds = [*folds_by_digits(layout, "data", 1, [on_node])]
+            folds += chain.from_iterable(folds_along(layout, "data", keep) for keep in keeps)
+        likely = (fold for fold in folds if self._looks_exact(fold, every, asked.options))
+        return self._of_set(name, asked, SimulatedGroups(groups, 1, [*islice(likely, MOST_TRIES)]), None)
+
+    @contextmanager
+    def _network(self, fold: Fold | None, groups: Sequence[ProcessGroup]) -> Iterator[tuple[Transport, Views]]:
+        with super()._network(fold, groups) as new:
+            if fold is not None or self._sharing not in IN_ORDER:
+                yield new
+                return
+            network, views = self._kept or new
+            self._kept = None  # until it is idle again
+            yield network, views
+            if network.env.now < LONG_RUN:
+                self._kept = network, views
 
 
 def _buffer(asked: Concurrent, group: int, member: int) -> Buffer:

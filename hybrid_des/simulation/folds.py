@@ -197,12 +197,14 @@ def _folds_that_keep(layout: Layout, keep: int, replicas: Replicas) -> Iterator[
 
 
 def _blocks(replicas: Replicas) -> list[set[int]]:
-    """The numbers of neighbouring replicas on one node, or that share experts, or both."""
-    layout, nodes = replicas.scenario.parallel.layout, replicas.parts.fabric.node_of
+    """The numbers of neighbouring replicas on one node, or that share experts, or both, in groups that learn apart."""
+    scenario, nodes = replicas.scenario, replicas.parts.fabric.node_of
+    layout, apart = scenario.parallel.layout, scenario.parallel.data // scenario.outer_groups
     line = layout.line(0, "data")
     on_node = next((place for place, rank in enumerate(line) if nodes[rank] != nodes[0]), len(line))
     sharing = layout.expert // layout.sizes.get("context", 1)
-    return [{on_node}] if sharing in (1, on_node) else [{on_node}, {sharing}, {on_node, sharing}]
+    each = [{on_node}] if sharing in (1, on_node) else [{on_node}, {sharing}, {on_node, sharing}]
+    return [blocks | {apart} for blocks in each]  # without effect if all learn together
 
 
 def check(fold: Fold, replicas: Replicas) -> None:

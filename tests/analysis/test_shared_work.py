@@ -16,7 +16,7 @@ from hybrid_des.analysis.critical_path.traced import traced_run
 from hybrid_des.cluster.rate import rate_of
 from hybrid_des.collectives import registration
 from hybrid_des.scenario.loading import load
-from hybrid_des.simulation.collective_times import CollectiveTimes
+from hybrid_des.simulation.collective_times import TimesAlone
 from hybrid_des.simulation.planning.wiring import fabric_of
 
 MACHINE = {"gpu": "h100", "nodes": 64}
@@ -33,13 +33,13 @@ EXPERTS = {
 @pytest.fixture
 def measured(monkeypatch):
     """The exchanges that are simulated, by name."""
-    names, exchange = [], CollectiveTimes._of_group
+    names, exchange = [], TimesAlone.of_group
 
     def counted(times, name, asked):
         names.append(name)
         return exchange(times, name, asked)
 
-    monkeypatch.setattr(CollectiveTimes, "_of_group", counted)
+    monkeypatch.setattr(TimesAlone, "of_group", counted)
     return names
 
 

@@ -8,10 +8,12 @@ from hybrid_des import collectives
 from hybrid_des.cluster.fabric import ClusterSpec, Fabric, LinkSpec, NodeSpec, PortSpec, Route
 from hybrid_des.cluster.topologies.leaf_spine import LeafSpine, leaf_spine
 from hybrid_des.cluster.topologies.nodes import nodes
-from hybrid_des.collectives.benchmark import measure
+from hybrid_des.cluster.transport import Links, Transport
+from hybrid_des.collectives.benchmark import measure, run_collective
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs.registration import find as codec
 from hybrid_des.collectives.double_binary_tree import family
+from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.errors import Refusal, UsageError
 
@@ -279,3 +281,13 @@ def test_every_message_has_a_row():
 def test_an_unknown_collective_is_answered_with_the_nearest():
     with pytest.raises(UsageError, match='did you mean "double-binary-tree"'):
         collectives.find("double-tree")
+
+
+def test_an_idle_network_is_like_a_new_one():
+    fabric, views, fp32 = cluster(2, 2), {}, codec("fp32").build()
+    network = Transport(Links(Environment(), fabric, "fifo"), Recorder())
+    for ranks in ((0, 1, 2, 3), (0, 2, 1, 3), (0, 2)):  # of which members of one name have other peers
+        group = collectives.process_group("ring", collectives.Site(fabric, ranks, ()))
+        members, ring = [(group, place) for place in range(len(ranks))], collectives.configured("ring")
+        took = run_collective(network, ring, members, lambda *_: Buffer(ELEMENTS, fp32), views=views)
+        assert took == measure(fabric, "ring", [ranks], lambda *_: Buffer(ELEMENTS, fp32))

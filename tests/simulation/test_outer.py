@@ -8,6 +8,7 @@ from support.scenarios import merged, scenario
 from support.tables import from_table
 
 from hybrid_des import simulate
+from hybrid_des.analysis.critical_path.traced import events_of_all, traced_run
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.collectives.benchmark import Outcome
 from hybrid_des.errors import ScenarioError
@@ -233,6 +234,16 @@ def test_all_groups_together_take_the_step_of_the_slowest(sections):
     whole = run(one, fabric=fabric_of(one))
     assert whole.duration == run(one).duration
     assert {channel.link for channel in whole.timeline.channels if "wan" in channel.link} == set()
+
+
+@pytest.mark.parametrize("cluster", [TWO, {"sites": []}])
+def test_one_replica_stands_for_groups_that_learn_apart(cluster):
+    """What explains a run simulates all groups, each of which reduces its own gradients."""
+    one = seldom(cluster=cluster, gradients={"outer": {"groups": 2}})
+    folded, whole = traced_run(one, fold_from=2), run(one, fabric=fabric_of(one))
+    assert folded.ranks == [0] and len(whole.ranks) == 8
+    assert (folded.duration, folded.messages) == (whole.duration, whole.messages)
+    assert events_of_all(folded) == whole.events
 
 
 def test_without_sites_every_replica_is_a_group():

@@ -14,7 +14,7 @@ from hybrid_des.cluster.connections import Connection, links_of
 from hybrid_des.cluster.self_contention import AllFlows, Groups, replay_safe_axes, self_contending, simultaneous
 from hybrid_des.simulation.costs.stages import visits
 from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.units import PICOSECONDS_PER_SECOND, grouped_by
 
 if TYPE_CHECKING:
     from hybrid_des.cluster.fabric import Fabric
@@ -250,12 +250,16 @@ def loads_of(plan: Plan, costs: Costs, axes: Sequence[str]) -> tuple[dict[tuple[
     lanes = 1 if costs.lanes is None else costs.lanes.count
     sums = {(axis, rank, lane): [0, 0, 0] for axis in axes for rank in range(plan.pipeline) for lane in range(lanes)}
     uneven: set[str] = set()
-    for visit in visits(plan, costs):
-        each = (one for layer in visit.costs.layers for way in layer.collectives for one in way if one.axis in axes)
-        for exchange in each:
-            count, load = visit.times * exchange.repeats, sums[exchange.axis, visit.position[0], visit.lane]
-            for number, more in enumerate((count, count * exchange.messages, count * exchange.sent)):
-                load[number] += more
-            uneven |= set() if exchange.even else {exchange.axis}
+    # by identity: most micro-batches cost what others do, and most layers are one object
+    places = grouped_by(visits(plan, costs), lambda visit: (id(visit.costs), visit.position[0], visit.lane))
+    for alike in places.values():
+        times, visit = sum([visit.times for visit in alike]), alike[0]
+        for layers in grouped_by(visit.costs.layers, id).values():
+            for exchange in (one for way in layers[0].collectives for one in way if one.axis in axes):
+                count = times * len(layers) * exchange.repeats
+                load = sums[exchange.axis, visit.position[0], visit.lane]
+                for number, more in enumerate((count, count * exchange.messages, count * exchange.sent)):
+                    load[number] += more
+                uneven |= set() if exchange.even else {exchange.axis}
     steps = 1 if costs.lanes is None else costs.lanes.steps
     return {key: Load(*(round(Fraction(total, steps)) for total in load)) for key, load in sums.items()}, uneven

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
+from math import lcm
 from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid_des.cluster.purposes import OF_LAYERS, PARAMETERS, PURPOSES
@@ -55,7 +56,7 @@ class Point(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """Computation of a layer, and the collective after it."""
+    """Computation of a layer, and the collective after it; layers that are one object share theirs."""
 
     share: Fraction
     collective: LayerCollective | None
@@ -63,12 +64,10 @@ class _Piece(NamedTuple):
 
 
 class _Timed(NamedTuple):
-    """Computation, or a collective and the computation that it overlaps, on idle links."""
+    """Computation, or the instructions of a collective and the computation that it overlaps, on idle links."""
 
     took: int
-    collective: LayerCollective | None = None
-    overlapped: int = 0
-    stage: int = 0
+    exchange: Sequence[Instruction] = ()
 
 
 def body_of(
@@ -91,18 +90,15 @@ def body_of(
         meanwhile: list[Instruction] = []
         while pending and pending[-1].at < end:
             point = pending.pop()
-            if piece.collective is None and point.at > now:
+            if not piece.exchange and point.at > now:
                 body.append(Compute(point.at - now))
                 now = point.at
-            if piece.collective is None or point.needed:
+            if not piece.exchange or point.needed:
                 body.append(point.instruction)
             else:
                 meanwhile.append(Record(filled(point.stage), point.at - now))
         body += meanwhile
-        if piece.collective is None:
-            body.append(Compute(end - now))
-        else:
-            body += _exchange(piece.collective, piece.overlapped, piece.stage)
+        body += piece.exchange or (Compute(end - now),)
         now = end
     return (*body, *(point.instruction for point in reversed(pending)))
 
@@ -115,39 +111,45 @@ def ends_of(action: Action, costs: Sequence[StageCosts]) -> tuple[Begin, End]:
     return Begin((sum(kept), CHUNK * len(kept))), End((freed, sum([cost.freed(kind, CHUNK) for cost, kind in each])))
 
 
-def _exchange(collective: LayerCollective, overlapped: int, stage: int) -> Iterator[Instruction]:
-    yield Start((collective.axis, stage, 0), collective)
-    if overlapped:
-        yield Compute(overlapped, whole=None)
-    yield Join(PURPOSES.index(OF_LAYERS[collective.axis]))
-
-
 def _alone(parts: Sequence[Part], duration: int, pace: ComputeSpeed, axes: Collection[str]) -> Iterator[_Timed]:
     """Computation and collectives in turn, with the time that each takes on idle links."""
     pieces = [piece for part in parts for piece in _pieces(*part, axes)]
-    overlaps = {one: pace.duration(one.overlapped) for one in {piece.collective for piece in pieces} if one}
-    takes = {one: max(one.launch + one.alone, overlapped + one.taken) for one, overlapped in overlaps.items()}
+    each = {id(piece): piece for piece in pieces}  # by identity: hashing a collective takes longer than all else here
+    exchanges = {key: _exchange(piece, pace) for key, piece in each.items()}
     # a fused pair may have less to compute than it hides; then its collectives take longer than when they are replayed
-    computes = max(0, duration - sum(takes[piece.collective] for piece in pieces if piece.collective))
-    whole = sum((piece.share for piece in pieces), Fraction(0)) or Fraction(1)
-    done, share = 0, Fraction(0)
+    computes = max(0, duration - sum([exchanges[id(piece)].took for piece in pieces]))
+    common = lcm(*[piece.share.denominator for piece in each.values()])
+    shares = {key: int(piece.share * common) for key, piece in each.items()}
+    whole = sum([shares[id(piece)] for piece in pieces]) or common
+    done = share = 0
     for piece in pieces:
-        share += piece.share
-        until = int(computes * share / whole)
+        share += shares[id(piece)]
+        until = int(Fraction(computes * share, whole)) if share * whole < 0 else computes * share // whole
         if until > done:
             yield _Timed(until - done)
         done = until
-        if (collective := piece.collective) is not None:
-            yield _Timed(takes[collective], collective, overlaps[collective], piece.stage)
+        if piece.collective is not None:
+            yield exchanges[id(piece)]
     yield _Timed(computes - done)
 
 
+def _exchange(piece: _Piece, pace: ComputeSpeed) -> _Timed:
+    """The collective of a piece; nothing if it has none."""
+    collective = piece.collective
+    if collective is None:
+        return _Timed(0)
+    overlapped = pace.duration(collective.overlapped)
+    start, join = Start((collective.axis, piece.stage, 0), collective), Join(PURPOSES.index(OF_LAYERS[collective.axis]))
+    meanwhile = (Compute(overlapped, whole=None),) if overlapped else ()
+    return _Timed(max(collective.launch + collective.alone, overlapped + collective.taken), (start, *meanwhile, join))
+
+
 def _pieces(stage: int, cost: StageCosts, kind: Kind, axes: Collection[str]) -> Iterator[_Piece]:
-    layers = cost.layers if kind == "F" else cost.layers[::-1]
-    for layer in layers:
-        of_op = {"F": layer.collectives[0], "W": ()}.get(kind, layer.collectives[1])
-        each = [one for one in of_op if one.axis in axes for _ in range(one.repeats)]
-        share = Fraction(layer.time(kind) - sum(one.waits for one in each), len(each) + 1)
-        for exchange in each:
-            yield _Piece(share, exchange, stage)
-        yield _Piece(share, None, stage)
+    known: dict[int, list[_Piece]] = {}
+    for layer in cost.layers if kind == "F" else cost.layers[::-1]:
+        if id(layer) not in known:
+            of_op = {"F": layer.collectives[0], "W": ()}.get(kind, layer.collectives[1])
+            each = [one for one in of_op if one.axis in axes for _ in range(one.repeats)]
+            share = Fraction(layer.time(kind) - sum(one.waits for one in each), len(each) + 1)
+            known[id(layer)] = [_Piece(share, exchange, stage) for exchange in (*each, None)]
+        yield from known[id(layer)]

@@ -61,9 +61,14 @@ class Routing:
 
     def hit(self, held: Held) -> Fraction:
         """The probability that one of these copies serves a token; exact where loads are equal, without copies."""
-        if not self.loads and self.capacity is None and len(set(held)) == len(held) and not self._copied:
-            return _hit(self.unplaced, held)
-        return Fraction(_missed(self, held))
+        return self.hits((held,))[0]
+
+    def hits(self, each: tuple[Held, ...]) -> list[Fraction]:
+        """The same for several sets of copies, found together."""
+        once = all(len(set(held)) == len(held) for held in each)
+        if once and not self.loads and self.capacity is None and not self._copied:
+            return [_hit(self.unplaced, held) for held in each]
+        return [Fraction(missed) for missed in _missed(self, each)]
 
     def held(self, rank: int, ranks: int) -> Held:
         """The experts of one of so many ranks."""
@@ -140,15 +145,16 @@ def _overlap(held: Held, among: range) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _missed(routing: Routing, held: Held) -> float:
-    """1 − Z(w·(1−q)) / Z(w)."""
+def _missed(routing: Routing, each: tuple[Held, ...]) -> list[float]:
+    """1 − Z(w·(1−q)) / Z(w), of several sets of copies."""
     choices = weighted(replace(routing, placed=(), capacity=None))
-    passed = np.ones(routing.count)
-    for expert, here in Counter(held).items():
-        wanted = routing.loads[expert] if routing.loads else 1.0
-        kept = routing.served(expert) / wanted if wanted else 1.0
-        passed[expert] = 1 - kept * here / routing.copies[expert]
-    return max(0.0, 1 - choices.sum_of(passed) / choices.whole)
+    passed = np.ones((len(each), routing.count))
+    for number, held in enumerate(each):
+        for expert, here in Counter(held).items():
+            wanted = routing.loads[expert] if routing.loads else 1.0
+            kept = routing.served(expert) / wanted if wanted else 1.0
+            passed[number, expert] = 1 - kept * here / routing.copies[expert]
+    return [max(0.0, 1 - one / choices.whole) for one in choices.sums_of(passed)]
 
 
 @dataclass(frozen=True)
@@ -164,20 +170,21 @@ class Choices:
     weights: Floats
     always: NDArray[np.bool_]
 
-    def sum_of(self, factors: Floats) -> float:
-        """The sum over all choices of the product of weights and factors of their experts."""
-        *_, whole = self._over(list(self._sums_of_groups(factors)))
-        return float(whole[-1, -1])
+    def sums_of(self, factors: Floats) -> list[float]:
+        """For each row of factors, the sum over all choices of the product of weights and factors of their experts."""
+        each = (list(self._over(list(sums)))[-1] for sums in self._sums_of_groups(factors))
+        return [float(whole[-1, -1]) for whole in each]
 
     @cached_property
     def whole(self) -> float:
         """The sum over all choices of the product of weights of their experts."""
-        return self.sum_of(np.ones(self.routing.count))
+        return self.sums_of(np.ones((1, self.routing.count)))[0]
 
     def chosen(self) -> Floats:
         """The probability that a token chooses each expert."""
         degree, top = self.routing.active, self.routing.top_groups
-        sums = list(self._sums_of_groups(np.ones(self.routing.count)))
+        left = self._sums_without_each()
+        sums = list(left[:, 0])
         before, after = list(self._over(sums)), list(self._over(sums[::-1]))[::-1]
         whole = before[-1][-1, -1]
         others = np.zeros((len(sums), degree))  # of the other groups, for sets that lack one expert
@@ -185,7 +192,7 @@ class Choices:
             for used in range(top):
                 both = np.convolve(before[group][used], after[group + 1][top - 1 - used])
                 others[group] += both[:degree]
-        ways = np.einsum("gej,gj->ge", self._sums_without_each()[:, :, :degree], others[:, ::-1]).reshape(-1)
+        ways = np.einsum("gej,gj->ge", left[:, 1:, :degree], others[:, ::-1]).reshape(-1)
         return np.where(self.always, 1.0, self.weights * ways / whole)
 
     @property
@@ -195,32 +202,32 @@ class Choices:
         return self.weights.reshape(shape), self.always.reshape(shape)
 
     def _sums_of_groups(self, factors: Floats) -> Floats:
-        """Group × size of a set: the sums over sets of so many of its experts."""
-        (weights, always), factors = self._by_group, factors.reshape(self.routing.groups, -1)
-        sums = np.zeros((self.routing.groups, self.routing.active + 1))
-        sums[:, 0] = 1.0
+        """Row × group × size of a set: the sums over sets of so many of its experts, with the factors of a row."""
+        (weights, always), factors = self._by_group, factors.reshape(len(factors), self.routing.groups, -1)
+        sums = np.zeros((len(factors), self.routing.groups, self.routing.active + 1))
+        sums[:, :, 0] = 1.0
         with_expert = np.where(always, factors, weights * factors)
         for number, sure in enumerate(np.logical_or.reduce(always).tolist()):
-            larger = with_expert[:, number, None] * sums[:, :-1]
+            larger = with_expert[:, :, number, None] * sums[:, :, :-1]
             if sure:
-                sums[always[:, number]] = 0.0
-            sums[:, 1:] += larger
+                sums[:, always[:, number]] = 0.0
+            sums[:, :, 1:] += larger
         return sums
 
     def _sums_without_each(self) -> Floats:
-        """Group × expert × size of a set: the same without that expert."""
-        weights, always = self._by_group
-        sums = np.zeros((*weights.shape, self.routing.active + 1))
-        sums[:, :, 0] = 1.0
+        """Group × expert + 1 × size of a set: the same without that expert, and first with all of them."""
+        (weights, always), sizes = self._by_group, self.routing.active + 1
+        sums = np.zeros((sizes, weights.shape[0], weights.shape[1] + 1))
+        sums[0] = 1.0
         with_expert = np.where(always, 1.0, weights)
         for number, sure in enumerate(np.logical_or.reduce(always).tolist()):
-            kept = sums[:, number].copy()
-            larger = with_expert[:, number, None, None] * sums[:, :, :-1]
+            sums[:, :, number + 1] = sums[:, :, 0]  # until now nothing is without an expert that is yet to come
+            done = sums[:, :, : number + 1]
+            larger = with_expert[:, number, None] * done[:-1]
             if sure:
-                sums[always[:, number]] = 0.0
-            sums[:, :, 1:] += larger
-            sums[:, number] = kept
-        return sums
+                done[:, always[:, number]] = 0.0
+            done[1:] += larger
+        return np.ascontiguousarray(sums.transpose(1, 2, 0))
 
     def _over(self, sums: Sequence[Floats]) -> Iterator[Floats]:
         """After none, one, … and all of these groups: number of groups used × size of a set."""

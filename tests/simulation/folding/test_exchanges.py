@@ -11,6 +11,7 @@ from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.permutation import Permutation
 from hybrid_des.collectives.token_exchange import TokenExchange
+from hybrid_des.errors import Refusal
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.simulation.collective_times import CollectiveTimes
 from hybrid_des.simulation.planning.planner import parts_of
@@ -132,3 +133,18 @@ def test_fold_off_simulates_all(orders):
     fabric, layout, sharing, ranks, size, _ = asked(5)
     CollectiveTimes(fabric, layout, sharing, folded=False)(BOTH[0], size, ranks, TokenExchange(experts=len(ranks) * 2))
     assert orders == [1]
+
+
+@pytest.mark.parametrize("seed", [3, 8, 12])
+def test_exchanges_on_one_network_are_as_on_new_ones(seed):
+    random = Random(seed)
+    fabric, layout, gpus = wiring(random, 2, 3, "fifo")
+    ranks = [node * gpus + seat for node in range(2) for seat in range(3)]
+    times = CollectiveTimes(fabric, layout, folded=False)
+    for number in range(5):
+        loads = tuple(random.choice([0.5, 0.9, 1.3]) for _ in range(12))
+        exchange = BOTH[number % 2], random.choice([999, 2**21, 10**7]), ranks, TokenExchange(experts=12, loads=loads)
+        assert times(*exchange) == CollectiveTimes(fabric, layout, folded=False)(*exchange)
+        if number == seed % 4:  # what fails leaves events behind
+            with pytest.raises(Refusal):
+                times(*exchange[:3], TokenExchange(experts=13))
