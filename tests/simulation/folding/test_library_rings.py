@@ -5,6 +5,9 @@ import pytest
 from support.two_stages import TWO_STAGES, planned
 
 from hybrid_des import collectives
+from hybrid_des.cluster.channel import Channel
+from hybrid_des.cluster.mailbox import Message
+from hybrid_des.cluster.purposes import REDUCTION
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group
@@ -73,7 +76,7 @@ def test_what_gathers_on_one_node_waits_as_gathers_do(begun):
 
 
 def ends_of(parts, sharing, sizes, *, apart):
-    """When each member of a group ends collectives of several sizes, one after the other."""
+    """When each member of a group ends collectives of several sizes, one after the other, the first on busy links."""
     (processes, _), *_ = parts.reductions.processes
     nothing_folded = Fold(parts.times.layout, [])
     transport, ends = folded_transport(parts.fabric, sharing, Recorder(), nothing_folded, [processes]), []
@@ -82,10 +85,13 @@ def ends_of(parts, sharing, sizes, *, apart):
 
     def part(place):
         group = Group(transport, processes, place)
+        yield transport.env.timeout(50_000_000)
         for elements in sizes:
             yield from (taken if apart else algorithm)(group, Buffer(elements, codecs.find("fp32").build()))
             ends.append((place, transport.env.now))
 
+    sender, receiver, *_ = processes.ranks
+    transport.flow(Channel(sender, receiver, REDUCTION, "other", 1, 0))[0].send(Message(100_000_000))
     for place in places:
         transport.begin(processes.ranks[place])
         transport.env.process(part(place))

@@ -136,6 +136,26 @@ def test_a_ring_keeps_links_when_other_flows_open(watched):
         sent(transport, other)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_messages_before_and_after_a_ring_holds_a_link_meet(shared):
+    """If they reach it in one moment, by events in an unknown order."""
+    transport, (flow, *others) = opened(*range(1 + shared), watched=False)
+    env, rings = transport.env, SimpleNamespace(reach=lambda *_: None)
+
+    def send(flow):
+        env.forget()
+        flow.send(Message(1000))
+
+    def send_other(_):
+        send(others[0] if shared else transport.flow(Channel(0, 4, REDUCTION, "ring", 0, 0), 1)[0])
+
+    env.at(7, (lambda _: send(flow),))
+    env.at(7, (lambda _: flow.hops[0].link.hold(rings),))
+    env.at(7, (send_other,))
+    with pytest.raises(FoldRefusal):
+        env.run()
+
+
 def test_rings_follow_messages_of_the_same_event_only():
     """If their sender does not stand for an image."""
     for turned, same in ((False, True), (False, False), (True, True)):
