@@ -90,7 +90,7 @@ def ends_of(parts, sharing, sizes, *, apart):
             yield from (taken if apart else algorithm)(group, Buffer(elements, codecs.find("fp32").build()))
             ends.append((place, transport.env.now))
 
-    sender, receiver, *_ = processes.ranks
+    receiver, _, sender, *_ = processes.ranks
     transport.flow(Channel(sender, receiver, REDUCTION, "other", 1, 0))[0].send(Message(100_000_000))
     for place in places:
         transport.begin(processes.ranks[place])
