@@ -28,15 +28,15 @@ from hybrid_des.scenario import sizes
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.background import Traffic, refuse_starved
 from hybrid_des.simulation.costs.rank_costs import Costs
-from hybrid_des.simulation.folding import rings_alone
 from hybrid_des.simulation.folding.expansion import expanded
 from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks
+from hybrid_des.simulation.folding.rings_alone import taken_at_once
 from hybrid_des.simulation.folding.rings_apart import untied
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folding.ties import ties_expected, ties_noted
 from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
 from hybrid_des.simulation.gpu import Gpu
-from hybrid_des.simulation.jobs import WAYS, Job, started
+from hybrid_des.simulation.jobs import WAYS, Job, Rings, started
 from hybrid_des.simulation.links_used import links_used
 from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
 from hybrid_des.simulation.outer import Inner, Period, alike, inner_of, period_of
@@ -241,16 +241,13 @@ def run(
             _carry_out(job.transport.env, {0: job}, watch)
             return job
 
+        def tried(fold: Fold, rings: Rings, watched: bool = False) -> Job:
+            return done(start(scenario, fold=fold, watched=watched, rings=rings))
+
         def simulate(fold: Fold | None, followed: bool) -> tuple[Job, bool]:
-            if fold is not None and not followed and trace is None and not whole:
-                if apart := untied(lambda: done(start(scenario, fold=fold, rings="apart")), scenario, planned, fold):
-                    return apart, False
-                alone = rings_alone.undisturbed(
-                    lambda way, watched: done(start(scenario, fold=fold, watched=watched, rings=way)),
-                    scenario, planned, fold,
-                )  # fmt: skip
-                if alone is not None:
-                    return alone, False
+            at_once = not followed and trace is None and not whole
+            if fold and at_once and (job := taken_at_once(partial(tried, fold), scenario, planned, fold)):
+                return job, False
             if fold is not None and not followed and not ties_expected(planned.plan, planned.channels):
                 with ties_noted(planned.plan, trace):  # in any order, if no two messages meet
                     return done(start(scenario, fold=fold, watched=True, trace=trace, scratch=scratch)), True
@@ -271,8 +268,8 @@ def run(
             return job, (once or job).transport.any_order
 
         replicas = Replicas(scenario, parts, retime, fold_from or _folded_from(scenario, parts))
-        at_once = partial(undisturbed, simulate, None if whole or trace or order is not None else replicas)
-        folded = simulated_once(replicas, at_once, whole=order is not None)  # replicas that start in any order differ
+        tries = partial(undisturbed, simulate, None if whole or trace or order is not None else replicas)
+        folded = simulated_once(replicas, tries, whole=order is not None)  # replicas that start in any order differ
     job, any_order = folded.outcome
     _check_memory(job)
     end = int(job.recorder.steps.table()["end"].max()) if scenario.background else job.transport.env.now

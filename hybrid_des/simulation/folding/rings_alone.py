@@ -41,6 +41,7 @@ from hybrid_des.simulation.folding.folded_transport import (
     folded_transport,
 )
 from hybrid_des.simulation.folding.refusals import FoldRefusal
+from hybrid_des.simulation.folding.rings_apart import untied
 from hybrid_des.simulation.folding.symmetry import SURE, Fold, FoldedAxis
 from hybrid_des.simulation.folding.ties import TieError, ties_expected, ties_noted
 from hybrid_des.simulation.folding.watched_links import WatchedFlow, WatchedLink
@@ -91,7 +92,20 @@ class Part(NamedTuple):
     over: Arrival
 
 
-def undisturbed(simulate: Callable[[Way, bool], Ended], scenario: Scenario, parts: Parts, fold: Fold) -> Ended | None:
+def taken_at_once(simulate: Callable[..., Ended], scenario: Scenario, parts: Parts, fold: Fold) -> Ended | None:
+    """Simulate a folded run whose rings are followed apart or, if they cannot be, taken alone; None if they cannot.
+
+    Args:
+        simulate: simulates it with rings taken in a way; whether links only notice ties.
+        scenario: what is simulated.
+        parts: its parts.
+        fold: which ranks are simulated.
+    """
+    apart = untied(partial(simulate, "apart"), scenario, parts, fold)
+    return alone(simulate, scenario, parts, fold) if apart is None else apart
+
+
+def alone(simulate: Callable[[Way, bool], Ended], scenario: Scenario, parts: Parts, fold: Fold) -> Ended | None:
     """Simulate a folded run in the first way in which no ring is disturbed; None if there is none.
 
     Args:

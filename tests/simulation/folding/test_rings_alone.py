@@ -176,7 +176,7 @@ def test_messages_pass_rings_on_infinite_links(rings):
     assert rings.of(with_forwards(planned(CHUNKS, infinite), 19_999)) == (4, 1, 0)
 
 
-def test_what_follows_the_end_of_a_ring_has_an_unknown_order(rings):
+def test_what_follows_the_end_of_a_ring_is_unordered(rings):
     """But among itself, and whichever of a member's channels ends last."""
     whole = ProcessGroup("ring", 0, range(8), [0] * 8, channels=[range(8), range(8)])
     quick = wires(*(f"gpu{rank}-hub" for rank in range(8)), bandwidth=10**6 * GB, latency=1000)  # both end at one time
@@ -233,7 +233,7 @@ def test_short_rings_are_simulated(rings, monkeypatch, fewest, channels, taken):
     variant = planned({"gradients": {"channels": channels}})
     assert rings.of(variant)[0] == taken
     if not taken:
-        assert rings_alone.undisturbed(pytest.fail, variant.scenario, variant.parts, folded(8, 1)) is None
+        assert rings_alone.alone(pytest.fail, variant.scenario, variant.parts, folded(8, 1)) is None
 
 
 def test_trees_are_simulated(rings):
@@ -369,11 +369,11 @@ def test_a_way_is_given_up_when_rings_are_disturbed_twice(rings):
 
     def tried(*these):
         outcomes[:] = these
-        return [rings_alone.undisturbed(simulate, variant.scenario, variant.parts, folded(8, 1)) for _ in these]
+        return [rings_alone.alone(simulate, variant.scenario, variant.parts, folded(8, 1)) for _ in these]
 
     assert tried(True, False, True, False) == ["alone", None, "alone", None]
     assert tried(False) == [None]
     assert tried(True) == [None]
     assert outcomes == [True]
     outcomes[:] = [False]
-    assert rings_alone.undisturbed(simulate, variant.scenario, planned().parts, folded(8, 1)) is None
+    assert rings_alone.alone(simulate, variant.scenario, planned().parts, folded(8, 1)) is None
