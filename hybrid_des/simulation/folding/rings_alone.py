@@ -41,13 +41,12 @@ from hybrid_des.simulation.folding.folded_transport import (
     folded_transport,
 )
 from hybrid_des.simulation.folding.refusals import FoldRefusal
-from hybrid_des.simulation.folding.rings_apart import untied
+from hybrid_des.simulation.folding.rings_apart import may_go_around, untied
 from hybrid_des.simulation.folding.symmetry import SURE, Fold, FoldedAxis
 from hybrid_des.simulation.folding.ties import TieError, ties_expected, ties_noted
 from hybrid_des.simulation.folding.watched_links import WatchedFlow, WatchedLink
 from hybrid_des.simulation.planning.gradients import Reductions
 from hybrid_des.simulation.planning.planner import Parts
-from hybrid_des.simulation.ring_links import RINGS
 
 FEWEST = 32  # messages of a member and phase; fewer take little time in a folded run
 
@@ -158,8 +157,7 @@ def _ways(scenario: Scenario, parts: Parts, *, traced: bool) -> Sequence[Way]:
 
 def _is_long(processes: ProcessGroup) -> bool:
     """Whether a group reduces around rings, or may, with many messages."""
-    around = processes.kind in RINGS or collectives.find(processes.kind).facts["along"] is not None
-    return around and (processes.size - 1) * max(1, len(processes.channels)) >= FEWEST
+    return may_go_around(processes) and (processes.size - 1) * max(1, len(processes.channels)) >= FEWEST
 
 
 class RingsAlone:

@@ -318,11 +318,15 @@ class RingsApart:
             yield Member(ranks[position], flow, Route(number[to], hops))
 
 
+def may_go_around(processes: ProcessGroup) -> bool:
+    """Whether a group reduces around rings, or may, as a library's tuner decides for each bucket."""
+    return processes.kind in RINGS or collectives.find(processes.kind).facts["along"] is not None
+
+
 def _is_followed(processes: ProcessGroup, group: ReplicaGroup) -> bool:
     """Whether a group is one ring of many members, whose messages of a bucket are all as large."""
-    around = processes.kind in RINGS or collectives.find(processes.kind).facts["along"] is not None
     return (
-        around
+        may_go_around(processes)
         and len(processes.channels) <= 1
         and processes.size >= FEWEST
         and not processes.servers
