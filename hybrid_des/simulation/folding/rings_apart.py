@@ -41,7 +41,7 @@ from hybrid_des.simulation.planning.gradients import Reductions, ReplicaGroup
 from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.ring_links import RINGS
 
-FEWEST = 64  # members; the messages of fewer take little time in a folded run
+FEWEST = 512  # members; to follow rings of fewer takes about as long as their messages
 
 # Plans of runs in which order was not certain, by identity (comparing plans takes long), number of steps and fold.
 _TIED: WeakValueDictionary[tuple[int, int, tuple[FoldedAxis, ...]], Plan] = WeakValueDictionary()

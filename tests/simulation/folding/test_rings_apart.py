@@ -400,7 +400,7 @@ def test_rows_of_messages_and_shares_of_links_need_messages(begun):
 
 
 def test_short_rings_are_not_followed():
-    rings = [ProcessGroup("ring", 0, range(size), [0] * size) for size in (63, 64)]
+    rings = [ProcessGroup("ring", 0, range(size), [0] * size) for size in (511, 512)]
     assert [rings_apart._is_followed(ring, SimpleNamespace(buckets=[])) for ring in rings] == [False, True]
 
 
