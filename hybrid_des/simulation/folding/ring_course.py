@@ -1,8 +1,8 @@
 """The course of messages around rings whose links each carry those of one sender: step by step, and in repeats.
 
-    begin    a member sends its first message; each one that comes lets it send the next, until it has sent all
+    begin    a member sends its first message; each one that arrives lets it send the next, until it has sent all
     links    serve messages one at a time (`cluster.sharing.fifo`), those of others in between
-    repeats  messages that are under way as they were some steps ago, only later, go on like that until others come
+    repeats  messages that are under way as they were some steps ago, only later, go on like that until others arrive
 
 So others only delay a ring, and whatever tells how it goes on is here: a copy can be followed to the end.
 """

@@ -1,9 +1,9 @@
 """Rings of gradients that a folded run follows apart from its other events, where each link has one sender of rings.
 
     begin    a member sends its first message; from then on its ring's messages are no events of the run
-    others   a message of others that reaches a link of a ring is served after those of rings that came before it, which
-             are followed until then (`ring_course`)
-    end      a member goes on when its last message has come, as far as is known; if others came meanwhile, later
+    others   a message of others that reaches a link of a ring is served after those of rings that reached it before;
+             these are followed until then (`ring_course`)
+    end      a member goes on when its last message has arrived, as far as is known; if others delayed it, later
 
 So members may begin at different times, and other messages may pass. Messages of rings that reach a link in the same
 moment as others are told apart by when their events were booked, and when the events were that booked these; if that is
