@@ -31,13 +31,14 @@ from hybrid_des.simulation.planning.wiring import fabric_of
 
 FEW = [  # with these, every all-reduce, and both models of sharing
     *[("folding", seed) for seed in (1, 2, 3, 6, 10, 20, 23, 34, 114)],
+    ("paired", 50),  # two rings end at once
     ("spanning", 19),
     ("small", 25),
     ("model", 24),
     *[("switches", seed) for seed in (1002, 1014, 1041)],  # NVLS; of the first, two members of a node are simulated
 ]
 SHIPPED = ("h100_2x8", "vit-l_8", "prototype_12gpu")
-MANY = [(kind, seed) for kind in ("folding", "spanning", "small", "model") for seed in range(100)]
+MANY = [(kind, seed) for kind in ("folding", "paired", "spanning", "small", "model") for seed in range(100)]
 MANY += [*(("switches", seed) for seed in range(1000, 1080)), *(("switched layers", seed) for seed in range(10))]
 PARTS = 8  # of the many, which processes share
 

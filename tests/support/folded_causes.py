@@ -16,13 +16,13 @@ from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.critical_path.traced import Traced, traced_run
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.loading import scenario_from
-from support.foldings import scenario_values
+from support.foldings import paired_values, scenario_values
 from support.layered_foldings import model_values, spanning_values
 from support.switch_foldings import switched_layers, switched_values
 
 UNORDERED = "parameter-server"  # serves equal arrivals in an order that images do not share: labels depend on it
 KINDS = {
-    "folding": scenario_values, "spanning": spanning_values, "model": model_values, "small": small_values,
+    "folding": scenario_values, "paired": paired_values, "spanning": spanning_values, "model": model_values, "small": small_values,
     "switches": switched_values, "switched layers": switched_layers,
 }  # fmt: skip
 

@@ -102,6 +102,19 @@ def tied_values(rng: Random) -> dict[str, Any]:
     }
 
 
+def paired_values(rng: Random) -> dict[str, Any]:
+    """The same, where DualPipe's ranks hold two stages, whose rings often end at the same time."""
+    values = scenario_values(rng)
+    pipeline, gradients = values["parallel"].get("pipeline", 1), values["gradients"]
+    if pipeline % 2 == 0:
+        values["schedule"] = {"kind": "dualpipe", "microbatches": 2 * pipeline, "p2p": "blocking"}
+    for key in ("pieces", "servers", "partner"):
+        gradients.pop(key, None)
+    gradients["algorithm"] = "ring"
+    values["workload"]["optimizer"] = "0 us"
+    return values
+
+
 def _cluster(rng: Random, nodes: int, width: int) -> dict[str, Any]:
     nics = rng.choice([n for n in (1, 2, 4, 8) if n <= width])
     bandwidth = rng.choice(("1 GB/s", "1 GB/s", "2 GB/s", "3 GB/s", "inf"))

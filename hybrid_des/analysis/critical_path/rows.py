@@ -102,7 +102,7 @@ def near_rows(slack: Slack, names: Names, top: int) -> list[dict[str, Any]]:
     """The activities off the critical paths that are nearest to them, with their floats.
 
     Of equally near ones, ops are first, in the order of their ends, then messages, in that of their starts; of several
-    at once, the lowest rank is first.
+    at once, the lowest rank is first and, of its messages, the one to the lowest rank.
     """
     graph, images = slack.graph, slack.graph.images
     ops = graph.timeline.ops
@@ -111,6 +111,7 @@ def near_rows(slack: Slack, names: Names, top: int) -> list[dict[str, Any]]:
     took = np.concatenate([ops["end"] - ops["start"], graph.messages.took])
     time = np.concatenate([ops["end"], graph.time[graph.head]])
     rank = np.concatenate([ops["rank"], graph.messages.sender])
+    to = np.concatenate([ops["rank"], graph.messages.receiver])
     off = np.flatnonzero((total > 0) & (took > 0))
     off = off[np.lexsort((time[off], off >= len(ops["rank"]), total[off]))]
     if not len(off):
@@ -118,7 +119,8 @@ def near_rows(slack: Slack, names: Names, top: int) -> list[dict[str, Any]]:
     last = off[min(top, len(off)) - 1]
     near = off[: np.flatnonzero((total[off] == total[last]) & (time[off] == time[last])).max() + 1]  # and equal ones
     every, each = np.tile(near, images.order), np.repeat(np.arange(images.order), len(near))
-    order = np.lexsort((every, images.moved(rank[every], each), time[every], every >= len(ops["rank"]), total[every]))
+    ends = (images.moved(column[every], each) for column in (to, rank))
+    order = np.lexsort((every, *ends, time[every], every >= len(ops["rank"]), total[every]))
     nearest = (every + each * graph.activities)[order][:top].tolist()
     floats = {"total_float_s": total, "free_float_s": free}
     return [
