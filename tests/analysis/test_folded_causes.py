@@ -35,7 +35,7 @@ FEW = [  # with these, every all-reduce, and both models of sharing
     ("spanning", 19),
     ("small", 25),
     ("model", 24),
-    *[("switches", seed) for seed in (1002, 1014, 1041)],  # NVLS; of the first, two members of a node are simulated
+    *[("switches", seed) for seed in (1002, 1014, 1041, 5025)],  # NVLS; of 1002, two members of a node are simulated
 ]
 SHIPPED = ("h100_2x8", "vit-l_8", "prototype_12gpu")
 MANY = [(kind, seed) for kind in ("folding", "paired", "spanning", "small", "model") for seed in range(100)]
