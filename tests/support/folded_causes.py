@@ -22,8 +22,8 @@ from support.switch_foldings import switched_layers, switched_values
 
 UNORDERED = "parameter-server"  # serves equal arrivals in an order that images do not share: labels depend on it
 KINDS = {
-    "folding": scenario_values, "paired": paired_values, "spanning": spanning_values, "model": model_values, "small": small_values,
-    "switches": switched_values, "switched layers": switched_layers,
+    "folding": scenario_values, "paired": paired_values, "spanning": spanning_values, "model": model_values,
+    "small": small_values, "switches": switched_values, "switched layers": switched_layers,
 }  # fmt: skip
 
 

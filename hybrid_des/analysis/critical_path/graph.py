@@ -124,8 +124,8 @@ class Graph:
     def released(self) -> Column:
         """The binding edge that is shown for each point; −1 for points that nothing releases.
 
-        Ties go to data, program, link, barrier in this order, then to the lower rank, then to the earlier cause; but of
-        processes that a rank awaits together, to the first in its program, as a folded run may end them in another order.
+        Ties go to data, program, link, barrier in this order, then to the lower rank, then to the earlier cause;
+        but of processes that a rank awaits together, to the first in its program: folded, they may end in another order.
         """
         chosen: Column = np.full(len(self.time), NONE, dtype="int32")
         last, count = 0, len(self.edges)
