@@ -124,8 +124,8 @@ class Graph:
     def released(self) -> Column:
         """The binding edge that is shown for each point; −1 for points that nothing releases.
 
-        Ties go to data, program, link, barrier in this order, then to the lower rank, then to the earlier cause;
-        but of processes that a rank awaits together, to the first in its program: folded, they may end in another order.
+        Ties go to data, program, link, barrier in this order, then to the lower rank, then to the earlier cause; but of
+        processes that a rank awaits together to the first in its program, as they may end in another order if folded.
         """
         chosen: Column = np.full(len(self.time), NONE, dtype="int32")
         last, count = 0, len(self.edges)
@@ -174,8 +174,8 @@ class Graph:
         edges = edges[np.append(same, [False] * bool(len(edges))) | np.append([False] * bool(len(edges)), same)]
         cause = of.cause[edges]
         rank = self.images.moved(self.rank(cause), self.images.combined(of.turn[edges], np.asarray(image)))
-        kind = of.kind(edges)
-        order = edges[np.lexsort((np.where(kind == DATA, edges, cause), rank, kind, of.point[edges]))][::-1]
+        first = np.where(of.sort[edges] == DATA, edges, cause)  # of a process: in its program's order
+        order = edges[np.lexsort((first, rank, of.kind(edges), of.point[edges]))][::-1]
         chosen[of.point[order]] = order  # the last that is written is the first in order
 
     def recomputed(self, lag: Column | None = None) -> Column:
