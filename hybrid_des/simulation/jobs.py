@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from hybrid_des.cluster.endpoint import Endpoint
 from hybrid_des.cluster.fabric import Fabric
@@ -19,12 +19,10 @@ from hybrid_des.engine.long_rows import LongRows
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.arithmetic import Arithmetic
-from hybrid_des.simulation.communicators import AtOnce, Communicators
+from hybrid_des.simulation.communicators import Communicators
 from hybrid_des.simulation.costs.stages import visits
 from hybrid_des.simulation.folding.folded_transport import folded_transport
 from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks, JointLinks, JointTransport
-from hybrid_des.simulation.folding.rings_alone import RingsAlone
-from hybrid_des.simulation.folding.rings_apart import RingsApart
 from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folding.traced_fold import TracedJointTransport, traced_fold
 from hybrid_des.simulation.gpu import Gpu, RunContext
@@ -33,12 +31,9 @@ from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.planning.program import BARRIER, Program
 from hybrid_des.simulation.repetition import FurtherSteps
 from hybrid_des.simulation.ring_links import ring_transport
-from hybrid_des.simulation.rings_at_once import RingsAtOnce
+from hybrid_des.simulation.ring_ways import Rings, at_once
 from hybrid_des.simulation.speeds import DurationOverride, Programs, schedules_of
 from hybrid_des.simulation.stretches import Stretches
-
-Rings = Literal["by messages", "apart", "alone", "reductions alone", "gathers alone", "followed"]
-WAYS: tuple[Rings, Rings] = "by messages", "followed"
 
 UNCONTENDED = "uncontended"  # link sharing of runs made only for comparison
 
@@ -132,9 +127,7 @@ def started(
         further: whether it takes steps beyond its own number; None if it does not, and nobody asks.
         images: which ranks are simulated, and what that does to the links that other jobs share.
         whole: whether those of a fold simulate what nothing else can touch, instead of taking it at once.
-        rings: how rings of gradients are simulated: by their messages, apart from other events (`folding.rings_apart`),
-            or at once: all or some as ones that were simulated alone (`folding.rings_alone`), or followed
-            (`rings_at_once`).
+        rings: how rings of gradients are simulated (`ring_ways`).
     """
     rows: Rows | None = None
     if scenario.record == "all":  # jobs that are compared need all rows in memory
@@ -148,7 +141,7 @@ def started(
     fold = fold if images is None else images.fold
     context = RunContext(transport.env, recorder, scenario.steps, further)
     stretches = Stretches(slowed=parts.slowdown is not None) if fold and not whole and rings != "followed" else None
-    made_by = Communicators(transport, parts, _at_once(rings, transport, parts))
+    made_by = Communicators(transport, parts, at_once(rings, transport, parts))
     gpus = _gpus(scenario, parts, made_by, context, fold=fold, retime=retime, order=order, stretches=stretches)
     return Job(scenario, parts, recorder, transport, gpus, _servers(scenario, parts, transport, context))
 
@@ -188,15 +181,6 @@ def _transport(
     if links is not None and trace is not None:
         transport.env = TracedView(links.env, trace)
     return transport
-
-
-def _at_once(rings: Rings, transport: Any, parts: Parts) -> AtOnce | None:
-    """What takes rings at once, if anything does."""
-    if rings == "by messages":
-        return None
-    if rings == "apart":
-        return RingsApart(transport, parts.reductions)
-    return RingsAtOnce(transport, parts) if rings == "followed" else RingsAlone(transport, parts.reductions, rings)
 
 
 def _groups(parts: Parts) -> tuple[ProcessGroup, ...]:

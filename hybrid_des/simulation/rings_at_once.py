@@ -28,7 +28,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
-from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,10 +42,10 @@ from hybrid_des.collectives.registration import Collective
 from hybrid_des.engine.bookings import Arrival
 from hybrid_des.engine.clock import FIRST
 from hybrid_des.engine.recorder import LAST_TIME
-from hybrid_des.pipeline.plan import Plan
 from hybrid_des.simulation.folding.refusals import FoldRefusal
-from hybrid_des.simulation.folding.symmetry import Fold
+from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis
 from hybrid_des.simulation.folds import Replicas, folds_of_pipelines
+from hybrid_des.simulation.noted_plans import NotedPlans
 from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.ring_links import (
     DisturbedError,
@@ -61,7 +60,7 @@ from hybrid_des.simulation.ring_links import (
 Ended = TypeVar("Ended")
 Whole = NDArray[np.int64]
 
-_DISTURBED: WeakValueDictionary[Any, Plan] = WeakValueDictionary()  # by their identity, as plans with ties
+_DISTURBED = NotedPlans()  # with the fold of a run in which rings were disturbed
 
 
 def ways_of(replicas: Replicas) -> list[Fold | None]:
@@ -84,16 +83,18 @@ def undisturbed(simulate: Callable[[Fold | None, bool], Ended], replicas: Replic
     """
     if replicas is not None and fold is None:
         plan, ways = replicas.parts.plan, ways_of(replicas)
-        keys = [(id(plan), () if way is None else way.folded_axes) for way in ways]
-        for way, key in zip(ways, keys, strict=True):
-            if _DISTURBED.get(key) is not plan:
+        for way in ways:
+            if not _DISTURBED.has(plan, _axes(way)):
                 try:
                     return simulate(way, True)
-                except PassedError:
-                    _DISTURBED.update(dict.fromkeys(keys, plan))
-                except (DisturbedError, FoldRefusal):
-                    _DISTURBED[key] = plan
+                except (DisturbedError, FoldRefusal) as why:
+                    for same in ways if isinstance(why, PassedError) else [way]:
+                        _DISTURBED.note(plan, _axes(same))
     return simulate(fold, False)
+
+
+def _axes(fold: Fold | None) -> tuple[FoldedAxis, ...]:
+    return () if fold is None else fold.folded_axes
 
 
 def fold_of(transport: Transport, fold: Fold | None) -> Fold | None:

@@ -36,7 +36,7 @@ from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folding.ties import ties_expected, ties_noted
 from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
 from hybrid_des.simulation.gpu import Gpu
-from hybrid_des.simulation.jobs import WAYS, Job, Rings, started
+from hybrid_des.simulation.jobs import Job, started
 from hybrid_des.simulation.links_used import links_used
 from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
 from hybrid_des.simulation.outer import Inner, Period, alike, inner_of, period_of
@@ -47,6 +47,7 @@ from hybrid_des.simulation.planning.program import table_of
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.repeated_steps import RepeatedSteps
 from hybrid_des.simulation.repetition import Repetition
+from hybrid_des.simulation.ring_ways import WAYS, Rings
 from hybrid_des.simulation.rings_at_once import fold_of, undisturbed
 from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.simulation.timeline import Timeline
@@ -217,8 +218,7 @@ def run(
         fold_from: the number of ranks from which `fold: auto` folds; default: more than a run shows.
         detailed: whether rows of ops and memory are kept; without them, a run has its end, peaks and totals, but
             not those of links, nor what groups of replicas exchange.
-        whole: whether all is simulated; if not, `stretches`, rings of gradients (`folding.rings_alone`,
-            `rings_at_once`) and `repeated_steps` are not, which totals lack. Times are the same.
+        whole: if not, totals, but not times, lack what `stretches`, `repeated_steps` and `ring_ways` do not simulate.
 
     Raises:
         PlanError: the plan is incomplete.

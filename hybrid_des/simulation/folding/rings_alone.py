@@ -21,7 +21,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary
 
 from hybrid_des import collectives
 from hybrid_des.cluster.sharing.registration import Flow
@@ -42,9 +42,10 @@ from hybrid_des.simulation.folding.folded_transport import (
 )
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.rings_apart import may_go_around, untied
-from hybrid_des.simulation.folding.symmetry import SURE, Fold, FoldedAxis
+from hybrid_des.simulation.folding.symmetry import SURE, Fold
 from hybrid_des.simulation.folding.ties import TieError, ties_expected, ties_noted
 from hybrid_des.simulation.folding.watched_links import WatchedFlow, WatchedLink
+from hybrid_des.simulation.noted_plans import NotedPlans
 from hybrid_des.simulation.planning.gradients import Reductions
 from hybrid_des.simulation.planning.planner import Parts
 
@@ -55,10 +56,8 @@ Ended = TypeVar("Ended")
 
 _KNOWN: WeakKeyDictionary[Reductions, dict[Any, Outcome]] = WeakKeyDictionary()
 
-# Plans by what happened to their rings, by identity (comparing plans takes long), number of steps, fold and way.
-_Plans = WeakValueDictionary[tuple[int, int, tuple[FoldedAxis, ...], Way], Plan]
-_DISTURBED: _Plans = WeakValueDictionary()
-_UNDISTURBED: _Plans = WeakValueDictionary()  # in the last run
+# With the number of steps, the fold and the way of a run in which rings were disturbed; or not, the last time.
+_DISTURBED, _UNDISTURBED = NotedPlans(), NotedPlans()
 
 
 class Outcome(NamedTuple):
@@ -119,16 +118,16 @@ def alone(simulate: Callable[[Way, bool], Ended], scenario: Scenario, parts: Par
         return None
     traced = ties_expected(parts.plan, parts.channels)
     for way in _ways(scenario, parts, traced=traced):
-        key = id(parts.plan), scenario.steps, fold.folded_axes, way
-        if key not in _DISTURBED:
+        this = parts.plan, scenario.steps, fold.folded_axes, way
+        if not _DISTURBED.has(*this):
             try:
                 ended = None if traced else _watched(simulate, parts.plan, way)
                 ended = simulate(way, False) if ended is None else ended
             except FoldRefusal:
-                if _UNDISTURBED.pop(key, None) is None:  # nor in the run before
-                    _DISTURBED[key] = parts.plan
+                if not _UNDISTURBED.drop(*this):  # nor in the run before
+                    _DISTURBED.note(*this)
             else:
-                _UNDISTURBED[key] = parts.plan
+                _UNDISTURBED.note(*this)
                 return ended
     return None
 

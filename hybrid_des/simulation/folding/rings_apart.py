@@ -20,7 +20,6 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import Any, NamedTuple
-from weakref import WeakValueDictionary
 
 from hybrid_des import collectives
 from hybrid_des.cluster.sharing.registration import Flow
@@ -31,20 +30,19 @@ from hybrid_des.collectives.nccl import on_channels
 from hybrid_des.collectives.registration import Collective
 from hybrid_des.engine.bookings import Arrival
 from hybrid_des.engine.lineage import LineageEnvironment
-from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.folding.folded_transport import FoldedTransport, LineageFlow, LineageLink
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.ring_course import NEVER_WAITS, Course, Route, is_after
-from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis
+from hybrid_des.simulation.folding.symmetry import Fold
+from hybrid_des.simulation.noted_plans import NotedPlans
 from hybrid_des.simulation.planning.gradients import Reductions, ReplicaGroup
 from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.ring_links import RINGS
 
 FEWEST = 512  # members; to follow rings of fewer takes about as long as their messages
 
-# Plans of runs in which order was not certain, by identity (comparing plans takes long), number of steps and fold.
-_TIED: WeakValueDictionary[tuple[int, int, tuple[FoldedAxis, ...]], Plan] = WeakValueDictionary()
+_TIED = NotedPlans()  # with the number of steps and the fold of a run in which an order was not certain
 
 
 class Member(NamedTuple):
@@ -194,13 +192,13 @@ def untied(
     """
     if scenario.record == "all" or scenario.cluster.service not in ("fifo", "uncontended") or parts.training:
         return None
-    key = id(parts.plan), scenario.steps, fold.folded_axes
-    if _TIED.get(key) is parts.plan or not any(_is_followed(*reduced) for reduced in parts.reductions.processes):
+    this = parts.plan, scenario.steps, fold.folded_axes
+    if _TIED.has(*this) or not any(_is_followed(*reduced) for reduced in parts.reductions.processes):
         return None
     try:
         job = simulate()
     except FoldRefusal:
-        _TIED[key] = parts.plan
+        _TIED.note(*this)
         return None
     return None if any_order and not job.transport.any_order else job
 

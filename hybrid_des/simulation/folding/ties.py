@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from weakref import WeakValueDictionary
 
 from hybrid_des.engine.causes import Causes
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.simulation.folding.refusals import FoldRefusal
+from hybrid_des.simulation.noted_plans import NotedPlans
 
 MOST_CHANNELS = 2  # more rings that reduce the same gradients advance in step, and nearly always meet at some link
 
-_TIED: WeakValueDictionary[int, Plan] = WeakValueDictionary()  # by their identity: comparing plans takes long
+_TIED = NotedPlans()
 
 
 class TieError(Exception):
@@ -26,7 +26,7 @@ class TieError(Exception):
 
 def ties_expected(plan: Plan, channels: int | None) -> bool:
     """Whether messages met in an earlier run of this plan, or will because so many rings reduce the same gradients."""
-    return (channels or 1) > MOST_CHANNELS or _TIED.get(id(plan)) is plan
+    return (channels or 1) > MOST_CHANNELS or _TIED.has(plan)
 
 
 @contextmanager
@@ -39,4 +39,4 @@ def ties_noted(plan: Plan, trace: Causes | None) -> Iterator[None]:
             trace.clear()
         if isinstance(end, FoldRefusal):
             raise
-        _TIED[id(plan)] = plan
+        _TIED.note(plan)

@@ -77,7 +77,7 @@ class Rings:
         self.taken, self.alone, self.made = 0, 0, []
         found = self._outcome(variant, whole=False)
         counts = self.taken, self.alone
-        disturbed = sum(plan is variant.parts.plan for plan in rings_alone._DISTURBED.values())
+        disturbed = sum(plan is variant.parts.plan for plan in rings_alone._DISTURBED)
         found_again = self._outcome(variant, whole=False)
         assert (self.taken, self.alone) == counts
         assert found == found_again == self._outcome(variant, whole=True)

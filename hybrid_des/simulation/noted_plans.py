@@ -1,0 +1,34 @@
+"""Plans of which something was noticed while they were simulated, so that it is not tried again in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from weakref import WeakValueDictionary
+
+from hybrid_des.pipeline.plan import Plan
+
+
+class NotedPlans:
+    """Plans, found by their identity, as comparing them takes long, and by how they were simulated; not kept alive."""
+
+    def __init__(self) -> None:
+        self._plans: WeakValueDictionary[Hashable, Plan] = WeakValueDictionary()
+
+    def __iter__(self) -> Iterator[Plan]:
+        return self._plans.values()
+
+    def has(self, plan: Plan, *how: Hashable) -> bool:
+        """Whether a plan that was simulated so is noted."""
+        return self._plans.get((id(plan), *how)) is plan
+
+    def note(self, plan: Plan, *how: Hashable) -> None:
+        """Note a plan that was simulated so."""
+        self._plans[id(plan), *how] = plan
+
+    def drop(self, plan: Plan, *how: Hashable) -> bool:
+        """Forget a plan that was simulated so; whether it was noted."""
+        return self._plans.pop((id(plan), *how), None) is plan
+
+    def clear(self) -> None:
+        """Forget all plans."""
+        self._plans.clear()
