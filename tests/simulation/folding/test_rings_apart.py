@@ -188,15 +188,18 @@ def followed(rng):
     """How a random course goes on that is followed in pieces, with others in between."""
     course, took, members, steps = random_course(rng)
     seen = []
-    for member in range(members):
+    begins = [(member % members * rng.choice((0, 5)) + 1, member) for member in range(members * rng.choice((1, 2)))]
+    for now, member in sorted(begins):
+        course.follow((now,))
         course.took[member], course.left[member] = took[member], steps
-        course.begin(member, member * rng.choice((0, 5)) + 1, 0)
+        course.begin(member, now, 0)
     for until in sorted(rng.sample(range(2, 2000), 6)):
         course.follow((until,))
         if rng.random() < 0.5:
             slot = rng.randrange(2 * members)
             course.free[slot], course.others[slot] = max(course.free[slot], until) + 40, (until - 1, until - 1, 0)
-        seen.append((sorted(course.heads), [*course.left], [*course.free], [*course.last], [*course.inbox]))
+        lists = course.left, course.free, course.last, course.inbox, course.asked
+        seen.append((sorted(course.heads), *map(tuple, lists), course.coincides))
     course.follow((10**9,))
     return seen, course.ends, course.free, course.last, course.left
 
