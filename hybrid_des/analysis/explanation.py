@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybrid_des.analysis.counterfactual.attribution import Loss, Straggler, Stragglers, straggler_tasks, stragglers_of
+from hybrid_des.analysis.counterfactual.attribution import Loss, Straggler, Stragglers, stragglers_of
 from hybrid_des.analysis.counterfactual.first_order import first_order
 from hybrid_des.analysis.counterfactual.ladder import (
     NO_LATENCY,
@@ -22,11 +22,10 @@ from hybrid_des.analysis.counterfactual.ladder import (
     Idealisation,
     gains_of,
     gains_of_ranks,
-    ladder_tasks,
     never_queues,
     rungs_of,
 )
-from hybrid_des.analysis.counterfactual.proposals import trials_of
+from hybrid_des.analysis.counterfactual.proposals import Trials, trials_of
 from hybrid_des.analysis.counterfactual.what_if import (
     Build,
     Tried,
@@ -49,7 +48,8 @@ from hybrid_des.analysis.critical_path.rows import (
 )
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.critical_path.spans import Span
-from hybrid_des.analysis.critical_path.traced import FEWEST_FOLDED, TRACED, Traced, traced_parts, traced_run
+from hybrid_des.analysis.critical_path.traced import TRACED, Traced, traced_parts
+from hybrid_des.analysis.first_runs import SHORT, traced_beside_ladder
 from hybrid_des.analysis.holding_document import HoldingDocument, holding_document
 from hybrid_des.analysis.idle import BARRIER, EXPOSED, OTHERS, REASONS, REPLICA
 from hybrid_des.analysis.notebook_view import as_html
@@ -60,7 +60,6 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.simulation.costs.documents import packed_steps
-from hybrid_des.simulation.planning.program import GivenPrograms
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import Run, reduced_gc
 from hybrid_des.simulation.timeline import Column
@@ -77,9 +76,6 @@ TWICE, FREE = "links twice as fast", "all bytes free"  # usual what-ifs
 
 
 QUARTER = Fraction(3, 4)  # factor of a duration that is "25 % quicker"
-
-
-SHORT = 4096  # events of a run, and messages of its planning, whose what-ifs are not worth processes of their own
 
 
 WITHOUT_BARRIER = 4  # steps that show what a schedule gains across steps
@@ -385,50 +381,29 @@ def explain(
     for text in what_if:  # errors are found before a long simulation
         variant_of(text, planned, build)
     planned = Variant.planned(scenario.model_copy(update=TRACED), traced_parts(scenario, plan, fabric))
-    base, first, ends = _traced_beside_ladder(planned, at_once)
-    traced = Traced(base)
+    base, slowed, ends, of_kinds = traced_beside_ladder(planned, at_once)
+    traced, rungs, not_tried = Traced(base), rungs_of(base, ends), why_untried(base)
     changes = {text: variant_of(text, Variant.of(base), build) for text in what_if}
     at_once = at_once if base.events + base.parts.times.messages >= SHORT else in_turn
-    _, slow_ones, of_kinds = grouped((_found_here(traced), *first), at_once)
-    rungs = rungs_of(base, ends)
-    busiest = _busiest(traced)
-    slow = stragglers_of(base, slow_ones)
-    trials = trials_of(base, rungs, slow, build, own=fabric is None)
-    usual, known = _usual(base, busiest), _known(base, rungs)
-    asked = [partial(_simulated, name, one, traced, known.get(name)) for name, one in {**usual, **changes}.items()]
-    of_ranks = gains_of_ranks(base, busiest)
-    not_tried = why_untried(base)
+    trials_with = partial(trials_of, base, rungs, build=build, own=fabric is None)
+    early = Trials(base) if slowed else trials_with(None)  # what is tried depends on who was slow
+    kinds = gains_of(Variant.of(base), base)
+    left = {part: task for part, task in kinds.items() if part not in of_kinds}
     ties = [] if not_tried else tie_tasks(base)
     # what may take longest is begun first, so that no process is left alone with it
-    second = _without_barrier(base), trials.tasks, ties, of_ranks, asked, _idle_here(traced)
-    free, tried, orders, gains, rows, _ = grouped(second, at_once)
-    gains = sorted([*gains, *of_kinds], key=lambda gain: gain.duration)
+    known = _found_here(traced), early.tasks, _without_barrier(base), slowed, [*left.values()], ties
+    _, tried, free, slow_ones, further, orders = grouped(known, at_once)
+    of_kinds |= dict(zip(left, further, strict=True))
+    slow, busiest = stragglers_of(base, slow_ones), _busiest(traced)
+    trials = trials_with(slow) if slowed else early
+    usual, ends_known = _usual(base, busiest), _known(base, rungs)
+    asked = [partial(_simulated, name, one, traced, ends_known.get(name)) for name, one in {**usual, **changes}.items()]
+    second = trials.tasks if slowed else (), gains_of_ranks(base, busiest), asked, _idle_here(traced)
+    more, gains, rows, _ = grouped(second, at_once)
+    tried, gains = [*tried, *more], sorted([*gains, *map(of_kinds.get, kinds)], key=lambda gain: gain.duration)
     rows += [one for one in free if one is not None]
     proposed, range_of_ties = trials.proposals(tried, gains), ties_from(base, orders)
     return Explanation(traced, rows, rungs, gains, slow, proposed, top, range_of_ties, not_tried, at_once)
-
-
-def _traced_beside_ladder(planned: Variant, at_once: AtOnce) -> tuple[Run, list[list[Task]], list[list[Idealisation]]]:
-    """The traced run, the tasks on which proposals depend, and the results of the ladder, simulated meanwhile."""
-    first: list[list[Task]] = []  # what slow ranks cost, and what quicker ops would gain
-    runs: list[Run] = []
-
-    def trace() -> None:
-        runs.append(traced_run(planned.scenario, fold_from=FEWEST_FOLDED, parts=planned.parts))
-        first.extend((straggler_tasks(runs[0]), gains_of(runs[0])))
-
-    long = _about_events(planned) + planned.parts.times.messages >= SHORT
-    _, ends = grouped(([Here(trace)], ladder_tasks(planned)), at_once if long else in_turn)
-    return runs[0], first, ends
-
-
-def _about_events(planned: Variant) -> int:
-    """About how many events a run takes if ranks that compute the same are folded onto one pipeline."""
-    parts, parallel = planned.parts, planned.scenario.parallel
-    given = parts.programs.programs if isinstance(parts.programs, GivenPrograms) else ()
-    ops = sum(1 for _ in parts.plan.ops()) + sum(len(program.ops) for program in given)
-    ranks = parallel.pipeline if parts.costs.lanes is None else parallel.ranks
-    return planned.scenario.steps * (ops + parts.messages * ranks // parallel.ranks)
 
 
 def _found_here(traced: Traced) -> list[Task]:

@@ -1,0 +1,42 @@
+"""The runs with which an explanation begins: the traced one, and those for which it need not be known."""
+
+from __future__ import annotations
+
+from hybrid_des.analysis.counterfactual.attribution import straggler_tasks
+from hybrid_des.analysis.counterfactual.ladder import Gain, Idealisation, gains_of, ladder_tasks
+from hybrid_des.analysis.counterfactual.what_if import Part, Variant
+from hybrid_des.analysis.critical_path.traced import FEWEST_FOLDED, traced_run
+from hybrid_des.analysis.tasks import AtOnce, Here, Task, grouped, in_turn
+from hybrid_des.simulation.planning.program import GivenPrograms
+from hybrid_des.simulation.run import Run
+
+SHORT = 4096  # events of a run, and messages of its planning, whose what-ifs are not worth processes of their own
+
+
+def traced_beside_ladder(
+    planned: Variant, at_once: AtOnce
+) -> tuple[Run, list[Task], list[list[Idealisation]], dict[Part, Gain]]:
+    """The traced run, tasks that find what slow ranks cost, and what is simulated meanwhile: the ladder, and gains.
+
+    These only where no rank stands for another, so that the run takes long; what it tells of ties helps folded ones.
+    """
+    slowed, runs = list[Task](), list[Run]()
+
+    def trace() -> None:
+        runs.append(traced_run(planned.scenario, fold_from=FEWEST_FOLDED, parts=planned.parts))
+        slowed.extend(straggler_tasks(runs[0]))
+
+    long = _about_events(planned) + planned.parts.times.messages >= SHORT
+    kinds = gains_of(planned) if long and planned.folded == 1 else {}
+    meanwhile = [Here(trace)], ladder_tasks(planned), [*kinds.values()]
+    _, ends, gains = grouped(meanwhile, at_once if long else in_turn)
+    return runs[0], slowed, ends, dict(zip(kinds, gains, strict=True))
+
+
+def _about_events(planned: Variant) -> int:
+    """About how many events a run takes if ranks that compute the same are folded onto one pipeline."""
+    parts, parallel = planned.parts, planned.scenario.parallel
+    given = parts.programs.programs if isinstance(parts.programs, GivenPrograms) else ()
+    ops = sum(1 for _ in parts.plan.ops()) + sum(len(program.ops) for program in given)
+    ranks = parallel.pipeline if parts.costs.lanes is None else parallel.ranks
+    return planned.scenario.steps * (ops + parts.messages * ranks // parallel.ranks)
