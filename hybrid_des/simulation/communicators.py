@@ -21,6 +21,7 @@ from hybrid_des.collectives.communicator import Barrier, Communicator, OnStream,
 from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.collectives.transfers import Sizes, transfers
 from hybrid_des.simulation.collective_times import SIXTEEN_BITS, elements_of
+from hybrid_des.simulation.collectives_alone import CollectivesAlone
 from hybrid_des.simulation.computation import Computation
 from hybrid_des.simulation.costs.layer_collectives import LayerCollective
 from hybrid_des.simulation.costs.slowdown import NONE_LOST
@@ -69,15 +70,17 @@ class Communicators:
     Args:
         transport: carries the messages.
         parts: the process groups, and what they do.
-        at_once: what takes rings of gradients at once, if anything does.
+        at_once: what takes rings of gradients, or collectives of layers, at once, if anything does.
 
     Attributes:
         transport: as given.
         computation: rank → its computation, if collectives slow it.
     """
 
-    def __init__(self, transport: Transport, parts: Parts, at_once: AtOnce | None = None) -> None:
-        self.transport, self._parts, self._reductions, self._at_once = transport, parts, parts.reductions, at_once
+    def __init__(self, transport: Transport, parts: Parts, at_once: AtOnce | CollectivesAlone | None = None) -> None:
+        self.transport, self._parts, self._reductions = transport, parts, parts.reductions
+        self._layers = at_once if isinstance(at_once, CollectivesAlone) else None
+        self._rings = None if isinstance(at_once, CollectivesAlone) else at_once
         self.computation: dict[int, Computation] = {}
 
     def of(self, ranks: Collection[int]) -> Mapping[int, Mapping[program.Group, Participant]]:
@@ -182,10 +185,11 @@ class Communicators:
     def _of_layers(self, wanted: Collection[int]) -> Made:
         """The collectives inside ops, along axes where they are messages."""
         for whole in self._layer_groups():
+            begin = _begin_layers if self._layers is None else self._layers.of(whole, _work_of)
             for number, rank in enumerate(whole.ranks[: whole.size]):
                 if rank in wanted:
                     key = whole.kind, whole.stage, 0
-                    yield rank, key, self._communicator(whole, number, _begin_layers, shares=_evenly)
+                    yield rank, key, self._communicator(whole, number, begin, shares=_evenly)
 
     def _layer_groups(self) -> Iterator[ProcessGroup]:
         """The groups along axes whose collectives are messages, once per stage."""
@@ -267,8 +271,8 @@ class Communicators:
     ) -> Begin:
         """The work of a step: a call per bucket, on parts of the arrays or only of sizes."""
         algorithm = collectives.configured(name, self._reductions.options)
-        if ring is not None and self._at_once is not None:
-            algorithm = self._at_once.of(*ring, algorithm)
+        if ring is not None and self._rings is not None:
+            algorithm = self._rings.of(*ring, algorithm)
         sizes = [bucket.elements for bucket in group.buckets]
 
         def begin() -> Callable[[int], Work]:

@@ -31,9 +31,9 @@ from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.planning.program import BARRIER, Program
 from hybrid_des.simulation.repetition import FurtherSteps
 from hybrid_des.simulation.ring_links import ring_transport
-from hybrid_des.simulation.ring_ways import Rings, at_once
 from hybrid_des.simulation.speeds import DurationOverride, Programs, schedules_of
 from hybrid_des.simulation.stretches import Stretches
+from hybrid_des.simulation.ways import Way, at_once
 
 UNCONTENDED = "uncontended"  # link sharing of runs made only for comparison
 
@@ -109,7 +109,7 @@ def started(
     further: FurtherSteps | None = None,
     images: FoldedLinks | None = None,
     whole: bool = True,
-    rings: Rings = "by messages",
+    way: Way = "by messages",
 ) -> Job:
     """Start the programs of a scenario on links, which other jobs may share; by default on links of its own.
 
@@ -127,21 +127,21 @@ def started(
         further: whether it takes steps beyond its own number; None if it does not, and nobody asks.
         images: which ranks are simulated, and what that does to the links that other jobs share.
         whole: whether those of a fold simulate what nothing else can touch, instead of taking it at once.
-        rings: how rings of gradients are simulated (`ring_ways`).
+        way: how collectives are simulated (`ways`).
     """
     rows: Rows | None = None
     if scenario.record == "all":  # jobs that are compared need all rows in memory
         rows = LongRows(MESSAGE_COLUMNS, "start", scratch) if links is None else Rows(MESSAGE_COLUMNS)
     recorder = Recorder(rows, detailed=detailed)
     transport: Any
-    if rings == "followed":
+    if way == "followed":
         transport = ring_transport(scenario, parts, recorder, fold)
     else:
         transport = _transport(scenario, parts, recorder, links, fold=fold, trace=trace, images=images, watched=watched)
     fold = fold if images is None else images.fold
     context = RunContext(transport.env, recorder, scenario.steps, further)
-    stretches = Stretches(slowed=parts.slowdown is not None) if fold and not whole and rings != "followed" else None
-    made_by = Communicators(transport, parts, at_once(rings, transport, parts))
+    stretches = Stretches(slowed=parts.slowdown is not None) if fold and not whole and way != "followed" else None
+    made_by = Communicators(transport, parts, at_once(way, transport, parts, scenario.cluster.service))
     gpus = _gpus(scenario, parts, made_by, context, fold=fold, retime=retime, order=order, stretches=stretches)
     return Job(scenario, parts, recorder, transport, gpus, _servers(scenario, parts, transport, context))
 

@@ -24,10 +24,10 @@ and on, if all members of each ring end at the same time (`ring_links.FoldedRing
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,59 +42,18 @@ from hybrid_des.collectives.registration import Collective
 from hybrid_des.engine.bookings import Arrival
 from hybrid_des.engine.clock import FIRST
 from hybrid_des.engine.recorder import LAST_TIME
-from hybrid_des.simulation.folding.refusals import FoldRefusal
-from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis
-from hybrid_des.simulation.folds import Replicas, folds_of_pipelines
-from hybrid_des.simulation.noted_plans import NotedPlans
+from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.ring_links import (
     DisturbedError,
     FoldedRings,
-    PassedError,
     RingLink,
     RingTransport,
     is_taken,
     may_queue,
 )
 
-Ended = TypeVar("Ended")
 Whole = NDArray[np.int64]
-
-_DISTURBED = NotedPlans()  # with the fold of a run in which rings were disturbed
-
-
-def ways_of(replicas: Replicas) -> list[Fold | None]:
-    """Folds with which rings may be taken at once, and None for all ranks; none if they cannot."""
-    scenario, parts = replicas.scenario, replicas.parts
-    varies = scenario.slow or scenario.background or parts.training or parts.slowdown
-    if varies or scenario.record == "all" or scenario.cluster.service not in ("fifo", "uncontended"):
-        return []
-    taken = [is_taken(processes) for processes, _ in parts.reductions.processes]
-    return [*(folds_of_pipelines(replicas) if all(taken) else ()), None] if any(taken) else []
-
-
-def undisturbed(simulate: Callable[[Fold | None, bool], Ended], replicas: Replicas | None, fold: Fold | None) -> Ended:
-    """Simulate with rings taken at once in the first way in which all can be told, else by messages.
-
-    Args:
-        simulate: simulates the ranks of a fold, or all, with rings followed or by messages.
-        replicas: those of the run; None if all messages are asked for.
-        fold: which ranks are simulated by messages.
-    """
-    if replicas is not None and fold is None:
-        plan, ways = replicas.parts.plan, ways_of(replicas)
-        for way in ways:
-            if not _DISTURBED.has(plan, _axes(way)):
-                try:
-                    return simulate(way, True)
-                except (DisturbedError, FoldRefusal) as why:
-                    for same in ways if isinstance(why, PassedError) else [way]:
-                        _DISTURBED.note(plan, _axes(same))
-    return simulate(fold, False)
-
-
-def _axes(fold: Fold | None) -> tuple[FoldedAxis, ...]:
-    return () if fold is None else fold.folded_axes
 
 
 def fold_of(transport: Transport, fold: Fold | None) -> Fold | None:

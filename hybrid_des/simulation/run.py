@@ -47,12 +47,12 @@ from hybrid_des.simulation.planning.program import table_of
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.repeated_steps import RepeatedSteps
 from hybrid_des.simulation.repetition import Repetition
-from hybrid_des.simulation.ring_ways import WAYS, Rings
-from hybrid_des.simulation.rings_at_once import fold_of, undisturbed
+from hybrid_des.simulation.rings_at_once import fold_of
 from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.simulation.timeline import Timeline
 from hybrid_des.simulation.training import Training
 from hybrid_des.simulation.watch import BudgetSpentError, TooLateError, Watch
+from hybrid_des.simulation.ways import Way, undisturbed
 from hybrid_des.units import format_bytes
 
 CONCURRENT = ("fair", "priority-fair")  # models under which a message occupies all links of its route together
@@ -218,7 +218,7 @@ def run(
         fold_from: the number of ranks from which `fold: auto` folds; default: more than a run shows.
         detailed: whether rows of ops and memory are kept; without them, a run has its end, peaks and totals, but
             not those of links, nor what groups of replicas exchange.
-        whole: if not, totals, but not times, lack what `stretches`, `repeated_steps` and `ring_ways` do not simulate.
+        whole: if not, totals, but not times, lack what `stretches`, `repeated_steps` and `ways` do not simulate.
 
     Raises:
         PlanError: the plan is incomplete.
@@ -241,23 +241,23 @@ def run(
             _carry_out(job.transport.env, {0: job}, watch)
             return job
 
-        def tried(fold: Fold, rings: Rings, watched: bool = False) -> Job:
-            return done(start(scenario, fold=fold, watched=watched, rings=rings))
+        def tried(fold: Fold, way: Way, watched: bool = False) -> Job:
+            return done(start(scenario, fold=fold, watched=watched, way=way))
 
-        def simulate(fold: Fold | None, followed: bool) -> tuple[Job, bool]:
-            at_once = not followed and trace is None and not whole
+        def simulate(fold: Fold | None, way: Way) -> tuple[Job, bool]:
+            at_once = way != "followed" and trace is None and not whole
             if fold and at_once and (job := taken_at_once(partial(tried, fold), scenario, planned, fold)):
                 return job, False
-            if fold is not None and not followed and not ties_expected(planned.plan, planned.channels):
+            if fold is not None and way != "followed" and not ties_expected(planned.plan, planned.channels):
                 with ties_noted(planned.plan, trace):  # in any order, if no two messages meet
                     return done(start(scenario, fold=fold, watched=True, trace=trace, scratch=scratch)), True
             once = None
             if fold and trace is not None:  # the lineage of events, which a trace does not have, shows that it is exact
                 untraced = scenario.model_copy(update={"record": "none"})
                 proof = partial(start, untraced, fold=fold, detailed=False, whole=False)
-                once = untied(lambda: done(proof(rings="apart")), untraced, planned, fold, any_order=True)
+                once = untied(lambda: done(proof(way="apart")), untraced, planned, fold, any_order=True)
                 once = once or done(proof())
-            job = start(scenario, fold=fold, trace=trace, order=order, scratch=scratch, rings=WAYS[followed])
+            job = start(scenario, fold=fold, trace=trace, order=order, scratch=scratch, way=way)
             traffic = _traffic_of(scenario, job.transport.links) if scenario.background else None
             if traffic:
                 refuse_starved(scenario, links_used(scenario, planned), traffic)
@@ -268,7 +268,7 @@ def run(
             return job, (once or job).transport.any_order
 
         replicas = Replicas(scenario, parts, retime, fold_from or _folded_from(scenario, parts))
-        tries = partial(undisturbed, simulate, None if whole or trace or order is not None else replicas)
+        tries = partial(undisturbed, simulate, None if whole or trace else replicas, ordered=order is not None)
         folded = simulated_once(replicas, tries, whole=order is not None)  # replicas that start in any order differ
     job, any_order = folded.outcome
     _check_memory(job)

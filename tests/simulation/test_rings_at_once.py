@@ -14,7 +14,7 @@ from hybrid_des.analysis.counterfactual.what_if import builder_of
 from hybrid_des.cluster.mailbox import Message
 from hybrid_des.cluster.purposes import ACTIVATION, GRADIENT
 from hybrid_des.engine.recorder import Recorder
-from hybrid_des.simulation import rings_at_once
+from hybrid_des.simulation import ways
 from hybrid_des.simulation.folds import Replicas, folds_of_pipelines
 from hybrid_des.simulation.planning.planner import parts_of
 from hybrid_des.simulation.ring_links import (
@@ -139,19 +139,19 @@ def test_links_of_rings_are_known_before_others_use_them(runs):
 def test_no_other_way_is_tried_where_others_pass_in_each(runs, error):
     base, _ = variants(23)
     replicas, tried = Replicas(base.scenario, base.parts), []
-    ways = len(rings_at_once.ways_of(replicas))
+    tries = len(ways.tries_of(replicas))
 
-    def simulate(fold, followed):
-        tried.append(followed)
-        if followed:
+    def simulate(fold, way):
+        tried.append(way)
+        if way == "followed":
             raise error
         return "by messages"
 
-    rings_at_once._DISTURBED.clear()
+    ways._DISTURBED.clear()
     for _ in range(2):
-        assert rings_at_once.undisturbed(simulate, replicas, None) == "by messages"
-    assert tried == [*[True] * (1 if error is PassedError else ways), False, False]
-    assert ways > 1
+        assert ways.undisturbed(simulate, replicas, None, ordered=False) == "by messages"
+    assert tried == [*["followed"] * (1 if error is PassedError else tries), "by messages", "by messages"]
+    assert tries > 1
 
 
 def test_others_pass_in_each_way_until_a_ring_ends(runs):

@@ -24,7 +24,7 @@ from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.simulation import jobs, ring_links, rings_at_once
+from hybrid_des.simulation import jobs, ring_links, rings_at_once, ways
 from hybrid_des.simulation.planning.planner import parts_of
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.ring_links import RingEnvironment, RingLinks, RingTransport
@@ -163,7 +163,7 @@ class RingRuns:
 
     def of(self, variant: Variant, *, messages: bool = False, detailed: bool = False) -> Outcome:
         """The outcome of a run, by messages or with rings taken at once where that is possible."""
-        self._made.clear(), self._taken.clear(), rings_at_once._DISTURBED.clear()
+        self._made.clear(), self._taken.clear(), ways._DISTURBED.clear()
         done = run(
             variant.scenario, variant.plan, variant.fabric,
             parts=variant.parts, retime=variant.retime, detailed=detailed, whole=messages, fold_from=10**6,

@@ -1,0 +1,207 @@
+"""Collectives of layers that a run of all ranks takes at once: what one that began so took alone simply passes.
+
+    begin     members begin one by one; until the last has ended, the links between them are theirs
+    alone     the same on a network of its own: when each member ends
+    at once   members go on at these times, and send nothing
+
+What a collective does depends on when its members begin, relative to the first one, and on the order of those that
+begin at the same time; not on the clock. So one that begins as an earlier one did, such as that of another layer or
+micro-batch, is not simulated again.
+
+Ends are booked as soon as they are known, so earlier than by messages. That changes no order if nothing else happens in
+the same picosecond as an end; what follows from ends of one collective has the order that these had alone. Whatever is
+not certain ends the run, and all is simulated by messages (`DisturbedError`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from hybrid_des.cluster.fabric import Route
+from hybrid_des.cluster.rate import Rate
+from hybrid_des.cluster.transport import Links, Transport
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.communicator import Work
+from hybrid_des.collectives.group import Group, ProcessGroup, Routine
+from hybrid_des.engine.bookings import Arrival
+from hybrid_des.engine.clock import FIRST, Environment
+from hybrid_des.engine.recorder import Recorder
+from hybrid_des.simulation.planning.gradients import Reductions
+from hybrid_des.simulation.planning.planner import Parts
+from hybrid_des.simulation.ring_links import DisturbedError
+
+MOST_MEMBERS = 64  # of a group: the links of all routes between them are held
+MOST_KNOWN = 4096  # beginnings of collectives
+
+Ends = Sequence[tuple[int, int]]  # places of members, and picoseconds from the first begin to their ends, in that order
+
+
+class Begun(NamedTuple):
+    """A member that has begun.
+
+    Attributes:
+        place: in its group.
+        after: picoseconds since the first one began.
+        call: which collective.
+        work: what it does there.
+        over: the event of its end.
+    """
+
+    place: int
+    after: int
+    call: Any
+    work: Work
+    over: Arrival
+
+
+class Held(Rate):
+    """The rate of links that a collective holds."""
+
+    def __missing__(self, size: int) -> int:
+        raise DisturbedError("another message uses a link of a collective")
+
+
+class Together:
+    """The collectives of a group, of which at most one is under way."""
+
+    def __init__(self, alone: CollectivesAlone, whole: ProcessGroup) -> None:
+        self._alone, self._env, self._whole = alone, alone.transport.env, whole
+        self._begun, self._first, self._held = list[Begun](), 0, Held()
+        self._links = [(link, link.rate) for link in alone.links_between(whole)]
+
+    def take(self, call: Any, work: Work, member: Group, buffer: Buffer) -> Routine:
+        """Take a member's part in a collective.
+
+        Raises:
+            DisturbedError: it is not certain what happens.
+        """
+        over = self._alone.transport.arrival()
+        if not self._begun:
+            self._hold()
+            self._first = self._env.now
+        if len(self._begun) == self._whole.size:
+            raise DisturbedError("a member begins before all have ended")
+        self._begun.append(Begun(member.me, self._env.now - self._first, call, work, over))
+        if len(self._begun) == self._whole.size:
+            self._go_on()
+        yield over
+
+    def _hold(self) -> None:
+        """Hold the links, which nothing may use."""
+        for link, usual in self._links:
+            if link.rate is not usual or link.free > self._env.now:
+                raise DisturbedError("something else uses a link of a collective")
+            link.rate = self._held
+
+    def _go_on(self) -> None:
+        """Let members go on at their ends."""
+        env, over = self._env, {one.place: one.over for one in self._begun}
+        ends = self._alone.ends_of(self._whole, self._begun)
+        if self._first + ends[0][1] < env.now:
+            raise DisturbedError("a member ends before all have begun")
+        for after, count in Counter(after for _, after in ends).items():
+            env.at(self._first + after, (_refuse_others, env, count), FIRST)
+        env.at(self._first + ends[-1][1], (self._leave,), FIRST)
+        for member, after in ends:
+            over[member].happen(self._first + after, None)
+
+    def _leave(self, _: Any) -> None:
+        """Leave the links to others."""
+        self._begun = []
+        for link, usual in self._links:
+            link.rate = usual
+
+
+class CollectivesAlone:
+    """Takes collectives of layers at once.
+
+    Args:
+        transport: the network of the run.
+        parts: those of the run.
+        service: the model of how its links are shared.
+    """
+
+    def __init__(self, transport: Transport, parts: Parts, service: str) -> None:
+        self.transport, self._fabric, self._service = transport, parts.fabric, service
+        of_wiring: WeakKeyDictionary[Reductions, dict[Any, Ends]]
+        of_wiring = parts.fabric.once("collectives alone", WeakKeyDictionary)
+        self._known = of_wiring.setdefault(parts.reductions, {})
+
+    def of(self, whole: ProcessGroup, work_of: Callable[[Any], Work]) -> Callable[[], Callable[[Any], Work]]:
+        """What returns the work of each call of a group in a step (`Communicator`), which is taken at once."""
+        if whole.tuned is None or whole.servers or not 1 < whole.size <= MOST_MEMBERS or self._arrive_at_once(whole):
+            return lambda: work_of
+        group, taken = Together(self, whole), dict[Any, Work]()
+
+        def work(call: Any) -> Work:
+            if call not in taken:
+                usual = work_of(call)
+                taken[call] = usual._replace(algorithm=partial(group.take, call, usual))
+            return taken[call]
+
+        return lambda: work
+
+    def _arrive_at_once(self, whole: ProcessGroup) -> bool:
+        """Whether heads may wait at a further link as they are sent: then the order of all events of a time matters."""
+        at_once = any(len(route.links) > 1 and not route.latencies[0] for route in self._routes(whole.ranks))
+        return at_once and bool(self.links_between(whole))
+
+    def _routes(self, ranks: Sequence[int]) -> list[Route]:
+        return [self._fabric.route(one, other) for one in ranks for other in ranks if one != other]
+
+    def links_between(self, whole: ProcessGroup) -> list[Any]:
+        """The links of all routes between members on which messages may wait for each other."""
+        names = dict.fromkeys(name for route in self._routes(whole.ranks) for name in route.links)
+        return [link for link in map(self.transport.links.__getitem__, names) if link.spec.bandwidth is not None]
+
+    def ends_of(self, whole: ProcessGroup, begun: Sequence[Begun]) -> Ends:
+        """When the members of a group end that begin so."""
+        begins = tuple([(member.place, member.after, member.call) for member in begun])
+        key = self._service, tuple(whole.ranks), begins
+        if key not in self._known:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = self._simulated(whole, begun)
+        return self._known[key]
+
+    def _simulated(self, whole: ProcessGroup, begun: Sequence[Begun]) -> Ends:
+        """The same, simulated alone.
+
+        Raises:
+            DisturbedError: one begins when a message reaches a link.
+        """
+        env, ends = Environment(), list[tuple[int, int]]()
+        network = Transport(Links(env, self._fabric, self._service), Recorder())
+
+        def take_part(member: Begun) -> Routine:
+            view = Group(network, whole, member.place)
+            view.begin(0)
+            yield from member.work.algorithm(view, member.work.buffer)
+            ends.append((member.place, env.now))
+
+        for after, members in groupby(begun, attrgetter("after")):
+            together = [*members]
+            env.at(after, (_refuse_others, env, len(together)), FIRST)
+            for member in together:
+                env.at(after, (_start, env, partial(take_part, member)))
+        env.run()
+        return ends
+
+
+def _start(booking: Any) -> None:
+    """Let a member begin."""
+    _, env, take_part = booking
+    env.process(take_part())
+
+
+def _refuse_others(booking: Any) -> None:
+    """See that nothing else happens now than so many usual events, as which of all is first may matter."""
+    _, env, count = booking
+    if len(env.agenda.booked[env.now]) > count:
+        raise DisturbedError("something else happens when members begin or end")
