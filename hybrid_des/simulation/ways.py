@@ -3,7 +3,7 @@
     way                where              what is taken                 while it runs              by
     ─────────────────  ─────────────────  ────────────────────────────  ─────────────────────────  ─────────────────────
     by messages        anywhere           nothing                       others may pass            every message
-    apart              folded runs        rings of one channel, padded, others may pass            `folding.rings_apart`
+    apart              folded runs        padded rings of one channel,  others may pass            `folding.rings_apart`
                                           of 512 members or more
     alone              folded runs        rings of any channels, if a   nothing uses their links   `folding.rings_alone`
                                           member sends 32 messages
