@@ -13,6 +13,7 @@ from hybrid_des import load
 from hybrid_des.collectives.communicator import OnStream, Stream
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.lineage import LineageEnvironment
+from hybrid_des.simulation import collectives_alone
 from hybrid_des.simulation.costs.layer_collectives import LayerCollective
 from hybrid_des.simulation.folding import rings_alone, rings_apart
 from hybrid_des.simulation.gpu import Stretch
@@ -179,9 +180,10 @@ def test_there_are_none_beside_a_stream_under_way(others):
 
 @pytest.mark.parametrize("number", thinned(range(60 * TIMES), slow=range(4, 60 * TIMES)))
 def test_random_runs_are_the_same_in_stretches(number, monkeypatch):
-    """With their rings by messages, which are in totals."""
+    """With their collectives by messages, which are in totals."""
     for taken in (rings_alone, rings_apart):
         monkeypatch.setattr(taken, "FEWEST", inf)
+    monkeypatch.setattr(collectives_alone, "MOST_MEMBERS", 0)
     rng = Random(number)
     values = {**stretched_values(rng), "record": "compute"}
     found = compared(values, rng.choice((None, QUICKER)))
