@@ -18,7 +18,7 @@ def traced_beside_ladder(
 ) -> tuple[Run, list[Task], list[list[Idealisation]], dict[Part, Gain]]:
     """The traced run, tasks that find what slow ranks cost, and what is simulated meanwhile: the ladder, and gains.
 
-    These only where no rank stands for another, so that the run takes long; what it tells of ties helps folded ones.
+    Gains only where nothing folds, as tracing takes longest there; folded what-ifs need to know whether messages tied.
     """
     slowed, runs = list[Task](), list[Run]()
 

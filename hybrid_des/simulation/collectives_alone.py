@@ -1,16 +1,16 @@
-"""Collectives of layers that a run of all ranks takes at once: what one that began so took alone simply passes.
+"""Collectives of layers that a run of all ranks takes at once: their members end when they would end alone.
 
-    begin     members begin one by one; until the last has ended, the links between them are theirs
-    alone     the same on a network of its own: when each member ends
-    at once   members go on at these times, and send nothing
+    begin     members begin one by one; from the first begin to the last end, the links between them are held
+    alone     the same begins, simulated on a network of its own: when each member ends
+    at once   members continue at these times, and send nothing
 
-What a collective does depends on when its members begin, relative to the first one, and on the order of those that
-begin at the same time; not on the clock. So one that begins as an earlier one did, such as that of another layer or
-micro-batch, is not simulated again.
+How long a collective takes depends on when its members begin relative to the first one, and on the order of those that
+begin at the same time, not on the clock. So one whose members begin in the same pattern as those of an earlier one, as
+of another layer or micro-batch, is not simulated again.
 
-Ends are booked as soon as they are known, so earlier than by messages. That changes no order if nothing else happens in
-the same picosecond as an end; what follows from ends of one collective has the order that these had alone. Whatever is
-not certain ends the run, and all is simulated by messages (`DisturbedError`).
+Ends are booked as soon as they are known, which is earlier than by messages. That changes no order if nothing else
+happens in the same picosecond; ends of one collective keep the order that they have alone. Whatever is not certain ends
+the run (`DisturbedError`), which is then simulated by messages.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.ring_links import DisturbedError
 
 MOST_MEMBERS = 64  # of a group: the links of all routes between them are held
-MOST_KNOWN = 4096  # beginnings of collectives
+MOST_KNOWN = 4096  # patterns of begins whose ends are kept
 
 Ends = Sequence[tuple[int, int]]  # places of members, and picoseconds from the first begin to their ends, in that order
 
@@ -134,7 +134,7 @@ class CollectivesAlone:
         self._known = of_wiring.setdefault(parts.reductions, {})
 
     def of(self, whole: ProcessGroup, work_of: Callable[[Any], Work]) -> Callable[[], Callable[[Any], Work]]:
-        """What returns the work of each call of a group in a step (`Communicator`), which is taken at once."""
+        """The `begin` of a group's communicators: their collectives are taken at once, if the group allows it."""
         if whole.tuned is None or whole.servers or not 1 < whole.size <= MOST_MEMBERS or self._arrive_at_once(whole):
             return lambda: work_of
         group, taken = Together(self, whole), dict[Any, Work]()
@@ -148,7 +148,7 @@ class CollectivesAlone:
         return lambda: work
 
     def _arrive_at_once(self, whole: ProcessGroup) -> bool:
-        """Whether heads may wait at a further link as they are sent: then the order of all events of a time matters."""
+        """Whether heads reach a second link when they are sent: then the order of all events of that time matters."""
         at_once = any(len(route.links) > 1 and not route.latencies[0] for route in self._routes(whole.ranks))
         return at_once and bool(self.links_between(whole))
 
@@ -161,7 +161,7 @@ class CollectivesAlone:
         return [link for link in map(self.transport.links.__getitem__, names) if link.spec.bandwidth is not None]
 
     def ends_of(self, whole: ProcessGroup, begun: Sequence[Begun]) -> Ends:
-        """When the members of a group end that begin so."""
+        """When the members of a group end."""
         begins = tuple([(member.place, member.after, member.call) for member in begun])
         key = self._service, tuple(whole.ranks), begins
         if key not in self._known:
@@ -171,7 +171,7 @@ class CollectivesAlone:
         return self._known[key]
 
     def _simulated(self, whole: ProcessGroup, begun: Sequence[Begun]) -> Ends:
-        """The same, simulated alone.
+        """When members end, simulated alone.
 
         Raises:
             DisturbedError: one begins when a message reaches a link.
@@ -201,7 +201,7 @@ def _start(booking: Any) -> None:
 
 
 def _refuse_others(booking: Any) -> None:
-    """See that nothing else happens now than so many usual events, as which of all is first may matter."""
+    """Refuse any event now beyond the expected number, since it may matter which is first."""
     _, env, count = booking
     if len(env.agenda.booked[env.now]) > count:
         raise DisturbedError("something else happens when members begin or end")

@@ -49,7 +49,7 @@ def _no_arrays() -> tuple[Any, Any]:
 
 
 class AtOnce(Protocol):
-    """What takes rings of gradients at once (`folding.rings_alone`, `rings_at_once`)."""
+    """What takes rings of gradients at once (`ways`)."""
 
     def of(
         self, reduction: ProcessGroup, group: ProcessGroup, places: Sequence[int], algorithm: collectives.Collective

@@ -1,4 +1,4 @@
-"""Plans of which something was noticed while they were simulated, so that it is not tried again in this process."""
+"""Plans for which a way to simulate them failed or worked, remembered for later runs of the same process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hybrid_des.pipeline.plan import Plan
 
 
 class NotedPlans:
-    """Plans, found by their identity, as comparing them takes long, and by how they were simulated; not kept alive."""
+    """Plans by identity, since comparing them takes long, and by how they were simulated; they are not kept alive."""
 
     def __init__(self) -> None:
         self._plans: WeakValueDictionary[Hashable, Plan] = WeakValueDictionary()

@@ -174,7 +174,7 @@ class Graph:
         edges = edges[np.append(same, [False] * bool(len(edges))) | np.append([False] * bool(len(edges)), same)]
         cause = of.cause[edges]
         rank = self.images.moved(self.rank(cause), self.images.combined(of.turn[edges], np.asarray(image)))
-        first = np.where(of.sort[edges] == DATA, edges, cause)  # of a process: in its program's order
+        first = np.where(of.sort[edges] == DATA, edges, cause)  # of a process, in the order of its program
         order = edges[np.lexsort((first, rank, of.kind(edges), of.point[edges]))][::-1]
         chosen[of.point[order]] = order  # the last that is written is the first in order
 
