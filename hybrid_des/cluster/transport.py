@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
@@ -157,6 +157,17 @@ class Transport:
         if self._receipts:
             put = _both(put, self.outboxes[sender, purpose].put)
         return self._open(Channel(sender, receiver, purpose, purpose.name), put)
+
+    @property
+    def flows(self) -> list[Flow]:
+        """All flows."""
+        return [flow for _, flow in self._opened]
+
+    def of_collectives(self) -> Iterator[tuple[tuple[Channel, int, int], Flow]]:
+        """The flows of collectives, with what they were opened for: arguments of `flow`."""
+        channels = {flow: channel for channel, flow in self._opened}
+        for (*_, lane, part), (flow, _) in self._flows.items():
+            yield (channels[flow], lane, part), flow
 
     def sent(self) -> dict[str, int]:
         """Totals sent by GPUs and hosts, and the bytes that switches forward.

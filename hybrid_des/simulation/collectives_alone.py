@@ -23,6 +23,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.fabric import Route
 from hybrid_des.cluster.rate import Rate
 from hybrid_des.cluster.transport import Links, Transport
@@ -39,7 +40,17 @@ from hybrid_des.simulation.ring_links import DisturbedError
 MOST_MEMBERS = 64  # of a group: the links of all routes between them are held
 MOST_KNOWN = 4096  # patterns of begins whose ends are kept
 
-Ends = Sequence[tuple[int, int]]  # places of members, and picoseconds from the first begin to their ends, in that order
+
+class Outcome(NamedTuple):
+    """What a collective does alone.
+
+    Attributes:
+        ends: places of members, and picoseconds from the first begin to their ends, in that order.
+        sent: sender, receiver and lane of each flow, with its `count` and `scales`.
+    """
+
+    ends: Sequence[tuple[int, int]]
+    sent: Sequence[tuple[tuple[Channel, int, int], int, int]]
 
 
 class Begun(NamedTuple):
@@ -102,7 +113,7 @@ class Together:
     def _go_on(self) -> None:
         """Let members go on at their ends."""
         env, over = self._env, {one.place: one.over for one in self._begun}
-        ends = self._alone.ends_of(self._whole, self._begun)
+        ends, sent = self._alone.outcome_of(self._whole, self._begun)
         if self._first + ends[0][1] < env.now:
             raise DisturbedError("a member ends before all have begun")
         for after, count in Counter(after for _, after in ends).items():
@@ -110,6 +121,10 @@ class Together:
         env.at(self._first + ends[-1][1], (self._leave,), FIRST)
         for member, after in ends:
             over[member].happen(self._first + after, None)
+        for key, count, scales in sent:
+            flow, _ = self._alone.transport.flow(*key)
+            flow.count += count
+            flow.scales += scales
 
     def _leave(self, _: Any) -> None:
         """Leave the links to others."""
@@ -129,7 +144,7 @@ class CollectivesAlone:
 
     def __init__(self, transport: Transport, parts: Parts, service: str) -> None:
         self.transport, self._fabric, self._service = transport, parts.fabric, service
-        of_wiring: WeakKeyDictionary[Reductions, dict[Any, Ends]]
+        of_wiring: WeakKeyDictionary[Reductions, dict[Any, Outcome]]
         of_wiring = parts.fabric.once("collectives alone", WeakKeyDictionary)
         self._known = of_wiring.setdefault(parts.reductions, {})
 
@@ -160,8 +175,8 @@ class CollectivesAlone:
         names = dict.fromkeys(name for route in self._routes(whole.ranks) for name in route.links)
         return [link for link in map(self.transport.links.__getitem__, names) if link.spec.bandwidth is not None]
 
-    def ends_of(self, whole: ProcessGroup, begun: Sequence[Begun]) -> Ends:
-        """When the members of a group end."""
+    def outcome_of(self, whole: ProcessGroup, begun: Sequence[Begun]) -> Outcome:
+        """When the members of a group end, and what they send."""
         begins = tuple([(member.place, member.after, member.call) for member in begun])
         key = self._service, tuple(whole.ranks), begins
         if key not in self._known:
@@ -170,8 +185,8 @@ class CollectivesAlone:
             self._known[key] = self._simulated(whole, begun)
         return self._known[key]
 
-    def _simulated(self, whole: ProcessGroup, begun: Sequence[Begun]) -> Ends:
-        """When members end, simulated alone.
+    def _simulated(self, whole: ProcessGroup, begun: Sequence[Begun]) -> Outcome:
+        """The same, simulated alone.
 
         Raises:
             DisturbedError: one begins when a message reaches a link.
@@ -191,7 +206,7 @@ class CollectivesAlone:
             for member in together:
                 env.at(after, (_start, env, partial(take_part, member)))
         env.run()
-        return ends
+        return Outcome(ends, [(key, flow.count, flow.scales) for key, flow in network.of_collectives()])
 
 
 def _start(booking: Any) -> None:

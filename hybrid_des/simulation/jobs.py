@@ -56,6 +56,11 @@ class Job(NamedTuple):
     servers: Sequence[Gpu]
 
     @property
+    def reads_links(self) -> bool:
+        """Whether what each link carries is read after the run: replayed collectives may disturb messages there."""
+        return bool(self.parts.traffic.disturbed) and self.recorder.detailed
+
+    @property
     def ops(self) -> int:
         """Number of ops of the run, optimizer steps included."""
         return self.scenario.steps * sum(gpu.ops for gpu in self.gpus)
@@ -140,7 +145,8 @@ def started(
         transport = _transport(scenario, parts, recorder, links, fold=fold, trace=trace, images=images, watched=watched)
     fold = fold if images is None else images.fold
     context = RunContext(transport.env, recorder, scenario.steps, further)
-    stretches = Stretches(slowed=parts.slowdown is not None) if fold and not whole and way != "followed" else None
+    in_stretches = fold and trace is None and not whole and way != "followed"
+    stretches = Stretches(slowed=parts.slowdown is not None) if in_stretches else None
     made_by = Communicators(transport, parts, at_once(way, transport, parts, scenario.cluster.service))
     gpus = _gpus(scenario, parts, made_by, context, fold=fold, retime=retime, order=order, stretches=stretches)
     return Job(scenario, parts, recorder, transport, gpus, _servers(scenario, parts, transport, context))

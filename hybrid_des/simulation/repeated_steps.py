@@ -29,6 +29,7 @@ from hybrid_des.simulation.planning.lowering import Lowering
 from hybrid_des.simulation.planning.program import COMPUTE, Program, Record, Wait
 from hybrid_des.simulation.step_actions import ToldSteps, UntoldError
 
+COUNTED = "count", "scales"  # totals of a flow
 Renamed = Mapping[int, int]  # rank → the rank that does in a step what this one did in an earlier step
 
 
@@ -40,12 +41,14 @@ class Beginning(NamedTuple):
         order: the ranks in the order in which they go on.
         held: rank → bytes and activations in its memory.
         rows: the rows in each table.
+        totals: what each flow has sent: its `count` and `scales`; and each GPU's `slowed`.
     """
 
     time: int
     order: Sequence[int]
     held: Mapping[int, tuple[int, int]]
     rows: Sequence[int]
+    totals: Mapping[tuple[Any, str], int]
 
 
 class Repeated(NamedTuple):
@@ -73,7 +76,7 @@ class RepeatedSteps:
         scenario, parts = job.scenario, job.parts
         several = scenario.steps > 2 and scenario.barrier and job.recorder.messages is None
         perturbed = scenario.slow or scenario.jitter or scenario.background
-        varies = perturbed or parts.training or parts.durations or parts.costs.lanes is not None
+        varies = perturbed or parts.training or parts.durations or parts.costs.lanes is not None or job.reads_links
         served = job.servers or parts.given or parts.meeting is not None or parts.traffic.streams
         usual = isinstance(parts.programs, Lowering) and scenario.cluster.service in ("fifo", UNCONTENDED)
         known = several and usual and not varies and not served and all(map(_waits, job.gpus))
@@ -100,7 +103,12 @@ class RepeatedSteps:
             return None
         order = tuple(self._ranks[wake.__self__] for wake in released.callbacks)
         held = {gpu.rank: (gpu.memory.bytes, gpu.memory.activations) for gpu in self._gpus}
-        return Beginning(env.now, order, held, tuple(map(len, self._tables)))
+        return Beginning(env.now, order, held, tuple(map(len, self._tables)), self._totals())
+
+    def _totals(self) -> dict[tuple[Any, str], int]:
+        totals = {(flow, name): getattr(flow, name) for flow in self._job.transport.flows for name in COUNTED}
+        slow = [gpu.computation for gpu in self._gpus if gpu.computation]
+        return totals | {(computation, "slowed"): computation.slowed for computation in slow}
 
     def _left(self) -> list[Repeated] | None:
         """The steps that are left; None if some have to be simulated."""
@@ -149,6 +157,8 @@ class RepeatedSteps:
                 raise TimeRangeError
             for table, *rows in zip(self._tables, begin.rows, end.rows, strict=True):
                 _repeat(table, slice(*rows), renamed, step, self._env.now - begin.time)
+            for (counts, name), total in end.totals.items():  # of other ranks, which add up to the same
+                setattr(counts, name, getattr(counts, name) + total - begin.totals.get((counts, name), 0))
             self._env.now += end.time - begin.time
 
 

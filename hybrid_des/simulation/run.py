@@ -200,7 +200,7 @@ def run(
     order: int | None = None,
     fold_from: int | None = None,
     detailed: bool = True,
-    whole: bool = True,
+    whole: bool = False,
 ) -> Run:
     """Simulate a scenario.
 
@@ -218,7 +218,8 @@ def run(
         fold_from: the number of ranks from which `fold: auto` folds; default: more than a run shows.
         detailed: whether rows of ops and memory are kept; without them, a run has its end, peaks and totals, but
             not those of links, nor what groups of replicas exchange.
-        whole: if not, totals, but not times, lack what `stretches`, `repeated_steps` and `ways` do not simulate.
+        whole: whether everything is simulated by messages and pieces of ops, as tests do that compare; if not, what
+            `stretches`, `repeated_steps` and `ways` take at once is not, and `events` are fewer.
 
     Raises:
         PlanError: the plan is incomplete.
@@ -428,8 +429,7 @@ def _run_of(
     (scenario, parts, recorder, transport, gpus, _), fold, reason = folded
     transport.check_empty()
     layout, training, fold = scenario.parallel.layout, parts.training, fold_of(transport, fold)
-    read = parts.traffic.disturbed and recorder.detailed
-    carried = Counter(transport.carried()) + Counter(others) if read else {}
+    carried = Counter(transport.carried()) + Counter(others) if folded.outcome.reads_links else {}
     table = table_of([program for _, program in sorted(folded.outcome.programs.items(), key=itemgetter(0))])
     fair = scenario.cluster.sharing in CONCURRENT
     return Run(

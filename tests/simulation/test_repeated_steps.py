@@ -10,6 +10,7 @@ import pytest
 from support.campaigns import TIMES, thinned
 from support.folded_causes import KINDS
 from support.paths import SCENARIOS
+from support.runs import totals
 from support.scenarios import scenario
 
 from hybrid_des.analysis.counterfactual.what_if import Variant, builder_of, variant_of
@@ -42,13 +43,14 @@ def several(steps: int = 5, **sections):
 def pair(one) -> tuple[Run, Run, Run]:
     """A run, and the same without simulating all steps, with rows and without."""
     parts = parts_of(one)
-    return run(one, parts=parts), run(one, parts=parts, whole=False), run(one, parts=parts, whole=False, detailed=False)
+    return run(one, parts=parts, whole=True), run(one, parts=parts), run(one, parts=parts, detailed=False)
 
 
 def check(whole: Run, others: Sequence[Run]) -> None:
     for other in others:
         assert whole.duration == other.duration == other.timeline.duration
         assert (whole.peak_memory, whole.peak_chunks) == (other.peak_memory, other.peak_chunks)
+        assert totals(whole) == totals(other)
     for name in TABLES:
         mine, its = (getattr(one.timeline, name) for one in (whole, others[0]))
         assert all(np.array_equal(mine[column], its[column]) for column in mine), name
@@ -81,10 +83,10 @@ def test_hot_experts_that_change_take_four_of_six_steps():
 
 
 def test_what_ifs_do_not_simulate_steps_again():
-    base = run(several(20))
+    base = run(several(20), whole=True)
     found = variant_of("kind.F.time=0.5x", Variant.of(base), builder_of(base.scenario))
     assert found.simulated().events < base.events / 3
-    assert found.duration == run(base.scenario, parts=base.parts, retime=found.retime).duration
+    assert found.duration == run(base.scenario, parts=base.parts, retime=found.retime, whole=True).duration
 
 
 VARYING = {
@@ -122,7 +124,7 @@ def test_ranks_repeat_what_others_did_in_their_place(monkeypatch):
     """Those hold the same, so that peaks are known."""
     one = several(parallel={"pipeline": 2, "data": 2})
     steps = RepeatedSteps.of(started(one, parts_of(one)))
-    begin = Beginning(0, range(4), {}, ())
+    begin = Beginning(0, range(4), {}, (), {})
     steps._began = [None, begin, begin]
     monkeypatch.setattr(steps, "_alike", lambda *of: True)
     places, orders = one.parallel.layout.along("pipeline").tolist(), [*permutations(range(4))]

@@ -1,21 +1,19 @@
 """What nothing else can touch, taken at once: the same times as piece by piece, with fewer events."""
 
 from fractions import Fraction
-from math import inf
 from random import Random
 from typing import NamedTuple
 
 import pytest
 from support.campaigns import TIMES, thinned
+from support.runs import totals
 from support.stretches import stretched_values
 
 from hybrid_des import load
 from hybrid_des.collectives.communicator import OnStream, Stream
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.lineage import LineageEnvironment
-from hybrid_des.simulation import collectives_alone
 from hybrid_des.simulation.costs.layer_collectives import LayerCollective
-from hybrid_des.simulation.folding import rings_alone, rings_apart
 from hybrid_des.simulation.gpu import Stretch
 from hybrid_des.simulation.planning.program import (
     COMPUTE,
@@ -76,7 +74,7 @@ def outcome(found):
     timeline = found.timeline
     tables = [rows(table) for table in (timeline.steps, timeline.ops, timeline.waits, timeline.exchanges)]
     peaks = found.peak_memory, found.peak_chunks
-    return found.duration, found.slowed, *peaks, found.messages, found.any_order, found.unfolded, found.ranks, tables
+    return found.duration, totals(found), *peaks, found.any_order, found.unfolded, found.ranks, tables
 
 
 def test_what_follows_from_a_stretch_has_the_same_lineage():
@@ -179,11 +177,7 @@ def test_there_are_none_beside_a_stream_under_way(others):
 
 
 @pytest.mark.parametrize("number", thinned(range(60 * TIMES), slow=range(4, 60 * TIMES)))
-def test_random_runs_are_the_same_in_stretches(number, monkeypatch):
-    """With their collectives by messages, which are in totals."""
-    for taken in (rings_alone, rings_apart):
-        monkeypatch.setattr(taken, "FEWEST", inf)
-    monkeypatch.setattr(collectives_alone, "MOST_MEMBERS", 0)
+def test_random_runs_are_the_same_in_stretches(number):
     rng = Random(number)
     values = {**stretched_values(rng), "record": "compute"}
     found = compared(values, rng.choice((None, QUICKER)))

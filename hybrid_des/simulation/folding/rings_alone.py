@@ -66,10 +66,12 @@ class Outcome(NamedTuple):
     Attributes:
         uses: when each link is last reached by their messages, and when it has served them.
         ends: when the part of each simulated member ends, on each channel.
+        sent: what each sends there: `count` and `scales` of its flow.
     """
 
     uses: Sequence[tuple[int, int]]
     ends: Sequence[int]
+    sent: Sequence[tuple[int, int]]
 
 
 class Part(NamedTuple):
@@ -250,10 +252,13 @@ class GroupAtOnce:
         key = self._name, *_form(parts), busy
         if key not in self._known:
             self._known[key] = self._alone(parts, busy)
-        uses, ends = self._known[key]
+        uses, ends, sent = self._known[key]
         for link, (last, free) in zip(links, uses, strict=True):
             link.free = now + free
             link.take(now + last)
+        for part, (count, scales) in zip(parts, sent, strict=True):
+            part.flow.count += count
+            part.flow.scales += scales
         env: Any = self._transport.env
         traced, unknown = isinstance(env, LineageEnvironment), dict[tuple[int, int], Lineage]()
         for part, end in zip(parts, ends, strict=True):
@@ -299,7 +304,8 @@ class GroupAtOnce:
                 raise FoldRefusal("messages of a ring arrive when it begins")
             env.step()
         env.run()
-        return Outcome([(_last_at(link), link.free) for link in links], ends)
+        sent = [(part.flow.count, part.flow.scales) for part in alone]
+        return Outcome([(_last_at(link), link.free) for link in links], ends, sent)
 
 
 class Unordered:

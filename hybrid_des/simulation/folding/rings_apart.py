@@ -22,6 +22,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from hybrid_des import collectives
+from hybrid_des.cluster.mailbox import Message
 from hybrid_des.cluster.sharing.registration import Flow
 from hybrid_des.cluster.sharing.uncontended import FreeLink
 from hybrid_des.collectives.buffer import Buffer
@@ -102,14 +103,14 @@ class Followed:
         self._touched.add(slot)
         self._delayed = True
 
-    def begin(self, number: int, ring: range, size: int, steps: int, over: Arrival) -> None:
+    def begin(self, number: int, ring: range, message: Message, steps: int, over: Arrival) -> None:
         """Let a member of a ring begin now.
 
         Args:
             number: of the member.
             ring: the numbers of all members of its ring.
-            size: of its messages, in bytes.
-            steps: how many it sends.
+            message: what it sends.
+            steps: how often.
             over: the event of its end.
 
         Raises:
@@ -120,8 +121,10 @@ class Followed:
         if isinstance(flow, LineageFlow):
             booked = env.lineage[2]
             flow.reach_first()
-        least = 0 if flow.pace is None else flow.pace[size]
-        course.took[number] = *(hop.link.rate[size] for hop in flow.hops), least
+        least = 0 if flow.pace is None else flow.pace[message.size]
+        course.took[number] = *(hop.link.rate[message.size] for hop in flow.hops), least
+        flow.count += steps * message.count
+        flow.scales += steps * message.scales
         course.left[number], course.ends[number], self._over[number] = steps, -1, over
         self._load()
         course.begin(number, env.now, booked)
@@ -268,7 +271,7 @@ class RingsApart:
             FoldRefusal: it cannot be told what happens.
         """
         over = self._transport.arrival()
-        course.begin(number[member.me], ring, buffer.split(member.size).encode(0).size, steps, over)
+        course.begin(number[member.me], ring, buffer.split(member.size).encode(0), steps, over)
         yield over
 
     def _flows(self, group: ProcessGroup, places: Sequence[int], views: Sequence[Group]) -> list[Flow]:

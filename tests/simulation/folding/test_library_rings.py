@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.runs import totals
 from support.two_stages import TWO_STAGES, planned
 
 from hybrid_des import collectives
@@ -43,7 +44,7 @@ def outcome(variant, *, whole):
     done = run(variant.scenario, parts=variant.parts, fold_from=2, whole=whole)
     tables = [getattr(done.timeline, name) for name in TABLES]
     rows = [sorted(zip(*(np.asarray(one[name]).tolist() for name in sorted(one)), strict=True)) for one in tables]
-    return (done.duration, done.peak_memory, done.ranks, rows), done.events
+    return (done.duration, done.peak_memory, done.ranks, totals(done), rows), done.events
 
 
 @pytest.mark.parametrize(("changes", "collectives"), [

@@ -8,6 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 from support.fabrics import GB, build, node, star, wires
+from support.runs import totals
 from support.scenarios import merged
 from support.stretches import stretched_values
 from support.two_stages import TWO_STAGES, planned
@@ -89,7 +90,7 @@ class Rings:
         rows = [sorted(zip(*(np.asarray(one[name]).tolist() for name in sorted(one)), strict=True)) for one in tables]
         busy = [link for link in self.made[-1].links.values() if link.free and link.bandwidth is not None]
         links = sorted((link.spec.name, link.free, last_at(link)) for link in busy)
-        return done.duration, done.peak_memory, done.peak_chunks, done.unfolded, done.ranks, rows, links
+        return done.duration, done.peak_memory, done.peak_chunks, done.unfolded, done.ranks, totals(done), rows, links
 
 
 def last_at(link):

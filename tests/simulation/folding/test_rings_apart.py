@@ -12,6 +12,7 @@ import pytest
 from support.campaigns import TIMES
 from support.courses import apart_variant, on_a_star, star_case
 from support.fabrics import build, node, star
+from support.runs import totals
 
 from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.mailbox import Message
@@ -63,7 +64,7 @@ def outcome(variant, *, whole):
         return str(refusal)
     tables = [getattr(done.timeline, name) for name in TABLES]
     rows = [sorted(zip(*(np.asarray(one[name]).tolist() for name in sorted(one)), strict=True)) for one in tables]
-    return done.duration, done.peak_memory, done.peak_chunks, done.unfolded, done.ranks, done.slowed, rows
+    return done.duration, done.peak_memory, done.peak_chunks, done.unfolded, done.ranks, totals(done), rows
 
 
 def same(seed, begun):
