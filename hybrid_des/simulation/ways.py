@@ -1,4 +1,4 @@
-"""The ways in which collectives are simulated: by messages or, where only times are asked for, faster.
+"""The ways in which collectives are simulated: by messages or, where no rows of messages are asked for, faster.
 
     way                where              what is taken                 while it runs              by
     ─────────────────  ─────────────────  ────────────────────────────  ─────────────────────────  ─────────────────────

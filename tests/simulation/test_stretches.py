@@ -1,6 +1,7 @@
 """What nothing else can touch, taken at once: the same times as piece by piece, with fewer events."""
 
 from fractions import Fraction
+from math import inf
 from random import Random
 from typing import NamedTuple
 
@@ -13,7 +14,9 @@ from hybrid_des import load
 from hybrid_des.collectives.communicator import OnStream, Stream
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.lineage import LineageEnvironment
+from hybrid_des.simulation import collectives_alone
 from hybrid_des.simulation.costs.layer_collectives import LayerCollective
+from hybrid_des.simulation.folding import rings_alone, rings_apart
 from hybrid_des.simulation.gpu import Stretch
 from hybrid_des.simulation.planning.program import (
     COMPUTE,
@@ -177,7 +180,11 @@ def test_there_are_none_beside_a_stream_under_way(others):
 
 
 @pytest.mark.parametrize("number", thinned(range(60 * TIMES), slow=range(4, 60 * TIMES)))
-def test_random_runs_are_the_same_in_stretches(number):
+def test_random_runs_are_the_same_in_stretches(number, monkeypatch):
+    """With their collectives by messages, which show whether any order will do."""
+    for taken in (rings_alone, rings_apart):
+        monkeypatch.setattr(taken, "FEWEST", inf)
+    monkeypatch.setattr(collectives_alone, "MOST_MEMBERS", 0)
     rng = Random(number)
     values = {**stretched_values(rng), "record": "compute"}
     found = compared(values, rng.choice((None, QUICKER)))
