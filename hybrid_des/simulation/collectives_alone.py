@@ -46,7 +46,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         ends: places of members, and picoseconds from the first begin to their ends, in that order.
-        sent: sender, receiver and lane of each flow, with its `count` and `scales`.
+        sent: what each flow is opened for (`Transport.flow`), with its `count` and `scales`.
     """
 
     ends: Sequence[tuple[int, int]]

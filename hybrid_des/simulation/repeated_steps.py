@@ -157,7 +157,7 @@ class RepeatedSteps:
                 raise TimeRangeError
             for table, *rows in zip(self._tables, begin.rows, end.rows, strict=True):
                 _repeat(table, slice(*rows), renamed, step, self._env.now - begin.time)
-            for (counts, name), total in end.totals.items():  # of other ranks, which add up to the same
+            for (counts, name), total in end.totals.items():  # other ranks send as much in total
                 setattr(counts, name, getattr(counts, name) + total - begin.totals.get((counts, name), 0))
             self._env.now += end.time - begin.time
 

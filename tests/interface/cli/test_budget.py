@@ -10,7 +10,7 @@ from hybrid_des.interface.cli.output import progress_line
 from hybrid_des.result import simulate
 from hybrid_des.simulation.watch import RunProgress
 
-LONG = ("--set", "steps=50", "--set", "barrier=false")  # else few steps are simulated without rows of messages
+LONG = ("--set", "steps=50", "--set", "barrier=false")  # with a barrier, steps may repeat earlier ones
 
 
 @pytest.fixture
