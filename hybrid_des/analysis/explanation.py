@@ -62,7 +62,6 @@ from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.simulation.costs.documents import packed_steps
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import Run, reduced_gc
-from hybrid_des.simulation.timeline import Column
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 if TYPE_CHECKING:
@@ -408,11 +407,7 @@ def explain(
 
 def _found_here(traced: Traced) -> list[Task]:
     """Tasks that find what is shown of a run's causes and takes long; the run keeps it."""
-
-    def floats() -> tuple[Column, Column]:
-        return traced.slack.free_of_ops, traced.slack.free_of_messages
-
-    return [*map(Here, (lambda: traced.slack, lambda: traced.classes, lambda: traced.slack.graph.released, floats))]
+    return [*map(Here, (lambda: traced.slack, lambda: traced.classes, lambda: traced.slack.graph.released))]
 
 
 def _idle_here(traced: Traced) -> list[Task]:

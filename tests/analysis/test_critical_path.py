@@ -182,6 +182,15 @@ def test_total_float_is_at_least_free_float(slack):
     assert (slack.of_messages >= slack.free_of_messages).all()
 
 
+@pytest.mark.parametrize("most", [0, 16])
+def test_free_floats_of_a_few_are_those_of_all(slack, most, monkeypatch):
+    monkeypatch.setattr("hybrid_des.analysis.critical_path.slack.MOST_WAITS", most)
+    of_all = np.concatenate([slack.free_of_ops, slack.free_of_messages])
+    every = np.random.default_rng(1).permutation(len(of_all))
+    for few in (every[:20], np.flatnonzero(of_all)[::-1][:40]):
+        assert np.array_equal(slack.free_of(few), of_all[few])
+
+
 def test_drag_is_what_an_op_without_duration_saves(slack):
     graph = slack.graph
     drag = slack.drag_of_ops

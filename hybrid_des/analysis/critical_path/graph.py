@@ -141,6 +141,7 @@ class Graph:
         if self.images.order == 1:
             return np.empty(0, dtype=np.int64)
         edges, of = np.flatnonzero(self.binding), self.edges
+        edges = edges[_of_several(of.point[edges])]
         order = edges[np.lexsort((of.turn[edges], of.kind(edges), of.point[edges]))]
         shown = self.released[of.point[order]]
         tied = (of.kind(order) == of.kind(shown)) & (of.turn[order] != of.turn[shown])
@@ -170,8 +171,7 @@ class Graph:
         """Write, of edges that are ordered by their points, the one that is shown for each point."""
         of, point = self.edges, self.edges.point[edges]
         chosen[point] = edges
-        same = point[1:] == point[:-1]
-        edges = edges[np.append(same, [False] * bool(len(edges))) | np.append([False] * bool(len(edges)), same)]
+        edges = edges[_of_several(point)]
         cause = of.cause[edges]
         rank = self.images.moved(self.rank(cause), self.images.combined(of.turn[edges], np.asarray(image)))
         first = np.where(of.sort[edges] == DATA, edges, cause)  # of a process, in the order of its program
@@ -232,6 +232,15 @@ def graph_of(run: Run, beside: Column | None = None) -> Graph:
     )
     run.trace.let_go()
     return graph
+
+
+def _of_several(point: Column) -> Mask:
+    """Which entries of a column in order are there more than once."""
+    several = np.zeros(len(point), dtype=np.bool_)
+    same = point[1:] == point[:-1]
+    several[1:] |= same
+    several[:-1] |= same
+    return several
 
 
 def _meetings(trace: Causes, points: Columns, places: Places, images: Images) -> tuple[Column, list[Column]]:

@@ -107,7 +107,6 @@ def near_rows(slack: Slack, names: Names, top: int) -> list[dict[str, Any]]:
     graph, images = slack.graph, slack.graph.images
     ops = graph.timeline.ops
     total = np.concatenate([slack.of_ops, slack.of_messages])
-    free = np.concatenate([slack.free_of_ops, slack.free_of_messages])
     took = np.concatenate([ops["end"] - ops["start"], graph.messages.took])
     time = np.concatenate([ops["end"], graph.time[graph.head]])
     rank = np.concatenate([ops["rank"], graph.messages.sender])
@@ -121,11 +120,11 @@ def near_rows(slack: Slack, names: Names, top: int) -> list[dict[str, Any]]:
     every, each = np.tile(near, images.order), np.repeat(np.arange(images.order), len(near))
     ends = (images.moved(column[every], each) for column in (to, rank))
     order = np.lexsort((every, *ends, time[every], every >= len(ops["rank"]), total[every]))
-    nearest = (every + each * graph.activities)[order][:top].tolist()
-    floats = {"total_float_s": total, "free_float_s": free}
+    nearest = (every + each * graph.activities)[order][:top]
+    floats = total[nearest % graph.activities], slack.free_of(nearest % graph.activities)
     return [
-        {**names.facts(one), **{key: int(of[one % graph.activities]) / SECOND for key, of in floats.items()}}
-        for one in nearest
+        {**names.facts(activity), "total_float_s": late / SECOND, "free_float_s": free / SECOND}
+        for activity, late, free in zip(nearest.tolist(), *(of.tolist() for of in floats), strict=True)
     ]
 
 
