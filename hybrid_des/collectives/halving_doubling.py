@@ -20,8 +20,9 @@ Each half is a collective of its own, with n shards for n ranks, also where n is
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
-from typing import Annotated, Literal
+from functools import lru_cache
+from itertools import accumulate, chain
+from typing import Annotated, Literal, NamedTuple
 
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
@@ -74,13 +75,7 @@ def doubling_all_gather(group: Group, buffer: Buffer, options: Partners) -> Rout
 
 def _exchanges(group: Group, buffer: Buffer, options: Partners, *, halve: bool = True, double: bool = True) -> Routine:
     """Both halves or one; an excess rank, the guest of its neighbour, has a shard of its own where only one runs."""
-    core, paired = core_of(group.size)
-    if options.partner == "nearest":  # halving begins with the farthest of places whose bits are reversed
-        core = [core[_reversed(place, len(core).bit_length() - 1)] for place in range(len(core))]
-    own_shards = not (halve and double)
-    held = [(rank ^ 1, rank) if own_shards and rank < paired else (rank,) for rank in core]
-    own = {rank: shard for shard, rank in enumerate(rank for ranks in held for rank in ranks)}
-    first = [0, *accumulate(map(len, held))]
+    core, own, first = _places(group.size, options.partner == "nearest", not (halve and double))
     shards = buffer.split(first[-1])
 
     def exchange() -> Routine:
@@ -92,6 +87,37 @@ def _exchanges(group: Group, buffer: Buffer, options: Partners, *, halve: bool =
             yield from _double(group, shards, core, position, first)
 
     return with_guests(group, shards, exchange(), own, halve=halve, double=double)
+
+
+class Places(NamedTuple):
+    """The places of an exchange.
+
+    Attributes:
+        core: the member in each place.
+        own: member → its shard.
+        first: the first shard of each place, and the number of shards.
+    """
+
+    core: Sequence[int]
+    own: Mapping[int, int]
+    first: Sequence[int]
+
+
+@lru_cache(maxsize=64)
+def _places(members: int, nearest: bool, own_shards: bool) -> Places:
+    """The places of an exchange, the same for all its members.
+
+    Args:
+        members: their number.
+        nearest: whether halving begins with the nearest partner.
+        own_shards: whether an excess member has a shard of its own.
+    """
+    core, paired = core_of(members)
+    if nearest:  # halving begins with the farthest of places whose bits are reversed
+        core = [core[_reversed(place, len(core).bit_length() - 1)] for place in range(len(core))]
+    held = [(member ^ 1, member) if own_shards and member < paired else (member,) for member in core]
+    own = {member: shard for shard, member in enumerate(chain.from_iterable(held))}
+    return Places(core, own, [0, *accumulate(map(len, held))])
 
 
 def with_guests(
@@ -136,7 +162,7 @@ def core_of(members: int) -> tuple[list[int], int]:
     return [*range(1, 2 * extra, 2), *range(2 * extra, members)], 2 * extra
 
 
-def _halve(group: Group, shards: Pieces, core: list[int], position: int, first: Sequence[int]) -> Routine:
+def _halve(group: Group, shards: Pieces, core: Sequence[int], position: int, first: Sequence[int]) -> Routine:
     """Exchange halves, then quarters, …, until a place has the sum of its shards, the `first` one up to the next's."""
     distance = len(core) // 2
     while distance:
@@ -147,7 +173,7 @@ def _halve(group: Group, shards: Pieces, core: list[int], position: int, first: 
         distance //= 2
 
 
-def _double(group: Group, shards: Pieces, core: list[int], position: int, first: Sequence[int]) -> Routine:
+def _double(group: Group, shards: Pieces, core: Sequence[int], position: int, first: Sequence[int]) -> Routine:
     """Exchange finished shards, then twice as many, …, until a place has all."""
     distance = 1
     while distance < len(core):
