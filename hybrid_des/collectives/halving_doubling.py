@@ -95,7 +95,7 @@ class Places(NamedTuple):
     Attributes:
         core: the member in each place.
         own: member → its shard.
-        first: the first shard of each place, and the number of shards.
+        first: the first shard of each place, then the number of shards.
     """
 
     core: Sequence[int]

@@ -24,7 +24,7 @@ from hybrid_des.analysis.critical_path.services import LINK
 from hybrid_des.simulation.timeline import NONE, Column
 
 POINTS = 2**12  # at once
-MOST_WAITS = 16  # that are followed one after the other
+MOST_WAITS = 16  # that are followed, one after the other
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,10 @@ class Slack:
         return np.minimum(free, self.of_messages)
 
     def free_of(self, activities: Column) -> Column:
-        """The free floats of a few activities, from what follows them alone: others are not looked at."""
+        """The free floats of a few activities, from what follows them alone.
+
+        Where one delay passes on through more than `MOST_WAITS` waits, those of all activities are found instead.
+        """
         graph, edges = self.graph, self.graph.edges
         point = np.concatenate([graph.at_op[1], graph.delivered])[activities]
         free: Column = np.minimum(self.total[point], np.concatenate([self.of_ops, self.of_messages])[activities])
