@@ -24,7 +24,7 @@ from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.simulation.planning.planner import plan_of
 from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 from hybrid_des.simulation.watch import Show, Watch
 from hybrid_des.units import format_seconds
 

@@ -22,7 +22,8 @@ from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.planning.planner import Parts, parts_of
-from hybrid_des.simulation.run import Run, run
+from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.shortened import run
 from hybrid_des.simulation.timeline import Column, in_order
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
@@ -102,7 +103,7 @@ def in_orders(
 
 
 def _end_in_order(scenario: Scenario, parts: Parts, order: int) -> int:
-    return run(scenario, parts=parts, order=order, detailed=False, whole=False).duration
+    return run(scenario, parts=parts, order=order, detailed=False).duration
 
 
 def _has_ties(base: Run) -> bool:

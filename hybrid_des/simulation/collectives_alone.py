@@ -30,12 +30,13 @@ from hybrid_des.cluster.transport import Links, Transport
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.communicator import Work
 from hybrid_des.collectives.group import Group, ProcessGroup, Routine
+from hybrid_des.collectives.registration import Collective
 from hybrid_des.engine.bookings import Arrival
 from hybrid_des.engine.clock import FIRST, Environment
 from hybrid_des.engine.recorder import Recorder
+from hybrid_des.simulation.folding.refusals import DisturbedError
 from hybrid_des.simulation.planning.gradients import Reductions
 from hybrid_des.simulation.planning.planner import Parts
-from hybrid_des.simulation.ring_links import DisturbedError
 
 MOST_MEMBERS = 64  # of a group: the links of all routes between them are held
 MOST_KNOWN = 4096  # patterns of begins whose ends are kept
@@ -148,7 +149,13 @@ class CollectivesAlone:
         of_wiring = parts.fabric.once("collectives alone", WeakKeyDictionary)
         self._known = of_wiring.setdefault(parts.reductions, {})
 
-    def of(self, whole: ProcessGroup, work_of: Callable[[Any], Work]) -> Callable[[], Callable[[Any], Work]]:
+    def of_gradients(
+        self, reduction: ProcessGroup, group: ProcessGroup, places: Sequence[int], algorithm: Collective
+    ) -> Collective:
+        """Reductions are by messages (`communicators.CollectiveOverride`)."""
+        return algorithm
+
+    def of_layers(self, whole: ProcessGroup, work_of: Callable[[Any], Work]) -> Callable[[], Callable[[Any], Work]]:
         """The `begin` of a group's communicators: their collectives are taken at once, if the group allows it."""
         if whole.tuned is None or whole.servers or not 1 < whole.size <= MOST_MEMBERS or self._arrive_at_once(whole):
             return lambda: work_of

@@ -21,7 +21,6 @@ from hybrid_des.collectives.communicator import Barrier, Communicator, OnStream,
 from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.collectives.transfers import Sizes, transfers
 from hybrid_des.simulation.collective_times import SIXTEEN_BITS, elements_of
-from hybrid_des.simulation.collectives_alone import CollectivesAlone
 from hybrid_des.simulation.computation import Computation
 from hybrid_des.simulation.costs.layer_collectives import LayerCollective
 from hybrid_des.simulation.costs.slowdown import NONE_LOST
@@ -48,13 +47,13 @@ def _no_arrays() -> tuple[Any, Any]:
     return None, None
 
 
-class AtOnce(Protocol):
-    """What takes rings of gradients at once (`ways`)."""
+class CollectiveOverride(Protocol):
+    """Does collectives otherwise than by their messages, with the same outcome."""
 
-    def of(
+    def of_gradients(
         self, reduction: ProcessGroup, group: ProcessGroup, places: Sequence[int], algorithm: collectives.Collective
     ) -> collectives.Collective:
-        """A collective that takes them at once, or the algorithm as it is.
+        """What is done instead, or the algorithm as it is.
 
         Args:
             reduction: the group whose gradients are reduced.
@@ -63,6 +62,9 @@ class AtOnce(Protocol):
             algorithm: what it does.
         """
 
+    def of_layers(self, whole: ProcessGroup, work_of: Callable[[Any], Work]) -> Begin:
+        """The `begin` of the communicators of a group whose layers exchange messages."""
+
 
 class Communicators:
     """Makes the communicators of a run.
@@ -70,17 +72,16 @@ class Communicators:
     Args:
         transport: carries the messages.
         parts: the process groups, and what they do.
-        at_once: what takes rings of gradients, or collectives of layers, at once, if anything does.
+        override: what does collectives otherwise than by messages, if anything does.
 
     Attributes:
         transport: as given.
         computation: rank → its computation, if collectives slow it.
     """
 
-    def __init__(self, transport: Transport, parts: Parts, at_once: AtOnce | CollectivesAlone | None = None) -> None:
+    def __init__(self, transport: Transport, parts: Parts, override: CollectiveOverride | None = None) -> None:
         self.transport, self._parts, self._reductions = transport, parts, parts.reductions
-        self._layers = at_once if isinstance(at_once, CollectivesAlone) else None
-        self._rings = None if isinstance(at_once, CollectivesAlone) else at_once
+        self._override = override
         self.computation: dict[int, Computation] = {}
 
     def of(self, ranks: Collection[int]) -> Mapping[int, Mapping[program.Group, Participant]]:
@@ -185,7 +186,7 @@ class Communicators:
     def _of_layers(self, wanted: Collection[int]) -> Made:
         """The collectives inside ops, along axes where they are messages."""
         for whole in self._layer_groups():
-            begin = _begin_layers if self._layers is None else self._layers.of(whole, _work_of)
+            begin = _begin_layers if self._override is None else self._override.of_layers(whole, work_of)
             for number, rank in enumerate(whole.ranks[: whole.size]):
                 if rank in wanted:
                     key = whole.kind, whole.stage, 0
@@ -271,8 +272,8 @@ class Communicators:
     ) -> Begin:
         """The work of a step: a call per bucket, on parts of the arrays or only of sizes."""
         algorithm = collectives.configured(name, self._reductions.options)
-        if ring is not None and self._rings is not None:
-            algorithm = self._rings.of(*ring, algorithm)
+        if ring is not None and self._override is not None:
+            algorithm = self._override.of_gradients(*ring, algorithm)
         sizes = [bucket.elements for bucket in group.buckets]
 
         def begin() -> Callable[[int], Work]:
@@ -292,7 +293,7 @@ def _work_of_trace(group: GivenGroup) -> Callable[[GivenCollective], Work]:
 
 
 @lru_cache(maxsize=4096)
-def _work_of(collective: LayerCollective) -> Work:
+def work_of(collective: LayerCollective) -> Work:
     """The work of a collective inside an op."""
     buffer = Buffer(elements_of(collective.size), codecs.find(SIXTEEN_BITS).build())
     algorithm = collectives.configured(collective.algorithm, collective.how)
@@ -306,7 +307,7 @@ def _work_of_copies(sizes: Sizes) -> Work:
 
 def _begin_layers() -> Callable[[LayerCollective], Work]:
     """The work of each collective inside ops, in any step."""
-    return _work_of
+    return work_of
 
 
 def _evenly(elements: int, members: int, channels: int) -> Sequence[int]:

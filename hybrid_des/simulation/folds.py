@@ -7,24 +7,21 @@ looks exact may turn out not to be while it is simulated; then others are tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, product
 from math import prod
-from typing import Any, Generic, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any, TypeVar
 
 import numpy as np
 
 from hybrid_des.cluster.self_contention import Groups
 from hybrid_des.collectives.token_exchange import TokenExchange
-from hybrid_des.errors import Refusal
 from hybrid_des.layout import Layout
 from hybrid_des.scenario import sizes
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.scenario.sizes import too_large
 from hybrid_des.simulation.collective_times import ELEMENT
 from hybrid_des.simulation.costs.layer_collectives import LayerCollective
 from hybrid_des.simulation.folding.images import RankArray, check_images, check_nodes
@@ -40,8 +37,6 @@ from hybrid_des.units import grouped_by
 MOST_TRIES = 4  # folds that are simulated and turn out not to be exact
 Outcome = TypeVar("Outcome")
 INNER = ("tensor", "context")  # axes of ranks that share layers
-
-_REFUSED: WeakKeyDictionary[Reductions, dict[tuple[tuple[FoldedAxis, ...], bytes], str]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -135,21 +130,6 @@ def folds_of_job(replicas: Replicas) -> Iterator[Fold]:
     yield from _inner_folds(replicas, ())
 
 
-def folds_of_pipelines(replicas: Replicas) -> Iterator[Fold]:
-    """Folds that keep one replica, a member of all reductions of gradients, and look exact but for these."""
-    scenario, parts = replicas.scenario, replicas.parts
-    meet = parts.traffic.messages or parts.meeting is not None or parts.given
-    if meet or replicas.differ or scenario.fold != "auto" or parts.fabric.blocks is not None:
-        return
-    for fold in folds_along(scenario.parallel.layout, "data", 1):
-        groups = (processes.ranks for processes, _ in parts.reductions.processes)
-        with suppress(FoldRefusal):
-            _check_placement(fold, scenario, _nodes(scenario, fold.layout.ranks))
-            _check_durations(fold, replicas)
-            if all(sum(map(fold.simulated, ranks)) == 1 for ranks in groups):
-                yield fold
-
-
 def _inner_folds(replicas: Replicas, folded_axes: Sequence[FoldedAxis]) -> Iterator[Fold]:
     """Folds that also fold tensor and context ranks, if their collectives are replayed and all behave alike."""
     layout = replicas.scenario.parallel.layout
@@ -216,7 +196,7 @@ def check(fold: Fold, replicas: Replicas) -> None:
     nodes = _nodes(replicas.scenario, fold.layout.ranks)
     _check_placement(fold, replicas.scenario, nodes)
     _check_durations(fold, replicas)
-    _check_reductions(fold, replicas.parts.reductions, nodes)
+    _check_reductions(fold, replicas.parts, nodes)
     of_traces = {(group.processes.stage, group.processes.part, group.processes.ranks[0]): group.processes
                  for group in replicas.parts.given}  # fmt: skip
     for given in (group for group in replicas.parts.given if not group.replayed):
@@ -231,12 +211,12 @@ def check(fold: Fold, replicas: Replicas) -> None:
                 raise FoldRefusal(f"the group of rank {ranks[0]} that shares layers maps to another group")
 
 
-def _check_reductions(fold: Fold, reductions: Reductions, nodes: RankArray) -> None:
-    """Every group must do the same as its images, once for all runs of the same reductions: what-ifs share them."""
-    known = _REFUSED.setdefault(reductions, {})
+def _check_reductions(fold: Fold, parts: Parts, nodes: RankArray) -> None:
+    """Every group must do the same as its images; looked at once for all runs of the same parts."""
+    known: dict[Any, str] = parts.remembered.setdefault("folds", {})
     asked = tuple(fold.folded_axes), nodes.tobytes()
     if asked not in known:
-        known[asked] = _difference(fold, reductions, nodes)
+        known[asked] = _difference(fold, parts.reductions, nodes)
     if known[asked]:
         raise FoldRefusal(known[asked])
 
@@ -357,46 +337,3 @@ def _evenly(layer_collective: LayerCollective, members: int) -> bool:
         routing = layer_collective.how.routing
         return len({routing.hit(routing.held(place, members)) for place in range(members)}) == 1
     return False
-
-
-class Folded(NamedTuple, Generic[Outcome]):
-    """The outcome, the fold that was simulated (None: all ranks were), and why replicas were not folded."""
-
-    outcome: Outcome
-    fold: Fold | None
-    reason: str
-
-
-def simulated_once(replicas: Replicas, simulate: Callable[[Fold | None], Outcome], *, whole: bool) -> Folded[Outcome]:
-    """Simulate as few replicas as is exact, or as the scenario asks for; or the whole cluster.
-
-    Raises:
-        FoldRefusal: the scenario asks for a fold that is not exact.
-        Refusal: the run is too large to simulate.
-    """
-    scenario, reasons = replicas.scenario, list[str]()
-    for fold in () if whole else folds_of(replicas, reasons):
-        check_size(scenario, fold, reasons)
-        try:
-            outcome = simulate(fold)
-        except FoldRefusal as refusal:
-            if not any(folded.axis in INNER for folded in fold.folded_axes):  # else others will be tried
-                if isinstance(scenario.fold, int):
-                    raise FoldRefusal(f"fold: {scenario.fold}: {refusal}") from None
-                reasons.append(str(refusal))
-        else:
-            unfolded = fold.kept("data") == scenario.parallel.data
-            return Folded(outcome, fold, reasons[-1] if reasons and unfolded else "")
-    check_size(scenario, None, reasons)
-    return Folded(simulate(None), None, reasons[-1] if reasons else "")
-
-
-def check_size(scenario: Scenario, fold: Fold | None, reasons: Sequence[str]) -> None:
-    """Check the size of a run, which validation leaves open for scenarios that may be folded.
-
-    Raises:
-        Refusal: it is too large; the message says why it was not folded, or not further.
-    """
-    kept = scenario.parallel.data if fold is None else fold.kept("data")
-    if problem := too_large(scenario, kept):
-        raise Refusal("; ".join([problem, *(f"replicas differ: {reason}" for reason in reasons[-1:])]))

@@ -51,21 +51,6 @@ GOES_ON = "a further step: "  # events, by stream
 STREAM = -1  # in `released`: the op did not wait for a message
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stretch(Instruction):
-    """Pieces of an op that nothing else can touch, and what comes of them (`simulation.stretches`).
-
-    Attributes:
-        moments: when their events happen, in picoseconds from the first piece's begin; the last one ends with the last.
-        exchanges: of each collective its purpose, its begin, until when the rank computes, and its end, likewise.
-        slowed: picoseconds by which computation takes longer beside these collectives.
-    """
-
-    moments: tuple[int, ...]
-    exchanges: tuple[tuple[int, int, int, int], ...]
-    slowed: int
-
-
 class Position:
     """Where a stream is.
 
@@ -120,11 +105,21 @@ class Events(dict[str, Handoff]):
 class Gpu:
     """One simulated GPU; or a server, which has neither memory nor ops.
 
+    Args:
+        context: of its job.
+        endpoint: its inboxes and flows.
+        program: what it runs.
+        communicators: of the groups that its program names.
+        memory: its memory; None: a server.
+        arithmetic: what ops compute, with numerics.
+        pace: how fast it computes, if that varies with time.
+        computation: its computation, if collectives slow it.
+        instead: the instructions of some calls, instead of those of their blocks.
+
     Attributes:
         rank: its global rank.
-        program: what it runs.
         processes: its SimPy processes, one per stream.
-        computation: its computation, if collectives slow it.
+        program, computation: as given.
     """
 
     def __init__(
@@ -138,10 +133,9 @@ class Gpu:
         arithmetic: Arithmetic | None = None,
         pace: VaryingSpeed | None = None,
         computation: Computation | None = None,
-        stretches: Mapping[Call, Sequence[Instruction]] = MappingProxyType({}),
+        instead: Mapping[Call, Sequence[Instruction]] = MappingProxyType({}),
     ) -> None:
-        self.computation = computation
-        self._stretches = stretches
+        self.computation, self._instead = computation, instead
         self.rank = endpoint.rank
         self._context, self._endpoint, self.program = context, endpoint, program
         self._communicators: Mapping[Group, Any] = communicators  # that an instruction finds the one it needs
@@ -149,6 +143,11 @@ class Gpu:
         self._events, self._recorder, self._env = Events(endpoint), context.recorder, context.env
         self._at = {stream: Position() for stream in program.streams}
         self.processes = [context.env.process(self._run(stream)) for stream in program.streams]
+
+    @property
+    def context(self) -> RunContext:
+        """What it shares with the other GPUs of its job."""
+        return self._context
 
     @property
     def ops(self) -> int:
@@ -181,7 +180,7 @@ class Gpu:
         rank, memory, arithmetic, pace, computation = (
             self.rank, self._memory, self._arithmetic, self._pace, self.computation,
         )  # fmt: skip
-        detailed, with_stretches = self._recorder.detailed, self._stretches.get
+        detailed, instead = self._recorder.detailed, self._instead.get
         timeout, at_once, with_time = env.timeout, AT_ONCE, WITH_TIME
         step, steps, programs = 0, self._context.steps, (program, *program.further)
         instruction: Any
@@ -191,7 +190,7 @@ class Gpu:
                 at.call, ops = call, call.ops
                 asked = now = at.since = env.now
                 released = STREAM
-                for instruction in with_stretches(call) or call.block.instructions:
+                for instruction in instead(call) or call.block.instructions:
                     kind = instruction.__class__
                     if kind is Receive:
                         op = ops[instruction.op]
@@ -230,8 +229,10 @@ class Gpu:
                         )
                     elif (act := at_once.get(kind)) is not None:
                         act(self, at, instruction)
+                    elif (wait := with_time.get(kind)) is not None:
+                        yield from wait(self, at, instruction)
                     else:
-                        yield from with_time[kind](self, at, instruction)
+                        yield from instruction.carry_out(self, at)
             step += 1
 
     def _goes_on(self, stream: str, step: int) -> Generator[Any, Any, bool]:
@@ -299,19 +300,6 @@ class Gpu:
         free = min(free, end)
         self._recorder.exchanges.add((at.step, self.rank, join.purpose, min(begin, free), free, end))
 
-    def _stretch(self, at: Position, stretch: Stretch) -> Routine:
-        """Let the time of pieces pass that nothing else can touch."""
-        env, recorder = self._env, self._recorder
-        begin = env.now
-        if stretch.moments:
-            env.descend(stretch.moments)
-            yield env.timeout(stretch.moments[-1])
-        if recorder.detailed:
-            for purpose, start, free, end in stretch.exchanges:
-                recorder.exchanges.add((at.step, self.rank, purpose, begin + start, begin + free, begin + end))
-        if self.computation:
-            self.computation.slowed += stretch.slowed
-
     def _waited(self, at: Position, cause: Cause | None, begin: int) -> None:
         if cause and (now := self._env.now) > begin:
             self._recorder.waits.add((at.step, self.rank, *cause, begin, now))
@@ -344,5 +332,4 @@ AT_ONCE: Mapping[type, Callable[[Gpu, Position, Any], None]] = {
 
 WITH_TIME: Mapping[type, Callable[[Gpu, Position, Any], Routine]] = {
     Confirm: Gpu._confirm, Wait: Gpu._wait, Collective: Gpu._collective, Join: Gpu._join,
-    Stretch: Gpu._stretch,
 }  # fmt: skip

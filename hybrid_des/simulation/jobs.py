@@ -1,10 +1,11 @@
 """Jobs: the GPUs of a scenario, with their programs started on the links of a fabric, and background traffic beside."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hybrid_des.cluster.endpoint import Endpoint
 from hybrid_des.cluster.fabric import Fabric
@@ -19,21 +20,15 @@ from hybrid_des.engine.long_rows import LongRows
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.arithmetic import Arithmetic
-from hybrid_des.simulation.communicators import Communicators
+from hybrid_des.simulation.communicators import CollectiveOverride, Communicators, Participant
 from hybrid_des.simulation.costs.stages import visits
-from hybrid_des.simulation.folding.folded_transport import folded_transport
-from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks, JointLinks, JointTransport
 from hybrid_des.simulation.folding.symmetry import Fold
-from hybrid_des.simulation.folding.traced_fold import TracedJointTransport, traced_fold
 from hybrid_des.simulation.gpu import Gpu, RunContext
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.planning.planner import Parts
-from hybrid_des.simulation.planning.program import BARRIER, Program
+from hybrid_des.simulation.planning.program import BARRIER, Call, Group, Instruction, Program
 from hybrid_des.simulation.repetition import FurtherSteps
-from hybrid_des.simulation.ring_links import ring_transport
 from hybrid_des.simulation.speeds import DurationOverride, Programs, schedules_of
-from hybrid_des.simulation.stretches import Stretches
-from hybrid_des.simulation.ways import Way, at_once
 
 UNCONTENDED = "uncontended"  # link sharing of runs made only for comparison
 
@@ -46,6 +41,7 @@ class Job(NamedTuple):
         transport: its flows and mailboxes.
         gpus: its simulated GPUs, by rank.
         servers: the servers of its process groups: ranks with one stream.
+        fold: for which other ranks the simulated ones stand; None if all are simulated.
     """
 
     scenario: Scenario
@@ -54,6 +50,7 @@ class Job(NamedTuple):
     transport: Transport
     gpus: Sequence[Gpu]
     servers: Sequence[Gpu]
+    fold: Fold | None = None
 
     @property
     def reads_links(self) -> bool:
@@ -99,124 +96,109 @@ def links_of(scenario: Scenario, fabric: Fabric, env: Environment | None = None)
     return Links(env or Environment(), fabric, sharing, schedules)
 
 
-def started(
-    scenario: Scenario,
-    parts: Parts,
-    links: Links | None = None,
-    *,
-    fold: Fold | None = None,
-    watched: bool = False,
-    trace: Causes | None = None,
-    retime: DurationOverride | None = None,
-    order: int | None = None,
-    scratch: Path | None = None,
-    detailed: bool = True,
-    further: FurtherSteps | None = None,
-    images: FoldedLinks | None = None,
-    whole: bool = True,
-    way: Way = "by messages",
-) -> Job:
-    """Start the programs of a scenario on links, which other jobs may share; by default on links of its own.
-
-    Args:
-        scenario: what to simulate.
-        parts: its parts; their fabric is the job's view of that of the links.
-        links: links that other jobs may share; folded runs have their own.
-        fold: which ranks are simulated, and for which others they stand; None: all are.
-        watched: whether a folded run ends with a `TieError` where messages meet whose order has to be traced.
-        trace: records causes, for a run that is explained.
-        retime: other durations of ops.
-        order: number of a random order in which GPUs start; default: by rank.
-        scratch: folder for rows that do not fit into memory.
-        detailed: whether rows of ops and memory are kept.
-        further: whether it takes steps beyond its own number; None if it does not, and nobody asks.
-        images: which ranks are simulated, and what that does to the links that other jobs share.
-        whole: whether those of a fold simulate what nothing else can touch, instead of taking it at once.
-        way: how collectives are simulated (`ways`).
-    """
-    rows: Rows | None = None
-    if scenario.record == "all":  # jobs that are compared need all rows in memory
-        rows = LongRows(MESSAGE_COLUMNS, "start", scratch) if links is None else Rows(MESSAGE_COLUMNS)
-    recorder = Recorder(rows, detailed=detailed)
-    transport: Any
-    if way == "followed":
-        transport = ring_transport(scenario, parts, recorder, fold)
-    else:
-        transport = _transport(scenario, parts, recorder, links, fold=fold, trace=trace, images=images, watched=watched)
-    fold = fold if images is None else images.fold
-    context = RunContext(transport.env, recorder, scenario.steps, further)
-    in_stretches = fold and trace is None and not whole and way != "followed"
-    stretches = Stretches(slowed=parts.slowdown is not None) if in_stretches else None
-    made_by = Communicators(transport, parts, at_once(way, transport, parts, scenario.cluster.service))
-    gpus = _gpus(scenario, parts, made_by, context, fold=fold, retime=retime, order=order, stretches=stretches)
-    return Job(scenario, parts, recorder, transport, gpus, _servers(scenario, parts, transport, context))
-
-
-def _transport(
-    scenario: Scenario,
-    parts: Parts,
-    recorder: Recorder,
-    links: Links | None,
-    *,
-    fold: Fold | None,
-    trace: Causes | None,
-    images: FoldedLinks | None,
-    watched: bool,
-) -> Transport:
-    """What carries the messages of a scenario; see `started`."""
-    fabric, receipts, priority_of = parts.fabric, parts.programs.blocking, scenario.cluster.priority_of
-    if images is None and fold is not None:
-        groups, sharing = _groups(parts), scenario.cluster.service
-        if trace is not None:
-            return traced_fold(fabric, sharing, recorder, fold, groups, trace=trace, receipts=receipts, watched=watched)
-        met = parts.meeting is not None
-        return folded_transport(
-            fabric, sharing, recorder, fold, groups, receipts=receipts, ordered=met, watched=watched
-        )
-    env = None if trace is None else TracedEnvironment(trace)
-    on = links_of(scenario, fabric, env) if links is None else links
-    record = recorder if trace is None else traced(recorder, trace)
-    transport: Transport
-    if images is not None:
-        assert isinstance(on, JointLinks)
-        joint = JointTransport if trace is None else TracedJointTransport
-        transport = joint(on, record, images, _groups(parts), receipts, priority_of)
-    else:
-        plain = Transport if trace is None else TracedTransport
-        transport = plain(on, record, fabric, receipts, priority_of)
-    if links is not None and trace is not None:
-        transport.env = TracedView(links.env, trace)
-    return transport
-
-
-def _groups(parts: Parts) -> tuple[ProcessGroup, ...]:
+def groups_of(parts: Parts) -> tuple[ProcessGroup, ...]:
     """The groups that reduce gradients, and those that programs give."""
     return (*(of for of, _ in parts.reductions.processes), *(given.processes for given in parts.given))
 
 
-def _gpus(
+@dataclass(frozen=True)
+class How:
+    """How a scenario is simulated, beyond what it says itself.
+
+    Attributes:
+        retime: other durations of ops.
+        trace: records causes, for a run that is explained.
+        order: number of a random order in which GPUs start, which decides ties at links; default: by rank.
+        scratch: folder for rows that do not fit into memory; default: the system's folder for temporary files.
+        detailed: whether rows of ops and memory are kept; without them, a run has its end, peaks and totals, but not
+            those of links, nor what groups of replicas exchange.
+    """
+
+    retime: DurationOverride | None = None
+    trace: Causes | None = None
+    order: int | None = None
+    scratch: Path | None = None
+    detailed: bool = True
+
+
+PLAINLY = How()
+
+
+class Network(NamedTuple):
+    """What carries the messages of a job, before its programs start.
+
+    Attributes:
+        recorder: its rows.
+        transport: its flows and mailboxes.
+        fold: which ranks are simulated, and for which others they stand; None: all are.
+        override: does collectives otherwise than by their messages; None: nothing does.
+        instead: the instructions of some calls of a program, given its communicators, instead of those of their blocks.
+    """
+
+    recorder: Recorder
+    transport: Transport
+    fold: Fold | None = None
+    override: CollectiveOverride | None = None
+    instead: Callable[[Program, Mapping[Group, Participant]], Mapping[Call, Sequence[Instruction]]] | None = None
+
+
+def recorder_of(scenario: Scenario, how: How, *, alone: bool = True) -> Recorder:
+    """The rows of a job; jobs that share links, and are compared, need all of them in memory."""
+    rows: Rows | None = None
+    if scenario.record == "all":
+        rows = LongRows(MESSAGE_COLUMNS, "start", how.scratch) if alone else Rows(MESSAGE_COLUMNS)
+    return Recorder(rows, detailed=how.detailed)
+
+
+def network_of(scenario: Scenario, parts: Parts, links: Links | None = None, how: How = PLAINLY) -> Network:
+    """The network of all ranks, on links that other jobs may share; by default on links of its own."""
+    recorder, trace = recorder_of(scenario, how, alone=links is None), how.trace
+    on = links or links_of(scenario, parts.fabric, None if trace is None else TracedEnvironment(trace))
+    kind = Transport if trace is None else TracedTransport
+    record = recorder if trace is None else traced(recorder, trace)
+    transport = kind(on, record, parts.fabric, parts.programs.blocking, scenario.cluster.priority_of)
+    if links is not None and trace is not None:
+        transport.env = TracedView(links.env, trace)
+    return Network(recorder, transport)
+
+
+def started(
     scenario: Scenario,
     parts: Parts,
-    made_by: Communicators,
-    context: RunContext,
-    *,
-    fold: Fold | None,
-    retime: DurationOverride | None,
-    order: int | None,
-    stretches: Stretches | None,
-) -> list[Gpu]:
-    """The GPUs of all ranks, or of those that a fold keeps, by rank.
+    network: Network | None = None,
+    how: How = PLAINLY,
+    further: FurtherSteps | None = None,
+) -> Job:
+    """Start the programs of a scenario.
+
+    Args:
+        scenario: what to simulate.
+        parts: its parts; their fabric is the job's view of that of the links.
+        network: carries its messages; default: that of all ranks, on links of its own.
+        how: how it is simulated.
+        further: whether it takes steps beyond its own number; None if it does not, and nobody asks.
+    """
+    network = network or network_of(scenario, parts, how=how)
+    context = RunContext(network.transport.env, network.recorder, scenario.steps, further)
+    gpus = _gpus(scenario, parts, network, context, how)
+    servers = _servers(scenario, parts, network.transport, context)
+    return Job(scenario, parts, network.recorder, network.transport, gpus, servers, network.fold)
+
+
+def _gpus(scenario: Scenario, parts: Parts, network: Network, context: RunContext, how: How) -> list[Gpu]:
+    """The GPUs of the simulated ranks, by rank.
 
     They are made, and so start, in the order of ranks, or in the random one of this number: of messages that reach a
     link in the same picosecond, `fifo` serves the one first whose process was booked first.
     """
-    layout, programs, transport = scenario.parallel.layout, Programs(scenario, parts, retime), made_by.transport
-    ranks: Sequence[int] = fold.ranks if fold else range(layout.ranks)
+    layout, programs, transport = scenario.parallel.layout, Programs(scenario, parts, how.retime), network.transport
+    ranks: Sequence[int] = network.fold.ranks if network.fold else range(layout.ranks)
+    made_by = Communicators(transport, parts, network.override)
     barrier = Barrier(transport.meeting(ReplayedGroup, len(ranks), range(layout.ranks)))
     communicators = made_by.of(ranks)
     made = list(zip(ranks, scenario.cluster.nodes_of(ranks), strict=True))
-    if order is not None:
-        Random(order).shuffle(made)
+    if how.order is not None:
+        Random(how.order).shuffle(made)
     gpus, changes = list[Gpu](), context.recorder.memory if context.recorder.detailed else None
     for rank, node in made:
         pipeline_rank = layout.coordinate(rank, "pipeline")
@@ -233,7 +215,7 @@ def _gpus(
                 arithmetic=Arithmetic(parts.workers[rank]) if parts.training else None,
                 pace=pace,
                 computation=made_by.computation.get(rank),
-                stretches=stretches.of(program, mine) if stretches and pace is None else {},
+                instead=network.instead(program, mine) if network.instead and pace is None else {},
             )
         )
     return sorted(gpus, key=lambda gpu: gpu.rank)

@@ -8,19 +8,24 @@ from fractions import Fraction
 from itertools import islice, product
 from math import inf
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hybrid_des.cluster.fabric import Fabric, placed
-from hybrid_des.engine.causes import Causes
+from hybrid_des.cluster.transport import Links
+from hybrid_des.engine.causes import Causes, TracedView, traced
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES
-from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks, JointLinks, compatible
+from hybrid_des.simulation.folding.expansion import of_all_ranks
+from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks, JointLinks, JointTransport, compatible
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.symmetry import Fold
+from hybrid_des.simulation.folding.traced_fold import TracedJointTransport
 from hybrid_des.simulation.folds import Replicas, folds_of_job
+from hybrid_des.simulation.jobs import How, Network, groups_of, recorder_of
 from hybrid_des.simulation.links_used import connections_used
 from hybrid_des.simulation.planning.planner import Parts, parts_of
-from hybrid_des.simulation.run import Run, of_all_ranks, run_jobs
+from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.run_jobs import JobRequest, NetworkOf, run_jobs
 from hybrid_des.simulation.watch import TooManyEventsError
 
 MOST_OF_JOB, MOST_TRIES = 12, 144  # folds of a job, and combinations of jobs, that are looked at
@@ -82,15 +87,34 @@ def folded_jobs(
     if folds is None:
         return None
     links = JointLinks(fabric, scenarios[0].cluster.service)
-    parts = {number: job.parts for number, job in enumerate(jobs)}
-    how: dict[str, Any] = {"parts": parts, "most_events": most_events, "folds": folds, "traces": traces}
-    runs = run_jobs(scenarios, links, starts=starts, repeat=True, **how)
+    asked = [
+        JobRequest(job.scenario, start, job.parts, traces.get(number), joint_network(images))
+        for number, (job, start, images) in enumerate(zip(jobs, starts, folds, strict=True))
+    ]
+    runs = run_jobs(asked, links, repeat=True, most_events=most_events)
     simulated = sum(Fraction(run.messages, images.fold.order) for run, images in zip(runs, folds, strict=True))
     ends = links.ends
     events = ends + round((links.env.events - ends) * sum(run.messages for run in runs) / max(simulated, 1))
     if events > most_events:
         raise TooManyEventsError(f"more than {most_events:,.0f} events")
     return JobsTogether(runs, events, folds) if traces else JobsTogether([of_all_ranks(run) for run in runs], events)
+
+
+def joint_network(images: FoldedLinks) -> NetworkOf:
+    """Makes the network of a job of which each simulated rank stands for its images, on links that others share."""
+
+    def network(scenario: Scenario, parts: Parts, links: Links, how: How) -> Network:
+        assert isinstance(links, JointLinks)
+        recorder, trace = recorder_of(scenario, how, alone=False), how.trace
+        kind = JointTransport if trace is None else TracedJointTransport
+        record = recorder if trace is None else traced(recorder, trace)
+        common = groups_of(parts), parts.programs.blocking, scenario.cluster.priority_of
+        transport = kind(links, record, images, *common)
+        if trace is not None:
+            transport.env = TracedView(links.env, trace)
+        return Network(recorder, transport, images.fold)
+
+    return network
 
 
 def joint_folds(jobs: Sequence[Planned]) -> list[FoldedLinks] | None:

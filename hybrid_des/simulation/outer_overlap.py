@@ -18,7 +18,7 @@ from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import DeadlockError
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.collective_times import Concurrent
-from hybrid_des.simulation.jobs import links_of, started
+from hybrid_des.simulation.jobs import links_of, network_of, started
 from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.timeline import Column
 
@@ -45,7 +45,7 @@ def overlapped(scenario: Scenario, whole: Parts, algorithm: str, asked: Concurre
     """
     quiet = scenario.model_copy(update={"steps": steps, "record": "compute"})
     links = links_of(quiet, whole.fabric)
-    job, ended = started(quiet, whole, links), list[int]()
+    job, ended = started(quiet, whole, network_of(quiet, whole, links)), list[int]()
 
     def over(_: Any) -> None:
         ended.append(links.env.now)

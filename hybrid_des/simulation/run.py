@@ -1,4 +1,4 @@
-"""Simulation of a scenario."""
+"""The plain run of a scenario: all of its ranks, every message, event by event."""
 
 from __future__ import annotations
 
@@ -8,53 +8,37 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import partial
-from math import inf
 from operator import itemgetter
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from hybrid_des.cluster.fabric import Fabric, placed
+from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.transport import Links
 from hybrid_des.engine.causes import Causes
 from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.recorder import CHUNK, move
-from hybrid_des.errors import DeadlockError, OutOfMemoryError, UsageError
+from hybrid_des.engine.recorder import CHUNK
+from hybrid_des.errors import DeadlockError, OutOfMemoryError
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.scenario import sizes
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.background import Traffic, refuse_starved
 from hybrid_des.simulation.costs.rank_costs import Costs
-from hybrid_des.simulation.folding.expansion import expanded
-from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks
-from hybrid_des.simulation.folding.rings_alone import taken_at_once
-from hybrid_des.simulation.folding.rings_apart import untied
 from hybrid_des.simulation.folding.symmetry import Fold
-from hybrid_des.simulation.folding.ties import ties_expected, ties_noted
-from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
 from hybrid_des.simulation.gpu import Gpu
-from hybrid_des.simulation.jobs import Job, started
+from hybrid_des.simulation.jobs import PLAINLY, How, Job, Network, started
 from hybrid_des.simulation.links_used import links_used
 from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
-from hybrid_des.simulation.outer import Inner, Period, alike, inner_of, period_of
-from hybrid_des.simulation.outer_overlap import durations_of
+from hybrid_des.simulation.outer import Period
 from hybrid_des.simulation.planning.layer_traffic import TensorTraffic
-from hybrid_des.simulation.planning.planner import Parts, parts_of
+from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.planning.program import table_of
 from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.repeated_steps import RepeatedSteps
-from hybrid_des.simulation.repetition import Repetition
-from hybrid_des.simulation.rings_at_once import fold_of
-from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.simulation.timeline import Timeline
-from hybrid_des.simulation.training import Training
 from hybrid_des.simulation.watch import BudgetSpentError, TooLateError, Watch
-from hybrid_des.simulation.ways import Way, undisturbed
 from hybrid_des.units import format_bytes
 
+NOTHING: Mapping[str, int] = MappingProxyType({})
 CONCURRENT = ("fair", "priority-fair")  # models under which a message occupies all links of its route together
 
 
@@ -82,6 +66,8 @@ class Run:
         carried: bytes over each link, if replayed collectives may disturb messages on it.
         fold: maps other ranks to the simulated ones; None if all are simulated.
         unfolded: why replicas were not folded, if they were meant to be.
+        left_out: what was not simulated as it changes no figure, in words; empty if nothing was.
+        refused: what could not be left out, and why, in the order in which it was tried.
         any_order: whether ranks that start in any other order have been found to take the same times.
         outer: with `gradients.every`, what the exchange between groups of replicas costs; the run is a group's.
     """
@@ -111,6 +97,8 @@ class Run:
     carried: Mapping[str, int] = field(default_factory=dict)
     fold: Fold | None = None
     unfolded: str = ""
+    left_out: str = ""
+    refused: Sequence[tuple[str, str]] = ()
     any_order: bool = False
     outer: Period | None = None
 
@@ -185,137 +173,39 @@ def reduced_gc() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-@reduced_gc()
-def run(
+def simulated(
     scenario: Scenario,
-    plan: Plan | None = None,
-    fabric: Fabric | None = None,
-    training: Training | None = None,
-    *,
-    retime: DurationOverride | None = None,
-    trace: Causes | None = None,
-    parts: Parts | None = None,
-    scratch: Path | None = None,
+    parts: Parts,
+    network: Network | None = None,
+    how: How = PLAINLY,
     watch: Watch | None = None,
-    order: int | None = None,
-    fold_from: int | None = None,
-    detailed: bool = True,
-    whole: bool = False,
 ) -> Run:
-    """Simulate a scenario.
+    """Simulate a scenario that has been planned.
 
     Args:
         scenario: what to simulate.
-        plan: a user-defined order, instead of the schedule's.
-        fabric: a user-defined wiring, instead of the topology's; it must include permanent slowdowns (`slowed`).
-        training: a training, such as a self-checking one, instead of the scenario's numerics.
-        retime: other durations of ops.
-        trace: records causes, for a run that is explained.
-        parts: those of a scenario without numerics that differs only in seed, jitter, steps, and slow intervals.
-        scratch: folder for rows that do not fit into memory; default: the system's folder for temporary files.
+        parts: its parts.
+        network: carries its messages; default: that of all ranks.
+        how: how it is simulated.
         watch: shows the progress of the run, and ends it when its budget is spent.
-        order: number of a random order in which GPUs start, which decides ties at links; default: by rank.
-        fold_from: the number of ranks from which `fold: auto` folds; default: more than a run shows.
-        detailed: whether rows of ops and memory are kept; without them, a run has its end, peaks and totals, but
-            not those of links, nor what groups of replicas exchange.
-        whole: whether everything is simulated by messages and pieces of ops, as tests do that compare; if not, what
-            `stretches`, `repeated_steps` and `ways` take at once is not, and `events` are fewer.
 
     Raises:
-        PlanError: the plan is incomplete.
         DeadlockError: the plan or a collective deadlocks.
         SimulationError: simulated time exceeds 64 bits, or a message is never received.
         UnfinishedError: the budget of the watch is spent.
         TooLateError: it does not end before the latest time of the watch.
         OutOfMemoryError: a GPU exceeds its memory, under `on_oom: error`.
-        Refusal: the schedule or topology does not support these sizes.
     """
-    began, local_sgd = time.perf_counter(), scenario.gradients.every > 1
-    if local_sgd and not any((plan, fabric, training, retime, trace, parts, scenario.numerics)):
-        return _of_groups(scenario, scratch=scratch, watch=watch, order=order, detailed=detailed)
-    with scenario.cluster.unit_asked_for():
-        parts = planned = parts or parts_of(scenario, plan, fabric, training)
-        others = Counter[str]()  # bytes of background traffic, by link
-        start = partial(started, parts=planned, retime=retime, detailed=detailed, whole=whole)
-
-        def done(job: Job) -> Job:
-            _carry_out(job.transport.env, {0: job}, watch)
-            return job
-
-        def tried(fold: Fold, way: Way, watched: bool = False) -> Job:
-            return done(start(scenario, fold=fold, watched=watched, way=way))
-
-        def simulate(fold: Fold | None, way: Way) -> tuple[Job, bool]:
-            at_once = way != "followed" and trace is None and not whole
-            if fold and at_once and (job := taken_at_once(partial(tried, fold), scenario, planned, fold)):
-                return job, False
-            if fold is not None and way != "followed" and not ties_expected(planned.plan, planned.channels):
-                with ties_noted(planned.plan, trace):  # in any order, if no two messages meet
-                    return done(start(scenario, fold=fold, watched=True, trace=trace, scratch=scratch)), True
-            once = None
-            if fold and trace is not None:  # the lineage of events, which a trace does not have, shows that it is exact
-                untraced = scenario.model_copy(update={"record": "none"})
-                proof = partial(start, untraced, fold=fold, detailed=False, whole=False)
-                once = untied(lambda: done(proof(way="apart")), untraced, planned, fold, any_order=True)
-                once = once or done(proof())
-            job = start(scenario, fold=fold, trace=trace, order=order, scratch=scratch, way=way)
-            traffic = _traffic_of(scenario, job.transport.links) if scenario.background else None
-            if traffic:
-                refuse_starved(scenario, links_used(scenario, planned), traffic)
-                traffic.begin(_Running({0: job}, 1))
-            steps = None if whole or fold is not None or trace is not None else RepeatedSteps.of(job)
-            _carry_out(job.transport.links.env, {0: job}, watch, steps)
-            others.update(traffic.carried() if traffic else {})
-            return job, (once or job).transport.any_order
-
-        replicas = Replicas(scenario, parts, retime, fold_from or _folded_from(scenario, parts))
-        tries = partial(undisturbed, simulate, None if whole or trace else replicas, ordered=order is not None)
-        folded = simulated_once(replicas, tries, whole=order is not None)  # replicas that start in any order differ
-    job, any_order = folded.outcome
-    _check_memory(job)
-    end = int(job.recorder.steps.table()["end"].max()) if scenario.background else job.transport.env.now
-    result = _run_of(Folded(job, *folded[1:]), end, began, trace, others, any_order=any_order)
-    if result.fold and fold_from is None and scenario.fold == "auto" and scenario.parallel.ranks < sizes.FOLDED_FROM:
-        result = of_all_ranks(result)
-    return replace(result, outer=_period(scenario, result)) if local_sgd and scenario.numerics else result
-
-
-def _folded_from(scenario: Scenario, parts: Parts) -> int:
-    """The number of ranks from which a run that is shown is folded: fewer than are shown if they send many messages."""
-    return 2 if scenario.steps * parts.messages >= sizes.MESSAGES_FOLDED else sizes.FOLDED_FROM
-
-
-def of_all_ranks(run: Run) -> Run:
-    """A folded run with the rows of all ranks, as if all had been simulated."""
-    fold, ranks = run.fold, range(run.timeline.layout.ranks)
-    assert fold is not None
-    number = {rank: number for number, rank in enumerate(run.ranks)}
-    same = [number[fold.representative(rank)[0]] for rank in ranks]
-    return replace(
-        run,
-        timeline=expanded(run.timeline, fold, run.fabric),
-        ranks=ranks,
-        peak_chunks=[run.peak_chunks[number] for number in same],
-        peak_memory=[run.peak_memory[number] for number in same],
-        slowed=None if run.slowed is None else run.slowed * fold.order,
-        fold=None,
-    )
-
-
-def _of_groups(scenario: Scenario, *, detailed: bool, **how: Any) -> Run:
-    """The inner step of one group of replicas, the slowest, with what the exchange between all groups costs."""
-    numbers = range(1 if alike(scenario) else scenario.outer_groups)
-    runs = (run(inner_of(scenario, number), detailed=detailed, **how) for number in numbers)
-    slowest = max(runs, key=lambda group: group.duration)
-    return replace(slowest, outer=_period(scenario, slowest)) if detailed else slowest
-
-
-def _period(scenario: Scenario, inner: Run) -> Period:
-    steps = durations_of(inner.timeline.steps, inner.scenario.steps)
-    ranks, all_ranks = len(inner.fold.ranks) if inner.fold else inner.timeline.layout.ranks, scenario.parallel.ranks
-    events = inner.events * all_ranks // (ranks * len(steps))
-    links = {channel.link for channel in inner.timeline.channels}
-    return period_of(scenario, Inner(inner.plan, inner.costs.parts, steps, links, events))
+    began = time.perf_counter()
+    job = started(scenario, parts, network, how)
+    traffic = _traffic_of(scenario, job.transport.links) if scenario.background else None
+    if traffic:
+        refuse_starved(scenario, links_used(scenario, parts), traffic)
+        traffic.begin(Running({0: job}, 1))
+    carry_out(job.transport.env, {0: job}, watch)
+    check_memory(job)
+    end = int(job.recorder.steps.table()["end"].max()) if traffic else job.transport.env.now
+    return run_of(job, end, began, how.trace, traffic.carried() if traffic else {})
 
 
 def _traffic_of(scenario: Scenario, links: Links) -> Traffic:
@@ -324,77 +214,7 @@ def _traffic_of(scenario: Scenario, links: Links) -> Traffic:
     return Traffic(scenario.background, whole.cluster, links, fabric_of(whole))
 
 
-@reduced_gc()
-def run_jobs(
-    scenarios: Sequence[Scenario],
-    links: Links,
-    *,
-    starts: Sequence[int] = (),
-    repeat: bool = False,
-    traffic: Traffic | None = None,
-    traces: Mapping[int, Causes] = MappingProxyType({}),
-    parts: Mapping[int, Parts] = MappingProxyType({}),
-    most_events: float = inf,
-    folds: Sequence[FoldedLinks] | None = None,
-) -> list[Run]:
-    """Simulate scenarios together on the links of one fabric, each on its own GPUs (`Scenario.placed`).
-
-    All of their ranks are simulated, unless folds are given. Collectives that a scenario replays, and an algorithm that
-    it leaves to `auto`, are those of the job alone: exact if no link is on the routes of several jobs.
-
-    Args:
-        scenarios: the jobs.
-        links: links of a new environment.
-        starts: when each job starts, in picoseconds; the times of its run count from there. Default: all at 0.
-        repeat: whether jobs that have done their steps repeat them until all have; those with `numerics` or measured
-            `durations` do not. The scenario of a run has the number of steps that it took.
-        traffic: flows beside the jobs.
-        traces: record causes of some jobs, by number.
-        parts: the parts of some jobs, by number, that did not come from planning them on these links.
-        most_events: of all jobs; some may wait for ever, or nearly, for more urgent ones that repeat their steps.
-        folds: which ranks of each job are simulated, on `JointLinks`.
-
-    Raises:
-        UsageError: two jobs have a GPU in common.
-        TooManyEventsError: they take more events.
-        DeadlockError, SimulationError, OutOfMemoryError, PlanError, Refusal: as in `run`.
-    """
-    began, env = time.perf_counter(), links.env
-    used = Counter(gpu for scenario in scenarios for gpu in scenario.cluster.placement[: scenario.parallel.ranks])
-    if twice := [gpu for gpu, count in used.items() if count > 1]:
-        raise UsageError(f"jobs: GPU {min(twice)} is given to two jobs")
-    views = [placed(links.fabric, one.cluster.placement) for one in scenarios]
-    planned = [parts.get(number) or parts_of(scenarios[number], fabric=view) for number, view in enumerate(views)]
-    repetition, jobs = Repetition(env, len(scenarios)), dict[int, Job]()
-
-    def begin(number: int, _: object = None) -> None:
-        scenario, mine, trace = scenarios[number], planned[number], traces.get(number)
-        repeats, images = not (mine.training or mine.durations), folds[number] if folds else None
-        ranks = len(images.fold.ranks) if images else scenario.parallel.ranks
-        further = repetition.job(number, ranks, scenario.steps, repeats=repeats, trace=trace)
-        jobs[number] = started(scenario, mine, links, trace=trace, further=further if repeat else None, images=images)
-
-    for number, start in enumerate(starts or [0] * len(scenarios)):
-        if start:
-            env.at(start, (partial(begin, number),))
-        else:
-            begin(number)
-    if traffic is not None:
-        traffic.begin(_Running(jobs, len(scenarios)))
-    _carry_out(env, jobs, None if most_events == inf else Watch(most_events=most_events))
-    made = []
-    for number, start in enumerate(starts or [0] * len(scenarios)):
-        job = jobs[number]
-        _check_memory(job)
-        move(job.recorder, traces.get(number), -start)
-        rows = job.recorder.steps.table()
-        job = job._replace(scenario=job.scenario.model_copy(update={"steps": int(rows["step"].max()) + 1}))
-        fold = folds[number].fold if folds else None
-        made.append(_run_of(Folded(job, fold, ""), int(rows["end"].max()), began, traces.get(number), {}))
-    return made
-
-
-class _Running:
+class Running:
     """Whether some of several jobs are still to start or have processes that are alive; called often."""
 
     def __init__(self, jobs: Mapping[int, Job], count: int) -> None:
@@ -402,6 +222,7 @@ class _Running:
         self._processes: list[Any] = []
 
     def __call__(self) -> bool:
+        """Whether any is."""
         while True:
             while self._processes and not self._processes[-1].is_alive:
                 self._processes.pop()
@@ -413,35 +234,31 @@ class _Running:
             self._processes += [process for gpu in (*job.gpus, *job.servers) for process in gpu.processes]
 
 
-def _run_of(
-    folded: Folded[Job],
-    duration: int,
-    began: float,
-    trace: Causes | None,
-    others: Mapping[str, int],
-    *,
-    any_order: bool = False,
+def run_of(
+    job: Job, duration: int, began: float, trace: Causes | None = None, others: Mapping[str, int] = NOTHING
 ) -> Run:
     """The outcome of a simulation that began at second `began` and lasted for these simulated picoseconds.
 
     `others` are the bytes of background traffic by link.
     """
-    (scenario, parts, recorder, transport, gpus, _), fold, reason = folded
+    scenario, parts, recorder, transport, gpus, _, fold = job
     transport.check_empty()
-    layout, training, fold = scenario.parallel.layout, parts.training, fold_of(transport, fold)
-    carried = Counter(transport.carried()) + Counter(others) if folded.outcome.reads_links else {}
-    table = table_of([program for _, program in sorted(folded.outcome.programs.items(), key=itemgetter(0))])
+    layout, training = scenario.parallel.layout, parts.training
+    carried = Counter(transport.carried()) + Counter(others) if job.reads_links else {}
+    table = table_of([program for _, program in sorted(job.programs.items(), key=itemgetter(0))])
     fair = scenario.cluster.sharing in CONCURRENT
+    sent, replayed = transport.sent(), parts.replayed
+    totals: dict[str, Any] = {key: total + int(scenario.steps * replayed.get(key, 0)) for key, total in sent.items()}
     return Run(
         scenario,
         parts,
         Timeline.of(recorder, table, layout, fold.order if fold else 1, fair, whole=trace is not None),
-        **{key: total + int(scenario.steps * parts.replayed.get(key, 0)) for key, total in transport.sent().items()},
+        **totals,
         duration=duration,
         ranks=[gpu.rank for gpu in gpus],
         peak_chunks=[gpu.memory.peak_activations for gpu in gpus],
         peak_memory=[gpu.memory.peak_bytes for gpu in gpus],
-        slowed=None if parts.slowdown is None else folded.outcome.slowed,
+        slowed=None if parts.slowdown is None else job.slowed,
         events=transport.env.events,
         wall_s=time.perf_counter() - began,
         numerics=training.progress.summary() if training else None,
@@ -449,16 +266,12 @@ def _run_of(
         trace=trace,
         carried=carried,
         fold=fold,
-        unfolded=reason,
-        any_order=any_order,
-        outer=None,
+        any_order=transport.any_order,
     )
 
 
-def _carry_out(
-    env: Environment, jobs: Mapping[int, Job], watch: Watch | None, steps: RepeatedSteps | None = None
-) -> None:
-    """Run until no event is left, or the end is known; processes that are still alive are deadlocked."""
+def carry_out(env: Environment, jobs: Mapping[int, Job], watch: Watch | None) -> None:
+    """Run until no event is left; processes that are still alive are deadlocked."""
 
     def under_way() -> list[Gpu]:
         gpus = (gpu for job in jobs.values() for gpu in (*job.gpus, *job.servers))
@@ -475,8 +288,6 @@ def _carry_out(
     ops = 0 if watch is None else sum(job.ops for job in jobs.values())
     watched = [] if watch is None else watch.watched(gpu for job in jobs.values() for gpu in job.gpus)
     try:
-        if steps is not None and steps.carry_out(beat):
-            return
         env.run(beat=beat)
     except BudgetSpentError:
         assert watch is not None
@@ -485,7 +296,12 @@ def _carry_out(
         raise DeadlockError("\n".join(["deadlock: no event is left", *(gpu.where() for gpu in stuck)]))
 
 
-def _check_memory(job: Job) -> None:
+def check_memory(job: Job) -> None:
+    """Check that a job fits, under `on_oom: error`.
+
+    Raises:
+        OutOfMemoryError: a GPU exceeds its memory.
+    """
     scenario, gpus = job.scenario, job.gpus
     if scenario.on_oom != "error":
         return

@@ -17,16 +17,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain, groupby
 from typing import Any
 
 from hybrid_des.cluster.endpoint import Endpoint
 from hybrid_des.collectives.communicator import OnStream, Stream
+from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment, Timeout
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.simulation.computation import Computation
-from hybrid_des.simulation.gpu import Gpu, RunContext, Stretch
+from hybrid_des.simulation.gpu import Gpu, Position, RunContext
 from hybrid_des.simulation.planning.program import (
     COMPUTE,
     Block,
@@ -46,6 +48,34 @@ from hybrid_des.simulation.planning.program import (
 PIECES = Compute, Start, Join
 
 Pieces = tuple[Instruction, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stretch(Instruction):
+    """Pieces of an op that nothing else can touch, and what comes of them.
+
+    Attributes:
+        moments: when their events happen, in picoseconds from the first piece's begin; the last one ends with the last.
+        exchanges: of each collective its purpose, its begin, until when the rank computes, and its end, likewise.
+        slowed: picoseconds by which computation takes longer beside these collectives.
+    """
+
+    moments: tuple[int, ...]
+    exchanges: tuple[tuple[int, int, int, int], ...]
+    slowed: int
+
+    def carry_out(self, gpu: Gpu, at: Position) -> Routine:
+        """Let the time of the pieces pass."""
+        env, recorder = gpu.context.env, gpu.context.recorder
+        begin = env.now
+        if self.moments:
+            env.descend(self.moments)
+            yield env.timeout(self.moments[-1])
+        if recorder.detailed:
+            for purpose, start, free, end in self.exchanges:
+                recorder.exchanges.add((at.step, gpu.rank, purpose, begin + start, begin + free, begin + end))
+        if gpu.computation:
+            gpu.computation.slowed += self.slowed
 
 
 class Stretches:

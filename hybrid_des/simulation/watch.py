@@ -78,7 +78,7 @@ class UnfinishedError(SimulationError):
     @cached_property
     def facts(self) -> dict[str, Any]:
         """Partial results of the run, by public key: shares, seconds, bytes."""
-        scenario, _, recorder, transport, gpus, _ = self._job
+        scenario, _, recorder, transport, gpus, *_ = self._job
         ops, steps = recorder.ops.table(), recorder.steps.table()
         pipeline_rank = scenario.parallel.layout.along("pipeline")
         ranks = np.array([gpu.rank for gpu in gpus])

@@ -13,7 +13,7 @@ from hybrid_des.simulation.checked_training import CheckedTraining
 from hybrid_des.simulation.costs.pipeline_ranks import rank_costs
 from hybrid_des.simulation.planning.planner import plan_of
 from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 
 STEPS = 2  # the second step starts from weights updated by the first
 

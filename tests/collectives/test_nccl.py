@@ -17,7 +17,7 @@ from hybrid_des.report.terminal import render
 from hybrid_des.scenario.loading import load
 from hybrid_des.simulation.cheapest_times import CheapestTimes
 from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 
 FP32, FP64 = (codecs.find(name).build() for name in ("fp32", "fp64"))
 MIB, US = 2**20, 10**6

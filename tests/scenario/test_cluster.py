@@ -12,7 +12,7 @@ from hybrid_des.interface.cli.main import main
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import load, scenario_from
 from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 
 GB = 10**9
 WORK = {"schedule": {"microbatches": 1}, "workload": {"forward": "1 ms", "backward": "2 ms"}}

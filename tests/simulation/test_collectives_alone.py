@@ -25,14 +25,14 @@ from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.loading import load, scenario_from
 from hybrid_des.simulation import collectives_alone
+from hybrid_des.simulation.attempts import Attempt, of_all_ranks_at_once
 from hybrid_des.simulation.collectives_alone import Begun, CollectivesAlone
-from hybrid_des.simulation.communicators import _work_of
+from hybrid_des.simulation.communicators import work_of
+from hybrid_des.simulation.folding.refusals import DisturbedError
 from hybrid_des.simulation.jobs import links_of
 from hybrid_des.simulation.layer_groups import layer_group
 from hybrid_des.simulation.planning.planner import parts_of
-from hybrid_des.simulation.ring_links import DisturbedError
-from hybrid_des.simulation.run import run
-from hybrid_des.simulation.ways import Try, tries_of
+from hybrid_des.simulation.shortened import run
 
 TABLES = "ops", "steps", "reductions", "memory", "gathers", "waits", "exchanges"
 DRIFT = SCENARIOS / "experts/drift.yaml"
@@ -95,7 +95,7 @@ def same(kind, seed, seen):
     try:
         scenario = drawn(kind, rng)
         parts, order = parts_of(scenario), rng.choice((None, 3))
-        whole, other = (run(scenario, parts=parts, whole=every, order=order) for every in (True, False))
+        whole, other = (run(scenario, parts=parts, by_messages=every, order=order) for every in (True, False))
     except HybridDesError:
         return "impossible"
     assert (whole.duration, whole.peak_memory, totals(whole)) == (other.duration, other.peak_memory, totals(other))
@@ -126,7 +126,7 @@ def small():
 
 def test_collectives_that_begin_alike_are_simulated_once(seen):
     scenario, parts = small()
-    whole = run(scenario, parts=parts, whole=True)
+    whole = run(scenario, parts=parts, by_messages=True)
     first, again = (run(scenario, parts=parts) for _ in range(2))
     assert whole.duration == first.duration == again.duration
     assert first.events == again.events < whole.events / 2
@@ -139,17 +139,19 @@ def test_other_links_are_other_times(seen):
     slower, alone, free = at.with_all_links(1 / 2), at.without_queueing(), at.with_all_links(None).with_latency(0)
     durations = [one.duration for one in (slower, at, alone, free)]
     assert not seen["refused"]
-    assert durations == [run(one.scenario, parts=one.parts, whole=True).duration for one in (slower, at, alone, free)]
+    assert durations == [
+        run(one.scenario, parts=one.parts, by_messages=True).duration for one in (slower, at, alone, free)
+    ]
     assert len({*durations}) == len(durations)
     assert seen["taken"] == 4 * 48
     shared = {"scenario": alone.scenario, "parts": at.parts}
-    assert run(**shared).duration == run(**shared, whole=True).duration
+    assert run(**shared).duration == run(**shared, by_messages=True).duration
 
 
 def test_other_ranks_are_other_times(seen):
     members = Members()
     members.alone._known.clear()
-    begun = [Begun(place, 0, members.call, _work_of(members.call), None) for place in range(8)]
+    begun = [Begun(place, 0, members.call, work_of(members.call), None) for place in range(8)]
     for turn in (0, 1, 0):
         whole = replace(members.whole, ranks=[(rank + turn) % 8 for rank in range(8)])
         members.alone.outcome_of(whole, begun)
@@ -159,7 +161,7 @@ def test_other_ranks_are_other_times(seen):
 def test_few_beginnings_are_known(seen, monkeypatch):
     scenario, parts = small()
     monkeypatch.setattr(collectives_alone, "MOST_KNOWN", 3)
-    assert run(scenario, parts=parts).duration == run(scenario, parts=parts, whole=True).duration
+    assert run(scenario, parts=parts).duration == run(scenario, parts=parts, by_messages=True).duration
     assert len(parts.fabric.found["collectives alone"][parts.reductions]) <= 3
 
 
@@ -176,8 +178,8 @@ def test_what_may_vary_is_simulated_by_messages(changes):
     scenario = load(DRIFT, [*SMALL, "record=compute", *changes])
     usual, _ = small()
     of = {one: SimpleNamespace(scenario=one, parts=parts_of(one)) for one in (usual, scenario)}
-    assert tries_of(of[usual]) == tries_of(of[usual], ordered=True) == [Try(None, "layers alone")]
-    assert tries_of(of[scenario]) == []
+    assert of_all_ranks_at_once(of[usual]) == (Attempt(alone="collectives of layers"),)
+    assert of_all_ranks_at_once(of[scenario]) == ()
 
 
 @cache
@@ -199,7 +201,7 @@ class Members:
 
     def begin(self, times, begin=None):
         """Let members begin at these picoseconds."""
-        begin = begin or self.alone.of(self.whole, _work_of)
+        begin = begin or self.alone.of_layers(self.whole, work_of)
         for member, time in enumerate(times):
             group = Group(self.network, self.whole, member)
             self.env.process(self._member(member, time, Communicator(self.env, group, begin)))
@@ -222,7 +224,7 @@ BEGINS = [0, 5, 5, 1000, 70_000, 0, 0, 123]
 
 def test_members_end_in_the_order_of_their_messages(seen):
     ends = []
-    for begin in (None, lambda: _work_of):
+    for begin in (None, lambda: work_of):
         members = Members()
         members.begin(BEGINS, begin)
         members.env.run()
@@ -274,7 +276,7 @@ def test_something_else_when_a_member_ends_ends_the_run(early):
 def test_a_member_that_begins_with_a_message_ends_the_run():
     times = [0] * 8
     members = Members()
-    members.begin(times, lambda: _work_of)
+    members.begin(times, lambda: work_of)
     reached = set()
     while members.env.agenda.times or members.env.apart.times:
         members.env.step()
@@ -288,7 +290,7 @@ def test_a_member_that_begins_with_a_message_ends_the_run():
 
 def test_a_member_that_begins_again_early_ends_the_run():
     members = Members()
-    begin = members.alone.of(members.whole, _work_of)
+    begin = members.alone.of_layers(members.whole, work_of)
     members.begin(BEGINS, begin)
     members.begin([last_of(BEGINS) - 1] * 8, begin)
     with pytest.raises(DisturbedError, match="before all have ended"):
@@ -308,7 +310,9 @@ def test_a_member_that_ends_before_others_begin_ends_the_run():
         yield from ()
 
     members = Members("2 us")  # in whose memory the ends of no other test are
-    members.begin(BEGINS, members.alone.of(members.whole, lambda call: _work_of(call)._replace(algorithm=nothing)))
+    members.begin(
+        BEGINS, members.alone.of_layers(members.whole, lambda call: work_of(call)._replace(algorithm=nothing))
+    )
     with pytest.raises(DisturbedError, match="before all have begun"):
         members.env.run()
 
@@ -316,16 +320,16 @@ def test_a_member_that_ends_before_others_begin_ends_the_run():
 @pytest.mark.parametrize("changes", [{"ranks": range(9), "servers": 1}, {"tuned": None}, {"ranks": range(1)}])
 def test_other_groups_are_not_taken(changes):
     members = Members()
-    assert members.alone.of(replace(members.whole, **changes), _work_of)() is _work_of
+    assert members.alone.of_layers(replace(members.whole, **changes), work_of)() is work_of
 
 
 def test_large_groups_are_not_taken(monkeypatch):
     members = Members()
     for most in (7, 8):
         monkeypatch.setattr(collectives_alone, "MOST_MEMBERS", most)
-        assert (members.alone.of(members.whole, _work_of)() is _work_of) == (most == 7)
+        assert (members.alone.of_layers(members.whole, work_of)() is work_of) == (most == 7)
 
 
 def test_groups_whose_heads_arrive_at_once_are_not_taken():
-    assert Members("0 s").alone.of(Members().whole, _work_of)() is _work_of
-    assert Members().alone.of(Members().whole, _work_of)() is not _work_of
+    assert Members("0 s").alone.of_layers(Members().whole, work_of)() is work_of
+    assert Members().alone.of_layers(Members().whole, work_of)() is not work_of

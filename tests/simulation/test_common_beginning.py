@@ -16,7 +16,7 @@ from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.simulation.collective_times import CollectiveTimes
 from hybrid_des.simulation.common_beginning import in_common, least_of_changed
 from hybrid_des.simulation.least_remaining import least_remaining
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 
 BATCHES = 8 * TIMES
 SHARP = 5  # the batch that finds a beginning which lasts until the last rank sends gradients instead of the first

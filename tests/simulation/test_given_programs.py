@@ -36,7 +36,7 @@ from hybrid_des.simulation.planning.program import (
     Send,
     block_of,
 )
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 from hybrid_des.simulation.timeline import NONE
 
 MS = 10**9

@@ -12,7 +12,8 @@ from hybrid_des.cluster.fabric import placed
 from hybrid_des.errors import UsageError
 from hybrid_des.simulation.jobs import links_of
 from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.run import run, run_jobs
+from hybrid_des.simulation.run_jobs import JobRequest, run_jobs
+from hybrid_des.simulation.shortened import run
 
 
 @pytest.mark.parametrize("number", thinned(range(12 * TIMES), slow=[7, 9, 10]))
@@ -92,4 +93,4 @@ def test_impossible_placements_are_refused():
     with pytest.raises(UsageError, match="expected different GPUs out of 0 … 3"):
         one.placed([1, 4])
     with pytest.raises(UsageError, match="GPU 1 is given to two jobs"):
-        run_jobs([one.placed([0, 1]), one.placed([1, 2])], links_of(one, fabric_of(one)))
+        run_jobs([JobRequest(one.placed([0, 1])), JobRequest(one.placed([1, 2]))], links_of(one, fabric_of(one)))

@@ -15,7 +15,7 @@ from hybrid_des.interchange.profiles.graph import COLLECTIVE, Node, RankTrace
 from hybrid_des.simulation.collective_times import CollectiveTimes
 from hybrid_des.simulation.long_rings import of_library
 from hybrid_des.simulation.planning.planner import parts_of
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 
 US, MIB = 10**6, 2**20
 WORKLOAD = {"schedule": {"kind": "gpipe", "microbatches": 1}, "workload": {"forward": 0, "backward": 0}}

@@ -19,7 +19,7 @@ from hybrid_des.simulation.collective_times import CollectiveTimes
 from hybrid_des.simulation.folding.refusals import TooManyMessagesError
 from hybrid_des.simulation.outer import Period, inner_of
 from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 from hybrid_des.studies.goodput.goodput import goodput
 
 S = 10**12

@@ -16,8 +16,7 @@ from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.lineage import LineageEnvironment
 from hybrid_des.simulation import collectives_alone
 from hybrid_des.simulation.costs.layer_collectives import LayerCollective
-from hybrid_des.simulation.folding import rings_alone, rings_apart
-from hybrid_des.simulation.gpu import Stretch
+from hybrid_des.simulation.folding import rings_alone
 from hybrid_des.simulation.planning.program import (
     COMPUTE,
     GRADIENT,
@@ -31,9 +30,10 @@ from hybrid_des.simulation.planning.program import (
     Wait,
     call_of,
 )
-from hybrid_des.simulation.run import Run, run
+from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.shortened import run
 from hybrid_des.simulation.speeds import DurationOverride
-from hybrid_des.simulation.stretches import Stretches
+from hybrid_des.simulation.stretches import Stretch, Stretches
 
 QUICKER = DurationOverride(lambda rank, call, took: round(took * Fraction(9, 10)), lambda rank: 0)
 
@@ -66,7 +66,7 @@ class Compared(NamedTuple):
 
 def compared(values, retime=None):
     scenario = load(values)
-    return Compared(*(run(scenario, retime=retime, fold_from=2, whole=one) for one in (True, False)))
+    return Compared(*(run(scenario, retime=retime, fold_from=2, by_messages=one) for one in (True, False)))
 
 
 def rows(table):
@@ -182,8 +182,7 @@ def test_there_are_none_beside_a_stream_under_way(others):
 @pytest.mark.parametrize("number", thinned(range(60 * TIMES), slow=range(4, 60 * TIMES)))
 def test_random_runs_are_the_same_in_stretches(number, monkeypatch):
     """With their collectives by messages, which show whether any order will do."""
-    for taken in (rings_alone, rings_apart):
-        monkeypatch.setattr(taken, "FEWEST", inf)
+    monkeypatch.setattr(rings_alone, "FEWEST", inf)
     monkeypatch.setattr(collectives_alone, "MOST_MEMBERS", 0)
     rng = Random(number)
     values = {**stretched_values(rng), "record": "compute"}

@@ -9,7 +9,7 @@ import pytest
 from support.paths import GOLDEN, SCENARIOS
 
 from hybrid_des.scenario.loading import load, scenario_from
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 
 ROWS = [json.loads(line) for line in (GOLDEN / "one_ring.jsonl").read_text().splitlines()]
 ONE_RING = ["gradients.algorithm=ring", "gradients.channels=1"]

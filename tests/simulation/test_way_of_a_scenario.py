@@ -9,7 +9,7 @@ from support.paths import PACKAGE, SCENARIOS
 from support.tables import from_table
 
 from hybrid_des import load, simulate
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 
 MOVES = 25
 

@@ -15,7 +15,9 @@ from hybrid_des.scenario.jobs import on_common_links
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.simulation.jobs import links_of
 from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.run import Run, run, run_jobs
+from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.run_jobs import JobRequest, run_jobs
+from hybrid_des.simulation.shortened import run
 from support.foldings import scenario_values
 from support.layered_foldings import model_values
 
@@ -115,7 +117,7 @@ def shared_links(fabric: Fabric, *placements: Sequence[int]) -> set[str]:
 
 def together(jobs: tuple[Scenario, ...]) -> list[Run]:
     """Run jobs on one fabric."""
-    return run_jobs(jobs, links_of(jobs[0], fabric_of_jobs(jobs)))
+    return run_jobs([JobRequest(one) for one in jobs], links_of(jobs[0], fabric_of_jobs(jobs)))
 
 
 def differences(one: Run, other: Run) -> list[str]:

@@ -8,10 +8,11 @@ from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.jobs import Jobs, load_jobs
 from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks, JointLinks
 from hybrid_des.simulation.jobs import links_of
-from hybrid_des.simulation.joint_folds import Planned, joint_folds
+from hybrid_des.simulation.joint_folds import Planned, joint_folds, joint_network
 from hybrid_des.simulation.planning.planner import parts_of
 from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.run import Run, run_jobs
+from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.run_jobs import JobRequest, run_jobs
 
 ALGORITHMS = ("ring", "ring", "nccl", "halving-doubling", "recursive-doubling", "hierarchical", "parameter-server")
 
@@ -69,11 +70,11 @@ def both_of(values: dict[str, Any]) -> tuple[list[FoldedLinks], list[Run], list[
             return None
         scenarios = [one.scenario for one in each]
         fabric = fabric_of(scenarios[0].model_copy(update={"cluster": jobs.cluster}))
-        how: dict[str, Any] = {"starts": [one.start for one in jobs.jobs], "repeat": True}
-        how["parts"] = {number: one.parts for number, one in enumerate(each)}
+        asked = [JobRequest(one.scenario, job.start, one.parts) for one, job in zip(each, jobs.jobs, strict=True)]
+        images = [one._replace(network=joint_network(mine)) for one, mine in zip(asked, folds, strict=True)]
         links = JointLinks(fabric, scenarios[0].cluster.service)
-        folded = run_jobs(scenarios, links, folds=folds, **how)
-        return folds, folded, run_jobs(scenarios, links_of(scenarios[0], fabric), **how)
+        folded = run_jobs(images, links, repeat=True)
+        return folds, folded, run_jobs(asked, links_of(scenarios[0], fabric), repeat=True)
     except HybridDesError:
         return None
 

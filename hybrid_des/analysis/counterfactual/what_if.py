@@ -14,7 +14,7 @@ import copy
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -32,6 +32,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import given_values, misnamed, scenario_of
 from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.simulation.attempts import remembering
 from hybrid_des.simulation.collective_times import CollectiveTimes
 from hybrid_des.simulation.common_beginning import in_common, least_of_changed
 from hybrid_des.simulation.folds import Replicas, folds_of
@@ -41,7 +42,8 @@ from hybrid_des.simulation.outer import alike, inner_of
 from hybrid_des.simulation.planning.planner import Parts, parts_of
 from hybrid_des.simulation.planning.program import Call, Program
 from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.run import Run, run
+from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.shortened import run
 from hybrid_des.simulation.speeds import DurationOverride, Programs
 from hybrid_des.simulation.timeline import OP_KINDS
 from hybrid_des.simulation.watch import TooLateError, Watch
@@ -64,6 +66,7 @@ class Variant:
         plan, fabric: replacements for the scenario's own.
         retime: changed durations of ops.
         times: how long collectives take on the scenario's own wiring, as far as that was simulated.
+        known: the parts of a run with the same plan, for what it found out (`attempts.remembering`).
     """
 
     scenario: Scenario
@@ -71,6 +74,7 @@ class Variant:
     fabric: Fabric | None = None
     retime: DurationOverride | None = None
     times: CollectiveTimes | None = None
+    known: Parts | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, base: Run) -> Variant:
@@ -80,7 +84,7 @@ class Variant:
     @classmethod
     def planned(cls, scenario: Scenario, parts: Parts) -> Variant:
         """A run that has been planned, likewise."""
-        variant = cls(scenario, parts.plan, parts.fabric)
+        variant = cls(scenario, parts.plan, parts.fabric, known=parts)
         variant.__dict__["parts"] = parts
         return variant
 
@@ -110,11 +114,14 @@ class Variant:
         watch = None
         if latest is not None:
             watch = Watch(latest=latest) if in_groups or self.retime else self._watch(quiet, latest, changed_from)
-        parts = None if in_groups else self.parts  # of groups of replicas, each has its own
+        parts = None if in_groups else self._remembering()  # of groups of replicas, each has its own
         return run(
             quiet, self.plan, self.fabric,
-            retime=self.retime, parts=parts, watch=watch, fold_from=FEWEST_FOLDED, detailed=detailed, whole=False,
+            retime=self.retime, parts=parts, watch=watch, fold_from=FEWEST_FOLDED, detailed=detailed,
         )  # fmt: skip
+
+    def _remembering(self) -> Parts:
+        return self.parts if self.known is None else remembering(self.parts, self.known)
 
     def _watch(self, quiet: Scenario, latest: Fraction, known: Run | None) -> Watch:
         """What ends a run that is late; it does not begin if that is known before, at best before it is planned."""

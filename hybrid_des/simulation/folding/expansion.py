@@ -12,6 +12,7 @@ from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.simulation.folding.endpoints import Endpoints
 from hybrid_des.simulation.folding.symmetry import Element, Fold
+from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.timeline import Column, Columns, Timeline
 
 
@@ -47,3 +48,20 @@ def _messages(rows: Columns, channels: int, images: int) -> Mapping[str, Column]
         name: np.concatenate([column + channels * image if name == "channel" else column for image in range(images)])
         for name, column in rows.items()
     }
+
+
+def of_all_ranks(run: Run) -> Run:
+    """A folded run with the rows of all ranks, as if all had been simulated."""
+    fold, ranks = run.fold, range(run.timeline.layout.ranks)
+    assert fold is not None
+    number = {rank: number for number, rank in enumerate(run.ranks)}
+    same = [number[fold.representative(rank)[0]] for rank in ranks]
+    return replace(
+        run,
+        timeline=expanded(run.timeline, fold, run.fabric),
+        ranks=ranks,
+        peak_chunks=[run.peak_chunks[number] for number in same],
+        peak_memory=[run.peak_memory[number] for number in same],
+        slowed=None if run.slowed is None else run.slowed * fold.order,
+        fold=None,
+    )

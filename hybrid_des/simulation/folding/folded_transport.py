@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.fabric import Fabric, LinkSpec, Route
@@ -66,21 +66,6 @@ class Turn(dict[int, int]):
 Last = tuple[int, int, Lineage, Turn | None]
 
 
-class Rings(Protocol):
-    """Rings whose messages are no events, but use links (`rings_apart`)."""
-
-    def reach(self, link: LineageLink, booked: tuple[int, int]) -> None:
-        """Serve their messages that reach the link before one does now.
-
-        Args:
-            link: the link.
-            booked: when the event was booked by which it does, and the one that booked it; −1 if that is not known.
-
-        Raises:
-            FoldRefusal: it is not certain that those that have reached the link were first.
-        """
-
-
 class LineageLink(Link):
     """A link that remembers the messages that reached it at this moment, if it has more than one flow.
 
@@ -89,10 +74,9 @@ class LineageLink(Link):
         last: the last message, until it is shared.
         when: when messages last reached it, once it is shared; until when a ring holds it.
         arrived: those of that moment: their sender, event, its frame and lineage, and the turn of that.
-        reached: when they did, if it has messages of rings that are followed apart: then `when` is far away.
     """
 
-    __slots__ = ("_first", "_flows", "_rings", "arrived", "env", "last", "reached", "shared", "when")
+    __slots__ = ("_first", "_flows", "arrived", "env", "last", "shared", "when")
 
     env: LineageEnvironment
 
@@ -101,9 +85,8 @@ class LineageLink(Link):
         self.shared = False
         self.last: Last = (-1, -1, (None, 0, -1, -1), None)
         self._flows = self._first = 0
-        self.when = self.reached = -1
+        self.when = -1
         self.arrived: list[tuple[int, int, Element | None, Lineage, Turn | None]] = []
-        self._rings: Rings | None = None
 
     def join(self, sender: int) -> None:
         """Add a flow of messages from a rank."""
@@ -120,15 +103,6 @@ class LineageLink(Link):
         self.shared = True
         self.when, self.arrived = last, [(-1, -1, None, (None, 0, -1, -1), None)]
 
-    def hold(self, rings: Rings) -> None:
-        """Let rings have it whose messages are no events."""
-        if self.shared:
-            self.reached = self.when
-        else:
-            self.reached, number, lineage, turn = self.last
-            self.arrived = [(self._first, number, None, lineage, turn)]
-        self.shared, self.when, self._rings = True, LAST_TIME, rings
-
     def meet(self, sender: int, frame: Element, turn: Turn | None) -> None:
         """Record that a message reaches the link, by the event being processed, at the moment of others.
 
@@ -137,11 +111,6 @@ class LineageLink(Link):
         """
         env = self.env
         number, lineage = env.events, env.lineage
-        if self._rings is not None:
-            self._rings.reach(self, lineage[2:])
-            if self.reached < env.now:
-                self.reached, self.arrived = env.now, [(sender, number, frame, lineage, turn)]
-                return
         here = lineage if turn is None else turn.of(lineage)
         for other, event, there, before, its in self.arrived:
             # one event sends its messages in the order of the program, which is the same in every image; of two events,
@@ -205,16 +174,6 @@ class LineageFlow(FifoFlow):
             link.meet(self._sender, self._frame, self._turns[0])
         if link.bandwidth is not None:
             link.take(LAST_TIME)
-
-    def reach_first(self) -> None:
-        """Note that a message of a ring that is followed apart reaches the first link now.
-
-        Raises:
-            FoldRefusal: it is not certain that it follows others that reach the link now.
-        """
-        link: Any = self.link
-        if link.bandwidth is not None:
-            link.meet(self._sender, self._frame, self._turns[0])
 
     @staticmethod
     def arrive(head: Any) -> None:

@@ -18,3 +18,11 @@ class FoldRefusal(Refusal):
 
 class TooManyMessagesError(Refusal):
     """The simulation would be too large; the message says in what respect."""
+
+
+class DisturbedError(Exception):
+    """Collectives cannot be taken at once; the message says why."""
+
+
+class TieError(Exception):
+    """Two messages reach a link in the same moment."""

@@ -20,19 +20,18 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any, NamedTuple
 
 from hybrid_des import collectives
 from hybrid_des.cluster.sharing.registration import Flow
 from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.communicator import Work
 from hybrid_des.collectives.group import Group, ProcessGroup, Routine
 from hybrid_des.collectives.nccl import on_channels
 from hybrid_des.collectives.registration import Collective
 from hybrid_des.engine.bookings import Arrival
 from hybrid_des.engine.lineage import Lineage, LineageEnvironment
 from hybrid_des.engine.recorder import Recorder
-from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.folding.folded_transport import (
     FoldedTransport,
@@ -40,24 +39,14 @@ from hybrid_des.simulation.folding.folded_transport import (
     LineageLink,
     folded_transport,
 )
-from hybrid_des.simulation.folding.refusals import FoldRefusal
-from hybrid_des.simulation.folding.rings_apart import may_go_around, untied
-from hybrid_des.simulation.folding.symmetry import SURE, Fold
-from hybrid_des.simulation.folding.ties import TieError, ties_expected, ties_noted
+from hybrid_des.simulation.folding.refusals import FoldRefusal, TieError
+from hybrid_des.simulation.folding.symmetry import SURE
 from hybrid_des.simulation.folding.watched_links import WatchedFlow, WatchedLink
-from hybrid_des.simulation.noted_plans import NotedPlans
-from hybrid_des.simulation.planning.gradients import Reductions
 from hybrid_des.simulation.planning.planner import Parts
 
 FEWEST = 32  # messages of a member and phase; fewer take little time in a folded run
-
-Way = Literal["alone", "reductions alone", "gathers alone"]
-Ended = TypeVar("Ended")
-
-_KNOWN: WeakKeyDictionary[Reductions, dict[Any, Outcome]] = WeakKeyDictionary()
-
-# With the number of steps, the fold and the way of a run in which rings were disturbed; or not, the last time.
-_DISTURBED, _UNDISTURBED = NotedPlans(), NotedPlans()
+RINGS = "ring", "ring-reduce-scatter"  # every member sends to the next one only; the latter with `ring-all-gather`
+BOTH, REDUCTIONS, GATHERS = "rings", "reductions around rings", "gathers around rings"
 
 
 class Outcome(NamedTuple):
@@ -92,73 +81,33 @@ class Part(NamedTuple):
     over: Arrival
 
 
-def taken_at_once(simulate: Callable[..., Ended], scenario: Scenario, parts: Parts, fold: Fold) -> Ended | None:
-    """Simulate a folded run whose rings are followed apart or, if they cannot be, taken alone; None if they cannot.
-
-    Args:
-        simulate: simulates it with rings taken in a way; whether links only notice ties.
-        scenario: what is simulated.
-        parts: its parts.
-        fold: which ranks are simulated.
-    """
-    apart = untied(partial(simulate, "apart"), scenario, parts, fold)
-    return alone(simulate, scenario, parts, fold) if apart is None else apart
-
-
-def alone(simulate: Callable[[Way, bool], Ended], scenario: Scenario, parts: Parts, fold: Fold) -> Ended | None:
-    """Simulate a folded run in the first way in which no ring is disturbed; None if there is none.
-
-    Args:
-        simulate: simulates it in a way; whether links only notice ties.
-        scenario: what is simulated.
-        parts: its parts.
-        fold: which ranks are simulated.
-    """
-    if scenario.record == "all" or scenario.cluster.service not in ("fifo", "uncontended"):
-        return None
-    if not any(_is_long(processes) for processes, _ in parts.reductions.processes):
-        return None
-    traced = ties_expected(parts.plan, parts.channels)
-    for way in _ways(scenario, parts, traced=traced):
-        this = parts.plan, scenario.steps, fold.folded_axes, way
-        if not _DISTURBED.has(*this):
-            try:
-                ended = None if traced else _watched(simulate, parts.plan, way)
-                ended = simulate(way, False) if ended is None else ended
-            except FoldRefusal:
-                if not _UNDISTURBED.drop(*this):  # nor in the run before
-                    _DISTURBED.note(*this)
-            else:
-                _UNDISTURBED.note(*this)
-                return ended
-    return None
-
-
-def _watched(simulate: Callable[[Way, bool], Ended], plan: Plan, way: Way) -> Ended | None:
-    """Simulate where links only notice ties; None if there are any."""
-    with ties_noted(plan, None):
-        return simulate(way, True)
-    return None
-
-
-def _ways(scenario: Scenario, parts: Parts, *, traced: bool) -> Sequence[Way]:
-    """The ways in which nothing disturbs rings, as far as can be told.
+def kinds_of_rings(scenario: Scenario, parts: Parts, *, tied: bool) -> Sequence[str]:
+    """Which rings are taken at once, most first, as far as can be told that nothing disturbs them.
 
     Messages between stages do where parameters are gathered beside the first forward passes; and mostly where gradients
-    are reduced before those of the next chunk, so that it is not worth a try where runs are only watched.
+    are reduced before those of the next chunk, so that it is not worth a try where orders are not traced.
+
+    Args:
+        scenario: what is simulated.
+        parts: its parts.
+        tied: whether messages reach a link at the same moment, so that orders are traced.
     """
+    served = scenario.cluster.service in ("fifo", "uncontended")
+    if scenario.record == "all" or not served or not any(_is_long(one) for one, _ in parts.reductions.processes):
+        return ()
     several = any(len(parts.programs.chunks(rank)) > 1 for rank in range(scenario.parallel.pipeline))
     doubtful = several and scenario.gradients.overlap
     if not parts.reductions.gather or scenario.overlap.parameters:
-        return () if doubtful and not traced else ("reductions alone",)
+        return () if doubtful and not tied else (REDUCTIONS,)
     if not doubtful:
-        return "alone", "reductions alone"
-    return ("alone", "gathers alone") if traced else ("gathers alone",)
+        return BOTH, REDUCTIONS
+    return (BOTH, GATHERS) if tied else (GATHERS,)
 
 
 def _is_long(processes: ProcessGroup) -> bool:
-    """Whether a group reduces around rings, or may, with many messages."""
-    return may_go_around(processes) and (processes.size - 1) * max(1, len(processes.channels)) >= FEWEST
+    """Whether a group reduces around rings with many messages, or may, as a library decides for each bucket."""
+    may_go_around = processes.kind in RINGS or collectives.find(processes.kind).facts["along"] is not None
+    return may_go_around and (processes.size - 1) * max(1, len(processes.channels)) >= FEWEST
 
 
 class RingsAlone:
@@ -166,20 +115,24 @@ class RingsAlone:
 
     Args:
         transport: its network.
-        reductions: whose rings are taken.
-        way: which of them.
+        parts: those of the run, whose reductions are taken at once.
+        kind: which of them.
     """
 
-    def __init__(self, transport: FoldedTransport, reductions: Reductions, way: Way) -> None:
-        self._transport, self._reductions, self._way = transport, reductions, way
-        self._known = _KNOWN.setdefault(reductions, {})
+    def __init__(self, transport: FoldedTransport, parts: Parts, kind: str) -> None:
+        self._transport, self._reductions, self._kind = transport, parts.reductions, kind
+        self._known: dict[Any, Outcome] = parts.remembered.setdefault("rings alone", {})
 
-    def of(
+    def of_layers(self, whole: ProcessGroup, work_of: Callable[[Any], Work]) -> Callable[[], Callable[[Any], Work]]:
+        """Collectives of layers are by messages (`communicators.CollectiveOverride`)."""
+        return lambda: work_of
+
+    def of_gradients(
         self, reduction: ProcessGroup, group: ProcessGroup, places: Sequence[int], algorithm: Collective
     ) -> Collective:
-        """The collective of a group, taken at once if it goes around long rings (`communicators.AtOnce`)."""
+        """The collective of a group, taken at once if it goes around long rings."""
         gathers = group is not reduction
-        if not _is_long(reduction) or self._way == ("reductions alone" if gathers else "gathers alone"):
+        if not _is_long(reduction) or self._kind == (REDUCTIONS if gathers else GATHERS):
             return algorithm
         name = self._reductions.gather if gathers else reduction.kind
         return GroupAtOnce(self._transport, reduction, len(places), (name, algorithm), self._known)

@@ -13,8 +13,7 @@ from hybrid_des.cluster.sharing.registration import Put, Schedules, Sharing
 from hybrid_des.cluster.transport import Links
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import LAST_TIME, Rows
-from hybrid_des.simulation.folding.refusals import FoldRefusal
-from hybrid_des.simulation.folding.ties import TieError
+from hybrid_des.simulation.folding.refusals import FoldRefusal, TieError
 
 TURNED, HELD = -1, -2  # instead of the number of an event
 

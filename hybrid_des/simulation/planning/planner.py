@@ -67,6 +67,7 @@ class Parts:
         copies: of each step, or of one if all are alike, stage → what the placement of its experts sends.
         copied: whether it sends anything.
         messages: about how many messages a step sends.
+        remembered: what runs of these parts found out about themselves, by topic, for later ones.
     """
 
     fabric: Fabric
@@ -88,6 +89,7 @@ class Parts:
     copies: Sequence[Mapping[int, Transfers]] = ()
     copied: bool = False
     messages: int = 0
+    remembered: dict[str, Any] = field(default_factory=dict)
 
     @property
     def lowering(self) -> Lowering:

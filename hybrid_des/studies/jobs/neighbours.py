@@ -33,7 +33,9 @@ from hybrid_des.simulation.links_used import connections_of_layers, links_used
 from hybrid_des.simulation.model_version import MODEL_VERSION
 from hybrid_des.simulation.planning.planner import Parts, parts_of
 from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.run import CONCURRENT, Run, run, run_jobs
+from hybrid_des.simulation.run import CONCURRENT, Run
+from hybrid_des.simulation.run_jobs import JobRequest, run_jobs
+from hybrid_des.simulation.shortened import run
 from hybrid_des.studies.jobs.fabric_rows import OTHERS, FabricRows, Owned, Wait, owned
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
@@ -438,13 +440,12 @@ def _of_all_ranks(
     most_events: float,
 ) -> tuple[JobsTogether, list[Owned]]:
     """The runs of jobs that share links, and the rows of background traffic beside them."""
-    scenarios, starts = [one.scenario for one in members], [one.start for one in members]
-    links = simulated.links_of(scenarios[0], groups.fabric)
+    links = simulated.links_of(members[0].scenario, groups.fabric)
     beside = background.Traffic(flows, jobs.cluster, links, groups.fabric)
     for member in members:
         background.refuse_starved(member.scenario, groups.uses[member.name], beside)
-    how: dict[str, Any] = {"traffic": beside, "traces": traces, "most_events": most_events}
-    made = run_jobs(scenarios, links, starts=starts, repeat=True, **how)
+    asked = [JobRequest(one.scenario, one.start, trace=traces.get(number)) for number, one in enumerate(members)]
+    made = run_jobs(asked, links, repeat=True, traffic=beside, most_events=most_events)
     channels, rows = beside.recorder.channels, beside.recorder.messages
     assert rows is not None
     return JobsTogether(made, links.env.events), [owned(OTHERS, channels, rows.table())] if channels else []

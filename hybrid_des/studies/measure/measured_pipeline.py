@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.scenario.loading import load
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 from hybrid_des.studies.imports.importing import import_profile
 from hybrid_des.studies.measure.machine import MACHINE, seconds
 from hybrid_des.studies.measure.pipelines import SPLIT, Run

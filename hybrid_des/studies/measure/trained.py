@@ -13,7 +13,7 @@ from hybrid_des.scenario.loading import load
 from hybrid_des.simulation.costs.basis import CostBasis
 from hybrid_des.simulation.costs.expert_loads import expert_layers
 from hybrid_des.simulation.costs.modelled import layer_parts
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 from hybrid_des.studies.measure import operators, overlap, training_step
 from hybrid_des.studies.measure.chosen import Options
 from hybrid_des.studies.measure.folder import Folder

@@ -33,7 +33,8 @@ from hybrid_des.simulation.costs.rank_costs import RankCosts
 from hybrid_des.simulation.planning.lowering import planned_peaks
 from hybrid_des.simulation.planning.planner import build_plan, costs_in, parts_of
 from hybrid_des.simulation.planning.wiring import times_on, wired
-from hybrid_des.simulation.run import reduced_gc, run
+from hybrid_des.simulation.run import reduced_gc
+from hybrid_des.simulation.shortened import run
 from hybrid_des.studies.goodput.states import Steps
 from hybrid_des.studies.goodput.summary import goodput_columns
 from hybrid_des.studies.plan_search.bound import bound_of, walks_of

@@ -27,7 +27,7 @@ from hybrid_des.errors import Refusal, ScenarioError, UsageError
 from hybrid_des.interface.cli.main import main
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import load, scenario_from
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 
 PUBLISHED = SHARED / "golden" / "nccl_all_reduce.csv"
 MICROSECOND = 10**6

@@ -11,7 +11,7 @@ from hybrid_des.registry import import_file
 from hybrid_des.scenario.loading import load, read_scenario, scenario_from
 from hybrid_des.simulation.costs.documents import Load, PackedSteps, packed_steps
 from hybrid_des.simulation.planning.planner import parts_of
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 
 SMALL = {"base": "llama3.1-8b", "layers": 4, "sequence": 4096}
 PS = 10**12

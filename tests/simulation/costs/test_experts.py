@@ -10,7 +10,7 @@ from hybrid_des.errors import ScenarioError
 from hybrid_des.simulation.costs.basis import CostBasis
 from hybrid_des.simulation.costs.modelled import layer_parts
 from hybrid_des.simulation.planning.planner import parts_of
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 from hybrid_des.workload.models.routing import Routing
 
 MIXTURE = {

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 
 # NVIDIA/Megatron-LM, examples/dynamic_context_parallel/README.md, 9 June 2026: GPUs → milliseconds with a context of
 # four, and with dynamic context parallelism; means of steps 11 to 30 without the two shortest and the two longest.

@@ -6,7 +6,7 @@ import pytest
 
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.simulation.costs.documents import packed_steps
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 
 US = 10**6  # picoseconds
 LOGNORMAL = {"kind": "lognormal", "mean": 1024, "sigma": 1.5, "min": 128, "max": 8192}

@@ -7,7 +7,7 @@ from hybrid_des import simulate
 from hybrid_des.registry import import_file
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.simulation.costs.documents import packed_steps
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 
 SMALL = {"base": "llama3.1-8b", "layers": 2, "sequence": 4096}
 GIVEN_BY_THE_RUN = ("wall_s", "events", "data", "scenario")

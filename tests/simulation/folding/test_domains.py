@@ -16,7 +16,7 @@ from hybrid_des.layout import Layout
 from hybrid_des.scenario.loading import load
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 
 DOMAINS = [  # pipeline ranks, replicas, expert ranks, GPUs per node, simulated replicas
     (2, 4, 4, 8, 1), (4, 4, 4, 8, 2), (4, 4, 2, 8, 2), (2, 8, 8, 8, 1), (4, 2, 2, 4, 1),
@@ -36,7 +36,7 @@ def test_expert_ranks_turn_within_their_nvlink_domain(domain, sharing, dispatche
         "schedule": {"kind": "1f1b", "microbatch_size": 1}, "tensor_traffic": "messages", "record": "compute",
         "gradients": {"algorithm": "ring", "pad": True, "overlap": data % 3 == 1, "bucket_rule": "megatron"},
     }  # fmt: skip
-    folded, whole = run(load({**values, "fold": keep})), run(load({**values, "fold": "off"}), whole=True)
+    folded, whole = run(load({**values, "fold": keep})), run(load({**values, "fold": "off"}), by_messages=True)
     assert folded.fold is not None and folded.fold.kept("data") == keep
     one, other = ({**summary(each), "wall_s": 0, "events": 0, "ranks_simulated": 0} for each in (folded, whole))
     assert one == other
@@ -67,7 +67,7 @@ def test_padded_domains_with_replayed_exchanges_fold_to_one_replica(nodes, width
     folded = run(load(values))
     assert folded.fold is not None and folded.fold.kept("data") == 1
     if width < 64:  # a million messages in every reduction, if all are sent
-        whole = run(load({**values, "fold": "off"}), whole=True)
+        whole = run(load({**values, "fold": "off"}), by_messages=True)
         one, other = ({**summary(each), "wall_s": 0, "events": 0, "ranks_simulated": 0} for each in (folded, whole))
         assert one == other
 

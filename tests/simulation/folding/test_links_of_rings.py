@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
+from hybrid_des.simulation.folding.ties import TieError
 from support.fabrics import GB
 from support.two_stages import planned
 
@@ -20,7 +21,6 @@ from hybrid_des.simulation.folding import rings_alone
 from hybrid_des.simulation.folding.folded_transport import folded_transport
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis, root_of
-from hybrid_des.simulation.folding.ties import TieError
 
 
 class View(NamedTuple):

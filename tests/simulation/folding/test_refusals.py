@@ -24,7 +24,7 @@ from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis
 from hybrid_des.simulation.folds import Replicas
 from hybrid_des.simulation.planning.planner import parts_of
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 
 GIVEN = yaml.safe_load((TESTS / "simulation" / "folding" / "refusals.yaml").read_text(encoding="utf-8"))
 SIXTEEN, LEAVES, TIE, CASES = (GIVEN[of] for of in ("base", "leaves", "tie", "cases"))

@@ -23,12 +23,14 @@ from hybrid_des.engine.causes import Causes
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.layout import Layout
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.simulation import jobs
+from hybrid_des.simulation import attempts
+from hybrid_des.simulation import run as plain
+from hybrid_des.simulation.attempts import Refusals
 from hybrid_des.simulation.folding import rings_alone
 from hybrid_des.simulation.folding.folded_transport import LineageLink, folded_transport
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 from hybrid_des.simulation.speeds import DurationOverride
 
 TABLES = "steps", "ops", "waits", "exchanges"
@@ -51,7 +53,7 @@ class Rings:
 
     def __init__(self, patch):
         self.taken, self.alone, self.made = 0, 0, []
-        ring, transport = rings_alone.GroupAtOnce, jobs._transport
+        ring, started = rings_alone.GroupAtOnce, plain.started
         begin, alone = ring._begin, ring._alone
 
         def begun(*given):
@@ -64,28 +66,29 @@ class Rings:
 
         def noted(*given, **more):
             self.taken = 0
-            self.made.append(transport(*given, **more))
-            return self.made[-1]
+            job = started(*given, **more)
+            self.made.append(job.transport)
+            return job
 
         patch.setattr(rings_alone, "FEWEST", 1)
-        patch.setattr(rings_alone, "_ways", every_way)
+        patch.setattr(attempts, "kinds_of_rings", every_kind)
         patch.setattr(ring, "_begin", begun)
         patch.setattr(ring, "_alone", simulated)
-        patch.setattr(jobs, "_transport", noted)
+        patch.setattr(plain, "started", noted)
 
     def of(self, variant):
         """How many rings a run takes, how many it simulates alone, and in how many ways they are disturbed."""
         self.taken, self.alone, self.made = 0, 0, []
         found = self._outcome(variant, whole=False)
         counts = self.taken, self.alone
-        disturbed = sum(plan is variant.parts.plan for plan in rings_alone._DISTURBED)
+        disturbed = len(Refusals.of(variant.parts).reasons)
         found_again = self._outcome(variant, whole=False)
         assert (self.taken, self.alone) == counts
         assert found == found_again == self._outcome(variant, whole=True)
         return *counts, disturbed
 
     def _outcome(self, variant, *, whole):
-        done = run(variant.scenario, parts=variant.parts, retime=variant.retime, fold_from=2, whole=whole)
+        done = run(variant.scenario, parts=variant.parts, retime=variant.retime, fold_from=2, by_messages=whole)
         tables = [getattr(done.timeline, name) for name in TABLES]
         rows = [sorted(zip(*(np.asarray(one[name]).tolist() for name in sorted(one)), strict=True)) for one in tables]
         busy = [link for link in self.made[-1].links.values() if link.free and link.bandwidth is not None]
@@ -98,8 +101,10 @@ def last_at(link):
     return link.last[0] if isinstance(link, LineageLink) and not link.shared else getattr(link, "when", None)
 
 
-def every_way(_, parts, *, traced):
-    return ("alone", "reductions alone") if parts.reductions.gather else ("alone",)
+def every_kind(scenario, parts, *, tied):
+    if not rings_alone.kinds_of_rings(scenario, parts, tied=tied):
+        return ()
+    return (rings_alone.BOTH, rings_alone.REDUCTIONS) if parts.reductions.gather else (rings_alone.BOTH,)
 
 
 @pytest.fixture
@@ -185,7 +190,7 @@ def test_what_follows_the_end_of_a_ring_is_unordered(rings):
     all_ranks = Fold(Layout({"data": 8}, ["data"]), [])
     transport, seen = folded_transport(fabric, "fifo", Recorder(), all_ranks, [whole]), []
     env, ring = transport.env, collectives.configured("ring", {"channels": 2})
-    taken = rings_alone.RingsAlone(transport, Reductions(), "alone").of(whole, whole, range(8), ring)
+    taken = rings_alone.RingsAlone(transport, Parts(), rings_alone.BOTH).of_gradients(whole, whole, range(8), ring)
 
     def part(group):
         yield from on_channels(group, Buffer(1600, codecs.find("fp32").build()), taken)
@@ -215,7 +220,9 @@ def test_rings_whose_members_stand_for_others_send_messages(rings):
 
 def test_rows_of_messages_are_kept_if_asked_for(rings):
     scenario = scenario_from(merged(TWO_STAGES, {"record": "all"}))
-    rows = [len(run(scenario, fold_from=2, whole=whole).timeline.all_messages()["start"]) for whole in (False, True)]
+    rows = [
+        len(run(scenario, fold_from=2, by_messages=whole).timeline.all_messages()["start"]) for whole in (False, True)
+    ]
     assert rows[0] == rows[1] > 0
 
 
@@ -223,7 +230,7 @@ def test_causes_of_messages_are_recorded(rings):
     counts = []
     for whole in (False, True):
         trace, variant = Causes(), planned()
-        run(variant.scenario, parts=variant.parts, trace=trace, fold_from=2, whole=whole)
+        run(variant.scenario, parts=variant.parts, trace=trace, fold_from=2, by_messages=whole)
         counts.append({name: len(column) for table in trace.columns().values() for name, column in table.items()})
     assert counts[0] == counts[1]
 
@@ -234,7 +241,7 @@ def test_short_rings_are_simulated(rings, monkeypatch, fewest, channels, taken):
     variant = planned({"gradients": {"channels": channels}})
     assert rings.of(variant)[0] == taken
     if not taken:
-        assert rings_alone.alone(pytest.fail, variant.scenario, variant.parts, folded(8, 1)) is None
+        assert not rings_alone.kinds_of_rings(variant.scenario, variant.parts, tied=True)
 
 
 def test_trees_are_simulated(rings):
@@ -243,8 +250,11 @@ def test_trees_are_simulated(rings):
     assert rings.of(planned(few)) == (0, 0, 0)
 
 
-class Reductions:
+class Parts:
     """Something of which outcomes are known."""
+
+    def __init__(self):
+        self.reductions, self.remembered = None, {}
 
 
 def ends_of(fabric, fold, groups, *, at_once):
@@ -257,7 +267,7 @@ def ends_of(fabric, fold, groups, *, at_once):
         at_once: whether rings are taken at once.
     """
     rings = [ProcessGroup("ring", stage, ranks, [0] * len(ranks)) for stage, (ranks, _) in enumerate(groups)]
-    transport, reductions, ends = folded_transport(fabric, "fifo", Recorder(), fold, rings), Reductions(), []
+    transport, parts, ends = folded_transport(fabric, "fifo", Recorder(), fold, rings), Parts(), []
     env, ring = transport.env, collectives.configured("ring", {"channels": 1})
 
     def part(collective, group, buffer, begin):
@@ -267,8 +277,8 @@ def ends_of(fabric, fold, groups, *, at_once):
 
     for whole, (ranks, elements) in zip(rings, groups, strict=True):
         places = [place for place, rank in enumerate(ranks) if fold.simulated(rank)]
-        taken = rings_alone.RingsAlone(transport, reductions, "alone")
-        collective = taken.of(whole, whole, places, ring) if at_once else ring
+        taken = rings_alone.RingsAlone(transport, parts, rings_alone.BOTH)
+        collective = taken.of_gradients(whole, whole, places, ring) if at_once else ring
         for place in places:
             transport.begin(ranks[place])
             buffer = Buffer(elements, codecs.find("fp32").build())

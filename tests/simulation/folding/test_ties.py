@@ -14,7 +14,7 @@ from hybrid_des.scenario.loading import load, scenario_from
 from hybrid_des.simulation import run as running
 from hybrid_des.simulation.folding import folded_transport, ties
 from hybrid_des.simulation.planning.planner import parts_of
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 
 GIVEN = yaml.safe_load((TESTS / "simulation" / "folding" / "refusals.yaml").read_text(encoding="utf-8"))
 SIXTEEN, TIE = GIVEN["base"], GIVEN["tie"]

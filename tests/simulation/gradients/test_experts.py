@@ -6,7 +6,7 @@ from support.sharded import MIXTURE, gpt
 
 from hybrid_des import load
 from hybrid_des.simulation.planning.planner import parts_of
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 
 
 def mixture(expert, data=4, tensor=1, **sections):

@@ -17,7 +17,7 @@ from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.loading import load, scenario_from
 from hybrid_des.simulation.planning.buckets import DONE, buckets_of
 from hybrid_des.simulation.planning.planner import parts_of
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 
 MS = 10**9  # picoseconds
 FP32 = codecs.find("fp32").build()

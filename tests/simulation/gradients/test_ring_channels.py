@@ -19,7 +19,7 @@ from hybrid_des.scenario import sizes
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.simulation.planning.planner import parts_of
 from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 from hybrid_des.studies.plan_search.bound import least_step
 from hybrid_des.studies.verification import verify
 

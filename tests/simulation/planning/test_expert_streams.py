@@ -9,7 +9,7 @@ from hybrid_des import load
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import ScenarioError
 from hybrid_des.simulation.planning.planner import parts_of
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 from hybrid_des.studies.plan_search.bound import least_step
 
 MIXTURE = {

@@ -8,7 +8,7 @@ from support.campaigns import TIMES
 from hybrid_des import load
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import ScenarioError
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 
 DENSE = {"kind": "transformer", "layers": 4, "hidden": 64, "heads": 4, "ffn": 256, "vocab": 256, "sequence": 32}
 MIXTURE = {**DENSE, "experts": {"count": 4, "active": 2, "ffn": 64}}

@@ -11,7 +11,7 @@ from hybrid_des.errors import Refusal
 from hybrid_des.simulation.costs.basis import CostBasis
 from hybrid_des.simulation.costs.expert_loads import ExpertLoads
 from hybrid_des.simulation.planning.expert_copies import ExpertCopies
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 from hybrid_des.workload.expert_loads import WORKLOADS
 
 MODEL = {**MIXTURE, "layers": 2, "experts": {"count": 16, "active": 2, "ffn": 512}}

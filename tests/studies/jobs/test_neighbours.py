@@ -17,7 +17,7 @@ from hybrid_des.interface.cli.main import main
 from hybrid_des.scenario.jobs import load_jobs
 from hybrid_des.scenario.loading import load
 from hybrid_des.simulation import joint_folds
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 from hybrid_des.studies.imports.exporting import write_traces
 from hybrid_des.studies.jobs import neighbours, remedies
 from hybrid_des.studies.jobs.neighbours import Grouping

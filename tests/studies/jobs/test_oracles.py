@@ -32,7 +32,8 @@ from hybrid_des.simulation.planning.program import (
     block_of,
 )
 from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.run import run, run_jobs
+from hybrid_des.simulation.run_jobs import JobRequest, run_jobs
+from hybrid_des.simulation.shortened import run
 
 S = 10**12  # picoseconds
 GPUS = ([0, 2], [1, 3])
@@ -64,7 +65,12 @@ def step_times(runs):
 
 def together(jobs, starts=(0, 0), repeat=False, **more):
     links = links_of(jobs[0], fabric_of(jobs[0].placed(range(4))))
-    return run_jobs(jobs, links, starts=[round(start * S) for start in starts], repeat=repeat, **more)
+    return run_jobs(
+        [JobRequest(one, round(start * S)) for one, start in zip(jobs, starts, strict=True)],
+        links,
+        repeat=repeat,
+        **more,
+    )
 
 
 def alike(compute, transfer, sharing, shift=0, steps=6):

@@ -8,7 +8,7 @@ from support import jobs
 from support.campaigns import TIMES, thinned
 
 from hybrid_des.simulation.jobs import links_of
-from hybrid_des.simulation.run import run_jobs
+from hybrid_des.simulation.run_jobs import JobRequest, run_jobs
 from hybrid_des.studies.jobs.result import simulate_jobs
 
 MOST_STEPS = 400
@@ -19,7 +19,7 @@ def together(pair, starts, steps=None):
     if steps is not None:
         pair = [one.model_copy(update={"steps": count}) for one, count in zip(pair, steps, strict=True)]
     links = links_of(pair[0], jobs.fabric_of_jobs(pair))
-    return run_jobs(pair, links, starts=starts, repeat=steps is None)
+    return run_jobs([JobRequest(*one) for one in zip(pair, starts, strict=True)], links, repeat=steps is None)
 
 
 def ends(run, start, first):

@@ -23,7 +23,7 @@ from hybrid_des.simulation.costs.basis import CostBasis
 from hybrid_des.simulation.costs.pipeline_ranks import costs_per_rank
 from hybrid_des.simulation.planning.lowering import planned_peaks
 from hybrid_des.simulation.planning.planner import parts_of
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 from hybrid_des.studies.plan_search import bound
 from hybrid_des.studies.plan_search.bound import least_step
 from hybrid_des.studies.plan_search.least_times import _stages_per_rank, first_bound

@@ -14,7 +14,7 @@ from support.paths import SHARED
 from hybrid_des.analysis.counterfactual.attribution import stragglers
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.simulation.planning.planner import parts_of
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.shortened import run
 
 TRACE = SHARED / "profiles" / "trace-AR.parquet"
 STEPS, MICROBATCHES = 3, 32

@@ -15,7 +15,7 @@ from hybrid_des import simulate
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.profiles.durations import Durations
 from hybrid_des.scenario.loading import load, scenario_from
-from hybrid_des.simulation.run import run as simulated
+from hybrid_des.simulation.shortened import run as simulated
 from hybrid_des.studies.replay.replaying import Ideals, lengths, replay
 
 S = 10**12

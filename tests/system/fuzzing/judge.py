@@ -20,7 +20,7 @@ WORK = re.compile(
 )
 MUCH = 3_000
 SMALL = re.compile(r"\bbucket\W{1,4}\d{1,4}\b(?! ?[kKMGT])")  # bytes: as many buckets as there are parameters
-SIMULATING = (("simulation/run.py", "_carry_out"), ("collectives/benchmark.py", "run_collective"))
+SIMULATING = (("simulation/run.py", "carry_out"), ("collectives/benchmark.py", "run_collective"))
 
 
 def complaints(case: Case, outcome: Outcome) -> list[str]:
