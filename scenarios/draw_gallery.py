@@ -27,8 +27,8 @@ from hybrid_des.report.plots.fabric_map import draw_fabric
 from hybrid_des.report.plots.gantt import size_of, title_of
 from hybrid_des.report.plots.style import LINES, patches_of, plain
 from hybrid_des.scenario import read_scenario
+from hybrid_des.simulation.planning.program_table import OP_KINDS
 from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.timeline import OP_KINDS
 from hybrid_des.studies import sweep
 from hybrid_des.studies.jobs.result import simulate_jobs
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds

@@ -17,7 +17,7 @@ from hybrid_des.analysis.critical_path.paths import Piece
 from hybrid_des.analysis.critical_path.rows import Names
 from hybrid_des.layout import Layout
 from hybrid_des.simulation.costs.documents import PackedSteps
-from hybrid_des.simulation.timeline import NONE, Columns
+from hybrid_des.simulation.planning.program_table import NONE, Columns
 
 
 class HoldingDocument(NamedTuple):

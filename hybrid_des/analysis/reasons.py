@@ -13,7 +13,8 @@ import numpy as np
 
 from hybrid_des.analysis.step_times import step_times
 from hybrid_des.engine.recorder import OPTIMIZER
-from hybrid_des.simulation.timeline import NONE, Column, Columns, Timeline
+from hybrid_des.simulation.planning.program_table import NONE, Column, Columns
+from hybrid_des.simulation.timeline import Timeline
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -33,8 +33,9 @@ from hybrid_des.simulation.planning.program import (
     Send,
     Wait,
 )
+from hybrid_des.simulation.planning.program_table import Column, Columns
 from hybrid_des.simulation.run import Run
-from hybrid_des.simulation.timeline import Column, Columns, Timeline
+from hybrid_des.simulation.timeline import Timeline
 
 SHOWN = ("name", "description", "record", "on_oom", "fold")  # what of a scenario does not change its times
 TOLD = (Collective, Record, Wait)  # what concerns other streams or groups of ranks

@@ -20,7 +20,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.collective_times import Concurrent
 from hybrid_des.simulation.jobs import links_of, network_of, started
 from hybrid_des.simulation.planning.planner import Parts
-from hybrid_des.simulation.timeline import Column
+from hybrid_des.simulation.planning.program_table import Column
 
 
 class Overlapped(NamedTuple):

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from hybrid_des.errors import SimulationError
 from hybrid_des.simulation.gpu import Gpu
 from hybrid_des.simulation.jobs import Job
-from hybrid_des.simulation.least_remaining import LeastRemaining
 from hybrid_des.simulation.model_version import MODEL_VERSION
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
@@ -106,6 +105,16 @@ class UnfinishedError(SimulationError):
         }
 
 
+class LeastTime(Protocol):
+    """What a run still takes at least."""
+
+    def watched(self, gpus: Iterable[Gpu]) -> Sequence[Gpu]:
+        """The GPUs that tell."""
+
+    def ends_by(self, now: int, gpus: Sequence[Gpu]) -> int:
+        """The picosecond before which a run does not end that goes on from where these GPUs are now."""
+
+
 class Watch:
     """Observes a run from the outside, between events.
 
@@ -123,7 +132,7 @@ class Watch:
         show: Show | None = None,
         most_events: float = inf,
         latest: float | Fraction = inf,
-        least: LeastRemaining | None = None,
+        least: LeastTime | None = None,
     ) -> None:
         self.budget_s, self._most_events, self.latest, self._least = budget_s, most_events, latest, least
         self._show = show

@@ -29,7 +29,7 @@ from hybrid_des.report.palette import ACTIVITIES
 from hybrid_des.report.plots.gantt import gantt
 from hybrid_des.result import Result, simulate
 from hybrid_des.scenario.loading import load
-from hybrid_des.simulation.timeline import OP_KINDS
+from hybrid_des.simulation.planning.program_table import OP_KINDS
 
 SHIPPED = ("llama3.1-8b_8.yaml", "contention_slower.yaml", "prototype_12gpu.yaml")
 

@@ -36,8 +36,8 @@ from hybrid_des.simulation.planning.program import (
     Send,
     block_of,
 )
+from hybrid_des.simulation.planning.program_table import NONE
 from hybrid_des.simulation.shortened import run
-from hybrid_des.simulation.timeline import NONE
 
 MS = 10**9
 GROUP = (REDUCTION.name, 0, 0)

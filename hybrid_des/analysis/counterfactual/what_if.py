@@ -41,11 +41,11 @@ from hybrid_des.simulation.least_remaining import least_remaining
 from hybrid_des.simulation.outer import alike, inner_of
 from hybrid_des.simulation.planning.planner import Parts, parts_of
 from hybrid_des.simulation.planning.program import Call, Program
+from hybrid_des.simulation.planning.program_table import OP_KINDS
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.shortened import run
 from hybrid_des.simulation.speeds import DurationOverride, Programs
-from hybrid_des.simulation.timeline import OP_KINDS
 from hybrid_des.simulation.watch import TooLateError, Watch
 
 Build = Callable[[Sequence[str]], Scenario]  # overrides → scenario

@@ -19,7 +19,7 @@ import numpy as np
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.simulation.folding.endpoints import Endpoints
 from hybrid_des.simulation.folding.symmetry import Element, Fold
-from hybrid_des.simulation.timeline import Column
+from hybrid_des.simulation.planning.program_table import Column
 
 
 class Images:

@@ -22,7 +22,8 @@ from hybrid_des.engine.recorder import STEP_SHIFT
 from hybrid_des.errors import UsageError
 from hybrid_des.report.files.staging import Written, write_whole
 from hybrid_des.report.files.tracks import MICROSECOND, Event, Row, Rows, about_track, slice_of, track_of, write_trace
-from hybrid_des.simulation.timeline import NONE, OP_KINDS, Columns, Timeline
+from hybrid_des.simulation.planning.program_table import NONE, OP_KINDS, Columns
+from hybrid_des.simulation.timeline import Timeline
 
 COMPUTE, REDUCTION, GATHER, SENDS = 7, 20, 22, 24  # streams
 KERNELS = {"F": "forward", "B": "backward", "W": "weight_gradient", "FB": "forward_with_backward"}

@@ -43,7 +43,8 @@ from hybrid_des.report.files.tracks import (
 )
 from hybrid_des.report.palette import cause_name
 from hybrid_des.report.plots.curves import natural
-from hybrid_des.simulation.timeline import NONE, OP_KINDS, Column, Columns, ProgramTable, Timeline
+from hybrid_des.simulation.planning.program_table import NONE, OP_KINDS, Column, Columns, ProgramTable
+from hybrid_des.simulation.timeline import Timeline
 
 MESSAGE_FACTS = ("channel", "step", "microbatch", "stage", "bytes", "bucket", "part", "parts")
 

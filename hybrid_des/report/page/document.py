@@ -22,7 +22,7 @@ from hybrid_des.report.fact import Fact
 from hybrid_des.report.page.drawn import TIMES, Tables, tables_of
 from hybrid_des.report.page.packed_chart import packed_chart
 from hybrid_des.report.terminal import render
-from hybrid_des.simulation.timeline import Column
+from hybrid_des.simulation.planning.program_table import Column
 
 if TYPE_CHECKING:
     import pandas as pd

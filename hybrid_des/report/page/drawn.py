@@ -17,7 +17,8 @@ from hybrid_des.analysis.reasons import Reasons
 from hybrid_des.cluster.purposes import PARAMETERS, REDUCTION
 from hybrid_des.report.palette import ACTIVITIES, ink, shades
 from hybrid_des.report.plots.curves import natural
-from hybrid_des.simulation.timeline import NONE, OP_KINDS, Column, Timeline
+from hybrid_des.simulation.planning.program_table import NONE, OP_KINDS, Column
+from hybrid_des.simulation.timeline import Timeline
 from hybrid_des.units import grouped_by
 
 MOST_BARS = 100_000  # on a page; ops and collectives are always drawn

@@ -21,7 +21,7 @@ from hybrid_des.report.compared import render_comparison
 from hybrid_des.report.explained import render_explanation
 from hybrid_des.report.page.document import WIDTH, Shown, page_of
 from hybrid_des.report.plots.style import LINES
-from hybrid_des.simulation.timeline import NONE, Column
+from hybrid_des.simulation.planning.program_table import NONE, Column
 from hybrid_des.units import format_seconds
 
 ACROSS, HEIGHT, LEFT, BELOW, NAMES = 520, 220, 70, 34, 150  # pixels

@@ -26,7 +26,7 @@ from hybrid_des.cluster.purposes import PURPOSES, Purpose
 from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.pipeline.plan import Action, Op
 from hybrid_des.simulation.planning.compute_speed import ComputeSpeed
-from hybrid_des.simulation.timeline import NONE, OP_KINDS, Columns, ProgramTable
+from hybrid_des.simulation.planning.program_table import NONE, OP_KINDS, Columns, ProgramTable
 
 COMPUTE, GRADIENT, PARAMETER = "compute", "gradient", "parameters"  # the streams
 

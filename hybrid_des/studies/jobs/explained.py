@@ -17,7 +17,7 @@ from hybrid_des.engine.causes import Causes
 from hybrid_des.report.text import labelled
 from hybrid_des.scenario.jobs import Jobs, load_jobs
 from hybrid_des.scenario.loading import Source
-from hybrid_des.simulation.timeline import Column
+from hybrid_des.simulation.planning.program_table import Column
 from hybrid_des.studies.jobs.neighbours import (
     Grouping,
     JobRun,

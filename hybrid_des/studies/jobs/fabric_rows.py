@@ -26,7 +26,7 @@ from hybrid_des.analysis.idle import passed
 from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks
-from hybrid_des.simulation.timeline import Column, Columns
+from hybrid_des.simulation.planning.program_table import Column, Columns
 
 OTHERS = "background"  # the owner of background traffic
 

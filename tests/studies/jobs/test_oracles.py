@@ -63,14 +63,13 @@ def step_times(runs):
     return found
 
 
-def together(jobs, starts=(0, 0), repeat=False, **more):
+def together(jobs, starts=(0, 0), repeat=False, parts=None):
     links = links_of(jobs[0], fabric_of(jobs[0].placed(range(4))))
-    return run_jobs(
-        [JobRequest(one, round(start * S)) for one, start in zip(jobs, starts, strict=True)],
-        links,
-        repeat=repeat,
-        **more,
-    )
+    starts = [round(start * S) for start in starts]
+    asked = [
+        JobRequest(one, start, (parts or {}).get(n)) for n, (one, start) in enumerate(zip(jobs, starts, strict=True))
+    ]
+    return run_jobs(asked, links, repeat=repeat)
 
 
 def alike(compute, transfer, sharing, shift=0, steps=6):
