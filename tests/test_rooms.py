@@ -209,11 +209,6 @@ def test_simpy_insides_are_known_to_the_engine_only():
     assert not found
 
 
-def test_files_stay_short():
-    lines = {name: file.read_bytes().count(b"\n") for name, file in NAMES.items()}
-    assert {name: count for name, count in lines.items() if count > 500} == {}
-
-
 CLI = ("", ".main", ".simulate", ".commands", ".command_files", ".arguments", ".output")
 STARTS_WITH = {"__main__", "__init__", "errors", "interface", *(f"interface.cli{part}" for part in CLI)}
 

@@ -108,6 +108,7 @@ def summary(run: Run) -> dict[str, Any]:
         **({} if run.outer is None else {"outer": run.outer.facts()}),
         "wall_s": run.wall_s,
         "events": run.events,
+        **_shortcuts(run),
     }
 
 
@@ -122,6 +123,12 @@ def _communication(
         exposed = idle.setdefault(PARAMETERS.cause, 0.0)
         figures["parameters"] = {"exposed": exposed, "hidden": _seconds(hidden_gathers(timeline), count)}
     return figures
+
+
+def _shortcuts(run: Run) -> dict[str, Any]:
+    """What the simulation left out since it changes no figure, and what it could not leave out, with why."""
+    refused = [{"left_out": attempt, "why": why} for attempt, why in run.refused]
+    return {"shortcuts": {"left_out": run.left_out, "refused": refused}} if run.left_out or refused else {}
 
 
 def _bill(run: Run, step: Fraction, share: Fraction) -> dict[str, Any]:

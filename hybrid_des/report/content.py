@@ -78,7 +78,13 @@ def content_of(findings: RunAnalysis) -> Content:
         ],
         [*_headline(facts), *_model_headline(scenario, facts), *packed_facts(scenario, facts), *bill_headline(facts)],
         shares_of(facts, run),
-        [*_memory(run, facts, peak), *_resources(facts, run.scenario), *bill_assumptions(facts), *_simulated(run)],
+        [
+            *_memory(run, facts, peak),
+            *_resources(facts, run.scenario),
+            *bill_assumptions(facts),
+            *_simulated(run),
+            *_left_out(run),
+        ],
         _limits(scenario),
     )
 
@@ -403,6 +409,11 @@ def _reduction(facts: Mapping[str, Any], scenario: Scenario) -> list[Fact]:
     taken = ": " + "; ".join(facts["choices"]) if facts.get("choices") else ""
     why = "" if scenario.numerics else unchecked(facts["algorithm"], scenario.gradients.options)
     return [Fact("reduction", f"{facts['algorithm']} {does}{channels}{taken}", f"not verified: {why}" if why else "")]
+
+
+def _left_out(run: Run) -> list[Fact]:
+    """What could not be left out of the simulation, and why."""
+    return [Fact("not left out", attempt, why, weight="dim") for attempt, why in run.refused]
 
 
 def _simulated(run: Run) -> list[Fact]:

@@ -48,9 +48,9 @@ class Attempt(NamedTuple):
         return self.fold is None and self.alone is None
 
     def __str__(self) -> str:
-        parts = [] if self.fold is None else [f"one rank for {self.fold.order}"]
-        parts += [] if self.alone is None else [f"{self.alone} at once"]
-        return " and ".join(parts) or "every message of all ranks"
+        parts = [] if self.fold is None else [f"ranks that repeat others (1 of {self.fold.order} simulated)"]
+        parts += [] if self.alone is None else [f"the messages of {self.alone}"]
+        return ", ".join(parts)
 
 
 class Refused(NamedTuple):

@@ -153,7 +153,8 @@ def recorder_of(scenario: Scenario, how: How, *, alone: bool = True) -> Recorder
 def network_of(scenario: Scenario, parts: Parts, links: Links | None = None, how: How = PLAINLY) -> Network:
     """The network of all ranks, on links that other jobs may share; by default on links of its own."""
     recorder, trace = recorder_of(scenario, how, alone=links is None), how.trace
-    on = links or links_of(scenario, parts.fabric, None if trace is None else TracedEnvironment(trace))
+    env = None if trace is None else TracedEnvironment(trace)
+    on = links_of(scenario, parts.fabric, env) if links is None else links
     kind = Transport if trace is None else TracedTransport
     record = recorder if trace is None else traced(recorder, trace)
     transport = kind(on, record, parts.fabric, parts.programs.blocking, scenario.cluster.priority_of)

@@ -118,7 +118,8 @@ class LineageLink(Link):
             same = event == number and there == frame
             if not same and not env.decided(before if its is None else its.of(before), here):
                 ranks = " and ".join(map(str, sorted((sender, other))))
-                what = f"messages of ranks {ranks} reach link {self.spec.name} at the same time"
+                whose = f"a ring and rank {max(sender, other)}" if min(sender, other) < 0 else f"ranks {ranks}"
+                what = f"messages of {whose} reach link {self.spec.name} at the same time"
                 raise FoldRefusal(f"{what}, and which comes first differs between replicas")
         if self.arrived[-1][1:3] != (number, frame):
             self.arrived.append((sender, number, frame, lineage, turn))

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
-from hybrid_des.simulation.folding.ties import TieError
 from support.fabrics import GB
 from support.two_stages import planned
 
@@ -19,7 +18,7 @@ from hybrid_des.engine.recorder import Recorder
 from hybrid_des.layout import Layout
 from hybrid_des.simulation.folding import rings_alone
 from hybrid_des.simulation.folding.folded_transport import folded_transport
-from hybrid_des.simulation.folding.refusals import FoldRefusal
+from hybrid_des.simulation.folding.refusals import FoldRefusal, TieError
 from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis, root_of
 
 
@@ -134,26 +133,6 @@ def test_a_ring_keeps_links_when_other_flows_open(watched):
     other, _ = transport.flow(Channel(0, 4, REDUCTION, "ring", 0, 0), 1)
     with pytest.raises(FoldRefusal):
         sent(transport, other)
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_messages_before_and_after_a_ring_holds_a_link_meet(shared):
-    """If they reach it in one moment, by events in an unknown order."""
-    transport, (flow, *others) = opened(*range(1 + shared), watched=False)
-    env, rings = transport.env, SimpleNamespace(reach=lambda *_: None)
-
-    def send(flow):
-        env.forget()
-        flow.send(Message(1000))
-
-    def send_other(_):
-        send(others[0] if shared else transport.flow(Channel(0, 4, REDUCTION, "ring", 0, 0), 1)[0])
-
-    env.at(7, (lambda _: send(flow),))
-    env.at(7, (lambda _: flow.hops[0].link.hold(rings),))
-    env.at(7, (send_other,))
-    with pytest.raises(FoldRefusal):
-        env.run()
 
 
 def test_rings_follow_messages_of_the_same_event_only():

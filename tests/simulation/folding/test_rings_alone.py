@@ -29,6 +29,7 @@ from hybrid_des.simulation.attempts import Refusals
 from hybrid_des.simulation.folding import rings_alone
 from hybrid_des.simulation.folding.folded_transport import LineageLink, folded_transport
 from hybrid_des.simulation.folding.refusals import FoldRefusal
+from hybrid_des.simulation.folding.rings_alone import BOTH, GATHERS, REDUCTIONS
 from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis
 from hybrid_des.simulation.shortened import run
 from hybrid_des.simulation.speeds import DurationOverride
@@ -102,9 +103,9 @@ def last_at(link):
 
 
 def every_kind(scenario, parts, *, tied):
-    if not rings_alone.kinds_of_rings(scenario, parts, tied=tied):
+    if not rings_alone.kinds_of_rings(scenario, parts, tied=True):
         return ()
-    return (rings_alone.BOTH, rings_alone.REDUCTIONS) if parts.reductions.gather else (rings_alone.BOTH,)
+    return (BOTH, REDUCTIONS) if parts.reductions.gather else (BOTH,)
 
 
 @pytest.fixture
@@ -190,7 +191,7 @@ def test_what_follows_the_end_of_a_ring_is_unordered(rings):
     all_ranks = Fold(Layout({"data": 8}, ["data"]), [])
     transport, seen = folded_transport(fabric, "fifo", Recorder(), all_ranks, [whole]), []
     env, ring = transport.env, collectives.configured("ring", {"channels": 2})
-    taken = rings_alone.RingsAlone(transport, Parts(), rings_alone.BOTH).of_gradients(whole, whole, range(8), ring)
+    taken = rings_alone.RingsAlone(transport, Parts(), BOTH).of_gradients(whole, whole, range(8), ring)
 
     def part(group):
         yield from on_channels(group, Buffer(1600, codecs.find("fp32").build()), taken)
@@ -277,7 +278,7 @@ def ends_of(fabric, fold, groups, *, at_once):
 
     for whole, (ranks, elements) in zip(rings, groups, strict=True):
         places = [place for place, rank in enumerate(ranks) if fold.simulated(rank)]
-        taken = rings_alone.RingsAlone(transport, parts, rings_alone.BOTH)
+        taken = rings_alone.RingsAlone(transport, parts, BOTH)
         collective = taken.of_gradients(whole, whole, places, ring) if at_once else ring
         for place in places:
             transport.begin(ranks[place])
@@ -355,36 +356,25 @@ def test_rings_of_other_images_are_not_alike(rings):
 
 
 @pytest.mark.parametrize(("change", "traced", "expected"), [
-    ({}, False, ("reductions alone",)),
-    ({"sharding": "zero-1"}, False, ("alone", "reductions alone")),
-    ({"sharding": "zero-1", "overlap": {"parameters": True}}, False, ("reductions alone",)),
+    ({}, False, (REDUCTIONS,)),
+    ({"sharding": "zero-1"}, False, (BOTH, REDUCTIONS)),
+    ({"sharding": "zero-1", "overlap": {"parameters": True}}, False, (REDUCTIONS,)),
     (CHUNKS, False, ()),
-    (CHUNKS, True, ("reductions alone",)),
-    ({**CHUNKS, "gradients": {"overlap": False}}, False, ("reductions alone",)),
-    ({**CHUNKS, "sharding": "zero-1"}, False, ("gathers alone",)),
-    ({**CHUNKS, "sharding": "zero-1"}, True, ("alone", "gathers alone")),
+    (CHUNKS, True, (REDUCTIONS,)),
+    ({**CHUNKS, "gradients": {"overlap": False}}, False, (REDUCTIONS,)),
+    ({**CHUNKS, "sharding": "zero-1"}, False, (GATHERS,)),
+    ({**CHUNKS, "sharding": "zero-1"}, True, (BOTH, GATHERS)),
 ])  # fmt: skip
-def test_ways_in_which_nothing_is_expected_to_disturb_rings(change, traced, expected):
+def test_ways_in_which_nothing_is_expected_to_disturb_rings(change, traced, expected, monkeypatch):
+    monkeypatch.setattr(rings_alone, "FEWEST", 1)
     variant = planned(change)
-    assert rings_alone._ways(variant.scenario, variant.parts, traced=traced) == expected
+    assert rings_alone.kinds_of_rings(variant.scenario, variant.parts, tied=traced) == expected
 
 
-def test_a_way_is_given_up_when_rings_are_disturbed_twice(rings):
-    """Or the first time."""
-    variant, outcomes = planned(), []
-
-    def simulate(way, watched):
-        if outcomes.pop(0):
-            return way
-        raise FoldRefusal("disturbed")
-
-    def tried(*these):
-        outcomes[:] = these
-        return [rings_alone.alone(simulate, variant.scenario, variant.parts, folded(8, 1)) for _ in these]
-
-    assert tried(True, False, True, False) == ["alone", None, "alone", None]
-    assert tried(False) == [None]
-    assert tried(True) == [None]
-    assert outcomes == [True]
-    outcomes[:] = [False]
-    assert rings_alone.alone(simulate, variant.scenario, planned().parts, folded(8, 1)) is None
+def test_rings_that_were_disturbed_are_not_tried_again(rings):
+    variant, tries = with_forwards(planned(CHUNKS), 1_020_000), []
+    for _ in range(2):
+        rings.made.clear()
+        run(variant.scenario, parts=variant.parts, retime=variant.retime, fold_from=2)
+        tries.append(len(rings.made))
+    assert tries[0] > tries[1] > 0

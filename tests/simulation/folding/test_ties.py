@@ -1,5 +1,6 @@
 """Only runs in which messages reach a link in the same moment trace what their order descends from."""
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -11,8 +12,11 @@ from support.scenarios import merged
 
 from hybrid_des.analysis.critical_path.traced import traced_run
 from hybrid_des.scenario.loading import load, scenario_from
-from hybrid_des.simulation import run as running
-from hybrid_des.simulation.folding import folded_transport, ties
+from hybrid_des.simulation import attempts
+from hybrid_des.simulation import run as plain
+from hybrid_des.simulation.attempts import MOST_CHANNELS, Refusals, of_fold
+from hybrid_des.simulation.folding import folded_transport
+from hybrid_des.simulation.folds import Replicas, folds_of
 from hybrid_des.simulation.planning.planner import parts_of
 from hybrid_des.simulation.shortened import run
 
@@ -55,8 +59,8 @@ def test_where_nothing_ties_no_order_is_traced(traced):
 
 
 def test_a_tied_plan_is_watched_once(traced, monkeypatch):
-    scenario, starts, start = scenario_from(merged(SIXTEEN, TIE)), [], running.started
-    monkeypatch.setattr(running, "started", lambda *a, **given: starts.append(given["fold"]) or start(*a, **given))
+    scenario, starts, start = scenario_from(merged(SIXTEEN, TIE)), [], plain.started
+    monkeypatch.setattr(plain, "started", lambda *given: starts.append(given) or start(*given))
     parts = parts_of(scenario)
     first = run(scenario, parts=parts, fold_from=FEWEST)
     tried = len(starts)
@@ -66,16 +70,20 @@ def test_a_tied_plan_is_watched_once(traced, monkeypatch):
 
 
 def test_many_rings_are_expected_to_meet():
-    plan = parts_of(scenario_from(SIXTEEN)).plan
-    assert not ties.ties_expected(plan, ties.MOST_CHANNELS)
-    assert ties.ties_expected(plan, ties.MOST_CHANNELS + 1)
+    scenario = scenario_from(SIXTEEN)
+    parts = parts_of(scenario)
+    fold = next(folds_of(Replicas(scenario, parts, None, FEWEST), []))
+    for channels in (MOST_CHANNELS, MOST_CHANNELS + 1):
+        refusals = Refusals()
+        of_fold(fold, Replicas(scenario, replace(parts, channels=channels)), refusals, by_messages=True).__next__()
+        assert refusals.tied == (channels > MOST_CHANNELS)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_watched_runs_are_those_with_orders_traced(seed, monkeypatch):
     scenario = scenario_from(scenario_values(Random(seed))).model_copy(update={"record": "all"})
     watched, causes = run(scenario, fold_from=FEWEST), traced_run(scenario, fold_from=FEWEST)
-    monkeypatch.setattr(running, "ties_expected", lambda *_: True)
+    monkeypatch.setattr(attempts, "MOST_CHANNELS", 0)
     assert same(watched, run(scenario, fold_from=FEWEST))
     again = traced_run(scenario, fold_from=FEWEST)
     assert same(causes, again)
