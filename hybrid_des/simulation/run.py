@@ -39,7 +39,7 @@ from hybrid_des.simulation.gpu import Gpu
 from hybrid_des.simulation.jobs import Job, started
 from hybrid_des.simulation.links_used import links_used
 from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
-from hybrid_des.simulation.outer import Inner, Period, alike, inner_of, period_of
+from hybrid_des.simulation.outer import Inner, Period, groups_apart, period_of
 from hybrid_des.simulation.outer_overlap import durations_of
 from hybrid_des.simulation.planning.layer_traffic import TensorTraffic
 from hybrid_des.simulation.planning.planner import Parts, parts_of
@@ -230,10 +230,10 @@ def run(
         OutOfMemoryError: a GPU exceeds its memory, under `on_oom: error`.
         Refusal: the schedule or topology does not support these sizes.
     """
-    began, local_sgd = time.perf_counter(), scenario.gradients.every > 1
-    if local_sgd and not any((plan, fabric, training, retime, trace, parts, scenario.numerics)):
-        return _of_groups(scenario, scratch=scratch, watch=watch, order=order, detailed=detailed)
+    began, exchanges = time.perf_counter(), scenario.gradients.every > 1 and not any((trace, parts, retime))
     with scenario.cluster.unit_asked_for():
+        if exchanges and not any((plan, fabric, training, scenario.numerics)) and (groups := groups_apart(scenario)):
+            return _of_groups(scenario, groups, scratch=scratch, watch=watch, order=order, detailed=detailed)
         parts = planned = parts or parts_of(scenario, plan, fabric, training)
         others = Counter[str]()  # bytes of background traffic, by link
         start = partial(started, parts=planned, retime=retime, detailed=detailed, whole=whole)
@@ -277,7 +277,7 @@ def run(
     result = _run_of(Folded(job, *folded[1:]), end, began, trace, others, any_order=any_order)
     if result.fold and fold_from is None and scenario.fold == "auto" and scenario.parallel.ranks < sizes.FOLDED_FROM:
         result = of_all_ranks(result)
-    return replace(result, outer=_period(scenario, result)) if local_sgd and scenario.numerics else result
+    return replace(result, outer=_period(scenario, result, result.fabric)) if exchanges and detailed else result
 
 
 def _folded_from(scenario: Scenario, parts: Parts) -> int:
@@ -302,20 +302,19 @@ def of_all_ranks(run: Run) -> Run:
     )
 
 
-def _of_groups(scenario: Scenario, *, detailed: bool, **how: Any) -> Run:
+def _of_groups(scenario: Scenario, groups: Sequence[tuple[Scenario, Parts]], *, detailed: bool, **how: Any) -> Run:
     """The inner step of one group of replicas, the slowest, with what the exchange between all groups costs."""
-    numbers = range(1 if alike(scenario) else scenario.outer_groups)
-    runs = (run(inner_of(scenario, number), detailed=detailed, **how) for number in numbers)
+    runs = (run(inner, parts=parts, detailed=detailed, **how) for inner, parts in groups)
     slowest = max(runs, key=lambda group: group.duration)
-    return replace(slowest, outer=_period(scenario, slowest)) if detailed else slowest
+    return replace(slowest, outer=_period(scenario, slowest, fabric_of(scenario))) if detailed else slowest
 
 
-def _period(scenario: Scenario, inner: Run) -> Period:
+def _period(scenario: Scenario, inner: Run, fabric: Fabric) -> Period:
     steps = durations_of(inner.timeline.steps, inner.scenario.steps)
     ranks, all_ranks = len(inner.fold.ranks) if inner.fold else inner.timeline.layout.ranks, scenario.parallel.ranks
     events = inner.events * all_ranks // (ranks * len(steps))
     links = {channel.link for channel in inner.timeline.channels}
-    return period_of(scenario, Inner(inner.plan, inner.costs.parts, steps, links, events))
+    return period_of(scenario, fabric, Inner(inner.plan, inner.costs.parts, steps, links, events))
 
 
 def _traffic_of(scenario: Scenario, links: Links) -> Traffic:
