@@ -173,10 +173,9 @@ def unused(args: argparse.Namespace) -> list[str]:
     found: dict[str, None] = {}
     for file, overrides in ((first, shared), (other or first, [*shared, *changes])):
         with suppress(HybridDesError):  # the command says what is wrong
-            known = isinstance(file, str) and located(file).is_file()
-            if known and (text := unused_gpus(read_scenario(file, overrides))):
-                found[text] = None
-    return list(found)
+            if isinstance(file, str) and located(file).is_file():
+                found[unused_gpus(read_scenario(file, overrides)) or ""] = None
+    return [*filter(None, found)]
 
 
 def stand_ins(args: argparse.Namespace) -> list[str]:
