@@ -367,7 +367,9 @@ class Folded(NamedTuple, Generic[Outcome]):
     reason: str
 
 
-def simulated_once(replicas: Replicas, simulate: Callable[[Fold | None], Outcome], *, whole: bool) -> Folded[Outcome]:
+def simulated_once(
+    replicas: Replicas, simulate: Callable[[Fold | None], Outcome], *, whole: bool, traced: bool = False
+) -> Folded[Outcome]:
     """Simulate as few replicas as is exact, or as the scenario asks for; or the whole cluster.
 
     Raises:
@@ -376,7 +378,7 @@ def simulated_once(replicas: Replicas, simulate: Callable[[Fold | None], Outcome
     """
     scenario, reasons = replicas.scenario, list[str]()
     for fold in () if whole else folds_of(replicas, reasons):
-        check_size(scenario, fold, reasons)
+        check_size(scenario, fold, reasons, traced=traced)
         try:
             outcome = simulate(fold)
         except FoldRefusal as refusal:
@@ -387,16 +389,16 @@ def simulated_once(replicas: Replicas, simulate: Callable[[Fold | None], Outcome
         else:
             unfolded = fold.kept("data") == scenario.parallel.data
             return Folded(outcome, fold, reasons[-1] if reasons and unfolded else "")
-    check_size(scenario, None, reasons)
+    check_size(scenario, None, reasons, traced=traced)
     return Folded(simulate(None), None, reasons[-1] if reasons else "")
 
 
-def check_size(scenario: Scenario, fold: Fold | None, reasons: Sequence[str]) -> None:
-    """Check the size of a run, which validation leaves open for scenarios that may be folded.
+def check_size(scenario: Scenario, fold: Fold | None, reasons: Sequence[str], *, traced: bool = False) -> None:
+    """Check the size of a run, all of whose messages a trace needs; validation leaves open how far it is folded.
 
     Raises:
         Refusal: it is too large; the message says why it was not folded, or not further.
     """
     kept = scenario.parallel.data if fold is None else fold.kept("data")
-    if problem := too_large(scenario, kept):
-        raise Refusal("; ".join([problem, *(f"replicas differ: {reason}" for reason in reasons[-1:])]))
+    if problem := too_large(scenario, kept, "".join(reasons[-1:]), ("record",) if traced else ()):
+        raise Refusal(problem)

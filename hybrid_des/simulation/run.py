@@ -270,7 +270,8 @@ def run(
 
         replicas = Replicas(scenario, parts, retime, fold_from or _folded_from(scenario, parts))
         tries = partial(undisturbed, simulate, None if whole or trace else replicas, ordered=order is not None)
-        folded = simulated_once(replicas, tries, whole=order is not None)  # replicas that start in any order differ
+        differ = order is not None  # replicas that start in any order
+        folded = simulated_once(replicas, tries, whole=differ, traced=trace is not None)
     job, any_order = folded.outcome
     _check_memory(job)
     end = int(job.recorder.steps.table()["end"].max()) if scenario.background else job.transport.env.now
