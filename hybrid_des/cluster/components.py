@@ -169,13 +169,13 @@ def _sets(groups: Sequence[Seats], kinds: Sequence[Footprint], signatures: OfFoo
     links = {kind: {hop.link for signature in each for hop in signature.hops} for kind, each in signatures.items()}
     of_kind = {kind: [number for number, one in enumerate(kinds) if one == kind] for kind in links}
     together = []
-    for meeting in _connected(_holders(links.items()), links):
+    for meeting in connected(_holders(links.items()), links):
         numbers = [number for kind in meeting for number in of_kind[kind]]
         if any(None in links[kind] for kind in meeting):  # a link of no block may be shared by groups of any
             together.append(numbers)
         else:
             together += _holders((number, np.unique(groups[number].blocks).tolist()) for number in numbers)
-    return sorted(map(sorted, _connected(together, range(len(groups)))))
+    return sorted(map(sorted, connected(together, range(len(groups)))))
 
 
 Item = TypeVar("Item", bound=Hashable)
@@ -190,7 +190,7 @@ def _holders(held: Iterable[tuple[Item, Iterable[Hashable]]]) -> list[list[Item]
     return list(holders.values())
 
 
-def _connected(together: Iterable[Sequence[Item]], every: Iterable[Item]) -> list[list[Item]]:
+def connected(together: Iterable[Sequence[Item]], every: Iterable[Item]) -> list[list[Item]]:
     """Divide items into connected components: items in one list are connected."""
     above = {item: item for item in every}
 

@@ -40,6 +40,16 @@ class Outcome(NamedTuple):
             self.even and other.even,
         )
 
+    def beside(self, other: Outcome, times: int) -> Outcome:
+        """This, and another that happens so many times, all at the same time without touching each other."""
+        return Outcome(
+            max(self.duration, other.duration),
+            self.messages + times * other.messages,
+            self.bytes + times * other.bytes,
+            self.scales + times * other.scales,
+            other.even and (self is NOTHING or (self.even and other.duration == self.duration)),
+        )
+
 
 NOTHING = Outcome(0, 0, 0, 0)
 COUNTED = ("messages", "bytes_gradients", "bytes_scales")  # of what a network has sent
@@ -90,6 +100,7 @@ def run_collective(
     *,
     limit: int | None = None,
     views: Views | None = None,
+    ends: list[int] | None = None,
 ) -> Outcome:
     """Run a collective once on a network, with members that all start at the same time, in this order.
 
@@ -100,26 +111,27 @@ def run_collective(
         buffer: maps (group, place in it) to a member's buffer.
         limit: picoseconds; the run stops some time after exceeding it.
         views: as in `begun`.
+        ends: a list that gets the picoseconds after which each member and server has ended.
 
     Raises:
         Refusal: the collective does not support the group or wiring.
         DeadlockError: its members deadlock.
         SlowerThanBestError: it takes longer than the limit.
     """
-    env, ends, members = network.env, dict[int, int](), list(members)
+    env, members = network.env, list(members)
     began, before = env.now, network.sent()
+    each = [0] * len(members)
 
-    def completed(rank: int, _: Any) -> None:
-        ends[rank] = env.now
+    def completed(number: int, _: Any) -> None:
+        each[number] = env.now - began
 
     def beat() -> None:
         if limit is not None and env.now - began > limit:
             raise SlowerThanBestError
 
     processes = begun(network, algorithm, members, buffer, views)
-    for process, (group, member) in zip(processes, members, strict=True):
-        if member < group.size:
-            process.callbacks.append(partial(completed, group.ranks[member]))
+    for number, process in enumerate(processes):
+        process.callbacks.append(partial(completed, number))
     env.run(beat=None if limit is None else beat)
     beat()
     if stuck := sum(process.is_alive for process in processes):
@@ -129,7 +141,13 @@ def run_collective(
     network.check_empty()
     after = network.sent()
     messages, size, scales = (after[key] - before[key] for key in COUNTED)
-    return Outcome(env.now - began, messages, size, scales, len(set(ends.values())) == 1)
+    if ends is not None:
+        ends += each
+    last = dict[int, int]()  # rank → when its last member ends
+    for (group, member), end in zip(members, each, strict=True):
+        if member < group.size:
+            last[group.ranks[member]] = max(last.get(group.ranks[member], 0), end)
+    return Outcome(env.now - began, messages, size, scales, len({*last.values()}) == 1)
 
 
 def begun(

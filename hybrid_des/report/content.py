@@ -384,8 +384,10 @@ def _outer(facts: Mapping[str, Any]) -> list[Fact]:
     )
     sent = f"{format_bytes(outer['bytes_exchange'])} by {outer['algorithm']} in {outer['codec']}{parts}"
     mean, used = format_seconds(outer["mean_step_s"]), f"{outer['utilisation']:.1%}"
+    alone = facts["ranks"] < outer["ranks"]
+    whose = "one" if alone else "all, simulated together"
     return [
-        Fact("groups of replicas", f"{outer['groups']}, each with its own weights; the step above is that of one"),
+        Fact("groups of replicas", f"{outer['groups']}, each with its own weights; the step above is that of {whose}"),
         Fact("exchange", f"every {outer['every']} steps: {takes}, {waits} of it exposed; {sent}"),
         *_bound(outer["exchange_bound_s"]),
         *([Fact("beside inner steps", slower)] if slower else []),

@@ -292,7 +292,7 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
             network.check_division(**{axis: getattr(parallel, axis)})
         except Refusal as refusal:
             yield misfit(str(refusal), f"parallel.{axis}", "model")
-    yield from misfits_of_experts(parallel)
+    yield from misfits_of_experts(parallel, scenario.outer_groups)
     every, batch = scenario.gradients.every, scenario.batch
     yield from misfits_of_data(scenario.data, parallel, scenario.schedule, network=network, batch=batch, every=every)
     routings = [layer.routing for layer in network.layers if layer.routing]

@@ -19,8 +19,9 @@ assumed; sizes that turn out too large are refused once the run knows the number
 that `auto` would have to try (`too_many`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
+from typing import Any
 
 from hybrid_des.collectives import codecs, hierarchical, nccl_switches, nccl_trees, token_exchange
 from hybrid_des.collectives.buffer import MOST_SEGMENTS
@@ -76,20 +77,43 @@ BY_RULE = ("nodes", "rails", "leaf-spine", "pcie")  # topologies that create lin
 PerRank = Fraction | tuple[Fraction, ...]
 
 
-def excesses(scenario: Whole) -> Iterator[Problem]:
-    """The first count of a `Scenario` that is too large, with the estimate; others would follow from it."""
+def excesses(scenario: Whole, fixed: Collection[str] = ()) -> Iterator[Problem]:
+    """The first count of a `Scenario` that is too large, with the estimate; others would follow from it.
+
+    Whoever asks decides about the `fixed` keys, whatever the scenario says.
+    """
     for count, most, what, paths in _counts(scenario, _kept(scenario)):
         if count > most:
-            problem = misfit(_refused(count, most, what), *paths.split())
+            problem = misfit(_refused(count, most, what) + _way_out(scenario, _kept(scenario), fixed), *paths.split())
             yield problem._replace(path=("cluster",)) if what in ("GPUs", "links") else problem
             return
 
 
-def too_large(scenario: Whole, kept: int) -> str:
-    """Why a run of `kept` replicas of a scenario cannot be simulated; empty if it can."""
+def too_large(scenario: Whole, kept: int, reason: str = "", fixed: Collection[str] = ()) -> str:
+    """Why a run cannot be simulated; empty if it can.
+
+    Args:
+        scenario: what is to be simulated.
+        kept: the number of replicas that are.
+        reason: why they are not fewer.
+        fixed: keys about which whoever asks decides, whatever the scenario says.
+    """
     if kept <= _kept(scenario):  # counted when the scenario was checked
         return ""
-    return next((_refused(count, most, what) for count, most, what, _ in _counts(scenario, kept) if count > most), "")
+    why = next((_refused(count, most, what) for count, most, what, _ in _counts(scenario, kept) if count > most), "")
+    differ = f"; replicas differ: {reason}" if reason else ""
+    return f"{why}{differ}{_way_out(scenario, kept, fixed)}" if why else ""
+
+
+def _way_out(scenario: Whole, kept: int, fixed: Collection[str]) -> str:
+    """The first settings, of those that change no time of a step, with which a run is small enough; empty without."""
+    settings: list[dict[str, Any]] = [{"record": "compute"}, {"steps": 1}, {"record": "compute", "steps": 1}]
+    for changes in settings:
+        if any(key in fixed or getattr(scenario, key) == value for key, value in changes.items()):
+            continue
+        if all(count <= most for count, most, *_ in _counts(scenario.model_copy(update=changes), kept)):
+            return f"; with {' and '.join(f'{key}: {value}' for key, value in changes.items())} it can be simulated"
+    return ""
 
 
 def _kept(scenario: Whole) -> int:

@@ -366,14 +366,7 @@ class CollectiveTimes:
         whole = NOTHING
         for simulated_groups in sets:
             of_set = self._of_set(name, asked, simulated_groups, limit)
-            even = of_set.even and (whole is NOTHING or (whole.even and of_set.duration == whole.duration))
-            whole = Outcome(
-                max(whole.duration, of_set.duration),
-                whole.messages + simulated_groups.sets * of_set.messages,
-                whole.bytes + simulated_groups.sets * of_set.bytes,
-                whole.scales + simulated_groups.sets * of_set.scales,
-                even,
-            )
+            whole = whole.beside(of_set, simulated_groups.sets)
         return whole
 
     def _of_set(self, name: str, asked: Concurrent, simulated_groups: SimulatedGroups, limit: int | None) -> Outcome:

@@ -13,10 +13,11 @@ from typing import NamedTuple
 from hybrid_des import collectives
 from hybrid_des.cluster.connections import Connection, around
 from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.cluster.flows_apart import flows_apart
 from hybrid_des.cluster.rings import Ring
 from hybrid_des.cluster.symmetry import isomorphic
 from hybrid_des.cluster.transport import Links, Transport
-from hybrid_des.collectives.benchmark import Outcome, run_collective
+from hybrid_des.collectives.benchmark import NOTHING, Outcome, run_collective
 from hybrid_des.collectives.buffer import Buffer, Channels, shares_of
 from hybrid_des.collectives.group import Group, ProcessGroup, Routine
 from hybrid_des.engine.clock import Environment
@@ -43,7 +44,25 @@ class LongRings(NamedTuple):
         return self.groups[0].size
 
     def outcome(self, fabric: Fabric, sharing: str, acting: int) -> Outcome:
-        """What happens if only so many members of each ring act, the first ones, at whose places the others are."""
+        """What happens if only so many members of each ring act, the first ones, at whose places the others are.
+
+        Of rings that do the same and share no link with others, one is simulated.
+        """
+        flows = [around(ring.ranks, number) for number, ring in enumerate(self.groups)]
+        does = [(ring.tuned, buffer.elements) for ring, buffer in zip(self.groups, self.buffers, strict=True)]
+        whole, last = NOTHING, dict[int, int]()  # rank → when its last member ends
+        for sets in flows_apart(fabric, flows, does):
+            rings = [replace(self.groups[ring], stage=number) for number, ring in enumerate(sets[0])]
+            part, ends = self._replace(groups=rings, buffers=[self.buffers[ring] for ring in sets[0]]), list[int]()
+            whole = whole.beside(part._together(fabric, sharing, acting, ends), len(sets))
+            for numbers in sets:
+                ranks = (rank for number in numbers for rank in self.groups[number].ranks[:acting])
+                for rank, end in zip(ranks, ends, strict=True):
+                    last[rank] = max(last.get(rank, 0), end)
+        return whole._replace(even=len({*last.values()}) == 1)
+
+    def _together(self, fabric: Fabric, sharing: str, acting: int, ends: list[int]) -> Outcome:
+        """The same, with all rings simulated; `ends` learns when each member of each ring has ended."""
         network = Transport(Links(Environment(), fabric, sharing), Recorder())
         folded, count = acting < self.members, self.members
         groups, buffers = self.groups, self.buffers
@@ -51,7 +70,7 @@ class LongRings(NamedTuple):
             groups = [replace(ring, ranks=[ring.ranks[place % acting] for place in range(count)]) for ring in groups]
             buffers = [replace(one, elements=-(-one.elements // count) * count) for one in buffers]
         members = [(ring, place) for ring in groups for place in range(acting)]
-        outcome = run_collective(network, self.algorithm, members, lambda ring, member: buffers[ring])
+        outcome = run_collective(network, self.algorithm, members, lambda ring, member: buffers[ring], ends=ends)
         if not folded:
             return outcome
         passes = outcome.messages // len(members)  # of a shard, from member to member

@@ -80,7 +80,7 @@ def _changes(scenario: Scenario) -> Iterator[dict[str, Any]]:
     by_module = isinstance(scenario.recompute, tuple)
     for level in RECOMPUTE[-1:] if by_module else RECOMPUTE[RECOMPUTE.index(scenario.recompute) + 1 :]:
         yield {"recompute": level}
-    if scenario.parallel.data * scenario.parallel.context > 1:
+    if scenario.parallel.data // scenario.outer_groups * scenario.parallel.context > 1:
         for level in SHARDING[SHARDING.index(scenario.sharding) + 1 :]:
             fsdp = level in LAYERED and scenario.parallel.pipeline == 1
             whole = {"gradients.bucket": "none"} if fsdp and scenario.gradients.bucket is not None else {}

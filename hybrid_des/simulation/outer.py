@@ -1,14 +1,15 @@
 """Groups of replicas that seldom exchange: inner steps, and the exchange between the groups every H of them.
 
-    step 1 ─ step 2 ─ … ─ step H ─ step H+1 ─ …            every group by itself, in the same time
+    step 1 ─ step 2 ─ … ─ step H ─ step H+1 ─ …            every group with weights of its own
                               └── exchange ──┤              over all replicas; due `overlap` steps later
                                              wait
 
-One inner step of one group is simulated exactly; the groups share no link within a step and are alike. The exchange, an
-all-reduce of the groups' changes over all replicas, is simulated by messages on the whole wiring, fragment by fragment.
-Then H inner steps are run with it: an exchange begins when its step ends and the one before is over, and the step by
-which it is due waits for it. Where they overlap and use the same links, steps and exchange are simulated together
-(`overlapped`), if an exchange is due before the next begins and the steps are not too many events.
+Where groups share no link within a step, one inner step of one group is simulated, the slowest if they differ; else one
+of all groups together (`groups_apart`). The exchange, an all-reduce of the groups' changes over all replicas, is
+simulated by messages on the whole wiring, fragment by fragment. Then H inner steps are run with it: an exchange begins
+when its step ends and the one before is over, and the step by which it is due waits for it. Where they overlap and use
+the same links, steps and exchange are simulated together (`overlapped`), if an exchange is due before the next begins
+and the steps are not too many events.
 
 After Douillard et al., DiLoCo (arXiv 2311.08105), Streaming DiLoCo (arXiv 2501.18512); costs as in appendix A of
 arXiv 2503.09799.
@@ -43,9 +44,10 @@ from hybrid_des.scenario.sections.groups import ranks_of_group
 from hybrid_des.scenario.sections.outer import Outer
 from hybrid_des.simulation.collective_times import CollectiveTimes, Concurrent
 from hybrid_des.simulation.folding.refusals import TooManyMessagesError
+from hybrid_des.simulation.links_used import connections_used
 from hybrid_des.simulation.outer_overlap import Overlapped, overlapped
 from hybrid_des.simulation.planning.gradients import replica_groups
-from hybrid_des.simulation.planning.planner import parts_of
+from hybrid_des.simulation.planning.planner import Parts, parts_of
 from hybrid_des.simulation.planning.wiring import fabric_of, times_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND, split_evenly
 
@@ -175,6 +177,32 @@ def alike(scenario: Scenario) -> bool:
     return len(scenario.cluster.kinds) == 1 and not scenario.slow and not scenario.jitter and not scenario.background
 
 
+def groups_apart(scenario: Scenario) -> list[tuple[Scenario, Parts]]:
+    """The groups to simulate one by one, with their parts: the first for all that are alike; none if they share links.
+
+    Messages of one group may wait for those of another where both have a link on their routes that is not infinitely
+    fast, and background traffic that one delays may delay another. Servers may be on GPUs of other groups.
+
+    Raises:
+        Refusal: the schedule, the topology or the all-reduce does not support a group.
+    """
+    count, user = scenario.outer_groups, dict[str, int]()
+    if scenario.background:
+        return []
+    made = [inner_of(scenario, group) for group in range(1 if alike(scenario) else count)]
+    groups, fabric = [(inner, parts_of(inner)) for inner in made], fabric_of(scenario)
+    sends = [{(flow.sender, flow.receiver) for flow in connections_used(*group)} for group in groups]
+    for group in range(count):
+        ranks = ranks_of_group(scenario.parallel, count, group)
+        for ends in sends[min(group, len(sends) - 1)]:
+            if max(ends) >= len(ranks):
+                return []
+            for link in fabric.route(*(ranks[end] for end in ends)).links:
+                if user.setdefault(link, group) != group and fabric.links[link].bandwidth is not None:
+                    return []
+    return groups
+
+
 class Inner(NamedTuple):
     """Inner steps that have been simulated.
 
@@ -193,8 +221,8 @@ class Inner(NamedTuple):
     events: int
 
 
-def period_of(scenario: Scenario, inner: Inner) -> Period:
-    """The period of a scenario, with all groups, whose inner steps have been simulated.
+def period_of(scenario: Scenario, fabric: Fabric, inner: Inner) -> Period:
+    """The period of a scenario on this wiring, with all groups, whose inner steps have been simulated.
 
     Raises:
         Refusal: the all-reduce does not support the replicas, or is too large to simulate.
@@ -202,7 +230,7 @@ def period_of(scenario: Scenario, inner: Inner) -> Period:
     outer = scenario.gradients.outer or Outer()
     gradients = scenario.gradients.model_copy(update={"codec": outer.codec, "bucket": None, "bucket_rule": "stage"})
     groups = replica_groups(inner.plan, scenario.parallel.layout, inner.parts, gradients)
-    times, codec = times_of(scenario, fabric_of(scenario)), codecs.find(outer.codec).build()
+    times, codec = times_of(scenario, fabric), codecs.find(outer.codec).build()
     sizes = [split_evenly(sum(bucket.elements for bucket in group.buckets), outer.fragments) for group in groups]
     fragments = zip(*sizes, strict=True) if sizes else [()] * outer.fragments  # without parameters, nothing is sent
     asked = [Concurrent([group.ranks for group in groups], elements, codec) for elements in fragments]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,9 +24,10 @@ from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folding.traced_fold import traced_fold
 from hybrid_des.simulation.folds import INNER, Replicas, folds_of
 from hybrid_des.simulation.jobs import How, Network, groups_of, network_of, recorder_of
-from hybrid_des.simulation.outer import Inner, Period, alike, inner_of, period_of
+from hybrid_des.simulation.outer import Inner, Period, groups_apart, period_of
 from hybrid_des.simulation.outer_overlap import durations_of
 from hybrid_des.simulation.planning.planner import Parts, parts_of
+from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import Run, reduced_gc, simulated
 from hybrid_des.simulation.stretches import Stretches
 from hybrid_des.simulation.training import Training
@@ -71,19 +72,20 @@ def run(
         OutOfMemoryError: a GPU exceeds its memory, under `on_oom: error`.
         Refusal: the schedule or topology does not support these sizes.
     """
-    began, local_sgd = time.perf_counter(), scenario.gradients.every > 1
+    began = time.perf_counter()
     by_messages = how.pop("by_messages", False) or plain()
     asked = How(**how)
-    if local_sgd and not any((plan, fabric, training, asked.retime, asked.trace, parts, scenario.numerics)):
-        return _of_groups(scenario, watch=watch, **how)
+    exchanges = scenario.gradients.every > 1 and not any((asked.trace, parts, asked.retime))
     with scenario.cluster.unit_asked_for():
+        if exchanges and not any((plan, fabric, training, scenario.numerics)) and (groups := groups_apart(scenario)):
+            return _of_groups(scenario, groups, watch=watch, **how)
         parts = parts or parts_of(scenario, plan, fabric, training)
         replicas = Replicas(scenario, parts, asked.retime, fold_from or _folded_from(scenario, parts))
         result = _Attempts(replicas, asked, watch, by_messages=by_messages).first()
     if result.fold and fold_from is None and scenario.fold == "auto" and scenario.parallel.ranks < sizes.FOLDED_FROM:
         result = of_all_ranks(result)
     result = replace(result, wall_s=time.perf_counter() - began)
-    return replace(result, outer=_period(scenario, result)) if local_sgd and scenario.numerics else result
+    return replace(result, outer=_period(scenario, result, result.fabric)) if exchanges and asked.detailed else result
 
 
 def _folded_from(scenario: Scenario, parts: Parts) -> int:
@@ -118,9 +120,9 @@ class _Attempts:
             FoldRefusal: the scenario asks for a fold that is not exact.
             Refusal: the run is too large to simulate.
         """
-        scenario = self.replicas.scenario
+        scenario, traced = self.replicas.scenario, self.how.trace is not None
         for fold in self._folds():
-            self._check_size(fold)
+            check_size(scenario, fold, self.reasons, traced=traced)
             refusals = self._refusals
             for attempt in of_fold(fold, self.replicas, refusals, by_messages=self.by_messages or bool(self.how.trace)):
                 if (made := self._made(attempt, refusals)) is not None:
@@ -128,7 +130,7 @@ class _Attempts:
                     return self._told(made, attempt, self.reasons[-1] if self.reasons and unfolded else "")
                 if attempt.alone is None and not (attempt.watched and refusals.tied):
                     break  # the fold itself is refused
-        self._check_size(None)
+        check_size(scenario, None, self.reasons, traced=traced)
         taken_at_once = not (self.by_messages or self.how.trace)
         for attempt in of_all_ranks_at_once(self.replicas) if taken_at_once else ():
             if (made := self._made(attempt, self._refusals)) is not None:
@@ -219,28 +221,30 @@ class _Attempts:
         """A run that says what was left out, and what could not be."""
         return replace(run, unfolded=unfolded, left_out="" if attempt.is_plain else str(attempt), refused=self.refused)
 
-    def _check_size(self, fold: Fold | None) -> None:
-        """Check the size of a run, which validation leaves open for scenarios that may be folded.
 
-        Raises:
-            Refusal: it is too large; the message says why it was not folded, or not further.
-        """
-        scenario = self.replicas.scenario
-        if problem := too_large(scenario, scenario.parallel.data if fold is None else fold.kept("data")):
-            raise Refusal("; ".join([problem, *(f"replicas differ: {reason}" for reason in self.reasons[-1:])]))
+def check_size(scenario: Scenario, fold: Fold | None, reasons: Sequence[str], *, traced: bool = False) -> None:
+    """Check the size of a run, all of whose messages a trace needs; validation leaves open how far it is folded.
+
+    Raises:
+        Refusal: it is too large; the message says why it was not folded, or not further.
+    """
+    kept = scenario.parallel.data if fold is None else fold.kept("data")
+    if problem := too_large(scenario, kept, "".join(reasons[-1:]), ("record",) if traced else ()):
+        raise Refusal(problem)
 
 
-def _of_groups(scenario: Scenario, *, detailed: bool = True, **how: Any) -> Run:
+def _of_groups(
+    scenario: Scenario, groups: Sequence[tuple[Scenario, Parts]], *, detailed: bool = True, **how: Any
+) -> Run:
     """The inner step of one group of replicas, the slowest, with what the exchange between all groups costs."""
-    numbers = range(1 if alike(scenario) else scenario.outer_groups)
-    runs = (run(inner_of(scenario, number), detailed=detailed, **how) for number in numbers)
+    runs = (run(inner, parts=parts, detailed=detailed, **how) for inner, parts in groups)
     slowest = max(runs, key=lambda group: group.duration)
-    return replace(slowest, outer=_period(scenario, slowest)) if detailed else slowest
+    return replace(slowest, outer=_period(scenario, slowest, fabric_of(scenario))) if detailed else slowest
 
 
-def _period(scenario: Scenario, inner: Run) -> Period:
+def _period(scenario: Scenario, inner: Run, fabric: Fabric) -> Period:
     steps = durations_of(inner.timeline.steps, inner.scenario.steps)
     ranks, all_ranks = len(inner.fold.ranks) if inner.fold else inner.timeline.layout.ranks, scenario.parallel.ranks
     events = inner.events * all_ranks // (ranks * len(steps))
     links = {channel.link for channel in inner.timeline.channels}
-    return period_of(scenario, Inner(inner.plan, inner.costs.parts, steps, links, events))
+    return period_of(scenario, fabric, Inner(inner.plan, inner.costs.parts, steps, links, events))

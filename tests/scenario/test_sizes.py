@@ -7,10 +7,12 @@ from hybrid_des import collectives
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.errors import ScenarioError
+from hybrid_des.engine.causes import Causes
+from hybrid_des.errors import Refusal, ScenarioError
 from hybrid_des.scenario.loading import load
 from hybrid_des.scenario.sizes import MOST_LINKS, MOST_PLANNED, reduction_messages
 from hybrid_des.simulation.planning.wiring import fabric_of
+from hybrid_des.simulation.shortened import run as simulated
 
 ONE_NIC = {"infiniband": {"nics_per_node": 1}}
 
@@ -47,3 +49,35 @@ def test_the_collective_command_refuses_endless_work(run):
         code, out, (err,) = run("collective", name, "--ranks", "5000", "--max", "1 KiB")
         assert (code, out) == (2, "")
         assert err.startswith("--ranks 5000: 2.5e+07 pairs of ranks that send to each other are more than can be")
+
+
+MANY = {"parallel": {"pipeline": 1, "data": 2304}, "cluster": {"nodes": 288, "gpus_per_node": 8, **ONE_NIC},
+        "workload": {"forward": 0, "backward": 0, "parameters": 999_983 * 9}, "fold": "off",
+        "gradients": {"bucket": "4 MB"}}  # fmt: skip
+
+
+def test_a_refusal_names_the_settings_that_work():
+    """9 million gradients in 9 or 10 buckets: 2 · 2304² messages around a ring for each."""
+    with pytest.raises(ScenarioError) as refused:
+        scenario(m=1, **MANY)
+    (line,) = refused.value.problems
+    assert "messages with `record: all`" in line and line.endswith("; with record: compute it can be simulated")
+    assert scenario(m=1, **MANY, record="compute").parallel.data == 2304
+    with pytest.raises(ScenarioError) as refused:
+        scenario(m=1, **MANY, record="compute", steps=3)
+    assert refused.value.problems[0].endswith("; with steps: 1 it can be simulated")
+    with pytest.raises(ScenarioError) as refused:
+        scenario(m=1, **MANY, steps=3)
+    assert refused.value.problems[0].endswith("; with record: compute and steps: 1 it can be simulated")
+    with pytest.raises(ScenarioError) as refused:
+        scenario(m=1, **MANY | {"gradients": {"bucket": "4 kB"}})
+    assert refused.value.problems[0].endswith(")")
+
+
+def test_a_run_that_does_not_fold_names_them_too():
+    """Its pieces differ in size, so that all replicas must be simulated."""
+    large = scenario(m=1, **MANY | {"fold": "auto"})
+    with pytest.raises(Refusal, match=r"replicas differ: .*; with record: compute it can be simulated$"):
+        simulated(large)
+    with pytest.raises(Refusal, match=r"gradients.pad makes them equal\)$"):
+        simulated(large, trace=Causes())

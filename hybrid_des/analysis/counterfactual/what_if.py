@@ -38,7 +38,7 @@ from hybrid_des.simulation.common_beginning import in_common, least_of_changed
 from hybrid_des.simulation.folds import Replicas, folds_of
 from hybrid_des.simulation.jobs import UNCONTENDED
 from hybrid_des.simulation.least_remaining import least_remaining
-from hybrid_des.simulation.outer import alike, inner_of
+from hybrid_des.simulation.outer import alike, groups_apart
 from hybrid_des.simulation.planning.planner import Parts, parts_of
 from hybrid_des.simulation.planning.program import Call, Program
 from hybrid_des.simulation.planning.program_table import OP_KINDS
@@ -108,16 +108,15 @@ class Variant:
         """
         fold = "off" if self.scenario.fold == "off" else "auto"  # a change may tell replicas apart
         quiet = self.scenario.model_copy(update={"record": "compute", "on_oom": "warn", "fold": fold})
-        in_groups = quiet.gradients.every > 1 and not any((quiet.numerics, self.plan, self.fabric, self.retime))
-        if in_groups and not detailed and alike(quiet):  # it takes as long as the step of any group
-            return Variant(inner_of(quiet, 0)).simulated(latest, detailed=False)
+        own = any((detailed, quiet.gradients.every == 1, quiet.numerics, self.plan, self.fabric, self.retime))
+        if not own and alike(quiet) and (groups := groups_apart(quiet)):  # all take as long as any
+            return Variant.planned(*groups[0]).simulated(latest, detailed=False)
         watch = None
         if latest is not None:
-            watch = Watch(latest=latest) if in_groups or self.retime else self._watch(quiet, latest, changed_from)
-        parts = None if in_groups else self._remembering()  # of groups of replicas, each has its own
+            watch = Watch(latest=latest) if self.retime else self._watch(quiet, latest, changed_from)
         return run(
             quiet, self.plan, self.fabric,
-            retime=self.retime, parts=parts, watch=watch, fold_from=FEWEST_FOLDED, detailed=detailed,
+            retime=self.retime, parts=self._remembering(), watch=watch, fold_from=FEWEST_FOLDED, detailed=detailed,
         )  # fmt: skip
 
     def _remembering(self) -> Parts:

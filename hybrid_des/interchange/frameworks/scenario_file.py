@@ -18,6 +18,7 @@ from hybrid_des.scenario.defaults import megatron_bucket
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import fewest, scenario_of
 from hybrid_des.scenario.overrides import overridden
+from hybrid_des.scenario.sizes import too_large
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.workload.models.catalogue import expanded, names
 from hybrid_des.workload.models.kinds.registration import DEFAULT
@@ -145,13 +146,7 @@ def scenario_file(name: str, imported: Imported, overrides: Sequence[str]) -> tu
     Raises:
         ScenarioError: values do not fit each other, or an override is wrong.
     """
-    values = nested(imported.values)
-    model = values.get("model")
-    if isinstance(model, dict) and "base" not in model:
-        values["model"] = {**dict.fromkeys(_NEEDED, UNKNOWN), **model}
-    document = Document({"name": name, **values}, name)
-    override(document, overrides)
-    unknown = [*_unknown(document.value, "")]
+    document, unknown = _document(name, imported, overrides)
     stated = document.value
     if not unknown:
         scenario_of(document)  # with the place of an override in an error
@@ -168,6 +163,38 @@ def scenario_file(name: str, imported: Imported, overrides: Sequence[str]) -> tu
     lines = [f"# {what}: {line}" for what, listed in notes.items() for line in listed]
     blocks = [_block({key: stated[key]}) for key in sorted(stated, key=_place)]
     return "".join([*(f"{line}\n" for line in lines), "\n" if lines else "", *blocks]), unknown
+
+
+def within_limits(name: str, imported: Imported, overrides: Sequence[str]) -> tuple[Imported, Scenario | None]:
+    """The same without rows of messages, if all replicas would have too many; and the scenario, if nothing is unknown.
+
+    Replicas that one stands for have none, but only a run shows whether it may.
+
+    Raises:
+        ScenarioError: as `scenario_file`.
+    """
+    document, unknown = _document(name, imported, overrides)
+    if unknown:
+        return imported, None
+    scenario = scenario_of(document)
+    every, quiet = scenario.parallel.data, scenario.model_copy(update={"record": "compute"})
+    why = too_large(scenario, every)
+    if why == too_large(quiet, every):
+        return imported, scenario
+    assumed = f"record: compute, as {why.partition(' are more')[0]} would be too many if no replica stands for others"
+    values = {**imported.values, "record": "compute"}
+    return imported._replace(values=values, assumed=(*imported.assumed, assumed)), quiet
+
+
+def _document(name: str, imported: Imported, overrides: Sequence[str]) -> tuple[Document, list[str]]:
+    """The values with overrides, and the paths of those that are unknown."""
+    values = nested(imported.values)
+    model = values.get("model")
+    if isinstance(model, dict) and "base" not in model:
+        values["model"] = {**dict.fromkeys(_NEEDED, UNKNOWN), **model}
+    document = Document({"name": name, **values}, name)
+    override(document, overrides)
+    return document, [*_unknown(document.value, "")]
 
 
 def _place(key: str) -> int:

@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -156,6 +157,25 @@ def left_out(args: argparse.Namespace) -> list[str]:
         except HybridDesError:
             continue
     return list(notices)
+
+
+def unused(args: argparse.Namespace) -> list[str]:
+    """One line for each scenario of a command that leaves GPUs unused; none for commands whose file is no scenario."""
+    from hybrid_des.scenario.loading import read_scenario
+    from hybrid_des.scenario.shipped import located
+    from hybrid_des.scenario.unused_gpus import unused_gpus
+
+    given = vars(args)
+    first, other = given.get("file") or given.get("a"), given.get("other") or given.get("b")
+    shared, changes = given.get("set"), given.get("changes") or []
+    if shared is None:
+        return []
+    found: dict[str, None] = {}
+    for file, overrides in ((first, shared), (other or first, [*shared, *changes])):
+        with suppress(HybridDesError):  # the command says what is wrong
+            if isinstance(file, str) and located(file).is_file():
+                found[unused_gpus(read_scenario(file, overrides)) or ""] = None
+    return [*filter(None, found)]
 
 
 def stand_ins(args: argparse.Namespace) -> list[str]:

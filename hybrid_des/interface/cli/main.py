@@ -22,8 +22,8 @@ from typing import NoReturn
 
 from hybrid_des.errors import HybridDesError, SimulationError, UsageError, unknown
 from hybrid_des.interface.cli import command_files, simulate
-from hybrid_des.interface.cli.arguments import Parser, import_files, left_out, stand_ins
-from hybrid_des.interface.cli.output import discard_output, make_output_safe, say
+from hybrid_des.interface.cli.arguments import Parser, import_files, left_out, stand_ins, unused
+from hybrid_des.interface.cli.output import discard_output, make_output_safe, say, warn
 
 SIGNALED = 128  # plus the signal number, as in shells
 GARBAGE = 150_000  # objects until Python looks for garbage: imports make 110,000 and no garbage
@@ -160,9 +160,13 @@ def _run(arguments: list[str]) -> int:
             with _checked_within(args):
                 import_files(getattr(args, "imports", ()), checked=arguments[0] != "verify")
                 notices = *stand_ins(args), *left_out(args)
+                args.warnings = [] if arguments[0] == "search" else unused(args)  # which says what its plans leave
             for notice in notices:
                 say(f"note: {notice}")
-            return int(command.run(args))
+            code = int(command.run(args))
+            if arguments[0] != "search":
+                warn(args)
+            return code
         listed = "\n".join(f"  {name:<12} {command_files.summary(name)}" for name in command_files.names())
         parser = Parser(
             called,

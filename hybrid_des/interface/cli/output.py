@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,12 +51,25 @@ def show(text: str) -> None:
     print(printable(text))
 
 
+def warn(args: argparse.Namespace) -> None:
+    """Print the warnings of a command, unless it is quiet."""
+    for warning in () if vars(args).get("quiet") else args.warnings:
+        say(f"warning: {warning}")
+
+
+def print_json(args: argparse.Namespace, value: Any, *, ascii_only: bool = True) -> None:
+    """Print what a command found as JSON, an object with its warnings, if there are any."""
+    if isinstance(value, Mapping) and args.warnings:
+        value = {**value, "warnings": args.warnings}
+    print(json.dumps(value, indent=2, allow_nan=False, ensure_ascii=ascii_only))
+
+
 def show_result(
     args: argparse.Namespace, value: Callable[[], Any], text: Callable[[], str], *, ascii_only: bool = True
 ) -> None:
     """Print what a command found: a value as JSON with --json, else its text."""
     if args.json:
-        print(json.dumps(value(), indent=2, allow_nan=False, ensure_ascii=ascii_only))
+        print_json(args, value(), ascii_only=ascii_only)
     else:
         show(text())
 

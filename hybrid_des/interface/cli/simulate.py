@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid_des.errors import UsageError
 from hybrid_des.interface.cli.arguments import add_budget, add_common, add_jobs, add_out
 from hybrid_des.interface.cli.output import (
+    print_json,
     progress_bar,
     progress_line,
     say,
@@ -22,6 +22,7 @@ from hybrid_des.interface.cli.output import (
     show,
     status_line,
     terminal_width,
+    warn,
 )
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.file}: --jobs and --dask need a file with a sweep")
     with ended_late(args.budget, args.file):  # a user's kind of model may not return
         scenario = scenario_of(document)
-    _warn(args, document)
+    _warn(args, document, scenario)
     try:
         result, written = _run(args, scenario)
     except UnfinishedError as unfinished:
@@ -174,12 +175,13 @@ def _show_unfinished(args: argparse.Namespace, facts: dict[str, Any]) -> None:
     _output(args, facts, lambda: print(unfinished_report(facts)))
 
 
-def _warn(args: argparse.Namespace, document: Document) -> None:
+def _warn(args: argparse.Namespace, document: Document, scenario: Scenario | None = None) -> None:
     from hybrid_des.scenario.loading import models_differ, replicas_are_free
+    from hybrid_des.scenario.unused_gpus import unused_gpus
 
-    for doubt in () if args.quiet else (models_differ, replicas_are_free):
-        if warning := doubt(args.file, document, args.set):
-            say(f"warning: {warning}")
+    doubts = [doubt(args.file, document, args.set) for doubt in (models_differ, replicas_are_free)]
+    args.warnings = [warning for warning in (*doubts, unused_gpus(document, scenario)) if warning]
+    warn(args)
     for notice in () if args.quiet else document.notices.values():
         say(f"note: {notice}")
 
@@ -240,7 +242,7 @@ def _print_rows(args: argparse.Namespace, rows: Sequence[Row], cases: Sweep) -> 
 def _output(args: argparse.Namespace, value: Any, report: Callable[[], None]) -> None:
     """Print what was found as JSON with --json, else the report on it, unless --quiet."""
     if args.json:
-        print(json.dumps(value, indent=2, allow_nan=False))
+        print_json(args, value)
     elif not args.quiet:
         report()
 

@@ -128,8 +128,8 @@ class ExpertTraffic(PluginSection):
         return several or self.workload in ("W6", "W7") or self.replan is not None
 
 
-def misfits_of_experts(parallel: Parallel) -> Iterator[Problem]:
-    """Groups of experts that ranks cannot form."""
+def misfits_of_experts(parallel: Parallel, groups: int) -> Iterator[Problem]:
+    """Groups of experts that ranks cannot form; each is within one of so many groups of replicas that learn apart."""
     layout = parallel.layout
     if parallel.tensor % parallel.of_expert:
         message = f"{parallel.tensor} tensor ranks cannot be grouped by {parallel.of_expert}"
@@ -138,8 +138,9 @@ def misfits_of_experts(parallel: Parallel) -> Iterator[Problem]:
     holders, along = parallel.data * parallel.context, "data and context"
     if layout.across_tensor:
         holders, along = holders * parallel.tensor // parallel.of_expert, "tensor, data and context"
-    if holders % parallel.expert:
-        message = f"{holders} ranks along {along} cannot be grouped by {parallel.expert}"
+    if holders % (parallel.expert * groups):
+        apart = f", within each of {groups} groups of replicas (`gradients.every`)" if groups > 1 else ""
+        message = f"{holders} ranks along {along} cannot be grouped by {parallel.expert}{apart}"
         yield misfit(message, "parallel.expert", "parallel.data", "parallel.context")
     if layout.across_tensor and not parallel.sequence:
         message = "tensor ranks with different experts send different tokens; expected true"

@@ -5,7 +5,8 @@ The checks stand below the `Scenario` that runs them, so they name what they rea
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol, Self
 
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.experts import ExpertTraffic
@@ -51,4 +52,5 @@ class Whole(Protocol):
     def fsdp(self) -> bool: ...  # noqa: D102
     @property
     def outer_groups(self) -> int: ...  # noqa: D102
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self: ...  # noqa: D102
     # fmt: on

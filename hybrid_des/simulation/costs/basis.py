@@ -36,6 +36,7 @@ class CostBasis(NamedTuple):
         microbatch_size: with a model: samples.
         accumulates: whether gradients of several micro-batches are summed.
         chunked: whether the plan will say which stages a rank holds.
+        together: the number of replicas that learn together, over which `sharding` divides.
         loads_seed: where the loads of experts are drawn.
         load_steps: where steps differ in how many tokens want each expert, or in where experts are: their number.
         load_step: the one of these whose costs are meant.
@@ -64,6 +65,7 @@ class CostBasis(NamedTuple):
     microbatch_size: int
     accumulates: bool
     chunked: bool
+    together: int
     loads_seed: int
     load_steps: int
     load_step: int = 0
@@ -82,6 +84,7 @@ class CostBasis(NamedTuple):
             microbatch_size=schedule.microbatch_size,
             accumulates=(packed or schedule).microbatches > 1,
             chunked=schedule.chunks > 1,
+            together=scenario.parallel.data // scenario.outer_groups,
             loads_seed=scenario.seed if scenario.experts.drawn else 0,
             load_steps=scenario.steps if scenario.experts.varies else 1,
             load=None if packed is None else packed.usual,

@@ -253,7 +253,7 @@ class Costing:
         self._groups = cache(partial(_groups_of, times, layout))
         self._lanes = basis.load.lanes if basis.load else None  # that share documents along context
         self._hidden = {"tensor": basis.overlap.tensor, "expert": basis.overlap.experts, "context": Fraction(0)}
-        holders = parallel.data * parallel.context
+        holders = basis.together * parallel.context
         pipelined = parallel.pipeline > 1
         self._dense = Sharding.of(basis.sharding, holders, pipelined=pipelined)
         of_experts = max(1, holders * parallel.tensor // (parallel.expert * parallel.of_expert))

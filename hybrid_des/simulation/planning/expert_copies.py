@@ -103,7 +103,7 @@ class ExpertCopies:
             message = f"copies of experts, and experts that move, need sharding none or zero-1, not {basis.sharding}"
             raise Refusal(f"experts.placement: {message}, outside pipelines")
         parameters = Fraction(layer.parameters.expert, self.loads.layers[number].count * parallel.of_expert)
-        holders = parallel.data * parallel.context * parallel.tensor // (parallel.expert * parallel.of_expert)
+        holders = basis.together * parallel.context * parallel.tensor // (parallel.expert * parallel.of_expert)
         shared = Sharding.of(basis.sharding, max(1, holders), pipelined=parallel.pipeline > 1)
         gradient = codecs.find(basis.codec).build().bytes_per_element
         of_state = Fraction(MOMENTS, shared.optimizer)

@@ -168,11 +168,10 @@ def _simulate(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
     times, _ = _shared(scenario)
     # a row needs no messages, memory is checked here, and failures over weeks are not part of a step
     changed = {"record": "compute", "on_oom": "warn", "faults": None}
-    local_sgd = scenario.gradients.every > 1  # a group of replicas is simulated on its own part of the wiring
-    row = dict(summary(run(scenario.model_copy(update=changed), fabric=None if local_sgd else times.fabric)))
+    row = dict(summary(run(scenario.model_copy(update=changed), fabric=times.fabric)))
     bounded = _bounded(settings, scenario, row["peak_memory_bytes"])
     row["out_of_memory"] = bounded.misfit
-    seconds = row["outer"]["mean_step_s"] if local_sgd else row["step_time_s"]
+    seconds = row["outer"]["mean_step_s"] if "outer" in row else row["step_time_s"]
     if settings.objective.weeks and scenario.faults is not None and not bounded.reason:
         steps = Steps(scenario)
         row |= goodput_columns(steps)
@@ -278,5 +277,10 @@ def _without_collectives(basis: CostBasis) -> RankCosts:
 
 def neighbours(case: Case) -> list[str]:
     """The values of a plan that its costs depend on, as text: plans that agree on them share costs."""
-    read = {*CostBasis._fields, *(f"schedule.{name}" for name in CostBasis._fields), "gradients.codec"}
+    read = {
+        *CostBasis._fields,
+        *(f"schedule.{name}" for name in CostBasis._fields),
+        "gradients.codec",
+        "gradients.every",
+    }
     return [f"{path}={value!r}" for path, value in sorted(case.items()) if {path, path.partition(".")[0]} & read]

@@ -11,8 +11,9 @@
     packing         every registered one, if an axis names it
 
 What the file states stays as it is, unless an axis names it: an axis with values, or the name alone, which stands for
-the values above. The sizes of the layout multiply to the number of GPUs, so an axis of one of them varies them all; an
-axis of the schedule's kind varies its chunks. An axis of `cluster.nodes` or `cluster.gpu` gives each plan its own GPUs.
+the values above. The sizes of the layout multiply to the number of GPUs, so an axis of one of them varies them all, and
+replicas vary where a stated layout would leave GPUs unused. An axis of the schedule's kind varies its chunks. An axis
+of `cluster.nodes` or `cluster.gpu` gives each plan its own GPUs.
 
 Nothing is left out silently: a plan that is listed is simulated, or has a reason why not.
 """
@@ -20,6 +21,7 @@ Nothing is left out silently: a plan that is listed is simulated, or has a reaso
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
+from math import prod
 from typing import Any
 
 from pydantic import ValidationError
@@ -30,6 +32,7 @@ from hybrid_des.scenario.composition import value_at
 from hybrid_des.scenario.defaults import fill
 from hybrid_des.scenario.definition import SHARDING, Scenario
 from hybrid_des.scenario.sections.cluster import Cluster
+from hybrid_des.scenario.unused_gpus import left_unused, used_gpus
 from hybrid_des.studies.plan_search.terms import PACKING, VARIED, Settings
 from hybrid_des.studies.sweep.axes import MOST_CASES, Case
 from hybrid_des.studies.sweep.case_files import is_key
@@ -99,7 +102,31 @@ def kept_in(settings: Settings) -> Case:
     stated = {path: value_at(settings.document.value, path) for path in (*VARIED, PACKING)}
     if value_at(settings.document.value, "schedule.microbatches") is not None and settings.written.model is not None:
         stated["schedule.microbatch_size"] = settings.written.schedule.microbatch_size
-    return {path: value for path, value in stated.items() if value is not None and path not in named}
+    kept = {path: value for path, value in stated.items() if value is not None and path not in named}
+    if _leaves_gpus(settings, kept):
+        kept.pop("parallel.data", None)
+    return kept
+
+
+def _leaves_gpus(settings: Settings, kept: Case) -> bool:
+    """Whether a layout that is stated whole leaves GPUs unused, or may on a cluster of another size."""
+    written, given = settings.written, {path for axis in settings.axes for case in axis for path in case}
+    if _open_sizes(written, {**kept, **dict.fromkeys(given)}):
+        return False
+    of_replica = written.parallel.ranks // written.parallel.data
+    own = any(path.startswith("cluster.") for path in given)
+    return own or (used_gpus(written) < written.cluster.gpus and written.cluster.gpus % of_replica == 0)
+
+
+def unused_by(settings: Settings, plans: Sequence[Case]) -> str | None:
+    """How many GPUs all plans leave unused, in words; None if one uses all, or if plans have GPUs of their own."""
+    written, gpus = settings.written, settings.written.cluster.gpus
+    if any(path.startswith("cluster.") for plan in plans for path in plan):
+        return None
+    servers = used_gpus(written) - written.parallel.ranks
+    sizes = ([_planned(written, plan, path) for path in RANKS] for plan in plans)
+    used = servers + max(prod(size for size in layout if isinstance(size, int)) for layout in sizes)
+    return left_unused(gpus, used) + " by any plan" if used < gpus else None
 
 
 def _meant(name: str) -> Sequence[str]:
@@ -135,9 +162,7 @@ def _planned(written: Scenario, plan: Mapping[str, Any], path: str) -> Any:
 
 
 def _ranks(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    axes = [path for path in RANKS if path not in plan and (written.model or path in RANKS[:2])]
-    if written.workload is not None and written.workload.per == "rank" and RANKS[0] in axes:
-        axes.remove(RANKS[0])  # more ranks would be a larger model
+    axes = _open_sizes(written, plan)
     if not axes:
         yield {}
         return
@@ -152,6 +177,14 @@ def _ranks(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, 
         ranks = dict(zip(axes, sizes, strict=True))
         if ranks.get("parallel.tensor", 1) <= widest:
             yield ranks
+
+
+def _open_sizes(written: Scenario, plan: Mapping[str, Any]) -> list[str]:
+    """The sizes of the layout that a plan leaves open."""
+    axes = [path for path in RANKS if path not in plan and (written.model or path in RANKS[:2])]
+    if written.workload is not None and written.workload.per == "rank" and RANKS[0] in axes:
+        axes.remove(RANKS[0])  # more ranks would be a larger model
+    return axes
 
 
 def factors(number: int, count: int) -> Iterator[tuple[int, ...]]:

@@ -5,6 +5,7 @@ import json
 from support.tables import from_table
 
 from hybrid_des.scenario.loading import load
+from hybrid_des.scenario.sizes import too_large
 
 LINE = (
     "torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 8 --hidden-size 256 --num-attention-heads 4 "
@@ -29,6 +30,27 @@ def test_a_line_may_be_longer_than_names_of_files(run, tmp_path):
     assert len(line) > 255
     assert (code, load(tmp_path / "mine.yaml").model.options.layers) == (0, 8)
     assert "not understood: --new-29 1" in err
+
+
+WIDE = (
+    "torchrun --nnodes {} --nproc-per-node 8 pretrain_gpt.py --num-layers 24 --hidden-size 2048 "
+    "--num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 --vocab-size 50257 "
+    "--pipeline-model-parallel-size 12 --global-batch-size {} --bf16 --overlap-grad-reduce"
+)
+BUCKETS = ("--set", "cluster.gpu=h100", "--set", "gradients.bucket_rule=ddp")  # in trees that fold on no replica
+
+
+def test_a_file_is_not_refused_by_the_run_that_it_names(run, tmp_path):
+    """1.2e8 messages are too many to record, and twice as many nodes have too many to be simulated."""
+    code, _, err = run("init", "wide", "--from-megatron", WIDE.format(288, 1536), *BUCKETS, "--out", tmp_path)
+    assert code == 0 and any(line.startswith("assumed: record: compute, as 1.") for line in err)
+    scenario = load(tmp_path / "wide.yaml")
+    assert scenario.record == "compute" and not too_large(scenario, scenario.parallel.data)
+    assert too_large(scenario.model_copy(update={"record": "all"}), scenario.parallel.data)
+    code, out, err = run("init", "wider", "--from-megatron", WIDE.format(576, 3072), *BUCKETS, "--out", tmp_path)
+    assert (code, out) == (2, "") and not (tmp_path / "wider.yaml").exists()
+    (line,) = err
+    assert line.startswith("wider: ") and "messages are more than can be simulated" in line
 
 
 def test_what_a_line_leaves_out_is_asked_for(run, tmp_path):

@@ -14,12 +14,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.interface.cli.arguments import add_out, as_path
 from hybrid_des.interface.cli.output import say, show, write_file
 
 if TYPE_CHECKING:
     from hybrid_des.interchange.frameworks.scenario_file import Imported
+    from hybrid_des.scenario.definition import Scenario
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,10 +70,12 @@ def _write(args: argparse.Namespace, texts: dict[str, str]) -> list[Path]:
 
 def _import(args: argparse.Namespace) -> int:
     """Write a scenario from elsewhere, and say what it does not hold."""
-    from hybrid_des.interchange.frameworks.scenario_file import scenario_file, without_stated
+    from hybrid_des.interchange.frameworks.scenario_file import scenario_file, within_limits, without_stated
 
     name, imported = _read(args)
-    imported = without_stated(imported, args.set)
+    imported, scenario = within_limits(name, without_stated(imported, args.set), args.set)
+    if scenario is not None:
+        _refuse_too_large(scenario)
     text, unknown = scenario_file(name, imported, args.set)
     (file,) = _write(args, {f"{name}.yaml": text})
     if args.json:
@@ -97,6 +100,26 @@ def _import(args: argparse.Namespace) -> int:
     if imported.idle:
         say(f"without effect on a step: {', '.join(imported.idle)}")
     return 0
+
+
+def _refuse_too_large(scenario: Scenario) -> None:
+    """Refuse a scenario that would be refused when it is run, as far as that is known before.
+
+    Raises:
+        Refusal: it is too large; the message names a setting with which it is not, if there is one.
+    """
+    from hybrid_des.scenario.sizes import too_large
+    from hybrid_des.simulation.folds import Replicas, folds_of
+    from hybrid_des.simulation.planning.planner import parts_of
+    from hybrid_des.simulation.shortened import check_size
+
+    if too_large(scenario, scenario.parallel.data):  # if no replica stands for others, which planning shows
+        reasons: list[str] = []
+        fold = next(folds_of(Replicas(scenario, parts_of(scenario)), reasons), None)
+        try:
+            check_size(scenario, fold, reasons)
+        except Refusal as refusal:
+            raise Refusal(f"{scenario.name}: {refusal}") from None
 
 
 def _read(args: argparse.Namespace) -> tuple[str, Imported]:

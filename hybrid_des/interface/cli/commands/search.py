@@ -7,7 +7,6 @@ Megatron-LM and torchtitan.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -22,7 +21,7 @@ from hybrid_des.interchange.frameworks import megatron, torchtitan
 from hybrid_des.interface.cli.arguments import add_budget, add_common, add_jobs, as_path, count
 from hybrid_des.interface.cli.commands.flags import launch_text
 from hybrid_des.interface.cli.dask_workers import workers
-from hybrid_des.interface.cli.output import say, show, write_file
+from hybrid_des.interface.cli.output import print_json, say, show, warn, write_file
 from hybrid_des.pipeline.order_csv import write_order
 from hybrid_des.report.files.staging import reserved
 from hybrid_des.report.text import text_table
@@ -36,7 +35,7 @@ from hybrid_des.studies.plan_search.branch import IMPOSSIBLE, Candidate, Standin
 from hybrid_des.studies.plan_search.outcome import SearchResult
 from hybrid_des.studies.plan_search.scenario_files import scenario_file
 from hybrid_des.studies.plan_search.search_log import LOG
-from hybrid_des.studies.plan_search.space import LAYOUT, kept_in, plans_in, values_of
+from hybrid_des.studies.plan_search.space import LAYOUT, kept_in, plans_in, unused_by, values_of
 from hybrid_des.studies.plan_search.terms import Settings, settings_of
 from hybrid_des.studies.plan_search.tuning import tune
 from hybrid_des.studies.sweep.axes import Case
@@ -70,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--resume needs the --out of the search to resume")
     settings = settings_of(read_scenario(args.file, args.set), args.imports)
     plans = plans_in(settings)
+    args.warnings = [f"{args.file}: {text}" for text in [unused_by(settings, plans)] if text]
+    warn(args)
     if args.list:
         show(_listed(settings, plans))
         return 0
@@ -86,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None and not result.stopped:
         (args.out / LOG).unlink(missing_ok=True)
     if args.json:
-        print(json.dumps(_summary(result), indent=2, allow_nan=False))
+        print_json(args, _summary(result))
     else:
         if result.best is not None:
             print(_table(result, result.ranked[: settings.block.top]))
