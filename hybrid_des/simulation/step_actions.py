@@ -253,7 +253,7 @@ class _Notes:
         noted, self._noted = tuple(self._noted), outer
         return self.happens(None, "process", noted)
 
-    def timeout(self, delay: int) -> _Event:
+    def timeout(self, delay: int, value: Any = None) -> _Event:
         return self.happens(None, "pause", delay)
 
     def all_of(self, events: Sequence[_Event]) -> _Event:

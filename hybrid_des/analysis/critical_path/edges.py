@@ -19,7 +19,7 @@ from hybrid_des.analysis.critical_path.images import Images
 from hybrid_des.analysis.critical_path.messages import AT_ONCE, Block, Messages
 from hybrid_des.analysis.critical_path.places import Places
 from hybrid_des.analysis.critical_path.services import BARRIER, DATA, LINK, OF_MESSAGES, PROGRAM, kinds
-from hybrid_des.engine.causes import MET, STEPS
+from hybrid_des.engine.causes import LAUNCHED, MET, STEPS
 from hybrid_des.simulation.timeline import NONE, Column, Columns
 
 BLOCK = 2**16  # edges
@@ -59,6 +59,7 @@ class Edges:
         messages: the messages.
         lags: the picoseconds of edges of processes, where these are not 0.
         rows: the op rows that these compute; −1 for none.
+        launches: the numbers of edges on which a collective is launched, in order.
         more: what is added to the times of edges.
         part: the part of a lag that `more` is.
     """
@@ -71,6 +72,7 @@ class Edges:
     messages: Messages
     lags: Sparse
     rows: Sparse
+    launches: Column
     more: Sparse
     part: str = "transfer"
 
@@ -122,14 +124,19 @@ class Edges:
         return self._of_messages([self.messages.services.lag], some)[0]
 
     def parts(self, some: Some = EVERY) -> Columns:
-        """Parts of the lags of messages' edges: latency, transfer, queue, others; 0 for other edges.
+        """Parts of the lags of edges, which sum to them: latency, transfer, queue, others, compute.
 
-        `others` is lost to messages of other jobs. A meeting transfers until all have met.
+        `others` is lost to messages of other jobs. A meeting transfers until all have met. A process computes unless
+        it launches a collective, which is a latency.
         """
         of_messages = self.messages.services.parts
         parts = dict(zip(of_messages, self._of_messages(of_messages.values(), some), strict=True))
+        parts["compute"] = np.zeros(len(self.sort[some]), dtype=np.int64)
         where, index = self.lags.among(some, len(self))
-        parts["transfer"][where] += np.where(self.sort[some][where] == BARRIER, self.lags.value[index], 0)
+        met = self.sort[some][where] == BARRIER
+        launched = np.isin(self.lags.edges[index], self.launches)
+        for part, mine in (("transfer", met), ("latency", launched), ("compute", ~(met | launched))):
+            parts[part][where[mine]] += self.lags.value[index[mine]]
         where, index = self.more.among(some, len(self))
         parts[self.part][where] += self.more.value[index]
         return parts
@@ -206,6 +213,7 @@ def edges_of_run(tables: Tables, messages: Messages, places: Places, images: Ima
         messages,
         lags=_in_order(timed, times[lasting]),
         rows=_in_order(computed, pieces["row"]),
+        launches=np.sort(program.slots[points["kind"][held] == LAUNCHED]),
         more=_in_order(timed[:0], times[:0]),
     )
 
