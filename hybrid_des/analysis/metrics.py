@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     import pandas as pd
 from hybrid_des.analysis.model_figures import model_figures, plain_number
 
-_COUNTERS = tuple(dict.fromkeys(purpose.counter for purpose in PURPOSES if purpose.usual))
-
 
 class RunAnalysis:
     """A run and its derived tables, each computed on first use; the input of reports and files.
@@ -74,7 +72,8 @@ def summary(run: Run) -> dict[str, Any]:
     step_time = _seconds(times.total, steps)
     seconds = _consistent(step_time, {name: _seconds(value, simulated * steps) for name, value in parts.items()})
     busy, reduced = seconds.pop("busy"), _communication(timeline, times, seconds, simulated * steps)
-    counters = (*_COUNTERS, PARAMETERS.counter) if "parameters" in reduced else _COUNTERS
+    shown = [one for one in PURPOSES if one.usual or getattr(run, one.counter) or one.key in reduced]
+    counters = dict.fromkeys(purpose.counter for purpose in shown)
     share = Fraction(parts["busy"], simulated * times.total) if times.total else Fraction(0)
     exposed = sum(parts.get(cause, 0) for cause in EXPOSED)
     return {
