@@ -20,7 +20,7 @@ from hybrid_des.analysis.step_times import StepTimes, step_times, total
 from hybrid_des.analysis.table import empty_table, table
 from hybrid_des.cluster.purposes import PARAMETERS, PURPOSES, REDUCTION
 from hybrid_des.simulation.folding.expansion import expanded
-from hybrid_des.simulation.memory import worst_peak
+from hybrid_des.simulation.memory_remedies import fits
 from hybrid_des.simulation.model_version import MODEL_VERSION
 from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.timeline import Column, Columns, Timeline
@@ -158,7 +158,7 @@ def _memory(run: Run) -> dict[str, Any]:
     return {
         "peak_activations": [plain_number(value) for value in activations],
         "peak_memory_bytes": held,
-        "out_of_memory": not worst_peak(run.ranks, run.peak_memory, run.scenario.cluster.gpus_of(run.ranks)).fits,
+        "out_of_memory": not fits(run),
     }
 
 
