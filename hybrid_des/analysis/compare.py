@@ -24,6 +24,8 @@ from hybrid_des.errors import UsageError
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, given_values, load
 from hybrid_des.scenario.overrides import Overrides
+from hybrid_des.scenario.sizes import FOLDED_FROM
+from hybrid_des.simulation.folding.expansion import of_all_ranks
 from hybrid_des.simulation.run import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
@@ -250,10 +252,12 @@ def side_of_scenario(scenario: Scenario, given: Mapping[str, Any] | None = None)
         given: the values that it was made from, such as those of its file; default: the fewest that make it.
     """
     run = traced_run(scenario)
+    few = scenario.fold == "auto" and scenario.parallel.ranks < FOLDED_FROM
+    shown = of_all_ranks(run) if run.fold and few else run
     return Side(
         scenario.name,
-        summary(run),
-        table(run.timeline, exact=True),
+        summary(shown),
+        table(shown.timeline, exact=True),
         run,
         given_values(scenario) if given is None else given,
     )

@@ -60,6 +60,7 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.simulation.costs.documents import packed_steps
+from hybrid_des.simulation.memory_remedies import fits
 from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import Run, reduced_gc
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
@@ -228,7 +229,8 @@ class Explanation:
             "classes": class_rows(self.classes),
             "what_if": [
                 {"change": one.change,
-                 "first_order_s": None if one.first_order is None else self.seconds(one.first_order), **_outcome(one)}
+                 "first_order_s": None if one.first_order is None else self.seconds(one.first_order), **_outcome(one),
+                 "out_of_memory": not one.fits}
                 for one in self.what_if
             ],
             "ladder": [{"step": rung.name, "step_time_s": self.seconds(rung.duration)} for rung in self.rungs],
@@ -442,12 +444,12 @@ def _known(base: Run, rungs: Sequence[Idealisation]) -> dict[str, int]:
 
 def _simulated(name: str, change: Variant, traced: Traced, end: int | None) -> Tried:
     """A what-if, simulated unless its end is known."""
-    changed, fold = change.scenario, traced.run.fold
+    changed, run = change.scenario, traced.run
     if end is None:  # first: it refuses durations that no column holds
         run = change.simulated(detailed=False)
-        end, fold = run.duration, run.fold
-    first = first_order(traced.fitting(fold), change)
-    return Tried(name, end, changed.steps, changed.schedule.microbatches, first)
+        end = run.duration
+    first = first_order(traced.fitting(run.fold), change)
+    return Tried(name, end, changed.steps, changed.schedule.microbatches, first, fits=fits(run))
 
 
 def _without_barrier(base: Run) -> list[Task]:
@@ -462,8 +464,8 @@ def _without_barrier(base: Run) -> list[Task]:
 def _several_steps(free: Variant) -> Tried | None:
     """Several steps without a barrier; None if that many cannot be simulated."""
     try:
-        duration = free.duration
+        run = free.simulated(detailed=False)
     except HybridDesError:
         return None
     name = f"no barrier between {WITHOUT_BARRIER} steps"
-    return Tried(name, duration, WITHOUT_BARRIER, free.scenario.schedule.microbatches)
+    return Tried(name, run.duration, WITHOUT_BARRIER, free.scenario.schedule.microbatches, fits=fits(run))

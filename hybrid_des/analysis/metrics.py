@@ -20,7 +20,7 @@ from hybrid_des.analysis.step_times import StepTimes, step_times, total
 from hybrid_des.analysis.table import empty_table, table
 from hybrid_des.cluster.purposes import PARAMETERS, PURPOSES, REDUCTION
 from hybrid_des.simulation.folding.expansion import expanded
-from hybrid_des.simulation.memory import worst_peak
+from hybrid_des.simulation.memory_remedies import fits
 from hybrid_des.simulation.model_version import MODEL_VERSION
 from hybrid_des.simulation.planning.program_table import Column, Columns
 from hybrid_des.simulation.run import Run
@@ -30,8 +30,6 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND
 if TYPE_CHECKING:
     import pandas as pd
 from hybrid_des.analysis.model_figures import model_figures, plain_number
-
-_COUNTERS = tuple(dict.fromkeys(purpose.counter for purpose in PURPOSES if purpose.usual))
 
 
 class RunAnalysis:
@@ -75,7 +73,8 @@ def summary(run: Run) -> dict[str, Any]:
     step_time = _seconds(times.total, steps)
     seconds = _consistent(step_time, {name: _seconds(value, simulated * steps) for name, value in parts.items()})
     busy, reduced = seconds.pop("busy"), _communication(timeline, times, seconds, simulated * steps)
-    counters = (*_COUNTERS, PARAMETERS.counter) if "parameters" in reduced else _COUNTERS
+    shown = [one for one in PURPOSES if one.usual or getattr(run, one.counter) or one.key in reduced]
+    counters = dict.fromkeys(purpose.counter for purpose in shown)
     share = Fraction(parts["busy"], simulated * times.total) if times.total else Fraction(0)
     exposed = sum(parts.get(cause, 0) for cause in EXPOSED)
     return {
@@ -167,7 +166,7 @@ def _memory(run: Run) -> dict[str, Any]:
     return {
         "peak_activations": [plain_number(value) for value in activations],
         "peak_memory_bytes": held,
-        "out_of_memory": not worst_peak(run.ranks, run.peak_memory, run.scenario.cluster.gpus_of(run.ranks)).fits,
+        "out_of_memory": not fits(run),
     }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from hybrid_des.analysis.step_times import StepTimes, total
 from hybrid_des.cluster.fabric import Fabric
-from hybrid_des.cluster.purposes import ACTIVATION, OF_LAYERS, PURPOSES
+from hybrid_des.cluster.purposes import ACTIVATION, OF_LAYERS, PARAMETERS, PURPOSES
 from hybrid_des.cluster.rate import idle_time
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.costs.documents import packed_steps
@@ -70,12 +70,18 @@ def model_figures(
         "communication_s": {
             **_inside_ops(run),
             "pipeline": {"exposed": idle[ACTIVATION.cause], "hidden": _hidden_messages(run, times)},
-            **{what: dict(seconds) for what, seconds in reduced.items()},
+            **{what: dict(seconds) for what, seconds in {**reduced, **_copied(idle, reduced)}.items()},
         },
         **_imbalance(run),
         **_tensor_traffic(run),
         "memory_parts_bytes": _memory_parts(run),
     }
+
+
+def _copied(idle: Mapping[str, float], reduced: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Exposed seconds of copies of experts, and of experts that move, where no parameters are gathered."""
+    waited = idle.get(PARAMETERS.cause)
+    return {PARAMETERS.name: {"exposed": waited, "hidden": 0.0}} if waited and PARAMETERS.name not in reduced else {}
 
 
 def _repeated(run: Run, model: Model) -> Fraction:

@@ -20,7 +20,7 @@ from hybrid_des.cluster.rendezvous import ReplayedGroup
 from hybrid_des.collectives.buffer import Buffer, shares_of
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.registration import Collective
-from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.clock import LAUNCH, Environment
 from hybrid_des.errors import NumericsError
 
 Shares = Callable[[int, int, int], Sequence[int]]  # (elements, members, channels) → the elements on each channel
@@ -98,7 +98,7 @@ class Communicator:
         return self._env.process(self.run(step, call))
 
     def _after(self, launch: int, routine: Routine) -> Routine:
-        yield self._env.timeout(launch)
+        yield self._env.timeout(launch, LAUNCH)
         yield from routine
 
     def _apart(self, routine: Routine, rank: int, stage: int) -> Routine:

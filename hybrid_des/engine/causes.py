@@ -1,7 +1,7 @@
 """Why each moment of a run happened: a graph of causes, recorded beside the rows on request.
 
 A process is a chain of points, one after each wait. A point has an edge from the previous point, with the time spent
-computing in between as lag, and one from each cause that it waited for:
+computing in between, or launching a collective, as lag, and one from each cause that it waited for:
 
     start ── computed ──► point ── received ──► point ── all have met ──► point
                                       ▲                        ▲
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from simpy.events import Condition
 
 from hybrid_des.engine.bookings import Arrival, Here
-from hybrid_des.engine.clock import Environment, Process, Timeout
+from hybrid_des.engine.clock import LAUNCH, Environment, Process, Timeout
 from hybrid_des.engine.long_rows import LongRows
 from hybrid_des.engine.recorder import Recorder, Rows, out_of_range
 
@@ -31,7 +31,7 @@ Steps = Generator[Any, Any, Any]
 
 NOTHING = -1
 FLOW_SHIFT = 32  # bits of a message's number among those of its flow
-START, COMPUTED, WAITED, MET = range(4)  # kinds of points
+START, COMPUTED, WAITED, MET, LAUNCHED = range(5)  # kinds of points
 OF_PROCESSES = Process, Condition  # events that are, or have parts that are, the ends of processes
 ALONE = Timeout, *OF_PROCESSES  # events of one process
 RECEIVED = Arrival, Here  # events of messages and handoffs, unless processes meet at them
@@ -242,8 +242,10 @@ class TracedEnvironment(Environment):
     def _waited(self, thread: Thread, event: Any, meets: bool) -> None:
         trace = self.trace
         if isinstance(event, Timeout):
-            thread.at = trace.point(COMPUTED, thread.number, self.now, thread.at, int(event._delay))
-            thread.pieces.append(thread.at)
+            kind = LAUNCHED if event._value is LAUNCH else COMPUTED
+            thread.at = trace.point(kind, thread.number, self.now, thread.at, int(event._delay))
+            if kind == COMPUTED:
+                thread.pieces.append(thread.at)
         elif meets:
             if "met" not in event.__dict__:
                 trace.meet(thread, self.now, event)

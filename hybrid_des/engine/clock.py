@@ -44,6 +44,9 @@ PRIORITY = 2  # bits: a moment is `time << PRIORITY | priority − RESUMED`
 USUAL = NORMAL - RESUMED
 
 
+LAUNCH = "launch"  # the value of a timeout in which nothing is computed: a collective is being launched
+
+
 _NO_EVENT = re.compile(r'File "(.*)", line (\d+), in .*Invalid yield value "(.*)"', re.DOTALL)  # SimPy's error
 
 

@@ -73,7 +73,7 @@ def content_of(findings: RunAnalysis) -> Content:
             _setup(run, facts),
             *_model(scenario),
             *packed_line(scenario, facts),
-            *_notes(scenario, facts),
+            *notes_of(scenario, facts),
             *filter(None, [_perturbations(scenario, run.timeline.duration / PICOSECONDS_PER_SECOND)]),
         ],
         [*_headline(facts), *_model_headline(scenario, facts), *packed_facts(scenario, facts), *bill_headline(facts)],
@@ -154,11 +154,11 @@ def recomputed(scenario: Scenario) -> str:
     return scenario.recompute if isinstance(scenario.recompute, str) else "+".join(scenario.recompute)
 
 
-def _notes(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
+def notes_of(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
     """Consequences of a choice that its name does not convey."""
     notes, kind = [], scenario.schedule.kind
     if kind == "interleaved-1f1b" and scenario.schedule.chunks == 1:
-        notes.append("with one chunk per rank, interleaved-1f1b is plain 1F1B; raise schedule.chunks to interleave")
+        notes.append("with one chunk per rank, interleaved-1f1b has 1F1B's bubble and more micro-batches in flight")
     if kind in ACROSS_STEPS and scenario.barrier and scenario.parallel.pipeline > 1:
         notes.append(f"the barrier between steps hides part of what {kind} gains: try several steps, barrier: false")
     if facts["algorithm"] == "parameter-server" and scenario.parallel.data > 1:

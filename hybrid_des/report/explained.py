@@ -17,6 +17,7 @@ from hybrid_des.analysis.ties import Ties
 from hybrid_des.report.content import alarm_of, count
 from hybrid_des.report.palette import cause_name
 from hybrid_des.report.text import NARROWEST, fitting, folded, labelled
+from hybrid_des.simulation.memory_remedies import fits, what_would_fit
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 LABEL = 10
@@ -35,6 +36,9 @@ LEAST = 0.0001  # the smallest share that is given in figures
 
 
 PROPOSED = 2  # changes in the advice
+
+
+MISFIT = "does not fit into memory"  # a change of a step that does
 
 
 RUNGS = {"all ranks at the mean": "even ranks", "split backward (zb-h1)": "zb-h1"}  # short names
@@ -186,7 +190,10 @@ def _what_ifs(explanation: Explanation, room: int) -> list[str]:
         simulated = _change(tried.duration * steps, explanation.duration * tried.steps)
         note = _note(explanation, tried, tried.duration * steps // tried.steps)
         line = f"{tried.change:<{width}}{first:>12}{simulated:>12}"
-        lines.append(f"{line}   {note}" if note and len(line) + 3 + len(note) <= max(room, 90) else line)
+        short = len(line) + 3 + len(note) <= max(room, 90)
+        lines.append(f"{line}   {note}" if note and short else line)
+        if note == MISFIT and not short:
+            lines.append(f"  {note}")
     return lines
 
 
@@ -203,6 +210,8 @@ def _worth(explanation: Explanation, tried: Tried) -> bool:
 
 def _note(explanation: Explanation, tried: Tried, simulated: int) -> str:
     """An explanation if both numbers differ, or if a step has a different number of micro-batches."""
+    if not tried.fits and fits(explanation.run):
+        return MISFIT
     before = explanation.run.scenario.schedule.microbatches
     if tried.microbatches != before:
         return f"{_change(simulated * before, explanation.duration * tried.microbatches)} per micro-batch"
@@ -311,6 +320,8 @@ def _idle(explanation: Explanation, room: int) -> list[str]:
 
 def advice(explanation: Explanation) -> str:
     """What to try next: of the changes that were simulated, those that help the most."""
+    if not fits(explanation.run):
+        return _to_fit(explanation)
     slow = [one for one in explanation.proposals if one.against == "slow ranks"]
     bought = [one for one in explanation.proposals if one.against == "links"][:1]
     free = [one for one in explanation.proposals if one.against not in ("slow ranks", "links")]
@@ -333,11 +344,21 @@ def advice(explanation: Explanation) -> str:
     return f"quicker ops, little else costs: {quicker.part.name} {quicker.change} {saved}"
 
 
+def _to_fit(explanation: Explanation) -> str:
+    """What to try next where the step does not fit into memory: only what does."""
+    run = explanation.run
+    texts = [_proposed(one) for one in _one_of_each(explanation.proposals)[:PROPOSED]]
+    if texts:
+        return f"to fit into memory: {'; or '.join(texts)}"
+    best = what_would_fit(run.scenario, run.plan, run.fabric)
+    return f"nothing that was tried fits into memory{f': {best}' if best else ''}"
+
+
 def _hidden(explanation: Explanation) -> float:
     """The share of a step that several steps without a barrier save."""
     steps = explanation.run.scenario.steps
     saved = [1 - one.duration * steps / (explanation.duration * one.steps) for one in explanation.what_if
-             if one.steps != steps and explanation.duration]  # fmt: skip
+             if one.steps != steps and one.fits and explanation.duration]  # fmt: skip
     return max(saved, default=0.0)
 
 

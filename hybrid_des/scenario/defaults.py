@@ -24,6 +24,9 @@ _PERCENT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*")
 ALONE = "1f1b"  # the schedule of one pipeline rank, where all are the same
 
 
+FEWEST_CHUNKS = 2  # of schedules whose chunks are free: with one, none of them is what its name says
+
+
 _FIGURES = ("bandwidth", "latency")  # of a link; a table replaces them
 
 
@@ -168,7 +171,8 @@ def _fill_schedule(schedule: dict[str, object], scenario: Mapping[str, object]) 
     elif alone or traced:
         schedule.setdefault("microbatches", 1)
     if isinstance(kind, str) and kind in schedules.names():
-        schedule.setdefault("chunks", schedules.find(kind).facts["chunks"] or 1)
+        facts = schedules.find(kind).facts
+        schedule.setdefault("chunks", facts["chunks"] or (FEWEST_CHUNKS if facts["many_chunks"] else 1))
     for key, field in Schedule.keys_given(schedule).items():
         mark = mark_of(field, OfRanks)
         if mark is not None and (key in schedule or mark.default is not None):

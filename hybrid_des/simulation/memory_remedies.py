@@ -28,6 +28,7 @@ from hybrid_des.simulation.memory import MemoryPeak, worst_peak
 from hybrid_des.simulation.planning.lowering import planned_peaks
 from hybrid_des.simulation.planning.planner import build_plan, costs_in, parts_of, plan_of
 from hybrid_des.simulation.planning.wiring import times_of
+from hybrid_des.simulation.run import Run
 from hybrid_des.units import format_bytes
 
 RECOMPUTE = ("none", "selective", "full")
@@ -47,6 +48,11 @@ class Remedy(NamedTuple):
     def change(self) -> str:
         """The keys that change, with their new values."""
         return ", ".join(f"{path}: {value}" for path, value in self.changes.items())
+
+
+def fits(run: Run) -> bool:
+    """Whether no GPU of a run exceeds its memory."""
+    return worst_peak(run.ranks, run.peak_memory, run.scenario.cluster.gpus_of(run.ranks)).fits
 
 
 def remedies(scenario: Scenario, plan: Plan, fabric: Fabric) -> Iterator[Remedy]:

@@ -82,7 +82,8 @@ def run(
         parts = parts or parts_of(scenario, plan, fabric, training)
         replicas = Replicas(scenario, parts, asked.retime, fold_from or _folded_from(scenario, parts))
         result = _Attempts(replicas, asked, watch, by_messages=by_messages).first()
-    if result.fold and fold_from is None and scenario.fold == "auto" and scenario.parallel.ranks < sizes.FOLDED_FROM:
+    few = scenario.fold == "auto" and scenario.parallel.ranks < sizes.FOLDED_FROM
+    if result.fold and fold_from is None and few and asked.trace is None:  # whose causes are of simulated ranks only
         result = of_all_ranks(result)
     result = replace(result, wall_s=time.perf_counter() - began)
     return replace(result, outer=_period(scenario, result, result.fabric)) if exchanges and asked.detailed else result

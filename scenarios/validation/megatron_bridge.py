@@ -25,7 +25,11 @@ MODELS = {
 PRECISIONS = {"fp8cs": "fp8-current", "fp8mx": "mxfp8", "bf16": "bf16", "nvfp4": "nvfp4"}
 GRAPHS = {"full_iteration": "full", "transformer_engine": "layers", "local": "layers"}
 FLEX = "flex"  # the dispatcher that leaves the exchange to DeepEP or HybridEP
-LAYERS = {"LLAMA3.1_405B": 126}  # of models whose activations some recipe offloads
+LAYERS = {
+    "LLAMA3_8B": 32, "LLAMA3_70B": 80, "LLAMA3.1_405B": 126, "DeepSeekV3": 61, "GPT OSS 120B": 36, "Kimi_K2": 61,
+    "Qwen3_30B_a3B": 48, "Qwen3_235B_a22B": 94,
+}  # fmt: skip
+ENDS = ("LLAMA3_70B", "LLAMA3.1_405B", "Qwen3_235B_a22B")  # whose first and last stage have a layer less where uneven
 DOMAIN = {"gb200": 64, "gb300": 64}  # GPUs of an NVLink domain of 72 that recipes use
 COLUMNS = (
     "name", "split", "release", "model.base", "model.sequence", "cluster.gpu", "cluster.nodes", "cluster.gpus_per_node",
@@ -48,9 +52,9 @@ def converted(raw: Raw) -> Row:
     per_node = min(DOMAIN.get(gpu, 8), number["gpus"])
     replicas = number["gpus"] // (number["tensor"] * number["pipeline"] * number["context"])
     own = raw.get("recipe_match", "exact") == "exact"
-    chunks, layers = number["chunks"], {"405B": 126, "70B": 80, "235B": 94}
+    chunks = number["chunks"]
     stages = number["pipeline"] * chunks
-    uneven = any(key in raw["model"] and count % stages for key, count in layers.items())
+    uneven = raw["model"] in ENDS and LAYERS[raw["model"]] % stages > 0
     sparse = raw["model"] not in ("LLAMA3_8B", "LLAMA3_70B", "LLAMA3.1_405B")
     even = "ends-1" if uneven else "balanced" if sparse and stages > 1 else "even"
     return {

@@ -1,5 +1,6 @@
-"""What to try next: changes that reduce the largest costs, each simulated.
+"""What to try next: changes that reduce the largest costs, each simulated; none that does not fit into memory.
 
+    memory        where the run itself does not fit: what makes it fit, however long it takes
     slow ranks    the component at the speed of most
     uneven ranks  other cuts of the layers into stages
     documents     other packings of documents of unequal length
@@ -34,11 +35,14 @@ from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES
 from hybrid_des.simulation.costs.documents import packed_steps
-from hybrid_des.simulation.memory import worst_peak
+from hybrid_des.simulation.memory_remedies import fits, remedies
 from hybrid_des.simulation.run import Run
 from hybrid_des.workload.models.stages import RULES
 
 EVENTS_OF_PROPOSALS = 2_000_000  # approximate total over all simulations
+
+
+MEMORY = "memory"  # what a proposal is against where the run does not fit
 
 
 WITH_PRIORITIES = {without: name for name, without in WITHOUT_PRIORITIES.items()}
@@ -97,9 +101,13 @@ class Trials:
         """
         left = iter(results)
         tried = {cost: [next(left) for _ in texts] for cost, texts in self.changes.items()}
-        if "network" in tried and _broken(self.culprit) is None:
+        if not self.costs:
+            return []
+        fitting = sorted(filter(None, tried.pop(MEMORY, ())), key=lambda tried: -tried.gain)
+        mended = _mended(self.base, self.culprit) if fits(self.base) else ()
+        if "network" in tried and _broken(self.culprit) is None and fits(self.base):
             tried["network"] += [_with_faster_links(self.base, gain) for gain in gains if gain.part.sort == "link"]
-        return [*_mended(self.base, self.culprit), *_most_helpful(tried, self.costs)] if self.costs else []
+        return [*fitting, *mended, *_most_helpful(tried, self.costs)]
 
 
 def _broken(culprit: Straggler | None) -> Straggler | None:
@@ -130,7 +138,7 @@ def trials_of(
     }
     if (packed := packed_steps(base.scenario)) is not None and packed.varies:
         costs["documents"] = (rung["no latency"] - rung["all ranks at the mean"]) / end
-    changes = _changes_by_cost(base, culprit, costs)
+    changes = {**_fitting(base), **_changes_by_cost(base, culprit, costs)}
     if slow is not None and "uneven ranks" in changes:
         costs["uneven ranks"] = 1 - slow.ideal / end
     return Trials(base, culprit, costs, changes, partial(_tried, base=base, build=build, own=own))
@@ -150,6 +158,18 @@ def _changes_by_cost(base: Run, culprit: Straggler | None, costs: Mapping[str, f
     if costs["bubble"] >= least:
         changes["bubble"] = [*_less_bubble(base.scenario)][:most]
     return changes
+
+
+def _fitting(base: Run) -> dict[str, list[str]]:
+    """What makes a run fit that does not."""
+    if fits(base) or base.scenario.model is None or base.fabric is None:
+        return {}
+    every = remedies(base.scenario, base.plan, base.fabric)
+    return {MEMORY: [_keys(remedy.changes) for remedy in every if remedy.peak.fits]}
+
+
+def _keys(changes: Mapping[str, object]) -> str:
+    return ",".join(f"{path}={value}" for path, value in changes.items())
 
 
 def _most_helpful(tried: Mapping[str, Sequence[Tried | None]], costs: Mapping[str, float]) -> Iterator[Tried]:
@@ -227,13 +247,15 @@ def _less_exposed(scenario: Scenario) -> Iterator[str]:
 def _tried(against: str, text: str, *, base: Run, build: Build, own: bool) -> Tried | None:
     """A change of keys, simulated until it cannot be worth it any more.
 
-    None if it is not, if it is impossible, or if it needs memory that the GPUs do not have.
+    None if it is not, if it is impossible, or if it needs memory that the GPUs do not have. Where the run itself does,
+    what makes it fit is worth it however long it takes.
     """
     with suppress(HybridDesError):
         variant = variant_of(text, Variant.of(base), build)
         variant = even(variant.timed_like(base) if own else variant, base)
-        run = variant.simulated(_latest(base, variant.scenario), detailed=False, changed_from=base)
-        if _fits(run) or not _fits(base):
+        latest = None if against == MEMORY else _latest(base, variant.scenario)
+        run = variant.simulated(latest, detailed=False, changed_from=base)
+        if fits(run):
             return _proposal(against, text, base, variant.scenario, run.timeline.duration)
     return None
 
@@ -280,7 +302,3 @@ def _per_microbatch(base: Run) -> Fraction:
 def _microbatches(scenario: Scenario) -> int:
     """The micro-batches of all steps, in samples."""
     return scenario.steps * scenario.schedule.microbatches * scenario.schedule.microbatch_size
-
-
-def _fits(run: Run) -> bool:
-    return worst_peak(run.ranks, run.peak_memory, run.scenario.cluster.gpus_of(run.ranks)).fits

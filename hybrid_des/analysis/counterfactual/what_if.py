@@ -262,8 +262,9 @@ class Tried(NamedTuple):
         change: the change, in the syntax of `--what-if` and `--set`, or in words.
         duration, steps, microbatches: of the changed run: picoseconds, steps, micro-batches per replica and step.
         first_order: the end of the run if order and messages stayed; None if they change.
-        against: of a proposal the cost that it reduces: slow ranks, uneven ranks, bubble, network or links.
+        against: of a proposal, one of memory, slow ranks, uneven ranks, documents, bubble, network, links.
         gain: of a proposal the saved share of the time per micro-batch.
+        fits: whether no GPU exceeds its memory.
     """
 
     change: str
@@ -273,6 +274,7 @@ class Tried(NamedTuple):
     first_order: int | None = None
     against: str = ""
     gain: float = 0.0
+    fits: bool = True
 
 
 class Part(NamedTuple):

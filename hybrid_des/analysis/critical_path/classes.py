@@ -48,7 +48,7 @@ def _classes(slack: Slack) -> tuple[list[Class], Mapping[Name, Weight]]:
         ("links", "all"): Weight.of(bytes_),
         ("latency", "all"): Weight.of(parts["latency"]),
         ("queueing", "all"): Weight.of(parts["queue"]),
-        ("compute", "all"): Weight.of(lag),
+        ("compute", "all"): Weight.of(parts["compute"]),
     }
     classes = [Class(name, name) for name in weights]
     mine = {name: ops[name][of] if len(ops[name]) else of for name in ("kind", "rank", "stage")}

@@ -19,7 +19,7 @@ from hybrid_des.analysis.critical_path.images import Images
 from hybrid_des.analysis.critical_path.messages import AT_ONCE, Block, Messages
 from hybrid_des.analysis.critical_path.places import Places
 from hybrid_des.analysis.critical_path.services import BARRIER, DATA, LINK, OF_MESSAGES, PROGRAM, kinds
-from hybrid_des.engine.causes import MET, STEPS
+from hybrid_des.engine.causes import COMPUTED, MET, OPS, START, STEPS
 from hybrid_des.simulation.planning.program_table import NONE, Column, Columns
 
 BLOCK = 2**16  # edges
@@ -59,6 +59,7 @@ class Edges:
         messages: the messages.
         lags: the picoseconds of edges of processes, where these are not 0.
         rows: the op rows that these compute; −1 for none.
+        beside: the same of edges of processes that an op started, such as until a bucket is filled during the op.
         more: what is added to the times of edges.
         part: the part of a lag that `more` is.
     """
@@ -71,6 +72,7 @@ class Edges:
     messages: Messages
     lags: Sparse
     rows: Sparse
+    beside: Sparse
     more: Sparse
     part: str = "transfer"
 
@@ -105,8 +107,9 @@ class Edges:
         """The activities that take the lags of edges, numbered as op rows, then messages; −1 for none."""
         message = self.message(some)
         activity = np.where(message < 0, NONE, message + self.ops)
-        where, index = self.rows.among(some, len(self))
-        activity[where] = self.rows.value[index]
+        for rows in (self.rows, self.beside):
+            where, index = rows.among(some, len(self))
+            activity[where] = rows.value[index]
         return activity
 
     def lag(self, some: Some = EVERY) -> Column:
@@ -122,14 +125,18 @@ class Edges:
         return self._of_messages([self.messages.services.lag], some)[0]
 
     def parts(self, some: Some = EVERY) -> Columns:
-        """Parts of the lags of messages' edges: latency, transfer, queue, others; 0 for other edges.
+        """Parts of the lags of edges, which sum to them: latency, transfer, queue, others, compute.
 
-        `others` is lost to messages of other jobs. A meeting transfers until all have met.
+        `others` is lost to messages of other jobs. A meeting transfers until all have met. What a process takes for no
+        op is a latency: launching a collective.
         """
         of_messages = self.messages.services.parts
         parts = dict(zip(of_messages, self._of_messages(of_messages.values(), some), strict=True))
+        parts["compute"] = np.zeros(len(self.sort[some]), dtype=np.int64)
         where, index = self.lags.among(some, len(self))
-        parts["transfer"][where] += np.where(self.sort[some][where] == BARRIER, self.lags.value[index], 0)
+        met, of_op = self.sort[some][where] == BARRIER, self.activity(some)[where] != NONE
+        for part, mine in (("transfer", met), ("compute", of_op & ~met), ("latency", ~(of_op | met))):
+            parts[part][where[mine]] += self.lags.value[index[mine]]
         where, index = self.more.among(some, len(self))
         parts[self.part][where] += self.more.value[index]
         return parts
@@ -182,7 +189,8 @@ def edges_of_run(tables: Tables, messages: Messages, places: Places, images: Ima
     held = np.flatnonzero(points["before"] != NONE)
     at = places.process[held]
     program = Block(first[at], places.process[points["before"][held]], PROGRAM)
-    computed = first[places.process[pieces["point"]]]
+    computed, after_ops = first[places.process[pieces["point"]]], _beside_ops(tables)
+    beside = first[places.process[after_ops.edges]]
     first[at] += 1
     waits, lags = _waits(tables, messages, places, first)
     ends, sent = points_of_rows(tables["marks"], STEPS, places.process), places.process[tables["sends"]["point"]]
@@ -206,6 +214,7 @@ def edges_of_run(tables: Tables, messages: Messages, places: Places, images: Ima
         messages,
         lags=_in_order(timed, times[lasting]),
         rows=_in_order(computed, pieces["row"]),
+        beside=_in_order(beside, after_ops.value),
         more=_in_order(timed[:0], times[:0]),
     )
 
@@ -241,6 +250,28 @@ def points_of_rows(marks: Columns, table: int, position: Column) -> Column:
     """The point of each row of a table; rows are marked in their order."""
     points: Column = position[marks["point"][marks["table"] == table]]
     return points
+
+
+def _beside_ops(tables: Tables) -> Sparse:
+    """Points at which processes that an op started have let time pass that is the op's, and the op rows."""
+    points, marks = tables["points"], tables["marks"]
+    alone = points["kind"] == COMPUTED
+    alone[tables["pieces"]["point"]] = False
+    some = np.flatnonzero(alone)
+    starts = np.flatnonzero(points["kind"] == START)
+    started_by = np.full(len(starts), NONE)
+    started_by[points["thread"][starts]] = points["before"][starts]
+    before = started_by[points["thread"][some]]
+    some, before = some[before != NONE], before[before != NONE]
+    of_ops = np.flatnonzero(marks["table"] == OPS)
+    at = marks["thread"][of_ops] * len(alone) + marks["point"][of_ops]
+    order = np.argsort(at)
+    thread = points["thread"][before]
+    where = np.searchsorted(at[order], thread * len(alone) + before)  # the op that the thread ends next
+    known = np.flatnonzero(where < len(order))
+    mark = of_ops[order[where[known]]]
+    known, mark = (column[marks["thread"][mark] == thread[known]] for column in (known, mark))
+    return Sparse(some[known], marks["row"][mark])
 
 
 def _waits(tables: Tables, messages: Messages, places: Places, first: Column) -> tuple[Block, Column]:

@@ -138,13 +138,9 @@ def _clipped(
             continue
         if at >= stop:
             break
-        if compute:
-            parts: tuple[tuple[str, int], ...] = ((waiting, compute),)
-        elif queue_last:
-            parts = ((TRANSFER, transfer), (LATENCY, latency), (QUEUEING, queue), (OTHERS, others))
-        else:
-            parts = ((QUEUEING, queue), (OTHERS, others), (TRANSFER, transfer), (LATENCY, latency))
-        for reason, took in parts:
+        on_links = (TRANSFER, transfer), (LATENCY, latency)
+        queued = (QUEUEING, queue), (OTHERS, others)
+        for reason, took in ((waiting, compute), *(on_links + queued if queue_last else queued + on_links)):
             start, end = max(at, begin), min(at + took, stop)
             at += took
             if end > start:

@@ -35,10 +35,8 @@ def idle_reasons(graph: Graph, waits: Columns, first: Column, image: int = 0) ->
     count, sums = np.diff(first, append=len(waits["point"])), np.zeros(len(REASONS), dtype=np.int64)
     for pieces in walks_on(graph).pieces(ends_at(waits, first, image)):
         piece, wait = _met(pieces, waits, first, count)
-        computes = pieces["compute"][piece] > 0
-        in_ops = next(_clipped(pieces, piece[computes], waits, wait[computes], ("compute",)))
-        np.add.at(sums, waits["reason"][wait[computes]], in_ops)
-        of_messages = _clipped(pieces, piece[~computes], waits, wait[~computes], order)
+        computing, *of_messages = _clipped(pieces, piece, waits, wait, ("compute", *order))
+        np.add.at(sums, waits["reason"][wait], computing)
         for part, took in zip(order, of_messages, strict=True):
             sums[REASONS.index(NAMED[part])] += took.sum()
     return sums

@@ -52,8 +52,9 @@ class Piece(NamedTuple):
         activity: an op row or, numbered after these, a message, or an image of one (`Graph.activities`); −1 for a
             meeting.
         start, end: picoseconds.
-        compute, transfer, latency, queue: parts of its time. `queue`: the path moves from a message to one queued
-            behind it on a link, or a message loses time to others that share its links.
+        compute, transfer, latency, queue: parts of its time. `latency`: of links, and of launching a collective.
+            `queue`: the path moves from a message to one queued behind it on a link, or a message loses time to others
+            that share its links.
         others: the part of its time lost to messages of other jobs.
     """
 
@@ -145,18 +146,21 @@ class Walks:
         took = np.flatnonzero(lag)
         edge, chain, image, here, lag = (column[took] for column in (edge, chain, image, here, lag))
         activity = edges.activity(edge)
-        computes = (activity >= 0) & (activity < edges.ops)
         activity = np.where(activity == NONE, NONE, activity + image * graph.activities)
-        columns = {"compute": np.where(computes, lag, 0), **edges.parts(edge)}
+        columns = edges.parts(edge)
         order = np.argsort(chain.astype(np.int16), kind="stable")
         chain, activity = chain[order], activity[order]
         first = np.flatnonzero((np.diff(activity, prepend=ROOT) != 0) | (np.diff(chain, prepend=NONE) != 0))
+        parts = {name: np.add.reduceat(column[order], first) for name, column in columns.items()}
+        early = np.minimum(parts["transfer"], 0)  # its head went on to the link at which the path leaves it in a queue
+        parts["transfer"] -= early
+        parts["queue"] += early
         return {
             "chain": before + chain[first],
             "activity": activity[first],
-            "start": np.minimum.reduceat((here - lag)[order], first),  # a lag within a message may be negative
-            "end": np.maximum.reduceat(here[order], first),
-            **{name: np.add.reduceat(column[order], first) for name, column in columns.items()},
+            "start": (here - lag)[order[np.append(first, len(order))[1:] - 1]],  # of the edge furthest back
+            "end": here[order[first]],
+            **parts,
         }
 
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from hybrid_des.analysis.compare import Comparison
 from hybrid_des.analysis.counterfactual.ladder import Curve, curves
-from hybrid_des.analysis.critical_path.graph import Graph, graph_of
+from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.idle_pieces import IdleTime
 from hybrid_des.analysis.critical_path.paths import critical_path
 from hybrid_des.analysis.critical_path.rows import released_by
+from hybrid_des.analysis.critical_path.traced import Traced
 from hybrid_des.analysis.explanation import Explanation
 from hybrid_des.analysis.idle import REASONS
 from hybrid_des.analysis.metrics import RunAnalysis
@@ -45,8 +46,9 @@ def comparison_page(comparison: Comparison) -> str | None:
         return None
     text = render_comparison(comparison).splitlines()
     names = ("A: " + comparison.a.name, "B: " + comparison.b.name)
-    reasons = (traced_reasons(graph_of(run), said) for run, said in ((comparison.a.run, text), (comparison.b.run, [])))
-    runs = (RunAnalysis(comparison.a.run), RunAnalysis(comparison.b.run))
+    sides = [Traced(run).shown for run in (comparison.a.run, comparison.b.run)]
+    reasons = (traced_reasons(side.slack.graph, said) for side, said in zip(sides, (text, []), strict=True))
+    runs = (RunAnalysis(side.run) for side in sides)
     return page_of([Shown(*shown) for shown in zip(runs, reasons, names, strict=True)])
 
 

@@ -126,7 +126,7 @@ class Schedule(PluginSection):
     microbatch_size: Count = 1
     """With `model`: samples per micro-batch."""
     chunks: Count = 1
-    """Model chunks (virtual pipeline stages) per pipeline rank. Default 1, or the number fixed by the kind."""
+    """Model chunks (virtual pipeline stages) per pipeline rank. Default: fixed by the kind; 2 where free."""
     p2p: Annotated[Literal["async", "blocking"], choice("async", "blocking")] = "async"
     """blocking: a rank waits for its sends and receives to complete."""
 

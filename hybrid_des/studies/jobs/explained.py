@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from hybrid_des.analysis.critical_path.paths import critical_path, time_by_part
 from hybrid_des.analysis.idle import OTHERS as OTHER_JOBS
 from hybrid_des.analysis.tasks import AtOnce, grouped, in_turn
 from hybrid_des.engine.causes import Causes
+from hybrid_des.report.content import alarm_of
 from hybrid_des.report.text import labelled
 from hybrid_des.scenario.jobs import Jobs, load_jobs
 from hybrid_des.scenario.loading import Source
@@ -108,7 +110,8 @@ class ExplainedJobs:
             ("Idle", [_parts(facts["idle_by_reason_s"], step) or "nothing"]),
             *([("Behind", [f"{behind}, summed over messages"])] if behind else []),
         ]
-        return [title, *labelled(blocks, width)]
+        alarm = textwrap.wrap(alarm_of(explained_job.run.together), width, subsequent_indent="  ")
+        return [title, *alarm, *labelled(blocks, width)]
 
 
 def _parts(seconds: Mapping[str, float], step: float) -> str:

@@ -30,6 +30,7 @@ from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks
 from hybrid_des.simulation.folding.refusals import FoldRefusal
 from hybrid_des.simulation.joint_folds import JobsTogether, folded_jobs
 from hybrid_des.simulation.links_used import connections_of_layers, links_used
+from hybrid_des.simulation.memory_remedies import fits
 from hybrid_des.simulation.model_version import MODEL_VERSION
 from hybrid_des.simulation.planning.planner import Parts, parts_of
 from hybrid_des.simulation.planning.wiring import fabric_of
@@ -241,6 +242,12 @@ class Neighbours:
         }
         return facts if self.remedies is None else {**facts, **self.remedies.to_mapping()}
 
+    @property
+    def misfit(self) -> str:
+        """Which jobs cannot run, since they do not fit into memory; empty if all do."""
+        names = [one.job.name for one in self.runs if not fits(one.together)]
+        return f"{' and '.join(names)} {'does' if len(names) == 1 else 'do'} not fit into memory" if names else ""
+
     def _facts(self, job_run: JobRun) -> dict[str, Any]:
         alone, together = job_run.facts
         return {
@@ -255,6 +262,7 @@ class Neighbours:
             "gpu_utilisation": together["efficiency"],
             "alone_gpu_utilisation": alone["efficiency"],
             "ranks_simulated": together["ranks_simulated"],
+            "out_of_memory": together["out_of_memory"],
             **({"bill": together["bill"]} if "bill" in together else {}),
             "shares_links_with": [
                 name for group in self.groups if job_run.job.name in group for name in group if name != job_run.job.name

@@ -125,7 +125,7 @@ def remedies_of(
     groups = [group for group in groups if len(group) > 1]
     if not groups or neighbours.slowdown - 1 < WORTH:
         return Remedies(neighbours.slowdown, skipped="the jobs do not slow each other down")
-    if why := allowance.too_little(neighbours):
+    if why := neighbours.misfit or allowance.too_little(neighbours):
         return Remedies(neighbours.slowdown, skipped=why)
     trial = _Trial(neighbours.jobs, grouping, allowance, at_once, _expected(neighbours))
     first = groups[0]

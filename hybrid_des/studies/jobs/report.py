@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hybrid_des.report.billed import bill_columns
+from hybrid_des.report.content import alarm_of
 from hybrid_des.report.plots.curves import natural
 from hybrid_des.report.text import text_table
 from hybrid_des.studies.jobs.fabric_rows import OTHERS
@@ -39,6 +40,7 @@ def render(neighbours: Neighbours, width: int = 100) -> str:
     setup = f"{len(jobs.jobs)} jobs on {taken} of {cluster.gpus} GPUs, topology {cluster.topology}, {sharing}"
     blocks = [
         [title, setup],
+        [line for alarm in alarms_of(neighbours) for line in textwrap.wrap(alarm, width, subsequent_indent="  ")],
         [_jobs(neighbours)],
         _bills(neighbours),
         _waits(neighbours),
@@ -48,6 +50,12 @@ def render(neighbours: Neighbours, width: int = 100) -> str:
         [f"real time {format_seconds(neighbours.wall_s)} for {neighbours.events:,} events"],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def alarms_of(neighbours: Neighbours) -> list[str]:
+    """What to say first: the jobs that exceed the memory of their GPUs."""
+    alarms = {one.job.name: alarm_of(one.together) for one in neighbours.runs}
+    return [f"{name}: {alarm}" for name, alarm in alarms.items() if alarm]
 
 
 def _jobs(neighbours: Neighbours) -> str:

@@ -94,8 +94,8 @@ def untried(neighbours: Neighbours, tries: int, events: int) -> str:
     """Why so many changes of so many events are not tried; empty if they are worth it."""
     if not tries or neighbours.slowdown - 1 < WORTH:
         return "the jobs do not slow each other down"
-    if tries * events <= MOST_EVENTS:
-        return ""
+    if neighbours.misfit or tries * events <= MOST_EVENTS:
+        return neighbours.misfit
     return f"{tries} changes of about {events:,} events each are more than {MOST_EVENTS:,} events"
 
 

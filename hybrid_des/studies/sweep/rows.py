@@ -24,6 +24,9 @@ Row = dict[str, Any]
 PARTIAL = "sweep.partial.csv"
 
 
+NOTES = "notes"
+
+
 PER_RANK = ("peak_activations", "peak_memory_bytes")
 
 
@@ -48,9 +51,15 @@ def cells(row: Row) -> Row:
     return flat
 
 
+def with_notes(row: Mapping[str, Any], notes: Iterable[str]) -> Row:
+    """A row with notes after those that it has, in one text; without any, it has no such column."""
+    texts = [*([row[NOTES]] if NOTES in row else []), *notes]
+    return {**row, **({NOTES: "; ".join(texts)} if texts else {})}
+
+
 def errors_last(names: Iterable[str]) -> list[str]:
-    """The order of the columns of a table."""
-    return sorted(names, key=lambda name: name == "error")
+    """The order of the columns of a table: texts are last."""
+    return sorted(names, key=lambda name: (name == "error", name == NOTES))
 
 
 def table(rows: Sequence[Row]) -> pd.DataFrame:

@@ -26,7 +26,7 @@ from hybrid_des.studies.sweep.case_files import COLLECTIVE, is_key, plain
 if TYPE_CHECKING:
     from hybrid_des.studies.goodput.states import Kind, SimulatedStep
 
-from hybrid_des.studies.sweep.rows import Row, columns
+from hybrid_des.studies.sweep.rows import Row, columns, with_notes
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 WORTH_A_WORKER = 200  # cases that take about as long as starting a worker
@@ -61,7 +61,8 @@ def sweep_rows(
         waiting: called every second in which workers finish nothing; may raise to end the sweep.
         known: rows of cases, by their number, that are not simulated again.
 
-    A row holds the swept paths and the keys of the summary, or the paths and `error`. A case whose worker is lost runs
+    A row holds the swept paths, the keys of the summary, and `notes` if there are any: what a report says of the case's
+    choices, and what the case leaves out; or the paths and `error`. A case whose worker is lost runs
     again; if that worker is lost too, the row says so.
 
     Raises:
@@ -119,7 +120,8 @@ class _Simulated:
             varied = with_case(self._document, case)
             if any(column in case for column in COLLECTIVE):
                 return _of_collective(scenario_of(varied), *map(case.get, COLLECTIVE))
-            return _of_jobs(varied) if has_jobs(varied) else self._simulated(scenario_of(varied))
+            row = _of_jobs(varied) if has_jobs(varied) else self._simulated(scenario_of(varied))
+            return with_notes(row, varied.notices.values())
         except HybridDesError as error:
             return {"error": str(error).splitlines()[0]}
         except Exception as error:  # a bug in one case must not affect the others
@@ -127,15 +129,18 @@ class _Simulated:
 
     def _simulated(self, scenario: Scenario) -> Row:
         from hybrid_des.analysis.metrics import summary
+        from hybrid_des.report.content import notes_of
         from hybrid_des.simulation.shortened import run
         from hybrid_des.studies.goodput.states import Steps
         from hybrid_des.studies.goodput.summary import goodput_columns
 
         step = scenario.model_copy(update={"record": "compute", "faults": None})  # a row needs no messages
         if scenario.faults is None:
-            return dict(summary(run(step)))
+            facts = summary(run(step))
+            return with_notes(facts, notes_of(scenario, facts))
         if step != self._scenario:
-            self._scenario, self._row, self._times = step, dict(summary(run(step))), {}
+            facts = summary(run(step))
+            self._scenario, self._row, self._times = step, with_notes(facts, notes_of(scenario, facts)), {}
         steps = Steps(scenario, self._times)
         columns = goodput_columns(steps)
         self._times = steps.times
@@ -162,10 +167,8 @@ def _of_jobs(document: Document) -> Row:
     each = {
         name: {key: value for key, value in job.items() if key not in listed} for name, job in facts["jobs"].items()
     }
-    return {
-        **{key: value for key, value in facts.items() if key not in ("links", "shared_links", "notes")},
-        "jobs": each,
-    }
+    kept = {key: value for key, value in facts.items() if key not in ("links", "shared_links", "notes")}
+    return with_notes({**kept, "jobs": each}, facts["notes"])
 
 
 def with_case(document: Document, case: Case, block: str = "sweep") -> Document:

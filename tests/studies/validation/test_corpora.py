@@ -302,6 +302,42 @@ def test_rows_without_a_recipe_of_their_own_are_apart(monkeypatch):
     assert script["converted"](raw_row(model="GPT OSS 120B", **deepep))["experts.dispatcher"] == "all-to-all"
 
 
+def test_every_model_of_the_recipes_may_offload(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    script = runpy.run_path(str(FOLDER / "megatron_bridge.py"))
+    for name, base in script["MODELS"].items():
+        blocks = sum(layer.is_block for layer in load({"model": base}).model.network.layers)
+        raw = raw_row(model=name, cpu_offloading="True", cpu_offloading_num_layers=str(blocks // 2))
+        assert script["converted"](raw)["offload.activations"] == (blocks // 2) / blocks, name
+
+
+def titan_row(layout):
+    return {
+        "model": "llama3.1-405b", "gpus": "512", "layout": layout, "numerics": "fp8 compile", "seq": "8192",
+        "local_batch": "32", "gbs": "256", "recompute": "full", "tokens_s_gpu": "128", "memory_gib": "72",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("word", "schedule"),
+    [("1f1b", ("1f1b", 1)), ("interleaved", ("interleaved-1f1b", 2)), ("zbv", ("zb-v", 2)), ("", ("1f1b", 1))],
+)
+def test_schedules_of_torchtitan_are_kept(monkeypatch, word, schedule):
+    monkeypatch.syspath_prepend(FOLDER)
+    script = runpy.run_path(str(FOLDER / "torchtitan.py"))
+    row = script["converted"](titan_row(f"fsdp8 tp8 pp8 {word} asynctp"))
+    assert (row["schedule.kind"], row["schedule.chunks"]) == schedule
+    assert (row["parallel.pipeline"], row["parallel.tensor"], row["parallel.data"]) == (8, 8, 8)
+    assert row.keys() == set(script["COLUMNS"]) == set(columns_of("torchtitan"))
+    with pytest.raises(ValueError, match="layout: unknown 'interleave'; expected fsdpN, "):
+        script["converted"](titan_row("fsdp8 pp8 interleave"))
+
+
+def columns_of(name):
+    """The columns that a corpus declares."""
+    return yaml.safe_load((FOLDER / f"{name}.yaml").read_text())["sweep"]["columns"]
+
+
 @pytest.mark.parametrize(
     ("granularity", "modules", "read"),
     [("selective", "[]", "none"), ("selective", "", ("core_attn",)), ("selective", "['mlp']", ("mlp",)),
