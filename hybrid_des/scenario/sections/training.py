@@ -251,7 +251,9 @@ class Gradients(PluginSection):
     first_bucket: BucketSize = 2**20
     """With bucket_rule ddp: size at which the first bucket is full; none: that of the others."""
     overlap: Flag = False
-    """Whether a bucket is reduced as soon as its last weight gradient is ready. Default of a model: as its framework."""
+    """Whether a bucket is reduced as soon as its last weight gradient is ready.
+
+    Default of a model: as its framework."""
     pad: Flag = False
     """Whether buckets are filled up to a multiple of the group's size, as by Megatron's distributed optimizer."""
     every: Count = 1
