@@ -178,8 +178,10 @@ def _hiding(scenario: Scenario) -> list[str]:
     if scenario.fsdp or (gradients.bucket_rule != "stage" and gradients.bucket is not None):
         return []
     rule = splitting_rule(scenario.model, scenario.sharding)
-    one = gradients.bucket is None and (gradients.bucket_rule != "stage" or "bucket" in gradients.model_fields_set)
-    keys = [f"gradients.bucket_rule: {rule}"] * (gradients.bucket_rule == "stage") + ["gradients.bucket: 25 MiB"] * one
+    whole = gradients.bucket is None and (gradients.bucket_rule != "stage" or "bucket" in gradients.model_fields_set)
+    keys = [f"gradients.bucket_rule: {rule}"] * (gradients.bucket_rule == "stage") + [
+        "gradients.bucket: 25 MiB"
+    ] * whole
     fills = "fills" if len(keys) == 1 else "fill"
     return [
         "gradients.overlap hides nothing: all buckets of a rank are full when its last op ends; "

@@ -7,12 +7,12 @@
 
 Megatron-LM: `--overlap-grad-reduce` is off (megatron/core/distributed/distributed_data_parallel_config.py); with bf16
 it turns on `--accumulate-allreduce-grads-in-fp32` unless there is `--grad-reduce-in-bf16`, with fp16 it does not
-(`validate_args` in megatron/training/arguments.py). Recipes of NeMo and of Megatron Bridge overlap where there are
+(validate_args in megatron/training/arguments.py). Recipes of NeMo and of Megatron Bridge overlap where there are
 several replicas and a distributed optimizer (nemo/lightning/pytorch/callbacks/megatron_comm_overlap.py).
 
 PyTorch: DistributedDataParallel reduces during the backward (docs.pytorch.org/docs/stable/notes/ddp); under autocast
-parameters, and so gradients, are in fp32; torchtitan's `mixed_precision_reduce` is float32 (its config/job_config.py).
-A stage's FSDP modules reduce in `perform_reduce_grad` (torch/distributed/pipelining/stage.py).
+parameters, and so gradients, are in fp32; torchtitan's mixed_precision_reduce is float32 (its config/job_config.py).
+A stage's FSDP modules reduce in perform_reduce_grad (torch/distributed/pipelining/stage.py).
 
 Models of `kind: layers` and of a user's own kind, and a `workload`, have no framework.
 """

@@ -235,8 +235,8 @@ def _filled_during_ops(scenario: Scenario) -> Iterator[str]:
     stated = framework is None or "bucket_rule" in gradients.model_fields_set
     if stated and gradients.bucket_rule == "stage" and scenario.sharding not in LAYERED:
         rule = splitting_rule(scenario.model, scenario.sharding)
-        one = "bucket" in gradients.model_fields_set and gradients.bucket is None
-        yield f"gradients.bucket_rule={rule}" + (",gradients.bucket=25 MB" if one else "")
+        whole = "bucket" in gradients.model_fields_set and gradients.bucket is None
+        yield f"gradients.bucket_rule={rule}" + (",gradients.bucket=25 MB" if whole else "")
 
 
 def _tried(against: str, text: str, *, base: Run, build: Build, own: bool) -> Tried | None:

@@ -261,16 +261,16 @@ def as_measured(simulated: Run, rows: pd.DataFrame) -> Run:
 
 def _pairs(plan: Plan) -> dict[tuple[int, int, int], list[tuple[int, str, int]]]:
     """Chunk, kind and micro-batch of both ops of a fused pair, by rank, and chunk and micro-batch of its forward."""
-    found: dict[tuple[int, int, int], list[tuple[int, str, int]]] = {}
+    pairs: dict[tuple[int, int, int], list[tuple[int, str, int]]] = {}
     for rank, program in enumerate(plan.programs):
         for action in program:
             forward = next((op for op in action if op.kind == "F"), None)
             if len(action) > 1 and forward is not None:
                 kinds = ["B" if op.kind == "I" else op.kind for op in action]  # as the rows of a timeline
-                found[rank, forward.chunk, forward.microbatch] = [
+                pairs[rank, forward.chunk, forward.microbatch] = [
                     (op.chunk, kind, op.microbatch) for op, kind in zip(action, kinds, strict=True)
                 ]
-    return found
+    return pairs
 
 
 def with_recorded(simulated: Run, start: Column, end: Column) -> Run:

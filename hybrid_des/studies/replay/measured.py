@@ -93,7 +93,7 @@ def _with_pairs_as_run(run: MeasuredRun, table: pd.DataFrame) -> MeasuredRun:
     """The run as it is, or with single ops where one on another rank began before the fused pair that it needs ended.
 
     PyTorch computes the two ops of a pair one after the other, and sends what both give after the second
-    (`_add_send_recv` in torch/distributed/pipelining/schedules.py). By less than `LONGEST` clocks may differ.
+    (_add_send_recv in torch/distributed/pipelining/schedules.py). By less than `LONGEST` clocks may differ.
     """
     if not run.paired or "start_s" not in table:
         return run
