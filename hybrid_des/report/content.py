@@ -18,6 +18,7 @@ from hybrid_des.report.fact import Fact
 from hybrid_des.report.packed import packed_facts, packed_line
 from hybrid_des.report.palette import MESSAGE, cause_name
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.framework_defaults import codec_of, framework_of, splitting_rule
 from hybrid_des.scenario.sections.perturbations import Jitter, Slow
 from hybrid_des.simulation.memory import MemoryPeak, memory_parts, misfit, worst_peak
 from hybrid_des.simulation.memory_remedies import what_would_fit
@@ -180,14 +181,17 @@ def notes_of(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
 def _hiding(scenario: Scenario) -> list[str]:
     """What would hide gradient reduction where all gradients of a rank become ready at the end of its last op."""
     gradients = scenario.gradients
-    if scenario.fsdp or gradients.bucket_rule != "stage":
+    if scenario.fsdp or (gradients.bucket_rule != "stage" and gradients.bucket is not None):
         return []
-    rule = "ddp" if scenario.sharding == "none" else "megatron"
-    sized = "bucket" not in gradients.model_fields_set or gradients.bucket is not None
-    size = "" if sized else " and gradients.bucket: 25 MiB"
+    rule = splitting_rule(scenario.model, scenario.sharding)
+    whole = gradients.bucket is None and (gradients.bucket_rule != "stage" or "bucket" in gradients.model_fields_set)
+    keys = [f"gradients.bucket_rule: {rule}"] * (gradients.bucket_rule == "stage") + [
+        "gradients.bucket: 25 MiB"
+    ] * whole
+    fills = "fills" if len(keys) == 1 else "fill"
     return [
         "gradients.overlap hides nothing: all buckets of a rank are full when its last op ends; "
-        f"gradients.bucket_rule: {rule}{size} fills them during that op"
+        f"{' and '.join(keys)} {fills} them during that op"
     ]
 
 
@@ -410,7 +414,20 @@ def _reduction(facts: Mapping[str, Any], scenario: Scenario) -> list[Fact]:
     channels = f" on {count(facts['channels'], 'channel')}" if facts["channels"] else ""
     taken = ": " + "; ".join(facts["choices"]) if facts.get("choices") else ""
     why = "" if scenario.numerics else unchecked(facts["algorithm"], scenario.gradients.options)
-    return [Fact("reduction", f"{facts['algorithm']} {does}{channels}{taken}", f"not verified: {why}" if why else "")]
+    named = Fact("reduction", f"{facts['algorithm']} {does}{channels}{taken}", f"not verified: {why}" if why else "")
+    return [named, *_as_framework(scenario)]
+
+
+def _as_framework(scenario: Scenario) -> list[Fact]:
+    """How a model's gradients are reduced where that is what its framework does by default."""
+    gradients, framework = scenario.gradients, framework_of(scenario.model)
+    if framework is None or scenario.fsdp or gradients.overlap != framework.overlaps:
+        return []
+    if gradients.codec != codec_of(framework, scenario.precision):
+        return []
+    when = "during" if gradients.overlap else "after"
+    note = f"{framework.name}'s default{framework.besides} (gradients.codec, overlap)"
+    return [Fact("  gradients", f"{gradients.codec}, {when} the backward", note)]
 
 
 def _left_out(run: Run) -> list[Fact]:

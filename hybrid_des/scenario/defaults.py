@@ -1,4 +1,4 @@
-"""Defaults that depend on other values: links on the GPU, chunks and options on the schedule.
+"""Defaults that depend on other values: links on the GPU, chunks and options on the schedule, gradients on the model.
 
 Invalid values pass through unchanged; validation reports them afterwards.
 """
@@ -13,6 +13,7 @@ from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.collectives import codecs
 from hybrid_des.options import OfRanks, mark_of, of_ranks
 from hybrid_des.pipeline import schedules
+from hybrid_des.scenario.framework_defaults import fill_as_framework
 from hybrid_des.scenario.sections.cluster import NODES, QUANTISED, Cluster
 from hybrid_des.scenario.sections.training import Gradients, Schedule, expanded
 from hybrid_des.scenario.sections.values import per_rank, read_tensors
@@ -145,6 +146,7 @@ def _fill_gradients(gradients: dict[str, object], scenario: Mapping[str, object]
             gradients[Gradients.plugins.key] = requiring[0]
     if scenario.get("model") not in (None, "none") and gradients.keys() <= _OF_NCCL:
         gradients.setdefault(Gradients.plugins.key, "nccl")
+    fill_as_framework(gradients, scenario)
     rule, codec = gradients.get("bucket_rule"), gradients.get("codec", "fp32")
     if rule == "ddp":
         gradients.setdefault("bucket", "25 MiB")

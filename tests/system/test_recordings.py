@@ -73,3 +73,12 @@ def test_other_schedules_follow_from_two_recordings(tmp_path):
         measured.append(span(fastest(folders, name)))
     assert predicted == pytest.approx(measured, rel=0.04)
     assert sorted(predicted, reverse=True) == predicted and sorted(measured, reverse=True) == measured
+
+
+@pytest.mark.slow
+def test_a_recorded_dualpipe_v_takes_its_own_step(tmp_path):
+    """What the forward of a pair gives is sent after its backward too: sent at once, the step is 4 % too short."""
+    (folder,) = recorded(tmp_path, "DualPipeV:2:8:v")
+    imported = import_profile(folder / "DualPipeV_2.csv")
+    assert imported.figures["schedule"] == "dualpipe-v"
+    assert imported.simulated == pytest.approx(imported.measured, rel=0.02)

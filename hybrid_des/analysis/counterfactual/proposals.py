@@ -33,6 +33,7 @@ from hybrid_des.analysis.critical_path.traced import events_of_all
 from hybrid_des.analysis.tasks import Task
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.framework_defaults import LAYERED, framework_of, splitting_rule
 from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES
 from hybrid_des.simulation.costs.documents import packed_steps
 from hybrid_des.simulation.memory_remedies import fits, remedies
@@ -222,12 +223,13 @@ def _less_exposed(scenario: Scenario) -> Iterator[str]:
     gradients, parallel = scenario.gradients, scenario.parallel
     if parallel.data > 1 and not scenario.traced:
         large = gradients.bucket is None or gradients.bucket > SMALL_BUCKET
-        small = ["gradients.bucket=25 MB"] if large else []
+        smaller = ["gradients.bucket=25 MB"] if large else []
+        smaller += _filled_during_ops(scenario)
         if not gradients.overlap:
             yield "gradients.overlap=true"
-            yield from (f"gradients.overlap=true,{text}" for text in small)
+            yield from (f"gradients.overlap=true,{text}" for text in smaller)
         else:
-            yield from small
+            yield from smaller
             yield "gradients.overlap=false"
         if gradients.codec == "fp32":
             yield "gradients.codec=bf16"
@@ -242,6 +244,19 @@ def _less_exposed(scenario: Scenario) -> Iterator[str]:
                 yield f"cluster.sharing={urgent},cluster.priorities.pipeline=2,cluster.priorities.gradients=1"
     if scenario.schedule.p2p == "blocking":
         yield "schedule.p2p=async"
+
+
+def _filled_during_ops(scenario: Scenario) -> Iterator[str]:
+    """Buckets that are ready before a rank's last op ends, where overlap alone would not bring them.
+
+    By default a model's `bucket_rule` is that of its framework, as soon as gradients are reduced during the backward.
+    """
+    gradients, framework = scenario.gradients, framework_of(scenario.model)
+    stated = framework is None or "bucket_rule" in gradients.model_fields_set
+    if stated and gradients.bucket_rule == "stage" and scenario.sharding not in LAYERED:
+        rule = splitting_rule(scenario.model, scenario.sharding)
+        whole = "bucket" in gradients.model_fields_set and gradients.bucket is None
+        yield f"gradients.bucket_rule={rule}" + (",gradients.bucket=25 MB" if whole else "")
 
 
 def _tried(against: str, text: str, *, base: Run, build: Build, own: bool) -> Tried | None:

@@ -240,17 +240,20 @@ class Gradients(PluginSection):
     algorithm: AlgorithmName = "ring"
     """The all-reduce algorithm; auto: the fastest on this cluster, found by simulating each one once."""
     codec: CodecName = "fp32"
-    """How gradients are encoded in messages."""
+    """How gradients are encoded in messages. Default of a model: as its framework."""
     bucket: BucketSize = None
     """Bucket size; none: one bucket per stage. Default none, or that of the bucket rule."""
     bucket_rule: Annotated[Literal["stage", "ddp", "megatron"], choice("stage", "ddp", "megatron")] = "stage"
     """stage: buckets are sent when the op that fills them ends; ddp, megatron: during the op, as in that framework.
 
+    Default of a model: as its framework, with overlap.
     Default sizes: ddp 25 MiB; megatron 40 million gradients, or one million per replica if that is more."""
     first_bucket: BucketSize = 2**20
     """With bucket_rule ddp: size at which the first bucket is full; none: that of the others."""
     overlap: Flag = False
-    """Whether a bucket is reduced as soon as its last weight gradient is ready."""
+    """Whether a bucket is reduced as soon as its last weight gradient is ready.
+
+    Default of a model: as its framework."""
     pad: Flag = False
     """Whether buckets are filled up to a multiple of the group's size, as by Megatron's distributed optimizer."""
     every: Count = 1

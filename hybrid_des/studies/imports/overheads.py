@@ -21,6 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid_des.interchange.profiles.durations import MISSING, Shares, Usual, durations_of
+from hybrid_des.pipeline.plan import Op
+from hybrid_des.studies.imports.common_clock import LONGEST
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 
 ROUNDS = 20  # after which ops that waited for both in turn do not matter
 DIGITS = 9  # of seconds: nanoseconds
-LONGEST = 0.5  # of the median forward
 NEVER = -np.inf
 
 
@@ -101,24 +102,29 @@ def _mean(pauses: Ends, longest: float) -> float:
 
 
 def _ends(recording: Recording) -> tuple[Ends, Ends, Ends]:
-    """Start of every op that follows another, end of the one before it, and of the last one that it needs elsewhere."""
+    """Start of every action that follows another, end of the one before it, and of the last one it needs elsewhere."""
     run, plan = recording.run, recording.run.plan
     zero = recording.table.groupby("step").start_s.transform("min")
     starts = durations_of(recording.table.assign(seconds=recording.table.start_s - zero), run.sizes, "").times
-    actions = [(rank, action[0]) for rank, program in enumerate(plan.programs) for action in program]
-    begin, end = [], []
-    for rank, op in actions:
+    actions = [(rank, action) for rank, program in enumerate(plan.programs) for action in program]
+
+    def bounds(rank: int, op: Op) -> tuple[Ends, Ends]:
         at = slice(None), slice(None), rank, op.chunk, op.microbatch
         first, took = starts[op.kind][at], run.durations.times[op.kind][at]
         known = (first != MISSING) & (took != MISSING)
-        begin.append(np.where(known, first / PICOSECONDS_PER_SECOND, np.nan))
-        end.append(begin[-1] + took / PICOSECONDS_PER_SECOND)
+        begin = np.where(known, first / PICOSECONDS_PER_SECOND, np.nan)
+        return begin, begin + took / PICOSECONDS_PER_SECOND
+
+    begin = [bounds(rank, action[0])[0] for rank, action in actions]
+    end = [bounds(rank, action[-1])[1] for rank, action in actions]
+    number = {(rank, op): at for at, (rank, action) in enumerate(actions) for op in action}
     before = [end[at - 1] if at and actions[at - 1][0] == actions[at][0] else end[at] * 0 + NEVER
               for at in range(len(actions))]  # fmt: skip
     needed = [one * 0 + NEVER for one in end]
-    for consumer, producer in zip(plan.edges.consumer.tolist(), plan.edges.producer.tolist(), strict=True):
-        if actions[consumer][0] != actions[producer][0]:
-            needed[consumer] = np.maximum(needed[consumer], end[producer])
+    for at, (rank, action) in enumerate(actions):
+        for of, op in plan.needs(rank, action[0]):
+            if of != rank:
+                needed[at] = np.maximum(needed[at], end[number[of, op]])
     columns = [np.concatenate([each.ravel() for each in column]) for column in (begin, before, needed)]
     follows = np.isfinite(columns[0]) & ((columns[1] > NEVER) | (columns[2] > NEVER))
     return columns[0][follows], columns[1][follows], columns[2][follows]

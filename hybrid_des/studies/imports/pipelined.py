@@ -22,6 +22,7 @@ from hybrid_des.interchange.profiles.op_table import DURATIONS, OpTable, ops_of
 from hybrid_des.interchange.profiles.recognition import WHAT, Profile
 from hybrid_des.pipeline.order_csv import write_order
 from hybrid_des.simulation.planning.program_table import OP_KINDS, Column, Columns
+from hybrid_des.pipeline.plan import Plan
 from hybrid_des.simulation.run import Run
 from hybrid_des.studies.imports.common_clock import spread_of
 from hybrid_des.studies.imports.imported import Imported, Unusual
@@ -96,7 +97,8 @@ class PipelineProfile:
         if trace.schedule is None:
             schedule = {"file": "order.csv", **schedule}
         else:
-            schedule = {"kind": trace.schedule, **schedule, **({"chunks": sizes.chunk} if sizes.chunk > 1 else {})}
+            chunks = {"chunks": sizes.chunk} if sizes.chunk > 1 else {}
+            schedule = {"kind": trace.schedule, **schedule, **chunks, **trace.options}
         workload: dict[str, Any] = {"durations": "durations.csv", "timing": "auto"}
         if self.overheads.workload:
             workload["overhead"] = self.overheads.workload
@@ -214,7 +216,7 @@ class PipelineProfile:
         """
         if "start_s" not in self.table:
             return {}
-        worst = spread_of(self.trace, self.table)
+        worst = spread_of(self.trace.plan, self.trace.sizes, self.trace.durations, self.table)
         return {"spread_s": worst, "apart": worst > float(self.table.seconds.max())}
 
     def _shown(self) -> tuple[RunAnalysis, RunAnalysis]:
@@ -241,16 +243,34 @@ def as_measured(simulated: Run, rows: pd.DataFrame) -> Run:
         (one["replica"], one["stage"], one["chunk"], "B" if one["kind"] == "I" else one["kind"], one["microbatch"]): one
         for one in rows.to_dict("records")
     }
+    pairs = _pairs(simulated.parts.plan)
     start, end = timeline.ops["start"].copy(), timeline.ops["end"].copy()
     names = ("replica", "pipeline_rank", "chunk", "kind", "microbatch", "index")
-    for row, (*position, kind, microbatch, index) in enumerate(
+    for row, (replica, rank, chunk, kind, microbatch, index) in enumerate(
         zip(*(table[name].tolist() for name in names), strict=True)
     ):
-        measured = at.get((*position, OP_KINDS[kind], microbatch)) if index != OPTIMIZER else None
-        if measured is not None:
-            start[row] = round((measured["start_s"] - zero) * PICOSECONDS_PER_SECOND)
-            end[row] = start[row] + round(measured["seconds"] * PICOSECONDS_PER_SECOND)
+        name = OP_KINDS[kind] if index != OPTIMIZER else ""
+        ops = pairs.get((rank, chunk, microbatch)) if name == "FB" else [(chunk, name, microbatch)]
+        measured = [at.get((replica, rank, *op)) for op in ops or []]
+        first, last = (measured[0], measured[-1]) if measured else (None, None)
+        if first is not None and last is not None:
+            start[row] = round((first["start_s"] - zero) * PICOSECONDS_PER_SECOND)
+            end[row] = round((last["start_s"] - zero + last["seconds"]) * PICOSECONDS_PER_SECOND)
     return with_recorded(simulated, start, end)
+
+
+def _pairs(plan: Plan) -> dict[tuple[int, int, int], list[tuple[int, str, int]]]:
+    """Chunk, kind and micro-batch of both ops of a fused pair, by rank, and chunk and micro-batch of its forward."""
+    pairs: dict[tuple[int, int, int], list[tuple[int, str, int]]] = {}
+    for rank, program in enumerate(plan.programs):
+        for action in program:
+            forward = next((op for op in action if op.kind == "F"), None)
+            if len(action) > 1 and forward is not None:
+                kinds = ["B" if op.kind == "I" else op.kind for op in action]  # as the rows of a timeline
+                pairs[rank, forward.chunk, forward.microbatch] = [
+                    (op.chunk, kind, op.microbatch) for op, kind in zip(action, kinds, strict=True)
+                ]
+    return pairs
 
 
 def with_recorded(simulated: Run, start: Column, end: Column) -> Run:

@@ -272,6 +272,7 @@ def _buckets(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str
         yield {}
         return
     fsdp = plan.get("sharding") in SHARDING[2:] and _planned(written, plan, "parallel.pipeline") == 1
-    own = BUCKETS[0] if fsdp or written.gradients.bucket_rule == "stage" else None  # None: that of the rule
+    whole = written.gradients.overlap and written.gradients.bucket_rule == "stage"
+    own = BUCKETS[0] if fsdp or whole else None  # None: that of the rule, which a model has with overlap
     sizes = [own, *BUCKETS[1:]] if _holders(written, plan) > 1 and not fsdp else [own]
     yield from ({"gradients.bucket": size} for size in sizes)

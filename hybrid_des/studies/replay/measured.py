@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from hybrid_des.interchange.profiles.op_table import read_ops
 from hybrid_des.options import required_keys
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.studies.imports.common_clock import LONGEST, spread_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -54,6 +55,17 @@ class MeasuredRun:
     assumed: bool
     measured: pd.Series[float] | None
 
+    @property
+    def paired(self) -> bool:
+        """Whether ranks run pairs of a forward and a backward as one."""
+        return any(len(action) > 1 for program in self.plan.programs for action in program)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the schedule by which it has this order."""
+        known = schedules.find(self.schedule).keys if self.schedule is not None else ()
+        return {"fused": False} if "fused" in known and not self.paired else {}
+
 
 def read_trace(path: Path, schedule: str | None = None) -> MeasuredRun:
     """Read a measured run; `schedule` names its schedule, which is otherwise inferred from its order.
@@ -74,7 +86,21 @@ def measured_run(table: pd.DataFrame, source: str, schedule: str | None = None) 
     name, plan = _order(table, sizes, source, schedule)
     durations.check(plan, sizes.replica, len(durations.steps))
     assumed = schedule is None and "start_s" not in table
-    return MeasuredRun(sizes, durations, plan, name, assumed, _measured(table))
+    return _with_pairs_as_run(MeasuredRun(sizes, durations, plan, name, assumed, _measured(table)), table)
+
+
+def _with_pairs_as_run(run: MeasuredRun, table: pd.DataFrame) -> MeasuredRun:
+    """The run as it is, or with single ops where one on another rank began before the fused pair that it needs ended.
+
+    PyTorch computes the two ops of a pair one after the other, and sends what both give after the second
+    (_add_send_recv in torch/distributed/pipelining/schedules.py). By less than `LONGEST` clocks may differ.
+    """
+    if not run.paired or "start_s" not in table:
+        return run
+    single = Plan.of(_separate(run.plan), run.plan.paths, run.plan.path_of)
+    early = [spread_of(plan, run.sizes, run.durations, table) for plan in (run.plan, single)]
+    longest = LONGEST * float(table[table.kind == "F"].seconds.median())
+    return replace(run, plan=single) if early[0] - early[1] > longest else run
 
 
 def _measured(table: pd.DataFrame) -> pd.Series[float] | None:
@@ -150,7 +176,7 @@ def _in_time(order: Sequence[Sequence[Op]], times: Sequence[Mapping[Op, tuple[fl
 
 
 def _plan(name: str, sizes: Sizes, table: pd.DataFrame) -> Plan:
-    """The plan of a schedule with its default options and the mean durations of the table, which has no fused pairs.
+    """The plan of a schedule with its default options and the mean durations of the table.
 
     Raises:
         Refusal: it does not support these sizes, or needs options.
@@ -173,8 +199,8 @@ def _plan(name: str, sizes: Sizes, table: pd.DataFrame) -> Plan:
         input=(inputs,) * sizes.stage,
         weight=(weight,) * sizes.stage,
     )
-    plan = entry.build(request, *entry.arguments())
-    return Plan.of(_separate(plan), plan.paths, plan.path_of)
+    plan: Plan = entry.build(request, *entry.arguments())
+    return plan
 
 
 def _separate(plan: Plan) -> list[list[Op]]:

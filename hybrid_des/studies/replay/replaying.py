@@ -263,7 +263,8 @@ def _pauses(trace: MeasuredRun, table: pd.DataFrame) -> Overheads:
     """
     if "start_s" not in table:
         raise UsageError(f"{trace.durations.source}: no starts of ops, which tell the pauses between them")
-    return overheads_of([Recording(trace, table)], one_clock=not spread_of(trace, table))
+    spread = spread_of(trace.plan, trace.sizes, trace.durations, table)
+    return overheads_of([Recording(trace, table)], one_clock=not spread)
 
 
 def scenario_of_trace(trace: MeasuredRun, name: str, between: float = 0, latency: float = 0) -> Scenario:

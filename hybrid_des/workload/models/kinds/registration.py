@@ -35,15 +35,18 @@ class ModelRefusal(Refusal):
         self.message = message
 
 
-def kind(name: str, *, summary: str, options: type[Options] | None = None) -> Callable[[Builder], Builder]:
+def kind(
+    name: str, *, summary: str, options: type[Options] | None = None, framework: str | None = None
+) -> Callable[[Builder], Builder]:
     """Register a kind of network.
 
     Args:
         name: value of a scenario's `model.kind`.
         summary: one-line description.
         options: class of its options; an instance is the only argument of the function.
+        framework: `megatron` or `pytorch`, whose defaults for gradients it has; `options.written` may say another.
     """
-    return _REGISTRY(name, options, summary=summary)
+    return _REGISTRY(name, options, summary=summary, framework=framework)
 
 
 def make_model(name: str, options: Options | Mapping[str, Any] | None = None) -> Model:

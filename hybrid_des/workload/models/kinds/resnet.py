@@ -42,7 +42,7 @@ class ResNet(Options):
     """Number of classes."""
 
 
-@kind("resnet", summary="residual networks with bottlenecks", options=ResNet)
+@kind("resnet", summary="residual networks with bottlenecks", options=ResNet, framework="pytorch")
 def resnet(options: ResNet) -> Model:
     """Stem, bottlenecks, and classes."""
     stem, on = _stem(options.image)

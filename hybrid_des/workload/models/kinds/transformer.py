@@ -173,7 +173,12 @@ class Transformer(Options):
         return self.hidden * (2 if self.norm == "layer" else 1)
 
 
-@kind("transformer", summary="decoders and encoders on tokens, dense or with experts", options=Transformer)
+@kind(
+    "transformer",
+    summary="decoders and encoders on tokens, dense or with experts",
+    options=Transformer,
+    framework="megatron",
+)
 @lru_cache(maxsize=16)  # many scenarios of one model, as in sweeps and searches
 def transformer(options: Transformer) -> Model:
     """Embedding, blocks, and logits with loss."""
@@ -446,7 +451,7 @@ class Vision(Options):
     """plain: score matrices are written to memory; flash: they are not."""
 
 
-@kind("vision", summary="vision transformers", options=Vision)
+@kind("vision", summary="vision transformers", options=Vision, framework="pytorch")
 def vision(options: Vision) -> Model:
     """Patches, blocks, and classes."""
     check_heads(options.hidden, options.heads)

@@ -41,7 +41,7 @@ class Vgg(Options):
     """Number of classes."""
 
 
-@kind("vgg", summary="VGG networks", options=Vgg)
+@kind("vgg", summary="VGG networks", options=Vgg, framework="pytorch")
 def vgg(options: Vgg) -> Model:
     """Convolutions, then products; each one is a layer."""
     if len(options.convolutions) != len(CHANNELS):
