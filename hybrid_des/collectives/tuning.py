@@ -27,7 +27,7 @@ from typing import Literal, NamedTuple
 
 from hybrid_des.cluster.channel import Pace
 from hybrid_des.cluster.fabric import Fabric, by_node
-from hybrid_des.cluster.linked import complete, links_between
+from hybrid_des.cluster.linked import complete, links_between, rings_per_link
 from hybrid_des.collectives.generations import AMPERE, BLACKWELL, BLACKWELL_BEFORE, HOPPER, VOLTA, XGMI, Generation
 from hybrid_des.collectives.searched import doubling, within_two_nodes
 from hybrid_des.collectives.timing import MICROSECOND
@@ -60,6 +60,7 @@ HALVES: Mapping[str, tuple[int, ...]] = {"reduce-scatter": (0,), "all-gather": (
 
 
 AMPERE_PORT, BLACKWELL_PORT = 225 * 10**9, 700 * 10**9  # bytes per second of a GPU's NVLinks, at least
+NVLINK = 25 * 10**9  # bytes per second of a link; since Blackwell, twice that
 PCIE = 80 * 10**9  # at most; no NVLinks have as little
 OF_PCIE = Fraction(24, 315) * 10  # topo.h: 12 GB/s of PCIe 3's 15.75
 OF_NIC = Fraction(24, 25)  # search.cc: channels of 24 GB/s over 25, of 48 over 50
@@ -263,7 +264,8 @@ def wiring_of(fabric: Fabric, ranks: Sequence[int], channels: int) -> Wiring:
     wire = _narrowest(fabric, nodes[0][-1], nodes[1][0]) if len(nodes) > 1 else None
     switched = per_node > 1 and len({len(members) for members in nodes}) == 1
     switched = switched and all(fabric.node_of[members[0]] in fabric.reducers for members in nodes)
-    node = _within_node(fabric, together, channels, switched=switched)
+    sharing = 1 if together is None or len(nodes) > 1 else rings_per_link(fabric, together, channels)
+    node = _within_node(fabric, together, Fraction(channels, sharing), switched=switched)
     inside = "net" if per_node == 1 else "pci" if node.pci else "node"
     before = fabric.nccl < RULES and len(nodes) == 1 and inside == "node"
     wire = None if wire is None else wire * OF_NIC
@@ -320,16 +322,18 @@ class _Node(NamedTuple):
         return None if nominal is None else nominal * self.generation.timing.through
 
 
-def _within_node(fabric: Fabric, together: Sequence[int] | None, channels: int, *, switched: bool) -> _Node:
-    """The first node with several members."""
+def _within_node(fabric: Fabric, together: Sequence[int] | None, channels: Fraction, *, switched: bool) -> _Node:
+    """The first node with several members, on which so many channels have links of their own."""
     port = None if together is None else _port(fabric, together)
-    generation = XGMI if fabric.linked == "mesh" else _generation(port, switched=switched)
+    each = Fraction(0) if together is None else links_between(fabric, together)[1] / fabric.reached[0]
+    xgmi = fabric.linked == "mesh" and each % NVLINK
+    generation = XGMI if xgmi else _generation(port, switched=switched)
     if generation is BLACKWELL and fabric.nccl < RULES:
         generation = BLACKWELL_BEFORE
     pci = port is not None and port < PCIE and not fabric.linked
     reached = None if port is None else port * (OF_PCIE if pci else generation.nvlink)
-    if together is not None and (each := links_between(fabric, together)[1]):  # every channel has links of its own
-        link = each / fabric.reached[0] * generation.nvlink
+    if together is not None and each:
+        link = each * generation.nvlink
         return _Node(generation, pci, link * channels, reached, link if complete(fabric, together) else None)
     return _Node(generation, pci, reached, reached)
 
