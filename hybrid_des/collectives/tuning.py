@@ -59,7 +59,7 @@ SHARE: Mapping[Protocol, Fraction] = {  # of a channel's bandwidth: the rest of 
 HALVES: Mapping[str, tuple[int, ...]] = {"reduce-scatter": (0,), "all-gather": (1,), "all-reduce": (0, 1)}
 
 
-AMPERE_PORT, BLACKWELL_PORT = 225 * 10**9, 700 * 10**9  # bytes per second of a GPU's NVLinks, at least
+AMPERE_PORT, BLACKWELL_PORT = 175 * 10**9, 700 * 10**9  # bytes per second of a GPU's NVLinks, at least
 NVLINK = 25 * 10**9  # bytes per second of a link; since Blackwell, twice that
 PCIE = 80 * 10**9  # at most; no NVLinks have as little
 OF_PCIE = Fraction(24, 315) * 10  # topo.h: 12 GB/s of PCIe 3's 15.75
