@@ -233,7 +233,8 @@ class Wiring(NamedTuple):
 
     def hop(self, choice: Choice, where: str) -> float:
         """Microseconds per hop within a node or between nodes."""
-        latency = HOP[where][choice.algorithm][PROTOCOLS.index(choice.protocol)]
+        exposed = where == "net" and self.ranks == self.nodes  # with one member per node, those of trees
+        latency = HOP[where]["tree" if exposed else choice.algorithm][PROTOCOLS.index(choice.protocol)]
         if self.nodes > 1 and choice.algorithm == "ring":
             latency = max(latency, NET_OVERHEAD * (3 if choice.protocol == "Simple" else 1))
         return latency

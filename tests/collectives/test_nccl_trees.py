@@ -14,7 +14,7 @@ from hybrid_des.cluster.rings import orders
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.collectives.tuning import Choice, wiring_of
+from hybrid_des.collectives.tuning import PROTOCOLS, Choice, wiring_of
 from hybrid_des.errors import Refusal
 from hybrid_des.simulation.planning.wiring import fabric_of
 
@@ -134,3 +134,11 @@ def test_paces_of_trees_are_shares_of_what_they_count_on():
     ):  # fmt: skip
         pace, _ = known(machine(of, 2)).paces(Choice("tree", protocol))
         assert pace.bandwidth == Fraction(92, 400) * speed * 10**9
+
+
+def test_latencies_are_those_of_trees_where_no_members_share_a_node():
+    """With one member per node they are fully exposed (tuning.cc, interLat): 5, 8.5 and 14 µs; else 2.7, 4 and 14."""
+    fabric = machine("h100", 8)
+    for ranks, expected in ((range(0, 64, 8), (5.0, 8.5, 14.0)), (range(0, 64, 4), (2.7, 4.0, 14.0))):
+        wiring = wiring_of(fabric, ranks, 1)
+        assert tuple(wiring.hop(Choice("ring", protocol), "net") for protocol in PROTOCOLS) == expected
