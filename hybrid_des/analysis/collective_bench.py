@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
+from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.errors import Refusal, UsageError, one_line
 from hybrid_des.layout import Layout
 from hybrid_des.options import plain
@@ -41,7 +42,12 @@ PORT = {"bandwidth": "25 GB/s", "latency": "1 us"}
 
 
 class BenchRow(NamedTuple):
-    """One line of the table: bytes, elements, picoseconds; algorithm and bus bandwidth in GB/s; the collective."""
+    """One line of the table: bytes, elements, picoseconds; algorithm and bus bandwidth in GB/s; the collective.
+
+    Attributes:
+        channels: rings that are simulated; of sends, channels to all peers.
+        taken: algorithm and protocol, if a library chooses them.
+    """
 
     size: int
     elements: int
@@ -49,11 +55,16 @@ class BenchRow(NamedTuple):
     algorithm: float
     bus: float
     name: str
+    channels: int = 1
+    taken: tuple[str, str] | None = None
 
     def columns(self) -> dict[str, Any]:
         """The row by the names of its columns, as in `collective.csv`."""
-        return {"bytes": self.size, "time_us": self.time / 10**6, "algorithm_bandwidth_gb_per_s": self.algorithm,
-                "bus_bandwidth_gb_per_s": self.bus, "algorithm": self.name}  # fmt: skip
+        known = {"bytes": self.size, "time_us": self.time / 10**6, "algorithm_bandwidth_gb_per_s": self.algorithm,
+                 "bus_bandwidth_gb_per_s": self.bus, "algorithm": self.name, "channels": self.channels}  # fmt: skip
+        if self.taken is None:
+            return known
+        return known | dict(zip(("nccl_algorithm", "nccl_protocol"), self.taken, strict=True))
 
 
 class Bench(NamedTuple):
@@ -101,8 +112,14 @@ class Bench(NamedTuple):
         asked = Concurrent([range(self.ranks)], [elements], codec, gradients.options)
         ran, outcome = self.times.fastest(asked) if name == collectives.AUTO else (name, self.times.of(name, asked))
         rate = size * 1000 / outcome.duration if outcome.duration else 0.0
-        factor = collectives.bus_factor(collectives.find(ran).facts["does"], self.ranks)
-        return BenchRow(size, elements, outcome.duration, rate, rate * float(factor), ran)
+        facts = collectives.find(ran).facts
+        factor = collectives.bus_factor(facts["does"], self.ranks)
+        group = self.times.process_group(ran, range(self.ranks), gradients.options)
+        channels, taken = max(1, len(group.channels)), None
+        if facts["takes"]:
+            *taken, channels = facts["takes"](group.tuned, Buffer(elements, codec))
+        taken = None if taken is None else (taken[0], taken[1])
+        return BenchRow(size, elements, outcome.duration, rate, rate * float(factor), ran, channels, taken)
 
     def limit(self) -> float | None:
         """Bandwidth of the slowest link between neighbours of the group, in GB/s; None if all are infinite."""

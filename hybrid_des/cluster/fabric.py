@@ -245,6 +245,7 @@ class Fabric:
         reached: the shares of nominal bandwidths that links within and beyond nodes have.
         linked: "mesh" if there is a link between each two GPUs of a node, "wires" if the user gives links one by one.
         nccl: the release of NCCL on its nodes, major and minor.
+        nccl_allows: the algorithms and the protocols that it may take; empty: all.
         found: what has been found out about it and is asked for again; a changed wiring begins with nothing.
     """
 
@@ -258,6 +259,7 @@ class Fabric:
     reached: tuple[Fraction, Fraction] = (Fraction(1), Fraction(1))
     linked: Literal["", "mesh", "wires"] = ""
     nccl: tuple[int, int] = (2, 29)
+    nccl_allows: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     found: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, key: Hashable, find: Callable[[], Item]) -> Item:

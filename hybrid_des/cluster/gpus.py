@@ -109,10 +109,10 @@ def part(name: str) -> GpuPart:
 
 def named_in(device: str) -> str | None:
     """The GPU of the catalogue whose words a device's name has, such as "NVIDIA H100 80GB HBM3"; None if none has."""
-    told = device.lower().replace("-", " ").replace("gib", "gb")
-    fitting = [name for name in names() if name.partition("-")[0] in told.split()]
-    sized = [name for name in fitting if name.partition("-")[2].replace("-", " ") in told]
-    return next(iter(sized or fitting), None)
+    told = device.lower().replace("-", " ").replace("gib", "gb").split()
+    fitting = [name for name in names() if name.partition("-")[0] in told]
+    whole = [name for name in fitting if set(name.split("-")) <= set(told)]
+    return max(whole or fitting[:1], key=len, default=None)  # of "NVIDIA A100 80GB PCIe", the one with all three words
 
 
 def link_shares(name: str) -> tuple[Fraction, Fraction]:

@@ -2,11 +2,14 @@
 
     DGX-1, 8 V100s, 6 NVLinks each: 6 rings, three Hamiltonian cycles in both directions
     8 MI300Xs, a link between each two: 7 rings; every ordered pair is in one of them
+    4 A100s, 4 NVLinks between each two: 6 rings; every ordered pair is in two of them, with half of its links for each
 
 NCCL and RCCL run such rings (NVIDIA/nccl, src/graph/search.cc; ROCm/rccl, src/graph/rome_models.cc, models of 7 links
 per GPU). In a complete mesh of n GPUs, n − 1 share no link; if n is 4 or 6, one less (Tillson, "A Hamiltonian
-decomposition of K*₂ₘ, 2m ≥ 8", 1980). Over several nodes every channel crosses a node on a path of its own: the zigzag
-0 1 −1 2 −2 …, turned, has each ordered pair once if n is even (Williams, 1949).
+decomposition of K*₂ₘ, 2m ≥ 8", 1980). NCCL's search goes on with half of the speed, at which every link carries two
+rings, and keeps these if they are faster together (search.cc, ncclTopoCompute). Over several nodes every channel
+crosses a node on a path of its own: the zigzag 0 1 −1 2 −2 …, turned, has each ordered pair once if n is even
+(Williams, 1949).
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ MOST_GPUS = 16  # of a node whose rings are searched for
 MOST_STEPS = 20_000  # of the search for a number of rings
 
 Pairs = Mapping[tuple[int, int], int]  # places of sender and receiver → links between them
+Links = frozenset[tuple[tuple[int, int], int]]  # the same
 
 
 def links_between(fabric: Fabric, gpus: Sequence[int]) -> tuple[Pairs, Fraction]:
@@ -35,10 +39,37 @@ def links_between(fabric: Fabric, gpus: Sequence[int]) -> tuple[Pairs, Fraction]
     return {pair: int(bandwidth / unit) for pair, bandwidth in bandwidths.items()}, unit
 
 
-def rings_on(fabric: Fabric, gpus: Sequence[int]) -> list[Sequence[int]]:
-    """The rings of GPUs on one node, as places; around all of them in order if no link is known."""
+def rings_on(
+    fabric: Fabric, gpus: Sequence[int], count: int | None = None, *, shared: bool = False
+) -> list[Sequence[int]]:
+    """The rings of GPUs on one node, as places; around all of them in order if no link is known.
+
+    Args:
+        fabric: the wiring.
+        gpus: of the node.
+        count: the number of rings, some of them repeated if there are not as many; None: as links allow.
+        shared: whether two rings may share a link, at half of its speed each, if more of all links is used then.
+    """
     pairs, _ = links_between(fabric, gpus)
-    return [*_rings(len(gpus), frozenset(pairs.items()))] if pairs else [range(len(gpus))]
+    if not pairs:
+        rings: Sequence[Sequence[int]] = [range(len(gpus))]
+    else:
+        links = frozenset(pairs.items())
+        rings = _shared_rings(len(gpus), links) if _share(len(gpus), links, count, shared=shared) else ()
+        rings = rings or _rings(len(gpus), links)
+    return [rings[number % len(rings)] for number in range(count or len(rings))]
+
+
+def rings_per_link(fabric: Fabric, gpus: Sequence[int], count: int) -> int:
+    """How many of so many rings that may share links pass each of them."""
+    links = frozenset(links_between(fabric, gpus)[0].items())
+    return 2 if _share(len(gpus), links, count, shared=True) else 1
+
+
+def _share(size: int, links: Links, count: int | None, *, shared: bool) -> bool:
+    """Whether so many rings share links."""
+    more = shared and (count is None or count > len(_rings(size, links)))
+    return more and bool(_shared_rings(size, links))
 
 
 def path_of(members: Sequence[int], first: int) -> Sequence[int]:
@@ -53,12 +84,25 @@ def complete(fabric: Fabric, gpus: Sequence[int]) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _rings(size: int, links: frozenset[tuple[tuple[int, int], int]]) -> tuple[Sequence[int], ...]:
+def _rings(size: int, links: Links) -> tuple[Sequence[int], ...]:
+    """As many rings as are found that share no link; around all in order if it is one."""
+    return _most(size, links, above=1) or (range(size),)
+
+
+@lru_cache(maxsize=4096)
+def _shared_rings(size: int, links: Links) -> tuple[Sequence[int], ...]:
+    """The rings of which two may share a link; none if they use no more of all links."""
+    twice = frozenset((pair, 2 * count) for pair, count in links)
+    return _most(size, twice, above=2 * len(_rings(size, links)))
+
+
+def _most(size: int, links: Links, above: int) -> tuple[Sequence[int], ...]:
+    """As many rings as are found, if they are more than some number."""
     degrees = [[count for pair, count in links if pair[end] == place] for end in (0, 1) for place in range(size)]
-    for count in range(min(map(sum, degrees)), 1, -1):
+    for count in range(min(map(sum, degrees)), above, -1):
         if rings := _Search(size, dict(links), count).found:
             return tuple(rings)
-    return (range(size),)
+    return ()
 
 
 class _Search:

@@ -47,8 +47,7 @@ def orders(fabric: Fabric, ranks: Sequence[int], count: int | None = None, *, tu
     ranks = [*ranks]
     nodes = list(by_node(fabric.node_of[rank] for rank in ranks).values()) if count != 1 else []
     if len(nodes) == 1 and (fabric.linked == "mesh" or (fabric.linked and tuned)):
-        rings = rings_on(fabric, ranks)
-        return [rings[number % len(rings)] for number in range(count or len(rings))]
+        return [*rings_on(fabric, ranks, count, shared=tuned)]
     turned = _turned
     if nodes and fabric.linked == "mesh" and complete(fabric, [ranks[place] for place in nodes[0]]):
         turned = _own_path

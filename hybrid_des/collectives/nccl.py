@@ -27,7 +27,7 @@ from hybrid_des.collectives.nccl_trees import along_tree
 from hybrid_des.collectives.permutation import Permutation, along_rings, around, at_switches
 from hybrid_des.collectives.registration import Collective, Site, collective
 from hybrid_des.collectives.ring import ring, ring_all_gather, ring_reduce_scatter
-from hybrid_des.collectives.tuning import Choice, Wiring, wiring_of
+from hybrid_des.collectives.tuning import Choice, Taken, Wiring, wiring_of
 from hybrid_des.units import grouped_by
 
 WHOLE = Channels(channels=1)  # a ring is one channel
@@ -44,6 +44,11 @@ def switches(site: Site, options: Channels) -> Sequence[int]:
     if tuned(site, options).in_switch is None:
         return ()
     return [site.fabric.reducers[node] for node in by_node(site.fabric.node_of[member] for member in site.members)]
+
+
+def takes(does: str, wiring: Wiring, buffer: Buffer) -> Taken:
+    """What the tuner takes for a buffer."""
+    return wiring.takes(does, buffer.bytes)
 
 
 def images(permutation: Permutation, options: Channels) -> str:
@@ -102,7 +107,7 @@ def _ring_of(does: str, algorithm: Collective, wiring: Wiring, size: int) -> Aro
 @collective(
     "nccl", summary="what NCCL's tuner takes: rings, trees or switches, and a protocol", options=Channels,
     images=images, servers=switches, tuned=tuned, halves=("nccl-reduce-scatter", "nccl-all-gather"),
-    along=partial(_ring_of, "all-reduce", ring),
+    along=partial(_ring_of, "all-reduce", ring), takes=partial(takes, "all-reduce"),
 )  # fmt: skip
 def nccl(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """All-reduce `buffer` over the group."""
@@ -119,6 +124,7 @@ def nccl(group: Group, buffer: Buffer, options: Channels) -> Routine:
 @collective(
     "nccl-reduce-scatter", summary="as NCCL: every rank ends with the sum of one shard", does="reduce-scatter",
     options=Channels, images=around, tuned=tuned, along=partial(_ring_of, "reduce-scatter", ring_reduce_scatter),
+    takes=partial(takes, "reduce-scatter"),
 )  # fmt: skip
 def nccl_reduce_scatter(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """Leave rank i with the sum of shard i+1 of each channel's part of `buffer`; other shards are undefined."""
@@ -129,6 +135,7 @@ def nccl_reduce_scatter(group: Group, buffer: Buffer, options: Channels) -> Rout
 @collective(
     "nccl-all-gather", summary="as NCCL: every rank's shard ends on all ranks", does="all-gather", options=Channels,
     images=around, tuned=tuned, along=partial(_ring_of, "all-gather", ring_all_gather),
+    takes=partial(takes, "all-gather"),
 )  # fmt: skip
 def nccl_all_gather(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """Distribute shard i+1 of rank i to all ranks, on each channel."""

@@ -9,23 +9,34 @@ from __future__ import annotations
 from hybrid_des.cluster.mailbox import Message
 from hybrid_des.collectives.all_to_all import rounds
 from hybrid_des.collectives.buffer import Buffer, Channels, message_of
+from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.nccl import tuned
 from hybrid_des.collectives.nccl_sends import Call, entry, in_turn, lane_of
 from hybrid_des.collectives.registration import collective
-from hybrid_des.collectives.tuning import Wiring
+from hybrid_des.collectives.tuning import Taken, Wiring
+
+
+def _call(shard: int, codec: Codec, members: int) -> Call:
+    """The sends of a member, of which the largest has so many elements."""
+    return Call(message_of(shard, codec).size, members - 1, members)
+
+
+def takes(wiring: Wiring, buffer: Buffer) -> Taken:
+    """What carries an all-to-all."""
+    return _call(max(buffer.split(wiring.ranks).elements), buffer.codec, wiring.ranks).takes(wiring)
 
 
 @collective(
     "nccl-all-to-all", summary="as NCCL: every rank sends a different shard to every other rank", does="all-to-all",
-    options=Channels, tuned=tuned,
+    options=Channels, tuned=tuned, takes=takes,
 )  # fmt: skip
 def nccl_all_to_all(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """Replace shard j of `buffer` with shard `me` of rank j."""
     wiring: Wiring = group.tuned
     shards, nodes, me = buffer.split(group.size), group.nodes, group.me
     receivers, senders = rounds(nodes)[me]
-    call = Call(message_of(max(shards.elements), buffer.codec).size, group.size - 1, group.size)
+    call = _call(max(shards.elements), buffer.codec, group.size)
     lane = lane_of(group, call)
     here: list[tuple[int, Message]] = []
     there: list[tuple[int, Message]] = []

@@ -39,7 +39,7 @@ from hybrid_des.cluster.mailbox import Message
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.nccl_lanes import COUNT
 from hybrid_des.collectives.timing import MICROSECOND
-from hybrid_des.collectives.tuning import USUAL, Choice, Wiring
+from hybrid_des.collectives.tuning import USUAL, Choice, Taken, Wiring
 
 CHANNELS = 32
 CHUNK = 2**19  # bytes
@@ -72,6 +72,10 @@ class Call(NamedTuple):
     def together(self, wiring: Wiring) -> int:
         """Channels to all peers."""
         return min(CHANNELS, self.channels(wiring) * self.peers)
+
+    def takes(self, wiring: Wiring) -> Taken:
+        """What carries them."""
+        return Taken("send-receive", "LL" if self.by_ll(wiring) else "Simple", self.together(wiring))
 
 
 @lru_cache(maxsize=1024)

@@ -12,7 +12,9 @@ from hybrid_des.collectives.group import Group, Routine, seats
 from hybrid_des.collectives.nccl_lanes import CHUNKS, Lanes, paced
 from hybrid_des.collectives.tuning import Choice
 
-MOST_CHUNKS = 32  # of a tree; more cost only simulated events
+# Of a tree: chunks of Simple are waited for on every hop, of which two nodes of eight have 16, so that 32 took half as
+# long again; lines of LL and LL128 pass one by one, and more parts cost only simulated events.
+MOST_CHUNKS = {"LL": 32, "LL128": 32, "Simple": 256}
 
 
 class Seat(NamedTuple):
@@ -54,7 +56,7 @@ def along_tree(lane: Lanes, buffer: Buffer, choice: Choice) -> Routine:
     """All-reduce along both trees, each with half of the buffer."""
     seat, routines = seat_of(lane(0)), []
     for tree, half in enumerate(buffer.parts(2)):
-        count = max(1, min(MOST_CHUNKS, half.bytes // CHUNKS[choice.protocol]))
+        count = max(1, min(MOST_CHUNKS[choice.protocol], half.bytes // CHUNKS[choice.protocol]))
         up, down, relatives = lane(2 * tree), lane(2 * tree + 1), seat.chained(tree)
         pieces = half.split(count)
         routines.append(to_root(up, down, pieces, relatives, partial(paced, up, relatives)))

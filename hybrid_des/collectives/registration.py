@@ -101,9 +101,11 @@ def collective(
     halves: tuple[str, str] | None = None,
     tuned: Callable[..., Any] | None = None,
     along: Callable[[Any, int], Collective | None] | None = None,
+    takes: Callable[[Any, Any], Any] | None = None,
 ) -> Callable[[Collective], Collective]:
     """Register a collective under its name in a scenario's `gradients.algorithm`."""
     facts = {"does": does, "servers": servers, "images": images, "phases": phases, "halves": halves, "tuned": tuned}
+    facts["takes"] = takes
     return _REGISTRY(name, options, summary=summary, along=along, **facts)
 
 

@@ -8,6 +8,8 @@ prediction only chooses; how long the choice takes is simulated (`collectives.nc
 
 On the NVLinks of one node these times are `collectives.timing`'s, which are measured.
 
+Figures of generations of GPUs are in `collectives.generations`; `collectives.searched` has what the search finds.
+
 Two rules changed with release 2.29. Sends leave LL for Simple at 16 KiB per channel; a channel takes a part of at least
 64 KiB since (src/enqueue.cc, addP2pToPlan), so that LL ends at 16 KiB per peer, and counted all 32 channels before, so
 that it ended at 512 KiB. On Blackwell, LL128 was counted on at 73.4 GB/s per channel (2.27.3: 2 x 36.7, also twice
@@ -25,8 +27,11 @@ from typing import Literal, NamedTuple
 
 from hybrid_des.cluster.channel import Pace
 from hybrid_des.cluster.fabric import Fabric, by_node
-from hybrid_des.cluster.linked import complete, links_between
-from hybrid_des.collectives.timing import MICROSECOND, ON_AMPERE, ON_BLACKWELL, ON_HOPPER, ON_XGMI, Timing
+from hybrid_des.cluster.linked import complete, links_between, rings_per_link
+from hybrid_des.collectives.generations import AMPERE, BLACKWELL, BLACKWELL_BEFORE, HOPPER, VOLTA, XGMI, Generation
+from hybrid_des.collectives.searched import doubling, within_two_nodes
+from hybrid_des.collectives.timing import MICROSECOND
+from hybrid_des.errors import Refusal
 
 Algorithm = Literal["ring", "tree", "nvls", "nvls-tree"]
 Protocol = Literal["LL", "LL128", "Simple"]
@@ -54,61 +59,8 @@ SHARE: Mapping[Protocol, Fraction] = {  # of a channel's bandwidth: the rest of 
 HALVES: Mapping[str, tuple[int, ...]] = {"reduce-scatter": (0,), "all-gather": (1,), "all-reduce": (0, 1)}
 
 
-class Generation(NamedTuple):
-    """A generation of GPUs, by the columns of the tuner: on one node, on two, on more; GB/s per channel or in all.
-
-    Attributes:
-        nvlink: share of the nominal bandwidth of NVLinks that topo.h counts on, such as 20.6 of 25 GB/s per link.
-        ll: caps of LL, in all.
-        ring128, tree128, tree: caps of a channel with LL128 around rings and on trees, and on any tree.
-        nvls: share of NVLinks that in-switch reduction reaches.
-        nvls_tree: caps of a channel of trees of switches.
-        plateau: factor of the latency of large rings over several nodes.
-        speeds: of a channel on one node that the search tries, the fastest first (search.cc); () if it takes what links
-            allow.
-        switch_channels: of in-switch reduction on one node (nvls.cc).
-        ring_channels: on one node, on which the cap of LL128 counts.
-    """
-
-    nvlink: Fraction
-    ll: tuple[float, float, float]
-    ring128: float
-    tree128: tuple[float, float, float]
-    tree: tuple[float, float, float]
-    timing: Timing
-    nvls: Fraction = Fraction(0)
-    nvls_tree: tuple[float, float, float] = (0, 0, 0)
-    plateau: float = 1.4
-    speeds: tuple[int, ...] = ()
-    switch_channels: int = 16
-    ring_channels: int = 16
-
-
-SPEEDS = (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3)
-VOLTA = Generation(
-    Fraction(20, 25), (39.0, 39.0, 20.4), 20.0, (20.0, 20.0, 20.0), (26.5, 18.5, 10.0), ON_AMPERE, plateau=1.9,
-    speeds=SPEEDS,
-)  # fmt: skip
-AMPERE = Generation(
-    Fraction(20, 25), (87.7, 22.5, 19.0), 20.0, (20.0, 20.0, 20.0), (24.0, 23.6, 17.8), ON_AMPERE, speeds=SPEEDS
-)  # fmt: skip
-XGMI = AMPERE._replace(nvlink=ON_XGMI.rate, timing=ON_XGMI, speeds=())  # RCCL's own tables are not used
-HOPPER = Generation(
-    Fraction(206, 250), (141.0, 45.0, 35.0), 36.7, (36.7, 36.7, 29.0), (38.7, 41.4, 36.0), ON_HOPPER,
-    Fraction(85, 100), (0, 57.7, 45.5), speeds=(60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
-)  # fmt: skip
-BLACKWELL = Generation(
-    Fraction(401, 500), (282.0, 90.0, 70.0), 40.0, (55.6, 31.67, 20.0), (70.0, 42.8, 24.0), ON_BLACKWELL,
-    Fraction(74, 100), (0, 96.0, 80.0), speeds=(90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18), switch_channels=24,
-    ring_channels=8,
-)  # fmt: skip
-# With 16 channels, eight of 90 GB/s each taken twice, LL128 would carry all-gathers of 16 MiB over eight GPUs and
-# all-reduces of 8 MiB over four. In NVIDIA's tables of 2.29.2 Simple does (B200, B300, GB200, GB300); the cap of
-# 40 GB/s gives that if it counts on at most 14. That it counts on the eight which the search finds is inferred.
-BLACKWELL_BEFORE = BLACKWELL._replace(
-    ring128=2 * 36.7, tree128=(2 * 36.7, 2 * 36.7, 2 * 29.0), tree=(2 * 38.7, 2 * 41.4, 2 * 36.0), ring_channels=16
-)
-AMPERE_PORT, BLACKWELL_PORT = 225 * 10**9, 700 * 10**9  # bytes per second of a GPU's NVLinks, at least
+AMPERE_PORT, BLACKWELL_PORT = 175 * 10**9, 700 * 10**9  # bytes per second of a GPU's NVLinks, at least
+NVLINK = 25 * 10**9  # bytes per second of a link; since Blackwell, twice that
 PCIE = 80 * 10**9  # at most; no NVLinks have as little
 OF_PCIE = Fraction(24, 315) * 10  # topo.h: 12 GB/s of PCIe 3's 15.75
 OF_NIC = Fraction(24, 25)  # search.cc: channels of 24 GB/s over 25, of 48 over 50
@@ -138,6 +90,14 @@ class Choice(NamedTuple):
         return f"{self.algorithm}, {self.protocol}"
 
 
+class Taken(NamedTuple):
+    """What a library takes for a buffer: algorithm, protocol, and the number of channels that are simulated."""
+
+    algorithm: str
+    protocol: Protocol
+    channels: int
+
+
 class Wiring(NamedTuple):
     """What the tuner knows about a group.
 
@@ -153,6 +113,9 @@ class Wiring(NamedTuple):
         beyond: the same of its part of its node's adapters.
         pair: the same of the link that each pair of members on a node has; None without such.
         older: whether the rules from before 2.29 hold.
+        counted: channels over several nodes on which caps per channel count.
+        trees: as `rate`, of channels of trees within a node.
+        allowed: algorithms and protocols that are forced (`cluster.nccl_algorithm`, `nccl_protocol`); empty: all.
     """
 
     ranks: int
@@ -167,6 +130,9 @@ class Wiring(NamedTuple):
     beyond: Fraction | None = None
     pair: Fraction | None = None
     older: bool = False
+    counted: int = 1
+    trees: Fraction | None = None
+    allowed: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     def __hash__(self) -> int:
         # asked for every buffer of every group: hashes of the fractions would take longer than the answer
@@ -175,6 +141,10 @@ class Wiring(NamedTuple):
     def choice(self, does: str, size: int) -> Choice:
         """What the tuner takes for a buffer of `size` bytes."""
         return _choice(self, does, size)
+
+    def takes(self, does: str, size: int) -> Taken:
+        """The same, and on how many channels."""
+        return Taken(*self.choice(does, size), self.channels)
 
     def start(self, choice: Choice) -> int:
         """Picoseconds before the first message: a kernel's launch and the base latency."""
@@ -250,9 +220,21 @@ class Wiring(NamedTuple):
             hop = sum(hops[half] for half in HALVES[does]) / len(HALVES[does])
         return round(hop * MICROSECOND), round(USUAL[where] * MICROSECOND)
 
+    def of_trees(self, protocol: Protocol) -> Fraction | None:
+        """Bytes per second of a channel of trees: LL is no faster within nodes, LL128 up to its cap."""
+        if protocol == "Simple" or self.rate is None or self.trees is None:
+            return self.trees
+        cap = self.cap(self.generation.tree128[min(self.nodes, 3) - 1]) / SHARE["LL128"]
+        return self.rate if protocol == "LL" else max(self.rate, min(self.trees, cap))
+
+    def cap(self, speed: float) -> Fraction:
+        """Bytes per second of a channel, of GB/s of each that NCCL counts."""
+        return Fraction(speed) * 10**9 * self.counted / self.channels
+
     def hop(self, choice: Choice, where: str) -> float:
         """Microseconds per hop within a node or between nodes."""
-        latency = HOP[where][choice.algorithm][PROTOCOLS.index(choice.protocol)]
+        exposed = where == "net" and self.ranks == self.nodes  # with one member per node, those of trees
+        latency = HOP[where]["tree" if exposed else choice.algorithm][PROTOCOLS.index(choice.protocol)]
         if self.nodes > 1 and choice.algorithm == "ring":
             latency = max(latency, NET_OVERHEAD * (3 if choice.protocol == "Simple" else 1))
         return latency
@@ -261,9 +243,10 @@ class Wiring(NamedTuple):
 @lru_cache(maxsize=4096)
 def _paces(wiring: Wiring, choice: Choice, does: str) -> tuple[Pace, Pace]:
     """Its paces, asked for by every member of every group."""
-    rate = None if wiring.rate is None else wiring.rate * wiring.share(choice, does)
+    rate = wiring.of_trees(choice.protocol) if choice.algorithm == "tree" else wiring.rate
+    rate = None if rate is None else rate * wiring.share(choice, does)
     if choice == ("ring", "LL128") and rate is not None and wiring.nodes > 1:
-        rate = min(rate, Fraction(wiring.generation.ring128) * 10**9)
+        rate = min(rate, wiring.cap(wiring.generation.ring128))
     if choice.algorithm == "tree" and rate is not None:  # its threads move the data of both trees, up and down
         rate *= Fraction(92, 400)
     if choice.algorithm.startswith("nvls"):
@@ -282,17 +265,24 @@ def wiring_of(fabric: Fabric, ranks: Sequence[int], channels: int) -> Wiring:
     wire = _narrowest(fabric, nodes[0][-1], nodes[1][0]) if len(nodes) > 1 else None
     switched = per_node > 1 and len({len(members) for members in nodes}) == 1
     switched = switched and all(fabric.node_of[members[0]] in fabric.reducers for members in nodes)
-    node = _within_node(fabric, together, channels, switched=switched)
+    sharing = 1 if together is None or len(nodes) > 1 else rings_per_link(fabric, together, channels)
+    node = _within_node(fabric, together, Fraction(channels, sharing), switched=switched)
     inside = "net" if per_node == 1 else "pci" if node.pci else "node"
     before = fabric.nccl < RULES and len(nodes) == 1 and inside == "node"
     wire = None if wire is None else wire * OF_NIC
-    rates = [wire, None if node.rate is None else node.rate / channels]
+    carried = None if node.rate is None else node.rate / channels
+    rate = min((each for each in (wire, carried) if each is not None), default=None)
+    times = doubling(wire, channels, newer=node.generation.nvls > 0)
+    trees = rate
+    if rate is not None and len(nodes) == 2 and not node.pci:
+        each = None if carried is None else carried / times
+        trees = times * within_two_nodes(rate / times, each, node.generation.adapters)
     wiring = Wiring(
         len(ranks),
         len(nodes),
         per_node,
         channels,
-        min((rate for rate in rates if rate is not None), default=None),
+        rate,
         inside,
         node.generation,
         node.in_switch if switched and not node.pci else None,
@@ -300,6 +290,9 @@ def wiring_of(fabric: Fabric, ranks: Sequence[int], channels: int) -> Wiring:
         None if wire is None else wire * channels / per_node,
         node.pair,
         before,
+        channels * times,
+        trees,
+        fabric.nccl_allows,
     )
     return _shared(wiring)
 
@@ -330,16 +323,18 @@ class _Node(NamedTuple):
         return None if nominal is None else nominal * self.generation.timing.through
 
 
-def _within_node(fabric: Fabric, together: Sequence[int] | None, channels: int, *, switched: bool) -> _Node:
-    """The first node with several members."""
+def _within_node(fabric: Fabric, together: Sequence[int] | None, channels: Fraction, *, switched: bool) -> _Node:
+    """The first node with several members, on which so many channels have links of their own."""
     port = None if together is None else _port(fabric, together)
-    generation = XGMI if fabric.linked == "mesh" else _generation(port, switched=switched)
+    each = Fraction(0) if together is None else links_between(fabric, together)[1] / fabric.reached[0]
+    xgmi = fabric.linked == "mesh" and each % NVLINK
+    generation = XGMI if xgmi else _generation(port, switched=switched)
     if generation is BLACKWELL and fabric.nccl < RULES:
         generation = BLACKWELL_BEFORE
     pci = port is not None and port < PCIE and not fabric.linked
     reached = None if port is None else port * (OF_PCIE if pci else generation.nvlink)
-    if together is not None and (each := links_between(fabric, together)[1]):  # every channel has links of its own
-        link = each / fabric.reached[0] * generation.nvlink
+    if together is not None and each:
+        link = each * generation.nvlink
         return _Node(generation, pci, link * channels, reached, link if complete(fabric, together) else None)
     return _Node(generation, pci, reached, reached)
 
@@ -372,9 +367,25 @@ def _choice(wiring: Wiring, does: str, size: int) -> Choice:
         able += [Choice("tree", protocol) for protocol in PROTOCOLS]
         if wiring.in_switch is not None:
             able.append(Choice("nvls" if wiring.nodes == 1 else "nvls-tree", "Simple"))
-    if wiring.inside == "pci":  # LL128 needs stores of 128 bytes that stay whole, as on NVLinks
+    algorithms, protocols = wiring.allowed
+    if wiring.inside == "pci" and not protocols:  # LL128 needs stores of 128 bytes that stay whole, as on NVLinks
         able = [choice for choice in able if choice.protocol != "LL128"]
-    return min(able, key=lambda choice: predicted(wiring, does, size, choice))
+    allowed = [choice for choice in able if not protocols or choice.protocol in protocols]
+    if does == "all-reduce" and algorithms:  # the others have rings only
+        allowed = [choice for choice in allowed if choice.algorithm in algorithms]
+    if not allowed:
+        raise Refusal(_none_allowed(wiring, does, able))
+    return min(allowed, key=lambda choice: predicted(wiring, does, size, choice))
+
+
+def _none_allowed(wiring: Wiring, does: str, able: Sequence[Choice]) -> str:
+    """That a group can run nothing of what is forced, and what it could."""
+    given = [("nccl_algorithm", wiring.allowed[0]), ("nccl_protocol", wiring.allowed[1])]
+    forced = ", ".join(f"cluster.{key}: {' or '.join(names)}" for key, names in given if names)
+    members = f"{wiring.ranks} members on {wiring.nodes} node{'s' * (wiring.nodes > 1)}"
+    names = " or ".join(dict.fromkeys(choice.algorithm for choice in able))
+    protocols = ", ".join(dict.fromkeys(choice.protocol for choice in able))
+    return f"{forced}: no {does} of {members} can run so; expected {names}, with {protocols}"
 
 
 def predicted(wiring: Wiring, does: str, size: int, choice: Choice) -> float:
@@ -394,7 +405,7 @@ def predicted(wiring: Wiring, does: str, size: int, choice: Choice) -> float:
 def _bandwidth(wiring: Wiring, does: str, choice: Choice) -> float:
     """GB/s of the buffer, not of the bus."""
     column, generation = min(wiring.nodes, 3) - 1, wiring.generation
-    channels = wiring.channels if wiring.nodes > 1 else 2 * NVLS_CHANNELS
+    channels = wiring.counted if wiring.nodes > 1 else 2 * NVLS_CHANNELS
     bus = _of_rings(wiring)
     ratio = wiring.ranks / _steps(wiring, does)
     if choice.algorithm == "ring":
@@ -405,6 +416,8 @@ def _bandwidth(wiring: Wiring, does: str, choice: Choice) -> float:
             bus = min(bus * 0.92, counted * generation.ring128)
         return bus * ratio
     if choice.algorithm == "tree":
+        if wiring.nodes > 1 and wiring.trees is not None:
+            bus = float(wiring.trees * wiring.channels) / 1e9
         bus = min(bus * 0.92, channels * generation.tree[column])
         if choice.protocol == "LL":
             bus = min(bus * TREE_SHARE["LL"], generation.ll[column])

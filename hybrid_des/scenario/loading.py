@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from hybrid_des.cluster.gpus import DEFAULT, part
 from hybrid_des.errors import ScenarioError, UsageError, one_line
 from hybrid_des.options import plain
 from hybrid_des.scenario.composition import anchor_overrides, over_base, override, with_base
@@ -23,6 +24,7 @@ _STAND_IN: Mapping[tuple[str, str], object] = {
     ("workload", "forward"): 0,
     ("workload", "backward"): 0,
     ("faults", "horizon"): 1,
+    **{("efficiency", key): 1 for key in ("gemm", "attention", "memory")},
 }
 
 PIPELINE = "parallel.pipeline"
@@ -126,7 +128,8 @@ def scenario_of(document: Document, known: KnownSections | None = None) -> Scena
         scenario = Scenario.model_validate(values) if known is None else known.scenario_of(values)
     except ValidationError as error:
         single = problems + [problem for problem in problems_in(error, Scenario) if not problem.needs]
-        problems = _without_followers(single, values) + _misfits(values, [problem.path for problem in single])
+        mended = _misfits(values, [problem.path for problem in single])
+        problems = [_told(problem, values) for problem in _without_followers(single, values)] + mended
         raise ScenarioError(_lines(document, problems)) from None
     if problems:
         raise ScenarioError(_lines(document, problems))
@@ -195,6 +198,19 @@ def _without_followers(problems: Sequence[Problem], values: Mapping[str, object]
     following = {"efficiency"} if any(problem.path[:2] in origins for problem in problems) else set()
     following |= {"workload"} if values.get("model") not in (None, "none") else set()
     return [one for one in problems if one.message != "is required" or one.path[0] not in following]
+
+
+def _told(problem: Problem, values: Mapping[str, object]) -> Problem:
+    """A problem, with what a share is of which a GPU of one's own has no default."""
+    cluster, key = values.get("cluster"), str(problem.path[-1])
+    gpu = cluster.get("gpu") if isinstance(cluster, Mapping) else None
+    usual = part(DEFAULT).efficiency["bf16"]
+    if problem.message != "is required" or problem.path[:1] != ("efficiency",) or key not in usual:
+        return problem
+    if not isinstance(gpu, Mapping):
+        return problem
+    share = f"the share of its figures that runs reach, as {usual[key]} of {DEFAULT}"
+    return problem._replace(message=f"is required for a GPU of one's own: {share}")
 
 
 def _touch(a: KeyPath, b: KeyPath) -> bool:

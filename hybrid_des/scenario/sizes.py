@@ -182,7 +182,8 @@ def reduction_messages(algorithm: str, ranks: int, options: Mapping[str, object]
     per_rank = {
         **dict.fromkeys(("ring", "ring-reduce-scatter", "ring-all-gather"), ranks * channels),
         **dict.fromkeys(("nccl-reduce-scatter", "nccl-all-gather"), ranks * channels),
-        "nccl": max(ranks, 2 * nccl_trees.MOST_CHUNKS, 2 * nccl_switches.MOST_SEGMENTS // channels) * channels,
+        "nccl": max(ranks, 2 * max(nccl_trees.MOST_CHUNKS.values()), 2 * nccl_switches.MOST_SEGMENTS // channels)
+        * channels,
         **dict.fromkeys(("all-to-all", "nccl-all-to-all", "nccl-send-receive", "auto"), ranks),
         **dict.fromkeys(
             ("hierarchical", "hierarchical-reduce-scatter", "hierarchical-all-gather"),

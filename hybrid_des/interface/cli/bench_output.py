@@ -10,11 +10,12 @@ if TYPE_CHECKING:
     from hybrid_des.analysis.collective_bench import BenchRow
 
 
-def head_of(name: str, about: str, sharing: str) -> str:
-    """The lines above a table."""
+def head_of(name: str, about: str, sharing: str, *, chosen: bool) -> str:
+    """The lines above a table; `chosen`: with algorithm, protocol and channels, which a library chooses."""
+    more = f"{'algo':>13}{'proto':>8}{'channels':>9}" if chosen else ""
     return (
         f"# {name}: {about}, {sharing}\n#\n"
-        f"#{'size':>13}{'count':>14}{'type':>8}{'time':>12}{'algbw':>9}{'busbw':>9}\n"
+        f"#{'size':>13}{'count':>14}{'type':>8}{'time':>12}{'algbw':>9}{'busbw':>9}{more}\n"
         f"#{'(B)':>13}{'(elements)':>14}{'':>8}{'(us)':>12}{'(GB/s)':>9}{'(GB/s)':>9}"
     )
 
@@ -23,7 +24,8 @@ def line_of(row: BenchRow, codec: str) -> str:
     """One line of a table."""
     microseconds = row.time / 10**6
     time = f"{microseconds:.2f}" if microseconds < 1000 else f"{microseconds:.1f}"
-    return f"{row.size:>14} {row.elements:>13} {codec:>7} {time:>11} {row.algorithm:>8.2f} {row.bus:>8.2f}"
+    chosen = "" if row.taken is None else f" {row.taken[0]:>12} {row.taken[1]:>7} {row.channels:>8}"
+    return f"{row.size:>14} {row.elements:>13} {codec:>7} {time:>11} {row.algorithm:>8.2f} {row.bus:>8.2f}{chosen}"
 
 
 def write_bench(folder: Path, about: str, rows: Sequence[BenchRow], limit: float | None, *, by_name: bool) -> None:

@@ -18,6 +18,7 @@ from hybrid_des.cluster import topologies
 from hybrid_des.cluster.fabric import ClusterSpec, NodeSpec
 from hybrid_des.cluster.link_figures import LinkFigures
 from hybrid_des.cluster.purposes import Purpose
+from hybrid_des.collectives import allowed
 from hybrid_des.engine.recorder import TimeRangeError
 from hybrid_des.errors import TooLongError, UsageError
 from hybrid_des.options import (
@@ -183,6 +184,10 @@ def _release(value: object) -> str:
 Release = Annotated[str, Reads(_release, {"type": "string", "pattern": RELEASE})]
 
 
+Algorithms = Annotated[str, allowed.listed(allowed.ALGORITHMS, allowed.OTHERS)]
+Protocols = Annotated[str, allowed.listed(allowed.PROTOCOLS)]
+
+
 class Priorities(Section):
     """How urgent messages are by purpose, higher first; those not given are as urgent as the least urgent given one."""
 
@@ -246,6 +251,12 @@ class Cluster(PluginSection):
     nccl: Release = "2.29.2"
     """The release of NCCL whose rules hold: before 2.29, or since. Where Blackwell's rings leave LL128 for Simple, and
     sends LL, changed then."""
+    nccl_algorithm: Algorithms | None = None
+    """What NCCL's all-reduces may take, as NCCL_ALGO: `Ring`, `Tree`, `NVLS`, `NVLSTree`; several as `Ring,Tree`, or
+    `^Tree` for all others. Default: all."""
+    nccl_protocol: Protocols | None = None
+    """What NCCL's collectives around rings, along trees and through switches may take, as NCCL_PROTO: `LL`, `LL128`,
+    `Simple`. Default: all."""
     sites: tuple[Site, ...] = ()
     """Data centers that divide the nodes; one is the same as none."""
     wan: LinkFigures | None = None
@@ -307,6 +318,13 @@ class Cluster(PluginSection):
         """The release of NCCL, major and minor."""
         major, minor = self.nccl.split(".")[:2]
         return int(major), int(minor)
+
+    @property
+    def nccl_allows(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The algorithms and the protocols that NCCL may take; empty: all."""
+        forced = self.nccl_algorithm, self.nccl_protocol
+        algorithms, protocols = (() if names is None else tuple(names.split(",")) for names in forced)
+        return algorithms, protocols
 
     @property
     def placement(self) -> Sequence[int]:

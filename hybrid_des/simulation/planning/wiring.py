@@ -50,7 +50,7 @@ def wired(cluster: Cluster, shares: tuple[Fraction, Fraction], slow: Sequence[Sl
         _check_gpus(fabric, cluster)
         _check_links(fabric.links, cluster.topology)
     fabric = replace(fabric, route=_checked(fabric, cluster.topology) if own else fabric.route)
-    fabric = replace(fabric, nccl=cluster.release)
+    fabric = replace(fabric, nccl=cluster.release, nccl_allows=cluster.nccl_allows)
     if min(shares) < 1:
         fabric = replace(fabric, links=_reached(fabric.links, *shares), reached=shares)
     if slow:

@@ -233,6 +233,7 @@ def test_a_name_is_any_text(run, refused, write, tmp_path, recwarn):
 JSON = {
     "collective": ["ring", "--ranks", "2", "--max", "1 KiB"],
     "costs": ["A100"],
+    "gpus": [],
     "init": ["a100_8x"],
     "scenarios": [],
     "schedules": [],

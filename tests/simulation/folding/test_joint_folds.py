@@ -15,7 +15,8 @@ from hybrid_des.simulation.joint_folds import joint_folds
 CAMPAIGNS, EACH = 4 * TIMES, 12
 TWO = {
     "cluster": {"nodes": 4, "gpus_per_node": 4, "topology": "leaf-spine", "leaf_size": 2, "oversubscription": 2,
-                "infiniband": {"bandwidth": "10 GB/s", "latency": "2 us", "nics_per_node": 2}, "sharing": "fair"},
+                "infiniband": {"bandwidth": "10 GB/s", "latency": "2 us", "nics_per_node": 2}, "sharing": "fair",
+                "nccl_algorithm": "Ring"},
     "jobs": {
         "deep": {"nodes": [0, 2], "parallel": {"pipeline": 2, "data": 4, "order": ["tensor", "pipeline", "data"]},
                  "schedule": {"kind": "1f1b", "microbatches": 4},

@@ -69,8 +69,8 @@ def test_random_runs_with_switches_fold_exactly(drawn, campaign):
     ("nodes", "width", "parameters", "algorithm"),
     [
         (2, 8, 2**22, "nvls-tree, Simple"),
-        (4, 4, 2**22, "nvls-tree, Simple"),
-        (3, 2, 2**22, "nvls-tree, Simple"),
+        (4, 4, 2**24, "nvls-tree, Simple"),
+        (3, 2, 2**24, "nvls-tree, Simple"),
         (1, 8, 2**23, "nvls, Simple"),
         (2, 8, 2**14, "tree, LL"),
     ],

@@ -104,7 +104,7 @@ def _rows(name: str, bench: Bench, about: str, sizes: Sequence[int], quiet: bool
         with status_line(quiet, f"{done} of {len(sizes)} sizes ({done / len(sizes):.0%})"):
             row = bench.row(name, size)
         if not rows and not quiet:  # so that errors precede the first line
-            print(head_of(name, about, bench.scenario.cluster.sharing))
+            print(head_of(name, about, bench.scenario.cluster.sharing, chosen=row.taken is not None))
         rows.append(row)
         if not quiet:
             chosen = f"  {row.name}" if name == collectives.AUTO else ""

@@ -1,0 +1,109 @@
+"""List the GPUs of the catalogue, or the figures of one and what each rests on.
+
+Without a name: memory, dense peaks in TFLOP/s, bandwidth of memory in GB/s, multiprocessors, power, bandwidth of the
+links within a node and of a network adapter per direction in GB/s, and adapters of a usual node. With a name: every
+figure, with its source. `cluster.gpu` takes a name, or the figures of a GPU of one's own. --out writes all of it as a
+page.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+from hybrid_des.cluster import gpus
+from hybrid_des.cluster.gpu_sources import Figure, figures
+from hybrid_des.interface.cli.arguments import add_common, add_out
+from hybrid_des.interface.cli.output import say, show_result, terminal_width, write_file
+from hybrid_des.report.text import labelled, text_table
+
+LABEL = 18  # columns
+HEADS = ("GPU", "memory", "bf16", "fp8", "fp4", "GB/s", "SMs", "W", "node", "adapters")
+PAGE = """# GPUs
+
+Written by `hybrid-des gpus --out docs/reference/gpus.md` from the catalogue
+([gpus.yaml](../../hybrid_des/cluster/gpus.yaml)). Peaks are dense TFLOP/s, bandwidths GB/s of memory, and per direction
+of a GPU's links within a node and of an adapter. `hybrid-des gpus h100` prints every figure of one and what it rests
+on, as below.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a name."""
+    parser.add_argument("name", nargs="?", metavar="NAME", help="a GPU; default: list all")
+    parser.add_argument("--json", action="store_true", help="print the table, or the figures, as JSON")
+    add_out(parser, "write all GPUs and their sources as a page in Markdown", metavar="FILE")
+    add_common(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the table, or the figures of one GPU."""
+    names = gpus.names() if args.name is None else [gpus.part(args.name).name]
+    if args.name is None:
+        rows = [columns(name) for name in names]
+        show_result(args, lambda: rows, lambda: text_table(HEADS, [cells(row) for row in rows]))
+    else:
+        found = figures(args.name)
+        show_result(args, lambda: [figure._asdict() for figure in found], lambda: "\n".join(_lines(found)))
+    if args.out is not None:
+        write_file(args.out, page())
+        say(f"wrote {args.out}")
+    return 0
+
+
+def columns(name: str) -> dict[str, Any]:
+    """The figures of a GPU by name, in SI units."""
+    part = gpus.part(name)
+    peaks = {"peak": part.peak, "peak_fp8": part.peak_fp8, "peak_fp4": part.peak_fp4}
+    return {
+        "gpu": name,
+        "memory_bytes": float(part.memory),
+        **{f"{key}_flops": None if peak is None else float(peak) for key, peak in peaks.items()},
+        "bandwidth_bytes_per_s": float(part.bandwidth),
+        "multiprocessors": part.multiprocessors,
+        "power_w": None if part.power is None else float(part.power),
+        "node_link": part.nvlink.name,
+        "node_bytes_per_s": float(part.nvlink.bandwidth),
+        "adapter": part.infiniband.name,
+        "adapter_bytes_per_s": float(part.infiniband.bandwidth),
+        "adapters_per_node": part.nics_per_node,
+        "gpus_per_node": part.gpus_per_node,
+    }
+
+
+def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """A line of the table."""
+    peaks = (_in(row[f"{key}_flops"], 10**12) for key in ("peak", "peak_fp8", "peak_fp4"))
+    adapters = f"{row['adapters_per_node']} x {_in(row['adapter_bytes_per_s'], 10**9)}"
+    scaled = (_in(row[key], 10**9) for key in ("memory_bytes", "bandwidth_bytes_per_s", "node_bytes_per_s"))
+    memory, bandwidth, node = scaled
+    power = _in(row["power_w"], 1)
+    return row["gpu"], f"{memory} GB", *peaks, bandwidth, str(row["multiprocessors"]), power, node, adapters
+
+
+def _in(value: float | None, unit: int) -> str:
+    return "-" if value is None else f"{float(Fraction(value) / unit):.5g}"
+
+
+def _lines(found: list[Figure]) -> list[str]:
+    """Every figure with what it rests on, as wide as the terminal."""
+    lines = [(figure.name, [figure.value, *([figure.source] if figure.source else [])]) for figure in found]
+    return list(labelled(lines, max(terminal_width(80), 40), LABEL))
+
+
+def page() -> str:
+    """All GPUs and their sources as a page in Markdown."""
+    return "\n".join([PAGE, *_table(HEADS, [cells(columns(name)) for name in gpus.names()]), *_sections()]) + "\n"
+
+
+def _sections() -> Iterator[str]:
+    for name in gpus.names():
+        yield f"\n## {name}\n"
+        yield from _table(Figure._fields, [tuple(figure) for figure in figures(name)])
+
+
+def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
+    for row in (heads, ("---",) * len(heads), *rows):
+        yield f"| {' | '.join(cell.replace('|', ' ') for cell in row)} |"

@@ -1,0 +1,93 @@
+"""The catalogue of GPUs: what it has, what each figure rests on, and GPUs of one's own."""
+
+import json
+
+import pytest
+from support.paths import ROOT
+
+from hybrid_des.cluster import gpus
+from hybrid_des.cluster.gpu_sources import figures
+from hybrid_des.interface.cli.commands.gpus import page
+
+OWN = "cluster: {{gpu: {}}}\nmodel: gpt2\nparallel: {{data: 8}}\nbatch: 8\nschedule: {{kind: 1f1b}}\n"
+SHARES = "efficiency: {gemm: 0.7, attention: 0.5, memory: 0.8}\n"
+WHOLE = "{memory: 80 GB, peak: 300 TFLOP/s, bandwidth: 2 TB/s, multiprocessors: 100}"
+
+
+@pytest.mark.parametrize(("name", "peak", "bandwidth", "multiprocessors"), [
+    ("h800", 989, 3350, 132), ("a800", 312, 2039, 108), ("h20", 148, 4000, 78), ("h100-pcie", 756, 2000, 114),
+    ("h100-nvl", 835, 3900, 132), ("a100-pcie-80gb", 312, 1935, 108), ("l40s", 362, 864, 142), ("gb10", 125, 273, 48),
+])  # fmt: skip
+def test_the_catalogue_has_data_sheets_figures(name, peak, bandwidth, multiprocessors):
+    part = gpus.part(name)
+    assert (part.peak, part.bandwidth, part.multiprocessors) == (peak * 10**12, bandwidth * 10**9, multiprocessors)
+
+
+@pytest.mark.parametrize("name", gpus.names())
+def test_every_figure_says_what_it_rests_on(name):
+    found = {figure.name: figure for figure in figures(name)}
+    assert {"memory", "peak", "bandwidth", "multiprocessors", "efficiency.bf16", "nvlink", "pcie"} <= found.keys()
+    for figure in found.values():
+        assert figure.source or figure.name == "topology", figure
+        assert "the same" not in figure.source.partition(":")[0] or figure.source.startswith("as "), figure
+
+
+def test_the_same_is_the_source_before():
+    found = {figure.name: figure for figure in figures("h100-hbm2e")}
+    assert found["bandwidth"].source.startswith("pytorch/torchtitan")
+    assert found["nvlink"] == (
+        "nvlink", "nvlink4, 450 GB/s",
+        "as memory: fully connected with NVLink; NVIDIA H100 datasheet: 900 GB/s bidirectional; ring all-reduce "
+        "achieves 368 ... 370",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("device", "name"), [
+    ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"), ("NVIDIA A100-PCIE-40GB", "a100-pcie-40gb"),
+    ("NVIDIA A100-SXM4-80GB", "a100-80gb"), ("NVIDIA A100-SXM4-40GB", "a100-40gb"), ("NVIDIA H100 PCIe", "h100-pcie"),
+    ("NVIDIA H100 NVL", "h100-nvl"), ("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA GB10", "gb10"),
+    ("NVIDIA L40S", "l40s"), ("NVIDIA H800", "h800"), ("NVIDIA A800-SXM4-80GB", "a800"),
+    ("Tesla V100-SXM2-16GB", "v100-16gb"), ("NVIDIA GeForce RTX 4090", None),
+])  # fmt: skip
+def test_devices_are_found_by_their_words(device, name):
+    assert gpus.named_in(device) == name
+
+
+def test_the_command_lists_the_catalogue(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    out = run("gpus")[1]
+    lines = out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == gpus.names()
+    assert max(map(len, lines)) <= 80
+    assert [row["gpu"] for row in json.loads(run("gpus", "--json")[1])] == gpus.names()
+
+
+def test_the_command_tells_what_figures_rest_on(run):
+    out = run("gpus", "h800")[1]
+    assert "NVIDIA H800 datasheet" in out and "as H100: not fitted" in out
+    code, _, err = run("gpus", "h900")
+    assert code == 2 and "h800" in err[0]
+
+
+def test_the_page_of_the_documentation_is_fresh():
+    told = "run: python -m hybrid_des gpus --out docs/reference/gpus.md"
+    assert (ROOT / "docs/reference/gpus.md").read_text(encoding="utf-8") == page(), told
+
+
+def test_a_gpu_of_ones_own_needs_what_the_reference_says(run, write):
+    assert run(write(OWN.format(WHOLE) + SHARES))[0] == 0
+    code, _, err = run(write(OWN.format("{memory: 80 GB}")))
+    told = "\n".join(err)
+    assert code == 2
+    for key in ("cluster.gpu.peak", "cluster.gpu.bandwidth", "cluster.gpu.multiprocessors"):
+        assert f"{key}: is required" in told
+    for key in ("gemm", "attention", "memory"):
+        assert f"efficiency.{key}: is required for a GPU of one's own" in told
+    assert "0.83 of a100-80gb" in told
+
+
+@pytest.mark.parametrize("key", ["peak", "bandwidth", "multiprocessors"])
+def test_a_model_needs_each_figure_of_a_gpu(run, write, key):
+    given = ", ".join(part for part in WHOLE.strip("{}").split(", ") if not part.startswith(key))
+    code, _, err = run(write(OWN.format(f"{{{given}}}") + SHARES))
+    assert code == 2 and f"cluster.gpu.{key}: is required" in err[0]
