@@ -81,3 +81,22 @@ def test_sizes_beyond_the_measured_ones_are_said_to_be_extrapolated(write, run):
     table = write(out, "t.csv")
     _, _, err = run("collective", "measured", "--table", table, "--ranks", 8, "--gpus-per-node", 8, "--max", "1 GiB")
     assert any("t.csv was measured from 536.9 MB to 2.147 GB; 10 of 11 sizes are extrapolated" in line for line in err)
+
+
+REDUCED = "\n".join(
+    ["cluster: {gpu: h100}", "parallel: {data: 8}", "schedule: {kind: gpipe, microbatches: 1}",
+     "workload: {forward: 0, backward: 0, parameters: 1e6}", ""]
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("operation", "key", "within"), [("all_reduce", "gradients.table", 2e8), ("message", "cluster.nvlink.table", 15e8)]
+)
+def test_a_report_names_sizes_beyond_the_table(write, ran, operation, key, within):
+    """A ring of eight sends eighths."""
+    entries = ((2**29, 26 * 10**8), (2**30, 46 * 10**8))
+    table = write(write_table(TimeTable(entries, operation=operation), "mine"), "t.csv")
+    scenario = write(REDUCED, "a.yaml")
+    said = "t.csv was measured from 536.9 MB to 1.074 GB; the only size in use is extrapolated"
+    assert said in " ".join(ran(scenario, "--set", f"{key}={table}")[0].split())
+    assert "extrapolated" not in ran(scenario, "--set", f"{key}={table}", "--set", f"workload.parameters={within}")[0]
