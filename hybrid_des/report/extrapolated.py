@@ -24,15 +24,15 @@ def _asked(run: Run) -> dict[TimeTable, set[int]]:
 
 
 def _reduced(run: Run) -> Iterator[tuple[TimeTable, Iterable[int]]]:
-    reductions = run.parts.reductions
-    table = getattr(reductions.options, "table", None)
-    if isinstance(table, TimeTable) and reductions.algorithm == "measured":
-        for _, group in reductions.processes:
-            yield table, (buffer.bytes for buffer in reductions.buffers_of(group))
+    if run.scenario.gradients.algorithm == "measured":
+        reductions = run.parts.reductions
+        table = getattr(reductions.options, "table", None)
+        if isinstance(table, TimeTable):
+            yield table, (size.bytes for _, group in reductions.processes for size in reductions.buffers_of(group))
 
 
 def _sent(run: Run) -> Iterator[tuple[TimeTable, Iterable[int]]]:
-    timeline, links = run.timeline, run.fabric.links
+    timeline, links = run.timeline, run.fabric.links if run.fabric else {}
     bandwidths = {number: links[name].bandwidth for number, name in enumerate(timeline.links) if name in links}
     tables = {number: one.table for number, one in bandwidths.items() if isinstance(one, TableBandwidth)}
     if not tables or timeline.messages is None:
