@@ -38,6 +38,11 @@ class Links(NamedTuple):
         """That of several links, or UNKNOWN."""
         return UNKNOWN if self.each is None else f"{count * self.each:g} GB/s"
 
+    @property
+    def plural(self) -> str:
+        """Several links of the kind."""
+        return "NVLinks" if self.kind == "NVLink" else f"{self.kind} links"
+
     def named(self, places: Iterable[int]) -> str:
         """The names of some GPUs."""
         return ", ".join(self.gpus[place] for place in places)
@@ -62,7 +67,7 @@ def add_switched(block: Block, links: Links, counts: Sequence[int], unless: str 
         return
     for count in sorted({*counts} - {usual}):
         few = [place for place, one in enumerate(counts) if one == count]
-        block.notes.append(f"{links.named(few)}: {count or 'none'} of {usual} {links.kind}s to switches are up")
+        block.notes.append(f"{links.named(few)}: {count or 'none'} of {usual} {links.plural} to switches are up")
     wires = [_wire(f"gpu{place}", "nvswitch", links.bandwidth(count)) for place, count in enumerate(counts) if count]
     if 0 in counts:
         wires += _to_host(block, links)
@@ -96,8 +101,8 @@ def add_meshed(block: Block, links: Links, counts: Mapping[Pair, int], unless: s
 
 
 def _add_wires(block: Block, links: Links, wires: Sequence[Mapping[str, Any]]) -> None:
-    block.add("topology", "links", "link by link, since GPUs differ in their links; for one node")
-    beside = LATENCY if links.each is None else f"{links.kind}s of {links.each:g} GB/s each way; {LATENCY}"
+    block.add("topology", "links", "wired link by link; for one node")
+    beside = LATENCY if links.each is None else f"{links.plural} of {links.each:g} GB/s each way; {LATENCY}"
     block.add("links", list(wires), beside)
     if links.each is None:
         block.asked["links"] = "; ".join([links.question, *filter(None, [block.asked.get("links")])])

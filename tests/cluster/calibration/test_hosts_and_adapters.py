@@ -42,6 +42,7 @@ def test_several_ranks_of_a_node_share_its_adapters(nodes, adapters, write, run)
     said = "times are those of all adapters of a node together, of which infiniband.table gives each its share"
     assert any(said in line for line in run("calibrate", file, "--link")[2]) == (adapters is not None)
     assert not any(said in line for line in run("calibrate", file, "--link", "--nics-per-node", "4")[2])
+    assert json.loads(run("calibrate", file, "--link", "--json")[1])["adapters"] == adapters
 
 
 @pytest.mark.parametrize("given", [None, 2])

@@ -138,6 +138,7 @@ def _data(measured: NcclTests, table: TimeTable, fits: Mapping[str, Fit]) -> dic
         "operation": measured.test,
         "ranks": measured.ranks,
         "nodes": measured.nodes,
+        "adapters": table.adapters,
         "table": rows,
         "notes": list(measured.notes),
         "errors": errors,
