@@ -31,7 +31,9 @@ _NAMES = re.compile(r"\b(?:size|bytes)\s+(?:count|N)\s+type\b.*")
 
 
 _RANK = re.compile(
-    r"#\s+(?:Rank|Device)\s+(\d{1,9})\b(?:\s+Group\s+(\d{1,9}))?(?:.*?\bon\s+(\S+)\s+device\b)?", flags=re.IGNORECASE
+    r"#\s+(?:Rank|Device)\s+(\d{1,9})\b(?:\s+Group\s+(\d{1,9}))?"
+    r"(?:.*?\bon\s+(\S+)\s+(device\s+\d{1,9}\s*(?:\[[^\]]{0,20}\])?))?",
+    flags=re.IGNORECASE,
 )
 
 
@@ -117,7 +119,7 @@ class NcclLog:
             in versions that print it.
         lines: line numbers of what a run prints only once.
         ranks: group of each listed rank.
-        hosts: host of each listed rank whose line has one.
+        hosts: host and device of each listed rank whose line has them.
         elided: whether the list of ranks was shortened visibly.
         per_process: GPUs per process.
         columns: names of the columns, and the line that gave them.
@@ -131,7 +133,7 @@ class NcclLog:
     tests: dict[str, int] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
     ranks: dict[int, str] = field(default_factory=dict)
-    hosts: dict[int, str] = field(default_factory=dict)
+    hosts: dict[int, tuple[str, str]] = field(default_factory=dict)
     elided: bool = False
     per_process: int = 1
     columns: tuple[list[str], int] | None = None
@@ -154,7 +156,7 @@ class NcclLog:
             self._once(f"rank {int(match[1])}", number)
             self.ranks[int(match[1])] = match[2] or ""
             if match[3]:
-                self.hosts[int(match[1])] = match[3]
+                self.hosts[int(match[1])] = match[3], match[4]
             self.elided |= line.rstrip().endswith("...")
         elif match := _SETTINGS.search(line):
             self._once("line of settings (nThread)", number)

@@ -225,11 +225,13 @@ def _ranks(log: NcclLog, test: str, notes: list[str]) -> int | None:
 
 
 def _nodes(log: NcclLog, ranks: int | None) -> int | None:
-    """The number of hosts of the ranks, if the list is that of all ranks and names the host of each."""
+    """The number of hosts of the ranks, if the list is that of all ranks and their names tell them apart."""
     first = [rank for rank, group in log.ranks.items() if group == log.ranks.get(0)]
     if len(first) != ranks or not {*first} <= {*log.hosts}:
         return None
-    return len({log.hosts[rank] for rank in first})
+    if len({log.hosts[rank] for rank in first}) < len(first):  # a device twice: hosts of one name, such as localhost
+        return None
+    return len({log.hosts[rank][0] for rank in first})
 
 
 def _ranks_by_bandwidth(log: NcclLog, test: str) -> tuple[float, float]:

@@ -34,6 +34,14 @@ def test_hosts_of_the_list_are_counted(write, run):
     assert json.loads(run("calibrate", file, "--json")[1])["nodes"] == 2
 
 
+def test_hosts_of_one_name_are_not_taken_for_one():
+    text = log_on(2).replace("on   node1", "on   node0")
+    assert parse_nccl_tests(text, "n.txt").nodes == 1
+    for rank in range(4, 8):
+        text = text.replace(f"device {rank:2}", f"device {rank - 4:2}")
+    assert parse_nccl_tests(text, "n.txt").nodes is None
+
+
 @pytest.mark.parametrize(("nodes", "adapters"), [(1, None), (2, OF_NODE), (8, None), (None, OF_NODE)])
 def test_several_ranks_of_a_node_share_its_adapters(nodes, adapters, write, run):
     text = log(ranks=()) if nodes is None else log_on(nodes)

@@ -37,7 +37,7 @@ from hybrid_des.interface.cli.output import say, write_file
 from hybrid_des.units import format_bytes, format_seconds, to_seconds
 
 SEVERAL = "times are those of all adapters of a node together"
-UNLISTED = "no list of all hosts; if there are several, times are those of all adapters of a node together"
+UNLISTED = "its hosts are not known; if there are several, times are those of all adapters of a node together"
 SHARES = ", of which infiniband.table gives each its share by nics_per_node; or say --nics-per-node"
 
 
