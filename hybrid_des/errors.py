@@ -13,6 +13,7 @@ LONGEST_LINE = 400  # characters
 LONGEST_SHOWN = 40  # of quoted text in a message
 MOST_LINES = 39  # of a message with a grid
 MOST_PROBLEMS = 20  # of a scenario in a message
+CLOSE = 0.8  # how similar names are that differ by a typo
 
 _BREAK = re.compile(r"\s*[^\S ]\s*")  # whitespace other than plain spaces
 
@@ -37,6 +38,26 @@ def unknown(name: str, known: Iterable[str], what: str = "") -> str:
     near = _similar(name.lower(), choices)
     hint = f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(choices)}"
     return f'unknown {f"{what} " if what else ""}"{one_line(name, LONGEST_SHOWN)}"; {hint}'
+
+
+def misspelled(name: str, known: Iterable[str]) -> bool:
+    """Whether a name differs from a known one by a typo."""
+    import difflib  # needed only for errors
+
+    return bool(difflib.get_close_matches(name.lower(), [one.lower() for one in known], n=1, cutoff=CLOSE))
+
+
+def beside(path: str | Path) -> str:
+    """The end of a message about a file that does not exist: one of a similar name in its folder, if there is one."""
+    import difflib  # needed only for errors
+
+    path = Path(path)
+    try:
+        names = [other.name for other in path.parent.iterdir()]
+    except (OSError, ValueError):
+        return ""
+    near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.75)
+    return f'; did you mean "{path.parent / near[0]}"?' if near else ""
 
 
 def installing(extra: str) -> str:
@@ -73,7 +94,7 @@ def _similar(name: str, choices: Iterable[str]) -> list[str]:
 
     begin = [quoted for lower, quoted in by_lower.items() if name and lower.startswith(name)]
     contain = [quoted for lower, quoted in by_lower.items() if len(name) > 2 and name in lower]
-    return closest(0.8) or begin or contain or closest(0.5)
+    return closest(CLOSE) or begin or contain or closest(0.5)
 
 
 def _message(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 import yaml
 
-from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
+from hybrid_des.errors import LONGEST_SHOWN, UsageError, beside, one_line
 
 LARGEST = 16 * 2**20  # bytes of a text file; a run of a benchmark prints a few KiB
 TEXTS = "a table or the output of one benchmark"
@@ -52,7 +52,8 @@ def read_text(path: str | Path, expected: str = TEXTS) -> str:
         with open_file(path) as file:
             return read_stream(file, str(path), expected)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from None
+        hint = beside(path) if isinstance(error, FileNotFoundError) else ""
+        raise UsageError(f"{path}: {error.strerror or error}{hint}") from None
     except ValueError as error:  # a null character
         raise UsageError(f"{one_line(str(path).strip(), LONGEST_SHOWN)}: {error}") from None
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Annotated, Any, TypeVar, get_args
 
 from annotated_types import GroupedMetadata
@@ -292,13 +293,21 @@ def read_text(value: Any) -> str:
     return value
 
 
-def choice(*names: str, beside: str = "") -> Reads:
-    """One of a fixed set of words; messages also offer what the field takes `beside` them."""
+def choice(*names: str, beside: str = "", meant: Mapping[str, str] = MappingProxyType({})) -> Reads:
+    """One of a fixed set of words.
+
+    Args:
+        names: the words.
+        beside: what the field takes besides, for messages.
+        meant: words of others, for messages, each with that which means the same.
+    """
 
     def read(value: Any) -> str:
         if not isinstance(value, str):
             offered = ", ".join(names) + (f", or {beside}" if beside else "")
             raise ValueError(f"expected {'' if beside else 'one of '}{offered}, found {describe(value)}")
+        if same := meant.get(value.lower().replace("-", "_")):
+            raise ValueError(f'unknown "{value}"; did you mean "{same}"?')
         if value not in names:
             raise ValueError(unknown(value, names))
         return value

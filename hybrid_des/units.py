@@ -1,6 +1,6 @@
 """Quantities with units, parsed exactly: "25 GB/s" is the fraction 25·10⁹; times round to whole picoseconds.
 
-kB, MB, GB are powers of ten; KiB, MiB, GiB powers of two; `b` is a bit and `B` a byte.
+kB, MB, GB are powers of ten; KiB, MiB, GiB powers of two; `b` is a bit and `B` a byte; 400 Gbps is 400 Gb/s.
 Plain numbers are SI base units: s, B, B/s, FLOP/s, W. Whole numbers are split, and items grouped, here too.
 """
 
@@ -40,8 +40,10 @@ _UNITS: dict[str, dict[str, Fraction]] = {
     "time": _TIME,
     "span": _TIME,
     "size": _SIZE,
-    "bandwidth": {f"{unit}/s": factor for unit, factor in _SIZE.items()},
-    "compute": {f"{prefix}FLOP/s": Fraction(factor) for prefix, factor in _DECIMAL.items()},
+    "bandwidth": {f"{unit}{per}": factor for unit, factor in _SIZE.items() for per in ("/s", "ps")},
+    "compute": {
+        f"{prefix}{unit}": Fraction(factor) for prefix, factor in _DECIMAL.items() for unit in ("FLOP/s", "FLOPS")
+    },
     "power": {f"{prefix}W": Fraction(_DECIMAL[prefix]) for prefix in ("", "k", "M")},
     "number": {"": Fraction(1)},
 }
@@ -88,7 +90,8 @@ def _parse_text(text: str, dimension: Dimension) -> Fraction:
         for other, known in _UNITS.items():
             if unit in known:
                 raise ValueError(f'"{text}" is a {other}; expected {EXAMPLES[dimension]}')
-        raise ValueError(f'unknown unit "{unit}"; expected {EXAMPLES[dimension]}')
+        near = [known for known in units if known.lower() == unit.lower()]
+        raise ValueError(f'unknown unit "{unit}"; expected {" or ".join(near) or EXAMPLES[dimension]}')
     return Fraction(number) * units[unit]
 
 

@@ -13,7 +13,7 @@ import csv
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +21,7 @@ from types import MappingProxyType
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 from hybrid_des.files import read_text
-from hybrid_des.units import PICOSECONDS_PER_SECOND, parse_quantity
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, parse_quantity
 
 COLUMNS = ["bytes", "time_us"]
 
@@ -30,6 +30,9 @@ MICROSECOND = 10**6  # picoseconds
 
 
 MESSAGE = "message"  # the operation of a link's table
+
+
+OF_NODE = "all of a node"  # the adapters that carried what a link's table says, if it was not one
 
 
 @dataclass(frozen=True)
@@ -41,12 +44,16 @@ class TimeTable:
         ranks: size of the measured group, if known.
         operation: what was measured, if known: a collective such as all_reduce, or `MESSAGE` for one message.
         source: file the table was read from.
+        nodes: number of nodes of the measured group, if known.
+        adapters: `OF_NODE` if all adapters of a node carried each message together.
     """
 
     entries: tuple[tuple[int, int], ...]
     ranks: int | None = None
     operation: str | None = None
     source: str = field(default="", compare=False)
+    nodes: int | None = None
+    adapters: str | None = None
 
     def time(self, size: int) -> int:
         """Picoseconds for `size` bytes, rounded once; never negative."""
@@ -56,6 +63,21 @@ class TimeTable:
         index = min(max(bisect_right(self.entries, (size, -1)), 1), len(self.entries) - 1)
         (left, before), (right, after) = self.entries[index - 1 : index + 1]
         return max(0, before + round(Fraction((after - before) * (size - left), right - left)))
+
+    def divided(self, parts: int) -> TimeTable:
+        """The table of one of so many links that carry each message together, in equal parts."""
+        sizes = {max(1, round(Fraction(size, parts))): time for size, time in self.entries}
+        return replace(self, entries=tuple(sizes.items()), adapters=None)
+
+    def covers(self, size: int) -> bool:
+        """Whether a size lies between the measured ones."""
+        return self.entries[0][0] <= size <= self.entries[-1][0]
+
+    @property
+    def extent(self) -> str:
+        """Between which sizes the table was measured, in words."""
+        (first, _), (last, _) = self.entries[0], self.entries[-1]
+        return f"{self.source or 'the table'} was measured from {format_bytes(first)} to {format_bytes(last)}"
 
     @property
     def latency(self) -> int:
@@ -114,7 +136,8 @@ def read_table(path: str | Path) -> TimeTable:
         UsageError: the file cannot be read or is not such a table.
     """
     lines = read_text(path).splitlines()
-    ranks, operation = _comment(lines, r"ranks: *(\d{1,9})"), _comment(lines, r"operation: *([a-z_]{1,30})")
+    ranks, nodes = (_comment(lines, rf"{what}: *(\d{{1,9}})") for what in ("ranks", "nodes"))
+    operation, adapters = _comment(lines, r"operation: *([a-z_]{1,30})"), _comment(lines, rf"adapters: *({OF_NODE})")
     try:
         rows = list(csv.reader(line for line in lines if line.strip() and not line.startswith("#")))
     except csv.Error as error:
@@ -127,12 +150,13 @@ def read_table(path: str | Path) -> TimeTable:
     for before, after in pairwise(entries):
         if after[0] <= before[0]:
             raise UsageError(f"{path}: sizes must increase, but {after[0]} follows {before[0]}")
-    return TimeTable(tuple(entries), int(ranks) if ranks else None, operation, str(path))
+    counts = (int(count) if count else None for count in (ranks, nodes))
+    return TimeTable(tuple(entries), next(counts), operation, str(path), next(counts), adapters)
 
 
 def write_table(table: TimeTable, about: str, more: Mapping[str, Sequence[str]] = MappingProxyType({})) -> str:
     """Format a table as text for `read_table`; exact, since times are whole picoseconds. `more` are further columns."""
-    facts = {"operation": table.operation, "ranks": table.ranks}
+    facts = {name: getattr(table, name) for name in ("operation", "ranks", "nodes", "adapters")}
     head = [f"# {about}"] + [f"# {name}: {value}" for name, value in facts.items() if value]
     entries = ([str(size), _microseconds(time)] for size, time in table.entries)
     rows = [",".join((*entry, *cells)) for entry, *cells in zip(entries, *more.values(), strict=True)]

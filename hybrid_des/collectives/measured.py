@@ -57,4 +57,6 @@ def measured_time(table: TimeTable | CollectiveTable, ranks: int, nodes: int, si
         return time
     if table.ranks not in (None, ranks):
         raise Refusal(f"measured: {table.source} is for {table.ranks} ranks, this group has {ranks}")
+    if table.nodes not in (None, nodes):
+        raise Refusal(f"measured: {table.source} is for {table.nodes} nodes, this group is on {nodes}")
     return table.time(size)

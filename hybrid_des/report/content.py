@@ -14,6 +14,7 @@ from hybrid_des.cluster.purposes import ACTIVATION, REDUCTION
 from hybrid_des.collectives.checking import unchecked
 from hybrid_des.report.billed import bill_assumptions, bill_headline
 from hybrid_des.report.experts import expert_lines
+from hybrid_des.report.extrapolated import extrapolated
 from hybrid_des.report.fact import Fact
 from hybrid_des.report.packed import packed_facts, packed_line
 from hybrid_des.report.palette import MESSAGE, cause_name
@@ -75,6 +76,7 @@ def content_of(findings: RunAnalysis) -> Content:
             *_model(scenario),
             *packed_line(scenario, facts),
             *notes_of(scenario, facts),
+            *extrapolated(run),
             *filter(None, [_perturbations(scenario, run.timeline.duration / PICOSECONDS_PER_SECOND)]),
         ],
         [*_headline(facts), *_model_headline(scenario, facts), *packed_facts(scenario, facts), *bill_headline(facts)],

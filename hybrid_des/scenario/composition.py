@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from hybrid_des.errors import ScenarioError
+from hybrid_des.errors import ScenarioError, beside
 from hybrid_des.options import NamesFile, describe, mark_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.kinds import drop_options
 from hybrid_des.scenario.overrides import Change, Overrides, changes_of
 from hybrid_des.scenario.problem import sections_at
-from hybrid_des.scenario.shipped import located
+from hybrid_des.scenario.shipped import located, shipped_alike
 from hybrid_des.scenario.strict_yaml import MAX_DEPTH, Document, KeyPath, dotted, read
 
 _OWN = ("name", "description", "sweep", "plot", "search")  # not inherited from the base
@@ -33,6 +33,8 @@ def with_base(path: str | Path, users: tuple[str, ...] = ()) -> Document:
         ScenarioError: a file cannot be read, or the bases form a cycle.
     """
     path = located(path)
+    if not (os.path.lexists(path) or beside(path)) and (alike := shipped_alike(path)):
+        raise ScenarioError([f"{path}: no such file{alike}"])
     document = read(path)
     document.value.setdefault("name", Path(path).stem)
     anchor(document, Path(path).parent)

@@ -61,6 +61,10 @@ MODELLED = {  # keys that are read with `model` only, and their defaults
     "gradients.fused": None, "operators": Operators(), "data": None,
 }  # fmt: skip
 SHARDING = ("none", "zero-1", "zero-2", "zero-3")  # each divides what the one before does, and more
+SHARDING_NAMES = {  # PyTorch's names, and Megatron-LM's
+    "fsdp": "zero-3", "fsdp2": "zero-3", "full_shard": "zero-3", "shard_grad_op": "zero-2", "no_shard": "none",
+    "ddp": "none", "distributed_optimizer": "zero-1", "use_distributed_optimizer": "zero-1",
+}  # fmt: skip
 LABEL = object()  # marks sections that describe a run or say what is kept of it, and change nothing that it simulates
 
 
@@ -95,7 +99,7 @@ class Scenario(Section):
     """What the backward recomputes instead of keeping it: nothing, the attention core, whole layers, or modules."""
     recompute_layers: Count | None = None
     """With `recompute: full`: how many layers of every stage it applies to, the first ones. Default: all."""
-    sharding: Annotated[str, choice(*SHARDING)] = "none"
+    sharding: Annotated[str, choice(*SHARDING, meant=SHARDING_NAMES)] = "none"
     """What replicas divide: the optimizer's state (zero-1), also gradients (zero-2), also weights (zero-3)."""
     overlap: Overlap = Field(default_factory=Overlap)
     experts: ExpertTraffic = Field(default_factory=ExpertTraffic)

@@ -14,7 +14,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.known_sections import KnownSections
 from hybrid_des.scenario.overrides import Overrides, described
-from hybrid_des.scenario.problem import Problem, problems_in, sections_at, unknown_key
+from hybrid_des.scenario.problem import Problem, paths_of, problems_in, sections_at, unknown_key
 from hybrid_des.scenario.shipped import located
 from hybrid_des.scenario.strict_yaml import Document, KeyPath, dotted
 
@@ -157,7 +157,7 @@ def misnamed(path: str) -> str | None:
                 return f'{".".join(map(str, at))} has no keys such as "{key}"'
             known = {name for section in sections for name in section.known_keys()}
             if key not in known:
-                return unknown_key(key, known)
+                return unknown_key(key, known, paths_of(key, Scenario))
         at = (*at, int(key) if key.isdecimal() else key)
     return None
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, get_args
+from functools import cache
+from typing import NamedTuple, get_args, get_origin
 
 from pydantic import ValidationError
 
-from hybrid_des.errors import LONGEST_SHOWN, one_line, unknown
+from hybrid_des.errors import LONGEST_SHOWN, misspelled, one_line, unknown
 from hybrid_des.options import Section, describe
 from hybrid_des.scenario.strict_yaml import KeyPath
 
@@ -22,6 +23,9 @@ _REPHRASED = {  # types of pydantic's errors; {} is what was found
     "tuple_type": "expected a list, found {}",
     "model_type": "expected a mapping, found {}",
 }
+
+
+MOST_ELSEWHERE = 2  # paths that a message suggests
 
 
 class Problem(NamedTuple):
@@ -60,7 +64,7 @@ def problems_in(error: ValidationError, model: type[Section]) -> list[Problem]:
             problems += [inner.below(*path) for inner in cause.items]
         elif item["type"] == "extra_forbidden":
             known = next(sections_at(model, path[:-1])).known_keys()
-            problems.append(Problem(path, unknown_key(str(path[-1]), known)))
+            problems.append(Problem(path, unknown_key(str(path[-1]), known, paths_of(str(path[-1]), model))))
         else:
             message = _REPHRASED.get(item["type"], "").format(describe(item["input"]))
             problems.append(Problem(path, message or str(cause or item["msg"])))
@@ -78,12 +82,31 @@ def sections_at(model: type[Section], path: KeyPath) -> Iterator[type[Section]]:
             yield from sections_at(inner, tuple(keys[1:]))
 
 
-def sections_in(annotation: object) -> Iterator[type[Section]]:
-    """The section types in a field's annotation."""
+def paths_of(key: str, model: type[Section]) -> list[str]:
+    """The paths below a section that end in a key, shortest first; none leads through a list."""
+    return [".".join(path) for path in _paths(model) if path[-1] == key]
+
+
+@cache
+def _paths(model: type[Section]) -> list[tuple[str, ...]]:
+    """All paths of keys below a section, shortest first; a section in itself is not followed."""
+    paths: list[tuple[str, ...]] = []
+    waiting: list[tuple[tuple[str, ...], type[Section], tuple[type[Section], ...]]] = [((), model, (model,))]
+    for above, section, users in waiting:
+        for key, fields in section.known_keys().items():
+            paths.append((*above, key))
+            inner = {one for each in fields for one in sections_in(each.annotation, lists=False)} - {*users}
+            waiting += (((*above, key), one, (*users, one)) for one in sorted(inner, key=str))
+    return list(dict.fromkeys(paths))
+
+
+def sections_in(annotation: object, *, lists: bool = True) -> Iterator[type[Section]]:
+    """The section types in a field's annotation, with those in lists or without."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         yield annotation
-    for part in get_args(annotation):
-        yield from sections_in(part)
+    if lists or get_origin(annotation) is not tuple:
+        for part in get_args(annotation):
+            yield from sections_in(part, lists=lists)
 
 
 NAMES: Mapping[str, str] = {  # key → its other names
@@ -105,7 +128,7 @@ NAMES: Mapping[str, str] = {  # key → its other names
     "schedule.microbatches": "num_microbatches num_micro_batches micro_batches gradient_accumulation_steps",
     "batch": "gbs global_batch_size global_batch batch_size train_batch_size",
     "recompute": "recompute_granularity activation_checkpointing gradient_checkpointing",
-    "sharding": "zero zero_stage fsdp distributed_optimizer use_distributed_optimizer",
+    "sharding": "zero zero_stage",
     "gradients.overlap": "overlap_grad_reduce",
     "gradients.bucket": "bucket_size ddp_bucket_size bucket_cap_mb",
     "model.layers": "num_layers n_layers n_layer num_hidden_layers",
@@ -120,22 +143,35 @@ NAMES: Mapping[str, str] = {  # key → its other names
     "model.experts.active": "moe_router_topk num_experts_per_tok top_k",
 }
 
+_WITH_VALUES = {  # switches of others, which are values of a key here
+    "fsdp": "sharding: zero-3", "fsdp2": "sharding: zero-3", "fully_shard": "sharding: zero-3",
+    "distributed_optimizer": "sharding: zero-1", "use_distributed_optimizer": "sharding: zero-1",
+}  # fmt: skip
+
 
 def _keys_by_name() -> Mapping[str, list[str]]:
     paths = defaultdict(list)
     for path, names in NAMES.items():
         for name in (path.rpartition(".")[2], *names.split()):  # its own name too: it may stand in another section
             paths[name].append(path)
-    return paths
+    return paths | {name: [path] for name, path in _WITH_VALUES.items()}
 
 
 _KEYS = _keys_by_name()
 
 
-def unknown_key(key: str, known: Iterable[str]) -> str:
-    """The message for an unknown key of a section: the key that is meant, if it is known, or similar ones."""
-    meant = _KEYS.get(key.lower().replace("-", "_"))
-    if meant is None:
+def unknown_key(key: str, known: Iterable[str], elsewhere: Sequence[str] = ()) -> str:
+    """The message for an unknown key of a section: the key that is meant, if it is known, or similar ones.
+
+    Args:
+        key: what was given.
+        known: the section's keys.
+        elsewhere: paths of other sections that end in this key.
+    """
+    meant: Sequence[str] | None = _KEYS.get(key.lower().replace("-", "_"))
+    if meant is None and not misspelled(key, known := [*known]):
+        meant = elsewhere[:MOST_ELSEWHERE]
+    if not meant:
         return unknown(key, known)
     named = " or ".join(f'"{path}"' for path in meant)
     return f'unknown "{one_line(key, LONGEST_SHOWN)}"; did you mean {named}?'

@@ -29,6 +29,15 @@ def located(path: str | Path) -> Path:
     return next((file for file in files if file.is_file()), path)
 
 
+def shipped_alike(path: Path) -> str:
+    """The end of a message about a file that does not exist: a shipped one of a similar name, if there is one."""
+    import difflib  # needed only for errors
+
+    name = path.with_suffix("").as_posix().removeprefix("scenarios/")
+    near = difflib.get_close_matches(name, shipped(), n=1, cutoff=0.75)
+    return f'; did you mean "scenarios/{near[0]}.yaml"?' if near else ""
+
+
 def shipped_folder() -> Path:
     """The folder of the shipped scenarios: in the package or, in a checkout, beside it.
 

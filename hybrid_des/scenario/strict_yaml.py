@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn, Protocol
 
 import yaml
 
-from hybrid_des.errors import LONGEST_SHOWN, ScenarioError, one_line
+from hybrid_des.errors import LONGEST_SHOWN, ScenarioError, beside, one_line
 from hybrid_des.files import open_file
 from hybrid_des.options import describe
 
@@ -84,7 +84,7 @@ def read(path: str | Path) -> Document:
         with open_file(path) as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise ScenarioError([f"{source}: no such file"]) from None
+        raise ScenarioError([f"{source}: no such file{beside(path)}"]) from None
     except IsADirectoryError:
         raise ScenarioError([f"{source}: a directory, not a scenario file"]) from None
     except (OSError, ValueError) as error:

@@ -31,6 +31,7 @@ from hybrid_des.scenario.composition import override
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import given_values, misnamed, scenario_of
+from hybrid_des.scenario.problem import paths_of, unknown_key
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.attempts import remembering
 from hybrid_des.simulation.collective_times import CollectiveTimes
@@ -420,9 +421,12 @@ def parts_in(text: str, label: str) -> Iterator[tuple[str, str]]:
 
 def override_of(key: str, value: str, scenario: Scenario, label: str) -> str:
     """A part as an override of the scenario: a factor is applied; to change one entry, the whole list is replaced."""
-    if (wrong := misnamed(key)) is not None:
-        raise UsageError(f"{label}: {key}: {wrong}")
     factor = _FACTOR.fullmatch(value)
+    if key.partition(".")[0] in ("rank", "kind", "link", "links"):
+        raise UsageError(f"{label}: {key}: expected links.bandwidth, link.NAME.bandwidth, rank.N.time or kind.B.time")
+    if (wrong := misnamed(key)) is not None:
+        figures = [path for path in paths_of("bandwidth", Scenario) if factor and path.split(".")[-2:-1] == [key]]
+        raise UsageError(f"{label}: {key}: {unknown_key(key, (), figures) if figures else wrong}")
     name, _, last = key.rpartition(".")
     if name and last.isdecimal():
         current = _at(to_mapping(scenario), name, label)
@@ -459,7 +463,8 @@ def _scaled(value: Any, factor: re.Match[str], label: str) -> Any:
     except ValueError:
         number = None
     if number is None:
-        raise UsageError(f"{label}: {value} is not a number that can be scaled")
+        what = f"a section, of which a number can be scaled: {', '.join(value)}" if isinstance(value, dict) else None
+        raise UsageError(f"{label}: {what or f'{value} is not a number that can be scaled'}")
     return number * times
 
 

@@ -30,7 +30,11 @@ _ROW = re.compile(rf"(?:^|[\s:>|\])])(\d+)\s+(\d+)\s+({_TYPE})(\s.*)?$")
 _NAMES = re.compile(r"\b(?:size|bytes)\s+(?:count|N)\s+type\b.*")
 
 
-_RANK = re.compile(r"#\s+(?:Rank|Device)\s+(\d{1,9})\b(?:\s+Group\s+(\d{1,9}))?")
+_RANK = re.compile(
+    r"#\s+(?:Rank|Device)\s+(\d{1,9})\b(?:\s+Group\s+(\d{1,9}))?"
+    r"(?:.*?\bon\s+(\S+)\s+(device\s+\d{1,9}\s*(?:\[[^\]]{0,20}\])?))?",
+    flags=re.IGNORECASE,
+)
 
 
 _SETTINGS = re.compile(r"#\s+nThreads?:?\s+(\d{1,6})\s+nGpus:?\s+(\d{1,6})\s")
@@ -54,6 +58,9 @@ _CYCLE = re.compile(r"#\s+Testing\s+\d+\s+cycle")
 _COLORS = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]"  # CSI, OSC, other escapes
 )
+
+
+_TAG = re.compile(r"\[[\w,.:-]+\](?:<\w+>:?)?")  # of a launcher, before a line and, as it writes in pieces, inside
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -112,6 +119,7 @@ class NcclLog:
             in versions that print it.
         lines: line numbers of what a run prints only once.
         ranks: group of each listed rank.
+        hosts: host and device of each listed rank whose line has them.
         elided: whether the list of ranks was shortened visibly.
         per_process: GPUs per process.
         columns: names of the columns, and the line that gave them.
@@ -125,6 +133,7 @@ class NcclLog:
     tests: dict[str, int] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
     ranks: dict[int, str] = field(default_factory=dict)
+    hosts: dict[int, tuple[str, str]] = field(default_factory=dict)
     elided: bool = False
     per_process: int = 1
     columns: tuple[list[str], int] | None = None
@@ -146,6 +155,8 @@ class NcclLog:
         elif match := _RANK.search(line):
             self._once(f"rank {int(match[1])}", number)
             self.ranks[int(match[1])] = match[2] or ""
+            if match[3]:
+                self.hosts[int(match[1])] = match[3], match[4]
             self.elided |= line.rstrip().endswith("...")
         elif match := _SETTINGS.search(line):
             self._once("line of settings (nThread)", number)
@@ -197,7 +208,7 @@ class NcclLog:
             return
         row = dict(zip(reversed(names), reversed(words), strict=True))  # the first of each name
         for name, word in zip(names, words, strict=True):
-            if name in _WRONG and word != "N/A" and ((wrong := _printed(word)) is None or wrong.value >= 1):
+            if name in _WRONG and word != "N/A" and ((wrong := printed(word)) is None or wrong.value >= 1):
                 self.refuse(number, f"column {name} holds {shown(word)}: results are wrong, expected 0 or N/A")
         numbers = [self._printed(number, name, row[name]) for name in _GROUP[:3]]
         kind = " ".join(row[name] for name in ("type", "redop", "op", "root") if name in row)
@@ -218,7 +229,7 @@ class NcclLog:
         return names + groups + tail
 
     def _printed(self, line: int, name: str, word: str) -> Printed:
-        number = _printed(word)
+        number = printed(word)
         if number is None or (name == "time" and number.value == 0):
             self.refuse(line, f"column {name} holds {shown(word)}, expected a number{' above 0' * (name == 'time')}")
         return number
@@ -233,11 +244,24 @@ def read_log(text: str, name: str) -> NcclLog:
     log = NcclLog(name)
     for number, line in enumerate(text.split("\n"), 1):
         if line:
-            log.add(number, _CONTROL.sub(" ", _COLORS.sub("", line)))
+            plain = _CONTROL.sub(" ", _COLORS.sub("", line))
+            tag = _TAG.match(plain)
+            log.add(number, plain.replace(tag[0], " ") if tag else plain)
     return log
 
 
-def _printed(word: str) -> Printed | None:
+def collective_of(words: str) -> str | None:
+    """The collective that the name of a program, or one such as AllReduce, says."""
+    if match := _PROGRAM.search(words):
+        return match[1]
+    name = words.strip().lower().replace("_", "")
+    return {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter"}.get(
+        name, name or None
+    )
+
+
+def printed(word: str) -> Printed | None:
+    """A number as a program printed it; None if it is none."""
     match = _NUMBER.fullmatch(word)
     if match is None:
         return None

@@ -5,13 +5,15 @@ an all-gather or reduce-scatter on n ranks (doc/PERFORMANCE.md of NVIDIA/nccl-te
 """
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from hybrid_des.cluster.calibration.nccl_json import read_json
 from hybrid_des.cluster.calibration.nccl_log import NcclLog, Row, read_log
-from hybrid_des.cluster.time_table import MESSAGE, MICROSECOND, TimeTable
+from hybrid_des.cluster.time_table import MESSAGE, MICROSECOND, OF_NODE, TimeTable
 from hybrid_des.errors import UsageError
 from hybrid_des.files import read_text
 
@@ -37,6 +39,7 @@ class NcclTests(NamedTuple):
         times: mean time of each size, in ascending order of size.
         source: file, and line if there is one, that names the test.
         notes: what was assumed, one line each.
+        nodes: number of hosts of the ranks, if all ranks are listed with theirs.
     """
 
     test: str
@@ -44,6 +47,18 @@ class NcclTests(NamedTuple):
     times: list[Measurement]
     source: str = "nccl-tests"
     notes: tuple[str, ...] = ()
+    nodes: int | None = None
+
+    @property
+    def one_adapter(self) -> bool:
+        """Whether one link carried the messages of a ring: within a node, or between nodes of one rank."""
+        return self.nodes in (1, self.ranks)
+
+    @property
+    def where(self) -> str:
+        """The ranks and nodes, if known, before other words."""
+        nodes = f" on {self.nodes} node{'s' * (self.nodes > 1)}" if self.nodes else ""
+        return f"{self.ranks} ranks{nodes}; " if self.ranks else ""
 
 
 def read_nccl_tests(path: str | Path, collective: str | None = None) -> NcclTests:
@@ -57,12 +72,12 @@ def parse_nccl_tests(text: str, name: str, collective: str | None = None) -> Ncc
     Raises:
         UsageError: there are no results, results of several runs, or results that contradict each other.
     """
-    log = read_log(text, name)
+    log = read_json(text, name) or read_log(text, name)
     if not log.rows:
         raise UsageError(f"{name}: no nccl-tests results; expected output such as that of all_reduce_perf")
     _check_order(log)
     notes = _notes(log)
-    test = _test(log, collective)
+    test = _test(log, collective, notes)
     unit = _unit(log, notes)
     ranks = _ranks(log, test, notes)
     times_of: dict[int, list[Fraction]] = {}
@@ -70,7 +85,7 @@ def parse_nccl_tests(text: str, name: str, collective: str | None = None) -> Ncc
         times_of.setdefault(row.size, []).append(row.time.value)
     times = [Measurement(size, round(sum(of) / len(of) * unit)) for size, of in sorted(times_of.items())]
     source = f"{name}:{log.tests[test]}" if test in log.tests else name
-    return NcclTests(test, ranks, times, source, tuple(notes))
+    return NcclTests(test, ranks, times, source, tuple(notes), _nodes(log, ranks))
 
 
 def all_reduce_table(measured: NcclTests) -> TimeTable:
@@ -80,14 +95,21 @@ def all_reduce_table(measured: NcclTests) -> TimeTable:
         UsageError: another collective was measured.
     """
     if measured.test != "all_reduce":
-        raise UsageError(
-            f"{measured.source}: times of {measured.test}, expected all_reduce; --link makes a link's table"
-        )
-    return TimeTable(tuple((one.size, one.time) for one in measured.times), measured.ranks, "all_reduce")
+        link = "; --link makes a link's table" if measured.test in COLLECTIVES else ""
+        raise UsageError(f"{measured.source}: times of {measured.test}, expected all_reduce{link}")
+    entries = tuple((one.size, one.time) for one in measured.times)
+    return TimeTable(entries, measured.ranks, "all_reduce", nodes=measured.nodes)
 
 
-def link_table(measured: NcclTests) -> TimeTable:
+def link_table(measured: NcclTests, adapters: int | None = None) -> TimeTable:
     """The times of single ring messages for which a simulated ring takes the measured times.
+
+    Between nodes, NCCL runs a ring over each adapter of a node, so that all of them carry the message of one ring.
+
+    Args:
+        measured: the results.
+        adapters: of a node, over which messages went; default: one, if `one_adapter`, or else as many as the
+            scenario that takes the table has per node.
 
     Raises:
         UsageError: the number of ring steps of the test is unknown.
@@ -108,7 +130,10 @@ def link_table(measured: NcclTests) -> TimeTable:
     if not large:
         raise UsageError(f"{measured.source}: --link needs sizes of at least {parts} bytes, one for each rank")
     by_size = {round(Fraction(size, parts)): round(Fraction(time, steps)) for size, time in large}
-    return TimeTable(tuple(sorted(by_size.items())), operation=MESSAGE)
+    table = TimeTable(tuple(sorted(by_size.items())), operation=MESSAGE)
+    if adapters is not None:
+        return table.divided(adapters)
+    return table if measured.one_adapter else replace(table, adapters=OF_NODE)
 
 
 def _check_order(log: NcclLog) -> None:
@@ -141,11 +166,14 @@ def _notes(log: NcclLog) -> list[str]:
     return notes
 
 
-def _test(log: NcclLog, collective: str | None) -> str:
-    """The collective that the log names, or else the given one."""
+def _test(log: NcclLog, collective: str | None, notes: list[str]) -> str:
+    """The collective that the log names, or else the given one, or an all-reduce, whose busbw alone exceeds algbw."""
     named = " and ".join(f"{test} in line {line}" for test, line in log.tests.items())
     if collective and log.tests and collective not in log.tests:
         raise UsageError(f"{log.name}: names {named}, expected {collective} (--collective)")
+    if not collective and not log.tests and any(row.busbw.low > row.algbw.high for row in log.rows):
+        notes.append("the collective is not named; all_reduce, since busbw exceeds algbw")
+        return "all_reduce"
     if not collective and len(log.tests) != 1:
         says = f"names {named}" if named else "does not name its collective"
         choices = f"{', '.join(COLLECTIVES[:-1])} or {COLLECTIVES[-1]}"
@@ -196,10 +224,23 @@ def _ranks(log: NcclLog, test: str, notes: list[str]) -> int | None:
     return None
 
 
+def _nodes(log: NcclLog, ranks: int | None) -> int | None:
+    """The number of hosts of the ranks, if the list is that of all ranks and their names tell them apart."""
+    first = [rank for rank, group in log.ranks.items() if group == log.ranks.get(0)]
+    if len(first) != ranks or not {*first} <= {*log.hosts}:
+        return None
+    if len({log.hosts[rank] for rank in first}) < len(first):  # a device twice: hosts of one name, such as localhost
+        return None
+    return len({log.hosts[rank][0] for rank in first})
+
+
 def _ranks_by_bandwidth(log: NcclLog, test: str) -> tuple[float, float]:
     """The least and the largest number of ranks that explains busbw / algbw in every row."""
     least, most = 1.0, math.inf
-    factor = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}.get(test)
+    factor = {
+        "all_reduce": 2,
+        **dict.fromkeys(("all_gather", "reduce_scatter", "alltoall", "gather", "scatter"), 1),
+    }.get(test)
     rows = [row for row in log.rows if row.algbw.low > 0]
     if factor is None or (factor == 1 and all(row.algbw.value == row.busbw.value for row in rows)):
         return least, most  # before NCCL 2.5 both bandwidths of a gather or scatter are the same

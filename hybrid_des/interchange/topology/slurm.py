@@ -1,6 +1,7 @@
-"""SLURM's topology.conf and topology.yaml: switches over hosts, as leaves and a spine.
+"""SLURM's topology.conf, topology.yaml and `scontrol show topology`: switches over hosts, as leaves and a spine.
 
 SwitchName=leaf1 Nodes=n[01-16]          who is below which switch; no bandwidths (schedmd.com, topology.conf)
+SwitchName=top Level=1 LinkSpeed=1 Nodes=n[01-32] Switches=leaf[1-2]          scontrol: all nodes below it, too
 """
 
 import re
@@ -31,10 +32,10 @@ def read_slurm(text: str, name: str) -> Block:
         if switch is None:
             continue
         blocks = blocks or "blockname" in keys
-        if "nodes" in keys:
-            leaves[switch] = hosts(keys["nodes"], f"{name}:{number}")
-        elif "switches" in keys:
+        if "switches" in keys:  # `scontrol show topology` lists the nodes below it too
             above[switch] = hosts(keys["switches"], f"{name}:{number}")
+        elif "nodes" in keys:
+            leaves[switch] = hosts(keys["nodes"], f"{name}:{number}")
         else:
             raise UsageError(f"{name}:{number}: {one_line(switch, LONGEST_SHOWN)}: expected Nodes= or Switches=")
     return _slurm_block(name, leaves, above, blocks)
@@ -65,9 +66,10 @@ def read_slurm_yaml(text: str, name: str) -> Block:
         if not isinstance(item, dict):
             raise UsageError(f"{name}: expected a switch with nodes: or children:, found {one_line(str(item), 40)}")
         switch = str(item.get("switch") or item.get("block"))
-        for key, into in (("nodes", leaves), ("children", above)):
+        for key, into in (("children", above), ("nodes", leaves)):
             if item.get(key):
                 into[switch] = hosts(str(item[key]), name)
+                break
     return _slurm_block(name, leaves, above, blocks)
 
 
@@ -99,6 +101,10 @@ def _slurm_block(
 ) -> Block:
     if not leaves:
         raise UsageError(f"{name}: no switch with nodes in it")
+    for switch, below in above.items():
+        if lacking := [one for one in below if one not in leaves and one not in above]:
+            shown = one_line(lacking[0], LONGEST_SHOWN)
+            raise UsageError(f"{name}: {shown} is below {one_line(switch, LONGEST_SHOWN)} but not listed; is it cut?")
     block = Block(f"From {one_line(name)}: SLURM's topology, which gives membership and no bandwidth.")
     block.ask_nodes()
     nodes = {node for members in leaves.values() for node in members}

@@ -15,9 +15,10 @@ from pydantic import BeforeValidator, Field, PlainValidator, PrivateAttr, TypeAd
 
 from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.cluster import topologies
-from hybrid_des.cluster.fabric import ClusterSpec, NodeSpec
+from hybrid_des.cluster.fabric import ClusterSpec, NodeSpec, PortSpec
 from hybrid_des.cluster.link_figures import LinkFigures
 from hybrid_des.cluster.purposes import Purpose
+from hybrid_des.cluster.time_table import TableBandwidth
 from hybrid_des.collectives import allowed
 from hybrid_des.engine.recorder import TimeRangeError
 from hybrid_des.errors import TooLongError, UsageError
@@ -91,6 +92,14 @@ class InfiniBand(LinkFigures):
 
     nics_per_node: Count
     """Network adapters per node; GPU i of g uses NIC floor(i·nics/g). Default from the GPU."""
+
+    @property
+    def port(self) -> PortSpec:
+        """These figures as a topology's `PortSpec`; an adapter's share of a table that all of a node carried."""
+        if self.table is None or self.table.adapters is None:
+            return super().port
+        table = self.table.divided(self.nics_per_node)
+        return PortSpec(TableBandwidth(table), table.latency)
 
 
 def _look_up(value: object) -> object:

@@ -32,7 +32,7 @@ from hybrid_des.options import (
     required_keys,
 )
 from hybrid_des.registry import Entry
-from hybrid_des.scenario.problem import Problem, Problems, misfit, problems_in, unknown_key
+from hybrid_des.scenario.problem import Problem, Problems, misfit, paths_of, problems_in, unknown_key
 
 AnySection = TypeVar("AnySection", bound=Section)
 
@@ -158,7 +158,11 @@ class PluginSection(Section):
         known, chosen = cls.keys_given(values), cls.plugins.chosen(values)
         own = {key: value for key, value in values.items() if key in cls.own_keys()}
         rest = {key: value for key, value in values.items() if key not in own}
-        problems = [Problem((key,), unknown_key(str(key), cls.known_keys())) for key in rest if key not in known]
+        problems = [
+            Problem((key,), unknown_key(str(key), cls.known_keys(), paths_of(str(key), cls)))
+            for key in rest
+            if key not in known
+        ]
         given = {key: value for key, value in rest.items() if key in known and value is not None}
         kind = chosen.options if chosen else None
         wrong: list[Problem] = []

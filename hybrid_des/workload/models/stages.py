@@ -68,11 +68,12 @@ def _counts_of(rule: str, layers: Sequence[Layer], stages: int, costs: Sequence[
     blocks = sum(layer.place == "block" for layer in layers)
     if rule == "even":
         if blocks % stages:
-            raise Refusal(f"{blocks} layers cannot be divided evenly into {stages} stages")
+            raise Refusal(f"{blocks} layers cannot be divided evenly into {stages} stages{_instead(blocks, stages)}")
         return [blocks // stages] * stages
     if rule == "ends-1":
         if (blocks + 2) % stages:
-            raise Refusal(f"{blocks} layers and one fewer at each end cannot be divided into {stages} stages")
+            what = f"{blocks} layers and one fewer at each end cannot be divided into {stages} stages"
+            raise Refusal(f"{what}{_instead(blocks, stages)}")
         counts = [(blocks + 2) // stages] * stages
         counts[0] -= 1
         counts[-1] -= 1
@@ -84,6 +85,11 @@ def _counts_of(rule: str, layers: Sequence[Layer], stages: int, costs: Sequence[
             raise Refusal(f"{blocks} layers are too few for {stages} balanced stages")
         return balanced(_block_costs(layers, costs), stages)
     raise UsageError(f"stages: {unknown(rule, RULES)}, or a list of layers per stage")
+
+
+def _instead(blocks: int, stages: int) -> str:
+    """The rule that divides any number of layers, for messages; nothing if there are too few."""
+    return "; stages: balanced takes any number of layers" if blocks >= stages else ""
 
 
 def _block_costs(layers: Sequence[Layer], costs: Sequence[Cost]) -> list[Cost]:

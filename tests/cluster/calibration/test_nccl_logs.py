@@ -222,7 +222,8 @@ def test_a_row_of_unknown_columns_needs_their_names():
 
 
 @pytest.mark.parametrize(("text", "collective", "said"), [
-    (NAMES + rows(), None, f"n.txt: does not name its collective; say which it is: --collective {CHOICES}"),
+    (NAMES + rows(test="all_gather"), None,
+     f"n.txt: does not name its collective; say which it is: --collective {CHOICES}"),
     ("ls: all_reduce_perf all_gather_perf\n" + rows(), None, "names all_reduce in line 1 and all_gather in line 1"),
     (log("all_gather"), "all_reduce", "names all_gather in line 2, expected all_reduce (--collective)"),
 ])  # fmt: skip

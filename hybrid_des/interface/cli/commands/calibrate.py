@@ -2,9 +2,11 @@
 
 The table is printed, or written to a file with --out. By default it is for `gradients.table`: the time of a whole
 all-reduce by size. With --link it is for `cluster.nvlink.table` or `cluster.infiniband.table`: the time of one message,
-chosen so that a simulated ring takes the measured time. Whatever was assumed, and the quality of fit, is printed to
-stderr: the error of a table of every second size at the sizes in between (above 1 MiB), compared with the best single
-latency and bandwidth. The output must be that of one run; other lines around it are skipped.
+chosen so that a simulated ring takes the measured time. Between nodes, all adapters of a node carry that message: a
+scenario gives each its share by `nics_per_node`, unless --nics-per-node says how many they were. Whatever was assumed,
+and the quality of fit, is printed to stderr: the error of a table of every second size at the sizes in between (above
+1 MiB), compared with the best single latency and bandwidth; and which sizes are extrapolated. The output, as text or
+JSON (-J of nccl-tests, -Z json of rccl-tests), must be that of one run; other lines around it are skipped.
 
 With --from-profile, FILE is a trace of PyTorch's profiler, or a folder with one per rank: printed are the shares of a
 GPU's peak that matrix products and attention reached, for `efficiency`, each with its quality of fit, and the table of
@@ -30,8 +32,13 @@ from hybrid_des.cluster.calibration.nccl_tests import (
 from hybrid_des.cluster.time_table import MICROSECOND, TimeTable, shown, write_table
 from hybrid_des.errors import UsageError
 from hybrid_des.files import read_stream
-from hybrid_des.interface.cli.arguments import add_out
+from hybrid_des.interface.cli.arguments import add_out, whole
 from hybrid_des.interface.cli.output import say, write_file
+from hybrid_des.units import format_bytes, format_seconds, to_seconds
+
+SEVERAL = "times are those of all adapters of a node together"
+UNLISTED = "its hosts are not known; if there are several, times are those of all adapters of a node together"
+SHARES = ", of which infiniband.table gives each its share by nics_per_node; or say --nics-per-node"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--gpu", metavar="NAME", help="with --from-profile: the GPU, such as h100-sxm (default: as named)"
     )
     parser.add_argument("--link", action="store_true", help="make a table for a link instead of a whole collective")
+    parser.add_argument(
+        "--nics-per-node", type=whole, metavar="N", help="with --link: adapters that carried the messages of a node"
+    )
     parser.add_argument("--collective", choices=COLLECTIVES, help="the collective, if the output does not name it")
     parser.add_argument("--json", action="store_true", help="print table, assumptions and quality of fit as JSON")
     add_out(parser, "write the table to this file", metavar="FILE")
@@ -49,10 +59,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print or write the table, and print what was assumed and its quality of fit."""
+    if args.nics_per_node is not None and not (args.link and args.nics_per_node >= 1):
+        raise UsageError(f"--nics-per-node {args.nics_per_node}: at least 1, and with --link only")
     if args.from_profile:
         return _from_profile(args)
     measured = _read(args.file, args.collective)
-    table = link_table(measured) if args.link else all_reduce_table(measured)
+    table = link_table(measured, args.nics_per_node) if args.link else all_reduce_table(measured)
     what = f"{measured.test} in {'stdin' if args.file == '-' else shown(Path(args.file).name)}"
     text = write_table(table, f"one message of a ring, from {what}" if args.link else what)
     fits = {
@@ -68,7 +80,10 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(text)
     for note in measured.notes:
         say(f"note: {note}")
+    if args.link and args.nics_per_node is None and not measured.one_adapter:
+        say(f"note: {SEVERAL if measured.nodes else UNLISTED}{SHARES}")
     say(f"{len(measured.times)} sizes from {what}")
+    say(f"{measured.where}{_range(table)}")
     for name, fit in fits.items():
         say(f"{name}: {_describe(fit)}")
     return 0
@@ -80,7 +95,9 @@ def _from_profile(args: argparse.Namespace) -> int:
 
     calibration = calibrate_profile(args.file, args.gpu)
     measured = calibration.collectives.get(args.collective or "all_reduce")
-    table = None if measured is None else link_table(measured) if args.link else all_reduce_table(measured)
+    table = None
+    if measured is not None:
+        table = link_table(measured, args.nics_per_node) if args.link else all_reduce_table(measured)
     if args.out is not None:
         if table is None:
             raise UsageError(f"{args.file}: no table to write: {'; '.join(calibration.notes) or 'no such collective'}")
@@ -120,10 +137,19 @@ def _data(measured: NcclTests, table: TimeTable, fits: Mapping[str, Fit]) -> dic
     return {
         "operation": measured.test,
         "ranks": measured.ranks,
+        "nodes": measured.nodes,
+        "adapters": table.adapters,
         "table": rows,
         "notes": list(measured.notes),
         "errors": errors,
     }
+
+
+def _range(table: TimeTable) -> str:
+    """Between which sizes a table interpolates."""
+    (first, _), (last, _) = table.entries[0], table.entries[-1]
+    empty = format_seconds(to_seconds(table.latency))
+    return f"sizes below {format_bytes(first)} ({empty} at zero) and above {format_bytes(last)} are extrapolated"
 
 
 def _read(file: str, collective: str | None) -> NcclTests:

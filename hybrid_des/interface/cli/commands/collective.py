@@ -73,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the tables, and write them with --out."""
     from hybrid_des import collectives
     from hybrid_des.analysis.collective_bench import ALL, Bench
+    from hybrid_des.cluster.time_table import TimeTable
 
     if args.name not in (collectives.AUTO, ALL):
         collectives.find(args.name)
@@ -88,6 +89,9 @@ def run(args: argparse.Namespace) -> int:
             if args.name != ALL:
                 raise
             say(f"left out: {refusal}")
+    table = getattr(options, "table", None) if args.name == "measured" else None
+    if isinstance(table, TimeTable) and (beyond := [row for row in rows if not table.covers(row.size)]):
+        say(f"{table.extent}; {len(beyond)} of {len(rows)} sizes are extrapolated")
     if args.json:
         print(json.dumps([row.columns() for row in rows], indent=2))
     if args.out is not None:

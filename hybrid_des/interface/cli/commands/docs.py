@@ -1,19 +1,19 @@
 """Show the documentation of this version: its pages, one of them, one section, or what the reference says of a key.
 
-`hybrid-des docs reference gradients` prints the section on `gradients`, `hybrid-des docs gradients.bucket` what the
-reference says of that key.
+`hybrid-des docs gradients` prints the section on `gradients`, `hybrid-des docs gradients.bucket` what the reference
+says of that key; with the page, `hybrid-des docs reference gradients`, the section and those below it.
 """
 
 import argparse
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.interface.cli.output import show_result
-from hybrid_des.interface.cli.reference_keys import about
+from hybrid_des.interface.cli.reference_keys import Entry, about
 from hybrid_des.report.text import folded, labelled, text_table
 
 PACKAGE = Path(__file__).resolve().parents[3]
@@ -53,12 +53,22 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show_key(args: argparse.Namespace, files: Mapping[str, Path]) -> int:
-    """Print what the reference says of a key."""
+    """Print what the reference says of a key: the section that it heads, or else its rows and notes."""
     entries = about(files["reference"].read_text(encoding="utf-8"), args.page, files)
-    room = shutil.get_terminal_size((100, 24)).columns
-    texts = ("\n".join([*folded(entry.head, room), *labelled([("", [entry.text])], room, 2)]) for entry in entries)
-    show_result(args, lambda: {"key": args.page, "entries": list(map(asdict, entries))}, lambda: "\n\n".join(texts))
+    show_result(args, lambda: {"key": args.page, "entries": list(map(asdict, entries))}, lambda: _as_text(entries))
     return 0
+
+
+def _as_text(entries: Sequence[Entry]) -> str:
+    room = shutil.get_terminal_size((100, 24)).columns
+    sections = [entry.text for entry in entries if entry.heads]
+    rows = [entry for entry in entries if not entry.heads]
+    if sections:
+        also = [line for entry in rows for line in folded(f"see also {entry.head}", room)]
+        return "\n\n".join([*sections, *(["\n".join(also)] if also else [])])
+    return "\n\n".join(
+        "\n".join([*folded(entry.head, room), *labelled([("", [entry.text])], room, 2)]) for entry in rows
+    )
 
 
 def pages() -> dict[str, Path]:

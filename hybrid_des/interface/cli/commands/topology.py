@@ -5,7 +5,8 @@ message between two ranks, in both directions. With --out: topology.png and topo
 topology, with its options under `cluster`.
 
 With --from: the `cluster:` block of a machine or network, from a dump of NCCL or RCCL (NCCL_TOPO_DUMP_FILE),
-`nvidia-smi topo -m`, SLURM's topology.conf or topology.yaml, or ibnetdiscover. What the dump does not say is UNKNOWN.
+`nvidia-smi topo -m`, `rocm-smi --showtopo`, SLURM's topology.conf, topology.yaml or `scontrol show topology`, or
+ibnetdiscover. What the dump does not say is UNKNOWN.
 """
 
 import argparse
