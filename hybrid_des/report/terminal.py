@@ -9,11 +9,13 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hybrid_des.analysis.inside_ops import collectives_of
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.errors import LONGEST_LINE, one_line
-from hybrid_des.report.content import Share, content_of
+from hybrid_des.report.content import content_of
 from hybrid_des.report.fact import Fact
 from hybrid_des.report.packed import context_apart
+from hybrid_des.report.step_rows import Share
 from hybrid_des.report.text_chart import Line, Part, chart_of, style_of
 from hybrid_des.units import format_bytes, format_seconds
 
@@ -35,7 +37,12 @@ def render(findings: RunAnalysis, color: bool = False, width: int = 100) -> str:
     blocks: list[list[Line]] = [
         [title, *alarm, *([(line, "dim")] for line in content.setup)],
         [_headline(fact) for fact in content.headline],
-        chart_of(findings.run.timeline, width, apart=context_apart(findings.run.scenario)),
+        chart_of(
+            findings.run.timeline,
+            width,
+            apart=context_apart(findings.run.scenario),
+            inside=collectives_of(findings.inside),
+        ),
         [[("average step per rank", "bold")], *(_share(share, width) for share in content.shares)],
         [_resource(fact) for fact in content.resources],
         [[(line, "dim")] for line in textwrap.wrap(content.limits, width)],

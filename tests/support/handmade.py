@@ -18,6 +18,7 @@ from hybrid_des.scenario.sections.cluster import GpuKind
 from hybrid_des.scenario.sections.training import Parallel
 from hybrid_des.simulation.costs.rank_costs import Costs, StageCosts
 from hybrid_des.simulation.planning.compute_speed import ComputeSpeed
+from hybrid_des.simulation.planning.layer_traffic import TensorTraffic
 from hybrid_des.simulation.planning.lowering import Lowering
 from hybrid_des.simulation.planning.program import table_of
 from hybrid_des.simulation.timeline import Timeline
@@ -58,6 +59,7 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
                 ends.append(reduced + optimizer)
         now = max(ends)
     peaks = oracle.peaks(plan, [1] * plan.pipeline)
+    costs = Costs({}, (), (0,) * plan.pipeline, (0,) * plan.pipeline, (), ())
     return SimpleNamespace(
         scenario=_scenario(plan, parallel, steps, record), plan=plan, microbatches=plan.microbatches,
         timeline=Timeline.of(trace, programs_of(plan, size), layout), duration=now, numerics=None, weights=None,
@@ -65,7 +67,7 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
         messages=totals["messages"], bytes_pipeline=totals["messages"] * size, bytes_gradients=0,
         bytes_scales=0, bytes_switched=0, events=1, wall_s=0.5, peak_memory=[0] * parallel.ranks,
         ranks=range(parallel.ranks), fold=None, unfolded="",
-        costs=Costs({}, (), (0,) * plan.pipeline, (0,) * plan.pipeline, (), ()), fabric=None,
+        costs=costs, costs_of_steps=[costs], traffic=TensorTraffic(), fabric=None,
         peak_activations=[peaks[layout.coordinate(rank, "pipeline")] for rank in range(parallel.ranks)],
     )  # fmt: skip
 
