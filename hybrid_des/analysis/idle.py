@@ -134,12 +134,10 @@ def _before_ops(timeline: Timeline, times: StepTimes) -> Iterator[Waits]:
     previous[..., 1:] = times.end[..., :-1]
     previous[..., times.first] = times.begin[..., times.rank_of_op[times.first]]
     phase = cache(partial(_phases, timeline, times))
-    if timeline.programs.gaps:
-        which, start, end = _without_waits(timeline, timeline.ops["rank"][times.row], previous, times.asked)
-        row, of_row = times.row.reshape(-1)[which], times.asked.reshape(-1)[which]
-        yield (OPS, row, start, end, HOST, lambda: phase().reshape(-1)[which], of_row)
-    else:
-        yield (OPS, times.row, previous, times.asked, ACTIVATION.cause, phase, times.asked)
+    which, start, end = _without_waits(timeline, timeline.ops["rank"][times.row], previous, times.asked)
+    row, asked = times.row.reshape(-1)[which], times.asked.reshape(-1)[which]
+    own = HOST if timeline.programs.gaps else ACTIVATION.cause
+    yield (OPS, row, start, end, own, lambda: phase().reshape(-1)[which], asked)
     yield (OPS, times.row, times.asked, ready, DEPENDENCY, phase, times.start)
     yield (OPS, times.row, ready, until, ACTIVATION.cause, phase, times.start)
 
@@ -150,11 +148,8 @@ def _after_ops(timeline: Timeline, times: StepTimes) -> Iterator[Waits]:
     where = timeline.pipeline[steps["rank"]], steps["step"], timeline.pipeline_rank[steps["rank"]]
     row, last = np.arange(len(steps["rank"])), times.last_compute()[where]
     sent, reduced = steps["sent"], steps["reduced"]
-    if timeline.programs.tail:
-        which, start, end = _without_waits(timeline, steps["rank"], last, sent)
-        yield (STEPS, row[which], start, end, HOST, DRAIN, sent[which])
-    else:
-        yield (STEPS, row, last, sent, ACTIVATION.cause, DRAIN, sent)
+    which, start, end = _without_waits(timeline, steps["rank"], last, sent)
+    yield (STEPS, which, start, end, HOST if timeline.programs.tail else ACTIVATION.cause, DRAIN, sent[which])
     yield (STEPS, row, sent, reduced, REDUCTION.cause, REPLICA, reduced)
     reducing, gathering, over = waits_at_end(timeline)
     yield (STEPS, row, steps["end"], reducing, REDUCTION.cause, BARRIER, over)
@@ -166,9 +161,11 @@ def _without_waits(timeline: Timeline, rank: Column, start: Column, end: Column)
     """Periods of ranks without the recorded waits in them: the number of its period, start and end of each piece."""
     rank, start, end = (column.reshape(-1) for column in (rank, start, end))
     lasting, waits = np.flatnonzero(end > start), timeline.waits
-    home = lasting[first_from((rank[lasting], end[lasting]), (waits["rank"], waits["end"]))] if len(lasting) else NONE
+    if not len(lasting):
+        return lasting, lasting, lasting
+    home = lasting[first_from((rank[lasting], end[lasting]), (waits["rank"], waits["end"]))]
     within = (rank[home] == waits["rank"]) & (start[home] <= waits["start"]) & (waits["end"] <= end[home])
-    which = np.concatenate([lasting, np.broadcast_to(home, len(within))[within]])
+    which = np.append(lasting, home[within])
     begins, stops = np.append(start[lasting], waits["end"][within]), np.append(end[lasting], waits["start"][within])
     order = np.lexsort((begins, which))
     return which[order], begins[order], stops[np.lexsort((stops, which))]

@@ -16,7 +16,7 @@ from hybrid_des.analysis.idle import OTHERS
 from hybrid_des.analysis.step_breakdown import COMPUTING, SLOWER
 from hybrid_des.analysis.ties import Ties
 from hybrid_des.report.content import alarm_of, count
-from hybrid_des.report.palette import SHARE_NAMES, cause_name
+from hybrid_des.report.palette import cause_name, share_name
 from hybrid_des.report.step_rows import idle_parts
 from hybrid_des.report.text import NARROWEST, fitting, folded, labelled
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
@@ -106,13 +106,14 @@ def verdict(explanation: Explanation) -> str:
     shares = {name: float(share) for name, share in explanation.breakdown.shares.items()}
     first, *others = sorted((name for name in shares if name != COMPUTING), key=lambda name: -shares[name])
     shown = [COMPUTING, *(name for name in (first, *others) if shares[name] >= SHOWN)]
-    parts = ", ".join(f"{SHARE_NAMES[name]} {_whole_percent(shares[name])}" for name in shown)
+    names = {name: share_name(name, explanation.run.scenario.traced) for name in shares}
+    parts = ", ".join(f"{names[name]} {_whole_percent(shares[name])}" for name in shown)
     if culprit := explanation.culprit:
         saved = _percent(1 - culprit.least / explanation.duration)
         return f"held up by {culprit.name} ({saved} of the step): {parts}"
     if shares[first] < COSTS:
         return f"nothing but computing costs a tenth of the step: {parts}"
-    return f"{SHARE_NAMES[first]} costs the most, {_whole_percent(shares[first])} of the step: {parts}"
+    return f"{names[first]} costs the most, {_whole_percent(shares[first])} of the step: {parts}"
 
 
 def _whole_percent(share: float) -> str:

@@ -81,6 +81,17 @@ SHARE_NAMES = {  # of `analysis.step_breakdown`, in sentences
 }  # fmt: skip
 
 
+OF_TRACES = {  # whose collectives say what they do, but not for which axis
+    "gradients": "all-reduces and reduce-scatters", "parameters": "all-gathers and broadcasts",
+    "expert": "all-to-alls", "pipeline": "sends and receives",
+}  # fmt: skip
+
+
+def share_name(name: str, traced: bool = False) -> str:
+    """A part of the step in a sentence; `traced`: of recorded programs."""
+    return (OF_TRACES if traced else {}).get(name) or SHARE_NAMES[name]
+
+
 def cause_name(cause: str) -> str:
     """A cause of idle time, or a part of the wait for a message, in words; others as they are."""
     if cause.startswith(MESSAGE):
