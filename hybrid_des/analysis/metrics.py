@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.analysis.bill import bill
+from hybrid_des.analysis.bill import bill, bill_per_day
 from hybrid_des.analysis.documents import document_figures
 from hybrid_des.analysis.experience import experience, facts
 from hybrid_des.analysis.expert_use import expert_use
@@ -141,8 +141,12 @@ def _communication(
 
 
 def _bill(run: Run, step: Fraction, share: Fraction) -> dict[str, Any]:
-    """The bill of the whole training, if its length is given."""
-    return {} if run.scenario.train is None else {"bill": bill(run.scenario, step, share)}
+    """The bill of the whole training, or of a day if its length is not given."""
+    if run.scenario.train is not None:
+        return {"bill": bill(run.scenario, step, share)}
+    step = step if run.outer is None else Fraction(run.outer.step) / PICOSECONDS_PER_SECOND
+    per_day = bill_per_day(run.scenario, step, share)
+    return {"bill_per_day": per_day} if per_day else {}
 
 
 def _pipeline(times: StepTimes, waits: Columns) -> dict[str, float]:

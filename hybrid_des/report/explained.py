@@ -67,6 +67,7 @@ def render_explanation(explanation: Explanation, width: int = 100) -> str:
     title = f"{scenario.name}: {schedule.kind or schedule.file or 'as traced'}, {', '.join(sizes)}{steps}"
     total = f"step {format_seconds(step)}"
     lines = [f"{title:<{max(width - len(total) - 1, 0)}} {total}"]
+    lines = lines if len(lines[0]) <= width else [*folded(title, width), total]
     lines += folded(alarm, width) if (alarm := alarm_of(explanation.run)) else []
     return "\n".join([*lines, *labelled(_blocks(explanation, max(width - LABEL, NARROWEST)), width, LABEL)])
 

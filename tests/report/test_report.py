@@ -217,7 +217,8 @@ def test_middle_ranks_left_out_are_counted_one_by_one():
 
 
 def test_a_model_is_told_in_a_few_lines():
-    text = simulate(load({**TENSOR, "parallel": {"context": 2, "tensor": 2, "data": 2}, "sharding": "zero-1"})).report()
+    text = simulate(load({**TENSOR, "parallel": {"context": 2, "tensor": 2, "data": 2}, "sharding": "zero-1"}))
+    text = text.report(width=160)
     assert "1 pipeline" not in text
     assert "2 replicas × 2 tensor ranks × 2 context ranks" in text
     assert re.search(

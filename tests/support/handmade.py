@@ -101,6 +101,7 @@ def _scenario(plan, parallel, steps, record):
         cluster=cluster, gradients=SimpleNamespace(algorithm="ring", overlap=False),
         schedule=SimpleNamespace(kind="1f1b", microbatches=plan.microbatches, p2p="async"),
         on_oom="warn", sharding="none", fsdp=False, efficiency=None, slow=(), jitter=(), train=None, data=None,
+        price=None, power=None,
     )  # fmt: skip
 
 
