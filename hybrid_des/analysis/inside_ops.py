@@ -88,8 +88,8 @@ def _by_costs(run: Run) -> Column:
         ranks = np.unique(ops["rank"])
         lane[ranks] = [timeline.layout.lane(int(rank)) for rank in ranks]
     steps = len(every) if lanes is None else lanes.steps
-    step, of_lane, place = ops["step"] % steps, lane[ops["rank"]], timeline.pipeline_rank[ops["rank"]]
-    keys = np.stack([step, of_lane, place])
+    step, of_lane, stage_rank = ops["step"] % steps, lane[ops["rank"]], timeline.pipeline_rank[ops["rank"]]
+    keys = np.stack([step, of_lane, stage_rank])
     for key in np.unique(keys, axis=1).T.tolist():
         mine = np.flatnonzero((keys == np.array(key)[:, None]).all(axis=0) & (ops["index"] != OPTIMIZER))
         table = _table(run, *key)
@@ -101,12 +101,12 @@ def _spends(stage: StageCosts) -> bool:
     return bool(stage.traffic or stage.host_forward or stage.host_backward or stage.apart)
 
 
-def _table(run: Run, step: int, lane: int, place: int) -> Column:
+def _table(run: Run, step: int, lane: int, stage_rank: int) -> Column:
     """`INSIDE_OPS` × actions of a pipeline rank, in a step and on a lane."""
-    cost_of = _costs_at(run, step, lane, place)
+    cost_of = _costs_at(run, step, lane, stage_rank)
     known: dict[tuple[tuple[str, int], ...], list[int]] = {}
     rows = []
-    for action in run.plan.programs[place]:
+    for action in run.plan.programs[stage_rank]:
         costs = [(op.kind, cost_of(op)) for op in action]
         key = tuple((kind, id(cost)) for kind, cost in costs)
         if key not in known:
@@ -116,13 +116,13 @@ def _table(run: Run, step: int, lane: int, place: int) -> Column:
     return np.array(rows, dtype=np.int64).reshape(-1, len(INSIDE_OPS)).T
 
 
-def _costs_at(run: Run, step: int, lane: int, place: int) -> Callable[[Op], StageCosts]:
+def _costs_at(run: Run, step: int, lane: int, stage_rank: int) -> Callable[[Op], StageCosts]:
     """The costs of each op of a pipeline rank, in a step and on a lane."""
     first = run.costs_of_steps[0]
     if (lanes := first.lanes) is not None:
-        return lambda op: lanes.cost(step, lane, op.microbatch, run.plan.stage_of[place, op.chunk])
+        return lambda op: lanes.cost(step, lane, op.microbatch, run.plan.stage_of[stage_rank, op.chunk])
     costs: Costs = run.costs_of_steps[step]
-    return lambda op: costs.stages[place, op.chunk]
+    return lambda op: costs.stages[stage_rank, op.chunk]
 
 
 def _spent(cost: StageCosts, kind: str, name: str) -> int:

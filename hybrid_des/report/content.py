@@ -237,13 +237,13 @@ def _communication(facts: Mapping[str, Any], breakdown: StepBreakdown) -> list[F
     axes = facts.get("communication_s", {"gradients": facts["gradient_communication_s"]})
     exposed = {axis: float(shares[axis]) * step for axis in COMMUNICATION}
     hidden = {axis: times["hidden"] for axis, times in axes.items()}
-    found = []
+    lines = []
     for kind, seconds in (("exposed", exposed), ("hidden", hidden)):
         parts = ", ".join(f"{axis} {format_seconds(time)}" for axis, time in seconds.items() if time)
         if step and (parts or kind == "exposed"):
             note = f"of the step{': ' if parts else ''}{parts}"
-            found.append(Fact(f"{kind} communication", f"{sum(seconds.values()) / step:.1%}", note))
-    return found
+            lines.append(Fact(f"{kind} communication", f"{sum(seconds.values()) / step:.1%}", note))
+    return lines
 
 
 def _model_headline(scenario: Scenario, facts: Mapping[str, Any]) -> list[Fact]:

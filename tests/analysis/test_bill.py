@@ -52,7 +52,7 @@ def test_without_a_length_the_bill_is_that_of_a_day():
     assert "2 h100 at 2.5 USD per hour" in render(found)
 
 
-def test_a_day_of_a_model_says_what_a_million_tokens_cost():
+def test_a_day_of_a_model_prices_its_tokens():
     changes = ["train=null"]
     found = RunAnalysis(run(load(SCENARIOS / "bill" / "llama_8b.yaml", changes)))
     whole = RunAnalysis(run(load(SCENARIOS / "bill" / "llama_8b.yaml"))).summary["bill"]

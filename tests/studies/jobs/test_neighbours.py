@@ -102,7 +102,7 @@ def test_waits_name_the_job_and_the_link(found):
 def test_no_wait_of_the_report_is_longer_than_a_step(found):
     """A sum over messages that wait at the same time says nothing about the step: the mean of each does."""
     block = found.report().partition("messages that wait for others' messages")[2].partition("\n\n")[0]
-    rows = [re.split(r"  +", line.strip()) for line in block.splitlines()[2:]]
+    rows = [re.split(r"  +", line.strip()) for line in block.splitlines()[2:] if "…" not in line]
     steps = {one.job.name: one.facts[1]["step_time_s"] for one in found.runs}
     units = {"s": 1, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
     assert rows
