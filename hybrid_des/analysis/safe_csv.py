@@ -6,6 +6,8 @@ A name such as `=1+1` is written as `'=1+1`, as the OWASP guide on CSV injection
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
@@ -50,10 +52,9 @@ def write_csv(table: pd.DataFrame, file: Path | IO[str] | None = None, *, header
     for name, column in table.items():
         if pd.api.types.is_numeric_dtype(column):
             continue
-        try:
+        texts: Iterable[Any] = column
+        with suppress(TypeError):  # lists are not hashable
             texts = column.unique()  # few: a timeline repeats its names
-        except TypeError:  # lists
-            texts = column
         if any(csv_cell(text) is not text for text in texts):
             safe[str(name)] = pd.Series(map(csv_cell, column), table.index, object)
     return table.assign(**safe).to_csv(file, header=header, index=False, lineterminator="\n")

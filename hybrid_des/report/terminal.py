@@ -81,8 +81,9 @@ def _resource(fact: Fact, width: int) -> list[Line]:
     if sum(len(text) for text, _ in line) <= width:
         return [line]
     room = max(width - LABEL, NARROWEST)
-    texts = [(text, style) for text in folded(fact.value, room)]
-    first, *others = [*texts, *((text, "") for text in folded(fact.note, room) if fact.note)]
+    parts: Line = [(text, style) for text in folded(fact.value, room)]
+    parts += [(text, "") for text in folded(fact.note, room) if fact.note]
+    first, *others = parts
     return [[label, first], *([(" " * LABEL, ""), part] for part in others)]
 
 

@@ -286,8 +286,6 @@ def _is_known(cell: Any) -> bool:
 
 def _records(frame: pd.DataFrame) -> list[Row]:
     """The rows of a table, without empty cells and with lists as lists."""
-    import pandas as pd
-
     rows = [{str(name): cell for name, cell in row.items() if _is_known(cell)} for row in frame.to_dict("records")]
     return [{name: _listed(cell) for name, cell in row.items()} for row in rows]
 
