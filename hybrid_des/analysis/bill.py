@@ -6,7 +6,8 @@
     money        sum over GPUs of hours · price
     energy       pue · seconds · (sum over GPUs of busy watts · (share + idle · (1 - share)) + nodes · node watts)
 
-The share of the time for which GPUs compute is the mean over ranks (`efficiency`). Sums are exact until they are shown.
+The share of the time for which GPUs are busy is the mean over ranks (`busy_ratio`). Without `train`, the bill is that
+of a day. Sums are exact until they are shown.
 Of weeks with failures, the time of a step is the wall time per useful one, and spare nodes are held for all of it.
 """
 
@@ -72,17 +73,51 @@ def bill(
         "steps": steps,
         **({} if tokens is None else {"tokens": tokens}),
         "days": float(seconds / 86400),
-        "gpu_hours": float((gpus + idle).total() * seconds / 3600),
+        **_amounts(scenario, seconds, tokens, (gpus, idle), busy, spares),
     }
+    return facts | {"assumes": [*assumes, *_assumptions(scenario, gpus + idle, spares)]}
+
+
+def bill_per_day(scenario: Scenario, step: Fraction, busy: Fraction) -> dict[str, Any]:
+    """What a day of steps takes by the keys of `bill`; empty with `train`, and where neither price nor power is given.
+
+    Args:
+        scenario: what is trained, and where.
+        step: seconds per step.
+        busy: the share of it for which GPUs compute.
+    """
+    if scenario.train is not None or (scenario.price is None and scenario.power is None):
+        return {}
+    day, each, gpus = Fraction(86400), tokens_per_step(scenario), Counter(gpu.name for gpu in _of_ranks(scenario))
+    tokens = None if each is None or not step else each * day / step
+    facts = {"tokens": float(tokens)} if tokens else {}
+    return {
+        **facts,
+        **_amounts(scenario, day, tokens, (gpus, Counter()), busy, 0),
+        "assumes": [STEADY, *_assumptions(scenario, gpus, 0)],
+    }
+
+
+def _amounts(
+    scenario: Scenario,
+    seconds: Fraction,
+    tokens: int | Fraction | None,
+    held: tuple[Counter[str], Counter[str]],
+    busy: Fraction,
+    spares: int,
+) -> dict[str, Any]:
+    """GPU-hours, money and energy of so many seconds; `held` are the GPUs of ranks and of spare nodes."""
+    whole = held[0] + held[1]
+    facts: dict[str, Any] = {"gpu_hours": float(whole.total() * seconds / 3600)}
     if scenario.price is not None:
-        cost = cost_per_hour(scenario, gpus + idle) * seconds / 3600
+        cost = cost_per_hour(scenario, whole) * seconds / 3600
         facts |= {"cost": float(cost), "currency": scenario.price.currency}
         facts |= {} if tokens is None else {"cost_per_million_tokens": float(cost * 10**6 / tokens)}
     if scenario.power is not None:
-        energy = seconds * _watts(scenario, scenario.power, (gpus, idle), busy, spares) / JOULES_PER_MWH
+        energy = seconds * _watts(scenario, scenario.power, held, busy, spares) / JOULES_PER_MWH
         facts["energy_mwh"] = float(energy)
         facts |= {} if tokens is None else {"energy_mwh_per_million_tokens": float(energy * 10**6 / tokens)}
-    return facts | {"assumes": [*assumes, *_assumptions(scenario, gpus + idle, spares)]}
+    return facts
 
 
 def days_and_cost(scenario: Scenario, step: Fraction, spares: int = 0) -> tuple[Fraction, Fraction]:

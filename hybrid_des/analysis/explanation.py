@@ -51,8 +51,10 @@ from hybrid_des.analysis.critical_path.spans import Span
 from hybrid_des.analysis.critical_path.traced import TRACED, Traced, traced_parts
 from hybrid_des.analysis.first_runs import SHORT, traced_beside_ladder
 from hybrid_des.analysis.holding_document import HoldingDocument, holding_document
-from hybrid_des.analysis.idle import BARRIER, EXPOSED, OTHERS, REASONS, REPLICA
+from hybrid_des.analysis.idle import EXPOSED, HOST, OTHERS, REPLICA
+from hybrid_des.analysis.inside_ops import own_time, replayed_inside
 from hybrid_des.analysis.notebook_view import as_html
+from hybrid_des.analysis.step_breakdown import BUBBLE, SLOWER, StepBreakdown, step_breakdown
 from hybrid_des.analysis.tasks import AtOnce, Here, Task, grouped, in_turn
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.errors import HybridDesError
@@ -110,9 +112,12 @@ class Explanation:
     at_once: AtOnce = in_turn
 
     def __repr__(self) -> str:
-        step, (compute, ranks, data) = format_seconds(self.seconds(self.duration)), self.shares.values()
-        shares = f"{compute:.0%} computing, {ranks:.0%} waiting for other ranks, {data:.0%} for bytes"
-        return f"<Explanation of {self.run.scenario.name}: step {step}; {shares}>"
+        step, shares = format_seconds(self.seconds(self.duration)), self.shares
+        text = (
+            f"{shares['compute']:.0%} computing, {shares['other ranks']:.0%} waiting for other ranks, "
+            f"{shares['bytes']:.0%} communicating"
+        )
+        return f"<Explanation of {self.run.scenario.name}: step {step}; {text}>"
 
     def _repr_html_(self) -> str:
         """Where the time goes and what would help, for notebooks."""
@@ -180,9 +185,25 @@ class Explanation:
         return {name: time for name, time in time_by_part(self.path).items() if time or name != OTHERS}
 
     @cached_property
+    def inside_on_path(self) -> int:
+        """Picoseconds of the path's ops in which they wait for collectives inside them that take no messages."""
+        spent, whole = replayed_inside(self.run), own_time(self.run.timeline)
+        within = Fraction(0)
+        for piece in self.path:
+            if piece.compute and self.names.is_op(piece.activity):
+                row = piece.activity % self.graph.activities
+                within += Fraction(piece.compute * int(spent[row]), max(int(whole[row]), 1))
+        return round(within)
+
+    @cached_property
     def reasons(self) -> dict[str, int]:
         """Idle picoseconds of all ranks by reason."""
         return self.idle_time.reasons
+
+    @cached_property
+    def breakdown(self) -> StepBreakdown:
+        """What the mean GPU does in a step, as in the summary."""
+        return step_breakdown(self.run)
 
     @property
     def whole(self) -> int:
@@ -191,11 +212,15 @@ class Explanation:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Shares of the time of all ranks: computing, waiting for other ranks to compute, waiting for bytes."""
-        waits = {name: time for name, time in self.reasons.items() if name in REASONS[: REASONS.index(BARRIER) + 1]}
-        idle, others = sum(self.reasons.values()), sum(waits.values())
-        whole = max(self.whole, 1)
-        return {"compute": 1 - idle / whole, "other ranks": others / whole, "bytes": (idle - others) / whole}
+        """Shares of the time of all ranks: computing, waiting for other ranks, communicating, and for the host."""
+        shares = self.breakdown.shares
+        sums = {
+            "compute": self.breakdown.efficiency,
+            "other ranks": shares[BUBBLE] + shares[SLOWER],
+            "bytes": self.breakdown.exposed,
+            "host": shares[HOST],
+        }
+        return {name: float(share) for name, share in sums.items()}
 
     def seconds(self, picoseconds: int) -> float:
         """Picoseconds of the run as seconds per step."""
@@ -221,6 +246,7 @@ class Explanation:
             "name": self.run.scenario.name,
             "step_time_s": self.seconds(self.duration),
             "shares": self.shares,
+            "step_shares": {name: float(share) for name, share in self.breakdown.shares.items()},
             "critical_paths": self.paths,
             "critical_path_s": {name: self.seconds(time) for name, time in self.on_path.items()},
             "path": path_rows(self.path, self.slack, self.names)[: 100 * self.top],
@@ -365,7 +391,7 @@ def explain(
         >>> from hybrid_des import explain
         >>> found = explain("scenarios/a100_8x.yaml", ["cluster.nvlink.bandwidth=2x"])
         >>> found
-        <Explanation of a100_8x: step 1.435 s; 72% computing, 27% waiting for other ranks, 0% for bytes>
+        <Explanation of a100_8x: step 1.435 s; 72% computing, 27% waiting for other ranks, 0% communicating>
         >>> found.tables()["ladder"].round(3)
                             step  step_time_s
         0                  as is        1.435

@@ -7,7 +7,8 @@ The step of one rank, from left to right, with the cause of each gap:
            pipeline_message)
 
 With sharded parameters, ops also wait for them before they start or between their layers, or the rank gathers them
-after the optimizer (`parameter_gather`); those waits are recorded as rows of their own.
+after the optimizer (`parameter_gather`); those waits are recorded as rows of their own. The host's pauses between ops,
+and the gaps of recorded programs, are `host`.
 
 Members of a ring finish at different times. One that waits at the end of the step until the last member of its groups
 would have finished still waits for that collective.
@@ -33,7 +34,10 @@ EXPOSED = tuple(dict.fromkeys(purpose.cause for purpose in PURPOSES))  # idle fo
 DEPENDENCY, END_OF_STEP = "dependency", "end_of_step"
 
 
-CAUSES = (DEPENDENCY, *EXPOSED, END_OF_STEP)
+HOST = "host"  # a pause between ops, or in a recorded program a gap that no wait explains
+
+
+CAUSES = (DEPENDENCY, *EXPOSED, END_OF_STEP, HOST)
 
 
 USUAL = (DEPENDENCY, *dict.fromkeys(purpose.cause for purpose in PURPOSES if purpose.usual), END_OF_STEP)
@@ -57,7 +61,7 @@ REASONS = (WARM_UP, STEADY, DRAIN, REPLICA, BARRIER, TRANSFER, LATENCY, QUEUEING
 PHASES = (WARM_UP, STEADY, DRAIN)  # of a dependency on another rank of the pipeline: the bubble of textbooks
 
 
-PARTS = (*PHASES, *EXPOSED, END_OF_STEP)  # causes as drawn, the dependency by its phase
+PARTS = (*PHASES, *EXPOSED, END_OF_STEP, HOST)  # causes as drawn, the dependency by its phase
 
 
 TABLES = OPS, STEPS, WAITS = "ops", "steps", "waits"
@@ -88,8 +92,9 @@ def idle_pieces(timeline: Timeline) -> Columns:
 def drawn_pieces(timeline: Timeline, pieces: Columns | None = None) -> Columns:
     """Every rank's idle time in pieces as pictures show it.
 
-    A dependency is shown by its phase. A rank that has finished waits for the step barrier; as long as another rank of
-    its pipeline computes, that is the drain of the pipeline too, as in the bubble of textbooks.
+    A dependency is shown by its phase. A rank that has finished waits for the end of the step; as long as another rank
+    of its pipeline has not, that is the drain of the pipeline too, as in the bubble of textbooks. From then on it waits
+    for other pipelines.
 
     Args:
         timeline: of a run.
@@ -102,7 +107,7 @@ def drawn_pieces(timeline: Timeline, pieces: Columns | None = None) -> Columns:
     phase = np.array([PARTS.index(reason) if reason in PHASES else NONE for reason in REASONS])
     cause = np.array([PARTS.index(cause) if cause in PARTS else NONE for cause in CAUSES])
     part = np.where(pieces["cause"] == CAUSES.index(DEPENDENCY), phase[pieces["reason"]], cause[pieces["cause"]])
-    last = times.last_compute().max(axis=-1)[timeline.pipeline[pieces["rank"]], pieces["step"]]
+    last = times.done.max(axis=-1)[timeline.pipeline[pieces["rank"]], pieces["step"]]
     drained = np.where(part == PARTS.index(END_OF_STEP), np.clip(last, pieces["start"], pieces["end"]), pieces["start"])
     before, after = drained > pieces["start"], drained < pieces["end"]
     columns = {
@@ -130,8 +135,10 @@ def _before_ops(timeline: Timeline, times: StepTimes) -> Iterator[Waits]:
     previous[..., 1:] = times.end[..., :-1]
     previous[..., times.first] = times.begin[..., times.rank_of_op[times.first]]
     phase = cache(partial(_phases, timeline, times))
-    own = DEPENDENCY if timeline.programs.gaps else ACTIVATION.cause
-    yield (OPS, times.row, previous, times.asked, own, phase, times.asked)
+    which, start, end = _without_waits(timeline, timeline.ops["rank"][times.row], previous, times.asked)
+    row, asked = times.row.reshape(-1)[which], times.asked.reshape(-1)[which]
+    own = HOST if timeline.programs.gaps else ACTIVATION.cause
+    yield (OPS, row, start, end, own, lambda: phase().reshape(-1)[which], asked)
     yield (OPS, times.row, times.asked, ready, DEPENDENCY, phase, times.start)
     yield (OPS, times.row, ready, until, ACTIVATION.cause, phase, times.start)
 
@@ -142,12 +149,27 @@ def _after_ops(timeline: Timeline, times: StepTimes) -> Iterator[Waits]:
     where = timeline.pipeline[steps["rank"]], steps["step"], timeline.pipeline_rank[steps["rank"]]
     row, last = np.arange(len(steps["rank"])), times.last_compute()[where]
     sent, reduced = steps["sent"], steps["reduced"]
-    yield (STEPS, row, last, sent, ACTIVATION.cause, DRAIN, sent)
+    which, start, end = _without_waits(timeline, steps["rank"], last, sent)
+    yield (STEPS, which, start, end, HOST if timeline.programs.tail else ACTIVATION.cause, DRAIN, sent[which])
     yield (STEPS, row, sent, reduced, REDUCTION.cause, REPLICA, reduced)
     reducing, gathering, over = waits_at_end(timeline)
     yield (STEPS, row, steps["end"], reducing, REDUCTION.cause, BARRIER, over)
     yield (STEPS, row, reducing, gathering, PARAMETERS.cause, BARRIER, over)
     yield (STEPS, row, gathering, over, END_OF_STEP, BARRIER, over)
+
+
+def _without_waits(timeline: Timeline, rank: Column, start: Column, end: Column) -> tuple[Column, Column, Column]:
+    """Periods of ranks without the recorded waits in them: the number of its period, start and end of each piece."""
+    rank, start, end = (column.reshape(-1) for column in (rank, start, end))
+    lasting, waits = np.flatnonzero(end > start), timeline.waits
+    if not len(lasting):
+        return lasting, lasting, lasting
+    home = lasting[first_from((rank[lasting], end[lasting]), (waits["rank"], waits["end"]))]
+    within = (rank[home] == waits["rank"]) & (start[home] <= waits["start"]) & (waits["end"] <= end[home])
+    which = np.append(lasting, home[within])
+    begins, stops = np.append(start[lasting], waits["end"][within]), np.append(end[lasting], waits["start"][within])
+    order = np.lexsort((begins, which))
+    return which[order], begins[order], stops[np.lexsort((stops, which))]
 
 
 def _in_collectives(timeline: Timeline) -> Waits:
@@ -205,12 +227,13 @@ def _phases(timeline: Timeline, times: StepTimes) -> Column:
 
 
 def _waited_before(timeline: Timeline) -> Column:
-    """How long each op row waited for collectives right before it started."""
+    """How long each op row waited for collectives after it was asked for, right before it started."""
     ops, waits = timeline.ops, timeline.waits
     waited = np.zeros(len(ops["rank"]), dtype=np.int64)
     before = np.flatnonzero(waits["place"] == BEFORE)
     row = first_from((ops["rank"], ops["start"]), (waits["rank"][before], waits["end"][before]))
-    np.add.at(waited, row, (waits["end"] - waits["start"])[before])
+    took = np.where(waits["start"][before] >= ops["asked"][row], (waits["end"] - waits["start"])[before], 0)
+    np.add.at(waited, row, took)
     return waited
 
 
@@ -304,15 +327,14 @@ def group_of(timeline: Timeline, rows: Columns) -> Column:
     return timeline.layout.first(rows["rank"], "context", "data", "pipeline")
 
 
-def slower_replica_share(timeline: Timeline) -> float:
-    """The share of ranks' waits for reductions in which another member is not there yet.
+def waits_for_slower(timeline: Timeline) -> int:
+    """Picoseconds of all ranks' waits for reductions in which another member is not there yet.
 
     A member that is late since it still reduces another bucket does not count: its group waits for bytes.
     """
     rows, steps = timeline.reductions, timeline.steps
-    waited = account(timeline, step_times(timeline))[REDUCTION.cause]
-    if not len(rows["rank"]) or not waited:
-        return 0.0
+    if not len(rows["rank"]):
+        return 0
     keys = np.stack([rows["step"], rows["stage"], rows["bucket"], group_of(timeline, rows)], axis=1)
     places = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
     there = np.full(places.max() + 1, NEVER)
@@ -322,7 +344,7 @@ def slower_replica_share(timeline: Timeline) -> float:
     sent[steps["step"], steps["rank"]] = steps["sent"]
     since = np.maximum(rows["start"], sent[rows["step"], rows["rank"]])
     until = np.maximum(np.minimum(there[places], rows["end"]), since)
-    return total(until - since) / waited
+    return total(until - since)
 
 
 def _came(rows: Columns) -> Column:

@@ -11,11 +11,13 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.analysis.bill import bill
+from hybrid_des.analysis.bill import bill, bill_per_day
 from hybrid_des.analysis.documents import document_figures
 from hybrid_des.analysis.experience import experience, facts
 from hybrid_des.analysis.expert_use import expert_use
 from hybrid_des.analysis.idle import EXPOSED, account, hidden_gathers, hidden_reduction, inside_waits
+from hybrid_des.analysis.inside_ops import inside_ops
+from hybrid_des.analysis.step_breakdown import StepBreakdown, step_breakdown
 from hybrid_des.analysis.step_times import StepTimes, step_times, total
 from hybrid_des.analysis.table import empty_table, table
 from hybrid_des.cluster.purposes import PARAMETERS, PURPOSES, REDUCTION
@@ -45,7 +47,17 @@ class RunAnalysis:
     @cached_property
     def summary(self) -> Mapping[str, Any]:
         """The summary, by its public keys; seconds and bytes."""
-        return {**summary(self.run), **expert_use(self.run)}
+        return {**summary(self.run, self.breakdown), **expert_use(self.run)}
+
+    @cached_property
+    def inside(self) -> Mapping[str, Column]:
+        """For each op row, picoseconds of collectives by axis and of the host inside it."""
+        return inside_ops(self.run)
+
+    @cached_property
+    def breakdown(self) -> StepBreakdown:
+        """What the mean GPU does in a step."""
+        return step_breakdown(self.run)
 
     def table(self, all_replicas: bool = False) -> pd.DataFrame:
         """The timeline, optionally with the rows of replicas that were not simulated because others do the same."""
@@ -60,10 +72,11 @@ class RunAnalysis:
         return empty_table() if self.run.scenario.record == "none" else table(self.run.timeline)
 
 
-def summary(run: Run) -> dict[str, Any]:
+def summary(run: Run, breakdown: StepBreakdown | None = None) -> dict[str, Any]:
     """The summary of a run by its public keys: values that are one number, or one per pipeline rank.
 
-    Times are seconds and sizes bytes, averaged per step. All values are finite: ratios to zero time are 0.
+    Times are seconds and sizes bytes, averaged per step. All values are finite: ratios to zero time are 0. `breakdown`
+    is that of the run, if it is known.
     """
     scenario, timeline = run.scenario, run.timeline
     times = step_times(timeline)
@@ -75,8 +88,10 @@ def summary(run: Run) -> dict[str, Any]:
     busy, reduced = seconds.pop("busy"), _communication(timeline, times, seconds, simulated * steps)
     shown = [one for one in PURPOSES if one.usual or getattr(run, one.counter) or one.key in reduced]
     counters = dict.fromkeys(purpose.counter for purpose in shown)
-    share = Fraction(parts["busy"], simulated * times.total) if times.total else Fraction(0)
+    breakdown = breakdown or step_breakdown(run, times)
+    share, computing = _share(parts["busy"], breakdown.whole), breakdown.efficiency
     exposed = sum(parts.get(cause, 0) for cause in EXPOSED)
+    inside = {name: _seconds(spent, simulated * steps) for name, spent in breakdown.inside.items()}
     return {
         "version": scenario.version,
         "model_version": MODEL_VERSION,
@@ -93,14 +108,16 @@ def summary(run: Run) -> dict[str, Any]:
         "algorithm": run.algorithm,
         "channels": run.channels,
         **({"choices": dict(run.choices)} if run.choices else {}),
-        "speedup": float(share * ranks),
-        "efficiency": float(share),
+        "step_shares": {name: float(part) for name, part in breakdown.shares.items()},
+        "speedup": float(computing * ranks),
+        "efficiency": float(computing),
+        "busy_ratio": float(share),
         "microbatches_per_s": timeline.programs.microbatches * scenario.parallel.data / step_time if step_time else 0,
         **{key: plain_number(Fraction(getattr(run, key), steps)) for key in ("messages", *counters, "bytes_scales")},
         **({"bytes_switched": plain_number(Fraction(run.bytes_switched, steps))} if run.bytes_switched else {}),
         **_memory(run),
         **({"data": document_figures(scenario)} if scenario.model and scenario.data else {}),
-        **(model_figures(run, times, step_time, seconds, reduced) if scenario.model else {}),
+        **(model_figures(run, times, step_time, seconds, reduced, inside) if scenario.model else {}),
         **({"experience": facts(known_runs, step_time)} if (known_runs := experience(scenario)) else {}),
         **_bill(run, Fraction(times.total, steps * PICOSECONDS_PER_SECOND), share),
         **(run.numerics or {}),
@@ -131,8 +148,12 @@ def _shortcuts(run: Run) -> dict[str, Any]:
 
 
 def _bill(run: Run, step: Fraction, share: Fraction) -> dict[str, Any]:
-    """The bill of the whole training, if its length is given."""
-    return {} if run.scenario.train is None else {"bill": bill(run.scenario, step, share)}
+    """The bill of the whole training, or of a day if its length is not given."""
+    if run.scenario.train is not None:
+        return {"bill": bill(run.scenario, step, share)}
+    step = step if run.outer is None else Fraction(run.outer.step) / PICOSECONDS_PER_SECOND
+    per_day = bill_per_day(run.scenario, step, share)
+    return {"bill_per_day": per_day} if per_day else {}
 
 
 def _pipeline(times: StepTimes, waits: Columns) -> dict[str, float]:
@@ -184,6 +205,10 @@ def _consistent(whole: float, parts: dict[str, float]) -> dict[str, float]:
 
 def _seconds(picoseconds: int | Fraction, count: int) -> float:
     return float(Fraction(picoseconds) / (count * PICOSECONDS_PER_SECOND))
+
+
+def _share(part: int, whole: int) -> Fraction:
+    return Fraction(part, whole) if whole else Fraction(0)
 
 
 def _ratio(part: int | Fraction, whole: int | Fraction) -> float:

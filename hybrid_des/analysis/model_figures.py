@@ -41,7 +41,12 @@ AXES = ("tensor", "context", "expert")
 
 
 def model_figures(
-    run: Run, times: StepTimes, step_time: float, idle: Mapping[str, float], reduced: Mapping[str, Mapping[str, float]]
+    run: Run,
+    times: StepTimes,
+    step_time: float,
+    idle: Mapping[str, float],
+    reduced: Mapping[str, Mapping[str, float]],
+    inside: Mapping[str, float],
 ) -> dict[str, Any]:
     """The keys of the summary that a model adds.
 
@@ -50,13 +55,13 @@ def model_figures(
         times: its times.
         step_time: seconds per step.
         idle: idle seconds per rank and step by cause.
+        inside: seconds per rank and step by axis that ops wait for collectives inside them.
         reduced: exposed and hidden seconds of gradients and, where they are sharded, of parameters.
     """
     scenario = run.scenario
     assert scenario.model is not None
     model, done = scenario.model.network, _done_in(scenario)
-    flop = 3 * done.flop
-    hardware = flop + int(done.recomputed * _repeated(run, model))
+    flop, hardware = flop_of(run)
     peak = step_time * scenario.parallel.ranks * peak_of(scenario)
     rate, tokens = (amount / step_time if step_time else 0.0 for amount in (done.samples, done.tokens))
     return {
@@ -68,7 +73,7 @@ def model_figures(
         **_throughput("samples", rate, scenario.parallel.ranks),
         **(_throughput("tokens", tokens, scenario.parallel.ranks) if model.sample == "sequence" else {}),
         "communication_s": {
-            **_inside_ops(run),
+            **_inside_ops(run, inside),
             "pipeline": {"exposed": idle[ACTIVATION.cause], "hidden": _hidden_messages(run, times)},
             **{what: dict(seconds) for what, seconds in {**reduced, **_copied(idle, reduced)}.items()},
         },
@@ -82,6 +87,14 @@ def _copied(idle: Mapping[str, float], reduced: Mapping[str, Any]) -> dict[str, 
     """Exposed seconds of copies of experts, and of experts that move, where no parameters are gathered."""
     waited = idle.get(PARAMETERS.cause)
     return {PARAMETERS.name: {"exposed": waited, "hidden": 0.0}} if waited and PARAMETERS.name not in reduced else {}
+
+
+def flop_of(run: Run) -> tuple[int, int]:
+    """FLOP of a step of a model, and those that the hardware does, which `recompute` adds to."""
+    assert run.scenario.model is not None
+    done = _done_in(run.scenario)
+    flop = 3 * done.flop
+    return flop, flop + int(done.recomputed * _repeated(run, run.scenario.model.network))
 
 
 def _repeated(run: Run, model: Model) -> Fraction:
@@ -139,26 +152,21 @@ def _throughput(what: str, rate: float, gpus: int) -> dict[str, float]:
     return {f"{what}_per_s": rate, f"{what}_per_gpu_s": rate / gpus}
 
 
-def _inside_ops(run: Run) -> dict[str, dict[str, float]]:
-    """Seconds per step and rank of the collectives that ops wait for, mean over ranks: as replayed, or as recorded."""
-    exposed, hidden = Counter[str](), Counter[str]()
+def _inside_ops(run: Run, inside: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Seconds per step and rank of collectives inside ops: exposed, and hidden, as costed or recorded."""
+    hidden = Counter[str]()
     every = run.costs_of_steps
     for visit in (visit for costs in every for visit in visits(run.plan, costs)):
         for traffic in visit.costs.traffic:
-            exposed[traffic.axis] += visit.times * traffic.exposed
             hidden[traffic.axis] += visit.times * traffic.hidden
     ranks = dict.fromkeys(AXES, run.timeline.programs.pipeline * _counted(run) * len(every))
     rows = run.timeline.exchanges
     for axis in {*run.traffic.messages, *run.traffic.streams}:
         mine = rows["purpose"] == PURPOSES.index(OF_LAYERS[axis])
-        exposed[axis] = total(rows["end"][mine] - rows["free"][mine])
         hidden[axis] = total(rows["free"][mine] - rows["start"][mine])
         ranks[axis] = len(run.ranks) * run.scenario.steps
     return {
-        axis: {
-            "exposed": exposed[axis] / (ranks[axis] * PICOSECONDS_PER_SECOND),
-            "hidden": hidden[axis] / (ranks[axis] * PICOSECONDS_PER_SECOND),
-        }
+        axis: {"exposed": inside[axis], "hidden": hidden[axis] / (ranks[axis] * PICOSECONDS_PER_SECOND)}
         for axis in AXES
     }
 

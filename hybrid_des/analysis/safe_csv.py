@@ -5,6 +5,9 @@ A name such as `=1+1` is written as `'=1+1`, as the OWASP guide on CSV injection
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
@@ -23,6 +26,11 @@ def safe_cell(cell: Any) -> Any:
     return TEXT + cell if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 
+def csv_cell(cell: Any) -> Any:
+    """The same; a list becomes JSON."""
+    return json.dumps(cell) if isinstance(cell, list) else safe_cell(cell)
+
+
 def read_cell(cell: Any) -> Any:
     """The cell that `safe_cell` wrote."""
     return cell[1:] if isinstance(cell, str) and cell[:1] == TEXT and cell[1:].startswith(FORMULA) else cell
@@ -37,12 +45,16 @@ def write_csv(table: pd.DataFrame, file: Path | IO[str], *, header: bool = True)
 
 
 def write_csv(table: pd.DataFrame, file: Path | IO[str] | None = None, *, header: bool = True) -> str | None:
-    """Write a table as CSV, missing values as empty cells; without a file, return the text."""
+    """Write a table as CSV, missing values as empty cells, lists as JSON; without a file, return the text."""
     import pandas as pd
 
     safe = {}
     for name, column in table.items():
-        texts = () if pd.api.types.is_numeric_dtype(column) else column.unique()  # few: a timeline repeats its names
-        if any(safe_cell(text) is not text for text in texts):
-            safe[str(name)] = pd.Series(map(safe_cell, column), table.index, object)
+        if pd.api.types.is_numeric_dtype(column):
+            continue
+        texts: Iterable[Any] = column
+        with suppress(TypeError):  # lists are not hashable
+            texts = column.unique()  # few: a timeline repeats its names
+        if any(csv_cell(text) is not text for text in texts):
+            safe[str(name)] = pd.Series(map(csv_cell, column), table.index, object)
     return table.assign(**safe).to_csv(file, header=header, index=False, lineterminator="\n")

@@ -33,6 +33,7 @@ class Bars:
     Attributes:
         line, kind, step, microbatch, chunk, start, end: one entry per op; `kind` is an index into `OP_KINDS`.
         second: the micro-batch of a fused pair's backward; −1 for others, and if only a table is known.
+        inside: how long each op waits for collectives inside it, drawn at its end; 0 if only a table is known.
         waits: line, begin and end of each period of gradient reduction, one row each.
         ranks, replicas, places: the rank on each line, its replica, and its place in its pipeline.
         times: how many identical ranks each line stands for.
@@ -47,6 +48,7 @@ class Bars:
     start: Seconds
     end: Seconds
     second: Column
+    inside: Seconds
     waits: Seconds
     ranks: tuple[int, ...]
     replicas: tuple[int, ...]
@@ -73,7 +75,7 @@ class Bars:
 
     def kept(self, which: NDArray[np.bool_]) -> Bars:
         """The bars of some ops alone."""
-        columns = ("line", "kind", "step", "microbatch", "chunk", "start", "end", "second")
+        columns = ("line", "kind", "step", "microbatch", "chunk", "start", "end", "second", "inside")
         return replace(self, **{name: getattr(self, name)[which] for name in columns})
 
     def of_ranks(self, ranks: Collection[int]) -> Bars:
@@ -117,7 +119,7 @@ class Bars:
 
     def _shown(self) -> list[bytes]:
         """All that is drawn on each line."""
-        facts = (self.kind, self.step, self.microbatch, self.chunk, self.second, self.start, self.end)
+        facts = (self.kind, self.step, self.microbatch, self.chunk, self.second, self.start, self.end, self.inside)
         order = np.lexsort((self.kind, self.start, self.line))
         ops = np.column_stack([np.asarray(fact, dtype=np.float64)[order] for fact in facts])
         waits = self.waits[np.lexsort((self.waits[:, 1], self.waits[:, 0]))]
@@ -151,15 +153,19 @@ class Bars:
         return replace(self.kept((self.start < end) & (self.end > begin)), waits=self.waits[seen])
 
 
-def bars_of(source: Timeline | pd.DataFrame, every: int = 1) -> Bars:
+def bars_of(source: Timeline | pd.DataFrame, every: int = 1, inside: Column | None = None) -> Bars:
     """Arrange ops and gradient reductions in lines: by replica, then by pipeline rank.
 
     A rank reduces gradients while it sends a message of a collective and, known only for a whole run, while it waits
-    for reductions after its last op. Of a whole run, every `every`-th replica is kept.
+    for reductions after its last op. Of a whole run, every `every`-th replica is kept. `inside` are picoseconds of
+    collectives inside each of its ops.
     """
+    within = None
     if isinstance(source, Timeline):
         mine = None if every == 1 else source.replica % every == 0
-        ops = source.op_rows(None if mine is None else np.flatnonzero(mine[source.ops["rank"]]))
+        kept = None if mine is None else np.flatnonzero(mine[source.ops["rank"]])
+        ops = source.op_rows(kept)
+        within = inside if inside is None or kept is None else inside[kept]
         reductions = _reductions(source, mine)
         second = ops["second"]
     else:
@@ -183,6 +189,7 @@ def bars_of(source: Timeline | pd.DataFrame, every: int = 1) -> Bars:
         ops["start"] / PICOSECONDS_PER_SECOND,
         ops["end"] / PICOSECONDS_PER_SECOND,
         second,
+        np.zeros(len(second)) if within is None else within / PICOSECONDS_PER_SECOND,
         np.column_stack([line[reducing], start / PICOSECONDS_PER_SECOND, end / PICOSECONDS_PER_SECOND]),
         tuple(ranks[order].tolist()),
         tuple(replica[row][order].tolist()),

@@ -10,23 +10,29 @@ from hybrid_des.units import format_number
 
 
 def bill_headline(facts: Mapping[str, Any]) -> list[Fact]:
-    """Days, money and energy, each with what it is made of; nothing without a bill."""
-    bill = facts.get("bill")
-    if bill is None:
-        return []
-    tokens = f", {bill['tokens']:.4g} tokens" if "tokens" in bill else ""
-    hours = f"{format_number(bill['gpu_hours'])} GPU-hours"
-    shown = [Fact("training", f"{format_number(bill['days'])} days", f"{hours}: {bill['steps']:,} steps{tokens}")]
+    """Days, money and energy, each with what it is made of; without the length of the training, those of a day."""
+    bill, per_day = facts.get("bill"), facts.get("bill_per_day")
+    if bill is not None:
+        tokens = f", {bill['tokens']:.4g} tokens" if "tokens" in bill else ""
+        hours = f"{format_number(bill['gpu_hours'])} GPU-hours"
+        first = Fact("training", f"{format_number(bill['days'])} days", f"{hours}: {bill['steps']:,} steps{tokens}")
+        return [first, *_amounts(bill)]
+    return [] if per_day is None else _amounts(per_day, " per day")
+
+
+def _amounts(bill: Mapping[str, Any], per: str = "") -> list[Fact]:
+    """Money and energy, if they are known; `per` follows their labels."""
+    shown = []
     if "cost" in bill:
         each = ""
         if "cost_per_million_tokens" in bill:
             each = f"{format_number(bill['cost_per_million_tokens'])} {bill['currency']} per million tokens"
-        shown.append(Fact("money", f"{format_number(bill['cost'])} {bill['currency']}", each))
+        shown.append(Fact(f"money{per}", f"{format_number(bill['cost'])} {bill['currency']}", each))
     if "energy_mwh" in bill:
         each = ""
         if "energy_mwh_per_million_tokens" in bill:
             each = f"{format_number(1e3 * bill['energy_mwh_per_million_tokens'])} kWh per million tokens"
-        shown.append(Fact("energy", f"{format_number(bill['energy_mwh'])} MWh", each))
+        shown.append(Fact(f"energy{per}", f"{format_number(bill['energy_mwh'])} MWh", each))
     return shown
 
 
@@ -47,7 +53,7 @@ def bill_columns(bills: Sequence[Mapping[str, Any] | None]) -> dict[str, list[st
 
 def bill_assumptions(facts: Mapping[str, Any]) -> list[Fact]:
     """What the bill takes for granted."""
-    said = facts.get("bill", {}).get("assumes", ())
+    said = (facts.get("bill") or facts.get("bill_per_day", {})).get("assumes", ())
     return [Fact("the bill assumes" if i == 0 else "", text) for i, text in enumerate(said)]
 
 

@@ -3,21 +3,19 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
-from hybrid_des.analysis.idle import DEPENDENCY, END_OF_STEP, slower_replica_share
 from hybrid_des.analysis.metrics import RunAnalysis
-from hybrid_des.analysis.model_figures import AXES, peak_of
-from hybrid_des.analysis.waiting import waiting
+from hybrid_des.analysis.model_figures import peak_of
+from hybrid_des.analysis.step_breakdown import BUBBLE, COMMUNICATION, RECOMPUTING, StepBreakdown
 from hybrid_des.cluster.gpus import factors
-from hybrid_des.cluster.purposes import ACTIVATION, REDUCTION
 from hybrid_des.collectives.checking import unchecked
 from hybrid_des.report.billed import bill_assumptions, bill_headline
 from hybrid_des.report.experts import expert_lines
 from hybrid_des.report.extrapolated import extrapolated
 from hybrid_des.report.fact import Fact
 from hybrid_des.report.packed import packed_facts, packed_line
-from hybrid_des.report.palette import MESSAGE, cause_name
+from hybrid_des.report.step_rows import Share, step_rows
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.framework_defaults import codec_of, framework_of, splitting_rule
 from hybrid_des.scenario.sections.perturbations import Jitter, Slow
@@ -35,17 +33,7 @@ CANNOT_RUN = "this step cannot run; its figures are those of GPUs with enough me
 ACROSS_STEPS = ("zb-h2", "zb-auto")  # schedules whose drain overlaps the next step's warm-up
 
 
-MESSAGES = 0.01  # share of the step from which the wait for pipeline messages is shown in parts
 LEVELS = {"op": "per op", "rank-step": "per rank and step", "rank": "per rank"}
-
-
-class Share(NamedTuple):
-    """One part of the average step: label, seconds, fraction of the step, and the activity that gives its colour."""
-
-    label: str
-    seconds: float
-    fraction: float
-    activity: str
 
 
 @dataclass(frozen=True)
@@ -57,7 +45,7 @@ class Content:
     alarm: str  # why the step cannot run; empty if it can
     setup: Sequence[str]  # machine, parallelism and schedule; the model; what the choice of these implies
     headline: Sequence[Fact]
-    shares: Sequence[Share]  # of the average step per rank, busy first
+    shares: Sequence[Share]  # of the average step per rank, computing first
     resources: Sequence[Fact]  # memory, traffic, training, real time
     limits: str  # what is not modelled
 
@@ -66,7 +54,7 @@ def content_of(findings: RunAnalysis) -> Content:
     """Make the content of a report."""
     run, facts = findings.run, findings.summary
     scenario = run.scenario
-    peak = _peak(run)
+    peak, breakdown = _peak(run), findings.breakdown
     return Content(
         scenario.name,
         scenario.description,
@@ -79,8 +67,13 @@ def content_of(findings: RunAnalysis) -> Content:
             *extrapolated(run),
             *filter(None, [_perturbations(scenario, run.timeline.duration / PICOSECONDS_PER_SECOND)]),
         ],
-        [*_headline(facts), *_model_headline(scenario, facts), *packed_facts(scenario, facts), *bill_headline(facts)],
-        shares_of(facts, run),
+        [
+            *_headline(facts, breakdown),
+            *_model_headline(scenario, facts),
+            *packed_facts(scenario, facts),
+            *bill_headline(facts),
+        ],
+        step_rows(run, breakdown),
         [
             *_memory(run, facts, peak),
             *_resources(facts, run.scenario),
@@ -231,38 +224,38 @@ def _time(seconds: Fraction) -> str:
     return f"{float(seconds / 3600):.4g} h" if seconds >= 3600 else format_seconds(float(seconds))
 
 
-def _headline(facts: Mapping[str, Any]) -> list[Fact]:
-    gpus = f"on {count(facts['ranks'], 'GPU')}, {facts['efficiency']:.1%} efficient"
+def _headline(facts: Mapping[str, Any], breakdown: StepBreakdown) -> list[Fact]:
     rate = f"{format_number(facts['microbatches_per_s'])} micro-batches/s"
     sure = [facts["experience"]["text"]] if "experience" in facts else []
+    pipeline = f"{facts['bubble_ratio']:.1%} of the pipeline's {format_seconds(facts['pipeline_time_s'])}"
     return [
         Fact("step time", format_seconds(facts["step_time_s"]), "; ".join([rate, *sure])),
-        Fact("bubble", f"{facts['bubble_ratio']:.1%}", f"of the pipeline's {format_seconds(facts['pipeline_time_s'])}"),
-        *(_communication(facts["communication_s"], facts["step_time_s"]) if "mfu" in facts else _exposed(facts)),
-        Fact("speed-up", f"{facts['speedup']:.2f}×", gpus),
+        Fact("bubble", f"{float(breakdown.shares[BUBBLE]):.1%}", f"of the step; ranks are idle for {pipeline}"),
+        *_communication(facts, breakdown),
+        Fact("speed-up", f"{facts['speedup']:.2f}×", _efficient(facts)),
     ]
 
 
-def _exposed(facts: Mapping[str, Any]) -> list[Fact]:
-    hidden = facts["gradient_communication_s"]["hidden"]
-    exposed = f"{facts['exposed_communication_ratio']:.1%}"
-    does = "reduce-scatter" if "parameter_communication_s" in facts else "all-reduce"
-    note = f"of the {facts['algorithm']} {does}, overlapped with compute"
-    return [
-        Fact("exposed communication", exposed, "of the step waiting for messages and reductions; see explain"),
-        *([Fact("hidden communication", format_seconds(hidden), note)] if hidden else []),
-    ]
+def _efficient(facts: Mapping[str, Any]) -> str:
+    """What share of the GPUs' time is computing."""
+    again = facts["step_shares"][RECOMPUTING]
+    without = f" ({facts['efficiency'] - again:.1%} without recomputation)" if again else ""
+    return f"on {count(facts['ranks'], 'GPU')}, {facts['efficiency']:.1%} efficient{without}"
 
 
-def _communication(axes: Mapping[str, Mapping[str, float]], step: float) -> list[Fact]:
-    """Exposed and hidden communication of every axis, as shares of the step."""
-    facts = []
-    for kind in ("exposed", "hidden"):
-        seconds = {axis: times[kind] for axis, times in axes.items() if times[kind]}
-        parts = ", ".join(f"{axis} {format_seconds(time)}" for axis, time in seconds.items())
-        if step and (seconds or kind == "exposed"):
-            facts.append(Fact(f"{kind} communication", f"{sum(seconds.values()) / step:.1%}", f"of the step: {parts}"))
-    return facts
+def _communication(facts: Mapping[str, Any], breakdown: StepBreakdown) -> list[Fact]:
+    """Exposed and hidden communication, as shares of the step."""
+    step, shares = facts["step_time_s"], breakdown.shares
+    axes = facts.get("communication_s", {"gradients": facts["gradient_communication_s"]})
+    exposed = {axis: float(shares[axis]) * step for axis in COMMUNICATION}
+    hidden = {axis: times["hidden"] for axis, times in axes.items()}
+    lines = []
+    for kind, seconds in (("exposed", exposed), ("hidden", hidden)):
+        parts = ", ".join(f"{axis} {format_seconds(time)}" for axis, time in seconds.items() if time)
+        if step and (parts or kind == "exposed"):
+            note = f"of the step{': ' if parts else ''}{parts}"
+            lines.append(Fact(f"{kind} communication", f"{sum(seconds.values()) / step:.1%}", note))
+    return lines
 
 
 def _model_headline(scenario: Scenario, facts: Mapping[str, Any]) -> list[Fact]:
@@ -278,43 +271,6 @@ def _model_headline(scenario: Scenario, facts: Mapping[str, Any]) -> list[Fact]:
         Fact("MFU", f"{facts['mfu']:.1%}", utilisation),
         Fact(f"{noun} per second", _rate(rate), f"{_rate(each)} per GPU"),
     ]
-
-
-def shares_of(facts: Mapping[str, Any], run: Run) -> list[Share]:
-    """The parts of the step."""
-    step, busy = facts["step_time_s"], facts["busy_s"]
-    axes = facts.get("communication_s", {})
-    inside = {f"{axis} collectives": axes[axis]["exposed"] for axis in AXES if axis in axes and axes[axis]["exposed"]}
-    work = {"computation" if inside else "busy": busy - sum(inside.values())}
-    activities = {**dict.fromkeys(work, "F"), **dict.fromkeys((*inside, REDUCTION.cause), "reduction")}
-    return [
-        Share(cause_name(name), seconds, seconds / step if step else 0.0,
-              activities.get(name, "idle"))
-        for name, seconds in {**work, **inside, **_idle(facts["idle_s"], step, run)}.items()
-    ]  # fmt: skip
-
-
-def _idle(idle: Mapping[str, float], step: float, run: Run) -> dict[str, float]:
-    """Idle time by cause: the bubble by phase, parts of waits for messages, and waits for a slower replica separately.
-
-    Of all waits for other ranks, the phases have the shares that they have in the rows.
-    """
-    ranks, messages = waiting(run)
-    rest = {cause: seconds for cause, seconds in idle.items() if cause not in (DEPENDENCY, END_OF_STEP)}
-    parts = _split(idle[DEPENDENCY] + idle[END_OF_STEP], ranks, DEPENDENCY)
-    barrier = parts.pop(END_OF_STEP, 0.0)
-    for cause, seconds in rest.items():
-        finer = messages if cause == ACTIVATION.cause and seconds > MESSAGES * step else {}
-        parts |= _split(seconds, {MESSAGE + name: time for name, time in finer.items()}, cause)
-    waited = parts[REDUCTION.cause] * slower_replica_share(run.timeline)
-    parts[REDUCTION.cause] -= waited
-    return {**parts, **({"slower_replica": waited} if waited else {}), END_OF_STEP: barrier}
-
-
-def _split(seconds: float, parts: Mapping[str, int], whole: str) -> dict[str, float]:
-    """The seconds by parts that take time, or under the name of the whole if none does."""
-    timed = {name: time for name, time in parts.items() if time}
-    return {name: seconds * time / sum(timed.values()) for name, time in timed.items()} or {whole: seconds}
 
 
 def _memory(run: Run, facts: Mapping[str, Any], peak: MemoryPeak) -> list[Fact]:

@@ -12,10 +12,12 @@ from hybrid_des.analysis.counterfactual.what_if import Tried
 from hybrid_des.analysis.critical_path.rows import near_rows
 from hybrid_des.analysis.explanation import TWICE, Explanation
 from hybrid_des.analysis.holding_document import HoldingDocument
-from hybrid_des.analysis.idle import OTHERS, REPLICA
+from hybrid_des.analysis.idle import OTHERS
+from hybrid_des.analysis.step_breakdown import COMPUTING, SLOWER
 from hybrid_des.analysis.ties import Ties
 from hybrid_des.report.content import alarm_of, count
-from hybrid_des.report.palette import cause_name
+from hybrid_des.report.palette import cause_name, share_name
+from hybrid_des.report.step_rows import idle_parts
 from hybrid_des.report.text import NARROWEST, fitting, folded, labelled
 from hybrid_des.simulation.memory_remedies import fits, what_would_fit
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
@@ -30,6 +32,12 @@ SLIGHT = 0.005  # a share of the step that is not worth a line
 
 
 COSTLY = 0.03  # a share of the step from which the network has a line of its own
+
+
+SHOWN = 0.005  # a share of the step that the verdict gives
+
+
+COSTS = 0.1  # a share of the step that the verdict calls costly
 
 
 LEAST = 0.0001  # the smallest share that is given in figures
@@ -63,6 +71,7 @@ def render_explanation(explanation: Explanation, width: int = 100) -> str:
     title = f"{scenario.name}: {schedule.kind or schedule.file or 'as traced'}, {', '.join(sizes)}{steps}"
     total = f"step {format_seconds(step)}"
     lines = [f"{title:<{max(width - len(total) - 1, 0)}} {total}"]
+    lines = lines if len(lines[0]) <= width else [*folded(title, width), total]
     lines += folded(alarm, width) if (alarm := alarm_of(explanation.run)) else []
     return "\n".join([*lines, *labelled(_blocks(explanation, max(width - LABEL, NARROWEST)), width, LABEL)])
 
@@ -98,19 +107,22 @@ def _blocks(explanation: Explanation, room: int) -> Iterator[tuple[str, Sequence
 
 
 def verdict(explanation: Explanation) -> str:
-    """What bounds the step, in one sentence."""
-    shares = explanation.shares
-    split = (
-        f"ranks compute {shares['compute']:.0%} of the step, wait for each other {shares['other ranks']:.0%}, "
-        f"for bytes {shares['bytes']:.0%}"
-    ).replace("%", " %")
+    """What costs the most, in one sentence, and the parts of the step of the mean GPU."""
+    shares = {name: float(share) for name, share in explanation.breakdown.shares.items()}
+    first, *others = sorted((name for name in shares if name != COMPUTING), key=lambda name: -shares[name])
+    shown = [COMPUTING, *(name for name in (first, *others) if shares[name] >= SHOWN)]
+    names = {name: share_name(name, explanation.run.scenario.traced) for name in shares}
+    parts = ", ".join(f"{names[name]} {_whole_percent(shares[name])}" for name in shown)
     if culprit := explanation.culprit:
         saved = _percent(1 - culprit.least / explanation.duration)
-        parts = ", ".join(f"{name} {share:.0%}".replace("%", " %") for name, share in shares.items())
         return f"held up by {culprit.name} ({saved} of the step): {parts}"
-    if shares["compute"] >= 0.9:
-        return f"compute-bound: {split}"
-    return f"{'network' if shares['bytes'] > shares['other ranks'] else 'bubble'}-bound: {split}"
+    if shares[first] < COSTS:
+        return f"nothing but computing costs a tenth of the step: {parts}"
+    return f"{names[first]} costs the most, {_whole_percent(shares[first])} of the step: {parts}"
+
+
+def _whole_percent(share: float) -> str:
+    return f"{share * 100:.0f} %"
 
 
 def rounded_count(number: int) -> str:
@@ -123,7 +135,7 @@ def rounded_count(number: int) -> str:
 
 def _parts(explanation: Explanation, room: int) -> str:
     """The parts of the critical path, in words."""
-    parts = explanation.on_path
+    parts, inside = explanation.on_path, explanation.inside_on_path
     busy = Counter[int]()
     for piece in explanation.path:
         if piece.compute:
@@ -136,9 +148,11 @@ def _parts(explanation: Explanation, room: int) -> str:
     tail = "".join(f"   {text}" for text in [*texts, "one path" if number == 1 else f"{many} paths"])
     if not busy:
         return f"no compute{tail}"
-    named = [f"rank {rank} {_time(explanation, time)}" for rank, time in most]
-    line = fitting(f"{_time(explanation, parts['compute'])} compute (", named, room - len(tail) - 1) + f"){tail}"
-    return line if len(line) <= room else f"{_time(explanation, parts['compute'])} compute{tail}"
+    named = [f"collectives {_time(explanation, inside)}"] if inside else []
+    named += [f"rank {rank} {_time(explanation, time)}" for rank, time in most]
+    head = f"{_time(explanation, parts['compute'])} {'in ops' if inside else 'compute'}"
+    line = fitting(f"{head} (", named, room - len(tail) - 1) + f"){tail}"
+    return line if len(line) <= room else f"{head}{tail}"
 
 
 def _stops(explanation: Explanation, room: int) -> str:
@@ -190,7 +204,7 @@ def _what_ifs(explanation: Explanation, room: int) -> list[str]:
         simulated = _change(tried.duration * steps, explanation.duration * tried.steps)
         note = _note(explanation, tried, tried.duration * steps // tried.steps)
         line = f"{tried.change:<{width}}{first:>12}{simulated:>12}"
-        short = len(line) + 3 + len(note) <= max(room, 90)
+        short = len(line) + 3 + len(note) <= room
         lines.append(f"{line}   {note}" if note and short else line)
         if note == MISFIT and not short:
             lines.append(f"  {note}")
@@ -228,11 +242,10 @@ def _network(explanation: Explanation) -> str:
     if not explanation.duration or explanation.network <= COSTLY * explanation.duration:
         return ""
     queue = explanation.duration - explanation.rung("no queueing")
-    waits = explanation.shares["bytes"] * explanation.duration
     share = _percent(explanation.network / explanation.duration)
     parts = f"costs {_time(explanation, explanation.network)}, {share} of the step"
     queued = f" (queueing {_time(explanation, queue)})" if queue > SLIGHT * explanation.duration else ""
-    return f"{parts}{queued}; ranks wait for bytes {_time(explanation, round(waits))}"
+    return f"{parts}{queued}"
 
 
 def _slow(explanation: Explanation) -> list[str]:
@@ -265,8 +278,8 @@ def _costliest(explanation: Explanation, slow: Stragglers) -> str:
     if not uneven and group.least >= least:
         return ""
     even = f"all even {_change(slow.ideal, explanation.duration)}"
-    waits = explanation.reasons[REPLICA] / max(explanation.whole, 1)
-    waiting = f"; waiting for a slower replica {_percent(waits)}" if waits > SLIGHT else ""
+    waits = float(explanation.breakdown.shares[SLOWER])
+    waiting = f"; waiting for slower GPUs {_percent(waits)}" if waits > SLIGHT else ""
     if group.least >= least:
         return f"no single node or rank costs much: {even}{waiting}"
     is_slow, verb = ("is slow", "computes") if group.together == 1 else ("are slow", "compute")
@@ -301,17 +314,17 @@ def ties_text(ties: Ties, steps: int) -> str:
 
 
 def _idle(explanation: Explanation, room: int) -> list[str]:
-    """Idle time: of all ranks by reason, and of the rank that idles the most by what happened meanwhile."""
-    ranks = explanation.run.timeline.layout.ranks
-    reasons = {name: time for name, time in explanation.reasons.items() if time}
-    if not reasons:
+    """Idle time: the mean by cause, and of the rank that idles the most by what happened meanwhile."""
+    parts = idle_parts(explanation.run, explanation.breakdown)
+    whole, step = explanation.breakdown.whole, explanation.seconds(explanation.duration)
+    named = sorted(((name, part) for name, part in parts.items() if part), key=lambda entry: -entry[1])
+    if not named:
         return ["none"]
-    large = {name: time for name, time in reasons.items() if time > SLIGHT * explanation.whole} or reasons
-    named = sorted(large.items(), key=lambda entry: -entry[1])
-    mean = _time(explanation, round(sum(reasons.values()) / ranks))
+    mean = format_seconds(float(sum(parts.values()) / whole) * step)
+    large = [(name, part) for name, part in named if part > SLIGHT * whole] or named
+    means = [f"{cause_name(name)} {format_seconds(float(part / whole) * step)}" for name, part in large]
     worst = int(explanation.idle_time.of_ranks.argmax())
     during = [f"{what} {_time(explanation, time)}" for what, time in explanation.during(worst).items()]
-    means = [f"{cause_name(name)} {_time(explanation, round(time / ranks))}" for name, time in named]
     return [
         fitting(f"mean {mean}: ", means, room),
         fitting(f"rank {worst}  {_time(explanation, int(explanation.idle_time.of_ranks[worst]))}: ", during, room),

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybrid_des.cluster.purposes import ACTIVATION, CONTEXT, PURPOSES, REDUCTION
+from hybrid_des.cluster.purposes import ACTIVATION, CONTEXT, PURPOSES, REDUCTION, TENSOR
 
 if TYPE_CHECKING:
     from hybrid_des.pipeline.plan import Plan
@@ -41,6 +41,7 @@ ACTIVITIES = {  # ops by `timeline.OP_KINDS`
     "FB": Activity("forward with backward", "X", "#CC79A7"),
     "optimizer": Activity("optimizer", "o", BLACK),
     "reduction": Activity(REDUCTION.label, "~", REDUCTION.colour),
+    "exchange": Activity("collectives inside ops", "≈", TENSOR.colour),
     "idle": Activity("idle", "·", WHITE),
 }
 
@@ -68,11 +69,31 @@ CAUSES = {  # by the names of `analysis.idle`: causes, phases of the pipeline, a
     "transfer": Cause("transfer", ACTIVATION.colour), "latency": Cause("latency", "#44AA99"),
     "queueing": Cause("queueing", "#CC6677"),
     "another job's message": Cause("another job's message", "#117733"),
+    "host": Cause("host", "#DDCC77"),
 }  # fmt: skip
 
 
+SHARE_NAMES = {  # of `analysis.step_breakdown`, in sentences
+    "computing": "computing", "recomputing": "recomputing activations",
+    "tensor": "tensor-parallel communication", "context": "context-parallel communication",
+    "expert": "expert-parallel communication", "pipeline": "pipeline messages", "gradients": "gradient reduction",
+    "parameters": "parameter gathers", "bubble": "pipeline bubble", "slower": "waiting for slower GPUs", "host": "host",
+}  # fmt: skip
+
+
+OF_TRACES = {  # whose collectives say what they do, but not for which axis
+    "gradients": "all-reduces and reduce-scatters", "parameters": "all-gathers and broadcasts",
+    "expert": "all-to-alls", "pipeline": "sends and receives",
+}  # fmt: skip
+
+
+def share_name(name: str, traced: bool = False) -> str:
+    """A part of the step in a sentence; `traced`: of recorded programs."""
+    return (OF_TRACES if traced else {}).get(name) or SHARE_NAMES[name]
+
+
 def cause_name(cause: str) -> str:
-    """A cause of idle time, a part of the wait for a message, or "busy", in words."""
+    """A cause of idle time, or a part of the wait for a message, in words; others as they are."""
     if cause.startswith(MESSAGE):
         return cause
     return CAUSES[cause].label if cause in CAUSES else cause.replace("_", " ")

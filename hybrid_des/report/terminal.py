@@ -9,11 +9,14 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hybrid_des.analysis.inside_ops import collectives_of
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.errors import LONGEST_LINE, one_line
-from hybrid_des.report.content import Share, content_of
+from hybrid_des.report.content import content_of
 from hybrid_des.report.fact import Fact
 from hybrid_des.report.packed import context_apart
+from hybrid_des.report.step_rows import Share
+from hybrid_des.report.text import NARROWEST, folded
 from hybrid_des.report.text_chart import Line, Part, chart_of, style_of
 from hybrid_des.units import format_bytes, format_seconds
 
@@ -33,11 +36,16 @@ def render(findings: RunAnalysis, color: bool = False, width: int = 100) -> str:
     title: Line = [(content.name, "bold"), *([(f": {content.description}", "")] if content.description else [])]
     alarm: list[Line] = [[(line, WEIGHTS["alarm"])] for line in textwrap.wrap(content.alarm, width)]
     blocks: list[list[Line]] = [
-        [title, *alarm, *([(line, "dim")] for line in content.setup)],
-        [_headline(fact) for fact in content.headline],
-        chart_of(findings.run.timeline, width, apart=context_apart(findings.run.scenario)),
+        [*_wrapped(title, width), *alarm, *([(line, "dim")] for text in content.setup for line in folded(text, width))],
+        [line for fact in content.headline for line in _headline(fact, width)],
+        chart_of(
+            findings.run.timeline,
+            width,
+            apart=context_apart(findings.run.scenario),
+            inside=collectives_of(findings.inside),
+        ),
         [[("average step per rank", "bold")], *(_share(share, width) for share in content.shares)],
-        [_resource(fact) for fact in content.resources],
+        [line for fact in content.resources for line in _resource(fact, width)],
         [[(line, "dim")] for line in textwrap.wrap(content.limits, width)],
     ]
     parts = [line for block in blocks if block for line in (*block, [])][:-1]
@@ -45,8 +53,18 @@ def render(findings: RunAnalysis, color: bool = False, width: int = 100) -> str:
     return _paint(lines, width) if color else "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
 
 
-def _headline(fact: Fact) -> Line:
-    return [(f"{fact.label:<{LABEL}}", ""), (f"{fact.value:>10}", "bold"), (f"   {fact.note}", "dim")]
+def _wrapped(line: Line, width: int) -> list[Line]:
+    """A line if it fits, else its text on several lines."""
+    text = "".join(part for part, _ in line)
+    return [line] if len(text) <= width else [[(part, line[0][1])] for part in folded(text, width)]
+
+
+def _headline(fact: Fact, width: int) -> list[Line]:
+    """A figure, and its note beside it."""
+    figure: Line = [(f"{fact.label:<{LABEL}}", ""), (f"{fact.value:>10}   ", "bold")]
+    before = sum(len(text) for text, _ in figure)
+    first, *others = folded(fact.note, max(width - before, NARROWEST)) or [""]
+    return [[*figure, (first, "dim")], *([(" " * before + text, "dim")] for text in others)]
 
 
 def _share(share: Share, width: int) -> Line:
@@ -55,10 +73,18 @@ def _share(share: Share, width: int) -> Line:
     return [(row, ""), ("█" * round(share.fraction * room), style_of(share.activity))]
 
 
-def _resource(fact: Fact) -> Line:
+def _resource(fact: Fact, width: int) -> list[Line]:
+    """A fact and its note, below it if they do not fit beside each other."""
     style = WEIGHTS.get(fact.weight, fact.weight)
     label: Part = (f"{fact.label:<{LABEL}}", "dim" if fact.weight == "dim" else "")
-    return [label, (fact.value, style), *([(f"   {fact.note}", "")] if fact.note else [])]
+    line: Line = [label, (fact.value, style), *([(f"   {fact.note}", "")] if fact.note else [])]
+    if sum(len(text) for text, _ in line) <= width:
+        return [line]
+    room = max(width - LABEL, NARROWEST)
+    parts: Line = [(text, style) for text in folded(fact.value, room)]
+    parts += [(text, "") for text in folded(fact.note, room) if fact.note]
+    first, *others = parts
+    return [[label, first], *([(" " * LABEL, ""), part] for part in others)]
 
 
 def _paint(lines: Sequence[Line], width: int) -> str:

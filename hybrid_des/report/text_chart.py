@@ -31,10 +31,10 @@ Part = tuple[str, str]  # text, style
 Line = list[Part]
 
 
-KINDS = (*OP_KINDS, "reduction", "idle")
+KINDS = (*OP_KINDS, "reduction", "exchange", "idle")
 
 
-IDLE, REDUCTION_LETTER = KINDS.index("idle"), KINDS.index("reduction")
+IDLE, REDUCTION_LETTER, EXCHANGE = KINDS.index("idle"), KINDS.index("reduction"), KINDS.index("exchange")
 
 
 OPTIMIZER = KINDS.index("optimizer")
@@ -72,10 +72,11 @@ def style_of(kind: str) -> str:
     return "dim" if kind == "idle" else "bold" if colour == BLACK else colour
 
 
-def chart_of(timeline: Timeline, width: int, *, apart: bool = False) -> list[Line]:
+def chart_of(timeline: Timeline, width: int, *, apart: bool = False, inside: Column | None = None) -> list[Line]:
     """The lines of the chart: only the first replica if there are many, and only the two ends of a long pipeline.
 
     Tensor and context ranks share the stages of one line, unless context ranks compute different documents (`apart`).
+    `inside` are picoseconds of collectives inside each op, which are shown at its end.
     """
     layout, steps = timeline.layout, timeline.steps
     first = steps["step"] == 0
@@ -85,7 +86,7 @@ def chart_of(timeline: Timeline, width: int, *, apart: bool = False) -> list[Lin
     inner = [axis for axis in layout.order if axis not in ("data", "pipeline", *(["context"] if apart else []))]
     ranks, replicas = np.unique(steps["rank"]), layout.sizes["data"]
     many = np.count_nonzero(layout.first(ranks, *inner) == ranks) > MOST_LINES
-    bars = bars_of(timeline, every=replicas if many else 1)
+    bars = bars_of(timeline, every=replicas if many else 1, inside=inside)
     alike = [layout.group(rank, *inner) for rank in bars.ranks]
     firsts = [i for i, group in enumerate(alike) if bars.ranks[i] == group[0]]
     shown, note = _shown(bars, firsts, len(alike[0]), replicas)
@@ -184,7 +185,7 @@ def _cells(bars: Bars, shown: list[int], window: Window, shares: bool) -> Column
     filled = _filled(bars, shown, window)
     reduced = filled[..., REDUCTION_LETTER].copy()
     filled[..., REDUCTION_LETTER] = 0.0
-    filled[..., IDLE] = width - filled[..., : len(OP_KINDS)].sum(axis=2)
+    filled[..., IDLE] = width - filled[..., : len(OP_KINDS)].sum(axis=2) - filled[..., EXCHANGE]
     if shares:
         filled[..., REDUCTION_LETTER] = np.minimum(reduced, filled[..., IDLE])
         filled[..., IDLE] -= filled[..., REDUCTION_LETTER]
@@ -199,10 +200,12 @@ def _filled(bars: Bars, shown: list[int], window: Window) -> Seconds:
     begin, end, columns = window
     width = (end - begin) / columns
     filled, row_of = np.zeros((len(shown), columns, len(KINDS))), {line: i for i, line in enumerate(shown)}
-    waits = bars.waits.T
-    line = np.concatenate([bars.line, waits[0].astype(np.int64)])
-    kind = np.concatenate([bars.kind, np.full(len(bars.waits), REDUCTION_LETTER)])
-    start, stop = (np.concatenate(pair) for pair in ((bars.start, waits[1]), (bars.end, waits[2])))
+    waits, within, computed = bars.waits.T, bars.inside > 0, bars.end - bars.inside
+    line = np.concatenate([bars.line, bars.line[within], waits[0].astype(np.int64)])
+    letters = np.full_like(bars.kind[within], EXCHANGE), np.full(len(bars.waits), REDUCTION_LETTER)
+    kind = np.concatenate([bars.kind, *letters])
+    start = np.concatenate([bars.start, computed[within], waits[1]])
+    stop = np.concatenate([computed, bars.end[within], waits[2]])
     inside = (start < end) & (stop >= begin) & np.isin(line, shown)
     for row, what, low, high in zip(*(column[inside].tolist() for column in (line, kind, start, stop)), strict=True):
         last = min(int((high - begin) / width), columns - 1)

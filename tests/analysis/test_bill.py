@@ -1,5 +1,6 @@
 """The bill of a whole training equals arithmetic by hand, spelled out in each test."""
 
+import re
 from fractions import Fraction
 
 import pytest
@@ -37,6 +38,27 @@ def test_money_is_hours_times_the_price():
     facts = findings(train={"steps": 240_000_000}, price={"gpu_hour": "2.5 USD"}).summary["bill"]
     assert facts["cost"] == pytest.approx(2000 * 2.5)
     assert facts["currency"] == "USD"
+
+
+def test_without_a_length_the_bill_is_that_of_a_day():
+    """Two GPUs for 24 hours; 1,000 W, as in the test of energy below; tokens are not known without a model."""
+    power = {"busy": "500 W", "idle": 0.5, "node": "1 kW"}
+    found = findings(price={"gpu_hour": "2.5 USD"}, power=power)
+    facts = found.summary["bill_per_day"]
+    assert (facts["gpu_hours"], facts["cost"], facts["currency"]) == (48, 120, "USD")
+    assert facts["energy_mwh"] == pytest.approx((900 + 1000) * 24 / 1e6)
+    assert "bill" not in found.summary and "days" not in facts
+    assert re.search(r"^money per day +120 USD", render(found), re.M)
+    assert "2 h100 at 2.5 USD per hour" in render(found)
+
+
+def test_a_day_of_a_model_prices_its_tokens():
+    changes = ["train=null"]
+    found = RunAnalysis(run(load(SCENARIOS / "bill" / "llama_8b.yaml", changes)))
+    whole = RunAnalysis(run(load(SCENARIOS / "bill" / "llama_8b.yaml"))).summary["bill"]
+    facts = found.summary["bill_per_day"]
+    assert facts["cost_per_million_tokens"] == pytest.approx(whole["cost_per_million_tokens"])
+    assert facts["tokens"] == pytest.approx(found.summary["tokens_per_s"] * 86400)
 
 
 def test_energy_counts_busy_idle_node_and_centre():
@@ -127,7 +149,6 @@ STEPS = {"steps": 10}
         ({"price": {"gpu_hour": {}}, "train": STEPS}, "found an empty mapping"),
         ({"price": {"gpu_hour": {"h100": "1 USD", "b200": "1 EUR"}}, "train": STEPS}, "expected one currency"),
         ({"price": {"gpu_hour": {"b200": "1 EUR"}}, "train": STEPS}, "has no price of h100"),
-        ({"price": {"gpu_hour": "1 USD"}}, "train: is required by a bill"),
         ({"power": {"idle": 2}, "train": STEPS}, "must be a share from 0 to 1, not 2"),
         ({"power": {"busy": "7 GB"}, "train": STEPS}, "expected a power such as 700 W or 2 kW"),
         ({"power": {"pue": 0.5}, "train": STEPS}, "must be from 1 to 10, not 0.5"),

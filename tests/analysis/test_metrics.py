@@ -16,7 +16,7 @@ from support.plans import plan_of
 from support.scenarios import shared_nics
 
 from hybrid_des.analysis import metrics
-from hybrid_des.analysis.idle import USUAL, account, slower_replica_share
+from hybrid_des.analysis.idle import USUAL, account, waits_for_slower
 from hybrid_des.analysis.step_times import step_times, total
 from hybrid_des.analysis.table import table as table_of
 from hybrid_des.simulation.shortened import run as simulated
@@ -192,9 +192,8 @@ def test_waits_for_a_slower_replica_do_not_depend_on_buckets(bucket, overlap):
         simulated(scenarios.scenario("1f1b", 1, 2, 4, **sections, slow=slow))
         for slow in ([], [{"gpu": 1, "factor": 0.5}])
     )
-    assert slower_replica_share(equal.timeline) == 0
-    waited = slower_replica_share(slower.timeline) * accounts(slower)["gradient_reduction"]
-    assert waited == pytest.approx(3 * 6 * 10**9)
+    assert waits_for_slower(equal.timeline) == 0
+    assert waits_for_slower(slower.timeline) == 3 * 6 * 10**9
 
 
 @pytest.mark.parametrize("more", [{}, {"sharding": "zero-1"}, {"workload": {"parameters": 1e9, "optimizer": "3 ms"}}])

@@ -143,7 +143,7 @@ def test_letters_show_shares_where_ops_are_too_short():
 def test_idle_time_is_told_by_cause():
     text = render(result_of())
     assert re.search(r"gradient reduction +40 ms +3\.3%", text)
-    assert re.search(r"busy +1\.04 s +86\.0%", text)
+    assert re.search(r"computing +1\.04 s +86\.0%", text)
 
 
 def test_memory_verdict():
@@ -217,7 +217,8 @@ def test_middle_ranks_left_out_are_counted_one_by_one():
 
 
 def test_a_model_is_told_in_a_few_lines():
-    text = simulate(load({**TENSOR, "parallel": {"context": 2, "tensor": 2, "data": 2}, "sharding": "zero-1"})).report()
+    text = simulate(load({**TENSOR, "parallel": {"context": 2, "tensor": 2, "data": 2}, "sharding": "zero-1"}))
+    text = text.report(width=160)
     assert "1 pipeline" not in text
     assert "2 replicas × 2 tensor ranks × 2 context ranks" in text
     assert re.search(
@@ -260,7 +261,7 @@ def test_idle_time_names_what_was_waited_for(scenarios):
     text = render(simulate(load(scenarios / "contention_slower.yaml", ["slow=[{gpu: 0, factor: 0.8}]"])))
     labels = re.findall(r"^  (\S.*?)  +[\d.]+ m?s", text, flags=re.MULTILINE)
     assert labels[:9] == [
-        "busy", "bubble: warm-up", "bubble: dependency", "bubble: drain",
+        "computing", "bubble: warm-up", "bubble: dependency", "bubble: drain",
         "pipeline message: queueing", "pipeline message: transfer",
         "gradient reduction", "waiting for a slower replica", "step barrier",
     ]  # fmt: skip

@@ -18,6 +18,7 @@ from hybrid_des.scenario.sections.cluster import GpuKind
 from hybrid_des.scenario.sections.training import Parallel
 from hybrid_des.simulation.costs.rank_costs import Costs, StageCosts
 from hybrid_des.simulation.planning.compute_speed import ComputeSpeed
+from hybrid_des.simulation.planning.layer_traffic import TensorTraffic
 from hybrid_des.simulation.planning.lowering import Lowering
 from hybrid_des.simulation.planning.program import table_of
 from hybrid_des.simulation.timeline import Timeline
@@ -58,6 +59,7 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
                 ends.append(reduced + optimizer)
         now = max(ends)
     peaks = oracle.peaks(plan, [1] * plan.pipeline)
+    costs = Costs({}, (), (0,) * plan.pipeline, (0,) * plan.pipeline, (), ())
     return SimpleNamespace(
         scenario=_scenario(plan, parallel, steps, record), plan=plan, microbatches=plan.microbatches,
         timeline=Timeline.of(trace, programs_of(plan, size), layout), duration=now, numerics=None, weights=None,
@@ -66,7 +68,7 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
         bytes_scales=0, bytes_switched=0, bytes_parameters=0, bytes_tensor=0, bytes_context=0, bytes_expert=0,
         events=1, wall_s=0.5, peak_memory=[0] * parallel.ranks,
         ranks=range(parallel.ranks), fold=None, unfolded="",
-        costs=Costs({}, (), (0,) * plan.pipeline, (0,) * plan.pipeline, (), ()), fabric=None,
+        costs=costs, costs_of_steps=[costs], traffic=TensorTraffic(), fabric=None,
         peak_activations=[peaks[layout.coordinate(rank, "pipeline")] for rank in range(parallel.ranks)],
     )  # fmt: skip
 
@@ -100,6 +102,7 @@ def _scenario(plan, parallel, steps, record):
         cluster=cluster, gradients=SimpleNamespace(algorithm="ring", overlap=False),
         schedule=SimpleNamespace(kind="1f1b", microbatches=plan.microbatches, p2p="async"),
         on_oom="warn", sharding="none", fsdp=False, efficiency=None, slow=(), jitter=(), train=None, data=None,
+        price=None, power=None,
     )  # fmt: skip
 
 

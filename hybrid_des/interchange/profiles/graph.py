@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hybrid_des.cluster.purposes import ACTIVATION, EXPERT, PARAMETERS, REDUCTION, Purpose
 from hybrid_des.engine.recorder import FIELD, STAGE_SHIFT
 from hybrid_des.errors import UsageError
 
@@ -20,6 +21,15 @@ EXCHANGE = "send-receive"  # what a kernel of sends and receives does
 COMPUTE = "compute"  # the stream whose ops are shown
 EVERYBODY = ""  # the group of all ranks
 MOST_NAMED = 5  # ids in a message
+_PURPOSES = {
+    "all-gather": PARAMETERS, "broadcast": PARAMETERS, "gather": PARAMETERS, "all-to-all": EXPERT,
+    EXCHANGE: ACTIVATION,
+}  # fmt: skip
+
+
+def purpose_of(does: str) -> Purpose:
+    """What a collective of a trace counts as."""
+    return _PURPOSES.get(does, REDUCTION)
 
 
 @dataclass(slots=True)
@@ -39,7 +49,8 @@ class Node:
         does: what a collective does, such as all-reduce.
         group: the name of its process group.
         start: recorded start in picoseconds; −1 if it is not known.
-        place: further facts: `op`, `op_kind`, `microbatch`, `chunk`, `stage`, `purpose`, `elements`.
+        place: further facts: `op`, `op_kind`, `microbatch`, `chunk`, `stage`, `purpose`, `elements`. A computation with
+            a purpose is communication whose other ranks are not known: it takes its recorded time.
     """
 
     id: int

@@ -28,6 +28,7 @@ from hybrid_des.interchange.profiles.graph import (
     EXCHANGE,
     RankTrace,
     Span,
+    purpose_of,
     rank_trace,
 )
 from hybrid_des.interchange.profiles.kineto import NONE, UNKNOWN, KinetoTrace, Numbers
@@ -343,9 +344,10 @@ class KinetoRanks:
         return tuple(whole) if fits and self.traces[0].rank in whole else None
 
     def _collective(self, span: Span, trace: KinetoTrace, key: Key, groups: dict[str, tuple[int, ...]]) -> None:
-        """Make a span a collective, if its group is known; else it takes its time as computation does."""
+        """Make a span a collective, if its group is known; else it communicates for the recorded time."""
         members, ranks = self.collectives[key], self.group_of(key)
         if ranks is None:
+            span.place = {**span.place, "purpose": purpose_of(key.does).name}
             return
         span.kind, span.does, span.size = COLLECTIVE, key.does, max(m.communication.size for m in members)
         if len(ranks) < max(len(self.traces), self.world if len(self.traces) == 1 else 0):
@@ -365,7 +367,7 @@ def _together(spans: Sequence[Span]) -> list[Span]:
     number: list[int] = []
     for index, span in enumerate(spans):
         last = joined[-1] if joined else None
-        follows = last is not None and (last.stream, last.kind, span.kind) == (span.stream, COMPUTATION, COMPUTATION)
+        follows = last is not None and _kind_of(last) == _kind_of(span) == (span.stream, COMPUTATION, None)
         if last is not None and follows and not span.after and index - 1 not in needed:
             last.end = max(last.end, span.end)
         else:
@@ -374,6 +376,10 @@ def _together(spans: Sequence[Span]) -> list[Span]:
     for span in joined:
         span.after = [number[place] for place in span.after]
     return joined
+
+
+def _kind_of(span: Span) -> tuple[str, str, str | None]:
+    return span.stream, span.kind, span.place.get("purpose")
 
 
 def _behind(progress: Callable[[int, int], None], before: int, whole: int) -> Callable[[int, int], None]:

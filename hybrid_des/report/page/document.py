@@ -97,7 +97,7 @@ def run_data(run: Shown, level: int = LEVEL) -> tuple[dict[str, Any], str]:
     """
     timeline = run.findings.run.timeline
     reasons = run.reasons or reasons_of(timeline)
-    tables = tables_of(timeline, reasons)
+    tables = tables_of(timeline, reasons, run.findings.inside)
     heads, text = pack({"bars": tables.bars, "idle": tables.idle, "memory": tables.memory}, level)
     return _about(run, reasons, tables, heads), text
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from hybrid_des.analysis.inside_ops import AXES
 from hybrid_des.analysis.reasons import Reasons
-from hybrid_des.cluster.purposes import PARAMETERS, REDUCTION
+from hybrid_des.cluster.purposes import OF_LAYERS, PARAMETERS, REDUCTION
 from hybrid_des.report.palette import ACTIVITIES, ink, shades
 from hybrid_des.report.plots.curves import natural
 from hybrid_des.simulation.planning.program_table import NONE, OP_KINDS, Column
@@ -54,15 +55,20 @@ class Tables:
     chunks: int
 
 
-def tables_of(timeline: Timeline, reasons: Reasons) -> Tables:
-    """Arrange a timeline in lanes."""
-    pipelines = _pipelines(timeline, reasons)
+def tables_of(timeline: Timeline, reasons: Reasons, inside: Mapping[str, Column] | None = None) -> Tables:
+    """Arrange a timeline in lanes; `inside` are picoseconds by axis of collectives inside each op, drawn at its end."""
+    within = {axis: took for axis, took in (inside or {}).items() if axis in AXES and took.any()}
+    pipelines = _pipelines(timeline, reasons, within)
     lanes = [lane for group in pipelines for lane in _rank_lanes(timeline, group)]
     lane_of = np.full(int(timeline.pipeline_rank.size) + 1, NONE, dtype=np.int64)
     lane_of[[lane["rank"] for lane in lanes]] = np.arange(len(lanes))
     chunks = int(timeline.programs.ops["chunk"].max(initial=0)) + 1
     kinds = Kinds(chunks)
-    blocks = [_ops(timeline, lane_of), *_collectives(timeline, lane_of, kinds)]
+    blocks = [
+        _ops(timeline, lane_of),
+        *_collectives(timeline, lane_of, kinds),
+        *_inside(timeline, lane_of, kinds, within),
+    ]
     left = MOST_BARS - sum(len(block["lane"]) for block in blocks)
     messages, links, left_out = _messages(timeline, reasons, len(lanes), kinds, left)
     blocks.append(messages)
@@ -107,10 +113,10 @@ class Kinds:
         return len(self.rows) - 1
 
 
-def _pipelines(timeline: Timeline, reasons: Reasons) -> list[list[int]]:
+def _pipelines(timeline: Timeline, reasons: Reasons, inside: Mapping[str, Column]) -> list[list[int]]:
     """Groups of pipelines that are identical in every row of their ranks, in order of their first."""
     pipeline, pipeline_rank = timeline.pipeline, timeline.pipeline_rank
-    ops = {**timeline.ops, "path": _on_path(reasons)[: len(timeline.ops["rank"])]}
+    ops = {**timeline.ops, **inside, "path": _on_path(reasons)[: len(timeline.ops["rank"])]}
     digests: dict[int, list[bytes]] = {}
     tables = (ops, timeline.reductions, timeline.gathers, timeline.memory, reasons.idle)
     for table in tables:
@@ -170,6 +176,23 @@ def _collectives(timeline: Timeline, lane_of: Column, kinds: Kinds) -> Iterator[
                 step=rows["step"], stage=rows["stage"], chunk=rows[part], asked=rows["start"], start=rows["start"],
                 end=rows["end"],
             )  # fmt: skip
+
+
+def _inside(
+    timeline: Timeline, lane_of: Column, kinds: Kinds, inside: Mapping[str, Column]
+) -> Iterator[dict[str, Column]]:
+    """What ops wait for collectives inside them, below their ends; one axis before the other."""
+    until = timeline.ops["end"]
+    for axis, took in [*inside.items()][::-1]:
+        kept = np.flatnonzero((lane_of[timeline.ops["rank"]] >= 0) & (took > 0))
+        rows, purpose = timeline.op_rows(kept), OF_LAYERS[axis]
+        kind = kinds.number(f"{axis} collectives", purpose.label, purpose.colour, "axis")
+        since = until - took
+        yield _block(
+            len(kept), lane=lane_of[rows["rank"]], row=0, kind=kind, step=rows["step"], stage=rows["stage"],
+            asked=since[kept], start=since[kept], end=until[kept],
+        )  # fmt: skip
+        until = since
 
 
 def _messages(

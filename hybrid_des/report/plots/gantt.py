@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from hybrid_des.analysis.inside_ops import collectives_of, inside_ops
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.report import palette
 from hybrid_des.report.bars import Bars, bars_of
@@ -96,7 +97,7 @@ def draw(run: Run, picture: Callable[[Run, Axes], Axes]) -> Figure:
 
 def _lines_of(run: Run) -> Bars:
     """The bars of a run's chart, of identical pipelines once."""
-    return bars_of(run.timeline, replicas_apart(run)).merged()
+    return bars_of(run.timeline, replicas_apart(run), collectives_of(inside_ops(run))).merged()
 
 
 def size_of(ranks: int, width: float = WIDEST) -> tuple[float, float]:
@@ -133,7 +134,10 @@ def gantt(
     """
     run, view = None if hasattr(source, "columns") else source, View(**shown)
     every = 1 if run is None or view.ranks is not None else replicas_apart(run)
-    bars = bars_of(cast("pd.DataFrame", source) if run is None else run.timeline, every)
+    if run is None:
+        bars = bars_of(cast("pd.DataFrame", source), every)
+    else:
+        bars = bars_of(run.timeline, every, collectives_of(inside_ops(run)))
     between = seconds_of(view.window)
     steps, ranks = chosen("steps", view.steps, bars.step.tolist()), chosen("ranks", view.ranks, bars.ranks)
     bars = bars if ranks is None else bars.of_ranks(ranks)
@@ -215,8 +219,7 @@ def title_of(run: Run) -> tuple[str, str]:
 def _legend(bars: Bars, colours: Mapping[str, str], two_way: bool, chunks: int) -> dict[str, list[str]]:
     """The colours of each kind of bar, and the shades of chunks or directions."""
     kinds = [kind for i, kind in enumerate(OP_KINDS) if (bars.kind == i).any()]
-    if len(bars.waits):
-        kinds.append("reduction")
+    kinds += ["reduction"] * bool(len(bars.waits)) + ["exchange"] * bool(bars.inside.any())
     return dict(palette.key([(ACTIVITIES[kind].label, colours[kind]) for kind in kinds], chunks, two_way))
 
 
@@ -230,6 +233,10 @@ def _draw_bars(ax: Axes, bars: Bars, scale: float, kinds: Sequence[str], colours
     edge = min(MOST_EDGE, EDGE * min(bars.typical.values(), default=0.0) / scale * across)
     shade = shade_of[kind, np.maximum(bars.chunk[mine], 0)]
     _rectangles(ax, bars.line[mine], start, end, tall[kind], shade, edge=edge)
+    within = np.flatnonzero(mine & (bars.inside > 0))
+    if len(within):
+        begin, colour = (bars.end - bars.inside)[within] / scale, np.repeat([colours["exchange"]], len(within))
+        _rectangles(ax, bars.line[within], begin, bars.end[within] / scale, tall[bars.kind[within]], colour)
     line, start, end = bars.waits.T
     edge = min(MOST_EDGE, EDGE * float(np.median(end - start)) / scale * across) if len(line) else 0.0
     low = line + (FULL - TALL["reduction"]) / 2  # along the lower edge, below the numbers
@@ -253,19 +260,22 @@ def _draw_bands(ax: Axes, bars: Bars, scale: float, shown: tuple[float, float], 
     left, right = np.maximum(time - window / 2, begin), np.minimum(time + window / 2, end)
     lines = np.arange(len(bars.ranks))
     under = np.zeros((len(lines), places))
-    for kind in bars.typical:
-        mine = np.flatnonzero(bars.kind == kind)
-        mine = mine[np.lexsort((bars.start[mine], bars.line[mine]))]
+    last = bars.end - bars.inside
+    periods = {OP_KINDS[kind]: (bars.kind == kind, bars.start, last) for kind in bars.typical}
+    periods |= {"exchange": (bars.inside > 0, last, bars.end)} if bars.inside.any() else {}
+    for kind, (of_kind, starts, stops) in periods.items():
+        mine = np.flatnonzero(of_kind)
+        mine = mine[np.lexsort((starts[mine], bars.line[mine]))]
         top = under.copy()
         for line, ops in enumerate(np.split(mine, np.searchsorted(bars.line[mine], lines[1:]))):
-            ends = np.column_stack([bars.start[ops], bars.end[ops]]).ravel()
+            ends = np.column_stack([starts[ops], stops[ops]]).ravel()
             busy = np.cumsum(np.diff(ends, prepend=0.0) * (np.arange(len(ends)) % 2))  # until each end
             if len(ops):
                 top[line] += (np.interp(right, ends, busy) - np.interp(left, ends, busy)) / (right - left)
         heights = np.concatenate([under, top[:, ::-1]], axis=1)
         low = lines[:, np.newaxis] + FULL / 2  # lines are counted downwards
         corners = np.stack(np.broadcast_arrays(np.append(time, time[::-1]) / scale, low - FULL * heights), axis=2)
-        look: dict[str, Any] = {"facecolors": colours[OP_KINDS[kind]], "linewidths": 0}
+        look: dict[str, Any] = {"facecolors": colours[kind], "linewidths": 0}
         shapes = PolyCollection(list(corners), rasterized=heights.size > MANY_BARS, **look)
         ax.add_collection(shapes, autolim=False)
         under = top

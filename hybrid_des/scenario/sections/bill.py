@@ -134,15 +134,15 @@ TrainOrNone = Annotated[Train | None, or_none(Train | None)]
 def misfits_of_bill(
     price: Price | None, power: Power | None, train: Train | None, cluster: Cluster, model: PublishedOrOwn, every: int
 ) -> Iterator[Problem]:
-    """A bill needs the length of the training, and figures for every kind of GPU."""
-    if train is None:
-        for name, section in (("price", price), ("power", power)):
-            if section is not None:
-                yield misfit("is required by a bill: {tokens: 15e12} or {steps: 1000}", "train", name)
-    elif (train.tokens is None) == (train.steps is None):
+    """A bill needs figures for every kind of GPU, and one length of the training, or none: then it is that of a day."""
+    if train is not None and (train.tokens is None) == (train.steps is None):
         message = "expected either tokens or steps" + (", not both" if train.steps else "")
         yield misfit(message, "train")
-    elif train.tokens is not None and (model is None or (not model.lacking and model.network.sample != "sequence")):
+    elif (
+        train is not None
+        and train.tokens is not None
+        and (model is None or (not model.lacking and model.network.sample != "sequence"))
+    ):
         yield misfit("is read with a `model` of tokens only; expected steps", "train.tokens", "model")
     if train is not None and every > 1:
         yield misfit("is not supported with `every` above 1: not all steps take as long", "train", "gradients.every")

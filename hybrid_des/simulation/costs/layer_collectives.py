@@ -39,7 +39,8 @@ class Traffic(NamedTuple):
         forward, backward: picoseconds by which the forward and the backward are longer.
         hidden: picoseconds hidden by computation, in both.
         size: bytes of a member's buffers.
-        slowed: of `forward` and `backward`, picoseconds by which computation beside them takes longer.
+        slowed_forward, slowed_backward: of `forward` and `backward`, picoseconds by which computation beside them takes
+            longer.
     """
 
     axis: str
@@ -47,12 +48,24 @@ class Traffic(NamedTuple):
     backward: int
     hidden: int
     size: int
-    slowed: int = 0
+    slowed_forward: int = 0
+    slowed_backward: int = 0
+
+    @property
+    def slowed(self) -> int:
+        """Picoseconds by which computation beside them takes longer, in both."""
+        return self.slowed_forward + self.slowed_backward
 
     @property
     def exposed(self) -> int:
         """Picoseconds that ops wait."""
         return self.forward + self.backward - self.slowed
+
+    def exposed_in(self, kind: str) -> int:
+        """Picoseconds that an op of a kind (F, B, I or W) waits; a weight gradient for none."""
+        if kind == "W":
+            return 0
+        return self.forward - self.slowed_forward if kind == "F" else self.backward - self.slowed_backward
 
 
 class LayerCollective(NamedTuple):
@@ -119,6 +132,6 @@ def traffic_of(forward: Sequence[LayerCollective], backward: Sequence[LayerColle
         waits = [sum(one.repeats * one.waits for one in way) for way in ways]
         hidden = sum(one.repeats * one.hidden for way in ways for one in way)
         size = sum(one.repeats * one.size for way in ways for one in way)
-        slowed = sum(one.repeats * (one.waits - one.exposed) for way in ways for one in way)
-        traffic.append(Traffic(axis, waits[0], waits[1], hidden, size, slowed))
+        slowed = [sum(one.repeats * (one.waits - one.exposed) for one in way) for way in ways]
+        traffic.append(Traffic(axis, waits[0], waits[1], hidden, size, slowed[0], slowed[1]))
     return tuple(traffic)

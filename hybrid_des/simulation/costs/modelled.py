@@ -331,6 +331,7 @@ class Costing:
         offloaded = self.basis.offload.activations
         moved = round(offloaded * costs.kept) if offloaded and layer.is_block else 0
         forward, backward = self._passes(layer, costs, moved)
+        host = forward - costs.times.forward, backward - (costs.times.input + costs.times.weight + costs.again)
         moving = like.moving if like else _moving(costs)
         collectives = tuple(self._among(costs.forward, moving)), tuple(self._among(costs.backward, moving))
         waits = [sum(one.repeats * one.waits for one in way) for way in collectives]
@@ -357,6 +358,8 @@ class Costing:
             inner=_inner(costs),
             moving=moving,
             end=not layer.is_block,
+            host_forward=rounded(host[0] * PICOSECONDS_PER_SECOND),
+            host_backward=rounded(host[1] * PICOSECONDS_PER_SECOND),
         )
 
     def _among(self, exchanges: Sequence[Exchange], moving: Fraction) -> Iterator[LayerCollective]:

@@ -139,6 +139,8 @@ class StageCosts:
         imbalance: picoseconds of both that would not be taken if all experts were equally wanted.
         apart: picoseconds of `weight` that a whole backward does not take.
         end: of a layer: whether it is none of those that stages are cut from, such as an embedding.
+        host_forward, host_backward: of `forward` and `backward`, picoseconds by which the host makes them longer: its
+            launches, or copies to and from its memory.
     """
 
     forward: int
@@ -167,6 +169,8 @@ class StageCosts:
     imbalance: int = 0
     apart: int = 0
     end: bool = False
+    host_forward: int = 0
+    host_backward: int = 0
 
     def time(self, kind: Kind) -> int:
         """Picoseconds of an op of this kind."""
@@ -179,6 +183,10 @@ class StageCosts:
         if kind == "W" or not self.traffic:
             return 0
         return sum(traffic.forward if kind == "F" else traffic.backward for traffic in self.traffic)
+
+    def host(self, kind: Kind) -> int:
+        """Picoseconds by which the host makes an op of this kind longer; of a split backward, its input part."""
+        return {"F": self.host_forward, "W": self.apart}.get(kind, self.host_backward)
 
     def needed(self, kind: Kind) -> int:
         """Bytes that exist only while an op of this kind runs."""
@@ -193,7 +201,7 @@ class StageCosts:
 
 
 _HELD = ("parameters", "experts", "resident", "optimizer", "weights", "gradients")  # whatever documents are
-_SUMMED = ("forward", "backward", "weight", "kept", "again", "reserved", "imbalance")
+_SUMMED = ("forward", "backward", "weight", "kept", "again", "reserved", "imbalance", "host_forward", "host_backward")
 
 
 def without_work(layer: StageCosts) -> StageCosts:
@@ -201,6 +209,7 @@ def without_work(layer: StageCosts) -> StageCosts:
     return replace(
         layer, forward=0, backward=0, weight=0, message=0, kept=0, transient=0, transients=(0, 0), reserved=0, again=0,
         traffic=(), collectives=((), ()), inner=(0, 0, 0), imbalance=0, apart=0,
+        host_forward=0, host_backward=0,
     )  # fmt: skip
 
 

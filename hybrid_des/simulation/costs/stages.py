@@ -161,6 +161,8 @@ def _with_host(stage: StageCosts, overhead: Overhead) -> StageCosts:
         backward=stage.backward + overhead.backward,
         weight=stage.weight + overhead.weight,
         apart=overhead.weight,
+        host_forward=overhead.forward,
+        host_backward=overhead.backward,
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from hybrid_des.cluster.gpus import factors, work_of
 from hybrid_des.cluster.mailbox import Message
-from hybrid_des.cluster.purposes import ACTIVATION, PARAMETERS, REDUCTION, Purpose, purpose_named
+from hybrid_des.cluster.purposes import ACTIVATION, PARAMETERS, Purpose, purpose_named
 from hybrid_des.engine.recorder import BEFORE
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.profiles.chakra import read_chakra
@@ -29,11 +29,12 @@ from hybrid_des.interchange.profiles.graph import (
     RankTrace,
     Tags,
     nodes_of,
+    purpose_of,
 )
 from hybrid_des.interchange.profiles.recognition import CHAKRA, WHAT, recognized
 from hybrid_des.pipeline.plan import Op
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.simulation.planning.given_collectives import PURPOSE_OF, GivenCollectives, GroupKey
+from hybrid_des.simulation.planning.given_collectives import GivenCollectives, GroupKey
 from hybrid_des.simulation.planning.program import (
     ASIDE,
     COMPUTE,
@@ -153,6 +154,7 @@ def traces_at(target: Path) -> list[RankTrace]:
 
 
 PLAIN = Op("F", 0)  # what computation without a micro-batch counts as
+ASIDE_STREAM = "communication"  # of what the trace has between ops, with ranks that are not known
 Slot = list[Instruction]  # what a node does, and the events that it records then
 
 
@@ -240,7 +242,9 @@ class _Lowered:
 
     def _add(self, node: Node) -> None:
         """Append a node to its stream."""
-        if node.kind == COMPUTATION:
+        if _communicates(node) and node.stream == COMPUTE:
+            self._communicate(node)
+        elif node.kind == COMPUTATION:
             self._compute(node)
         elif node.kind == SEND:
             self._send(node)
@@ -256,6 +260,15 @@ class _Lowered:
         """Append what becomes a call, which waits for what the node needs."""
         item.before = self._needs(node, stream, item)
         self._items.setdefault(stream, []).append(item)
+
+    def _communicate(self, node: Node) -> None:
+        """Communicate for the recorded time on a stream of its own, for which the ops wait."""
+        begun, done, slot = f"{node.id} begins", f"{node.id} ends", list[Instruction]()
+        work = [Wait(begun), Compute(self._traces.duration_of(node, self._rank)), Record(done)]
+        self._items.setdefault(ASIDE_STREAM, []).append(_Item(node.name, body=[work]))
+        slot += [Record(begun), Wait(done, _cause(node))]
+        self._append(COMPUTE, _Item(node.name, body=[slot]), node)
+        self._place(node, COMPUTE, slot)
 
     def _compute(self, node: Node) -> None:
         stream, number = node.stream, node.place.get("op")
@@ -290,7 +303,7 @@ class _Lowered:
     def _collective(self, node: Node) -> None:
         key, call = self._traces.collectives.call_of(node)
         stream = node.stream or f"{node.does} {node.group}".strip()
-        table = "gathers" if PURPOSE_OF.get(node.does) == PARAMETERS else "reductions"
+        table = "gathers" if purpose_of(node.does) == PARAMETERS else "reductions"
         row, cause = Row(table, 0, len(self._items.get(stream, ()))), _cause(node) if stream == COMPUTE else None
         does = (call.duration,) if key.replayed else call
         slot: Slot = (
@@ -356,7 +369,14 @@ class _Lowered:
 
 def _cause(node: Node) -> Cause | None:
     """Why another node waits for this one, if that is shown."""
-    return waiting_for(PURPOSE_OF.get(node.does, REDUCTION), BEFORE) if node.kind == COLLECTIVE else None
+    if node.kind == COLLECTIVE:
+        return waiting_for(purpose_of(node.does), BEFORE)
+    return waiting_for(_purpose(node), BEFORE) if _communicates(node) else None
+
+
+def _communicates(node: Node) -> bool:
+    """Whether a computation is communication with ranks that are not known."""
+    return node.kind == COMPUTATION and "purpose" in node.place
 
 
 def _purpose(node: Node) -> Purpose:

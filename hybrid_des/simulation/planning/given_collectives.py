@@ -8,11 +8,19 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from hybrid_des import collectives
-from hybrid_des.cluster.purposes import EXPERT, PARAMETERS, REDUCTION
+from hybrid_des.cluster.purposes import EXPERT, PARAMETERS
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import ProcessGroup
-from hybrid_des.interchange.profiles.graph import COLLECTIVE, EVERYBODY, EXCHANGE, Node, RankTrace, repeated
+from hybrid_des.interchange.profiles.graph import (
+    COLLECTIVE,
+    EVERYBODY,
+    EXCHANGE,
+    Node,
+    RankTrace,
+    purpose_of,
+    repeated,
+)
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.collective_times import SIXTEEN_BITS, CollectiveTimes, Concurrent
 from hybrid_des.simulation.planning.program import Group
@@ -22,7 +30,6 @@ GIVEN = "given"  # the key of groups of traces
 RINGS = "ring-reduce-scatter", "ring-all-gather"
 GATHERED, SCATTERED = ("broadcast", "gather", EXCHANGE), ("reduce", "scatter")  # a broadcast moves what a gather moves
 GATHERS = ("all-gather", "gather", EXCHANGE)  # each member's input is a part of what moves
-PURPOSE_OF = {"all-gather": PARAMETERS, "broadcast": PARAMETERS, "gather": PARAMETERS, "all-to-all": EXPERT}
 
 
 class GivenCollective(NamedTuple):
@@ -104,7 +111,7 @@ class GivenCollectives:
         """
         if took := recorded_time(node, len(self.traces), self.scenario):
             return GroupKey(node.group, node.does, True), GivenCollective(0, "", took)
-        codec = SIXTEEN_BITS if PURPOSE_OF.get(node.does) else self.scenario.gradients.codec
+        codec = SIXTEEN_BITS if purpose_of(node.does) in (PARAMETERS, EXPERT) else self.scenario.gradients.codec
         elements = node.place.get("elements")
         if elements is None:
             parts = max(map(len, self._members(node.group))) if node.does in GATHERS else 1
@@ -126,7 +133,7 @@ class GivenCollectives:
                     processes = ProcessGroup(key.does, 0, ranks, (-1,) * len(ranks), part=part)
                 else:
                     processes = times.process_group(name, ranks, options, stage=0, part=part)
-                processes = replace(processes, purpose=PURPOSE_OF.get(key.does, REDUCTION))
+                processes = replace(processes, purpose=purpose_of(key.does))
                 groups.append(GivenGroup((GIVEN, 0, part), processes, tuple(calls), name, options))
         return groups
 

@@ -29,11 +29,7 @@ from hybrid_des.simulation.planning.compute_speed import ComputeSpeed
 from hybrid_des.simulation.planning.program_table import NONE, OP_KINDS, Columns, ProgramTable
 
 COMPUTE, GRADIENT, PARAMETER = "compute", "gradient", "parameters"  # the streams
-
-
 STEP, LAYER = "a step begins", "a layer begins or ends"  # events
-
-
 ASIDE = -2  # `number` of a call without an op row
 
 
@@ -448,9 +444,13 @@ def program_of(
 def table_of(programs: Sequence[Program]) -> ProgramTable:
     """The ops of programs, one for each pipeline rank, and the messages between them."""
     labels: list[str] = []
-    calls = (call for program in programs for call in program.streams.get(COMPUTE, ()))
-    gaps = any(call.number == ASIDE and call.block.durations for call in calls)
-    return ProgramTable(len(programs), partial(_ops, programs, labels), partial(_messages, programs), labels, gaps=gaps)
+    lasting = [
+        [call.number for call in program.streams.get(COMPUTE, ()) if call.block.durations and call.number != OPTIMIZER]
+        for program in programs
+    ]
+    gaps, tail = any(ASIDE in one for one in lasting), any(one[-1:] == [ASIDE] for one in lasting)
+    ops, messages = partial(_ops, programs, labels), partial(_messages, programs)
+    return ProgramTable(len(programs), ops, messages, labels, gaps=gaps, tail=tail)
 
 
 def _ops(programs: Sequence[Program], labels: list[str]) -> Columns:

@@ -31,6 +31,7 @@ class ProgramTable:
             ops), `place` (among those that the consumer receives), `purpose` (of `PURPOSES`), `tag`, `chunk`, `bytes`.
         labels: names of ops, instead of those by kind and micro-batch; complete once `ops` are made.
         gaps: whether time passes between ops of a rank that is no waiting for its sends, as in recorded programs.
+        tail: whether such time passes after the last op of a rank.
     """
 
     def __init__(
@@ -41,8 +42,9 @@ class ProgramTable:
         labels: Sequence[str] = (),
         *,
         gaps: bool = False,
+        tail: bool = False,
     ) -> None:
-        self.pipeline, self.labels, self.gaps = pipeline, labels, gaps
+        self.pipeline, self.labels, self.gaps, self.tail = pipeline, labels, gaps, tail
         self._ops, self._messages = ops, messages
 
     @cached_property

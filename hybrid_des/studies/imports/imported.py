@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,10 +14,12 @@ from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.interchange.profiles.recognition import WHAT, Profile
 from hybrid_des.report.files.staging import Written, write_files
 from hybrid_des.report.page.document import Shown, page_of
+from hybrid_des.report.palette import share_name
 from hybrid_des.report.terminal import as_html
 from hybrid_des.units import format_seconds
 
 MOST_SHOWN = 6  # unusual ops in the text
+LEAST = 0.0005  # a share of the step that the text gives
 LABEL = 12  # characters of a label
 HOST = {  # keys of the fact `overhead`, in words
     "forward": "per forward", "backward": "per backward", "weight": "per weight part", "between": "between ops",
@@ -104,7 +107,15 @@ class Imported:
             "unknown": list(self.unknown),
             "clocks": dict(self.clocks),
             **self.facts,
+            **({} if self.shares is None else {"step_shares": self.shares}),
         }
+
+    @cached_property
+    def shares(self) -> Mapping[str, float] | None:
+        """What the mean GPU does in the simulated step that is shown, as in the summary; None if none is."""
+        if self.shown is None:
+            return None
+        return {name: float(share) for name, share in self.shown()[1].breakdown.shares.items()}
 
     @property
     def _errors(self) -> list[float]:
@@ -167,6 +178,10 @@ class Imported:
             spread = format_seconds(self.clocks["spread_s"])
             said = f"ranks' clocks differ by at least {spread}" if self.clocks["spread_s"] else "no contradiction found"
             yield _labelled("clocks", said)
+        if self.shares is not None:
+            traced = "trace" in (self.values.get("workload") or {})
+            named = {share_name(name, traced): share for name, share in self.shares.items() if share >= LEAST}
+            yield _labelled("time", ", ".join(f"{name} {share:.1%}" for name, share in named.items()))
         for name, text in self._facts():
             yield _labelled(name, text)
         for number, event in enumerate(self.unusual[:MOST_SHOWN]):

@@ -173,7 +173,7 @@ class TraceProfile:
 
 def _computation(trace: RankTrace) -> Sequence[Node]:
     work = (node for node in trace.nodes if node.kind == COMPUTATION and node.stream == COMPUTE)
-    return [node for node in work if not node.place.get(GAP)]
+    return [node for node in work if not node.place.get(GAP) and "purpose" not in node.place]
 
 
 def _kind(node: Node) -> Any:

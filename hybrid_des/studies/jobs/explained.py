@@ -101,14 +101,15 @@ class ExplainedJobs:
         waits = [wait for wait in self.neighbours.rows.waits if wait.job == explained_job.run.job.name][:MOST_BEHIND]
         steps = explained_job.run.together.scenario.steps
         behind = ", ".join(
-            f"{wait.behind} on {wait.link} ({format_seconds(wait.waited / PICOSECONDS_PER_SECOND / steps)})"
+            f"{wait.behind} on {wait.link} ({wait.messages / steps:.3g} messages per step, "
+            f"{format_seconds(wait.waited / wait.messages / PICOSECONDS_PER_SECOND)} each)"
             for wait in waits
         )
         blocks = [
             ("Verdict", [verdict]),
             ("Path", [_parts(facts["critical_path_s"], step)]),
             ("Idle", [_parts(facts["idle_by_reason_s"], step) or "nothing"]),
-            *([("Behind", [f"{behind}, summed over messages"])] if behind else []),
+            *([("Behind", [behind])] if behind else []),
         ]
         alarm = textwrap.wrap(alarm_of(explained_job.run.together), width, subsequent_indent="  ")
         return [title, *alarm, *labelled(blocks, width)]

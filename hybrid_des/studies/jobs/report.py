@@ -102,12 +102,19 @@ def _waits(neighbours: Neighbours) -> list[str]:
     if not len(waits):
         return []
     rows = [
-        [*map(str, (row["job"], row["behind"], row["link"])), format_seconds(row["waited_s"]), f"{row['messages']:.3g}"]
+        [
+            *map(str, (row["job"], row["behind"], row["link"])),
+            format_seconds(row["waited_s"] / row["messages"]),
+            f"{row['messages']:.3g}",
+        ]
         for row in waits.head(MOST_WAITS).to_dict("records")
     ]
-    heads = ["who waits", "for", "on link", "per step", "messages"]
+    heads = ["who waits", "for", "on link", "each time", "messages per step"]
     more = len(waits) - len(rows)
-    lines = ["waiting for others' messages, summed over messages", text_table(heads, rows, "  ")]
+    lines = [
+        "messages that wait for others' messages, and how long each does on average",
+        text_table(heads, rows, "  "),
+    ]
     return [*lines, *([f"  … and {more} more pairs of job and link"] if more > 0 else [])]
 
 

@@ -277,11 +277,16 @@ def draw(
     return Look(labels=labels).dress(ax)
 
 
-def _records(frame: pd.DataFrame) -> list[Row]:
-    """The rows of a table, without empty cells and with lists as lists."""
+def _is_known(cell: Any) -> bool:
+    """Whether a cell of a table holds a value."""
     import pandas as pd
 
-    rows = [{str(name): cell for name, cell in row.items() if not pd.isna(cell)} for row in frame.to_dict("records")]
+    return isinstance(cell, list) or not pd.isna(cell)
+
+
+def _records(frame: pd.DataFrame) -> list[Row]:
+    """The rows of a table, without empty cells and with lists as lists."""
+    rows = [{str(name): cell for name, cell in row.items() if _is_known(cell)} for row in frame.to_dict("records")]
     return [{name: _listed(cell) for name, cell in row.items()} for row in rows]
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import csv
 import itertools
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import IO, TYPE_CHECKING, Any
 
-from hybrid_des.analysis.safe_csv import safe_cell
+from hybrid_des.analysis.safe_csv import csv_cell
 from hybrid_des.report.files.staging import cannot_be_written, reserved
 
 if TYPE_CHECKING:
@@ -42,10 +41,10 @@ def columns(row: Row) -> Row:
 
 
 def cells(row: Row) -> Row:
-    """Flatten a row: lists become JSON, and those with one entry per rank also add their maximum."""
+    """Flatten a row: lists with one entry per rank also add their maximum."""
     flat: Row = {}
     for name, value in columns(row).items():
-        flat[name] = json.dumps(value) if isinstance(value, list) else value
+        flat[name] = value
         if name in PER_RANK:
             flat[f"{name}.max"] = max(value)
     return flat
@@ -63,7 +62,7 @@ def errors_last(names: Iterable[str]) -> list[str]:
 
 
 def table(rows: Sequence[Row]) -> pd.DataFrame:
-    """Rows as a table: mappings become columns such as `idle_s.dependency`, lists become JSON."""
+    """Rows as a table: mappings become columns such as `idle_s.dependency`; lists stay lists."""
     import pandas as pd
 
     flat = [cells(row) for row in rows]
@@ -108,7 +107,7 @@ def journal(folder: Path) -> Iterator[Callable[[Row], None]]:
             (staging / PARTIAL).replace(path)
 
     def write(file: IO[str], rows: Sequence[Row]) -> None:
-        safe = ({name: safe_cell(cell) for name, cell in row.items()} for row in rows)
+        safe = ({name: csv_cell(cell) for name, cell in row.items()} for row in rows)
         csv.DictWriter(file, names, lineterminator="\n").writerows(safe)
 
     with reserved(folder) as staging:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from dataclasses import replace
 from itertools import count
 from math import inf
@@ -96,6 +97,18 @@ def test_waits_name_the_job_and_the_link(found):
     for name, steps in (("gpt", 1), ("bert", 4)):
         queued = (rows[name]["start"] - rows[name]["asked"]).sum() / 1e12 / steps
         assert 0 < waits[waits.job == name].waited_s.sum() <= queued
+
+
+def test_no_wait_of_the_report_is_longer_than_a_step(found):
+    """A sum over messages that wait at the same time says nothing about the step: the mean of each does."""
+    block = found.report().partition("messages that wait for others' messages")[2].partition("\n\n")[0]
+    rows = [re.split(r"  +", line.strip()) for line in block.splitlines()[2:] if "…" not in line]
+    steps = {one.job.name: one.facts[1]["step_time_s"] for one in found.runs}
+    units = {"s": 1, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
+    assert rows
+    for job, _, _, each, _ in rows:
+        number, unit = each.split()
+        assert 0 < float(number) * units[unit] <= steps[job]
 
 
 @pytest.mark.parametrize("sharing", ["fifo", "fair", "priority", "priority-fair"])
