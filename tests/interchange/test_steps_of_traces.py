@@ -65,7 +65,7 @@ def test_other_steps_are_predicted_and_the_one_is_not(tmp_path):
 def test_a_step_alone_is_said_to_be_reproduced(tmp_path):
     found = import_profile(steps(tmp_path / "t", count=1, took=[700], end=1900))
     assert found.figures["measured_step_time_s"] == pytest.approx(700e-6)
-    assert "the one recorded step, reproduced within 0.00 %" in found.text()
+    assert "one step, reproduced within 0.00 %" in found.text()
     assert any("no two in a row were recorded" in one for one in found.unknown)
 
 

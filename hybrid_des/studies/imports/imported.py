@@ -193,7 +193,7 @@ class Imported:
         if self.reproduced is None:
             yield f"{both}: {off}"
         elif steps == 1:
-            yield f"{both}: the one recorded step, reproduced within {abs(errors[0]):.2f} %"
+            yield f"{both}: one step, reproduced within {abs(errors[0]):.2f} %"
         else:
             yield f"{both}: the mean of {steps} steps, and step {self.facts['step']}"
             yield f"as a prediction of the other {steps - 1 if steps > 2 else 'step'}: {off}"
