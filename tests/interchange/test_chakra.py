@@ -342,3 +342,15 @@ def test_broken_lists_of_groups_are_refused(content, tmp_path):
     (folder / "workload.json").write_text('{"1": [0, 2]}')
     with pytest.raises(UsageError, match=r'workload\.json: group "1" has other ranks than in another file'):
         import_profile(folder)
+
+
+def test_traces_of_some_ranks_keep_their_groups(tmp_path):
+    folder = by_name(tmp_path / "t", reduced_in_pairs)
+    (folder / "comm_group.json").write_text(json.dumps({"1": [0, 1], "2": [2, 3]}))
+    for rank in (0, 2):
+        (folder / f"w.{rank}.et").unlink()
+    found = import_profile(folder)  # rank 1 sends to rank 3: the only two with a trace
+    assert "some ranks of process groups 1, 2: their collectives are those of the ranks with a trace" in found.unknown
+    (folder / "comm_group.json").write_text(json.dumps({"1": [0, 1], "2": [2, 4]}))
+    with pytest.raises(UsageError, match=r'w\.3\.et: node 1: rank 3 is not in group "2": 2, 4'):
+        import_profile(folder)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from hybrid_des.interchange.profiles.graph import (
     COMPUTE,
     EVERYBODY,
     EXCHANGE,
+    MOST_NAMED,
     RECEIVE,
     SEND,
     Node,
@@ -78,19 +80,42 @@ def read_chakra(files: Sequence[Path]) -> list[RankTrace]:
         UsageError: a file is cut or is no such trace, its nodes miss others or form a cycle, or two are of one rank.
     """
     ordered = sorted(files, key=natural)
-    ranks: dict[int | None, Path] = {None: Path()}
+    ranks: dict[int, Path] = {}
     for path, rank in zip(ordered, ranks_of(ordered), strict=True):
-        if rank is not None and rank in ranks:
+        if rank in ranks:
             raise UsageError(f"{path}: a second trace of rank {rank}, beside {ranks[rank].name}; name the run's own")
         ranks[rank] = path
     listed = {folder: listed_groups(folder) for folder in {path.parent for path in ordered}}
-    return [_read(path, listed[path.parent]) for path in ordered]
+    traces = [_read(path, listed[path.parent]) for path in ordered]
+    return traces if len(traces) == 1 else _placed(traces, ranks_of(ordered))
 
 
-def ranks_of(files: Sequence[Path]) -> list[int | None]:
-    """The rank of each trace, by the last number in the name of its file; None if it has none."""
-    named = (re.findall(r"\d+", path.name)[-1:] for path in sorted(files, key=natural))
-    return [int(number[0]) if number else None for number in named]
+def _placed(traces: Sequence[RankTrace], ranks: Sequence[int]) -> list[RankTrace]:
+    """The traces with places among them instead of ranks: those of some ranks of a job need not begin at 0.
+
+    Raises:
+        UsageError: a rank takes part in a collective of a group that it is not in.
+    """
+    place_of = {rank: turn for turn, rank in enumerate(ranks)}
+    placed = []
+    for trace, rank in zip(traces, ranks, strict=True):
+        for node in trace.nodes:
+            members = trace.groups.get(node.group, (rank,))
+            if node.kind == COLLECTIVE and rank not in members:
+                shown = ", ".join(map(str, members[:MOST_NAMED]))
+                raise UsageError(f'{trace.source}: node {node.id}: rank {rank} is not in group "{node.group}": {shown}')
+            node.peer = place_of.get(node.peer, node.peer)
+        kept = {name: [one for one in members if one in place_of] for name, members in trace.groups.items()}
+        groups = {name: tuple(place_of[one] for one in members) for name, members in kept.items()}
+        absent = [name for name, members in groups.items() if len(members) < len(trace.groups[name])]
+        placed.append(replace(trace, groups=groups, absent=absent))
+    return placed
+
+
+def ranks_of(files: Sequence[Path]) -> list[int]:
+    """The ranks of traces, in the order in which they are read: the last numbers in their names, if all have some."""
+    named = [re.findall(r"\d+", path.name)[-1:] for path in sorted(files, key=natural)]
+    return [int(number[0]) for number in named] if all(named) else [*range(len(named))]
 
 
 def listed_groups(folder: Path) -> dict[str, tuple[int, ...]]:
@@ -142,7 +167,7 @@ def _read(path: Path, listed: Mapping[str, tuple[int, ...]]) -> RankTrace:
         for node, fact in zip(nodes, facts, strict=True)
     )
     known = {name: ranks for name, ranks in groups.items() if ranks}
-    return RankTrace(str(path), in_order(nodes, str(path)), known, unlisted, untimed)
+    return RankTrace(str(path), in_order(nodes, str(path)), known, unlisted, untimed=untimed)
 
 
 def _of_messages(content: bytes) -> Iterator[dict[str, Any]]:

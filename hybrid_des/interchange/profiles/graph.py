@@ -19,7 +19,7 @@ COMPUTATION, SEND, RECEIVE, COLLECTIVE = "computation", "send", "receive", "coll
 EXCHANGE = "send-receive"  # what a kernel of sends and receives does
 COMPUTE = "compute"  # the stream whose ops are shown
 EVERYBODY = ""  # the group of all ranks
-MOST_NAMED = 5  # ids in a message
+MOST_NAMED = 5  # ids, groups or ranks in a message
 
 
 @dataclass(slots=True)
@@ -65,6 +65,7 @@ class RankTrace:
         source: where they come from, for messages.
         groups: the ranks of each process group that has a name.
         unlisted: names of process groups whose ranks nothing says.
+        absent: names of those of which some ranks have no trace.
         untimed: how many computations have no duration.
     """
 
@@ -72,6 +73,7 @@ class RankTrace:
     nodes: Sequence[Node]
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     unlisted: Sequence[str] = ()
+    absent: Sequence[str] = ()
     untimed: int = 0
 
 

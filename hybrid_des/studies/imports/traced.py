@@ -6,7 +6,7 @@ known are messages on the links of a machine, if one is given (`--machine`); els
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
@@ -25,6 +25,7 @@ from hybrid_des.interchange.profiles.graph import (
     COMPUTE,
     EXCHANGE,
     GAP,
+    MOST_NAMED,
     RECEIVE,
     SEND,
     Node,
@@ -46,7 +47,6 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND, grouped_by
 BUCKETS = ("bucket", "bucket_rule", "overlap", "pad")  # of gradients: traces have their own
 OF_MACHINE = ("cluster", "gradients", "efficiency")
 LONGEST_NAME = 60  # characters of a kernel in a report
-MOST_NAMED = 5  # process groups in a sentence
 
 
 @dataclass(frozen=True)
@@ -147,10 +147,9 @@ class TraceProfile:
     @property
     def _unlisted(self) -> str | None:
         """A sentence on process groups whose ranks are not known; None if there are none."""
-        names = sorted({name for trace in self.traces for name in trace.unlisted})
-        shown = ", ".join(names[:MOST_NAMED]) + (" …" if len(names) > MOST_NAMED else "")
         taken = "their collectives are taken as those of all ranks; expected a comm_group.json beside the traces"
-        return f"the ranks of process groups {shown}: {taken}" if names else None
+        names = _listed(name for trace in self.traces for name in trace.unlisted)
+        return f"the ranks of process groups {names}: {taken}" if names else None
 
     @property
     def unusual(self) -> list[Unusual]:
@@ -179,6 +178,8 @@ class TraceProfile:
             yield "times of collectives: those without one take no time"
         if self._unlisted is not None:
             yield self._unlisted
+        if names := _listed(name for trace in self.traces for name in trace.absent):
+            yield f"some ranks of process groups {names}: their collectives are those of the ranks with a trace"
         if untimed := sum(trace.untimed for trace in self.traces):
             computed = sum(node.kind == COMPUTATION for node in nodes)
             yield f"durations of {untimed} of {computed} computations: they take no time (num_ops is not read)"
@@ -191,6 +192,12 @@ class TraceProfile:
         if not any(start >= 0 for rows in traces.recorded for start, _ in rows):
             return RunAnalysis(simulated), RunAnalysis(simulated)
         return RunAnalysis(_as_recorded(simulated, traces)), RunAnalysis(simulated)
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Some of these names, in order."""
+    known = sorted({*names})
+    return ", ".join(known[:MOST_NAMED]) + (" …" if len(known) > MOST_NAMED else "")
 
 
 def _computation(trace: RankTrace) -> Sequence[Node]:
@@ -266,7 +273,7 @@ def chakra_profile(profile: Profile, machine: Scenario | None) -> TraceProfile:
     device = [node for trace in traces for node in trace.nodes if node.kind != COMPUTATION or node.stream == COMPUTE]
     hosted = any(node.stream.startswith("host") for trace in traces for node in trace.nodes)
     linked = sum(bool(node.needs) for node in device) / max(len(device), 1) if hosted else 1.0
-    named = [turn if rank is None else rank for turn, rank in enumerate(ranks_of(profile.files))]
+    named = ranks_of(profile.files)
     return TraceProfile(profile, traces, ranks, named=named, linked=100 * linked, machine=machine)
 
 
