@@ -273,3 +273,84 @@ def test_attributes_of_other_meaning_are_left_alone(name, field, value, tmp_path
     node = b"".join(chakra.write_field(*one) for one in facts) + attribute
     (tmp_path / "a.et").write_bytes(chakra.write_sized(chakra.write_field(1, b"0.0.4")) + chakra.write_sized(node))
     assert import_profile(tmp_path / "a.et").simulated == [5e-6]
+
+
+def by_name(folder, nodes):
+    """Traces of four ranks as ASTRA-sim has them, with the nodes of each: collectives name their group alone."""
+    folder.mkdir(exist_ok=True)
+    for rank in range(4):
+        group = str(1 + rank // 2)
+        written = write_chakra(RankTrace("", nodes(rank, group), {group: (0, 0)}))
+        (folder / f"w.{rank}.et").write_bytes(written.replace(b"involved_ranks", b"something_else"))
+    return folder
+
+
+def reduction(group, number=0, needs=()):
+    return Node(number, "reduce", COLLECTIVE, needs=needs, size=10**6, does="all-reduce", group=group)
+
+
+def reduced_in_pairs(rank, group):
+    """The first pair reduces and sends, the second receives and reduces: among all four they would wait forever."""
+    if rank < 2:
+        return [reduction(group), Node(1, "send", SEND, needs=(0,), size=10**6, peer=rank + 2, tag=1)]
+    return [Node(0, "receive", RECEIVE, size=10**6, peer=rank - 2, tag=1), reduction(group, 1, (0,))]
+
+
+PAIRS = {"1": [0, 1], "2": [2, 3]}
+
+
+@pytest.mark.parametrize("name", ["comm_group.json", "workload.json"])
+def test_members_of_groups_are_read_beside_traces(name, tmp_path):
+    """Two pairs move 2 · 1/2 MB per rank around a ring of two: 4 MB; among all four it would be 6."""
+    folder = by_name(tmp_path / "t", lambda rank, group: [reduction(group)])
+    (folder / name).write_text(json.dumps(PAIRS))
+    (folder / "notes.md").write_text("is_cpu_op is an attribute\n")
+    found = import_profile(folder, machine=MACHINE)
+    assert not [one for one in found.unknown if "process groups" in one]
+    assert found.simulated == [pytest.approx(2 * (0.5e6 / 50e9 + 0.5e-6))]
+    found.write(tmp_path / "out")
+    assert simulate(load(tmp_path / "out" / "scenario.yaml")).summary["bytes_gradients"] == 4 * 10**6
+
+
+def test_groups_that_wait_for_each_other_have_a_step(tmp_path):
+    folder = by_name(tmp_path / "t", reduced_in_pairs)
+    with pytest.raises(UsageError, match=r"ranks wait for each other: the ranks of process groups 1, 2: .*comm_group"):
+        import_profile(folder)
+    (folder / "groups.json").write_text("\ufeff" + json.dumps(PAIRS), encoding="utf-8")
+    assert import_profile(folder).simulated == [0]
+
+
+def test_unlisted_groups_and_untimed_nodes_are_said(tmp_path):
+    def nodes(rank, group):
+        return [Node(0, "gemm", COMPUTATION), Node(1, "r", COLLECTIVE, size=8, does="all-reduce", group=group)]
+
+    folder = by_name(tmp_path / "t", nodes)
+    for path in folder.iterdir():
+        path.write_bytes(path.read_bytes().replace(b"duration_picos", b"num_ops_______"))
+    said = import_profile(folder).unknown
+    assert any(one.startswith("the ranks of process groups 1, 2: their collectives are taken as") for one in said)
+    assert "durations of 4 of 4 computations: they take no time (num_ops is not read)" in said
+
+
+@pytest.mark.parametrize("content", ['{"1": [0, "a"]}', '{"1": [0, 1'])
+def test_broken_lists_of_groups_are_refused(content, tmp_path):
+    folder = by_name(tmp_path / "t", reduced_in_pairs)
+    (folder / "comm_group.json").write_text(content)
+    with pytest.raises(UsageError, match=r"comm_group\.json: "):
+        import_profile(folder)
+    (folder / "comm_group.json").write_text(json.dumps(PAIRS))
+    (folder / "workload.json").write_text('{"1": [0, 2]}')
+    with pytest.raises(UsageError, match=r'workload\.json: group "1" has other ranks than in another file'):
+        import_profile(folder)
+
+
+def test_traces_of_some_ranks_keep_their_groups(tmp_path):
+    folder = by_name(tmp_path / "t", reduced_in_pairs)
+    (folder / "comm_group.json").write_text(json.dumps({"1": [0, 1], "2": [2, 3]}))
+    for rank in (0, 2):
+        (folder / f"w.{rank}.et").unlink()
+    found = import_profile(folder)  # rank 1 sends to rank 3: the only two with a trace
+    assert "some ranks of process groups 1, 2: their collectives are those of the ranks with a trace" in found.unknown
+    (folder / "comm_group.json").write_text(json.dumps({"1": [0, 1], "2": [2, 4]}))
+    with pytest.raises(UsageError, match=r'w\.3\.et: node 1: rank 3 is not in group "2": 2, 4'):
+        import_profile(folder)

@@ -4,8 +4,9 @@
     Node    1 id   2 name   3 type   4 ctrl_deps   5 data_deps   6 start   7 duration (µs)   10 attributes
 
 Attributes are those that ASTRA-sim reads: `is_cpu_op`, `comm_type`, `comm_size`, `comm_src`, `comm_dst`, `comm_tag`,
-`pg_name`. Ours besides: `duration_picos` (durations are whole µs), `start_picos`, `stream`, `involved_ranks`, and what
-an op is. Of dependencies, only data edges are read: control edges make cycles in traces of PyTorch.
+`pg_name`, whose ranks a JSON file beside the traces lists (ASTRA-sim's `--comm-group-configuration`). Ours besides:
+`duration_picos` (durations are whole µs), `start_picos`, `stream`, `involved_ranks`, and what an op is.
+Of dependencies, only data edges are read: control edges make cycles in traces of PyTorch.
 Schema: mlcommons/chakra, schema/protobuf/et_def.proto. Of the wire format of protocol buffers (protobuf.dev,
 "Encoding"), only varints and sized fields occur in nodes; fixed numbers are skipped.
 """
@@ -15,26 +16,28 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from hybrid_des.cluster.purposes import PURPOSES
 from hybrid_des.errors import UsageError
-from hybrid_des.files import open_file
+from hybrid_des.files import open_file, read_text
 from hybrid_des.interchange.profiles.graph import (
     COLLECTIVE,
     COMPUTATION,
     COMPUTE,
     EVERYBODY,
     EXCHANGE,
+    MOST_NAMED,
     RECEIVE,
     SEND,
     Node,
     RankTrace,
     in_order,
 )
-from hybrid_des.interchange.profiles.recognition import GZIP, natural
+from hybrid_des.interchange.profiles.recognition import BOM, GROUPS, GZIP, head_of, natural
 
 VARINT, FIXED64, SIZED, FIXED32 = 0, 1, 2, 5
 MOST_BITS = 64
@@ -77,18 +80,67 @@ def read_chakra(files: Sequence[Path]) -> list[RankTrace]:
         UsageError: a file is cut or is no such trace, its nodes miss others or form a cycle, or two are of one rank.
     """
     ordered = sorted(files, key=natural)
-    ranks: dict[str, Path] = {}
-    for path in ordered:
-        for rank in re.findall(r"\d+", path.name)[-1:]:
-            if rank in ranks:
-                raise UsageError(
-                    f"{path}: a second trace of rank {rank}, beside {ranks[rank].name}; name the run's own"
-                )
-            ranks[rank] = path
-    return [_read(path) for path in ordered]
+    ranks: dict[int, Path] = {}
+    for path, rank in zip(ordered, ranks_of(ordered), strict=True):
+        if rank in ranks:
+            raise UsageError(f"{path}: a second trace of rank {rank}, beside {ranks[rank].name}; name the run's own")
+        ranks[rank] = path
+    listed = {folder: listed_groups(folder) for folder in {path.parent for path in ordered}}
+    traces = [_read(path, listed[path.parent]) for path in ordered]
+    return traces if len(traces) == 1 else _placed(traces, ranks_of(ordered))
 
 
-def _read(path: Path) -> RankTrace:
+def _placed(traces: Sequence[RankTrace], ranks: Sequence[int]) -> list[RankTrace]:
+    """The traces with places among them instead of ranks: those of some ranks of a job need not begin at 0.
+
+    Raises:
+        UsageError: a rank takes part in a collective of a group that it is not in.
+    """
+    place_of = {rank: turn for turn, rank in enumerate(ranks)}
+    placed = []
+    for trace, rank in zip(traces, ranks, strict=True):
+        for node in trace.nodes:
+            members = trace.groups.get(node.group, (rank,))
+            if node.kind == COLLECTIVE and rank not in members:
+                shown = ", ".join(map(str, members[:MOST_NAMED]))
+                raise UsageError(f'{trace.source}: node {node.id}: rank {rank} is not in group "{node.group}": {shown}')
+            node.peer = place_of.get(node.peer, node.peer)
+        kept = {name: [one for one in members if one in place_of] for name, members in trace.groups.items()}
+        groups = {name: tuple(place_of[one] for one in members) for name, members in kept.items()}
+        absent = [name for name, members in groups.items() if len(members) < len(trace.groups[name])]
+        placed.append(replace(trace, groups=groups, absent=absent))
+    return placed
+
+
+def ranks_of(files: Sequence[Path]) -> list[int]:
+    """The ranks of traces, in the order in which they are read: the last numbers in their names, if all have some."""
+    named = [re.findall(r"\d+", path.name)[-1:] for path in sorted(files, key=natural)]
+    return [int(number[0]) for number in named] if all(named) else [*range(len(named))]
+
+
+def listed_groups(folder: Path) -> dict[str, tuple[int, ...]]:
+    """The ranks of process groups, from the files beside traces that list them, such as ASTRA-sim's `comm_group.json`.
+
+    Raises:
+        UsageError: two files differ.
+    """
+    groups: dict[str, tuple[int, ...]] = {}
+    for path in sorted(folder.glob("*.json")):
+        if not path.is_file() or GROUPS.match(head_of(path)) is None:
+            continue
+        try:
+            whole = json.loads(read_text(path, "process groups"))
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{path}: not whole JSON: {str(error).splitlines()[0]}") from None
+        for name, ranks in whole.items():
+            if not isinstance(ranks, list) or not all(type(one) is int and one >= 0 for one in ranks):
+                raise UsageError(f'{path}: group "{name:.40}": expected a list of ranks')
+            if groups.setdefault(name, tuple(ranks)) != tuple(ranks):
+                raise UsageError(f'{path}: group "{name:.40}" has other ranks than in another file of this folder')
+    return groups
+
+
+def _read(path: Path, listed: Mapping[str, tuple[int, ...]]) -> RankTrace:
     try:
         with open_file(path) as file:
             content = file.read(LARGEST + 1)
@@ -97,15 +149,25 @@ def _read(path: Path) -> RankTrace:
     if len(content) > LARGEST or content.startswith(GZIP):
         raise UsageError(f"{path}: packed, or larger than {LARGEST // 2**30} GiB")
     try:
-        facts = list(_of_json(content) if content.lstrip()[:1] in (b"{", b"[") else _of_messages(content))
+        read = _of_json if content.removeprefix(BOM).lstrip()[:1] in (b"{", b"[") else _of_messages
+        facts = [one for one in read(content) if one["type"] in KINDS]
         groups: dict[str, tuple[int, ...]] = {}
-        nodes = [_node(one, groups) for one in facts if one["type"] in KINDS]
+        nodes = [_node(one, groups, listed) for one in facts]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
         raise UsageError(f"{path}: not a whole Chakra trace: {reason}") from None
     if not nodes:
         raise UsageError(f"{path}: no computation and no communication")
-    return RankTrace(str(path), in_order(nodes, str(path)), groups)
+    unlisted = [name for name, ranks in groups.items() if not ranks]
+    for node in nodes:
+        if node.group in unlisted:
+            node.group = EVERYBODY
+    untimed = sum(
+        node.kind == COMPUTATION and not node.duration and "duration_picos" not in fact["attributes"]
+        for node, fact in zip(nodes, facts, strict=True)
+    )
+    known = {name: ranks for name, ranks in groups.items() if ranks}
+    return RankTrace(str(path), in_order(nodes, str(path)), known, unlisted, untimed=untimed)
 
 
 def _of_messages(content: bytes) -> Iterator[dict[str, Any]]:
@@ -163,7 +225,9 @@ def _of_json(content: bytes) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-def _node(message: Mapping[str, Any], groups: dict[str, tuple[int, ...]]) -> Node:
+def _node(
+    message: Mapping[str, Any], groups: dict[str, tuple[int, ...]], listed: Mapping[str, tuple[int, ...]]
+) -> Node:
     known, name, kind = message["attributes"], message["name"], KINDS[message["type"]]
     host = bool(known.get("is_cpu_op"))
     if host:
@@ -179,7 +243,7 @@ def _node(message: Mapping[str, Any], groups: dict[str, tuple[int, ...]]) -> Nod
     node.stream, node.size = str(known.get("stream", "")), max(0, int(known.get("comm_size") or 0))
     if kind == COLLECTIVE:
         node.does = _does(known, name)
-        node.group = _group(known, groups)
+        node.group = _group(known, groups, listed)
         return node
     node.peer = int(known["comm_dst" if kind == SEND else "comm_src"])
     node.tag = int(known.get("comm_tag") or 0)
@@ -202,14 +266,17 @@ def _does(known: Mapping[str, Any], name: str) -> str:
     return next((does for word, does in WORDS.items() if word.lower() in name.lower()), "all-reduce")
 
 
-def _group(known: Mapping[str, Any], groups: dict[str, tuple[int, ...]]) -> str:
+def _group(known: Mapping[str, Any], groups: dict[str, tuple[int, ...]], listed: Mapping[str, tuple[int, ...]]) -> str:
+    """The name of a collective's group, put into `groups` with its ranks: none if nothing says them."""
     ranks = known.get("involved_ranks")
     if ranks is None and isinstance(known.get("pg_ranks"), str):
         ranks = list(map(int, MEMBERS.findall(known["pg_ranks"])))
-    if not ranks:
+    given = known.get("pg_name")
+    if not ranks and given in (None, ""):
         return EVERYBODY
-    name = str(known.get("pg_name") or ",".join(map(str, ranks)))
-    groups[name] = tuple(map(int, ranks))
+    ranks = tuple(map(int, ranks or listed.get(str(given), ())))
+    name = str(given or ",".join(map(str, ranks)))
+    groups[name] = ranks
     return name
 
 

@@ -20,7 +20,7 @@ COMPUTATION, SEND, RECEIVE, COLLECTIVE = "computation", "send", "receive", "coll
 EXCHANGE = "send-receive"  # what a kernel of sends and receives does
 COMPUTE = "compute"  # the stream whose ops are shown
 EVERYBODY = ""  # the group of all ranks
-MOST_NAMED = 5  # ids in a message
+MOST_NAMED = 5  # ids, groups or ranks in a message
 _PURPOSES = {
     "all-gather": PARAMETERS, "broadcast": PARAMETERS, "gather": PARAMETERS, "all-to-all": EXPERT,
     EXCHANGE: ACTIVATION,
@@ -75,11 +75,17 @@ class RankTrace:
     Attributes:
         source: where they come from, for messages.
         groups: the ranks of each process group that has a name.
+        unlisted: names of process groups whose ranks nothing says.
+        absent: names of those of which some ranks have no trace.
+        untimed: how many computations have no duration.
     """
 
     source: str
     nodes: Sequence[Node]
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    unlisted: Sequence[str] = ()
+    absent: Sequence[str] = ()
+    untimed: int = 0
 
 
 def repeated(ranks: Sequence[int], count: int) -> list[Sequence[int]]:
@@ -182,6 +188,7 @@ def rank_trace(
 ) -> RankTrace:
     """The trace of spans in the order of their starts; it begins at `zero` and lasts until `end`.
 
+    Of work that began before `zero`, beside the end of the step before, it has what was left then.
     Work of a stream keeps its order; where kernels of a stream overlap, the later one takes what is left of it. Where
     something starts later than what it follows ends in the simulation, a gap keeps the time: the host launched it late,
     or it waited for something that the profile does not show.
@@ -197,7 +204,7 @@ def rank_trace(
         if span.start > ready:
             nodes.append(_gap(len(nodes), span.stream, span.start - ready, needs))
             ready, needs = span.start, ()
-        begin = max(span.start, busy.get(span.stream, span.start))  # kernels of a stream may overlap
+        begin = max(span.start, busy.get(span.stream, zero), zero)  # kernels of a stream may overlap
         duration = max(0, span.end - begin) if span.transfer is None else span.transfer
         node = Node(
             len(nodes), span.name, span.kind, duration, needs, span.stream, span.size, does=span.does, group=span.group,

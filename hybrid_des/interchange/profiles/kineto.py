@@ -60,6 +60,8 @@ class Communication(NamedTuple):
         members: global ranks of the group, as far as the trace lists them.
         group_size: number of members; 0 if it is not known.
         sequence: its number within the group, if the trace says.
+        identity: a number that all ranks give this collective and no other, if the trace says: PyTorch's `Comms Id`, a
+            hash of the group and the sequence number (since April 2026; torch/csrc/profiler/util.cpp).
         peer, sends: the other rank of a message, if the trace says, and whether it is the one that receives.
     """
 
@@ -72,6 +74,7 @@ class Communication(NamedTuple):
     sequence: int | None
     peer: int | None = None
     sends: bool = False
+    identity: int | None = None
 
 
 def kind_of(text: str) -> str | None:
@@ -107,7 +110,7 @@ def communication(kernel: int, name: str, args: Mapping[str, Any]) -> Communicat
     return Communication(
         kernel, does, size, group, members, _count(args.get("Group size")) or (0 if "..." in listed else len(members)),
         sequence if isinstance(sequence, int) else None, peer if isinstance(peer, int) else None,
-        "Dst Rank" in args,
+        "Dst Rank" in args, _count(args.get("Comms Id")) or None,
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Collectives and messages of the ranks that have a trace, matched; and how far apart the ranks' clocks are.
 
-A collective is matched by its number in its group, else as the n-th of its kind there in a step. A message is matched
+A collective is matched by its identity (`Comms Id`), else by its number in its group, else as the n-th of its kind
+there in a step. A message is matched
 with the n-th between its two ranks, if the kernels name the other end or the group has two members. What overlaps in
 time on no common interval was not the same collective, if its group is not named: every rank is inside the kernel while
 data moves. Transfer is the latest end less the latest start, a rank's wait the latest start less its own.
@@ -9,7 +10,8 @@ data moves. Transfer is the latest end less the latest start, a rank's wait the 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
 
@@ -25,8 +27,11 @@ SHARED = 0.9  # of the collectives of an unnamed group that must overlap on all 
 MOST_LISTED = 8  # ranks in the label of a group
 
 
+IDENTITY, SEQUENCE = attrgetter("identity"), attrgetter("sequence")
+
+
 class Key(NamedTuple):
-    """A collective: its step, group, kind and number there."""
+    """A collective: its step, group, kind, and number there or identity."""
 
     step: int
     group: str
@@ -35,7 +40,7 @@ class Key(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One rank's part in a collective; times are nanoseconds."""
+    """One rank's part in a collective; times are nanoseconds, the rank is a place among the traces."""
 
     rank: int
     start: int
@@ -65,7 +70,7 @@ def collectives_of(traces: Sequence[KinetoTrace], shifts: Sequence[int], *, chec
     """
     labels = _labels(traces)
     present = {one.rank: place for place, one in enumerate(traces)}
-    numbered = _numbered(traces)
+    told = [(number, _told_by(number, traces)) for number in (IDENTITY, SEQUENCE)]
     collectives: Collectives = {}
     for rank, trace in enumerate(traces):
         turns: dict[tuple[int, str, str], int] = {}
@@ -76,12 +81,13 @@ def collectives_of(traces: Sequence[KinetoTrace], shifts: Sequence[int], *, chec
                 group = f"{ALONE} {trace.rank}"  # the other end has no trace, or is not known
             kind = int(trace.step[each.kernel]), group, does
             turn = turns[kind] = turns.get(kind, -1) + 1
-            by_number = does != EXCHANGE and (each.group, does) in numbered  # ranks count messages by themselves
+            by = next((number for number, kinds in told if (each.group, does) in kinds), None)
+            number = by(each) if by is not None and does != EXCHANGE else None  # ranks count messages by themselves
             start = int(trace.start[each.kernel]) + shifts[rank]
             member = Member(rank, start, start + int(trace.duration[each.kernel]), each)
-            key = Key(*kind, each.sequence if by_number and each.sequence is not None else turn)
+            key = Key(*kind, turn if number is None else number)
             collectives.setdefault(key, []).append(member)
-    return _apart(collectives, len(traces)) if checked else collectives
+    return _apart(collectives, [one.rank for one in traces]) if checked else collectives
 
 
 def _labels(traces: Sequence[KinetoTrace]) -> dict[tuple[str, tuple[int, ...]], str]:
@@ -99,17 +105,17 @@ def _listed(members: Sequence[int]) -> str:
     return ",".join(map(str, members[:MOST_LISTED])) + more
 
 
-def _numbered(traces: Sequence[KinetoTrace]) -> set[tuple[str, str]]:
-    """Groups and kinds whose numbers tell collectives apart: those of coalesced ones repeat."""
+def _told_by(number: Callable[[Communication], int | None], traces: Sequence[KinetoTrace]) -> set[tuple[str, str]]:
+    """Groups and kinds whose collectives all have such a number, each another one: those of coalesced ones repeat."""
     repeated, numbered = set(), set()
     for trace in traces:
         seen = set()
         for communication in trace.communications:
-            kind = communication.group, does_of(trace, communication)
+            kind, value = (communication.group, does_of(trace, communication)), number(communication)
             numbered.add(kind)
-            if communication.sequence is None or (*kind, communication.sequence) in seen:
+            if value is None or (*kind, value) in seen:
                 repeated.add(kind)
-            seen.add((*kind, communication.sequence))
+            seen.add((*kind, value))
     return numbered - repeated
 
 
@@ -122,18 +128,18 @@ def _pair(rank: int, communication: Communication, present: Mapping[int, int]) -
     return f"{communication.members[0]} and {communication.members[1]}" if both else None
 
 
-def _apart(collectives: Collectives, ranks: int) -> Collectives:
-    """The same, where ranks that were not in one collective are told apart."""
+def _apart(collectives: Collectives, names: Sequence[int]) -> Collectives:
+    """The same, where ranks that were not in one collective are told apart; `names` are the ranks of the traces."""
     alike = [
         key for key in collectives if key.group == UNNAMED or (key.does == EXCHANGE and not key.group.startswith(ALONE))
     ]
     for keys in grouped_by(alike, lambda key: (key.step, key.group, key.does)).values():
-        whole = [key for key in keys if len(collectives[key]) == (2 if key.does == EXCHANGE else ranks)]
+        whole = [key for key in keys if len(collectives[key]) == (2 if key.does == EXCHANGE else len(names))]
         together = [key for key in whole if _overlap(collectives[key])]
         if len(whole) < len(keys) or len(together) < SHARED * len(keys):
             for key in keys:
                 for member in collectives.pop(key):
-                    collectives[key._replace(group=f"{key.group} on rank {member.rank}".strip())] = [member]
+                    collectives[key._replace(group=f"{key.group} on rank {names[member.rank]}".strip())] = [member]
     return collectives
 
 

@@ -31,7 +31,7 @@ from hybrid_des.interchange.profiles.graph import (
     purpose_of,
     rank_trace,
 )
-from hybrid_des.interchange.profiles.kineto import NONE, UNKNOWN, KinetoTrace, Numbers
+from hybrid_des.interchange.profiles.kineto import NONE, UNKNOWN, Communication, KinetoTrace, Numbers
 from hybrid_des.interchange.profiles.kineto_collectives import (
     UNNAMED,
     Collectives,
@@ -99,8 +99,8 @@ class KinetoRanks:
             first, second = next(apart, (traces[0], traces[-1]))
             raise UsageError(f"{second.path}: {_steps(second)}; {first.path.name} has {_steps(first)}: of one run?")
         job._set_clocks()
-        if job.spans[job.chosen] > LONGEST_S:
-            raise UsageError(f"{files[0]}: step {job.chosen} lasts {job.spans[job.chosen]:.3g} s: are its times µs?")
+        if job.lengths[job.chosen] > LONGEST_S:
+            raise UsageError(f"{files[0]}: step {job.chosen} lasts {job.lengths[job.chosen]:.3g} s: are its times µs?")
         return job
 
     @cached_property
@@ -109,13 +109,26 @@ class KinetoRanks:
         return sorted(set.intersection(*(one.numbers for one in self.traces)))
 
     @cached_property
-    def spans(self) -> dict[int, float]:
-        """Step → seconds from the first to the last work of the device that it launched, over all ranks."""
-        seconds = {}
-        for step in self.steps:
-            bounds = [self.bounds(place, step) for place in range(len(self.traces))]
-            seconds[step] = (max(end for _, end in bounds) - min(start for start, _ in bounds)) / SECOND
-        return seconds
+    def outer(self) -> dict[int, tuple[int, int]]:
+        """Step → first start and last end of the work of all ranks in it, on the clock of the first rank."""
+        bounds = {step: [self.bounds(place, step) for place in range(len(self.traces))] for step in self.steps}
+        return {step: (min(a for a, _ in each), max(b for _, b in each)) for step, each in bounds.items()}
+
+    @cached_property
+    def begins(self) -> dict[int, int]:
+        """Step → when the one before it ends, and it begins, however early its first work ran.
+
+        A host that runs ahead has work of several steps on the device at once, one that waits for data leaves it idle
+        between steps: what a step takes is its distance from the one before. A step without one is left out.
+        """
+        ends = {step: end for step, (_, end) in self.outer.items()}
+        return {step: ends[step - 1] for step in self.steps if step - 1 in ends and ends[step - 1] < ends[step]}
+
+    @cached_property
+    def lengths(self) -> dict[int, float]:
+        """Step → seconds since the end of the one before; if there are no two in a row, from first to last work."""
+        begins = self.begins or {step: start for step, (start, _) in self.outer.items()}
+        return {step: (self.outer[step][1] - begin) / SECOND for step, begin in begins.items()}
 
     def bounds(self, index: int, step: int) -> tuple[int, int]:
         """First start and last end of the work of a rank in a step, on the clock of the first rank."""
@@ -129,13 +142,13 @@ class KinetoRanks:
     @cached_property
     def chosen(self) -> int:
         """The step of median length."""
-        ordered = sorted(self.steps, key=lambda step: (self.spans[step], step))
+        ordered = sorted(self.lengths, key=lambda step: (self.lengths[step], step))
         return ordered[(len(ordered) - 1) // 2]
 
-    @cached_property
+    @property
     def zero(self) -> int:
         """When the chosen step begins, on the clock of the first rank."""
-        return min(self.bounds(place, self.chosen)[0] for place in range(len(self.traces)))
+        return self.begins.get(self.chosen, self.outer[self.chosen][0])
 
     @cached_property
     def collectives(self) -> Collectives:
@@ -190,7 +203,7 @@ class KinetoRanks:
                 for rank in (rank for rank, one in enumerate(self.parts) if one == part):
                     self.corrections[rank] += first[0] - begin
                     self.offsets[rank] += first[0] - begin
-        for name in ("spans", "collectives", "matched", "parts"):
+        for name in ("outer", "begins", "lengths", "collectives", "matched", "parts"):
             self.__dict__.pop(name, None)  # times of the ranks change
 
     @cached_property
@@ -262,7 +275,8 @@ class KinetoRanks:
             latest = max(member.start for member in members)
             known = self.complete(key)
             rows += [
-                (*key, member.communication.size, self.traces[member.rank].rank, (member.start - zero) / SECOND,
+                (*key[:3], _shown(key, member.communication), member.communication.size,
+                 self.traces[member.rank].rank, (member.start - zero) / SECOND,
                  transfer_of(members) / SECOND if known else None,
                  (latest - member.start) / SECOND if known else None)
                 for member in members
@@ -354,8 +368,9 @@ class KinetoRanks:
             span.group = f"{key.group} [{','.join(map(str, ranks))}]" if len(self.traces) > 1 else key.group
             groups[span.group] = ranks
         if len(members) > 1:
-            span.transfer = max(0, transfer_of(members)) * NANOSECOND
-            span.met = max(member.end for member in members) * NANOSECOND
+            latest, met = max(member.start for member in members), max(member.end for member in members)
+            span.transfer = max(0, met - max(latest, self.zero)) * NANOSECOND
+            span.met = met * NANOSECOND
             if not self.complete(key):
                 span.place = {**span.place, "given": True}
 
@@ -380,6 +395,12 @@ def _together(spans: Sequence[Span]) -> list[Span]:
 
 def _kind_of(span: Span) -> tuple[str, str, str | None]:
     return span.stream, span.kind, span.place.get("purpose")
+
+
+def _shown(key: Key, communication: Communication) -> int:
+    """The number of a collective in its group, rather than its identity."""
+    sequence = communication.sequence if communication.identity == key.number else None
+    return key.number if sequence is None else sequence
 
 
 def _behind(progress: Callable[[int, int], None], before: int, whole: int) -> Callable[[int, int], None]:

@@ -23,6 +23,7 @@ import numpy as np
 from hybrid_des.errors import UsageError
 from hybrid_des.files import open_file
 from hybrid_des.interchange.profiles.graph import EXCHANGE
+from hybrid_des.interchange.profiles.json_events import events_of
 from hybrid_des.interchange.profiles.kineto import (
     NONE,
     OPERATOR,
@@ -54,10 +55,11 @@ PRODUCTS = {  # operators whose arithmetic follows from the shapes of their inpu
 NAMED_RANK = re.compile(r"(?:rank|worker)[-_.]?(\d+)", re.IGNORECASE)
 FACT = re.compile(r'"(rank|world_size)"\s*:\s*(\d+)')
 BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\b')
+NCCL = re.compile(rb'"backend"\s*:\s*"nccl"')
 GPU = re.compile(rb'"deviceProperties".{0,400}?"name"\s*:\s*"([^"]{1,100})"', re.DOTALL)
-CHUNK = 1 << 20  # bytes read at a time
 SHOWN_EVERY = 1 << 14  # events
 LONGEST_US = 1e10  # of an event: three hours
+LATEST_US = 7.3e15  # since 1970
 LARGEST = 1 << 62
 FURTHER = 1 << 40  # from the streams of one GPU to those of the next
 NAMED = 1 << 39  # from the numbered streams of a GPU to those with names
@@ -98,7 +100,7 @@ class _Ends:
         self._file = file
         return self
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int = -1, /) -> bytes:
         """The next bytes."""
         assert self._file is not None
         data = self._file.read(size)
@@ -112,25 +114,19 @@ def _events(path: Path, ends: _Ends, progress: Callable[[int, int], None] | None
     Raises:
         UsageError: it is not JSON, or ends too early.
     """
-    import ijson
-
-    head = head_of(path).lstrip(b" \t\r\n\xef\xbb\xbf")
-    prefix = "item" if head.startswith(b"[") else "traceEvents.item"
     whole = path.stat().st_size
     with open_file(path) as raw:
         packed = raw.read(2) == GZIP
         raw.seek(0)
         file: IO[bytes] = gzip.open(raw) if packed else raw  # type: ignore[assignment]  # noqa: SIM115 (raw is closed)
-        items = ijson.items(ends.of(file), prefix, use_float=True, buf_size=CHUNK)
-        number = 0
+        items, number = events_of(ends.of(file)), 0
         while True:
             try:
                 event = next(items)
             except StopIteration:
                 return
-            except (ijson.JSONError, ValueError) as error:
-                reason = str(error).split("\n", 1)[0].strip()
-                raise UsageError(f"{path}: not whole JSON: {reason} (after {number} events)") from None
+            except (ValueError, RecursionError) as error:
+                raise UsageError(f"{path}: not whole JSON: {error} (after {number} events)") from None
             number += 1
             if progress is not None and number % SHOWN_EVERY == 0:
                 progress(raw.tell(), whole)
@@ -161,6 +157,7 @@ class _Reader:
         self._numbers: dict[tuple[str, str], int] = {}  # kernels by name and grid: others are of other sizes
         self._device = [array("q") for _ in range(5)]
         self._launches = [array("q") for _ in range(3)]  # correlation, time, thread
+        self._calls = 0  # that launched kernels
         self._sync: list[tuple[int, int, int, int]] = []  # stream, other, correlations of the record and the wait
         self._devices: dict[Any, int] = {}
         self._streams: dict[str, int] = {}  # those with names, in the order in which the file mentions them
@@ -203,6 +200,10 @@ class _Reader:
         if not isinstance(value, int | float) or value != value or (key == "dur" and not 0 <= value < LONGEST_US):
             what = f"{event.get('name', 'an event')!s:.60}"
             raise UsageError(f"{self._trace.path}: event {number} ({what}): {key}: {value} µs; expected at least 0")
+        if abs(value) > LATEST_US:
+            what = f"{event.get('name', 'an event')!s:.60}"
+            told = f"{key}: {value:g} µs, beyond the year 2200: are its times nanoseconds? expected µs"
+            raise UsageError(f"{self._trace.path}: event {number} ({what}): {told}")
         return round(value * 1000)
 
     def _interval(self, number: int, event: Mapping[str, Any]) -> tuple[int, int]:
@@ -240,6 +241,7 @@ class _Reader:
 
     def _take_launch(self, number: int, event: Mapping[str, Any]) -> None:
         correlation = (event.get("args") or {}).get("correlation")
+        self._calls += "Launch" in str(event.get("name", ""))
         if correlation is not None:
             _append(self._launches, int(correlation), self._time(event, number), self._thread(event))
 
@@ -287,12 +289,10 @@ class _Reader:
             host: what the host did, of a trace without kernels.
 
         Raises:
-            UsageError: nothing ran on a device, and no operators on the host.
+            UsageError: nothing ran on a device, though kernels were launched, or no operators on the host either.
         """
         trace = self._trace
-        if not self._device[0] and not host:
-            wanted = "profile with ProfilerActivity.CUDA, or on a CPU with ProfilerActivity.CPU"
-            raise UsageError(f"{trace.path}: a profiler trace without kernels and operators: {wanted}")
+        self._check_work(head, tail, host)
         facts, groups = _job(head) or _job(tail) or ({}, {})
         trace.rank, trace.world = facts.get("rank", turn), facts.get("world_size", 0)
         trace.base = next((int(match[1]) for text in (head, tail) if (match := BASE.search(text))), 0)
@@ -313,6 +313,18 @@ class _Reader:
         for kernel, (name, args) in sorted(self._named.items(), key=lambda entry: int(row_of[entry[0]])):
             trace.communications.append(self._communication(int(row_of[kernel]), name, args, groups))
         return trace
+
+    def _check_work(self, head: bytes, tail: bytes, host: Sequence[HostEvent]) -> None:
+        """Refuse a trace of a GPU without its kernels: what the host did meanwhile is not the step."""
+        if self._device[0]:
+            return
+        on_gpu = any(NCCL.search(text) for text in (head, tail)) and not any(one.communicates for one in host)
+        if self._calls or (host and on_gpu):
+            count = f"{self._calls} kernels were launched" if self._calls else "the job ran on GPUs (NCCL)"
+            raise UsageError(f"{self._trace.path}: {count}, but none was recorded: profile with ProfilerActivity.CUDA")
+        if not host:
+            wanted = "profile with ProfilerActivity.CUDA, or on a CPU with ProfilerActivity.CPU"
+            raise UsageError(f"{self._trace.path}: a profiler trace without kernels and operators: {wanted}")
 
     def _in_order(self) -> Numbers:
         """Put the device's events into the order of their starts; the place of each."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import glob
+import re
 import shutil
 import tempfile
 import zipfile
@@ -15,12 +16,17 @@ from typing import NamedTuple
 
 from hybrid_des.errors import UsageError
 from hybrid_des.files import open_file
+from hybrid_des.interchange.profiles.foreign import foreign
 from hybrid_des.scenario.shipped import located
 
 HEAD = 1 << 16  # bytes that tell formats apart; a profiler's trace begins with facts about the machine
 GZIP = b"\x1f\x8b"
 ANY_WINDOW = 47  # zlib's window size for gzip or zlib
 MOST_FILES = 1 << 14
+BOM = b"\xef\xbb\xbf"
+JSON = re.compile(rb'(?:\xef\xbb\xbf)?\s*[{[]\s*(?:[\[{\]}"]|\Z)')  # how a file that is JSON begins
+GROUPS = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"[^"]{0,100}"\s*:\s*\[\s*\d')  # ranks of process groups by name
+TEXT = re.compile(rb"[\t\n\r\x20-\xff]*")  # a file without control characters
 
 TABLE, DUMP, KINETO, CHAKRA, CONFIG = "table", "event dump", "Kineto", "Chakra", "config"
 WHAT = {
@@ -92,8 +98,10 @@ def recognized(target: str | Path | Sequence[str | Path]) -> Profile:
             rest = tuple(path for path in paths if formats[path] not in (kind, CONFIG))
             return Profile(kind, tuple(chosen), rest, none.unpacked)
     if len(paths) == 1:
-        raise UsageError(f"{none.told(paths[0])}: {what_is(paths[0])}; {EXPECTED}")
-    raise UsageError(f"{' '.join(map(str, targets))}: none of its {len(paths)} files is a profile; {EXPECTED}")
+        raise UsageError(f"{none.told(paths[0])}: {what_is(paths[0])}; {to_do(paths[0])}")
+    named = next((path for path in paths if foreign(head_of(path), path) is not None), None)
+    known = EXPECTED if named is None else f"{none.told(named.name)} is {what_is(named)}; {to_do(named)}"
+    raise UsageError(f"{' '.join(map(str, targets))}: none of its {len(paths)} files is a profile; {known}")
 
 
 def is_archive(path: Path) -> bool:
@@ -189,14 +197,22 @@ def what_is(path: Path) -> str:
     known = format_of(path)
     if known in WHAT:
         return WHAT[known]
-    text = head_of(path).lstrip()
-    if not text:
+    head = head_of(path)
+    if not head.strip():
         return "it is empty"
-    return "JSON of an unknown kind" if text[:1] in b"{[" else "a file of an unknown kind"
+    if (named := foreign(head, path)) is not None:
+        return named[0]
+    return "JSON of an unknown kind" if _is_json(head) else "a file of an unknown kind"
+
+
+def to_do(path: Path) -> str:
+    """What to do about a file that is no profile, in words."""
+    named = foreign(head_of(path), path)
+    return EXPECTED if named is None else named[1]
 
 
 def _is_json(head: bytes) -> bool:
-    return head.lstrip(b" \t\r\n\xef\xbb\xbf")[:1] in (b"{", b"[")
+    return JSON.match(head) is not None
 
 
 def _has(head: bytes, *words: bytes) -> bool:
@@ -207,19 +223,19 @@ def _has(head: bytes, *words: bytes) -> bool:
 def _is_chakra(head: bytes, path: Path) -> bool:
     if _is_json(head):
         return _has(head, b"workload_graph")
-    return path.suffix == ".et" or b"is_cpu_op" in head[:HEAD]
+    return path.suffix == ".et" or (b"is_cpu_op" in head and TEXT.fullmatch(head) is None)
 
 
 def _is_table(head: bytes, path: Path) -> bool:
     if head.startswith(b"PAR1"):
         return True
-    columns = {cell.strip().strip(b'"') for cell in head.partition(b"\n")[0].split(b",")}
+    columns = {cell.strip().strip(b'"') for cell in head.removeprefix(BOM).partition(b"\n")[0].split(b",")}
     return bool(columns & {b"microbatch", b"micro_batch", b"micro-batch", b"mb_id"})
 
 
 _MARKS: dict[str, Callable[[bytes, Path], bool]] = {
     DUMP: lambda head, path: _has(head, b"fwd_start", b"fwd_end", b"bwd_start"),
-    CONFIG: lambda head, path: _has(head, b"pp_size"),
+    CONFIG: lambda head, path: _has(head, b"pp_size") or GROUPS.match(head) is not None,
     CHAKRA: _is_chakra,
     KINETO: lambda head, path: _has(head, b"traceEvents", b"schemaVersion", b"deviceProperties", b"ph"),
     TABLE: _is_table,

@@ -203,7 +203,7 @@ class Lowering:
     def _program(self, rank: int, pace: ComputeSpeed) -> Program:
         held = sorted(self.chunks(rank))
         reduced = [one for stage in reversed(held) for one in self._reductions(stage)]  # deepest first
-        gathers = [(stage, part, number) for stage in held for _, part, number in self._gathers(stage)]
+        gathers = [(stage, part, number) for stage in held for _, part, number in self.gathers(stage)]
         streams = {GRADIENT: reduced, PARAMETER: list(self._parameters(rank, pace, gathers))}
         others = {name: [call_of(*work)] for name, work in streams.items() if work}
         late = not (self.overlap and self.plan.programs[rank])
@@ -453,10 +453,10 @@ class Lowering:
     def _needed_at(self, fresh: frozenset[int], action: Action, duration: int) -> Iterator[Point]:
         """When an action first uses gathered parameters; a fused pair uses those of both ops from its start."""
         for stage in sorted(fresh) if self.ahead else ():
-            for at, _, _ in self._gathers(stage):
+            for at, _, _ in self.gathers(stage):
                 yield Point(int(duration * (at if len(action) == 1 else 0)), stage, needed=True)
 
-    def _gathers(self, stage: int) -> list[Gather]:
+    def gathers(self, stage: int) -> list[Gather]:
         """The gathers of a stage in the order of use.
 
         Buckets are in the order of gradients: the last holds the parameters that a forward uses first.

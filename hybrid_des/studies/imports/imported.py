@@ -65,6 +65,7 @@ class Imported:
         files: further files that it needs, by name.
         measured: seconds of each measured step; None if they are not known.
         simulated: seconds of the same steps, simulated.
+        reproduced: which of them the scenario was made of, if one was: errors are those of the others.
         linked: percentage of the device's work whose op is known.
         schedule: the name of the schedule, or what is known instead.
         unusual: ops that took much longer than others of their kind, the longest first.
@@ -85,6 +86,7 @@ class Imported:
     unknown: Sequence[str]
     clocks: Mapping[str, Any]
     facts: Mapping[str, Any] = field(default_factory=dict)
+    reproduced: int | None = None
     shown: Callable[[], tuple[RunAnalysis, RunAnalysis]] | None = None
 
     @property
@@ -121,8 +123,9 @@ class Imported:
     def _errors(self) -> list[float]:
         if self.measured is None:
             return []
-        pairs = zip(self.simulated, self.measured, strict=True)
-        return [100 * (simulated / measured - 1) for simulated, measured in pairs if measured]
+        pairs = [*enumerate(zip(self.simulated, self.measured, strict=True))]
+        others = [pair for number, pair in pairs if number != self.reproduced] or [pair for _, pair in pairs]
+        return [100 * (simulated / measured - 1) for simulated, measured in others if measured]
 
     def contents(self) -> dict[str, Any]:
         """The files to write: those of the scenario, the figures, the text and the page."""
@@ -145,7 +148,7 @@ class Imported:
         return write_files(folder, self.contents(), self.stale(Path(folder)))
 
     def __repr__(self) -> str:
-        return f"<Imported {self.values['name']}: {WHAT[self.profile.format]}, {self._steps()}>"
+        return f"<Imported {self.values['name']}: {WHAT[self.profile.format]}, {'; '.join(self._steps())}>"
 
     def _repr_html_(self) -> str:
         """The report, for notebooks."""
@@ -171,7 +174,7 @@ class Imported:
         what = WHAT[self.profile.format]
         yield f"{self.values['name']}: {what}, {count} file{'s' if count > 1 else ''}"
         yield ""
-        yield _labelled("step", self._steps())
+        yield from (_labelled("" if number else "step", text) for number, text in enumerate(self._steps()))
         yield _labelled("schedule", self.schedule or "no pipeline")
         yield _labelled("linked", f"{self.linked:.1f} % of the device's work belongs to a known op")
         if self.clocks:
@@ -194,13 +197,21 @@ class Imported:
         for number, text in enumerate(self.unknown):
             yield _labelled("" if number else "unknown", text)
 
-    def _steps(self) -> str:
+    def _steps(self) -> Iterator[str]:
         simulated = f"simulated {format_seconds(_mean(self.simulated) or 0.0)}"
         if not (errors := self._errors):
-            return f"{simulated}; the measured one is not known"
-        measured = format_seconds(_mean(self.measured) or 0.0)
-        mean, worst = sum(map(abs, errors)) / len(errors), max(map(abs, errors))
-        return f"measured {measured}, {simulated}: error {mean:.2f} % on average, {worst:.2f} % at worst"
+            yield f"{simulated}; the measured one is not known"
+            return
+        both = f"measured {format_seconds(_mean(self.measured) or 0.0)}, {simulated}"
+        off = f"error {_mean(list(map(abs, errors))):.2f} % on average, {max(map(abs, errors)):.2f} % at worst"
+        steps = len(self.simulated)
+        if self.reproduced is None:
+            yield f"{both}: {off}"
+        elif steps == 1:
+            yield f"{both}: one step, reproduced within {abs(errors[0]):.2f} %"
+        else:
+            yield f"{both}: the mean of {steps} steps, and step {self.facts['step']}"
+            yield f"as a prediction of the other {steps - 1 if steps > 2 else 'step'}: {off}"
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         if "memory_gib" in self.facts:

@@ -151,7 +151,7 @@ def own_timeline(profile: Profile) -> TraceProfile | None:
     spans = {rank: [_span(one) for one in part.to_dict("records")] for rank, part in parts.items()}
     traces = [rank_trace(f"rank {rank} of {path}", spans[rank], zero, end) for rank in sorted(spans)]
     messages = times[(times.lane != LANE) & (times.step == step)]
-    run, measured = measured_run(ops, str(path)), (end - zero) / PICOSECONDS_PER_SECOND
+    run, measured = measured_run(ops, str(path)), {step: (end - zero) / PICOSECONDS_PER_SECOND}
     return _profile(profile, traces, layout, run, measured=measured, step=step, collectives=_transfers(messages))
 
 
@@ -216,11 +216,8 @@ def own_kineto(profile: Profile, job: KinetoRanks) -> TraceProfile | None:
         run = measured_run(table.assign(row=table.index), str(profile.files[0].parent))
     except UsageError:  # fused pairs: no durations of single ops
         return None
-    starts, ends = zip(*(job.bounds(place, job.chosen) for place in range(len(job.traces))), strict=True)
-    zero, end = min(starts), max(ends)
-    traces = [_own_trace(job, one, zero, end) for one in job.traces]
-    measured = (end - zero) / 10**9
-    return _profile(profile, traces, layout, run, measured=measured, step=job.chosen, collectives=job.table())
+    traces = [_own_trace(job, one, job.zero, job.outer[job.chosen][1]) for one in job.traces]
+    return _profile(profile, traces, layout, run, measured=job.lengths, step=job.chosen, collectives=job.table())
 
 
 def _own_trace(job: KinetoRanks, trace: KinetoTrace, zero: int, end: int) -> RankTrace:
@@ -236,8 +233,8 @@ def _own_trace(job: KinetoRanks, trace: KinetoTrace, zero: int, end: int) -> Ran
 
 
 def _profile(
-    profile: Profile, traces: Sequence[RankTrace], layout: OwnLayout, run: MeasuredRun, *, measured: float, step: int,
-    collectives: pd.DataFrame,
+    profile: Profile, traces: Sequence[RankTrace], layout: OwnLayout, run: MeasuredRun, *,
+    measured: Mapping[int, float], step: int, collectives: pd.DataFrame,
 ) -> TraceProfile:  # fmt: skip
     sent = collectives[collectives.kind.isin(["activation", "gradient", "send-receive"])]
     size = int(sent.bytes.max()) if len(sent) else 0

@@ -6,7 +6,7 @@ known are messages on the links of a machine, if one is given (`--machine`); els
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
@@ -16,7 +16,8 @@ import numpy as np
 
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.engine.recorder import OPTIMIZER
-from hybrid_des.interchange.profiles.chakra import read_chakra, write_chakra
+from hybrid_des.errors import DeadlockError, UsageError
+from hybrid_des.interchange.profiles.chakra import ranks_of, read_chakra, write_chakra
 from hybrid_des.interchange.profiles.durations import FACTOR
 from hybrid_des.interchange.profiles.graph import (
     COLLECTIVE,
@@ -24,6 +25,7 @@ from hybrid_des.interchange.profiles.graph import (
     COMPUTE,
     EXCHANGE,
     GAP,
+    MOST_NAMED,
     RECEIVE,
     SEND,
     Node,
@@ -55,7 +57,8 @@ class TraceProfile:
     Attributes:
         traces: one per rank, or one that stands for all.
         ranks: number of ranks, if it is known.
-        measured: seconds of the measured step, if it is known.
+        measured: seconds of each measured step, by its number; one of them is that of the traces, the fact `step`.
+        named: the rank of each trace; None: as they come.
         linked: percentage of the device's work whose op is known.
         machine: a scenario whose cluster carries the messages; None: links take no time.
         gpu: the GPU, if the catalogue has it: on another one, durations are scaled.
@@ -67,7 +70,8 @@ class TraceProfile:
     profile: Profile
     traces: Sequence[RankTrace]
     ranks: int
-    measured: float | None = None
+    measured: Mapping[int, float] = field(default_factory=dict)
+    named: Sequence[int] | None = None
     linked: float = 100.0
     machine: Scenario | None = None
     gpu: str | None = None
@@ -109,7 +113,12 @@ class TraceProfile:
     def _simulated(self) -> tuple[Run, GivenTraces]:
         scenario = scenario_from(self.values)
         traces = GivenTraces(scenario, self.distinct)
-        return run(scenario, parts=parts_of_traces(scenario, traces)), traces
+        try:
+            return run(scenario, parts=parts_of_traces(scenario, traces)), traces
+        except DeadlockError:
+            if self._unlisted is None:
+                raise
+            raise UsageError(f"{self.traces[0].source}: ranks wait for each other: {self._unlisted}") from None
 
     def imported(self) -> Imported:
         """What the import found, and the files to write."""
@@ -119,8 +128,9 @@ class TraceProfile:
             profile=self.profile,
             values=self.values,
             files={**written, **{name: table for name, table in self.tables.items() if len(table)}},
-            measured=None if self.measured is None else [self.measured],
-            simulated=[simulated.duration / PICOSECONDS_PER_SECOND],
+            measured=[*self.measured.values()] or None,
+            simulated=[simulated.duration / PICOSECONDS_PER_SECOND] * max(1, len(self.measured)),
+            reproduced=[*self.measured].index(self.facts["step"]) if self.measured else None,
             linked=self.linked,
             schedule=self.schedule,
             unusual=self.unusual,
@@ -136,6 +146,13 @@ class TraceProfile:
         )
 
     @property
+    def _unlisted(self) -> str | None:
+        """A sentence on process groups whose ranks are not known; None if there are none."""
+        taken = "their collectives are taken as those of all ranks; expected a comm_group.json beside the traces"
+        names = _listed(name for trace in self.traces for name in trace.unlisted)
+        return f"the ranks of process groups {names}: {taken}" if names else None
+
+    @property
     def unusual(self) -> list[Unusual]:
         """Computation that took longer than twice the median of its name on its rank, the longest first."""
         unusual = []
@@ -143,7 +160,7 @@ class TraceProfile:
             alike = grouped_by(_computation(trace), _kind)
             usual = {kind: median(node.duration for node in nodes) for kind, nodes in alike.items()}
             unusual += [
-                _unusual(node, rank, self.facts.get("step", 0), usual[_kind(node)])
+                _unusual(node, self.named[rank] if self.named else rank, self.facts.get("step", 0), usual[_kind(node)])
                 for node in _computation(trace)
                 if node.duration > FACTOR * usual[_kind(node)] > 0
             ]
@@ -160,6 +177,13 @@ class TraceProfile:
             yield f"sizes of {lacking} of {len(moving)} messages and collectives"
         if self.machine is None and any(not node.duration for node in moving if node.kind == COLLECTIVE):
             yield "times of collectives: those without one take no time"
+        if self._unlisted is not None:
+            yield self._unlisted
+        if names := _listed(name for trace in self.traces for name in trace.absent):
+            yield f"some ranks of process groups {names}: their collectives are those of the ranks with a trace"
+        if untimed := sum(trace.untimed for trace in self.traces):
+            computed = sum(node.kind == COMPUTATION for node in nodes)
+            yield f"durations of {untimed} of {computed} computations: they take no time (num_ops is not read)"
         if len(self.traces) == 1:
             yield "the other ranks: this one stands for all; --set parallel.data says how many there are"
 
@@ -169,6 +193,12 @@ class TraceProfile:
         if not any(start >= 0 for rows in traces.recorded for start, _ in rows):
             return RunAnalysis(simulated), RunAnalysis(simulated)
         return RunAnalysis(_as_recorded(simulated, traces)), RunAnalysis(simulated)
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Some of these names, in order."""
+    known = sorted({*names})
+    return ", ".join(known[:MOST_NAMED]) + (" …" if len(known) > MOST_NAMED else "")
 
 
 def _computation(trace: RankTrace) -> Sequence[Node]:
@@ -244,7 +274,8 @@ def chakra_profile(profile: Profile, machine: Scenario | None) -> TraceProfile:
     device = [node for trace in traces for node in trace.nodes if node.kind != COMPUTATION or node.stream == COMPUTE]
     hosted = any(node.stream.startswith("host") for trace in traces for node in trace.nodes)
     linked = sum(bool(node.needs) for node in device) / max(len(device), 1) if hosted else 1.0
-    return TraceProfile(profile, traces, ranks, linked=100 * linked, machine=machine)
+    named = ranks_of(profile.files)
+    return TraceProfile(profile, traces, ranks, named=named, linked=100 * linked, machine=machine)
 
 
 def kineto_profile(profile: Profile, job: KinetoRanks, machine: Scenario | None) -> TraceProfile:
@@ -254,14 +285,15 @@ def kineto_profile(profile: Profile, job: KinetoRanks, machine: Scenario | None)
         profile,
         traces,
         len(traces) if len(traces) > 1 else job.world,
-        measured=job.spans[job.chosen],
+        measured=job.lengths,
+        named=[one.rank for one in job.traces],
         linked=sum(one.linked * len(one.start) for one in job.traces) / sum(len(one.start) for one in job.traces),
         machine=machine,
         gpu=gpu_of(job.traces[0], None),
         unknown=[*_unknown_of(job)],
         clocks=job.clocks,
         facts={"step": job.chosen, "steps": job.steps, "world_size": job.world,
-               "measured_steps_s": [job.spans[step] for step in job.steps], **job.communication,
+               "measured_steps_s": [job.lengths.get(step) for step in job.steps], **job.communication,
                "kernels": job.kernels, "by_rank": job.by_rank},
         tables={"durations.csv": job.durations(), "collectives.csv": job.table()},
     )  # fmt: skip
@@ -306,7 +338,9 @@ def _not_recorded(job: KinetoRanks) -> Iterator[str]:
         yield "edges between streams: the profiler recorded no waits; they are inferred from starts within 60 µs"
     if not all(one.steps for one in job.traces):
         yield "where a step begins: there is no ProfilerStep, so the whole trace is one"
-    elif any(one.on_device for one in job.traces):
+    elif not job.begins:
+        yield "how far apart steps are: no two in a row were recorded; the step lasts from its first to its last work"
+    if any(one.on_device for one in job.traces):
         yield "when kernels were launched: they belong to the step in which they ran"
     if not any(any(one.op) for one in job.traces):
         yield "which op launched a kernel: there are no annotations, and no links from forwards to backwards"
