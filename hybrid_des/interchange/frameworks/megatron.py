@@ -11,28 +11,32 @@ Ranks: numbered along tensor, context, data, then pipeline; with --use-tp-pp-dp-
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hybrid_des.collectives import codecs
-from hybrid_des.errors import Refusal, UsageError
+from hybrid_des.errors import LONGEST_SHOWN, Refusal, UsageError, one_line
 from hybrid_des.interchange.frameworks.foreign import foreign
 from hybrid_des.interchange.frameworks.launch_line import (
     Given,
     Launch,
+    Read,
     Rule,
     Values,
     flags_in,
+    launch_in,
     number,
     switch,
     torchrun,
     word,
 )
 from hybrid_des.interchange.frameworks.megatron_documents import DOCUMENTS, document_values, unsaid_of_documents
+from hybrid_des.interchange.frameworks.megatron_flags import is_idle, other_layers
+from hybrid_des.interchange.frameworks.megatron_machine import machine
 from hybrid_des.interchange.frameworks.megatron_model import MODEL
 from hybrid_des.interchange.frameworks.megatron_precision import other_recipe, read_precision, write_precision
 from hybrid_des.interchange.frameworks.megatron_refusals import Line, refusals
-from hybrid_des.interchange.frameworks.scenario_file import Imported, by_path, published_model, values_of
+from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported, by_path, published_model, values_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.workload.models.layer import MODULES, OPS
@@ -42,15 +46,6 @@ DATA_FIRST, DATA_LAST = ("tensor", "data", "pipeline"), ("tensor", "pipeline", "
 TENSOR_OVERLAP = 0.7  # share that --tp-comm-overlap is taken to hide, as in the shipped scenarios of published runs
 _RUN = ("--mock-data", "--tokenizer-type NullTokenizer", "--train-iters 20", "--lr 1e-4")  # what any line needs
 _FUSION, _META = "--no-gradient-accumulation-fusion", "--ckpt-format"
-_NODES = ("--nnodes", "--nodes")
-_PER_NODE = ("--nproc-per-node", "--ntasks-per-node", "--gpus-per-node")
-_IDLE = re.compile(  # flags that say nothing about the time of a step
-    r"--(.*(data|tokenizer|vocab-file|merge-file|split|save|load|ckpt|checkpoint|log|tensorboard|wandb|eval|seed|lr|adam|"
-    r"weight-decay|clip-grad|init-method|dropout|norm-epsilon|rotary|rope|master|rdzv|node-rank|train-iters|"
-    r"train-samples|timeout|profile|exit|optimizer$|num-workers|divisible-by|beta|aux-loss|attention-mask).*|"
-    r"bf16|distributed-backend|use-mcore-models|transformer-impl|use-flash-attn|attention-softmax-in-fp32|"
-    r"apply-query-key-layer-scaling|rank|job-name|partition|account|time|output|error|exclusive|mem)"
-)
 
 
 def _write_order(values: Values) -> Iterable[str]:
@@ -420,19 +415,40 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
     yield from unsaid_of_documents(scenario, values)
 
 
-def read_megatron(text: str, name: str) -> Imported:
+def read_megatron(text: str, name: str, *, is_file: bool = False) -> Imported:
     """A scenario's values from a launch line, or from a shell script that holds one.
 
     Args:
         text: its flags, with or without the program.
         name: where it comes from, for errors.
+        is_file: whether `name` is the path of a script, beside which files that it sources are looked for.
 
     Raises:
-        UsageError: a flag has a value that is not understood; the message names it.
+        UsageError: a flag has a value that is not understood, makes layers that are not known here, or none of
+            Megatron-LM is there; the message names it.
     """
     if what := foreign(text, "launch line"):
         raise UsageError(f"{name}: {what}")
-    given = Given(flags_in(text, name), name)
+    read = launch_in(text, name, _FLAGS, is_file=is_file)
+    if others := [*other_layers(read.flags)]:
+        raise UsageError(f"{name}: {', '.join(others)}: makes layers that are not known here; state the model with --set")
+    given = Given(read.flags, name)
+    values, assumed = _values(given)
+    asked = [*_asked(values, read, name)]
+    unread = given.unread
+    idle = tuple(line for line in unread if is_idle(flag := line.split(" ")[0], read.flags[flag], values))
+    sizes = {path.partition(".")[2]: values.pop(path) for path in [*values] if path.startswith("model.")}
+    merged = {**by_path(published_model(sizes)), **values}
+    wrong = [f"{flag}{given.meant(flag.split(' ')[0])}" for flag in unread if flag not in idle]
+    wrong += [f"{word}: has no value in the script; flags in it are missing" for word in _unset(given, read)]
+    found = machine(given)
+    ranks = found.nodes * found.per_node if found.nodes and found.per_node else None
+    unread_lines = (*asked, *_program(read), *read.notes, *wrong)
+    return Imported(merged, tuple(assumed), unread_lines, idle, tuple(refusals(Line(given.flags, ranks))))
+
+
+def _values(given: Given) -> tuple[dict[str, Any], list[str]]:
+    """Values by path, and what had to be assumed."""
     values: dict[str, Any] = {}
     for rule in RULES:
         values |= rule.read(given)
@@ -441,14 +457,38 @@ def read_megatron(text: str, name: str) -> Imported:
         assumed.append(f"overlap.tensor: {TENSOR_OVERLAP}: --tp-comm-overlap does not say how much it hides")
     if recipe := other_recipe(given):
         assumed.append(f"precision: {values['precision']}: for {recipe}; a written line has the recipe's usual format")
-    sizes = {path.partition(".")[2]: values.pop(path) for path in [*values] if path.startswith("model.")}
-    unread = given.unread
-    idle = tuple(flag for flag in unread if _IDLE.fullmatch(flag.split(" ")[0]))
-    merged = {**by_path(published_model(sizes)), **values}
-    wrong = tuple(f"{flag}{given.meant(flag.split(' ')[0])}" for flag in unread if flag not in idle)
-    nodes, per_node = given.number(*_NODES), given.number(*_PER_NODE)
-    ranks = nodes * per_node if nodes and per_node else None
-    return Imported(merged, tuple(assumed), wrong, idle, tuple(refusals(Line(given.flags, ranks))))
+    return values, assumed
+
+
+def _asked(values: dict[str, Any], read: Read, name: str) -> Iterator[str]:
+    """What depends on conditions of a script becomes `UNKNOWN`; yields the conditions with their flags."""
+    for said, flags in read.choices:
+        try:
+            other, _ = _values(Given(read.flags | flags, name))
+        except UsageError as error:
+            yield f"{said}: {_flat(flags)}: {error}"
+            continue
+        differ = [path for path in dict.fromkeys((*values, *other)) if values.get(path) != other.get(path)]
+        values |= {path: UNKNOWN for path in differ if not path.startswith("cluster.")}
+        state = f"; state {', '.join(differ)} with --set" if differ else ""
+        yield f"{said}: {_flat(flags) or 'no flag'}: not decided{state}"
+
+
+def _flat(flags: Mapping[str, Sequence[str]]) -> str:
+    return one_line(" ".join(word for flag, words in flags.items() for word in (flag, *words)), LONGEST_SHOWN * 2)
+
+
+def _program(read: Read) -> Iterator[str]:
+    """A program that is not the one whose flags are read."""
+    program = next(iter(read.program[-1:]), "")
+    if program.endswith(".py") and "pretrain_gpt" not in program and program.rpartition("/")[2] != "x.py":
+        yield f"{one_line(program, LONGEST_SHOWN)}: read as if it were pretrain_gpt.py"
+
+
+def _unset(given: Given, read: Read) -> list[str]:
+    """Variables without a value, in front of the first flag or beside the values of others."""
+    before = [word for word in read.program if word.startswith("$")]
+    return [*dict.fromkeys((*before, *given.unset))]
 
 
 def _sizes(given: Given, values: dict[str, Any]) -> Iterator[str]:
@@ -458,7 +498,8 @@ def _sizes(given: Given, values: dict[str, Any]) -> Iterator[str]:
     if values["parallel.context"] == 1:
         values["parallel.context_method"] = None
     replica = values["parallel.tensor"] * values["parallel.pipeline"] * values["parallel.context"]
-    nodes, per_node = given.number(*_NODES), given.number(*_PER_NODE)
+    nodes, per_node, said = machine(given)
+    yield from said
     if nodes is None or per_node is None:
         values["parallel.data"], per_node = 1, per_node or 8
         nodes = -(-replica // per_node)
@@ -474,3 +515,14 @@ def _sizes(given: Given, values: dict[str, Any]) -> Iterator[str]:
     if values["batch"] is None:  # Megatron-LM's default
         values["batch"] = values["schedule.microbatch_size"] * values["parallel.data"]
     yield "cluster.gpu: a launch line does not name it"
+
+
+def _flags_read() -> frozenset[str]:
+    """The flags that rules ask for; none of them is given."""
+    nothing = Given({}, "")
+    for rule in RULES:
+        rule.read(nothing)
+    return nothing.read - {"--bf16", "--fp16"}  # which others have too
+
+
+_FLAGS = _flags_read()

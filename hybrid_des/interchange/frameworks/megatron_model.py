@@ -29,6 +29,24 @@ def _read_ffn(given: Given) -> Values:
     return {"model.ffn": width}
 
 
+def _read_mlp(given: Given) -> Values:
+    """Two matrices, or three: --quick-geglu has a gate too (gated_linear_unit)."""
+    gated = [flag in given for flag in ("--swiglu", "--quick-geglu")]
+    return {"model.mlp": "swiglu" if any(gated) else "gelu"}
+
+
+_POSITIONS = word(
+    "--position-embedding-type", "model.positions",
+    {"rope": "rotary", "learned_absolute": "learned", "yarn": "rotary"}, "learned",
+)  # fmt: skip
+
+
+def _read_positions(given: Given) -> Values:
+    """--use-rotary-position-embeddings, of older versions, is --position-embedding-type rope."""
+    rotary = "--use-rotary-position-embeddings" in given
+    return {"model.positions": "rotary"} if rotary else _POSITIONS.read(given)
+
+
 def _write_length(values: Values) -> Iterable[str]:
     length = values.get("model.sequence")
     return () if length is None else (f"--seq-length {length}", f"--max-position-embeddings {length}")
@@ -86,7 +104,7 @@ def _read_experts(given: Given) -> Values:
     count = given.number("--num-experts")
     if count is None:
         return {}
-    width = given.number("--moe-ffn-hidden-size") or given.number("--ffn-hidden-size")
+    width = given.number("--moe-ffn-hidden-size") or _read_ffn(given)["model.ffn"]
     shared = given.number("--moe-shared-expert-intermediate-size") or 0
     if width is None or shared % width:
         raise given.error("--moe-shared-expert-intermediate-size", f"{shared} is no multiple of an expert's {width}")
@@ -137,12 +155,9 @@ MODEL = (
     Rule(_write_groups, _read_groups),
     number("--kv-channels", "model.head_size"),
     Rule(number("--ffn-hidden-size", "model.ffn").write, _read_ffn),
-    switch("--swiglu", "model.mlp", "swiglu", "gelu"),
+    Rule(switch("--swiglu", "model.mlp", "swiglu", "gelu").write, _read_mlp),
     word("--normalization", "model.norm", {"RMSNorm": "rms", "LayerNorm": "layer"}, "layer"),
-    word(
-        "--position-embedding-type", "model.positions",
-        {"rope": "rotary", "learned_absolute": "learned", "yarn": "rotary"}, "learned",
-    ),
+    Rule(_POSITIONS.write, _read_positions),
     switch("--untie-embeddings-and-output-weights", "model.tied", on=False, off=True),
     switch("--disable-bias-linear", "model.bias", on=False, off=True),
     switch("--qk-layernorm", "model.qk_norm", on=True, off=False),
