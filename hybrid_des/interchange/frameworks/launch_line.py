@@ -246,9 +246,12 @@ class Given:
 
     @property
     def unread(self) -> list[str]:
-        """The flags that nothing has read, with their first words."""
-        rest = {flag: words for flag, words in self.flags.items() if flag not in self._read}
-        return [one_line(" ".join([flag, *words[:1]]), LONGEST_SHOWN) for flag, words in rest.items()]
+        """The flags that nothing has read."""
+        return [flag for flag in self.flags if flag not in self._read]
+
+    def shown(self, flag: str) -> str:
+        """A flag with its first word."""
+        return one_line(" ".join([flag, *self.flags[flag][:1]]), LONGEST_SHOWN)
 
     @property
     def unset(self) -> list[str]:

@@ -431,20 +431,22 @@ def read_megatron(text: str, name: str, *, is_file: bool = False) -> Imported:
         raise UsageError(f"{name}: {what}")
     read = launch_in(text, name, _FLAGS, is_file=is_file)
     if others := [*other_layers(read.flags)]:
-        raise UsageError(f"{name}: {', '.join(others)}: makes layers that are not known here; state the model with --set")
+        more = f" and {len(others) - 4} more" if len(others) > 4 else ""
+        raise UsageError(f"{name}: {', '.join(others[:4])}{more}: other layers than those known here")
     given = Given(read.flags, name)
     values, assumed = _values(given)
     asked = [*_asked(values, read, name)]
     unread = given.unread
-    idle = tuple(line for line in unread if is_idle(flag := line.split(" ")[0], read.flags[flag], values))
+    idle = [flag for flag in unread if is_idle(flag, read.flags[flag], values)]
     sizes = {path.partition(".")[2]: values.pop(path) for path in [*values] if path.startswith("model.")}
     merged = {**by_path(published_model(sizes)), **values}
-    wrong = [f"{flag}{given.meant(flag.split(' ')[0])}" for flag in unread if flag not in idle]
+    wrong = [f"{given.shown(flag)}{given.meant(flag)}" for flag in unread if flag not in idle]
     wrong += [f"{word}: has no value in the script; flags in it are missing" for word in _unset(given, read)]
     found = machine(given)
     ranks = found.nodes * found.per_node if found.nodes and found.per_node else None
     unread_lines = (*asked, *_program(read), *read.notes, *wrong)
-    return Imported(merged, tuple(assumed), unread_lines, idle, tuple(refusals(Line(given.flags, ranks))))
+    refused = tuple(refusals(Line(given.flags, ranks)))
+    return Imported(merged, tuple(assumed), unread_lines, tuple(map(given.shown, idle)), refused)
 
 
 def _values(given: Given) -> tuple[dict[str, Any], list[str]]:

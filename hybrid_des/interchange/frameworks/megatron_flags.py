@@ -12,7 +12,7 @@ from hybrid_des.errors import LONGEST_SHOWN, one_line
 
 _IDLE = frozenset(
     """
-    bf16 distributed-backend use-mcore-models enable-experimental rank local-rank use-cpu-initialization seed
+    bf16 distributed-backend use-mcore-models use-flash-attn enable-experimental rank local-rank use-cpu-initialization seed
     apply-query-key-layer-scaling attention-softmax-in-fp32 mock-data split num-workers dataloader-type no-mmap-bin-files
     data-path train-data-path valid-data-path test-data-path extra-valid-data-path data-args-path data-impl
     per-split-data-args-path data-cache-path data-parallel-random-init no-create-attention-mask-in-dataloader
@@ -50,7 +50,7 @@ _FAMILIES = re.compile(
     r"(adam|lr|eval|save|log|tensorboard|wandb|tokenizer|dist-ckpt|ckpt|non-persistent|one-logger|profile|rdzv|container|"
     r"no-container|inprocess|straggler|rerun|error-injection|sbatch|ft)-[\w-]+"
 )
-_LAYERS = re.compile(  # MODELS that pretrain_gpt.py builds from these are none of those here
+_LAYERS = re.compile(  # what pretrain_gpt.py builds from these are none of those here
     r"(hybrid|mamba|linear|csa|dsa|mhc|retro|heterogeneous|swin|dino|vision)-[\w.-]+|is-hybrid-model|"
     r"experimental-attention-variant|encoder-num-layers|moe-latent-size|attention-output-gate|"
     r"mtp-use-repeated-layer|peft-type|lora-target-modules|use-dualpipev"

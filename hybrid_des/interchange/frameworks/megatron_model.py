@@ -43,8 +43,8 @@ _POSITIONS = word(
 
 def _read_positions(given: Given) -> Values:
     """--use-rotary-position-embeddings, of older versions, is --position-embedding-type rope."""
-    rotary = "--use-rotary-position-embeddings" in given
-    return {"model.positions": "rotary"} if rotary else _POSITIONS.read(given)
+    stated = _POSITIONS.read(given)
+    return {"model.positions": "rotary"} if "--use-rotary-position-embeddings" in given else stated
 
 
 def _write_length(values: Values) -> Iterable[str]:

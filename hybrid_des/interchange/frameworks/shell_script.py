@@ -36,6 +36,7 @@ _PRINT = frozenset(("echo", "printf", "cat", "tee", "logger", "grep", "sed", "aw
 _DECLARE = ("export", "local", "declare", "readonly", "typeset")
 _SHELLS = ("sbatch", "bash", "sh", "srun", "ssh", "zsh")
 _SCRIPT = re.compile(r"\S+\.sh")
+_HERE = re.compile(r"^(?:\$\(pwd\)|\$\{?PWD\}?)/")
 _UNSET = re.compile(r"\$(?:\{(\w+)(?:\[[@*]\])?\}|([A-Za-z_]\w*|[0-9@*]))")
 
 
@@ -200,7 +201,7 @@ class _Reader:
             unset = {*self._variables.unset}
             if held is None:
                 rest = [*node.cases[place:]]
-                if rest[-1][0].text != "else":
+                if not rest[-1][0].otherwise:
                     rest.append((Condition("else"), ()))
                 self._undecided(node.line, rest)
                 return None
@@ -438,7 +439,8 @@ class _Reader:
     def _source(self, line: int, words: Sequence[str]) -> bool | None:
         """Read a file as if it stood here; say so if it is not there."""
         given = words[0] if words else ""
-        places = [Path(given), Path(self._name).parent / given] if self._is_file else []
+        given = _HERE.sub("./", given)  # a script is started from its folder, most often
+        places = [Path(self._name).parent / given, Path(given)] if self._is_file else []
         path = next((one for one in places if "$" not in given and one.is_file()), None)
         shown = one_line(given, LONGEST_SHOWN)
         if path is None or self._depth >= DEEPEST:

@@ -52,6 +52,11 @@ class Condition(NamedTuple):
     word: str | None = None
     patterns: tuple[str, ...] = ()
 
+    @property
+    def otherwise(self) -> bool:
+        """Whether it is that of `else`."""
+        return self.word is None and not self.commands
+
 
 class Loop(NamedTuple):
     """`for` over words, or commands that run while others succeed (no name)."""
@@ -383,7 +388,7 @@ class _Parser:
             if not self._take("elif"):
                 break
         if self._take("else"):
-            cases.append((Condition("else"), tuple(self._list())))
+            cases.append((Condition(f"else of {cases[0][0].text}"), tuple(self._list())))
         self._take("fi")
         self._passed()
         return Branches(line, tuple(cases))
