@@ -22,6 +22,7 @@ WIDTH = 100  # columns of a written line
 _FLAG = re.compile(r"--([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
 _DIRECTIVE = re.compile(r"(?m)^\s*#SBATCH[ \t]+(.*)$")
 _OPTION = re.compile(r"(?:^|(?<=\s))-(?:([A-Za-z])|-([A-Za-z][\w-]*))(?:[=\s]*([^\s=-]\S*))?")
+BARE = re.compile(r"\$(?:\{[A-Za-z_@*]\w*(?:\[[@*]\])?\}|[A-Za-z_@*]\w*)")  # a variable and nothing else
 _SHORT = {"N": "nodes", "n": "ntasks", "G": "gpus"}  # options of sbatch and srun
 _SLURM = {  # option of sbatch → variables that have its value
     "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
@@ -69,12 +70,14 @@ class Read(NamedTuple):
         program: what is started, before its first flag.
         choices: flags that stand under a condition that was not decided, each list with the condition.
         notes: what was taken for given or left out, one line each.
+        elsewhere: variables that get a value only under conditions, with these.
     """
 
     flags: dict[str, list[str]]
     program: tuple[str, ...]
     choices: tuple[tuple[str, dict[str, list[str]]], ...]
     notes: tuple[str, ...]
+    elsewhere: Mapping[str, str]
 
 
 def flags_in(text: str, name: str) -> dict[str, list[str]]:
@@ -116,13 +119,13 @@ def launch_in(text: str, name: str, known: Collection[str] | None = None, *, is_
         if chosen is None or choice.variable in chosen.variables
     )
     program = tuple(itertools.takewhile(lambda word: not _FLAG.fullmatch(word), words))
-    return Read(directives | flags_of(words), _program(words) or program, choices, (*notes, *script.notes))
+    return Read(directives | flags_of(words), _program(words) or program, choices, (*notes, *script.notes), script.elsewhere)
 
 
 def _directives(text: str) -> Iterator[tuple[str, str]]:
     """Options of `#SBATCH` lines, with their long names where they have both."""
     for line in _DIRECTIVE.findall(text):
-        for option, long, value in _OPTION.findall(line.partition(" #")[0]):
+        for option, long, value in _OPTION.findall(re.split(r"\s#", line)[0]):
             if long or option in _SHORT:
                 yield long or _SHORT[option], value
 
@@ -188,9 +191,12 @@ def _program(words: Sequence[str]) -> tuple[str, ...]:
 class Given:
     """The flags of a launch line, of which those that were read are remembered."""
 
-    def __init__(self, flags: Mapping[str, Sequence[str]], name: str) -> None:
+    def __init__(
+        self, flags: Mapping[str, Sequence[str]], name: str, elsewhere: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
         self.flags = flags
+        self._elsewhere = elsewhere or {}
         self._read: set[str] = set()
         self._valued: set[str] = set()  # of these, those that have a value
 
@@ -222,7 +228,9 @@ class Given:
             raise self.error(flag, "has no value")
         if word.startswith("$"):
             shown = one_line(word, LONGEST_SHOWN)
-            raise self.error(flag, f"{shown} has no value in the script; write it there, or give the line of flags")
+            where = self._elsewhere.get(word.strip("${}"), "")
+            only = f", but under {where}" if where else ""
+            raise self.error(flag, f"{shown} has no value in the script{only}; write it there, or give the line of flags")
         return word
 
     def number(self, *flags: str) -> int | None:
@@ -259,7 +267,7 @@ class Given:
         found = []
         for flag, words in self.flags.items():
             after = words if flag in self._read and flag not in self._valued else words[1:]
-            found += [word for word in after if re.fullmatch(r"\$\{?[A-Za-z_@*]\S*", word)]
+            found += [word for word in after if BARE.fullmatch(word)]
         return [*dict.fromkeys(one_line(word, LONGEST_SHOWN) for word in found)]
 
     def meant(self, flag: str) -> str:

@@ -18,6 +18,7 @@ from hybrid_des.collectives import codecs
 from hybrid_des.errors import LONGEST_SHOWN, Refusal, UsageError, one_line
 from hybrid_des.interchange.frameworks.foreign import foreign
 from hybrid_des.interchange.frameworks.launch_line import (
+    BARE,
     Given,
     Launch,
     Read,
@@ -218,7 +219,7 @@ def _write_recompute(values: Values) -> Iterable[str]:
 def _read_recompute(given: Given) -> Values:
     granularity = given.text("--recompute-granularity")
     method, layers = given.text("--recompute-method"), given.number("--recompute-num-layers")
-    if granularity is None and "--recompute-activations" in given:
+    if "--recompute-activations" in given and granularity is None:
         granularity = "selective"
     if granularity == "full" and method == "block" and layers:
         return {
@@ -433,7 +434,7 @@ def read_megatron(text: str, name: str, *, is_file: bool = False) -> Imported:
     if others := [*other_layers(read.flags)]:
         more = f" and {len(others) - 4} more" if len(others) > 4 else ""
         raise UsageError(f"{name}: {', '.join(others[:4])}{more}: other layers than those known here")
-    given = Given(read.flags, name)
+    given = Given(read.flags, name, read.elsewhere)
     values, assumed = _values(given)
     asked = [*_asked(values, read, name)]
     unread = given.unread
@@ -466,7 +467,7 @@ def _asked(values: dict[str, Any], read: Read, name: str) -> Iterator[str]:
     """What depends on conditions of a script becomes `UNKNOWN`; yields the conditions with their flags."""
     for said, flags in read.choices:
         try:
-            other, _ = _values(Given(read.flags | flags, name))
+            other, _ = _values(Given(read.flags | flags, name, read.elsewhere))
         except UsageError as error:
             yield f"{said}: {_flat(flags)}: {error}"
             continue
@@ -489,7 +490,7 @@ def _program(read: Read) -> Iterator[str]:
 
 def _unset(given: Given, read: Read) -> list[str]:
     """Variables without a value, in front of the first flag or beside the values of others."""
-    before = [word for word in read.program if word.startswith("$")]
+    before = [word for word in read.program if BARE.fullmatch(word)]
     return [*dict.fromkeys((*before, *given.unset))]
 
 

@@ -43,7 +43,7 @@ _IDLE = frozenset(
     job-name partition account time output error exclusive mem cpus-per-task cpus-per-gpu mem-per-gpu qos reservation
     constraint comment dependency signal requeue no-requeue hint threads-per-core nodelist wait begin
     open-mode chdir mail-type mail-user export mpi overlap kill-on-bad-exit label unbuffered jobid array parsable
-    gpu-bind cpu-bind distribution network ipc rm shm-size ulimit volume workdir privileged name env
+    gpu-bind cpu-bind distribution network ipc rm shm-size ulimit volume workdir privileged name env environment membind cpunodebind physcpubind localalloc
     """.split()
 )
 _FAMILIES = re.compile(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from hybrid_des.interchange.frameworks.launch_line import Given
 
 _NODES = ("--nnodes", "--nodes", "--num-nodes", "--num-machines")
-_STARTED = ("--nproc-per-node", "--num-gpus")
+_STARTED = ("--nproc-per-node", "--num-gpus", "--npernode")
 _HELD = ("--gres", "--gpus-per-node")
 _GRES = re.compile(r"(?:gres[:/])?(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d{1,4})(?:\(.*\))?")
 

@@ -18,8 +18,9 @@ def _write_groups(values: Values) -> Iterable[str]:
 
 
 def _read_groups(given: Given) -> Values:
-    groups = given.number("--num-query-groups")
-    return {"model.kv_heads": (groups or 1) if "--group-query-attention" in given else None}
+    """Heads of keys and values; Megatron-DeepSpeed states them by --num-key-value-heads alone."""
+    groups, heads = given.number("--num-query-groups"), given.number("--num-key-value-heads")
+    return {"model.kv_heads": (groups or 1) if "--group-query-attention" in given else heads}
 
 
 def _read_ffn(given: Given) -> Values:

@@ -36,6 +36,8 @@ _PRINT = frozenset(("echo", "printf", "cat", "tee", "logger", "grep", "sed", "aw
 _DECLARE = ("export", "local", "declare", "readonly", "typeset")
 _SHELLS = ("sbatch", "bash", "sh", "srun", "ssh", "zsh")
 _SCRIPT = re.compile(r"\S+\.sh")
+_STEP = re.compile(r"\s*([A-Za-z_]\w*)\s*(\+\+|--)\s*")
+_ASSIGNS = re.compile(r"\s*([A-Za-z_]\w*)\s*([-+*/%]?=)([^=].*)", re.DOTALL)
 _HERE = re.compile(r"^(?:\$\(pwd\)|\$\{?PWD\}?)/")
 _UNSET = re.compile(r"\$(?:\{(\w+)(?:\[[@*]\])?\}|([A-Za-z_]\w*|[0-9@*]))")
 
@@ -81,6 +83,7 @@ class Script(NamedTuple):
         choices: what depends on conditions that were not decided.
         notes: what was taken for given, or not followed; one line each.
         variables: the values of its variables at its end.
+        elsewhere: variables that get a value under conditions that do not hold or are not decided, with these.
     """
 
     started: tuple[Started, ...]
@@ -89,6 +92,7 @@ class Script(NamedTuple):
     choices: tuple[Choice, ...]
     notes: tuple[str, ...]
     variables: Variables
+    elsewhere: Mapping[str, str]
 
 
 def read_script(text: str, name: str, variables: Mapping[str, str], *, is_file: bool = False) -> Script:
@@ -124,7 +128,7 @@ class _Reader:
         self._choices: list[Choice] = []
         self._notes: dict[str, None] = {}
         self._from: dict[str, frozenset[str]] = {}  # variables in the value of a variable
-        self._why: dict[str, str] = {}  # variables whose value depends on a branch
+        self._elsewhere: dict[str, list[str]] = {}  # conditions under which a variable gets a value
         self._open = ""  # the undecided condition around
         self._depth = self._count = 0
 
@@ -134,11 +138,9 @@ class _Reader:
             word for value in self._variables.values.values() for word in _flat(value) if _has_flags(_flat(value))
         ]
         choices = [choice for choice in self._choices if choice.words]
-        for name, why in self._why.items():
-            if any(f"${name}" in word for one in self._started for word in one.words):
-                self._note(f"{name}: set in branches that are not decided: {why}")
         return Script(
-            tuple(self._started), tuple(self._loose), tuple(assigned), tuple(choices), tuple(self._notes), self._variables
+            tuple(self._started), tuple(self._loose), tuple(assigned), tuple(choices), tuple(self._notes), self._variables,
+            {name: one_line(", ".join(lines), LONGEST_SHOWN * 4) for name, lines in self._elsewhere.items()},
         )
 
     def run(self, node: Node) -> bool | None:
@@ -233,28 +235,30 @@ class _Reader:
 
     def _scratch(self, nodes: Sequence[Node]) -> tuple[dict[str, Value], list[Started]]:
         """The variables and commands after some commands, without keeping them."""
-        before, notes, why = {**self._variables.values}, {**self._notes}, {**self._why}
+        before, notes = {**self._variables.values}, {**self._notes}
         started, loose, choices = len(self._started), len(self._loose), len(self._choices)
         self._all(nodes)
         after, found = self._variables.values, self._started[started:]
-        self._variables.values, self._notes, self._why = before, notes, why
+        self._variables.values, self._notes = before, notes
         del self._started[started:], self._loose[loose:], self._choices[choices:]
         return after, found
 
     def _left_out(self, line: int, condition: Condition, body: Sequence[Node], unset: set[str]) -> None:
         """Say what is not read because a variable has no value in the script."""
         after, started = self._scratch(body)
-        said = [" ".join(command.words) for command in started]
+        said = [" ".join(command.words) for command in started if _has_flags(command.words)]
+        where = f"line {line}: {one_line(condition.text, LONGEST_SHOWN * 2)}"
         for name, value in after.items():
             before = self._variables.values.get(name)
             if value != before:
+                self._elsewhere.setdefault(name, []).append(where)
                 said.append(f"{name}={' '.join(_added(_flat(before), _flat(value)))}")
         if not said:
             return
         names = ", ".join(sorted(f"${name}" for name in unset))
         shown = one_line("; ".join(said), LONGEST_SHOWN * 3)
         self._note(
-            f"line {line}: {one_line(condition.text, LONGEST_SHOWN * 2)}: {names} not set in the script, "
+            f"{where}: {names} not set in the script, "
             f"taken as unset; left out: {shown}"
         )
 
@@ -285,8 +289,8 @@ class _Reader:
                 self._choices.append(Choice(said, tuple(_added(_flat(before), _flat(value))), name))
             return
         self._variables.values[name] = f"${name}"
-        self._why[name] = "; ".join(
-            f"{said}: {one_line(' '.join(_flat(value)), LONGEST_SHOWN) or 'nothing'}" for said, value in results
+        self._elsewhere.setdefault(name, []).extend(
+            f"{said}: {one_line(' '.join(_flat(value)), LONGEST_SHOWN)}" for said, value in results if value is not None
         )
 
     # loops
@@ -367,6 +371,14 @@ class _Reader:
             return self._source(node.line, words[1:])
         if first in self._functions and self._depth < DEEPEST:
             return self._call(first, words[1:])
+        if first == "set":
+            if "--" in words[:2]:
+                self._variables.positional = words[words.index("--") + 1 :]
+            return True
+        if first == "shift":
+            count = int(words[1]) if len(words) > 1 and re.fullmatch(r"\d{1,4}", words[1]) else 1
+            self._variables.positional = (self._variables.positional or [])[count:] or None
+            return True
         if first == "unset":
             for name in words[1:]:
                 self._variables.values.pop(name, None)
@@ -394,7 +406,7 @@ class _Reader:
         inner: list[Started] = []
         for place, word in enumerate(words):
             after_flag = place > 0 and words[place - 1].startswith("--") and "=" not in words[place - 1]
-            whole = re.search(r"\s", word.strip()) and "--" in word
+            whole = re.search(r"\s", word.strip()) and "--" in word and not re.match(r"--[\w-]+=", word)
             if whole and self._depth < DEEPEST and (word.lstrip().startswith("--") or not after_flag):
                 before, loose = len(self._started), len(self._loose)
                 self._inner(word, line)
@@ -471,11 +483,13 @@ class _Reader:
         return _UNSET.sub(value, self._variables.text(raw))
 
     def _arithmetic(self, text: str) -> bool | None:
-        if match := re.fullmatch(r"\s*([A-Za-z_]\w*)\s*=([^=].*)", text, re.DOTALL):
-            self._variables.values[match[1]] = self._variables.calculated(
-                self._variables.text_of(match[2]), f"${match[1]}"
-            )
-            return True
+        """Whether `(( … ))` is not 0; what it assigns is kept, or unknown where it cannot be calculated."""
+        if match := _STEP.fullmatch(text) or _ASSIGNS.fullmatch(text):
+            name, operator, right = match[1], match[2], match[3] if len(match.groups()) > 2 else "1"
+            right = self._variables.text_of(right)
+            whole = right if operator == "=" else f"{name} {operator[0]} ({right})"
+            self._variables.values[name] = self._variables.calculated(whole, f"${name}")
+            return None
         value = self._variables.calculated(self._variables.text_of(text), "")
         return bool(int(value)) if value else None
 

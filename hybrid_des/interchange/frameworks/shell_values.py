@@ -23,7 +23,7 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
     ast.GtE: operator.ge,
 }  # fmt: skip
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_PARAMETER = re.compile(r"(!?)([A-Za-z_]\w*|[0-9@*#?$!-])(?:\[([^\]]*)\])?(.*)", re.DOTALL)
+_PARAMETER = re.compile(r"(!?)([A-Za-z_]\w*|[0-9]+|[@*#?$!-])(?:\[([^\]]*)\])?(.*)", re.DOTALL)
 _CHANGED_TO = re.compile(r"cd\s+(?:-P\s+|--\s+)*(.+?)(?:\s*&?>\s*/dev/null)?(?:\s*2>&1)?\s*(?:&&|;)\s*pwd(?:\s+-P)?")
 _PATH = re.compile(r"(dirname|realpath|readlink)\s+(?:-\w+\s+|--\s+)*(\S.*)")
 _LARGEST = 2**63
@@ -173,7 +173,7 @@ class Variables:
 
     def _parameter(self, body: str, depth: int, *, quoted: bool) -> list[Piece]:
         """The value of `${…}`; the text itself where it has none."""
-        asis = [Piece(shown(f"${{{body}}}" if not re.fullmatch(r"\w+", body) else f"${body}"))]
+        asis = [Piece(shown(f"${{{body}}}" if not re.fullmatch(r"\w+|[@*#?$!-]", body) else f"${body}"))]
         if body.startswith("#") and (match := re.fullmatch(r"#(\w+)(\[[@*]\])?", body)):
             value = self.find(match[1])
             return asis if value is None else [Piece(str(len(value)))]
