@@ -59,7 +59,7 @@ def read_hugging_face(text: str, name: str) -> Imported:
         name: where it comes from, for errors.
 
     Raises:
-        UsageError: it is no such configuration, or a setting makes layers that are not known here; the message says why.
+        UsageError: it is no such configuration, or a setting makes layers that are not known here.
     """
     config = _Config(*_parsed(text, name), name)
     family = config.text("model_type")
@@ -307,9 +307,11 @@ def _dense_layers(config: _Config, stated: int | None, layers: int) -> int | Non
     Raises:
         UsageError: other layers than the first ones are without experts.
     """
-    for name, dense in (("mlp_only_layers", lambda given: sorted(given)),
-                        ("moe_layer_freq", lambda given: [place for place, one in enumerate(given) if not one]),
-                        ("mlp_layer_types", lambda given: [p for p, one in enumerate(given) if one == "dense"])):
+    for name, dense in (
+        ("mlp_only_layers", lambda given: sorted(given)),
+        ("moe_layer_freq", lambda given: [place for place, one in enumerate(given) if not one]),
+        ("mlp_layer_types", lambda given: [p for p, one in enumerate(given) if one == "dense"]),
+    ):
         given = config.listed(name) if isinstance(config.values.get(name), list) else None
         if not given:
             continue
@@ -330,7 +332,7 @@ def _window(config: _Config, family: Family, model: Mapping[str, Any]) -> dict[s
     if type(size) is not int or size <= 0 or off or size >= model.get("sequence", 0) > 0:
         config.pass_over("sliding_window")
         for kind, count in Counter(kinds).items():
-            if kind not in (_FULL, "") and not (off or kind in _WINDOWS and type(size) is int):
+            if kind not in (_FULL, "") and not (off or (kind in _WINDOWS and type(size) is int)):
                 config.understand_not(f"layer_types: {count} of {len(kinds)} layers have {kind}")
         return {}
     every = _every(kinds, config.values.get("sliding_window_pattern"), family)

@@ -94,8 +94,9 @@ def launch_in(text: str, name: str, known: Collection[str] | None = None, *, is_
 
     Args:
         text: a line of flags, with or without the program, or a shell script.
-        name: where it comes from, for errors; a path if `is_file`, beside which sourced files are looked for.
+        name: where it comes from, for errors.
         known: the flags of the framework; None: all are.
+        is_file: whether `name` is a path, beside which sourced files are looked for.
 
     Raises:
         UsageError: a quotation is not closed, or no flag is known.
@@ -119,7 +120,9 @@ def launch_in(text: str, name: str, known: Collection[str] | None = None, *, is_
         if chosen is None or choice.variable in chosen.variables
     )
     program = tuple(itertools.takewhile(lambda word: not _FLAG.fullmatch(word), words))
-    return Read(directives | flags_of(words), _program(words) or program, choices, (*notes, *script.notes), script.elsewhere)
+    return Read(
+        directives | flags_of(words), _program(words) or program, choices, (*notes, *script.notes), script.elsewhere
+    )
 
 
 def _directives(text: str) -> Iterator[tuple[str, str]]:
@@ -230,7 +233,9 @@ class Given:
             shown = one_line(word, LONGEST_SHOWN)
             where = self._elsewhere.get(word.strip("${}"), "")
             only = f", but under {where}" if where else ""
-            raise self.error(flag, f"{shown} has no value in the script{only}; write it there, or give the line of flags")
+            raise self.error(
+                flag, f"{shown} has no value in the script{only}; write it there, or give the line of flags"
+            )
         return word
 
     def number(self, *flags: str) -> int | None:

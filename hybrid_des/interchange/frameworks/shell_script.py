@@ -27,8 +27,8 @@ from hybrid_des.interchange.frameworks.shell_syntax import (
     Test,
     parse,
 )
-from hybrid_des.interchange.frameworks.shell_tests import decided
-from hybrid_des.interchange.frameworks.shell_values import Value, Variables
+from hybrid_des.interchange.frameworks.shell_tests import as_written, decided, is_test
+from hybrid_des.interchange.frameworks.shell_values import Value, Variables, added, flat, has_flags
 
 DEEPEST = 8  # lines within lines, files within files
 _MOST = 20_000  # commands, loops unrolled
@@ -130,16 +130,20 @@ class _Reader:
         self._from: dict[str, frozenset[str]] = {}  # variables in the value of a variable
         self._elsewhere: dict[str, list[str]] = {}  # conditions under which a variable gets a value
         self._open = ""  # the undecided condition around
+        self._file = ""  # the sourced file that is read
         self._depth = self._count = 0
 
     def found(self) -> Script:
         """What was read."""
-        assigned = [
-            word for value in self._variables.values.values() for word in _flat(value) if _has_flags(_flat(value))
-        ]
+        assigned = [word for value in self._variables.values.values() for word in flat(value) if has_flags(flat(value))]
         choices = [choice for choice in self._choices if choice.words]
         return Script(
-            tuple(self._started), tuple(self._loose), tuple(assigned), tuple(choices), tuple(self._notes), self._variables,
+            tuple(self._started),
+            tuple(self._loose),
+            tuple(assigned),
+            tuple(choices),
+            tuple(self._notes),
+            self._variables,
             {name: one_line(", ".join(lines), LONGEST_SHOWN * 4) for name, lines in self._elsewhere.items()},
         )
 
@@ -173,18 +177,21 @@ class _Reader:
             held = self.run(node)
         return held
 
+    def _at(self, line: int) -> str:
+        return f"{self._file} line {line}" if self._file else f"line {line}"
+
     def _note(self, line: str) -> None:
         self._notes[line] = None
 
     # branches
 
     def _chain(self, node: Chain) -> bool | None:
-        asked = isinstance(node.first, Test | Chain | Negated) or _is_test(node.first)
+        asked = isinstance(node.first, Test | Chain | Negated) or is_test(node.first)
         self._variables.unset.clear()
         first = self.run(node.first)
         if not asked and first is None:
             first = True  # a command is taken to succeed
-        shown = Condition(_text(node.first))
+        shown = Condition(as_written(node.first))
         wanted = node.operator == "&&"
         if first is None:
             self._undecided(node.line, [(shown, (node.second,)), (Condition("else"), ())])
@@ -228,7 +235,7 @@ class _Reader:
         held = True
         for node in condition.commands:
             asked = self.run(node)
-            if asked is None or (isinstance(node, Command) and not _is_test(node)):
+            if asked is None or (isinstance(node, Command) and not is_test(node)):
                 return None
             held = asked
         return held
@@ -246,28 +253,25 @@ class _Reader:
     def _left_out(self, line: int, condition: Condition, body: Sequence[Node], unset: set[str]) -> None:
         """Say what is not read because a variable has no value in the script."""
         after, started = self._scratch(body)
-        said = [" ".join(command.words) for command in started if _has_flags(command.words)]
-        where = f"line {line}: {one_line(condition.text, LONGEST_SHOWN * 2)}"
+        said = [" ".join(command.words) for command in started if has_flags(command.words)]
+        where = f"{self._at(line)}: {one_line(condition.text, LONGEST_SHOWN * 2)}"
         for name, value in after.items():
             before = self._variables.values.get(name)
             if value != before:
                 self._elsewhere.setdefault(name, []).append(where)
-                said.append(f"{name}={' '.join(_added(_flat(before), _flat(value)))}")
+                said.append(f"{name}={' '.join(added(flat(before), flat(value)))}")
         if not said:
             return
         names = ", ".join(sorted(f"${name}" for name in unset))
         shown = one_line("; ".join(said), LONGEST_SHOWN * 3)
-        self._note(
-            f"{where}: {names} not set in the script, "
-            f"taken as unset; left out: {shown}"
-        )
+        self._note(f"{where}: {names} not set in the script, taken as unset; left out: {shown}")
 
     def _undecided(self, line: int, cases: Sequence[tuple[Condition, Sequence[Node]]]) -> None:
         """Take no branch; keep what differs among them."""
         before, outer = {**self._variables.values}, self._open
         results = []
         for condition, body in cases:
-            said = f"line {line}: {one_line(condition.text, LONGEST_SHOWN * 2)}"
+            said = f"{self._at(line)}: {one_line(condition.text, LONGEST_SHOWN * 2)}"
             self._open = said
             self._variables.values = {**before}
             self._all(body)
@@ -282,22 +286,22 @@ class _Reader:
 
     def _differs(self, name: str, results: Sequence[tuple[str, Value | None]]) -> None:
         before = self._variables.values.get(name)
-        if any(_has_flags(_flat(value)) for _, value in results):
+        if any(has_flags(flat(value)) for _, value in results):
             if before is None:
                 self._variables.values[name] = ""
             for said, value in results:
-                self._choices.append(Choice(said, tuple(_added(_flat(before), _flat(value))), name))
+                self._choices.append(Choice(said, tuple(added(flat(before), flat(value))), name))
             return
         self._variables.values[name] = f"${name}"
         self._elsewhere.setdefault(name, []).extend(
-            f"{said}: {one_line(' '.join(_flat(value)), LONGEST_SHOWN)}" for said, value in results if value is not None
+            f"{said}: {one_line(' '.join(flat(value)), LONGEST_SHOWN)}" for said, value in results if value is not None
         )
 
     # loops
 
     def _loop(self, node: Loop) -> bool | None:
         if not node.name:
-            held = self._holds(Condition(_text(node.condition[0]) if node.condition else "", node.condition))
+            held = self._holds(Condition(as_written(node.condition[0]) if node.condition else "", node.condition))
             if held is None:
                 self._undecided(node.line, [(Condition("a loop"), node.body), (Condition("else"), ())])
             elif held:
@@ -310,7 +314,7 @@ class _Reader:
             self._all(node.body)
         if len(words) > 1 and len(self._started) > started:
             shown = one_line(" ".join(words), LONGEST_SHOWN)
-            self._note(f"line {node.line}: for {node.name} in {shown}: read with the last of them")
+            self._note(f"{self._at(node.line)}: for {node.name} in {shown}: read with the last of them")
         return True
 
     # commands
@@ -327,12 +331,12 @@ class _Reader:
         self._from[name] = parts | self._from.get(name, frozenset()) if adds else parts
         if index is not None and items is None:
             key = self._variables.text(index[1:-1])
-            kept = before if isinstance(before, dict) else {str(at): one for at, one in enumerate(_flat(before))}
+            kept = before if isinstance(before, dict) else {str(at): one for at, one in enumerate(flat(before))}
             value = {**kept, key: str(value)}
         elif adds and isinstance(value, list):
-            value = [*_flat(before), *value]
+            value = [*flat(before), *value]
         elif adds:
-            value = f"{' '.join(_flat(before))}{value if isinstance(value, str) else ''}"
+            value = f"{' '.join(flat(before))}{value if isinstance(value, str) else ''}"
         self._variables.values.pop(name, None)  # so that the order is that of the last assignments
         self._variables.values[name] = value
 
@@ -417,13 +421,11 @@ class _Reader:
                 outer.append(word)
         script = next((word for word in words if _SCRIPT.fullmatch(word)), None)
         if script is not None and not inner and words[0] in _SHELLS:
-            self._note(f"line {line}: starts {one_line(script, LONGEST_SHOWN)}, another script, which is not read")
+            self._note(f"{self._at(line)}: starts {one_line(script, LONGEST_SHOWN)}, another script, which is not read")
         for one in inner:
             more = {**environment, **one.environment}
-            self._started.append(
-                Started(line, (*outer, *one.words), more, self._open, parts | one.variables)
-            )
-        if not inner and (_has_flags(outer) or any("$" in word for word in outer)):
+            self._started.append(Started(line, (*outer, *one.words), more, self._open, parts | one.variables))
+        if not inner and (has_flags(outer) or any("$" in word for word in outer)):
             self._started.append(Started(line, tuple(outer), environment, self._open, parts))
 
     def _inner(self, text: str, line: int) -> None:
@@ -437,7 +439,7 @@ class _Reader:
             text = self._variables.text_of(node.document or "")
             self._inner(text, node.line)
         elif "--" in (node.document or ""):
-            self._note(f"line {node.line}: a text that is written with {words[0]} has flags, which are not read")
+            self._note(f"{self._at(node.line)}: a text that is written with {words[0]} has flags, which are not read")
 
     def _call(self, name: str, arguments: list[str]) -> bool | None:
         outer = self._variables.positional
@@ -458,11 +460,13 @@ class _Reader:
         if path is None or self._depth >= DEEPEST:
             why = "not found beside the script" if self._is_file else "a line names no folder"
             why = "its name is not known" if "$" in given else why
-            self._note(f"line {line}: source {shown}: not read, as {why}; flags and variables in it are missing")
+            self._note(f"{self._at(line)}: source {shown}: not read, as {why}; flags and variables in it are missing")
             return None
+        outer, self._file = self._file, one_line(path.name, LONGEST_SHOWN)
         self._depth += 1
         self._all(parse(read_text(path, "a shell script"), str(path)))
         self._depth -= 1
+        self._file = outer
         return True
 
     # conditions
@@ -492,43 +496,3 @@ class _Reader:
             return None
         value = self._variables.calculated(self._variables.text_of(text), "")
         return bool(int(value)) if value else None
-
-
-def _is_test(node: Node) -> bool:
-    return isinstance(node, Test) or (
-        isinstance(node, Command) and bool(node.words) and node.words[0].text in ("[", "test", "true", "false", ":")
-    )
-
-
-def _flat(value: Value | None) -> list[str]:
-    if value is None:
-        return []
-    if isinstance(value, str):
-        return value.split()
-    return [*value] if isinstance(value, list) else [*value.values()]
-
-
-def _has_flags(words: Sequence[str]) -> bool:
-    return any(word.startswith("--") and len(word) > 2 for word in words)
-
-
-def _added(before: Sequence[str], after: Sequence[str]) -> Sequence[str]:
-    """What a longer list has after (or before) a shorter one; all of it where it is another."""
-    size = len(before)
-    if [*after[:size]] == [*before]:
-        return after[size:]
-    return after[: len(after) - size] if size and [*after[-size:]] == [*before] else after
-
-
-def _text(node: Node) -> str:
-    """A condition as it is written, about."""
-    if isinstance(node, Command):
-        return " ".join(token.text for token in node.words)
-    if isinstance(node, Test):
-        words = " ".join(token.text for token in node.words)
-        return f"(({node.arithmetic}))" if node.arithmetic is not None else f"[[ {words} ]]"
-    if isinstance(node, Negated):
-        return f"! {_text(node.node)}"
-    if isinstance(node, Chain):
-        return f"{_text(node.first)} {node.operator} {_text(node.second)}"
-    return "…"

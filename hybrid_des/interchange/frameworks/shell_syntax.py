@@ -14,7 +14,24 @@ from hybrid_des.errors import UsageError
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=(.*)", re.DOTALL)
 DEEPEST = 64  # branches within branches
-_OPERATORS = (";;&", "<<<", "<<-", "&>>", ";;", ";&", "&&", "||", "|&", "<<", ">>", "&>", ">&", "<&", ">|", *"\n;|&<>()")
+_OPERATORS = (
+    ";;&",
+    "<<<",
+    "<<-",
+    "&>>",
+    ";;",
+    ";&",
+    "&&",
+    "||",
+    "|&",
+    "<<",
+    ">>",
+    "&>",
+    ">&",
+    "<&",
+    ">|",
+    *"\n;|&<>()",
+)
 _REDIRECTIONS = ("<", ">", ">>", "&>", "&>>", ">&", "<&", ">|", "<<<")
 _PAIRS = {"(": ")", "{": "}"}
 
@@ -209,7 +226,7 @@ class _Tokens:
             self._found.append(Token("word", text, line))
 
     def _glued(self, start: int) -> bool:
-        """Whether a parenthesis is part of the word that begins at `start`: an array, or a pattern or list in a word."""
+        """Whether a parenthesis is part of the word that begins at `start`: an array, a pattern or a list."""
         return not re.fullmatch(r"[\w-]+", self._text[start : self._at])
 
     def _array(self, head: str, line: int) -> None:
@@ -395,7 +412,8 @@ class _Parser:
 
     def _shown(self, start: int) -> str:
         texts = [
-            f"(({token.text}))" if token.kind == "arithmetic" else token.text for token in self._tokens[start : self._at]
+            f"(({token.text}))" if token.kind == "arithmetic" else token.text
+            for token in self._tokens[start : self._at]
         ]
         return " ".join(" ".join(texts).split()).rstrip("; ")
 
@@ -449,7 +467,7 @@ class _Parser:
         return Loop(token.line, "", (), condition, body)
 
     def _test(self, line: int) -> Test:
-        words = []
+        words: list[Token] = []
         while self._next.kind != "end" and not self._take("]]"):
             words.append(self._next)
             self._at += 1

@@ -206,9 +206,7 @@ class Variables:
             return value[int(at)] if re.fullmatch(r"-?\d{1,6}", at) and -len(value) <= int(at) < len(value) else None
         return value
 
-    def _otherwise(
-        self, value: str | list[str] | None, rest: str, depth: int, *, quoted: bool
-    ) -> list[Piece] | None:
+    def _otherwise(self, value: str | list[str] | None, rest: str, depth: int, *, quoted: bool) -> list[Piece] | None:
         """What `:-`, `:=`, `:+` and `:?` give; None where they leave the value."""
         match = re.match(r":?([-=+?])", rest)
         if match is None:
@@ -252,7 +250,7 @@ class Variables:
 
 
 def _split(text: str) -> list[str]:
-    """Text before the first white space, the words between, and the text after the last; quotes in them are taken off."""
+    """Text before the first white space, the words between, text after the last; quotes in them are taken off."""
     try:
         words = shlex.split(text)
     except ValueError:
@@ -320,3 +318,25 @@ def _balanced(raw: str, at: int) -> int:
 
 def _folder(name: str) -> str:
     return name.rpartition("/")[0] or "."
+
+
+def flat(value: Value | None) -> list[str]:
+    """The words or elements of a value."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return value.split()
+    return [*value] if isinstance(value, list) else [*value.values()]
+
+
+def has_flags(words: Sequence[str]) -> bool:
+    """Whether one of the words is a flag."""
+    return any(word.startswith("--") and len(word) > 2 for word in words)
+
+
+def added(before: Sequence[str], after: Sequence[str]) -> Sequence[str]:
+    """What a longer list has after (or before) a shorter one; all of it where it is another."""
+    size = len(before)
+    if [*after[:size]] == [*before]:
+        return after[size:]
+    return after[: len(after) - size] if size and [*after[-size:]] == [*before] else after
