@@ -315,9 +315,9 @@ def _dense_layers(config: _Config, stated: int | None, layers: int) -> int | Non
         given = config.listed(name) if isinstance(config.values.get(name), list) else None
         if not given:
             continue
-        if (found := dense(given)) != [*range(len(found))]:
+        if (dense_places := dense(given)) != [*range(len(dense_places))]:
             raise UsageError(f"{config.name}: {name}: {_shown(given)}: expected layers without experts first")
-        stated = len(found)
+        stated = len(dense_places)
     end = config.values.get("moe_layer_end_index")
     if type(end) is int and end in (-1, layers - 1):
         config.pass_over("moe_layer_end_index")

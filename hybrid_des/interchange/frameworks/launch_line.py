@@ -23,6 +23,7 @@ _FLAG = re.compile(r"--([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
 _DIRECTIVE = re.compile(r"(?m)^\s*#SBATCH[ \t]+(.*)$")
 _OPTION = re.compile(r"(?:^|(?<=\s))-(?:([A-Za-z])|-([A-Za-z][\w-]*))(?:[=\s]*([^\s=-]\S*))?")
 BARE = re.compile(r"\$(?:\{[A-Za-z_@*]\w*(?:\[[@*]\])?\}|[A-Za-z_@*]\w*)")  # a variable and nothing else
+_BUNDLE = re.compile(r"(?i)arg|opt|extra|flag|param|@|\*")  # names of variables that hold flags, not a value
 _SHORT = {"N": "nodes", "n": "ntasks", "G": "gpus"}  # options of sbatch and srun
 _SLURM = {  # option of sbatch → variables that have its value
     "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
@@ -67,14 +68,16 @@ class Read(NamedTuple):
 
     Attributes:
         flags: with dashes in their names, each with the words that follow it; where one is repeated, the last counts.
-        program: what is started, before its first flag.
+        before: the words in front of the first flag.
+        program: the Python file that is started; empty if none is named.
         choices: flags that stand under a condition that was not decided, each list with the condition.
         notes: what was taken for given or left out, one line each.
         elsewhere: variables that get a value only under conditions, with these.
     """
 
     flags: dict[str, list[str]]
-    program: tuple[str, ...]
+    before: tuple[str, ...]
+    program: str
     choices: tuple[tuple[str, dict[str, list[str]]], ...]
     notes: tuple[str, ...]
     elsewhere: Mapping[str, str]
@@ -119,10 +122,9 @@ def launch_in(text: str, name: str, known: Collection[str] | None = None, *, is_
         for choice in script.choices
         if chosen is None or choice.variable in chosen.variables
     )
-    program = tuple(itertools.takewhile(lambda word: not _FLAG.fullmatch(word), words))
-    return Read(
-        directives | flags_of(words), _program(words) or program, choices, (*notes, *script.notes), script.elsewhere
-    )
+    before = tuple(itertools.takewhile(lambda word: not _FLAG.fullmatch(word), words))
+    program = next((word for word in reversed(words) if word.endswith(".py")), "")
+    return Read(directives | flags_of(words), before, program, choices, (*notes, *script.notes), script.elsewhere)
 
 
 def _directives(text: str) -> Iterator[tuple[str, str]]:
@@ -186,11 +188,6 @@ def _without(script: Script) -> str:
     return f"no flag of Megatron-LM's pretrain_gpt.py, such as --num-layers{has}{more}"
 
 
-def _program(words: Sequence[str]) -> tuple[str, ...]:
-    """The last Python file among words, as a program."""
-    return tuple(word for word in words if word.endswith(".py"))[-1:]
-
-
 class Given:
     """The flags of a launch line, of which those that were read are remembered."""
 
@@ -211,6 +208,10 @@ class Given:
     def read(self) -> frozenset[str]:
         """The flags that were asked for, given or not."""
         return frozenset(self._read)
+
+    def pass_over(self, *switches: str) -> None:
+        """Count flags without a value as read: they change nothing here."""
+        self._read |= {*switches}
 
     def words(self, flag: str) -> Sequence[str]:
         """The words that follow a flag."""
@@ -269,11 +270,12 @@ class Given:
     @property
     def unset(self) -> list[str]:
         """Words beside the value of a flag that are variables without one: what they hold is missing."""
-        found = []
+        variables = []
         for flag, words in self.flags.items():
-            after = words if flag in self._read and flag not in self._valued else words[1:]
-            found += [word for word in after if BARE.fullmatch(word)]
-        return [*dict.fromkeys(one_line(word, LONGEST_SHOWN) for word in found)]
+            bare = [(number, word) for number, word in enumerate(words) if BARE.fullmatch(word)]
+            switch_of_ours = flag in self._read and flag not in self._valued
+            variables += [word for number, word in bare if number or switch_of_ours or _BUNDLE.search(word)]
+        return [*dict.fromkeys(one_line(word, LONGEST_SHOWN) for word in variables)]
 
     def meant(self, flag: str) -> str:
         """A hint at the flag that may be meant by one that nothing has read; empty if none is similar."""

@@ -177,8 +177,7 @@ def _read_host(given: Given) -> Values:
     share, scope = given.text("--optimizer-offload-fraction"), given.text("--cuda-graph-scope")
     graphs = given.text("--cuda-graph-impl") not in (None, "none")
     moved = "--optimizer-cpu-offload" in given
-    for flag in ("--use-precision-aware-optimizer", "--no-check-for-nan-in-loss-and-grad"):
-        given.words(flag)  # read: they change nothing here
+    given.pass_over("--use-precision-aware-optimizer", "--no-check-for-nan-in-loss-and-grad")
     if share is not None and not re.fullmatch(r"0?\.\d+|0|1(\.0*)?", share):
         raise given.error("--optimizer-offload-fraction", f'expected a share from 0 to 1, found "{share}"')
     return {
@@ -280,8 +279,8 @@ def read_megatron(text: str, name: str, *, is_file: bool = False) -> Imported:
     merged = {**by_path(published_model(sizes)), **values}
     wrong = [f"{given.shown(flag)}{given.meant(flag)}" for flag in unread if flag not in idle]
     wrong += [f"{word}: has no value in the script; flags in it are missing" for word in _unset(given, read)]
-    found = machine(given)
-    ranks = found.nodes * found.per_node if found.nodes and found.per_node else None
+    gpus = machine(given)
+    ranks = gpus.nodes * gpus.per_node if gpus.nodes and gpus.per_node else None
     unread_lines = (*asked, *_program(read), *read.notes, *wrong)
     refused = tuple(refusals(Line(given.flags, ranks)))
     return Imported(merged, tuple(assumed), unread_lines, tuple(map(given.shown, idle)), refused)
@@ -320,14 +319,14 @@ def _flat(flags: Mapping[str, Sequence[str]]) -> str:
 
 def _program(read: Read) -> Iterator[str]:
     """A program that is not the one whose flags are read."""
-    program = next(iter(read.program[-1:]), "").rpartition("/")[2]
-    if program.endswith(".py") and "pretrain_gpt" not in program:
+    program = read.program.rpartition("/")[2]
+    if program and "pretrain_gpt" not in program:
         yield f"{one_line(program, LONGEST_SHOWN)}: read as if it were pretrain_gpt.py"
 
 
 def _unset(given: Given, read: Read) -> list[str]:
     """Variables without a value, in front of the first flag or beside the values of others."""
-    before = [word for word in read.program if BARE.fullmatch(word)]
+    before = [word for word in read.before if BARE.fullmatch(word)]
     return [*dict.fromkeys((*before, *given.unset))]
 
 

@@ -140,8 +140,8 @@ def _write_dispatch(values: Values) -> Iterator[str]:
 def _read_dispatch(given: Given) -> Values:
     values = {path: value for rule in (_DISPATCHER, _STREAMS, _DELAYED) for path, value in rule.read(given).items()}
     split, tensor = given.number("--expert-tensor-parallel-size"), given.number("--tensor-model-parallel-size") or 1
-    for flag in ("--moe-flex-dispatcher-backend", "--moe-enable-deepep"):
-        given.words(flag)  # which of the libraries that send once per node
+    given.words("--moe-flex-dispatcher-backend")  # which of the libraries that send once per node
+    given.pass_over("--moe-enable-deepep")
     if given.number("--num-experts") is None:
         return {}
     if (given.number("--expert-model-parallel-size") or 1) * (split or tensor) == 1:

@@ -204,19 +204,19 @@ class _Reader:
         return first
 
     def _branches(self, node: Branches) -> bool | None:
-        for place, (condition, body) in enumerate(node.cases):
+        for number, (condition, body) in enumerate(node.cases):
             self._variables.unset.clear()
             held = self._holds(condition)
             unset = {*self._variables.unset}
             if held is None:
-                rest = [*node.cases[place:]]
+                rest = [*node.cases[number:]]
                 if not rest[-1][0].otherwise:
                     rest.append((Condition("else"), ()))
                 self._undecided(node.line, rest)
                 return None
             if held:
                 if unset:
-                    for other, left in node.cases[place + 1 :]:
+                    for other, left in node.cases[number + 1 :]:
                         self._left_out(node.line, other, left, unset)
                 return self._all(body)
             if unset:
@@ -245,10 +245,10 @@ class _Reader:
         before, notes = {**self._variables.values}, {**self._notes}
         started, loose, choices = len(self._started), len(self._loose), len(self._choices)
         self._all(nodes)
-        after, found = self._variables.values, self._started[started:]
+        after, commands = self._variables.values, self._started[started:]
         self._variables.values, self._notes = before, notes
         del self._started[started:], self._loose[loose:], self._choices[choices:]
-        return after, found
+        return after, commands
 
     def _left_out(self, line: int, condition: Condition, body: Sequence[Node], unset: set[str]) -> None:
         """Say what is not read because a variable has no value in the script."""
@@ -408,23 +408,23 @@ class _Reader:
         """Keep a command with flags, and those within its words."""
         outer: list[str] = []
         inner: list[Started] = []
-        for place, word in enumerate(words):
-            after_flag = place > 0 and words[place - 1].startswith("--") and "=" not in words[place - 1]
+        for at, word in enumerate(words):
+            after_flag = at > 0 and words[at - 1].startswith("--") and "=" not in words[at - 1]
             whole = re.search(r"\s", word.strip()) and "--" in word and not re.match(r"--[\w-]+=", word)
             if whole and self._depth < DEEPEST and (word.lstrip().startswith("--") or not after_flag):
                 before, loose = len(self._started), len(self._loose)
                 self._inner(word, line)
                 inner += self._started[before:]
-                outer += [one for _, more in self._loose[loose:] for one in more]
+                outer += [command for _, more in self._loose[loose:] for command in more]
                 del self._started[before:], self._loose[loose:]
             else:
                 outer.append(word)
         script = next((word for word in words if _SCRIPT.fullmatch(word)), None)
         if script is not None and not inner and words[0] in _SHELLS:
             self._note(f"{self._at(line)}: starts {one_line(script, LONGEST_SHOWN)}, another script, which is not read")
-        for one in inner:
-            more = {**environment, **one.environment}
-            self._started.append(Started(line, (*outer, *one.words), more, self._open, parts | one.variables))
+        for command in inner:
+            more = {**environment, **command.environment}
+            self._started.append(Started(line, (*outer, *command.words), more, self._open, parts | command.variables))
         if not inner and (has_flags(outer) or any("$" in word for word in outer)):
             self._started.append(Started(line, tuple(outer), environment, self._open, parts))
 

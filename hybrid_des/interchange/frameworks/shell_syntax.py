@@ -155,16 +155,16 @@ class _Tokens:
 
     def _next(self) -> None:
         text, at = self._text, self._at
-        one = text[at]
-        if one in " \t\r" or text.startswith("\\\n", at):
-            self._skip(2 if one == "\\" else 1)
-        elif one == "#":  # to the end of this line, whatever it ends in
+        character = text[at]
+        if character in " \t\r" or text.startswith("\\\n", at):
+            self._skip(2 if character == "\\" else 1)
+        elif character == "#":  # to the end of this line, whatever it ends in
             end = text.find("\n", at)
             self._at = len(text) if end < 0 else end
         elif text.startswith("((", at) and self._begins() and (end := text.find("))", at)) > 0:
             self._found.append(Token("arithmetic", text[at + 2 : end], self._line))
             self._skip(end + 2 - at)
-        elif one == "(" and self._found and self._found[-1].text.startswith("--"):
+        elif character == "(" and self._found and self._found[-1].text.startswith("--"):
             self._word()  # the value of a flag, unquoted
         elif operator := next((o for o in _OPERATORS if text.startswith(o, at)), None):
             self._operator(operator)
@@ -196,25 +196,25 @@ class _Tokens:
             self._read_documents()
 
     def _read_documents(self) -> None:
-        for end, tabs, place in self._documents:
+        for end, tabs, token in self._documents:
             lines: list[str] = []
             while self._at < len(self._text):
                 stop = self._text.find("\n", self._at)
-                one = self._skip((stop + 1 if stop >= 0 else len(self._text)) - self._at).rstrip("\n")
-                one = one.lstrip("\t") if tabs else one
-                if one == end:
+                line = self._skip((stop + 1 if stop >= 0 else len(self._text)) - self._at).rstrip("\n")
+                line = line.lstrip("\t") if tabs else line
+                if line == end:
                     break
-                lines.append(one)
-            self._found[place] = self._found[place]._replace(text="\n".join(lines))
+                lines.append(line)
+            self._found[token] = self._found[token]._replace(text="\n".join(lines))
         self._documents.clear()
 
     def _word(self) -> None:
         line, start = self._line, self._at
         while self._at < len(self._text):
-            one = self._text[self._at]
-            if one in " \t\n\r;|&<>)" or (one == "(" and self._at > start and not self._glued(start)):
+            character = self._text[self._at]
+            if character in " \t\n\r;|&<>)" or (character == "(" and self._at > start and not self._glued(start)):
                 break
-            if one == "(" and (match := ASSIGNMENT.fullmatch(self._text[start : self._at])) and not match[4]:
+            if character == "(" and (match := ASSIGNMENT.fullmatch(self._text[start : self._at])) and not match[4]:
                 self._array(self._text[start : self._at], line)
                 return
             self._piece()
@@ -257,32 +257,32 @@ class _Tokens:
     def _closing(self, at: int) -> int:
         """The place of the quote that closes the one at `at`."""
         text, quote = self._text, self._text[at]
-        place = at + 1
-        while place < len(text):
-            if text[place] == quote:
-                return place
-            if text[place] == "\\" and quote != "'":
-                place += 1
-            elif quote == '"' and text[place] == "$" and text[place + 1 : place + 2] in _PAIRS:
-                place = self._balanced(place + 1)
-            place += 1
+        end = at + 1
+        while end < len(text):
+            if text[end] == quote:
+                return end
+            if text[end] == "\\" and quote != "'":
+                end += 1
+            elif quote == '"' and text[end] == "$" and text[end + 1 : end + 2] in _PAIRS:
+                end = self._balanced(end + 1)
+            end += 1
         raise self._unclosed()
 
     def _balanced(self, at: int) -> int:
         """The place of the parenthesis or brace that closes the one at `at`."""
         text, depth = self._text, 0
         opening, closing = text[at], _PAIRS[text[at]]
-        place = at
-        while place < len(text):
-            one = text[place]
-            if one == "\\":
-                place += 1
-            elif one in "'\"" and not (one == "'" and opening == "{"):
-                place = self._closing(place)
-            depth += (one == opening) - (one == closing)
+        end = at
+        while end < len(text):
+            character = text[end]
+            if character == "\\":
+                end += 1
+            elif character in "'\"" and not (character == "'" and opening == "{"):
+                end = self._closing(end)
+            depth += (character == opening) - (character == closing)
             if not depth:
-                return place
-            place += 1
+                return end
+            end += 1
         raise self._unclosed()
 
     def _unclosed(self) -> UsageError:
@@ -300,11 +300,11 @@ class _Parser:
 
     def script(self) -> tuple[Node, ...]:
         """All commands; what closes nothing is passed over."""
-        found = [*self._list()]
+        nodes = [*self._list()]
         while self._at < len(self._tokens):
             self._at += 1
-            found += self._list()
-        return tuple(found)
+            nodes += self._list()
+        return tuple(nodes)
 
     @property
     def _next(self) -> Token:
@@ -439,7 +439,8 @@ class _Parser:
         return Branches(line, tuple(cases))
 
     def _for(self, line: int) -> Loop:
-        name, words = self._next.text, []
+        name = self._next.text
+        words: list[Token] = []
         counted = self._next.kind == "arithmetic"
         self._at += 1
         while self._take("\n"):
@@ -474,8 +475,9 @@ class _Parser:
         return Test(line, tuple(token for token in words if token.text != "\n"))
 
     def _command(self) -> Command:
-        line, assigned, words = self._next.line, [], []
-        document = None
+        line, document = self._next.line, None
+        assigned: list[Token] = []
+        words: list[Token] = []
         while self._next.kind != "end":
             token = self._next
             if token.kind == "operator":

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from hybrid_des.interchange.frameworks.shell_syntax import Chain, Command, Negated, Node, Test
 
 _NUMBERS: dict[str, Callable[[int, int], bool]] = {
-    "-eq": lambda one, other: one == other, "-ne": lambda one, other: one != other,
-    "-lt": lambda one, other: one < other, "-le": lambda one, other: one <= other,
-    "-gt": lambda one, other: one > other, "-ge": lambda one, other: one >= other,
+    "-eq": lambda left, right: left == right, "-ne": lambda left, right: left != right,
+    "-lt": lambda left, right: left < right, "-le": lambda left, right: left <= right,
+    "-gt": lambda left, right: left > right, "-ge": lambda left, right: left >= right,
 }  # fmt: skip
 
 
@@ -24,9 +24,9 @@ def decided(words: Sequence[str]) -> bool | None:
         words: what stands between the brackets, with values in place of variables.
     """
     for operators, ends in ((("||", "-o"), True), (("&&", "-a"), False)):
-        for place in range(len(words) - 1, 0, -1):
-            if words[place] in operators:
-                sides = decided(words[:place]), decided(words[place + 1 :])
+        for at in range(len(words) - 1, 0, -1):
+            if words[at] in operators:
+                sides = decided(words[:at]), decided(words[at + 1 :])
                 if ends in sides:
                     return ends
                 return None if None in sides else not ends

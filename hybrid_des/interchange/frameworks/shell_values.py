@@ -81,10 +81,10 @@ class Variables:
             if piece.divides and split:
                 before, *inner = _split(piece.text)
                 current = (current or "") + before if before or current is not None else None
-                for one in inner:
+                for word in inner:
                     if current is not None:
                         words.append(current)
-                    current = one if one else None
+                    current = word if word else None
             elif piece.text or not piece.divides:
                 current = (current or "") + piece.text
             if piece.ends and current is not None:
@@ -106,27 +106,27 @@ class Variables:
     def _pieces(self, raw: str, depth: int, *, quoted: bool = False) -> Iterator[Piece]:
         at = 0
         while at < len(raw):
-            one = raw[at]
-            if one == "\\" and at + 1 < len(raw):
+            character = raw[at]
+            if character == "\\" and at + 1 < len(raw):
                 kept = quoted and raw[at + 1] not in '$`"\\\n'
                 yield Piece(f"\\{raw[at + 1]}" if kept else raw[at + 1].strip("\n"))
                 at += 2
-            elif one == "'" and not quoted:
+            elif character == "'" and not quoted:
                 end = raw.find("'", at + 1)
                 end = len(raw) if end < 0 else end
                 yield Piece(raw[at + 1 : end])
                 at = end + 1
-            elif one == '"' and not quoted:
+            elif character == '"' and not quoted:
                 end = _closing(raw, at)
                 yield Piece("")
                 yield from self._pieces(raw[at + 1 : end], depth, quoted=True)
                 at = end + 1
-            elif one in "$`":
+            elif character in "$`":
                 end, pieces = self._dollar(raw, at, depth, quoted=quoted)
                 yield from pieces
                 at = end
             else:
-                yield Piece(one)
+                yield Piece(character)
                 at += 1
 
     def _dollar(self, raw: str, at: int, depth: int, *, quoted: bool) -> tuple[int, list[Piece]]:
@@ -227,8 +227,8 @@ class Variables:
         def value(node: ast.expr) -> int:
             if isinstance(node, ast.Constant) and isinstance(node.value, int):
                 return node.value
-            if isinstance(node, ast.Name) and isinstance(found := self.find(node.id), str):
-                return int(found)
+            if isinstance(node, ast.Name) and isinstance(known := self.find(node.id), str):
+                return int(known)
             if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
                 return -value(node.operand)
             if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARISONS:
@@ -286,33 +286,33 @@ def _stripped(value: str, how: str, pattern: str) -> str:
 
 def _closing(raw: str, at: int) -> int:
     """The place of the double quote that closes the one at `at`."""
-    place = at + 1
-    while place < len(raw) and raw[place] != '"':
-        if raw[place] == "\\":
-            place += 1
-        elif raw[place] == "$" and raw[place + 1 : place + 2] in ("(", "{"):
-            place = _balanced(raw, place + 1) or place
-        place += 1
-    return place
+    end = at + 1
+    while end < len(raw) and raw[end] != '"':
+        if raw[end] == "\\":
+            end += 1
+        elif raw[end] == "$" and raw[end + 1 : end + 2] in ("(", "{"):
+            end = _balanced(raw, end + 1) or end
+        end += 1
+    return end
 
 
 def _balanced(raw: str, at: int) -> int:
     """The place of the parenthesis or brace that closes the one at `at`; 0 without one."""
     opening, closing, depth = raw[at], {"(": ")", "{": "}"}[raw[at]], 0
-    place = at
-    while place < len(raw):
-        one = raw[place]
-        if one == "\\":
-            place += 1
-        elif one == '"':
-            place = _closing(raw, place)
-        elif one == "'" and opening == "(":
-            end = raw.find("'", place + 1)
-            place = end if end > 0 else place
-        depth += (one == opening) - (one == closing)
+    end = at
+    while end < len(raw):
+        character = raw[end]
+        if character == "\\":
+            end += 1
+        elif character == '"':
+            end = _closing(raw, end)
+        elif character == "'" and opening == "(":
+            quote = raw.find("'", end + 1)
+            end = quote if quote > 0 else end
+        depth += (character == opening) - (character == closing)
         if not depth:
-            return place
-        place += 1
+            return end
+        end += 1
     return 0
 
 

@@ -1,9 +1,9 @@
 """Copy a shipped scenario, or make one from a model's config.json or a launch line of Megatron-LM.
 
 The copy of a shipped scenario comes with the files that it builds on; `hybrid-des scenarios` lists the names. `--from`
-takes a config.json of Hugging Face, `--from-megatron` the flags of pretrain_gpt.py or a script that holds them. What is
-assumed, unknown, not understood or refused by Megatron-LM is listed. Files that exist are left alone, unless they are
-the same.
+takes a config.json of Hugging Face, `--from-megatron` the flags of pretrain_gpt.py or a script that starts it, which is
+read and not run. What is assumed, unknown, not understood or refused by Megatron-LM is listed; values that depend on
+conditions of the script are UNKNOWN until --set states them. Files that exist are left alone, unless they are the same.
 """
 
 from __future__ import annotations
