@@ -121,7 +121,7 @@ def test_sourced_files_that_are_not_there_are_said(tmp_path, command):
     "python train.py --learning-rate 1e-4\n", "#!/bin/bash\nsource model.sh\n", "--nnodes 2 --nproc-per-node 8",
 ])  # fmt: skip
 def test_texts_without_a_flag_of_the_framework_are_refused(text):
-    with pytest.raises(UsageError, match="no flag of Megatron-LM's pretrain_gpt.py"):
+    with pytest.raises(UsageError, match=r"no flag of Megatron-LM's pretrain_gpt.py"):
         read(text)
 
 
