@@ -48,7 +48,10 @@ _ALL_BIASES = ("use_bias", "bias", "add_bias_linear")
 _QK_NORMS = ("use_qk_norm", "qk_norm", "qk_layernorm", "use_qk_layernorm")
 _ROUTER_BIASES = ("use_routing_bias", "moe_use_aux_free", "moe_router_enable_expert_bias")
 _WINDOWS = ("sliding_attention", "sliding_window")
+_ACTIVATIONS = ("hidden_act", "activation_function", "hidden_activation", "mlp_hidden_act")
+_GATED = ("silu", "swish", "swiglu")  # activations of MLPs as Llama's
 _FULL = "full_attention"
+_NAMES = {name for table in (_SIZES, _EXPERTS, _LATENT) for names in table.values() for name in names}
 
 
 def read_hugging_face(text: str, name: str) -> Imported:
@@ -67,7 +70,7 @@ def read_hugging_face(text: str, name: str) -> Imported:
     known = FAMILIES.get(family)
     model = _sizes(config, family)
     model |= {"tied": config.tied(known), **(known or Family()).values, **_said(config)}
-    if family == "bert":
+    if model.get("pooler"):
         model["token_types"] = config.size(("type_vocab_size",))
     model |= _parts(config, model) | _window(config, known or Family(), model)
     config.check()
@@ -173,7 +176,8 @@ class _Config:
         if family not in REFUSED and not self.on("is_encoder_decoder"):
             return
         why = REFUSED.get(family, "it is an encoder with a decoder")
-        beside = f" ({_few(self._others())})" if self._others() else ""
+        others = [line for line in self._others() if line.partition(":")[0] not in _NAMES]
+        beside = f" ({_few(others)})" if others else ""
         shown = one_line(family, LONGEST_SHOWN)
         raise UsageError(f"{self.name}: model_type: {shown}: {why}, which are not described here{beside}")
 
@@ -260,7 +264,9 @@ def _said(config: _Config) -> dict[str, Any]:
     if config.on(*_QK_NORMS):
         said["qk_norm"] = True
     config.pass_over("mlp_bias", *_ATTENTION_BIASES)
-    config.pass_over("hidden_act", "activation_function", "hidden_activation", "mlp_hidden_act")
+    for name in _ACTIVATIONS:  # a family has the one that it is known for
+        if config.text("model_type") in FAMILIES or config.values.get(name) in _GATED:
+            config.pass_over(name)
     if config.text("position_embedding_type") in ("relative_key", "relative_key_query"):
         config.understand_not(f"position_embedding_type: {config.text('position_embedding_type')}")
     return said

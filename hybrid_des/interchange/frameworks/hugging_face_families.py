@@ -48,7 +48,7 @@ FAMILIES: Mapping[str, Family] = {
     "gemma3": Family({"qk_norm": True}, tied=True, beside=_FOUR_NORMS),
     "gemma3_text": Family({"qk_norm": True}, tied=True, beside=_FOUR_NORMS),
     "phi3": Family(windows="all"), "granite": Family(), "granitemoe": Family(), "smollm3": Family(tied=True),
-    "arcee": Family(beside=_NO_GATE), "minicpm": Family(), "exaone": Family(), "internlm2": Family(),
+    "arcee": Family({"mlp": "gelu"}, beside=_NO_GATE), "minicpm": Family(), "exaone": Family(), "internlm2": Family(),
     "internlm3": Family(), "helium": Family(), "ernie4_5": Family(tied=True), "ernie4_5_moe": Family(tied=True),
     "glm4_moe": Family(), "minimax_m2": Family(beside=_WHOLE_NORM),
     "olmo": Family(beside=("norms without weights",)), "olmo2": Family(beside=_AFTER),
@@ -64,7 +64,9 @@ FAMILIES: Mapping[str, Family] = {
     "codegen": Family(_GPT, beside=(*_SIDE, "no biases of attention")),
     "bloom": Family(_GPT, tied=True, beside=("a norm after the embedding",)),
     "falcon": Family({"mlp": "gelu", "norm": "layer"}, tied=True),
-    "bert": Family(_ENCODER, tied=True),
+    "bert": Family(_ENCODER, tied=True), "roberta": Family(_ENCODER, tied=True), "ernie": Family(_ENCODER, tied=True),
+    "camembert": Family(_ENCODER, tied=True), "xlm-roberta": Family(_ENCODER, tied=True),
+    "data2vec-text": Family(_ENCODER, tied=True),
 }  # fmt: skip
 """By `model_type`."""
 

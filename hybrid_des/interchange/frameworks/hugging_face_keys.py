@@ -22,7 +22,7 @@ _LAYERS = re.compile(
     r"per_layer_input|cross_attention_layers|block_types?|block_configs|layers_block|attn_type_list|attention_types|"
     r"layers_enum|hash_layers|attention_chunk)\w*|"
     r"full_attention_(interval|layers?)|attn_(config|layer_\w+|alloc\w*)|ffn_config|expansion_ratio|state_size|"
-    r"(en|de)coder_(layers|ffn_dim|attention_heads)|num_(en|de)coder_layers|d_kv|num_hidden_groups|embedding_size|"
+    r"(en|de)coder_(layers|ffn_dim|attention_heads)|num_(en|de)coder_layers|d_kv|num_hidden_groups|\w*embedding_size|per_layer_config|"
     r"num_(full|swa|ssm|mamba)\w*|\w*intermediate_size\w*|sparse_attention\w*|o_groups"
 )
 
