@@ -57,6 +57,18 @@ if [ -f /etc/fast ]; then ARGS="$ARGS --fp8-format hybrid"; fi
     assert scenario_file("x", imported, ["precision=fp8", "cluster.gpu=h100"])[1] == []
 
 
+def test_each_condition_is_asked_for_what_it_changes():
+    script = f"""\
+[ -f /a ] && A="--fp8-format hybrid"
+if [ -f /b ]; then B="--sequence-parallel"; fi
+{RUN} --tensor-model-parallel-size 2 $A $B
+"""
+    lines = [line for line in read(script).unread if "with --set" in line]
+    assert [line.partition("; state ")[2] for line in lines] == [
+        "precision with --set", "parallel.sequence with --set",
+    ]  # fmt: skip
+
+
 def test_a_choice_that_nothing_uses_is_not_asked_for():
     script = f'if [ -f /x ]; then OTHER="--fp8-format hybrid"; fi\n{RUN}\n'
     assert read(script).values["precision"] == "bf16"
@@ -216,6 +228,23 @@ def test_of_several_programs_the_last_is_read():
     script = f"{RUN} --tensor-model-parallel-size 2\n{RUN} --tensor-model-parallel-size 4\npython prepare.py --seed 1\n"
     assert tensor(script) == 4
     assert "lines 1, 2 start programs with such flags: line 2 is read" in said(script)
+
+
+def test_programs_in_undecided_branches_are_asked_for():
+    script = f"if [ -d /ckpt ]; then {RUN} --load /ckpt; else {RUN} --tensor-model-parallel-size 4; fi\n"
+    assert tensor(script) == UNKNOWN
+    assert "line 1: else of [ -d /ckpt ]: not decided; line 1, which it starts, is read" in said(script)
+    assert (
+        "line 1: [ -d /ckpt ]: --load /ckpt without --tensor-model-parallel-size: not decided; state parallel.t"
+        in said(script)
+    )
+
+
+def test_dropout_that_no_flag_turns_off_is_said():
+    line = "model.mlp: swiglu: without dropout, which Megatron-LM has at 0.1 unless flags say 0"
+    assert line in read(f"{RUN} --swiglu --hidden-dropout 0").assumed
+    assert line not in read(f"{RUN} --swiglu --hidden-dropout 0 --attention-dropout 0.0").assumed
+    assert line not in read(RUN).assumed
 
 
 def test_other_programs_and_scripts_are_named():

@@ -70,7 +70,7 @@ class Read(NamedTuple):
         flags: with dashes in their names, each with the words that follow it; where one is repeated, the last counts.
         before: the words in front of the first flag.
         program: the Python file that is started; empty if none is named.
-        choices: flags that stand under a condition that was not decided, each list with the condition.
+        choices: the flags if a condition held that was not decided, each with the condition.
         notes: what was taken for given or left out, one line each.
         elsewhere: variables that get a value only under conditions, with these.
     """
@@ -117,14 +117,17 @@ def launch_in(text: str, name: str, known: Collection[str] | None = None, *, is_
         raise UsageError(f"{name}: {_without(script)}")
     if chosen is None and not script.loose and known is not None:
         notes.append("nothing in it starts a program: the flags of its variables are read")
-    choices = tuple(
-        (choice.said, flags_of(choice.words))
+    flags = directives | flags_of(words)
+    choices = [
+        (choice.said, flags | flags_of(choice.words))
         for choice in script.choices
         if chosen is None or choice.variable in chosen.variables
-    )
+    ]
+    if chosen is not None and chosen.condition:  # so are all of them
+        choices += [(one.condition, directives | flags_of(one.words)) for one in candidates if one is not chosen]
     before = tuple(itertools.takewhile(lambda word: not _FLAG.fullmatch(word), words))
     program = next((word for word in reversed(words) if word.endswith(".py")), "")
-    return Read(directives | flags_of(words), before, program, choices, (*notes, *script.notes), script.elsewhere)
+    return Read(flags, before, program, tuple(choices), (*notes, *script.notes), script.elsewhere)
 
 
 def _directives(text: str) -> Iterator[tuple[str, str]]:

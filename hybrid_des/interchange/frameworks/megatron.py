@@ -294,6 +294,10 @@ def _values(given: Given) -> tuple[dict[str, Any], list[str]]:
     assumed = [*_sizes(given, values)]
     if values["overlap.tensor"]:
         assumed.append(f"overlap.tensor: {TENSOR_OVERLAP}: --tp-comm-overlap does not say how much it hides")
+    if values["model.mlp"] == "swiglu" and any(
+        flag not in given.flags for flag in ("--hidden-dropout", "--attention-dropout")
+    ):
+        assumed.append("model.mlp: swiglu: without dropout, which Megatron-LM has at 0.1 unless flags say 0")
     if recipe := other_recipe(given):
         assumed.append(f"precision: {values['precision']}: for {recipe}; a written line has the recipe's usual format")
     return values, assumed
@@ -301,20 +305,26 @@ def _values(given: Given) -> tuple[dict[str, Any], list[str]]:
 
 def _asked(values: dict[str, Any], read: Read, name: str) -> Iterator[str]:
     """What depends on conditions of a script becomes `UNKNOWN`; yields the conditions with their flags."""
+    decided = {**values}
     for said, flags in read.choices:
+        shown = _difference(read.flags, flags)
         try:
-            other, _ = _values(Given(read.flags | flags, name, read.elsewhere))
+            other, _ = _values(Given(flags, name, read.elsewhere))
         except UsageError as error:
-            yield f"{said}: {_flat(flags)}: {error}"
+            yield f"{said}: {shown}: {error}"
             continue
-        differ = [path for path in dict.fromkeys((*values, *other)) if values.get(path) != other.get(path)]
+        differ = [path for path in dict.fromkeys((*decided, *other)) if decided.get(path) != other.get(path)]
         values |= {path: UNKNOWN for path in differ if not path.startswith("cluster.")}
         state = f"; state {', '.join(differ)} with --set" if differ else ""
-        yield f"{said}: {_flat(flags) or 'no flag'}: not decided{state}"
+        yield f"{said}: {shown}: not decided{state}"
 
 
-def _flat(flags: Mapping[str, Sequence[str]]) -> str:
-    return one_line(" ".join(word for flag, words in flags.items() for word in (flag, *words)), LONGEST_SHOWN * 2)
+def _difference(flags: Mapping[str, Sequence[str]], others: Mapping[str, Sequence[str]]) -> str:
+    """The flags of the second that the first has not, or not so; those that it lacks."""
+    more = [word for flag, words in others.items() if flags.get(flag) != words for word in (flag, *words)]
+    lacks = [flag for flag in flags if flag not in others]
+    words = [*more, *(["without", *lacks] if lacks else [])]
+    return one_line(" ".join(words) or "no flag", LONGEST_SHOWN * 2)
 
 
 def _program(read: Read) -> Iterator[str]:
