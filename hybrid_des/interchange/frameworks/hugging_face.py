@@ -1,7 +1,8 @@
 """A model's sizes from its `config.json`, as Hugging Face's transformers writes it.
 
-Names: transformers/models/*/configuration_*.py (github.com/huggingface/transformers). Some families leave out what is
-their own default; the table of families has those.
+Names: transformers/models/*/configuration_*.py (github.com/huggingface/transformers). A setting that makes other layers
+and is not read is an error, since its model would be another one. What a family has without a setting stands in the
+table of families.
 """
 
 import json
@@ -11,54 +12,46 @@ from typing import Any
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 from hybrid_des.interchange.frameworks.foreign import foreign
+from hybrid_des.interchange.frameworks.hugging_face_families import FAMILIES, REFUSED, Family
+from hybrid_des.interchange.frameworks.hugging_face_keys import IDLE, changes_layers, is_off
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported, published_model
 from hybrid_des.options import describe
 
 _SIZES = {  # ours → theirs, the first that is there
-    "layers": ("num_hidden_layers", "n_layer", "num_layers"),
+    "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
     "hidden": ("hidden_size", "n_embd", "d_model"),
-    "heads": ("num_attention_heads", "n_head"),
-    "kv_heads": ("num_key_value_heads",),
-    "head_size": ("head_dim",),
-    "ffn": ("intermediate_size", "n_inner", "ffn_dim"),
-    "vocab": ("vocab_size",),
-    "predictions": ("num_nextn_predict_layers",),
-    "sequence": ("max_position_embeddings", "n_positions", "max_sequence_length"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads", "multi_query_group_num"),
+    "head_size": ("head_dim", "attention_head_dim", "kv_channels"),
+    "ffn": ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim"),
+    "vocab": ("vocab_size", "padded_vocab_size"),
+    "predictions": ("num_nextn_predict_layers", "mtp_num_hidden_layers"),
+    "sequence": ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length"),
 }
 _EXPERTS = {
-    "count": ("n_routed_experts", "num_local_experts", "num_experts"),
-    "active": ("num_experts_per_tok", "experts_per_token", "moe_topk"),
+    "count": ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts"),
+    "active": ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_k"),
     "ffn": ("moe_intermediate_size",),
-    "shared": ("n_shared_experts",),
-    "dense_layers": ("first_k_dense_replace",),
+    "shared": ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"),
+    "dense_layers": ("first_k_dense_replace", "moe_layer_start_index"),
     "groups": ("n_group",),
     "top_groups": ("topk_group",),
 }
+_SHARED_WIDTHS = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size")
 _LATENT = {
     "query": ("q_lora_rank",), "key_value": ("kv_lora_rank",), "nope": ("qk_nope_head_dim",),
     "rope": ("qk_rope_head_dim",), "value": ("v_head_dim",),
 }  # fmt: skip
-_BIASED = ("gpt2", "gpt_neox", "opt", "bert", "phi")  # families with biases, layer norm and GELU
-_LEARNED = ("gpt2", "opt", "bert")  # with learned positions
-_TIED = ("gpt2", "opt", "bert", "gemma", "gemma2", "gemma3", "gemma3_text")  # with one matrix for both ends
-_ENCODERS = ("bert",)
-FULL = "full_attention"
-_QK_NORM = ("qwen3", "qwen3_moe", "gemma3", "gemma3_text")
-_ALONE: tuple[Any, ...] = (1, None, [], False, "auto", "default")  # values of settings that then change nothing
-_IDLE = (  # settings without effect on the time of a step
-    "architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "auto_map", "_name_or_path",
-    "initializer_range", "use_cache", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id",
-    "attention_dropout", "hidden_dropout", "embd_pdrop", "resid_pdrop", "attn_pdrop", "hidden_dropout_prob",
-    "attention_probs_dropout_prob", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "rope_theta",
-    "rope_scaling", "rope_interleave", "rope_parameters", "partial_rotary_factor", "pretraining_tp", "aux_loss_alpha",
-    "seq_aux", "router_aux_loss_coef", "output_router_logits", "norm_topk_prob", "routed_scaling_factor",
-    "scoring_func", "router_jitter_noise", "quantization_config", "task_specific_params", "summary_type",
-    "summary_use_proj", "summary_activation", "summary_proj_to_labels", "summary_first_dropout",
-    "gradient_checkpointing", "position_embedding_type", "classifier_dropout", "initial_context_length", "qk_head_dim",
-    "id2label", "label2id", "activation_function", "hidden_act", "hidden_activation", "tie_word_embeddings",
-    "attention_bias", "mlp_bias", "n_ctx", "use_sliding_window", "max_window_layers", "topk_method", "type_vocab_size",
-    "ep_size", "max_length",
-)  # fmt: skip
+_INNER = ("text_config", "llm_config", "language_config")  # where a model of several parts has its language model
+_ATTENTION_BIASES = ("attention_bias", "qkv_bias", "use_qkv_bias", "add_qkv_bias")
+_ALL_BIASES = ("use_bias", "bias", "add_bias_linear")
+_QK_NORMS = ("use_qk_norm", "qk_norm", "qk_layernorm", "use_qk_layernorm")
+_ROUTER_BIASES = ("use_routing_bias", "moe_use_aux_free", "moe_router_enable_expert_bias")
+_WINDOWS = ("sliding_attention", "sliding_window")
+_ACTIVATIONS = ("hidden_act", "activation_function", "hidden_activation", "mlp_hidden_act")
+_GATED = ("silu", "swish", "swiglu")  # activations of MLPs as Llama's
+_FULL = "full_attention"
+_NAMES = {name for table in (_SIZES, _EXPERTS, _LATENT) for names in table.values() for name in names}
 
 
 def read_hugging_face(text: str, name: str) -> Imported:
@@ -69,57 +62,54 @@ def read_hugging_face(text: str, name: str) -> Imported:
         name: where it comes from, for errors.
 
     Raises:
-        UsageError: it is no such configuration; the message says why.
+        UsageError: it is no such configuration, or a setting makes layers that are not known here.
     """
-    config = _Config(_parsed(text, name), name)
-    family = str(config.values.get("model_type", ""))
-    sizes = {key: config.size(names) for key, names in _SIZES.items()}
-    biased = family in _BIASED
-    if sizes["ffn"] is None and biased and sizes["hidden"] is not None:
-        sizes["ffn"] = 4 * sizes["hidden"]
-    if lacking := [_SIZES[key][0] for key in ("layers", "hidden", "heads", "ffn", "vocab") if not sizes[key]]:
-        raise UsageError(f"{name}: {', '.join(lacking)} missing; expected the config.json of a language model")
-    model: dict[str, Any] = {key: size for key, size in sizes.items() if size is not None}
-    if model.get("kv_heads") == model["heads"]:
-        del model["kv_heads"]
-    if model.get("head_size", 0) * model["heads"] == model["hidden"]:
-        del model["head_size"]
-    model["tied"] = bool(config.values.get("tie_word_embeddings", family in _TIED))
-    if biased:
-        model |= {"mlp": "gelu", "norm": "layer", "bias": True}
-    if family in _LEARNED:
-        model["positions"] = "learned"
-    if family in _QK_NORM:
-        model["qk_norm"] = True
-    if family in _ENCODERS:
-        model |= {"causal": False, "post_norm": True, "token_types": config.size(("type_vocab_size",)), "pooler": True}
-    model |= _parts(config, model)
+    config = _Config(*_parsed(text, name), name)
+    family = config.text("model_type")
+    config.check_family(family)
+    known = FAMILIES.get(family)
+    model = _sizes(config, family)
+    model |= {"tied": config.tied(known), **(known or Family()).values, **_said(config)}
+    if model.get("pooler"):
+        model["token_types"] = config.size(("type_vocab_size",))
+    model |= _parts(config, model) | _window(config, known or Family(), model)
+    config.check()
+    if model["ffn"] is None:
+        raise UsageError(f"{name}: intermediate_size missing; expected the config.json of a language model")
     published = published_model(model)
     values = (
         {"model": published} if isinstance(published, str) else {f"model.{key}": one for key, one in published.items()}
     )
-    return Imported(values, tuple(_assumed(config, model)), *config.rest())
+    unread, idle = config.rest()
+    beside = known.beside if known is not None else ()
+    lines = (*unread, *(f"model_type: {family}: not described here: {one}" for one in beside))
+    return Imported(values, tuple(_assumed(config, model, known)), lines, idle)
 
 
-def _parsed(text: str, name: str) -> dict[str, Any]:
+def _parsed(text: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of the language model, and those beside them."""
     if what := foreign(text, "config.json"):
         raise UsageError(f"{name}: {what}")
     try:
         values = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{name}: not JSON: {error}; expected a model's config.json") from None
     if not isinstance(values, dict):
         raise UsageError(f"{name}: found {describe(values)}; expected a model's config.json")
-    inner = values.get("text_config")
-    return inner if isinstance(inner, dict) else values
+    outer: dict[str, Any] = {}
+    while inner := next((key for key in _INNER if isinstance(values.get(key), dict)), None):
+        outer |= {key: value for key, value in values.items() if key != inner}
+        values = values[inner]
+    return values, outer
 
 
 class _Config:
     """A configuration, of which the settings that were read are remembered."""
 
-    def __init__(self, values: Mapping[str, Any], name: str) -> None:
-        self.values, self.name = values, name
-        self._read: set[str] = set()
+    def __init__(self, values: Mapping[str, Any], outer: Mapping[str, Any], name: str) -> None:
+        self.values, self.outer, self.name = values, outer, name
+        self._read: set[str] = {"model_type", "tie_word_embeddings"}
+        self._wrong: list[str] = []
 
     def size(self, names: tuple[str, ...]) -> int | None:
         """The first of these settings that is there.
@@ -128,59 +118,282 @@ class _Config:
             UsageError: it is no whole number.
         """
         self._read |= {*names}
-        given = next(((name, self.values[name]) for name in names if self.values.get(name) is not None), None)
-        if given is None:
-            return None
-        name, value = given
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise UsageError(f"{self.name}: {name}: expected a whole number, found {describe(value)}")
-        return value
+        given = [(name, self.values[name]) for name in names if self.values.get(name) is not None]
+        for name, value in given:
+            same = len({*value}) == 1 if isinstance(value, list) and all(type(one) is int for one in value) else False
+            number = value[0] if same else value
+            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+                raise UsageError(f"{self.name}: {name}: expected a whole number, found {describe(value)}")
+            if number != (first := given[0][1]) and type(first) is int:
+                self._wrong.append(f"{given[0][0]}: {first}, but {name}: {number}")
+            if name == given[0][0]:
+                chosen = number
+        return chosen if given else None
+
+    def text(self, name: str) -> str:
+        """A word."""
+        self._read.add(name)
+        value = self.values.get(name)
+        return value if isinstance(value, str) else ""
+
+    def on(self, *names: str) -> bool:
+        """Whether one of these switches is on."""
+        self._read |= {*names}
+        return any(self.values.get(name) is True for name in names)
+
+    def off(self, *names: str) -> bool:
+        """Whether one of these switches is off in so many words."""
+        self._read |= {*names}
+        return any(self.values.get(name) is False for name in names)
+
+    def listed(self, name: str) -> list[Any] | None:
+        """A list; None without one."""
+        self._read.add(name)
+        value = self.values.get(name)
+        return value if isinstance(value, list) else None
+
+    def pass_over(self, *names: str) -> None:
+        """Say of settings that they are understood."""
+        self._read |= {*names}
+
+    def understand_not(self, line: str) -> None:
+        """Keep a line about a setting that was not understood."""
+        self._wrong.append(line)
+
+    def tied(self, family: Family | None) -> bool:
+        """Whether both ends share a matrix; what stands beside the language model counts too."""
+        for values in (self.values, self.outer):
+            if isinstance(stated := values.get("tie_word_embeddings"), bool):
+                return stated
+        return family is not None and family.tied
+
+    def check_family(self, family: str) -> None:
+        """Refuse a family whose layers no setting describes.
+
+        Raises:
+            UsageError: it is one; the message has the settings that make its layers.
+        """
+        if family not in REFUSED and not self.on("is_encoder_decoder"):
+            return
+        why = REFUSED.get(family, "it is an encoder with a decoder")
+        others = [line for line in self._others() if line.partition(":")[0] not in _NAMES]
+        beside = f" ({_few(others)})" if others else ""
+        shown = one_line(family, LONGEST_SHOWN)
+        raise UsageError(f"{self.name}: model_type: {shown}: {why}, which are not described here{beside}")
+
+    def check(self) -> None:
+        """Refuse settings that make other layers and that nothing has read.
+
+        Raises:
+            UsageError: there are such; the message names them.
+        """
+        if others := self._others():
+            raise UsageError(f"{self.name}: {_few(others)}: makes other layers than those known here")
+
+    def _others(self) -> list[str]:
+        return [
+            f"{name}: {_shown(value)}"
+            for name, value in self.values.items()
+            if name not in self._read and name not in IDLE and changes_layers(name) and not is_off(name, value)
+        ]
 
     def rest(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The settings that were not understood, and those without effect."""
-        attention = [*self._attention()]
         left = [name for name in self.values if name not in self._read]
-        idle = tuple(name for name in left if name in _IDLE or self.values[name] in _ALONE)
-        if self.values.get("use_sliding_window") is False:
-            idle += ("sliding_window",) if "sliding_window" in left else ()
-        lines = [f"{name}: {describe(self.values[name])}" for name in left if name not in idle]
-        return (*lines, *attention), idle
+        absent = [name for name in left if self.values[name] is None or self.values[name] in ([], {}, "")]
+        neutral = [name for name in left if changes_layers(name) and is_off(name, self.values[name])]
+        idle = tuple(name for name in left if name in IDLE or name in absent or name in neutral)
+        lines = [f"{name}: {_shown(self.values[name])}" for name in left if name not in idle]
+        parts = [name for name, value in self.outer.items() if isinstance(value, dict) and name.endswith("_config")]
+        lines += [f"{name}: another part of the model, left out" for name in parts if name != "quantization_config"]
+        return (*lines, *self._wrong), idle
 
-    def _attention(self) -> Iterator[str]:
-        """Kinds of attention that some layers have, other than to all tokens before."""
-        listed = self.values.get("layer_types")
-        self._read.add("layer_types")
-        kinds = Counter(map(str, listed if isinstance(listed, list) else []))
-        for kind, count in kinds.items():
-            if kind != FULL:
-                yield f"layer_types: {count} of {kinds.total()} layers have {one_line(kind, LONGEST_SHOWN)}"
+
+def _few(lines: list[str]) -> str:
+    return ", ".join(lines[:4]) + (f" and {len(lines) - 4} more" if len(lines) > 4 else "")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | dict):
+        return one_line(json.dumps(value), LONGEST_SHOWN)
+    return describe(value)
+
+
+def _sizes(config: _Config, family: str) -> dict[str, Any]:
+    """The sizes that any model has.
+
+    Raises:
+        UsageError: one is missing, or is no number.
+    """
+    sizes = {key: config.size(names) for key, names in _SIZES.items()}
+    if family == "falcon":
+        sizes["kv_heads"] = _falcon_heads(config, sizes["kv_heads"])
+    if config.on("multi_query"):
+        sizes["kv_heads"] = sizes["kv_heads"] or 1
+    wide = (*FAMILIES.get(family, Family()).values.items(),)
+    if sizes["ffn"] is None and ("mlp", "gelu") in wide and sizes["hidden"] is not None:
+        sizes["ffn"] = 4 * sizes["hidden"]  # the default of these families
+    lacking = [_SIZES[key][0] for key in ("layers", "hidden", "heads", "vocab") if not sizes[key]]
+    if lacking:
+        lacking += ["intermediate_size"] if not sizes["ffn"] else []
+        raise UsageError(f"{config.name}: {', '.join(lacking)} missing; expected the config.json of a language model")
+    model: dict[str, Any] = {key: size for key, size in sizes.items() if size is not None}
+    model["ffn"] = sizes["ffn"] or None
+    if model.get("kv_heads") == model["heads"]:
+        del model["kv_heads"]
+    if model.get("head_size", 0) * model["heads"] == model["hidden"]:
+        del model["head_size"]
+    return model
+
+
+def _falcon_heads(config: _Config, stated: int | None) -> int | None:
+    """Falcon counts heads of keys and values only with its later decoder; else there is one, or one per head."""
+    if config.on("new_decoder_architecture"):
+        return stated
+    return 1 if not config.off("multi_query") else None
+
+
+def _said(config: _Config) -> dict[str, Any]:
+    """What switches say of products and norms."""
+    said: dict[str, Any] = {}
+    everywhere = config.on("mlp_bias") and config.on(*_ATTENTION_BIASES)
+    if config.on(*_ALL_BIASES) or everywhere:
+        said["bias"] = True
+    elif config.off(*_ALL_BIASES):
+        said["bias"] = False
+    if config.on(*_QK_NORMS):
+        said["qk_norm"] = True
+    config.pass_over("mlp_bias", *_ATTENTION_BIASES)
+    for name in _ACTIVATIONS:  # a family has the one that it is known for
+        if config.text("model_type") in FAMILIES or config.values.get(name) in _GATED:
+            config.pass_over(name)
+    if config.text("position_embedding_type") in ("relative_key", "relative_key_query"):
+        config.understand_not(f"position_embedding_type: {config.text('position_embedding_type')}")
+    return said
 
 
 def _parts(config: _Config, model: Mapping[str, Any]) -> dict[str, Any]:
     """Latent attention and experts."""
     latent = {key: config.size(names) for key, names in _LATENT.items()}
     experts = {key: config.size(names) for key, names in _EXPERTS.items()}
-    shared = config.size(("shared_expert_intermediate_size",))
     parts: dict[str, Any] = {}
     if latent["key_value"]:
         parts["latent"] = {key: size for key, size in latent.items() if size}
-        parts |= dict.fromkeys(("kv_heads", "head_size"))  # of no meaning there
+        parts |= dict.fromkeys(("kv_heads", "head_size", "qk_norm"))  # of no meaning there
     if experts["count"]:
-        width = experts["ffn"] = experts["ffn"] or int(model["ffn"])
-        if shared is not None:
-            if shared % width:
-                raise UsageError(f"{config.name}: shared_expert_intermediate_size: no multiple of {width}")
-            experts["shared"] = shared // width
-        biased = {"router_bias": True} if config.values.get("topk_method") == "noaux_tc" else {}
-        if experts["groups"] in (None, 1):
-            experts |= dict.fromkeys(("groups", "top_groups"))  # of no meaning there
-        parts["experts"] = {"active": UNKNOWN, **{key: size for key, size in experts.items() if size}, **biased}
+        parts["experts"] = _experts(config, experts, model)
+        if not parts["experts"].get("dense_layers"):
+            parts["ffn"] = model["ffn"] or parts["experts"]["ffn"]  # of no layer
     return parts
 
 
-def _assumed(config: _Config, model: Mapping[str, Any]) -> list[str]:
+def _experts(config: _Config, experts: dict[str, int | None], model: Mapping[str, Any]) -> dict[str, Any]:
+    """The experts of a model with some."""
+    width = experts["ffn"] = experts["ffn"] or model["ffn"]
+    if width is None:
+        raise UsageError(f"{config.name}: moe_intermediate_size missing; expected the width of an expert")
+    if shared := config.size(_SHARED_WIDTHS):
+        count = experts["shared"] or 1
+        total = shared * count if config.values.get(_SHARED_WIDTHS[1]) else shared
+        if total % width:
+            raise UsageError(f"{config.name}: {_SHARED_WIDTHS[0]}: no multiple of {width}")
+        experts["shared"] = total // width
+    experts["dense_layers"] = _dense_layers(config, experts["dense_layers"], int(model["layers"]))
+    biased = config.text("topk_method") == "noaux_tc" or config.on(*_ROUTER_BIASES)
+    biased = biased or config.text("model_type") == "gpt_oss"
+    if experts["groups"] in (None, 1):
+        experts |= dict.fromkeys(("groups", "top_groups"))  # of no meaning there
+    bias = {"router_bias": True} if biased else {}
+    return {"active": UNKNOWN, **{key: size for key, size in experts.items() if size}, **bias}
+
+
+def _dense_layers(config: _Config, stated: int | None, layers: int) -> int | None:
+    """Leading layers without experts, as lists say them.
+
+    Raises:
+        UsageError: other layers than the first ones are without experts.
+    """
+    for name, dense in (
+        ("mlp_only_layers", lambda given: sorted(given)),
+        ("moe_layer_freq", lambda given: [place for place, one in enumerate(given) if not one]),
+        ("mlp_layer_types", lambda given: [p for p, one in enumerate(given) if one == "dense"]),
+    ):
+        given = config.listed(name) if isinstance(config.values.get(name), list) else None
+        if not given:
+            continue
+        if (dense_places := dense(given)) != [*range(len(dense_places))]:
+            raise UsageError(f"{config.name}: {name}: {_shown(given)}: expected layers without experts first")
+        stated = len(dense_places)
+    end = config.values.get("moe_layer_end_index")
+    if type(end) is int and end in (-1, layers - 1):
+        config.pass_over("moe_layer_end_index")
+    return stated
+
+
+def _window(config: _Config, family: Family, model: Mapping[str, Any]) -> dict[str, Any]:
+    """The sliding window, where one of so many layers, the first, has it; what is not so is named."""
+    kinds = _kinds(config)
+    size, off = config.values.get("sliding_window", family.window), config.off("use_sliding_window")
+    config.pass_over("sliding_window_pattern")
+    if type(size) is not int or size <= 0 or off or size >= model.get("sequence", 0) > 0:
+        config.pass_over("sliding_window")
+        for kind, count in Counter(kinds).items():
+            if kind not in (_FULL, "") and not (off or (kind in _WINDOWS and type(size) is int)):
+                config.understand_not(f"layer_types: {count} of {len(kinds)} layers have {kind}")
+        return {}
+    every = _every(kinds, config.values.get("sliding_window_pattern"), family)
+    if every is not None and len(kinds) in (0, model["layers"]):
+        config.pass_over("sliding_window")
+        return {"window": size, **({"window_every": every} if every != 2 else {})}
+    for kind, count in Counter(kinds).items():
+        if kind != _FULL:
+            config.understand_not(f"layer_types: {count} of {len(kinds)} layers have {kind}")
+    return {}
+
+
+def _kinds(config: _Config) -> list[str]:
+    """The kinds of attention of the layers.
+
+    Raises:
+        UsageError: some are no attention to the tokens before.
+    """
+    kinds = [str(one) for one in config.listed("layer_types") or []]
+    for kind in kinds:
+        if kind not in (_FULL, "attention", *_WINDOWS):
+            shown = one_line(kind, LONGEST_SHOWN)
+            count = f"{kinds.count(kind)} of {len(kinds)} layers"
+            raise UsageError(f"{config.name}: layer_types: {count} are {shown}: other layers than those known here")
+    return [_FULL if kind == "attention" else kind for kind in kinds]
+
+
+def _every(kinds: list[str], pattern: Any, family: Family) -> int | None:
+    """Of how many layers the first has the window; None where it is not so."""
+    if not kinds:
+        if pattern == 2 and type(pattern) is int:
+            return 2
+        return {"all": 1, "every second": 2}.get(family.windows or "") if pattern is None else None
+    windows = [kind in _WINDOWS for kind in kinds]
+    if all(windows):
+        return 1
+    step = next((place for place in range(1, len(windows)) if windows[place]), len(windows))
+    return step if windows == [place % step == 0 for place in range(len(windows))] else None
+
+
+def _assumed(config: _Config, model: Mapping[str, Any], family: Family | None) -> Iterator[str]:
     longest = model.get("sequence")
-    lines = [f"model.sequence: {longest}: the longest that the model takes; state that of training"] if longest else []
-    if config.values.get("attention_bias") and not model.get("bias"):
-        lines.append("model.bias: false: only products of attention have one")
-    return [*lines, "cluster, parallel, batch: a model's configuration does not say them"]
+    if longest:
+        yield f"model.sequence: {longest}: the longest that the model takes; state that of training"
+    if family is None:
+        kind = config.text("model_type")
+        named = f'model_type "{one_line(kind, LONGEST_SHOWN)}" is not known' if kind else "there is no model_type"
+        yield f"model.mlp, model.norm, model.positions, model.bias, model.qk_norm: as in Llama: {named}"
+        if not any("tie_word_embeddings" in values for values in (config.values, config.outer)):
+            yield "model.tied: false: there is no tie_word_embeddings"
+    inner, outer = (values.get("tie_word_embeddings") for values in (config.values, config.outer))
+    if isinstance(inner, bool) and isinstance(outer, bool) and inner != outer:
+        yield f"model.tied: {str(inner).lower()}: tie_word_embeddings of the language model; beside it, it is the other"
+    if config.on(*_ATTENTION_BIASES) and not model.get("bias"):
+        yield "model.bias: false: only products of attention have one"
+    if config.on("mlp_bias") and not model.get("bias"):
+        yield "model.bias: false: only products of MLPs have one"
+    yield "cluster, parallel, batch: a model's configuration does not say them"

@@ -1,40 +1,34 @@
 """A launch line: environment, program, flags; written as shell, read from a line or a script, and rules for both.
 
-A script is not run: every `--flag` in it counts, those of branches that are not taken too. Variables have the value of
-their last assignment before the flag, or the default in `${NAME:-default}`; `$((a * b))` is calculated. What SLURM sets
-has the values of the `#SBATCH` lines (slurm.schedmd.com/sbatch.html, output environment variables).
+A script is read, not run: the flags are those of the command that it starts (`shell_script`). What SLURM sets has the
+values of the `#SBATCH` lines (slurm.schedmd.com/sbatch.html, output environment variables).
 
 A rule is one setting as flags, in both directions: it writes the flags of a scenario's values, which are a mapping from
 paths such as "parallel.tensor" to plain values, and reads values from the flags of a launch line. Flags that state the
 framework's own default are not written; where they are missing, that default is read.
 """
 
-import ast
 import difflib
-import operator
+import itertools
 import re
-import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line, unknown
+from hybrid_des.interchange.frameworks.shell_script import Script, Started, read_script
 
 TYPING_ERROR = 0.85  # least similarity of a flag and one that is meant: a letter or two of ten
 WIDTH = 100  # columns of a written line
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
-_VARIABLE = re.compile(r"\$\{(\w+)(?::?[-=]([^{}]*))?\}|\$(\w+)")
 _FLAG = re.compile(r"--([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
-_ARITHMETIC = re.compile(r"\$\(\((.*?)\)\)")
-_OPERATORS = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
-}  # fmt: skip
-_DIRECTIVE = re.compile(r"(?m)^\s*#SBATCH\s+--([\w-]+)(?:=|\s+)(\S+)")
+_DIRECTIVE = re.compile(r"(?m)^\s*#SBATCH[ \t]+(.*)$")
+_OPTION = re.compile(r"(?:^|(?<=\s))-(?:([A-Za-z])|-([A-Za-z][\w-]*))(?:[=\s]*([^\s=-]\S*))?")
+BARE = re.compile(r"\$(?:\{[A-Za-z_@*]\w*(?:\[[@*]\])?\}|[A-Za-z_@*]\w*)")  # a variable and nothing else
+_BUNDLE = re.compile(r"(?i)arg|opt|extra|flag|param|@|\*")  # names of variables that hold flags, not a value
+_SHORT = {"N": "nodes", "n": "ntasks", "G": "gpus"}  # options of sbatch and srun
 _SLURM = {  # option of sbatch → variables that have its value
     "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
     "gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"), "ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
 }  # fmt: skip
-DEEPEST = 8  # quoted lines within quoted lines
 
 
 class Launch(NamedTuple):
@@ -69,109 +63,162 @@ def torchrun(ranks: int, per_node: int) -> str:
     return f"torchrun --nnodes {-(-ranks // used)} --nproc-per-node {used}"
 
 
+class Read(NamedTuple):
+    """What a line or script starts.
+
+    Attributes:
+        flags: with dashes in their names, each with the words that follow it; where one is repeated, the last counts.
+        before: the words in front of the first flag.
+        program: the Python file that is started; empty if none is named.
+        choices: the flags if a condition held that was not decided, each with the condition.
+        notes: what was taken for given or left out, one line each.
+        elsewhere: variables that get a value only under conditions, with these.
+    """
+
+    flags: dict[str, list[str]]
+    before: tuple[str, ...]
+    program: str
+    choices: tuple[tuple[str, dict[str, list[str]]], ...]
+    notes: tuple[str, ...]
+    elsewhere: Mapping[str, str]
+
+
 def flags_in(text: str, name: str) -> dict[str, list[str]]:
-    """The flags of a line or script, with dashes in their names, each with the words that follow it.
-
-    Where a flag is repeated, the last one counts.
-
-    Args:
-        text: a line of flags, with or without the program, or a shell script.
-        name: where it comes from, for errors.
+    """The flags of a line or script, as in `Read`.
 
     Raises:
         UsageError: a quotation is not closed.
     """
+    return launch_in(text, name).flags
+
+
+def launch_in(text: str, name: str, known: Collection[str] | None = None, *, is_file: bool = False) -> Read:
+    """What a line or script starts: of several commands, the last of those with the most flags that are known.
+
+    Args:
+        text: a line of flags, with or without the program, or a shell script.
+        name: where it comes from, for errors.
+        known: the flags of the framework; None: all are.
+        is_file: whether `name` is a path, beside which sourced files are looked for.
+
+    Raises:
+        UsageError: a quotation is not closed, or no flag is known.
+    """
+    options = dict(_directives(text))
+    set_before = {one: value for option, value in options.items() for one in _SLURM.get(option, ())}
+    script = read_script(text, name, set_before, is_file=is_file)
+    directives = {f"--{option}": [script.variables.text(value)] if value else [] for option, value in options.items()}
+    counted = [(one, _known(flags_of(one.words), known)) for one in script.started]
+    candidates = [one for one, count in counted if count and 2 * count >= max(count for _, count in counted)]
+    chosen = next((one for one in reversed(candidates) if not one.condition), candidates[-1] if candidates else None)
+    notes = [*_said(script, candidates, chosen)]
+    words = chosen.words if chosen is not None else _unstarted(script, known)
+    if known is not None and not _known(flags_of(words), known):
+        raise UsageError(f"{name}: {_without(script)}")
+    if chosen is None and not script.loose and known is not None:
+        notes.append("nothing in it starts a program: the flags of its variables are read")
+    flags = directives | flags_of(words)
+    choices = [
+        (choice.said, flags | flags_of(choice.words))
+        for choice in script.choices
+        if chosen is None or choice.variable in chosen.variables
+    ]
+    if chosen is not None and chosen.condition:  # so are all of them
+        choices += [(one.condition, directives | flags_of(one.words)) for one in candidates if one is not chosen]
+    before = tuple(itertools.takewhile(lambda word: not _FLAG.fullmatch(word), words))
+    program = next((word for word in reversed(words) if word.endswith(".py")), "")
+    return Read(flags, before, program, tuple(choices), (*notes, *script.notes), script.elsewhere)
+
+
+def _directives(text: str) -> Iterator[tuple[str, str]]:
+    """Options of `#SBATCH` lines, with their long names where they have both."""
+    for line in _DIRECTIVE.findall(text):
+        for option, long, value in _OPTION.findall(re.split(r"\s#", line)[0]):
+            if long or option in _SHORT:
+                yield long or _SHORT[option], value
+
+
+def flags_of(words: Iterable[str]) -> dict[str, list[str]]:
+    """The flags among words, each with the words that follow it."""
     flags: dict[str, list[str]] = {}
-    words: list[str] = []
-    for word in _words(text, name):
+    values: list[str] = []
+    short = False  # whether the word before is an option of srun that has a long name
+    for word in words:
         match = _FLAG.fullmatch(word)
         if match is None:
-            words.append(word)
+            short = word[1:] in _SHORT and word.startswith("-")
+            values = flags.setdefault(f"--{_SHORT[word[1:]]}", []) if short else values
+            if not short:
+                values.append(word)
             continue
-        words = flags[f"--{match[1].replace('_', '-')}"] = []
+        values = flags[f"--{match[1].replace('_', '-')}"] = []
         if match[2] is not None:
-            words.append(match[2])
-            words = []  # what follows is no value of it
+            values.append(match[2])
+            values = []  # what follows is no value of it
     return flags
 
 
-def _words(text: str, name: str) -> Iterator[str]:
-    """The words of a script, with values in place of variables."""
-    expressions: list[str] = []
-
-    def keep(match: re.Match[str]) -> str:
-        expressions.append(match[1])
-        return f"${{__expression{len(expressions) - 1}}}"
-
-    text = re.sub(r"(?m)^(\s*#SBATCH\s+)-N[\s=]*", r"\1--nodes=", text)
-    text = re.sub(r"(?m)^\s*#(?!SBATCH).*$|\s#(?!SBATCH) .*$", "", text.replace("\\\r\n", " ").replace("\\\n", " "))
-    variables = {one: value for option, value in _DIRECTIVE.findall(text) for one in _SLURM.get(option, ())}
-    yield from _expanded(_ARITHMETIC.sub(keep, text), name, variables, expressions, 0)
+def _known(flags: Mapping[str, Sequence[str]], known: Collection[str] | None) -> int:
+    return len(flags) if known is None else len(flags.keys() & {*known})
 
 
-def _expanded(text: str, name: str, variables: dict[str, str], expressions: list[str], depth: int) -> Iterator[str]:
-    lexer = shlex.shlex(text, posix=True, punctuation_chars="();<>&")
-    lexer.whitespace_split, lexer.commenters = True, ""
-    try:
-        words = list(lexer)
-    except ValueError:
-        raise UsageError(f"{name}: a quotation is not closed; expected a launch line or a shell script") from None
-    for word in words:
-        assigned = _ASSIGNMENT.fullmatch(word)
-        whole = _with_values(assigned[2] if assigned else word, variables, expressions)
-        if assigned:
-            variables[assigned[1]] = whole
-        if re.search(r"\s", whole.strip()) and "--" in whole and depth < DEEPEST:
-            yield from _expanded(whole, name, variables, expressions, depth + 1)
-        elif not assigned:
-            yield whole
+def _unstarted(script: Script, known: Collection[str] | None) -> tuple[str, ...]:
+    """Flags that stand by themselves; else those of variables."""
+    loose = tuple(word for _, words in script.loose for word in words)
+    return loose if _known(flags_of(loose), known) else script.assigned
 
 
-def _with_values(text: str, variables: Mapping[str, str], expressions: Sequence[str]) -> str:
-    """A text with the values of its variables; those without one stay."""
+def _said(script: Script, candidates: Sequence[Started], chosen: Started | None) -> Iterator[str]:
+    """What is left out of commands, and why."""
+    if chosen is None:
+        return
+    lines = ", ".join(str(one.line) for one in candidates)
+    if len({one.line for one in candidates}) > 1:
+        yield f"lines {lines} start programs with such flags: line {chosen.line} is read"
+    if chosen.condition:
+        yield f"{chosen.condition}: not decided; line {chosen.line}, which it starts, is read"
+    for line, words in script.loose:
+        shown = one_line(" ".join(words), LONGEST_SHOWN)
+        yield f"line {line}: {shown}: begins a command of its own, so that the shell does not pass it on"
 
-    def value(match: re.Match[str]) -> str:
-        key = match[1] or match[3]
-        if key.startswith("__expression"):
-            return _calculated(_with_values(expressions[int(key[12:])], variables, expressions), variables, match[0])
-        return variables.get(key, match[2] if match[2] is not None else match[0])
 
-    return _VARIABLE.sub(value, text)
-
-
-def _calculated(text: str, variables: Mapping[str, str], otherwise: str) -> str:
-    """The value of integer arithmetic, in which variables need no dollar."""
-
-    def value(node: ast.expr) -> int:
-        if isinstance(node, ast.Constant) and isinstance(node.value, int):
-            return node.value
-        if isinstance(node, ast.Name) and node.id in variables:
-            return int(variables[node.id])
-        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-            result: int = _OPERATORS[type(node.op)](value(node.left), value(node.right))
-            return result
-        raise ValueError
-
-    try:
-        return str(value(ast.parse(text.strip(), mode="eval").body))
-    except (SyntaxError, ValueError, ZeroDivisionError):
-        return otherwise
+def _without(script: Script) -> str:
+    """What a text without a flag of the framework has instead."""
+    started = [one for one in script.started if one.words]
+    shown = one_line(" ".join(started[-1].words), LONGEST_SHOWN) if started else ""
+    has = f"; line {started[-1].line} starts {shown}" if started else ""
+    more = f"; {script.notes[0]}" if script.notes else ""
+    return f"no flag of Megatron-LM's pretrain_gpt.py, such as --num-layers{has}{more}"
 
 
 class Given:
     """The flags of a launch line, of which those that were read are remembered."""
 
-    def __init__(self, flags: Mapping[str, Sequence[str]], name: str) -> None:
+    def __init__(
+        self, flags: Mapping[str, Sequence[str]], name: str, elsewhere: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
         self.flags = flags
+        self._elsewhere = elsewhere or {}
         self._read: set[str] = set()
+        self._valued: set[str] = set()  # of these, those that have a value
 
     def __contains__(self, flag: str) -> bool:
         self._read.add(flag)
         return flag in self.flags
 
+    @property
+    def read(self) -> frozenset[str]:
+        """The flags that were asked for, given or not."""
+        return frozenset(self._read)
+
+    def pass_over(self, *switches: str) -> None:
+        """Count flags without a value as read: they change nothing here."""
+        self._read |= {*switches}
+
     def words(self, flag: str) -> Sequence[str]:
         """The words that follow a flag."""
+        self._valued.add(flag)
         return self.flags[flag] if flag in self else ()
 
     def text(self, flag: str) -> str | None:
@@ -180,6 +227,7 @@ class Given:
         Raises:
             UsageError: there is none, or it is a variable that the script does not set.
         """
+        self._valued.add(flag)
         if flag not in self:
             return None
         word = next(iter(self.flags[flag]), "")
@@ -187,7 +235,11 @@ class Given:
             raise self.error(flag, "has no value")
         if word.startswith("$"):
             shown = one_line(word, LONGEST_SHOWN)
-            raise self.error(flag, f"{shown} has no value in the script; write it there, or give the line of flags")
+            where = self._elsewhere.get(word.strip("${}"), "")
+            only = f", but under {where}" if where else ""
+            raise self.error(
+                flag, f"{shown} has no value in the script{only}; write it there, or give the line of flags"
+            )
         return word
 
     def number(self, *flags: str) -> int | None:
@@ -211,9 +263,22 @@ class Given:
 
     @property
     def unread(self) -> list[str]:
-        """The flags that nothing has read, with their first words."""
-        rest = {flag: words for flag, words in self.flags.items() if flag not in self._read}
-        return [one_line(" ".join([flag, *words[:1]]), LONGEST_SHOWN) for flag, words in rest.items()]
+        """The flags that nothing has read."""
+        return [flag for flag in self.flags if flag not in self._read]
+
+    def shown(self, flag: str) -> str:
+        """A flag with its first word."""
+        return one_line(" ".join([flag, *self.flags[flag][:1]]), LONGEST_SHOWN)
+
+    @property
+    def unset(self) -> list[str]:
+        """Words beside the value of a flag that are variables without one: what they hold is missing."""
+        variables = []
+        for flag, words in self.flags.items():
+            bare = [(number, word) for number, word in enumerate(words) if BARE.fullmatch(word)]
+            switch_of_ours = flag in self._read and flag not in self._valued
+            variables += [word for number, word in bare if number or switch_of_ours or _BUNDLE.search(word)]
+        return [*dict.fromkeys(one_line(word, LONGEST_SHOWN) for word in variables)]
 
     def meant(self, flag: str) -> str:
         """A hint at the flag that may be meant by one that nothing has read; empty if none is similar."""

@@ -6,208 +6,41 @@ Megatron-FSDP with `optim_grads`, ZeRO-3 torch's FSDP2, both without a pipeline.
 no fusion of gradient accumulation; it needs CUDA_DEVICE_MAX_CONNECTIONS above 1, where tensor or context ranks
 otherwise need 1. The number of replicas is that of GPUs (--nnodes, --nproc-per-node) over tensor, pipeline and context
 ranks.
-
-Ranks: numbered along tensor, context, data, then pipeline; with --use-tp-pp-dp-mapping, along data last.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hybrid_des.collectives import codecs
-from hybrid_des.errors import Refusal, UsageError
+from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 from hybrid_des.interchange.frameworks.foreign import foreign
 from hybrid_des.interchange.frameworks.launch_line import (
+    BARE,
     Given,
     Launch,
+    Read,
     Rule,
     Values,
     flags_in,
-    number,
-    switch,
+    launch_in,
     torchrun,
-    word,
 )
-from hybrid_des.interchange.frameworks.megatron_documents import DOCUMENTS, document_values, unsaid_of_documents
+from hybrid_des.interchange.frameworks.megatron_documents import document_values, unsaid_of_documents
+from hybrid_des.interchange.frameworks.megatron_flags import is_idle, other_layers
+from hybrid_des.interchange.frameworks.megatron_layout import DATA_FIRST, DATA_LAST, LAYOUT, order_of
+from hybrid_des.interchange.frameworks.megatron_machine import machine
 from hybrid_des.interchange.frameworks.megatron_model import MODEL
 from hybrid_des.interchange.frameworks.megatron_precision import other_recipe, read_precision, write_precision
 from hybrid_des.interchange.frameworks.megatron_refusals import Line, refusals
-from hybrid_des.interchange.frameworks.scenario_file import Imported, by_path, published_model, values_of
+from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported, by_path, published_model, values_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.workload.models.layer import MODULES, OPS
-from hybrid_des.workload.models.stages import layout_of, stages_in
 
-DATA_FIRST, DATA_LAST = ("tensor", "data", "pipeline"), ("tensor", "pipeline", "data")  # orders that it has
 TENSOR_OVERLAP = 0.7  # share that --tp-comm-overlap is taken to hide, as in the shipped scenarios of published runs
 _RUN = ("--mock-data", "--tokenizer-type NullTokenizer", "--train-iters 20", "--lr 1e-4")  # what any line needs
 _FUSION, _META = "--no-gradient-accumulation-fusion", "--ckpt-format"
-_NODES = ("--nnodes", "--nodes")
-_PER_NODE = ("--nproc-per-node", "--ntasks-per-node", "--gpus-per-node")
-_IDLE = re.compile(  # flags that say nothing about the time of a step
-    r"--(.*(data|tokenizer|vocab-file|merge-file|split|save|load|ckpt|checkpoint|log|tensorboard|wandb|eval|seed|lr|adam|"
-    r"weight-decay|clip-grad|init-method|dropout|norm-epsilon|rotary|rope|master|rdzv|node-rank|train-iters|"
-    r"train-samples|timeout|profile|exit|optimizer$|num-workers|divisible-by|beta|aux-loss|attention-mask).*|"
-    r"bf16|distributed-backend|use-mcore-models|transformer-impl|use-flash-attn|attention-softmax-in-fp32|"
-    r"apply-query-key-layer-scaling|rank|job-name|partition|account|time|output|error|exclusive|mem)"
-)
-
-
-def _write_order(values: Values) -> Iterable[str]:
-    return ("--use-tp-pp-dp-mapping",) if _order(values) == DATA_LAST else ()
-
-
-def _order(values: Values) -> tuple[str, ...]:
-    """The order of ranks, without context where it follows tensor, as by default."""
-    order = tuple(values.get("parallel.order") or DATA_FIRST)
-    if "context" in order and order.index("context") == order.index("tensor") + 1:
-        return tuple(axis for axis in order if axis != "context")
-    return order
-
-
-def _write_schedule(values: Values) -> Iterable[str]:
-    if values["schedule.kind"] != "interleaved-1f1b" or values["parallel.pipeline"] == 1:
-        return ()
-    chunks = values["schedule.chunks"]
-    flags = {
-        f"--num-virtual-stages-per-pipeline-rank {chunks}": chunks > 1 and not _layout(values),
-        "--no-overlap-p2p-communication": values["schedule.p2p"] == "blocking",
-    }
-    return [flag for flag, holds in flags.items() if holds]
-
-
-def _read_schedule(given: Given) -> Values:
-    ranks, layers = given.number("--pipeline-model-parallel-size") or 1, given.number("--num-layers")
-    chunks = given.number("--num-virtual-stages-per-pipeline-rank") or 1
-    each = given.number("--num-layers-per-virtual-pipeline-stage")
-    waits = "--no-overlap-p2p-communication" in given
-    if each is not None and layers is not None:
-        chunks = layers // (ranks * each)
-    if (layout := _stages_of_layout(given)) is not None:
-        chunks = len(layout) // ranks
-    if ranks == 1:
-        return {}
-    if chunks > 1:
-        values = {"schedule.kind": "interleaved-1f1b", "schedule.chunks": chunks}
-        return values | ({"schedule.p2p": "blocking"} if waits else {})
-    return {"schedule.kind": "1f1b", "schedule.p2p": "blocking"}  # plain 1F1B waits for its messages there
-
-
-_EMBEDDING, _LOSS = "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"
-_FIRST, _LAST = "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"
-_LAYOUT = "--pipeline-model-parallel-layout"
-
-
-def _layout(values: Values) -> bool:
-    """Whether stages are written one by one: lists that have no other form."""
-    return isinstance(values["parallel.stages"], tuple | list) and not _ends(values)
-
-
-def _ends(values: Values) -> bool:
-    stages = values["parallel.stages"]
-    return len(stages) > 2 and values["schedule.chunks"] == 1 and len(set(stages[1:-1])) == 1
-
-
-def _write_stages(values: Values) -> Iterable[str]:
-    stages = values["parallel.stages"]
-    if values["parallel.pipeline"] == 1:
-        return ()
-    if stages == "ends-1":
-        return (_EMBEDDING, _LOSS)
-    if not isinstance(stages, tuple | list):
-        return ()
-    if _layout(values):
-        return (f"{_LAYOUT} '{layout_of(stages, values.get('model.predictions') or 0)}'",)
-    return (f"{_FIRST} {stages[0]}", f"{_LAST} {stages[-1]}")
-
-
-def _read_stages(given: Given) -> Values:
-    ranks, layers = given.number("--pipeline-model-parallel-size") or 1, given.number("--num-layers")
-    both = [flag in given for flag in (_EMBEDDING, _LOSS)]
-    first, last = given.number(_FIRST), given.number(_LAST)
-    if (layout := _stages_of_layout(given)) is not None:
-        return {"parallel.stages": [stage.count("t") for stage in layout]}
-    if any(both) and not all(both):
-        raise given.error(_EMBEDDING, f"expected {_LOSS} too; one of them alone has no equal here")
-    if all(both) and ranks > 1:
-        return {"parallel.stages": "ends-1"}
-    if layers is None or ranks == 1 or (first is None and last is None):
-        return {}
-    return {"parallel.stages": _uneven(given, layers, ranks, (first, last))}
-
-
-def _uneven(given: Given, layers: int, ranks: int, ends: tuple[int | None, int | None]) -> list[int]:
-    """Layers per stage where the ends have their own numbers, and the others share what remains."""
-    others = ranks - sum(end is not None for end in ends)
-    rest = layers - sum(end or 0 for end in ends)
-    if rest < 0 or (rest % others if others else rest):
-        raise given.error(_FIRST, f"{layers} layers less those of the ends cannot be divided over {others} stages")
-    each = rest // others if others else 0
-    first, last = (each if end is None else end for end in ends)
-    return [first, *[each] * (ranks - 2), last]
-
-
-def _stages_of_layout(given: Given) -> tuple[str, ...] | None:
-    text = given.text(_LAYOUT)
-    if text is None:
-        return None
-    try:
-        return stages_in(text)
-    except Refusal as refusal:
-        raise given.error(_LAYOUT, str(refusal)) from None
-
-
-_METHODS = {"p2p": "ring", "a2a": "all-to-all", "allgather": "all-gather"}
-_DISPATCHERS = {"flex": "per-node", "alltoall": "all-to-all", "allgather": "all-to-all"}
-_DISPATCHER = word("--moe-token-dispatcher-type", "experts.dispatcher", _DISPATCHERS, None)
-_STREAMS = switch("--overlap-moe-expert-parallel-comm", "experts.streams", on=True, off=None)
-_DELAYED = switch("--delay-wgrad-compute", "experts.delay_weight", on=True, off=None)
-
-
-def _write_dispatch(values: Values) -> Iterator[str]:
-    """How tokens travel to their experts, and over which ranks those are divided."""
-    if not values.get("model.experts"):
-        return
-    if values["parallel.tensor"] > 1:
-        yield f"--expert-tensor-parallel-size {values['parallel.expert_tensor'] or values['parallel.tensor']}"
-    travel = values["parallel.expert"] * (values["parallel.expert_tensor"] or values["parallel.tensor"]) > 1
-    # Megatron-LM refuses flex where no token travels, and has the all-gather by default
-    yield from _DISPATCHER.write(values) if travel else ("--moe-token-dispatcher-type alltoall",)
-    for rule in (_STREAMS, _DELAYED):
-        yield from rule.write(values)
-
-
-def _read_dispatch(given: Given) -> Values:
-    values = {path: value for rule in (_DISPATCHER, _STREAMS, _DELAYED) for path, value in rule.read(given).items()}
-    split, tensor = given.number("--expert-tensor-parallel-size"), given.number("--tensor-model-parallel-size") or 1
-    for flag in ("--moe-flex-dispatcher-backend", "--moe-enable-deepep"):
-        given.words(flag)  # which of the libraries that send once per node
-    if given.number("--num-experts") is None:
-        return {}
-    if (given.number("--expert-model-parallel-size") or 1) * (split or tensor) == 1:
-        values.pop("experts.dispatcher", None)
-    return {**values, "parallel.expert_tensor": None if split in (None, tensor) else split}
-
-
-LAYOUT = (
-    number("--tensor-model-parallel-size", "parallel.tensor", 0),
-    number("--pipeline-model-parallel-size", "parallel.pipeline", 0),
-    number("--context-parallel-size", "parallel.context", 1),
-    word("--cp-comm-type", "parallel.context_method", _METHODS, None).when(
-        lambda values: values["parallel.context"] > 1
-    ),
-    number("--expert-model-parallel-size", "parallel.expert", 1),
-    Rule(_write_dispatch, _read_dispatch),
-    switch("--sequence-parallel", "parallel.sequence", on=True, off=False).when(
-        lambda values: values["parallel.tensor"] > 1
-    ),
-    Rule(_write_order, switch("--use-tp-pp-dp-mapping", "parallel.order", [*DATA_LAST], None).read),
-    Rule(_write_schedule, _read_schedule),
-    Rule(_write_stages, _read_stages),
-    number("--micro-batch-size", "schedule.microbatch_size"),
-    number("--global-batch-size", "batch"),
-    DOCUMENTS,
-)
 
 
 def _write_recompute(values: Values) -> Iterable[str]:
@@ -223,7 +56,7 @@ def _write_recompute(values: Values) -> Iterable[str]:
 def _read_recompute(given: Given) -> Values:
     granularity = given.text("--recompute-granularity")
     method, layers = given.text("--recompute-method"), given.number("--recompute-num-layers")
-    if granularity is None and "--recompute-activations" in given:
+    if "--recompute-activations" in given and granularity is None:
         granularity = "selective"
     if granularity == "full" and method == "block" and layers:
         return {
@@ -344,8 +177,7 @@ def _read_host(given: Given) -> Values:
     share, scope = given.text("--optimizer-offload-fraction"), given.text("--cuda-graph-scope")
     graphs = given.text("--cuda-graph-impl") not in (None, "none")
     moved = "--optimizer-cpu-offload" in given
-    for flag in ("--use-precision-aware-optimizer", "--no-check-for-nan-in-loss-and-grad"):
-        given.words(flag)  # read: they change nothing here
+    given.pass_over("--use-precision-aware-optimizer", "--no-check-for-nan-in-loss-and-grad")
     if share is not None and not re.fullmatch(r"0?\.\d+|0|1(\.0*)?", share):
         raise given.error("--optimizer-offload-fraction", f'expected a share from 0 to 1, found "{share}"')
     return {
@@ -404,9 +236,9 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
         "schedule.p2p: async: plain 1F1B waits for its messages there": (
             pipeline and schedule.kind == "1f1b" and schedule.p2p == "async"
         ),
-        f"parallel.order: {', '.join(parallel.order)}": _order(values) not in (DATA_FIRST, DATA_LAST),
+        f"parallel.order: {', '.join(parallel.order)}": order_of(values) not in (DATA_FIRST, DATA_LAST),
         "parallel.order: data last: not with context or expert ranks": (
-            _order(values) == DATA_LAST and (parallel.context > 1 or parallel.expert > 1)
+            order_of(values) == DATA_LAST and (parallel.context > 1 or parallel.expert > 1)
         ),
         f"parallel.stages: {parallel.stages}: state them as a list": pipeline and parallel.stages == "balanced",
         f"sharding: {sharding} in a pipeline": _mixed(values),
@@ -420,35 +252,92 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
     yield from unsaid_of_documents(scenario, values)
 
 
-def read_megatron(text: str, name: str) -> Imported:
+def read_megatron(text: str, name: str, *, is_file: bool = False) -> Imported:
     """A scenario's values from a launch line, or from a shell script that holds one.
 
     Args:
         text: its flags, with or without the program.
         name: where it comes from, for errors.
+        is_file: whether `name` is the path of a script, beside which files that it sources are looked for.
 
     Raises:
-        UsageError: a flag has a value that is not understood; the message names it.
+        UsageError: a flag has a value that is not understood, makes layers that are not known here, or none of
+            Megatron-LM is there; the message names it.
     """
     if what := foreign(text, "launch line"):
         raise UsageError(f"{name}: {what}")
-    given = Given(flags_in(text, name), name)
+    read = launch_in(text, name, _FLAGS, is_file=is_file)
+    if others := [*other_layers(read.flags)]:
+        more = f" and {len(others) - 4} more" if len(others) > 4 else ""
+        raise UsageError(f"{name}: {', '.join(others[:4])}{more}: other layers than those known here")
+    given = Given(read.flags, name, read.elsewhere)
+    values, assumed = _values(given)
+    asked = [*_asked(values, read, name)]
+    unread = given.unread
+    idle = [flag for flag in unread if is_idle(flag, read.flags[flag], values)]
+    sizes = {path.partition(".")[2]: values.pop(path) for path in [*values] if path.startswith("model.")}
+    merged = {**by_path(published_model(sizes)), **values}
+    wrong = [f"{given.shown(flag)}{given.meant(flag)}" for flag in unread if flag not in idle]
+    wrong += [f"{word}: has no value in the script; flags in it are missing" for word in _unset(given, read)]
+    gpus = machine(given)
+    ranks = gpus.nodes * gpus.per_node if gpus.nodes and gpus.per_node else None
+    unread_lines = (*asked, *_program(read), *read.notes, *wrong)
+    refused = tuple(refusals(Line(given.flags, ranks)))
+    return Imported(merged, tuple(assumed), unread_lines, tuple(map(given.shown, idle)), refused)
+
+
+def _values(given: Given) -> tuple[dict[str, Any], list[str]]:
+    """Values by path, and what had to be assumed."""
     values: dict[str, Any] = {}
     for rule in RULES:
         values |= rule.read(given)
     assumed = [*_sizes(given, values)]
     if values["overlap.tensor"]:
         assumed.append(f"overlap.tensor: {TENSOR_OVERLAP}: --tp-comm-overlap does not say how much it hides")
+    if values["model.mlp"] == "swiglu" and any(
+        flag not in given.flags for flag in ("--hidden-dropout", "--attention-dropout")
+    ):
+        assumed.append("model.mlp: swiglu: without dropout, which Megatron-LM has at 0.1 unless flags say 0")
     if recipe := other_recipe(given):
         assumed.append(f"precision: {values['precision']}: for {recipe}; a written line has the recipe's usual format")
-    sizes = {path.partition(".")[2]: values.pop(path) for path in [*values] if path.startswith("model.")}
-    unread = given.unread
-    idle = tuple(flag for flag in unread if _IDLE.fullmatch(flag.split(" ")[0]))
-    merged = {**by_path(published_model(sizes)), **values}
-    wrong = tuple(f"{flag}{given.meant(flag.split(' ')[0])}" for flag in unread if flag not in idle)
-    nodes, per_node = given.number(*_NODES), given.number(*_PER_NODE)
-    ranks = nodes * per_node if nodes and per_node else None
-    return Imported(merged, tuple(assumed), wrong, idle, tuple(refusals(Line(given.flags, ranks))))
+    return values, assumed
+
+
+def _asked(values: dict[str, Any], read: Read, name: str) -> Iterator[str]:
+    """What depends on conditions of a script becomes `UNKNOWN`; yields the conditions with their flags."""
+    decided = {**values}
+    for said, flags in read.choices:
+        shown = _difference(read.flags, flags)
+        try:
+            other, _ = _values(Given(flags, name, read.elsewhere))
+        except UsageError as error:
+            yield f"{said}: {shown}: {error}"
+            continue
+        differ = [path for path in dict.fromkeys((*decided, *other)) if decided.get(path) != other.get(path)]
+        values |= {path: UNKNOWN for path in differ if not path.startswith("cluster.")}
+        state = f"; state {', '.join(differ)} with --set" if differ else ""
+        yield f"{said}: {shown}: not decided{state}"
+
+
+def _difference(flags: Mapping[str, Sequence[str]], others: Mapping[str, Sequence[str]]) -> str:
+    """The flags of the second that the first has not, or not so; those that it lacks."""
+    more = [word for flag, words in others.items() if flags.get(flag) != words for word in (flag, *words)]
+    lacks = [flag for flag in flags if flag not in others]
+    words = [*more, *(["without", *lacks] if lacks else [])]
+    return one_line(" ".join(words) or "no flag", LONGEST_SHOWN * 2)
+
+
+def _program(read: Read) -> Iterator[str]:
+    """A program that is not the one whose flags are read."""
+    program = read.program.rpartition("/")[2]
+    if program and "pretrain_gpt" not in program:
+        yield f"{one_line(program, LONGEST_SHOWN)}: read as if it were pretrain_gpt.py"
+
+
+def _unset(given: Given, read: Read) -> list[str]:
+    """Variables without a value, in front of the first flag or beside the values of others."""
+    before = [word for word in read.before if BARE.fullmatch(word)]
+    return [*dict.fromkeys((*before, *given.unset))]
 
 
 def _sizes(given: Given, values: dict[str, Any]) -> Iterator[str]:
@@ -458,7 +347,8 @@ def _sizes(given: Given, values: dict[str, Any]) -> Iterator[str]:
     if values["parallel.context"] == 1:
         values["parallel.context_method"] = None
     replica = values["parallel.tensor"] * values["parallel.pipeline"] * values["parallel.context"]
-    nodes, per_node = given.number(*_NODES), given.number(*_PER_NODE)
+    nodes, per_node, said = machine(given)
+    yield from said
     if nodes is None or per_node is None:
         values["parallel.data"], per_node = 1, per_node or 8
         nodes = -(-replica // per_node)
@@ -474,3 +364,14 @@ def _sizes(given: Given, values: dict[str, Any]) -> Iterator[str]:
     if values["batch"] is None:  # Megatron-LM's default
         values["batch"] = values["schedule.microbatch_size"] * values["parallel.data"]
     yield "cluster.gpu: a launch line does not name it"
+
+
+def _flags_read() -> frozenset[str]:
+    """The flags that rules ask for; none of them is given."""
+    nothing = Given({}, "")
+    for rule in RULES:
+        rule.read(nothing)
+    return nothing.read - {"--bf16", "--fp16"}  # which others have too
+
+
+_FLAGS = _flags_read()

@@ -89,8 +89,8 @@ def read_documents(given: Given) -> Values:
     """
     scheduler, room, least = given.text(SCHEDULER), given.number(ROOM), given.number(LEAST)
     lengths = read_lengths(given)
-    for flag in ("--use-varlen-dataset", "--calculate-per-token-loss", "--moe-token-dispatcher-type"):
-        given.words(flag)
+    given.words("--moe-token-dispatcher-type")
+    given.pass_over("--use-varlen-dataset", "--calculate-per-token-loss")
     if DYNAMIC in given:
         scheduler = scheduler or SCHEDULERS["dynamic-context"]
     if scheduler is None:

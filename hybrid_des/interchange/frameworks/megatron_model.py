@@ -18,8 +18,9 @@ def _write_groups(values: Values) -> Iterable[str]:
 
 
 def _read_groups(given: Given) -> Values:
-    groups = given.number("--num-query-groups")
-    return {"model.kv_heads": (groups or 1) if "--group-query-attention" in given else None}
+    """Heads of keys and values; Megatron-DeepSpeed states them by --num-key-value-heads alone."""
+    groups, heads = given.number("--num-query-groups"), given.number("--num-key-value-heads")
+    return {"model.kv_heads": (groups or 1) if "--group-query-attention" in given else heads}
 
 
 def _read_ffn(given: Given) -> Values:
@@ -27,6 +28,24 @@ def _read_ffn(given: Given) -> Values:
     if width is None and hidden is not None:  # Megatron-LM's default
         width = hidden * 8 // 3 // 64 * 64 if "--swiglu" in given else 4 * hidden
     return {"model.ffn": width}
+
+
+def _read_mlp(given: Given) -> Values:
+    """Two matrices, or three: --quick-geglu has a gate too (gated_linear_unit)."""
+    gated = [flag in given for flag in ("--swiglu", "--quick-geglu")]
+    return {"model.mlp": "swiglu" if any(gated) else "gelu"}
+
+
+_POSITIONS = word(
+    "--position-embedding-type", "model.positions",
+    {"rope": "rotary", "learned_absolute": "learned", "yarn": "rotary"}, "learned",
+)  # fmt: skip
+
+
+def _read_positions(given: Given) -> Values:
+    """--use-rotary-position-embeddings, of older versions, is --position-embedding-type rope."""
+    stated = _POSITIONS.read(given)
+    return {"model.positions": "rotary"} if "--use-rotary-position-embeddings" in given else stated
 
 
 def _write_length(values: Values) -> Iterable[str]:
@@ -86,7 +105,7 @@ def _read_experts(given: Given) -> Values:
     count = given.number("--num-experts")
     if count is None:
         return {}
-    width = given.number("--moe-ffn-hidden-size") or given.number("--ffn-hidden-size")
+    width = given.number("--moe-ffn-hidden-size") or _read_ffn(given)["model.ffn"]
     shared = given.number("--moe-shared-expert-intermediate-size") or 0
     if width is None or shared % width:
         raise given.error("--moe-shared-expert-intermediate-size", f"{shared} is no multiple of an expert's {width}")
@@ -100,8 +119,8 @@ def _read_experts(given: Given) -> Values:
         "groups": given.number("--moe-router-num-groups"),
         "top_groups": given.number("--moe-router-group-topk"),
     }
-    for flag in ("--moe-router-score-function", "--moe-grouped-gemm"):
-        given.words(flag)  # read: they change nothing here
+    given.words("--moe-router-score-function")
+    given.pass_over("--moe-grouped-gemm")
     return {"model.experts": {key: value for key, value in experts.items() if value}}
 
 
@@ -137,12 +156,9 @@ MODEL = (
     Rule(_write_groups, _read_groups),
     number("--kv-channels", "model.head_size"),
     Rule(number("--ffn-hidden-size", "model.ffn").write, _read_ffn),
-    switch("--swiglu", "model.mlp", "swiglu", "gelu"),
+    Rule(switch("--swiglu", "model.mlp", "swiglu", "gelu").write, _read_mlp),
     word("--normalization", "model.norm", {"RMSNorm": "rms", "LayerNorm": "layer"}, "layer"),
-    word(
-        "--position-embedding-type", "model.positions",
-        {"rope": "rotary", "learned_absolute": "learned", "yarn": "rotary"}, "learned",
-    ),
+    Rule(_POSITIONS.write, _read_positions),
     switch("--untie-embeddings-and-output-weights", "model.tied", on=False, off=True),
     switch("--disable-bias-linear", "model.bias", on=False, off=True),
     switch("--qk-layernorm", "model.qk_norm", on=True, off=False),

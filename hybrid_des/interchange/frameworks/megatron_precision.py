@@ -30,7 +30,8 @@ def write_precision(values: Values) -> Iterable[str]:
 def read_precision(given: Given) -> Values:
     """The precision that flags say."""
     recipe = given.text("--fp8-recipe")
-    given.words("--bf16"), given.words("--fp4-recipe")
+    given.pass_over("--bf16")
+    given.words("--fp4-recipe")
     if "--fp4-format" in given:
         return {"precision": "nvfp4"}
     if "--fp8-format" in given:

@@ -1,9 +1,9 @@
 """Copy a shipped scenario, or make one from a model's config.json or a launch line of Megatron-LM.
 
 The copy of a shipped scenario comes with the files that it builds on; `hybrid-des scenarios` lists the names. `--from`
-takes a config.json of Hugging Face, `--from-megatron` the flags of pretrain_gpt.py or a script that holds them. What is
-assumed, unknown, not understood or refused by Megatron-LM is listed. Files that exist are left alone, unless they are
-the same.
+takes a config.json of Hugging Face, `--from-megatron` the flags of pretrain_gpt.py or a script that starts it, which is
+read and not run. What is assumed, unknown, not understood or refused by Megatron-LM is listed; values that depend on
+conditions of the script are UNKNOWN until --set states them. Files that exist are left alone, unless they are the same.
 """
 
 from __future__ import annotations
@@ -130,14 +130,15 @@ def _read(args: argparse.Namespace) -> tuple[str, Imported]:
 
     if args.config is not None:
         file, expected = args.config, "a model's config.json"
-        read = read_hugging_face
     else:
         file, expected = Path(args.line), "a launch line of Megatron-LM"
-        read = read_megatron
         if not os.path.isfile(args.line):  # noqa: PTH113 (a line is longer than names may be, for which Path raises)
             if "--" not in args.line:
                 raise UsageError(f"{file}: no such file, nor flags such as --num-layers 32; expected {expected}")
-            return args.name or "megatron", read(args.line, "--from-megatron")
+            return args.name or "megatron", read_megatron(args.line, "--from-megatron")
     folder = file.resolve().parent.name
     name = args.name or (folder if file.name == "config.json" and folder else file.stem)
-    return name, read(read_text(file, expected), str(file))
+    text = read_text(file, expected)
+    return name, read_hugging_face(text, str(file)) if args.config is not None else read_megatron(
+        text, str(file), is_file=True
+    )

@@ -1,0 +1,52 @@
+"""Flags of Megatron-LM that are read nowhere: those without effect on a step, and those that change layers.
+
+Names: megatron/training/arguments.py (core 0.13 to 0.15), torchrun and sbatch. A flag that stands in neither list is
+named as not understood: what is without effect is listed here, never guessed from a name.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hybrid_des.errors import LONGEST_SHOWN, one_line
+from hybrid_des.interchange.frameworks.without_effect import without_effect
+
+_IDLE = without_effect("megatron")
+_FAMILIES = re.compile(
+    r"(adam|lr|eval|save|log|tensorboard|wandb|tokenizer|dist-ckpt|ckpt|non-persistent|one-logger|profile|rdzv|container|"
+    r"no-container|inprocess|straggler|rerun|error-injection|sbatch|ft)-[\w-]+"
+)
+_LAYERS = re.compile(  # what pretrain_gpt.py builds from these are none of those here
+    r"(hybrid|mamba|linear|csa|dsa|mhc|retro|heterogeneous|swin|dino|vision)-[\w.-]+|is-hybrid-model|"
+    r"experimental-attention-variant|encoder-num-layers|moe-latent-size|attention-output-gate|"
+    r"mtp-use-repeated-layer|peft-type|lora-target-modules|use-dualpipev"
+)
+
+
+def is_idle(flag: str, words: Sequence[str], values: Mapping[str, Any]) -> bool:
+    """Whether a flag, with its words, changes nothing about a step of what was read.
+
+    Args:
+        flag: with its dashes.
+        words: those that follow it.
+        values: the scenario's values, by path.
+    """
+    name, word = flag[2:], next(iter(words), "")
+    if name in ("hidden-dropout", "attention-dropout"):  # a model with GELU has it, one with SwiGLU has none
+        dropped = not re.fullmatch(r"0+(\.0*)?|\.0+", word)
+        return dropped == (values.get("model.mlp") == "gelu")
+    if name in ("optimizer", "transformer-impl", "rope-type"):
+        return word in ("adam", "transformer_engine", "rope")
+    if name == "make-vocab-size-divisible-by":
+        vocab, tensor = values.get("model.vocab"), values.get("parallel.tensor") or 1
+        return word.isdigit() and isinstance(vocab, int) and vocab % (int(word) * tensor or 1) == 0
+    return name in _IDLE or _FAMILIES.fullmatch(name) is not None
+
+
+def other_layers(flags: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """The flags that make other layers than those known here, each with its value."""
+    for flag, words in flags.items():
+        if _LAYERS.fullmatch(flag[2:]):
+            yield one_line(" ".join([flag, *words[:1]]), LONGEST_SHOWN)
+        elif flag == "--spec" and words and not any("gpt" in word for word in words):
+            yield one_line(" ".join([flag, *words[:2]]), LONGEST_SHOWN)

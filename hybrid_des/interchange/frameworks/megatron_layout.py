@@ -1,0 +1,170 @@
+"""Axes, stages, schedule and dispatch of tokens as flags of Megatron-LM: one table of rules, written and read.
+
+Ranks are numbered along tensor, context, data, then pipeline; with --use-tp-pp-dp-mapping, along data last.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from hybrid_des.errors import Refusal
+from hybrid_des.interchange.frameworks.launch_line import Given, Rule, Values, number, switch, word
+from hybrid_des.interchange.frameworks.megatron_documents import DOCUMENTS
+from hybrid_des.workload.models.stages import layout_of, stages_in
+
+DATA_FIRST, DATA_LAST = ("tensor", "data", "pipeline"), ("tensor", "pipeline", "data")  # orders that it has
+
+
+def _write_order(values: Values) -> Iterable[str]:
+    return ("--use-tp-pp-dp-mapping",) if order_of(values) == DATA_LAST else ()
+
+
+def order_of(values: Values) -> tuple[str, ...]:
+    """The order of ranks, without context where it follows tensor, as by default."""
+    order = tuple(values.get("parallel.order") or DATA_FIRST)
+    if "context" in order and order.index("context") == order.index("tensor") + 1:
+        return tuple(axis for axis in order if axis != "context")
+    return order
+
+
+def _write_schedule(values: Values) -> Iterable[str]:
+    if values["schedule.kind"] != "interleaved-1f1b" or values["parallel.pipeline"] == 1:
+        return ()
+    chunks = values["schedule.chunks"]
+    flags = {
+        f"--num-virtual-stages-per-pipeline-rank {chunks}": chunks > 1 and not _layout(values),
+        "--no-overlap-p2p-communication": values["schedule.p2p"] == "blocking",
+    }
+    return [flag for flag, holds in flags.items() if holds]
+
+
+def _read_schedule(given: Given) -> Values:
+    ranks, layers = given.number("--pipeline-model-parallel-size") or 1, given.number("--num-layers")
+    chunks = given.number("--num-virtual-stages-per-pipeline-rank") or 1
+    each = given.number("--num-layers-per-virtual-pipeline-stage")
+    waits = "--no-overlap-p2p-communication" in given
+    if each is not None and layers is not None:
+        chunks = layers // (ranks * each)
+    if (layout := _stages_of_layout(given)) is not None:
+        chunks = len(layout) // ranks
+    if ranks == 1:
+        return {}
+    if chunks > 1:
+        values = {"schedule.kind": "interleaved-1f1b", "schedule.chunks": chunks}
+        return values | ({"schedule.p2p": "blocking"} if waits else {})
+    return {"schedule.kind": "1f1b", "schedule.p2p": "blocking"}  # plain 1F1B waits for its messages there
+
+
+_EMBEDDING, _LOSS = "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"
+_FIRST, _LAST = "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"
+_LAYOUT = "--pipeline-model-parallel-layout"
+
+
+def _layout(values: Values) -> bool:
+    """Whether stages are written one by one: lists that have no other form."""
+    return isinstance(values["parallel.stages"], tuple | list) and not _ends(values)
+
+
+def _ends(values: Values) -> bool:
+    stages = values["parallel.stages"]
+    return len(stages) > 2 and values["schedule.chunks"] == 1 and len(set(stages[1:-1])) == 1
+
+
+def _write_stages(values: Values) -> Iterable[str]:
+    stages = values["parallel.stages"]
+    if values["parallel.pipeline"] == 1:
+        return ()
+    if stages == "ends-1":
+        return (_EMBEDDING, _LOSS)
+    if not isinstance(stages, tuple | list):
+        return ()
+    if _layout(values):
+        return (f"{_LAYOUT} '{layout_of(stages, values.get('model.predictions') or 0)}'",)
+    return (f"{_FIRST} {stages[0]}", f"{_LAST} {stages[-1]}")
+
+
+def _read_stages(given: Given) -> Values:
+    ranks, layers = given.number("--pipeline-model-parallel-size") or 1, given.number("--num-layers")
+    both = [flag in given for flag in (_EMBEDDING, _LOSS)]
+    first, last = given.number(_FIRST), given.number(_LAST)
+    if (layout := _stages_of_layout(given)) is not None:
+        return {"parallel.stages": [stage.count("t") for stage in layout]}
+    if any(both) and not all(both):
+        raise given.error(_EMBEDDING, f"expected {_LOSS} too; one of them alone has no equal here")
+    if all(both) and ranks > 1:
+        return {"parallel.stages": "ends-1"}
+    if layers is None or ranks == 1 or (first is None and last is None):
+        return {}
+    return {"parallel.stages": _uneven(given, layers, ranks, (first, last))}
+
+
+def _uneven(given: Given, layers: int, ranks: int, ends: tuple[int | None, int | None]) -> list[int]:
+    """Layers per stage where the ends have their own numbers, and the others share what remains."""
+    others = ranks - sum(end is not None for end in ends)
+    rest = layers - sum(end or 0 for end in ends)
+    if rest < 0 or (rest % others if others else rest):
+        raise given.error(_FIRST, f"{layers} layers less those of the ends cannot be divided over {others} stages")
+    each = rest // others if others else 0
+    first, last = (each if end is None else end for end in ends)
+    return [first, *[each] * (ranks - 2), last]
+
+
+def _stages_of_layout(given: Given) -> tuple[str, ...] | None:
+    text = given.text(_LAYOUT)
+    if text is None:
+        return None
+    try:
+        return stages_in(text)
+    except Refusal as refusal:
+        raise given.error(_LAYOUT, str(refusal)) from None
+
+
+_METHODS = {"p2p": "ring", "a2a": "all-to-all", "allgather": "all-gather"}
+_DISPATCHERS = {"flex": "per-node", "alltoall": "all-to-all", "allgather": "all-to-all"}
+_DISPATCHER = word("--moe-token-dispatcher-type", "experts.dispatcher", _DISPATCHERS, None)
+_STREAMS = switch("--overlap-moe-expert-parallel-comm", "experts.streams", on=True, off=None)
+_DELAYED = switch("--delay-wgrad-compute", "experts.delay_weight", on=True, off=None)
+
+
+def _write_dispatch(values: Values) -> Iterator[str]:
+    """How tokens travel to their experts, and over which ranks those are divided."""
+    if not values.get("model.experts"):
+        return
+    if values["parallel.tensor"] > 1:
+        yield f"--expert-tensor-parallel-size {values['parallel.expert_tensor'] or values['parallel.tensor']}"
+    travel = values["parallel.expert"] * (values["parallel.expert_tensor"] or values["parallel.tensor"]) > 1
+    # Megatron-LM refuses flex where no token travels, and has the all-gather by default
+    yield from _DISPATCHER.write(values) if travel else ("--moe-token-dispatcher-type alltoall",)
+    for rule in (_STREAMS, _DELAYED):
+        yield from rule.write(values)
+
+
+def _read_dispatch(given: Given) -> Values:
+    values = {path: value for rule in (_DISPATCHER, _STREAMS, _DELAYED) for path, value in rule.read(given).items()}
+    split, tensor = given.number("--expert-tensor-parallel-size"), given.number("--tensor-model-parallel-size") or 1
+    given.words("--moe-flex-dispatcher-backend")  # which of the libraries that send once per node
+    given.pass_over("--moe-enable-deepep")
+    if given.number("--num-experts") is None:
+        return {}
+    if (given.number("--expert-model-parallel-size") or 1) * (split or tensor) == 1:
+        values.pop("experts.dispatcher", None)
+    return {**values, "parallel.expert_tensor": None if split in (None, tensor) else split}
+
+
+LAYOUT = (
+    number("--tensor-model-parallel-size", "parallel.tensor", 0),
+    number("--pipeline-model-parallel-size", "parallel.pipeline", 0),
+    number("--context-parallel-size", "parallel.context", 1),
+    word("--cp-comm-type", "parallel.context_method", _METHODS, None).when(
+        lambda values: values["parallel.context"] > 1
+    ),
+    number("--expert-model-parallel-size", "parallel.expert", 1),
+    Rule(_write_dispatch, _read_dispatch),
+    switch("--sequence-parallel", "parallel.sequence", on=True, off=False).when(
+        lambda values: values["parallel.tensor"] > 1
+    ),
+    Rule(_write_order, switch("--use-tp-pp-dp-mapping", "parallel.order", [*DATA_LAST], None).read),
+    Rule(_write_schedule, _read_schedule),
+    Rule(_write_stages, _read_stages),
+    number("--micro-batch-size", "schedule.microbatch_size"),
+    number("--global-batch-size", "batch"),
+    DOCUMENTS,
+)

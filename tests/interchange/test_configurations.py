@@ -1,0 +1,162 @@
+"""Configurations of models: what is read is the publisher's model; what makes another one is refused by name."""
+
+import json
+
+import pytest
+
+from hybrid_des.errors import UsageError
+from hybrid_des.interchange.frameworks.hugging_face import read_hugging_face
+from hybrid_des.scenario.composition import nested
+
+DENSE = {
+    "model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 12, "num_attention_heads": 16, "vocab_size": 32000,
+    "intermediate_size": 4096, "max_position_embeddings": 8192, "tie_word_embeddings": False,
+}  # fmt: skip
+EXPERTS = DENSE | {"model_type": "qwen3_moe", "num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 768}
+
+
+def read(config):
+    return read_hugging_face(json.dumps(config), "config.json")
+
+
+def model(config):
+    return nested(read(config).values)["model"]
+
+
+OTHER_LAYERS = [
+    ("hybrid_override_pattern", "M-M*-", "M-M"), ("mamba_num_heads", 128, "128"), ("linear_num_key_heads", 16, "16"),
+    ("decoder_sparse_step", 2, "2"), ("mlp_only_layers", [3, 5], "[3, 5]"), ("moe_num_experts_per_group", 4, "4"),
+    ("index_topk", 2048, "2048"), ("num_kv_shared_layers", 20, "20"), ("attn_output_gate", True, "true"),
+    ("use_double_wide_mlp", True, "true"), ("full_attention_interval", 4, "4"), ("conv_kernel", 4, "4"),
+    ("hidden_size_per_layer_input", 256, "256"), ("interleave_moe_layer_step", 2, "2"),
+    ("block_configs", [{"a": 1}], "a"),
+    ("layers_block_type", ["mamba"], "mamba"), ("attention_chunk_size", 8192, "8192"), ("global_head_dim", 512, "512"),
+    ("dense_intermediate_size", 12288, "12288"), ("sparse_attention_config", {"freq": 4}, "freq"),
+    ("moe_latent_size", 1024, "1024"), ("hc_mult", 4, "4"), ("attn_type_list", [0, 0, 1], "[0, 0, 1]"),
+    ("linear_attn_config", {"kda_layers": [1]}, "kda_layers"), ("expert_layer_period", 2, "2"),
+    ("num_hidden_groups", 2, "2"),
+    ("layer_types", ["linear_attention", "full_attention"], "linear_attention"), ("moe_layer_freq", [1, 0], "[1, 0]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value", "shown"), OTHER_LAYERS)
+def test_keys_that_make_other_layers_are_refused_by_name(key, value, shown):
+    with pytest.raises(UsageError) as caught:
+        read(EXPERTS | {key: value})
+    assert f"config.json: {key}: " in str(caught.value)
+    assert shown in str(caught.value)
+
+
+@pytest.mark.parametrize("same", [
+    {"decoder_sparse_step": 1, "mlp_only_layers": []}, {"moe_layer_freq": 1}, {"num_kv_shared_layers": 0},
+    {"hybrid_override_pattern": None}, {"attn_output_gate": False}, {"layer_types": ["full_attention"] * 12},
+    {"attn_type_list": [1] * 12}, {"interleave_moe_layer_step": 1},
+])  # fmt: skip
+def test_values_that_change_nothing_are_accepted(same):
+    assert model(EXPERTS | same) == model(EXPERTS)
+
+
+def test_switches_that_are_on_are_not_without_effect():
+    imported = read(DENSE | {"some_switch": True, "some_number": 1, "off_switch": False, "rms_norm_eps": 1e-6})
+    assert imported.unread == ("some_switch: true", "some_number: 1", "off_switch: false")
+    assert imported.idle == ("rms_norm_eps",)
+
+
+def test_what_is_read_is_not_without_effect():
+    read_keys = {"attention_bias": False, "mlp_bias": False, "hidden_act": "silu", "use_sliding_window": False}
+    imported = read(DENSE | read_keys)
+    assert (imported.unread, imported.idle) == ((), ())
+
+
+@pytest.mark.parametrize("inner", ["text_config", "llm_config", "language_config"])
+def test_what_stands_beside_a_language_model_counts(inner):
+    alone = {key: value for key, value in DENSE.items() if key != "tie_word_embeddings"}
+    outer = {"model_type": "x_vl", "tie_word_embeddings": True, "vision_config": {"depth": 3}, inner: alone}
+    imported = read(outer)
+    assert nested(imported.values)["model"]["tied"] is True
+    assert "vision_config: another part of the model, left out" in imported.unread
+
+
+def test_two_statements_about_one_matrix_are_said():
+    imported = read({"tie_word_embeddings": True, "text_config": DENSE})
+    assert nested(imported.values)["model"]["tied"] is False
+    assert any(line.startswith("model.tied: false: tie_word_embeddings") for line in imported.assumed)
+
+
+def test_experts_are_known_by_other_names():
+    others = {"moe_num_experts": 64, "moe_k": 8, "moe_num_shared_experts": 2, "moe_layer_start_index": 1}
+    found = model(DENSE | others | {"moe_intermediate_size": 768})["experts"]
+    assert found == {"count": 64, "active": 8, "ffn": 768, "shared": 2, "dense_layers": 1}
+    assert model(EXPERTS | {"num_shared_experts": 1})["experts"]["shared"] == 1
+
+
+@pytest.mark.parametrize("dense", [
+    {"mlp_only_layers": [0, 1, 2]}, {"moe_layer_freq": [0] * 3 + [1] * 9}, {"first_k_dense_replace": 3},
+    {"mlp_layer_types": ["dense"] * 3 + ["sparse"] * 9},
+])  # fmt: skip
+def test_leading_layers_without_experts_are_read(dense):
+    assert model(EXPERTS | dense)["experts"]["dense_layers"] == 3
+
+
+def test_no_dense_width_is_needed_without_dense_layers():
+    lacking = {key: value for key, value in EXPERTS.items() if key != "intermediate_size"}
+    assert model(lacking)["ffn"] == 768
+    with pytest.raises(UsageError, match="intermediate_size missing"):
+        read(lacking | {"first_k_dense_replace": 1})
+
+
+SLIDING, FULL = "sliding_attention", "full_attention"
+
+
+@pytest.mark.parametrize(("config", "window"), [
+    ({"layer_types": [SLIDING, FULL] * 6, "sliding_window": 128}, (128, None)),
+    ({"layer_types": [SLIDING] * 12, "sliding_window": 128}, (128, 1)),
+    ({"layer_types": ([SLIDING] + [FULL] * 3) * 3, "sliding_window": 128}, (128, 4)),
+    ({"model_type": "mistral", "sliding_window": 4096}, (4096, 1)), ({"model_type": "gemma2"}, (4096, None)),
+    ({"model_type": "mistral", "sliding_window": None}, (None, None)),
+    ({"model_type": "mistral", "sliding_window": 8192}, (None, None)),
+])  # fmt: skip
+def test_windows_of_every_so_manyth_layer_are_read(config, window):
+    found = model(DENSE | config)
+    assert (found.get("window"), found.get("window_every")) == window
+
+
+def test_other_patterns_of_windows_are_named():
+    kinds = ([SLIDING] * 5 + [FULL]) * 2
+    imported = read(DENSE | {"layer_types": kinds, "sliding_window": 1024})
+    assert imported.unread == ("sliding_window: 1024", "layer_types: 10 of 12 layers have sliding_attention")
+    assert "window" not in nested(imported.values)["model"]
+
+
+def test_families_have_what_no_key_says():
+    starcoder = model(DENSE | {"model_type": "starcoder2", "use_bias": True})
+    assert (starcoder["mlp"], starcoder["norm"], starcoder["bias"]) == ("gelu", "layer", True)
+    stated = read(
+        {key: value for key, value in DENSE.items() if key != "tie_word_embeddings"} | {"model_type": "gemma2"}
+    )
+    assert nested(stated.values)["model"]["tied"] is True
+    assert any(line.startswith("model_type: gemma2: not described here: two more norms") for line in stated.unread)
+    assert any("biases of queries" in line for line in read(DENSE | {"model_type": "qwen2"}).unread)
+
+
+def test_families_that_are_not_known_are_said():
+    (line,) = [line for line in read(DENSE | {"model_type": "my_model"}).assumed if "my_model" in line]
+    assert line.startswith("model.mlp, model.norm, model.positions, model.bias, model.qk_norm: as in Llama")
+    assert not any("as in Llama" in line for line in read(DENSE).assumed)
+
+
+@pytest.mark.parametrize("config", [
+    {"model_type": "nemotron_h", "hybrid_override_pattern": "M-M*"}, {"model_type": "t5", "is_encoder_decoder": True},
+    {"model_type": "llama4_text", "interleave_moe_layer_step": 2}, {"model_type": "qwen"}, {"model_type": "albert"},
+])  # fmt: skip
+def test_families_that_no_key_describes_are_refused(config):
+    with pytest.raises(UsageError, match=f"model_type: {config['model_type']}: ") as caught:
+        read(DENSE | config)
+    assert all(str(key) in str(caught.value) for key in config if key != "is_encoder_decoder")
+
+
+def test_two_names_of_one_size_must_agree():
+    assert (
+        "num_nextn_predict_layers: 1, but mtp_num_hidden_layers: 2"
+        in read(DENSE | {"num_nextn_predict_layers": 1, "mtp_num_hidden_layers": 2}).unread
+    )
