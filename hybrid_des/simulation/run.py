@@ -275,9 +275,8 @@ def run(
     _check_memory(job)
     end = int(job.recorder.steps.table()["end"].max()) if scenario.background else job.transport.env.now
     result = _run_of(Folded(job, *folded[1:]), end, began, trace, others, any_order=any_order)
-    few = scenario.fold == "auto" and scenario.parallel.ranks < sizes.FOLDED_FROM
-    if result.fold and fold_from is None and few and trace is None:  # a trace has the causes of simulated ranks only
-        result = of_all_ranks(result)
+    few = trace is None and scenario.fold == "auto" and scenario.parallel.ranks < sizes.FOLDED_FROM
+    result = of_all_ranks(result) if result.fold and fold_from is None and few else result  # a trace is of the fold
     return replace(result, outer=_period(scenario, result)) if local_sgd and scenario.numerics else result
 
 
