@@ -267,10 +267,13 @@ def test_idle_time_names_what_was_waited_for(scenarios):
     ]  # fmt: skip
 
 
-def test_a_note_says_how_to_interleave():
-    values = {"parallel": {"pipeline": 2}, "workload": {"forward": 1, "backward": 2}}
-    text = simulate({**values, "schedule": {"kind": "interleaved-1f1b", "microbatches": 4}}).report(width=200)
-    assert "with one chunk per rank, interleaved-1f1b is plain 1F1B; raise schedule.chunks to interleave" in text
+@pytest.mark.parametrize(("chunks", "said"), [(1, True), (2, False), (None, False)])
+def test_a_note_says_what_interleaving_one_chunk_does(chunks, said):
+    given = {"parallel": {"pipeline": 2}, "workload": {"forward": 1, "backward": 2}}
+    schedule = {"kind": "interleaved-1f1b", "microbatches": 4, "chunks": chunks}
+    text = simulate({**given, "schedule": {key: value for key, value in schedule.items() if value}}).report(width=200)
+    note = "with one chunk per rank, interleaved-1f1b has 1F1B's bubble and more micro-batches in flight"
+    assert (note in text) == said
 
 
 def test_a_line_counts_the_identical_ranks_it_stands_for():

@@ -54,7 +54,7 @@ def test_interleaving_one_chunk_keeps_the_bubble_and_more_activations():
     assert note == "with one chunk per rank, interleaved-1f1b has 1F1B's bubble and more micro-batches in flight"
 
 
-def test_a_sweep_has_the_notes_of_its_cases_as_a_column():
+def test_a_sweep_has_a_column_of_notes():
     axes = [{"schedule.kind": ["1f1b", "interleaved-1f1b", "zb-h2"]}, {"schedule.chunks": [None, 1]}]
     table = run_sweep({**values("1f1b", 4, 8), "sweep": axes})
     kinds = table["schedule.kind"].tolist()

@@ -89,7 +89,7 @@ def test_a_scenario_does_not_change():
 def test_every_kind_brings_its_own_defaults(kind):
     entry = schedules.find(kind)
     schedule = scenario_from(plain(schedule={"kind": kind, "microbatches": 8}, parallel={"pipeline": 4})).schedule
-    assert schedule.chunks == (entry.facts["chunks"] or 1)
+    assert schedule.chunks == (entry.facts["chunks"] or (2 if entry.facts["many_chunks"] else 1))
     if "max_activations" in entry.keys:
         assert schedule.options == entry.options(max_activations=8)
     else:

@@ -183,7 +183,10 @@ def test_why_gives_reasons_and_possible_values(scenarios):
     assert list(given["why"]) == ["Verdict", "Path", "Next"]
     assert given["possible"]["parallel.pipeline"] == ["1", "2", "3", "4"]
     assert "gpipe" in given["possible"]["schedule.kind"]
-    assert "hanayo" not in given["possible"]["schedule.kind"]  # chunks are not given
+    assert "hanayo" in given["possible"]["schedule.kind"]  # with two chunks, as by default
+    changes = {"schedule.kind": "interleaved-1f1b", "schedule.chunks": "1"}
+    given = answer(desk, Request(number=4, file="a100_8x.yaml", want="why", changes=changes))
+    assert "hanayo" not in given["possible"]["schedule.kind"]  # which has no wave of one
 
 
 def test_possible_values_are_those_that_simulate(scenarios):
