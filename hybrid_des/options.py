@@ -37,6 +37,7 @@ from hybrid_des.units import EXAMPLES, Dimension, parse_quantity
 Mark = TypeVar("Mark")
 
 MOST = 2**20 - 1  # largest value that fits into a field of a message's tag
+LONGEST = 2**27  # tokens of a sample or a document: two thousand times what is usual, a hundred times what is trained
 # Simulated time is an int64 in picoseconds (106 days), sizes are int64 bytes; anything larger is a typing error.
 LARGEST = {
     "time": (Fraction(10**6), "1e6 s"),
@@ -372,6 +373,7 @@ LinkBandwidth = Annotated[  # bytes per second; None: infinite
     Fraction | None, Reads(_bandwidth, or_word_schema("inf", "bandwidth", "25 GB/s", "inf")), WrittenNone("inf")
 ]
 Count = Annotated[int, whole(1, MOST)]
+TokenCount = Annotated[int, whole(1, LONGEST)]
 Limit = Annotated[Fraction | None, Reads(_limit, {"anyOf": [{"type": "number"}, MULTIPLE]})]
 Flag = Annotated[bool, Reads(_flag, {"type": "boolean"})]
 Text = Annotated[str, Reads(read_text, {"type": "string"})]

@@ -30,7 +30,18 @@ from pydantic import model_validator
 
 from hybrid_des.errors import UsageError, one_line
 from hybrid_des.files import read_text
-from hybrid_des.options import MOST, Count, Factor, NamesFile, Number, Options, Reads, choice, describe, describe_type
+from hybrid_des.options import (
+    LONGEST,
+    Factor,
+    NamesFile,
+    Number,
+    Options,
+    Reads,
+    TokenCount,
+    choice,
+    describe,
+    describe_type,
+)
 from hybrid_des.registry import Registry, check_call
 from hybrid_des.workload.distributions import Sigma
 
@@ -136,8 +147,8 @@ def _columns(rows: list[tuple[int, list[str]]], path: str | Path) -> tuple[list[
 
 def _cell(cells: Sequence[str], column: int, where: str) -> int:
     text = cells[column].strip() if column < len(cells) else ""
-    if not text.isdecimal() or not int(text) <= MOST:
-        raise ValueError(f'{where}: expected a whole number from 0 to {MOST}, found "{one_line(text)}"')
+    if not text.isdecimal() or not int(text) <= LONGEST:
+        raise ValueError(f'{where}: expected a whole number from 0 to {LONGEST}, found "{one_line(text)}"')
     return int(text)
 
 
@@ -162,14 +173,14 @@ class Lognormal(Options):
 class Fixed(Options):
     """Lengths that are all the same."""
 
-    length: Count | None = None
+    length: TokenCount | None = None
     """Tokens of every document. Default: the model's `sequence`."""
 
 
 class Histogram(Options):
     """Lengths and how often each occurs."""
 
-    values: tuple[Count, ...] = ()
+    values: tuple[TokenCount, ...] = ()
     """Lengths, in tokens."""
     weights: tuple[Number, ...] = ()
     """How often each occurs, relative to the others. Default: equally often."""

@@ -285,7 +285,7 @@ def test_the_command_draws_every_kind(kind, run, scenarios, tmp_path):
         "plot={x: schedule.microbatches, y: step_time_s}",
     ]
     code, _, err = run("figure", kind, file, "--out", tmp_path / "a.svg", *(few if kind == "sweep" else ()))
-    assert (code, err[-1]) == (0, f"wrote {tmp_path}/a.svg")
+    assert code == 0 and f"wrote {tmp_path}/a.svg" in err  # a warning follows: that file has 32 GPUs and uses 8
     assert "<text" in (tmp_path / "a.svg").read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["a.svg"]
 

@@ -170,12 +170,12 @@ def unused(args: argparse.Namespace) -> list[str]:
     shared, changes = given.get("set"), given.get("changes") or []
     if shared is None:
         return []
-    found: dict[str, None] = {}
+    warnings: dict[str, None] = {}
     for file, overrides in ((first, shared), (other or first, [*shared, *changes])):
         with suppress(HybridDesError):  # the command says what is wrong
             if isinstance(file, str) and located(file).is_file():
-                found[unused_gpus(read_scenario(file, overrides)) or ""] = None
-    return [*filter(None, found)]
+                warnings[unused_gpus(read_scenario(file, overrides)) or ""] = None
+    return [*filter(None, warnings)]
 
 
 def stand_ins(args: argparse.Namespace) -> list[str]:

@@ -90,12 +90,13 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.file}: --jobs and --dask need a file with a sweep")
     with ended_late(args.budget, args.file):  # a user's kind of model may not return
         scenario = scenario_of(document)
-    _warn(args, document, scenario)
+    _warn(args, document)
     try:
         result, written = _run(args, scenario)
     except UnfinishedError as unfinished:
         _show_unfinished(args, unfinished.facts)
         raise
+    _say_unused(args, document, scenario)
     _output(args, result.summary, lambda: _report(result))
     if not args.quiet:
         if args.json and result.summary["out_of_memory"]:  # the report shows it
@@ -175,15 +176,24 @@ def _show_unfinished(args: argparse.Namespace, facts: dict[str, Any]) -> None:
     _output(args, facts, lambda: print(unfinished_report(facts)))
 
 
-def _warn(args: argparse.Namespace, document: Document, scenario: Scenario | None = None) -> None:
+def _warn(args: argparse.Namespace, document: Document) -> None:
     from hybrid_des.scenario.loading import models_differ, replicas_are_free
-    from hybrid_des.scenario.unused_gpus import unused_gpus
 
     doubts = [doubt(args.file, document, args.set) for doubt in (models_differ, replicas_are_free)]
-    args.warnings = [warning for warning in (*doubts, unused_gpus(document, scenario)) if warning]
+    args.warnings = [doubt for doubt in doubts if doubt]
     warn(args)
     for notice in () if args.quiet else document.notices.values():
         say(f"note: {notice}")
+
+
+def _say_unused(args: argparse.Namespace, document: Document, scenario: Scenario | None = None) -> None:
+    """Warn that GPUs are unused, of a run that has ended: of one that fails, what went wrong is said alone."""
+    from hybrid_des.scenario.unused_gpus import unused_gpus
+
+    if unused := unused_gpus(document, scenario):
+        args.warnings.append(unused)
+        if not args.quiet:
+            say(f"warning: {unused}")
 
 
 def _sweep(args: argparse.Namespace, document: Document) -> int:
@@ -220,6 +230,7 @@ def _sweep(args: argparse.Namespace, document: Document) -> int:
             raise
     _print_rows(args, rows, cases)
     if any("error" not in row for row in rows):
+        _say_unused(args, document)
         return 0
     if args.json or args.quiet:  # the table shows it
         say(f"{args.file}: every case failed; the first: {rows[0]['error']}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from hybrid_des.options import Count, Flag, whole
+from hybrid_des.options import Flag, TokenCount, whole
 from hybrid_des.registry import Entry
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.scenario.sections.plugins import Plugins, PluginSection
@@ -25,6 +25,7 @@ from hybrid_des.workload.packing.registration import NONE, PackRequest
 if TYPE_CHECKING:
     from hybrid_des.scenario.sections.training import Parallel, Schedule
 
+MOST_SQUARED = 2**60  # tokens² of a micro-batch: columns of 64 bits hold those of a few
 WHOLE = "per-document"  # the method of context ranks that take whole documents
 
 
@@ -34,9 +35,9 @@ class Lengths(PluginSection):
     plugins: ClassVar[Plugins] = Plugins("kind", kinds.names, kinds.find)
     kind: LengthsName
     """Where lengths come from: a distribution, given lengths, or a file."""
-    min: Count = 1
+    min: TokenCount = 1
     """The least tokens of a document; shorter ones have as many."""
-    max: Count | None = None
+    max: TokenCount | None = None
     """The most tokens of a document; longer ones are cut. Default: the model's `sequence`, or what finds a place."""
 
     @property
@@ -149,3 +150,6 @@ def _misfits_of_lengths(data: Data, request: PackRequest, network: Model) -> Ite
     elif (length := getattr(data.lengths.options, "length", None)) is not None and length > limits.most:
         message = f"{length} tokens are more than the longest document has ({limits.most}); raise data.lengths.max"
         yield misfit(message, "data.lengths.length", "data.lengths.max")
+    elif request.samples * limits.most > (most := MOST_SQUARED // limits.most):
+        message = f"{request.samples} documents of up to {limits.most} tokens are more than can be simulated"
+        yield misfit(f"{message} (at most {most} tokens)", "schedule.microbatch_size", "data.lengths.max")

@@ -16,6 +16,8 @@ from typing import Any, TypeGuard, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from hybrid_des.errors import SimulationError
+
 Amount = TypeVar("Amount", int, float)
 LIMIT = 2**63  # of integers in arrays
 
@@ -44,12 +46,24 @@ def largest(amounts: Iterable[int]) -> int:
 
 def rounded_up(amount: float) -> int:
     """The least whole number that is not below."""
-    return cast(int, np.ceil(amount).astype(np.int64)) if is_array(amount) else ceil(amount)
+    return cast(int, _whole(np.ceil(amount))) if is_array(amount) else ceil(amount)
 
 
 def rounded(amount: float) -> int:
     """The nearest whole number, the even one of two."""
-    return cast(int, np.rint(amount).astype(np.int64)) if is_array(amount) else round(amount)
+    return cast(int, _whole(np.rint(amount))) if is_array(amount) else round(amount)
+
+
+def _whole(amounts: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The same as integers.
+
+    Raises:
+        SimulationError: sums of a hundred of them would not fit.
+    """
+    if amounts.size and amounts.max() >= LIMIT // 2**7:
+        what = "a layer of one micro-batch takes more than 20 hours, or 72 PB"
+        raise SimulationError(f"{what}; with documents of unequal length, expected less")
+    return amounts.astype(np.int64)
 
 
 def where(holds: bool, then: float, otherwise: float) -> float:

@@ -30,7 +30,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from hybrid_des.errors import Refusal
-from hybrid_des.options import Count, Options
+from hybrid_des.options import Count, Options, TokenCount
 from hybrid_des.workload.packing.registration import Packing, PackRequest, packer
 
 SLACK, MORE = 0.05, 1.1  # of the busiest rank's work that another may lack; of a bin's share of all work
@@ -39,7 +39,7 @@ SLACK, MORE = 0.05, 1.1  # of the busiest rank's work that another may lack; of 
 class PerRank(Options):
     """How many ranks a document takes."""
 
-    tokens_per_rank: Count | None = None
+    tokens_per_rank: TokenCount | None = None
     """The most tokens of a micro-batch on one rank; a longer document takes 2, 4, 8 … ranks.
 
     Default: those of its samples, divided by `parallel.context`."""

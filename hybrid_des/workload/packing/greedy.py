@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hybrid_des.errors import Refusal
-from hybrid_des.options import Count, Options
+from hybrid_des.options import Options, TokenCount
 from hybrid_des.workload.packing.registration import Packing, PackRequest, packer
 
 
 class Filled(Options):
     """How much a micro-batch holds."""
 
-    tokens: Count | None = None
+    tokens: TokenCount | None = None
     """The most tokens of a micro-batch, over all of its context ranks. Default: those of its samples."""
 
 

@@ -40,7 +40,7 @@ WIDE = (
 BUCKETS = ("--set", "cluster.gpu=h100", "--set", "gradients.bucket_rule=ddp")  # in trees that fold on no replica
 
 
-def test_a_file_is_not_refused_by_the_run_that_it_names(run, tmp_path):
+def test_no_file_is_refused_by_the_run_it_names(run, tmp_path):
     """1.2e8 messages are too many to record, and twice as many nodes have too many to be simulated."""
     code, _, err = run("init", "wide", "--from-megatron", WIDE.format(288, 1536), *BUCKETS, "--out", tmp_path)
     assert code == 0 and any(line.startswith("assumed: record: compute, as 1.") for line in err)

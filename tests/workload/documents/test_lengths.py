@@ -88,10 +88,10 @@ def test_files_of_lengths_have_one_per_line_or_named_columns(write, text, values
     [
         ("", "no lengths; expected a number of tokens per line"),
         ("length\n", "a table without lengths"),
-        ("12\nx\n", ':2: expected a whole number from 0 to 1048575, found "x"'),
-        ("12\n-7\n", ':2: expected a whole number from 0 to 1048575, found "-7"'),
+        ("12\nx\n", ':2: expected a whole number from 0 to 134217728, found "x"'),
+        ("12\n-7\n", ':2: expected a whole number from 0 to 134217728, found "-7"'),
         ("a,b\n1,2\n", ":1: expected a column called length, or one number per line"),
-        ("id,length\na\n", ':2: expected a whole number from 0 to 1048575, found ""'),
+        ("id,length\na\n", ':2: expected a whole number from 0 to 134217728, found ""'),
         ("length,count\n5,0\n", "counts of 0 documents only"),
     ],
 )

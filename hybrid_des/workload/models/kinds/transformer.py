@@ -26,7 +26,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Literal
 
-from hybrid_des.options import MOST, Count, Factor, Flag, Options, Section, choice, whole
+from hybrid_des.options import MOST, Count, Factor, Flag, Options, Section, TokenCount, choice, whole
 from hybrid_des.workload.models.kinds.pytorch_llama import checkpointed, eager_norms, separate_heads
 from hybrid_des.workload.models.kinds.registration import ModelRefusal, kind
 from hybrid_des.workload.models.layer import (
@@ -118,13 +118,13 @@ class Transformer(Options):
     """gelu: two matrices and dropout; swiglu: three matrices (a gate), no dropout."""
     vocab: Count
     """Number of tokens known, perhaps padded."""
-    sequence: Count
+    sequence: TokenCount
     """Tokens per sample."""
     tied: Flag = False
     """Whether logits use the matrix of the embedding."""
     attention: AttentionKind = "flash"
     """plain: score matrices are written to memory; flash: they are not."""
-    window: Count | None = None
+    window: TokenCount | None = None
     """Tokens that a token of every `window_every`-th block attends to at most. Default: all."""
     window_every: Count = 2
     """With `window`: it holds for one of so many blocks, the first, and all others attend to the whole sequence."""
