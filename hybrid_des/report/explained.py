@@ -204,10 +204,8 @@ def _what_ifs(explanation: Explanation, room: int) -> list[str]:
         simulated = _change(tried.duration * steps, explanation.duration * tried.steps)
         note = _note(explanation, tried, tried.duration * steps // tried.steps)
         line = f"{tried.change:<{width}}{first:>12}{simulated:>12}"
-        short = len(line) + 3 + len(note) <= room
-        lines.append(f"{line}   {note}" if note and short else line)
-        if note == MISFIT and not short:
-            lines.append(f"  {note}")
+        beside = len(line) + 3 + len(note) <= room
+        lines += [f"{line}   {note}"] if note and beside else [line, *([f"{note:>{len(line)}}"] if note else [])]
     return lines
 
 

@@ -196,7 +196,6 @@ def simulated(
         TooLateError: it does not end before the latest time of the watch.
         OutOfMemoryError: a GPU exceeds its memory, under `on_oom: error`.
     """
-<<<<<<< HEAD
     began = time.perf_counter()
     job = started(scenario, parts, network, how)
     traffic = _traffic_of(scenario, job.transport.links) if scenario.background else None
@@ -207,94 +206,6 @@ def simulated(
     check_memory(job)
     end = int(job.recorder.steps.table()["end"].max()) if traffic else job.transport.env.now
     return run_of(job, end, began, how.trace, traffic.carried() if traffic else {})
-=======
-    began, local_sgd = time.perf_counter(), scenario.gradients.every > 1
-    if local_sgd and not any((plan, fabric, training, retime, trace, parts, scenario.numerics)):
-        return _of_groups(scenario, scratch=scratch, watch=watch, order=order, detailed=detailed)
-    with scenario.cluster.unit_asked_for():
-        parts = planned = parts or parts_of(scenario, plan, fabric, training)
-        others = Counter[str]()  # bytes of background traffic, by link
-        start = partial(started, parts=planned, retime=retime, detailed=detailed, whole=whole)
-
-        def done(job: Job) -> Job:
-            _carry_out(job.transport.env, {0: job}, watch)
-            return job
-
-        def tried(fold: Fold, way: Way, watched: bool = False) -> Job:
-            return done(start(scenario, fold=fold, watched=watched, way=way))
-
-        def simulate(fold: Fold | None, way: Way) -> tuple[Job, bool]:
-            at_once = way != "followed" and trace is None and not whole
-            if fold and at_once and (job := taken_at_once(partial(tried, fold), scenario, planned, fold)):
-                return job, False
-            if fold is not None and way != "followed" and not ties_expected(planned.plan, planned.channels):
-                with ties_noted(planned.plan, trace):  # in any order, if no two messages meet
-                    return done(start(scenario, fold=fold, watched=True, trace=trace, scratch=scratch)), True
-            once = None
-            if fold and trace is not None:  # the lineage of events, which a trace does not have, shows that it is exact
-                untraced = scenario.model_copy(update={"record": "none"})
-                proof = partial(start, untraced, fold=fold, detailed=False, whole=False)
-                once = untied(lambda: done(proof(way="apart")), untraced, planned, fold, any_order=True)
-                once = once or done(proof())
-            job = start(scenario, fold=fold, trace=trace, order=order, scratch=scratch, way=way)
-            traffic = _traffic_of(scenario, job.transport.links) if scenario.background else None
-            if traffic:
-                refuse_starved(scenario, links_used(scenario, planned), traffic)
-                traffic.begin(_Running({0: job}, 1))
-            steps = None if whole or fold is not None or trace is not None else RepeatedSteps.of(job)
-            _carry_out(job.transport.links.env, {0: job}, watch, steps)
-            others.update(traffic.carried() if traffic else {})
-            return job, (once or job).transport.any_order
-
-        replicas = Replicas(scenario, parts, retime, fold_from or _folded_from(scenario, parts))
-        tries = partial(undisturbed, simulate, None if whole or trace else replicas, ordered=order is not None)
-        folded = simulated_once(replicas, tries, whole=order is not None)  # replicas that start in any order differ
-    job, any_order = folded.outcome
-    _check_memory(job)
-    end = int(job.recorder.steps.table()["end"].max()) if scenario.background else job.transport.env.now
-    result = _run_of(Folded(job, *folded[1:]), end, began, trace, others, any_order=any_order)
-    few = trace is None and scenario.fold == "auto" and scenario.parallel.ranks < sizes.FOLDED_FROM
-    result = of_all_ranks(result) if result.fold and fold_from is None and few else result  # a trace is of the fold
-    return replace(result, outer=_period(scenario, result)) if local_sgd and scenario.numerics else result
-
-
-def _folded_from(scenario: Scenario, parts: Parts) -> int:
-    """The number of ranks from which a run that is shown is folded: fewer than are shown if they send many messages."""
-    return 2 if scenario.steps * parts.messages >= sizes.MESSAGES_FOLDED else sizes.FOLDED_FROM
-
-
-def of_all_ranks(run: Run) -> Run:
-    """A folded run with the rows of all ranks, as if all had been simulated."""
-    fold, ranks = run.fold, range(run.timeline.layout.ranks)
-    assert fold is not None
-    number = {rank: number for number, rank in enumerate(run.ranks)}
-    same = [number[fold.representative(rank)[0]] for rank in ranks]
-    return replace(
-        run,
-        timeline=expanded(run.timeline, fold, run.fabric),
-        ranks=ranks,
-        peak_chunks=[run.peak_chunks[number] for number in same],
-        peak_memory=[run.peak_memory[number] for number in same],
-        slowed=None if run.slowed is None else run.slowed * fold.order,
-        fold=None,
-    )
-
-
-def _of_groups(scenario: Scenario, *, detailed: bool, **how: Any) -> Run:
-    """The inner step of one group of replicas, the slowest, with what the exchange between all groups costs."""
-    numbers = range(1 if alike(scenario) else scenario.outer_groups)
-    runs = (run(inner_of(scenario, number), detailed=detailed, **how) for number in numbers)
-    slowest = max(runs, key=lambda group: group.duration)
-    return replace(slowest, outer=_period(scenario, slowest)) if detailed else slowest
-
-
-def _period(scenario: Scenario, inner: Run) -> Period:
-    steps = durations_of(inner.timeline.steps, inner.scenario.steps)
-    ranks, all_ranks = len(inner.fold.ranks) if inner.fold else inner.timeline.layout.ranks, scenario.parallel.ranks
-    events = inner.events * all_ranks // (ranks * len(steps))
-    links = {channel.link for channel in inner.timeline.channels}
-    return period_of(scenario, Inner(inner.plan, inner.costs.parts, steps, links, events))
->>>>>>> h3
 
 
 def _traffic_of(scenario: Scenario, links: Links) -> Traffic:
