@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from hybrid_des.simulation.run import Run
+    from hybrid_des.simulation.outcome import Run
 
 PICTURES = "gallery"
 WIDTH = 11.0  # inches

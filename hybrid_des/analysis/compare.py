@@ -26,7 +26,7 @@ from hybrid_des.scenario.loading import Source, given_values, load
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.scenario.sizes import FOLDED_FROM
 from hybrid_des.simulation.folding.expansion import of_all_ranks
-from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 if TYPE_CHECKING:

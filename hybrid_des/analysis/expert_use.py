@@ -19,8 +19,8 @@ from hybrid_des.simulation.costs.expert_loads import ExpertLoads, routed
 from hybrid_des.simulation.costs.layer_collectives import LayerCollective
 from hybrid_des.simulation.costs.modelled import costs_of_layer
 from hybrid_des.simulation.costs.rank_costs import StageCosts
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.planning.wiring import times_of
-from hybrid_des.simulation.run import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 from hybrid_des.workload.models.routing import Routing
 from hybrid_des.workload.placements import Placement, Wanted, placed

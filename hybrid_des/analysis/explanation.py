@@ -63,8 +63,9 @@ from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.simulation.costs.documents import packed_steps
 from hybrid_des.simulation.memory_remedies import fits
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.run import Run, reduced_gc
+from hybrid_des.simulation.run import reduced_gc
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from hybrid_des.cluster.purposes import PARAMETERS, PURPOSES, REDUCTION
 from hybrid_des.simulation.folding.expansion import expanded
 from hybrid_des.simulation.memory_remedies import fits
 from hybrid_des.simulation.model_version import MODEL_VERSION
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.planning.program_table import Column, Columns
-from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.timeline import Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 

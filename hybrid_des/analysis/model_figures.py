@@ -17,8 +17,8 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.costs.documents import packed_steps
 from hybrid_des.simulation.costs.stages import visits
 from hybrid_des.simulation.memory import memory_parts, worst_peak
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.planning.program_table import Column
-from hybrid_des.simulation.run import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 from hybrid_des.workload.models.layer import Attention, Model, Operation
 

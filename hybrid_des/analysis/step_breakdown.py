@@ -24,7 +24,7 @@ from hybrid_des.analysis.inside_ops import AXES, inside_ops
 from hybrid_des.analysis.model_figures import flop_of
 from hybrid_des.analysis.step_times import StepTimes, step_times, total
 from hybrid_des.cluster.purposes import ACTIVATION, OF_LAYERS, PARAMETERS, REDUCTION
-from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.timeline import Timeline
 
 COMPUTING, RECOMPUTING, BUBBLE, SLOWER = "computing", "recomputing", "bubble", "slower"

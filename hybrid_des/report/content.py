@@ -21,7 +21,7 @@ from hybrid_des.scenario.framework_defaults import codec_of, framework_of, split
 from hybrid_des.scenario.sections.perturbations import Jitter, Slow
 from hybrid_des.simulation.memory import MemoryPeak, memory_parts, misfit, worst_peak
 from hybrid_des.simulation.memory_remedies import what_would_fit
-from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_number, format_seconds
 
 BYTES = {

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from hybrid_des.cluster.time_table import TableBandwidth, TimeTable
-from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.outcome import Run
 
 
 def extrapolated(run: Run) -> list[str]:

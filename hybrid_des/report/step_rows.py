@@ -12,7 +12,7 @@ from hybrid_des.analysis.step_breakdown import BUBBLE, COMPUTING, RECOMPUTING, S
 from hybrid_des.analysis.waiting import waiting
 from hybrid_des.cluster.purposes import ACTIVATION, CONTEXT, PARAMETERS, REDUCTION
 from hybrid_des.report.palette import MESSAGE, SHARE_NAMES, cause_name
-from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 MESSAGES = Fraction(1, 100)  # share of the step from which the wait for pipeline messages is shown in parts

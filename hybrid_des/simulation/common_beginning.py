@@ -19,6 +19,7 @@ import numpy as np
 
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.least_remaining import LeastRemaining
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.planning.compute_speed import ComputeSpeed
 from hybrid_des.simulation.planning.lowering import Lowering
 from hybrid_des.simulation.planning.planner import Parts
@@ -34,7 +35,6 @@ from hybrid_des.simulation.planning.program import (
     Wait,
 )
 from hybrid_des.simulation.planning.program_table import Column, Columns
-from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.timeline import Timeline
 
 SHOWN = ("name", "description", "record", "on_oom", "fold")  # what of a scenario does not change its times

@@ -23,8 +23,8 @@ from hybrid_des.simulation.folding.traced_fold import TracedJointTransport
 from hybrid_des.simulation.folds import Replicas, folds_of_job
 from hybrid_des.simulation.jobs import How, Network, groups_of, recorder_of
 from hybrid_des.simulation.links_used import connections_used
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.planning.planner import Parts, parts_of
-from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.run_jobs import JobRequest, NetworkOf, run_jobs
 from hybrid_des.simulation.watch import TooManyEventsError
 

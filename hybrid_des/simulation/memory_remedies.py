@@ -25,10 +25,10 @@ from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.costs.basis import CostBasis
 from hybrid_des.simulation.costs.modelled import model_costs
 from hybrid_des.simulation.memory import MemoryPeak, worst_peak
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.planning.lowering import planned_peaks
 from hybrid_des.simulation.planning.planner import build_plan, costs_in, parts_of, plan_of
 from hybrid_des.simulation.planning.wiring import times_of
-from hybrid_des.simulation.run import Run
 from hybrid_des.units import format_bytes
 
 RECOMPUTE = ("none", "selective", "full")

@@ -24,11 +24,12 @@ from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.folding.traced_fold import traced_fold
 from hybrid_des.simulation.folds import INNER, Replicas, folds_of
 from hybrid_des.simulation.jobs import How, Network, groups_of, network_of, recorder_of
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.outer import Inner, Period, groups_apart, period_of
 from hybrid_des.simulation.outer_overlap import durations_of
 from hybrid_des.simulation.planning.planner import Parts, parts_of
 from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.run import Run, reduced_gc, simulated
+from hybrid_des.simulation.run import reduced_gc, simulated
 from hybrid_des.simulation.stretches import Stretches
 from hybrid_des.simulation.training import Training
 from hybrid_des.simulation.watch import Watch

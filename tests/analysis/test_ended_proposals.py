@@ -17,7 +17,7 @@ from hybrid_des.analysis.explanation import explain
 from hybrid_des.engine import clock
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.shortened import run
 from hybrid_des.simulation.watch import TooLateError, Watch
 

@@ -17,8 +17,8 @@ from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.simulation import ring_times
 from hybrid_des.simulation.least_remaining import LeastRemaining, least_remaining
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.planning.planner import parts_of
-from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.shortened import run
 from hybrid_des.simulation.watch import Watch
 

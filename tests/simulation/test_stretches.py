@@ -17,6 +17,7 @@ from hybrid_des.engine.lineage import LineageEnvironment
 from hybrid_des.simulation import collectives_alone
 from hybrid_des.simulation.costs.layer_collectives import LayerCollective
 from hybrid_des.simulation.folding import rings_alone
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.planning.program import (
     COMPUTE,
     GRADIENT,
@@ -30,7 +31,6 @@ from hybrid_des.simulation.planning.program import (
     Wait,
     call_of,
 )
-from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.shortened import run
 from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.simulation.stretches import Stretch, Stretches

@@ -22,8 +22,8 @@ from hybrid_des.report.explained import advice
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import misnamed, read_scenario
 from hybrid_des.simulation.memory import worst_peak
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.planning.program_table import OP_KINDS
-from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.shortened import run
 from hybrid_des.studies.plan_search.best_plan import explore
 from hybrid_des.studies.plan_search.scenario_files import scenario_file

@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.outcome import Run
 
 
 def totals(found: Run) -> dict[str, object]:

@@ -29,11 +29,11 @@ from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.perturbations import COMPUTING
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.planning.planner import plan_of
 from hybrid_des.simulation.planning.program import Program
 from hybrid_des.simulation.planning.program_table import Column
 from hybrid_des.simulation.planning.slowed_links import restored
-from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.units import grouped_by
 

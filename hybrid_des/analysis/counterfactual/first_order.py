@@ -17,9 +17,9 @@ from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline.plan import Action
 from hybrid_des.scenario.definition import LABELS, Scenario
 from hybrid_des.scenario.sections.perturbations import Slow
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.planning.program import Call, Program, Send
 from hybrid_des.simulation.planning.program_table import NONE, Column
-from hybrid_des.simulation.run import Run
 
 TIMES = {"forward", "backward", "weight", "recompute", "ends", "optimizer"}  # keys of `workload` that are durations
 

@@ -25,7 +25,7 @@ from hybrid_des.analysis.counterfactual.what_if import (
 from hybrid_des.analysis.critical_path.traced import events_of_all
 from hybrid_des.analysis.tasks import AtOnce, Task, grouped, in_turn
 from hybrid_des.errors import HybridDesError
-from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.outcome import Run
 
 QUICKER = Fraction(9, 10)  # factor of a duration that is "10 % quicker"
 

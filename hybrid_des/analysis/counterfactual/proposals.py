@@ -37,7 +37,7 @@ from hybrid_des.scenario.framework_defaults import LAYERED, framework_of, splitt
 from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES
 from hybrid_des.simulation.costs.documents import packed_steps
 from hybrid_des.simulation.memory_remedies import fits, remedies
-from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.workload.models.stages import RULES
 
 EVENTS_OF_PROPOSALS = 2_000_000  # approximate total over all simulations

@@ -39,12 +39,12 @@ from hybrid_des.simulation.common_beginning import in_common, least_of_changed
 from hybrid_des.simulation.folds import Replicas, folds_of
 from hybrid_des.simulation.jobs import UNCONTENDED
 from hybrid_des.simulation.least_remaining import least_remaining
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.outer import alike, groups_apart
 from hybrid_des.simulation.planning.planner import Parts, parts_of
 from hybrid_des.simulation.planning.program import Call, Program
 from hybrid_des.simulation.planning.program_table import OP_KINDS
 from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.shortened import run
 from hybrid_des.simulation.speeds import DurationOverride, Programs
 from hybrid_des.simulation.watch import TooLateError, Watch

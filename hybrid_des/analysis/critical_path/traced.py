@@ -20,9 +20,9 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sizes import FOLDED_FROM
 from hybrid_des.simulation.folding.symmetry import Fold
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.planning.planner import Parts, parts_of
 from hybrid_des.simulation.planning.program_table import NONE, Column
-from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.shortened import run
 
 FEWEST_FOLDED = 2  # ranks of a run of which not every rank is shown

@@ -14,8 +14,8 @@ from hybrid_des.scenario.composition import override
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import scenario_of
 from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.planning.planner import plan_of
-from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.shortened import run
 from hybrid_des.units import format_seconds
 

@@ -29,7 +29,7 @@ from hybrid_des.report.plots.style import (
     verbatim,
 )
 from hybrid_des.scenario.sections.cluster import GpuKind
-from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from hybrid_des.report.plots.figure import (
     points,
     seconds_of,
 )
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.planning.program_table import OP_KINDS
-from hybrid_des.simulation.run import Run
 from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:

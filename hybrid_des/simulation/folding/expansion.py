@@ -12,8 +12,8 @@ from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.simulation.folding.endpoints import Endpoints
 from hybrid_des.simulation.folding.symmetry import Element, Fold
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.planning.program_table import Column, Columns
-from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.timeline import Timeline
 
 

@@ -22,8 +22,8 @@ from hybrid_des.interchange.profiles.op_table import DURATIONS, OpTable, ops_of
 from hybrid_des.interchange.profiles.recognition import WHAT, Profile
 from hybrid_des.pipeline.order_csv import write_order
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.planning.program_table import OP_KINDS, Column, Columns
-from hybrid_des.simulation.run import Run
 from hybrid_des.studies.imports.common_clock import spread_of
 from hybrid_des.studies.imports.imported import Imported, Unusual
 from hybrid_des.studies.imports.overheads import Overheads, Recording, overheads_of

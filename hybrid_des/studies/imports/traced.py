@@ -36,9 +36,9 @@ from hybrid_des.interchange.profiles.recognition import WHAT, Profile
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import scenario_from
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.planning.given import GivenTraces
 from hybrid_des.simulation.planning.planner import parts_of_traces
-from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.shortened import run
 from hybrid_des.studies.imports.calibrating import gpu_of
 from hybrid_des.studies.imports.imported import TRACES, Imported, Unusual

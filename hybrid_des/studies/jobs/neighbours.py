@@ -32,9 +32,10 @@ from hybrid_des.simulation.joint_folds import JobsTogether, folded_jobs
 from hybrid_des.simulation.links_used import connections_of_layers, links_used
 from hybrid_des.simulation.memory_remedies import fits
 from hybrid_des.simulation.model_version import MODEL_VERSION
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.planning.planner import Parts, parts_of
 from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.run import CONCURRENT, Run
+from hybrid_des.simulation.run import CONCURRENT
 from hybrid_des.simulation.run_jobs import JobRequest, run_jobs
 from hybrid_des.simulation.shortened import run
 from hybrid_des.studies.jobs.fabric_rows import OTHERS, FabricRows, Owned, Wait, owned

@@ -32,7 +32,7 @@ from hybrid_des.analysis.tasks import AtOnce
 from hybrid_des.engine import clock
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.jobs import Jobs, sharing_with_priorities
-from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.watch import TooManyEventsError
 from hybrid_des.studies.jobs.fabric_rows import OTHERS
 from hybrid_des.studies.jobs.neighbours import (

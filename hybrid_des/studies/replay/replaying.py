@@ -30,8 +30,8 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.scenario.shipped import located
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.planning.planner import parts_of
-from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.shortened import run
 from hybrid_des.units import PICOSECONDS_PER_SECOND, grouped_by
 

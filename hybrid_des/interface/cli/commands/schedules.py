@@ -24,7 +24,7 @@ from hybrid_des.interface.cli.output import say, show_result, terminal_width, wr
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hybrid_des.simulation.run import Run
+    from hybrid_des.simulation.outcome import Run
 
 FACTS = {"what it does": "summary", "time": "time", "peak": "memory", "source": "source"}
 PAGE = ".html"
