@@ -18,13 +18,13 @@ from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.errors import OutOfMemoryError
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.planner import plan_of
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report.files.registration import write
 from hybrid_des.report.files.staging import Written
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overrides import Overrides
-from hybrid_des.simulation.planning.planner import plan_of
-from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.watch import Show, Watch
 from hybrid_des.units import format_seconds
 

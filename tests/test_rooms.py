@@ -17,12 +17,16 @@ FLOORS = (
     {"engine", "files", "options", "registry"},
     {"cluster", "pipeline", "workload"},
     {"collectives"},
-    {"scenario"},
+    {"folding", "scenario"},
     {"interchange"},
+    {"costs"},
+    {"planning"},
     {"simulation"},
+    {"shortcuts"},
     {"analysis"},
     {"report"},
     {"result", "studies"},
+    {"measured"},
     {"interface"},
     {"__init__", "__main__"},
 )
@@ -99,9 +103,15 @@ def test_imports_come_from_floors_below(typing):
     ] == []
 
 
+def test_the_plain_simulator_names_no_shortcut():
+    below = {room for floor in FLOORS[: floor_of("simulation") + 1] for room in floor}
+    named = {name for name in NAMES if house(name) in below and "shortcuts" in text_of(NAMES[name])}
+    assert named == set()
+
+
 def test_rooms_and_floors_are_few():
-    assert len(FLOORS) <= 13
-    assert len({file.parent for file in PACKAGE.glob("*/__init__.py")}) <= 12
+    assert len(FLOORS) <= 17
+    assert len({file.parent for file in PACKAGE.glob("*/__init__.py")}) <= 17
     assert len(list(PACKAGE.glob("*.py"))) <= 9
     assert set().union(*FLOORS) == {house(name) for name in NAMES}
 

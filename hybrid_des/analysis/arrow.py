@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybrid_des.simulation.planning.program_table import NONE
+from hybrid_des.planning.program_table import NONE
 from hybrid_des.simulation.timeline import Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from hybrid_des.costs.documents import packed_steps
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.bill import Power
 from hybrid_des.scenario.sections.cluster import GpuKind
-from hybrid_des.simulation.costs.documents import packed_steps
 
 JOULES_PER_MWH = 3600 * 10**6
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.costs.collective_times import CollectiveTimes, Concurrent
 from hybrid_des.errors import Refusal, UsageError, one_line
 from hybrid_des.layout import Layout
 from hybrid_des.options import plain
+from hybrid_des.planning.wiring import wired
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, document_of, scenario_of
 from hybrid_des.scenario.overrides import Overrides
@@ -22,8 +24,6 @@ from hybrid_des.scenario.sizes import (
     reduction_messages,
     reduction_pairs,
 )
-from hybrid_des.simulation.collective_times import CollectiveTimes, Concurrent
-from hybrid_des.simulation.planning.wiring import wired
 from hybrid_des.units import parse_quantity
 
 if TYPE_CHECKING:

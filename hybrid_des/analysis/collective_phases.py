@@ -11,7 +11,7 @@ import numpy as np
 
 from hybrid_des import collectives
 from hybrid_des.engine.recorder import STEP_SHIFT
-from hybrid_des.simulation.planning.program_table import NONE, Column, Columns
+from hybrid_des.planning.program_table import NONE, Column, Columns
 from hybrid_des.simulation.timeline import Timeline
 
 

@@ -25,7 +25,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, given_values, load
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.scenario.sizes import FOLDED_FROM
-from hybrid_des.simulation.folding.expansion import of_all_ranks
+from hybrid_des.shortcuts.expansion import of_all_ranks
 from hybrid_des.simulation.outcome import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 

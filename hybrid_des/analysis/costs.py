@@ -10,20 +10,20 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hybrid_des.costs.basis import CostBasis
+from hybrid_des.costs.layer_costs import Exchange
+from hybrid_des.costs.modelled import keeping, layer_parts
+from hybrid_des.costs.pipeline_ranks import costs_per_rank
+from hybrid_des.costs.rank_costs import RankCosts, StageCosts
+from hybrid_des.costs.stages import costs_of, model_stages
 from hybrid_des.errors import UsageError
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.lowering import planned_peaks
+from hybrid_des.planning.planner import build_plan
+from hybrid_des.planning.wiring import fabric_of, times_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overrides import Overrides
-from hybrid_des.simulation.costs.basis import CostBasis
-from hybrid_des.simulation.costs.layer_costs import Exchange
-from hybrid_des.simulation.costs.modelled import keeping, layer_parts
-from hybrid_des.simulation.costs.pipeline_ranks import costs_per_rank
-from hybrid_des.simulation.costs.rank_costs import RankCosts, StageCosts
-from hybrid_des.simulation.costs.stages import costs_of, model_stages
-from hybrid_des.simulation.planning.lowering import planned_peaks
-from hybrid_des.simulation.planning.planner import build_plan
-from hybrid_des.simulation.planning.wiring import fabric_of, times_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes
 from hybrid_des.workload.models.layer import Attention, Elementwise, Gemm, Kernel, Operation
 

@@ -14,13 +14,13 @@ from itertools import chain
 from typing import Any
 
 from hybrid_des.collectives.token_exchange import TokenExchange
-from hybrid_des.simulation.costs.basis import CostBasis
-from hybrid_des.simulation.costs.expert_loads import ExpertLoads, routed
-from hybrid_des.simulation.costs.layer_collectives import LayerCollective
-from hybrid_des.simulation.costs.modelled import costs_of_layer
-from hybrid_des.simulation.costs.rank_costs import StageCosts
+from hybrid_des.costs.basis import CostBasis
+from hybrid_des.costs.expert_loads import ExpertLoads, routed
+from hybrid_des.costs.layer_collectives import LayerCollective
+from hybrid_des.costs.modelled import costs_of_layer
+from hybrid_des.costs.rank_costs import StageCosts
+from hybrid_des.planning.wiring import times_of
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.planning.wiring import times_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 from hybrid_des.workload.models.routing import Routing
 from hybrid_des.workload.placements import Placement, Wanted, placed

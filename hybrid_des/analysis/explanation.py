@@ -57,14 +57,14 @@ from hybrid_des.analysis.notebook_view import as_html
 from hybrid_des.analysis.step_breakdown import BUBBLE, SLOWER, StepBreakdown, step_breakdown
 from hybrid_des.analysis.tasks import AtOnce, Here, Task, grouped, in_turn
 from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.costs.documents import packed_steps
 from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overrides import Overrides
-from hybrid_des.simulation.costs.documents import packed_steps
 from hybrid_des.simulation.memory_remedies import fits
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import reduced_gc
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 

@@ -25,7 +25,7 @@ import numpy as np
 from hybrid_des.analysis.step_times import StepTimes, step_times, total
 from hybrid_des.cluster.purposes import ACTIVATION, PARAMETERS, PURPOSES, REDUCTION
 from hybrid_des.engine.recorder import BEFORE, INSIDE
-from hybrid_des.simulation.planning.program_table import NONE, OP_KINDS, Column, Columns, ProgramTable
+from hybrid_des.planning.program_table import NONE, OP_KINDS, Column, Columns, ProgramTable
 from hybrid_des.simulation.timeline import Timeline
 
 EXPOSED = tuple(dict.fromkeys(purpose.cause for purpose in PURPOSES))  # idle for communication

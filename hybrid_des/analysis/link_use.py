@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid_des.cluster.purposes import PURPOSES, Purpose
-from hybrid_des.simulation.planning.program_table import Column
+from hybrid_des.planning.program_table import Column
 from hybrid_des.simulation.timeline import Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 

@@ -13,12 +13,12 @@ from hybrid_des.analysis.step_times import StepTimes, total
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.purposes import ACTIVATION, OF_LAYERS, PARAMETERS, PURPOSES
 from hybrid_des.cluster.rate import idle_time
+from hybrid_des.costs.documents import packed_steps
+from hybrid_des.costs.stages import visits
+from hybrid_des.planning.program_table import Column
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.simulation.costs.documents import packed_steps
-from hybrid_des.simulation.costs.stages import visits
 from hybrid_des.simulation.memory import memory_parts, worst_peak
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.planning.program_table import Column
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 from hybrid_des.workload.models.layer import Attention, Model, Operation
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from hybrid_des.analysis.step_times import step_times
 from hybrid_des.engine.recorder import OPTIMIZER
-from hybrid_des.simulation.planning.program_table import NONE, Column, Columns
+from hybrid_des.planning.program_table import NONE, Column, Columns
 from hybrid_des.simulation.timeline import Timeline
 
 if TYPE_CHECKING:

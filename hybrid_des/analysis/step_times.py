@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hybrid_des.engine.recorder import OPTIMIZER
-from hybrid_des.simulation.planning.program_table import Column, Columns
+from hybrid_des.planning.program_table import Column, Columns
 from hybrid_des.simulation.timeline import Timeline
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.purposes import PURPOSES
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS
-from hybrid_des.simulation.planning.program_table import NONE, OP_KINDS, Column, Columns
+from hybrid_des.planning.program_table import NONE, OP_KINDS, Column, Columns
 from hybrid_des.simulation.timeline import Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 

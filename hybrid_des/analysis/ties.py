@@ -20,11 +20,11 @@ from hybrid_des.analysis.critical_path.traced import events_of_all, untrained
 from hybrid_des.analysis.tasks import AtOnce, in_turn
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.planner import Parts, parts_of
+from hybrid_des.planning.program_table import Column
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.planning.planner import Parts, parts_of
-from hybrid_des.simulation.planning.program_table import Column
-from hybrid_des.simulation.shortened import run
 from hybrid_des.simulation.timeline import in_order
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 

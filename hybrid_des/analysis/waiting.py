@@ -25,8 +25,8 @@ from hybrid_des.analysis.idle import (
 )
 from hybrid_des.analysis.step_times import total
 from hybrid_des.cluster.purposes import ACTIVATION
+from hybrid_des.planning.program_table import NONE, Column, Columns
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.planning.program_table import NONE, Column, Columns
 
 Parts = dict[str, int]  # reason → picoseconds of all ranks
 

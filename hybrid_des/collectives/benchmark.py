@@ -77,7 +77,7 @@ def measure(
     Members of `groups` and `spare`, the places for servers, are places in the fabric. `buffer` maps (group, place in
     it) to a member's buffer; servers follow the members. Options that the collective does not declare are ignored. If
     `acting` is given, only that many members act, the first ones, at whose places the others are
-    (see `simulation.collective_times`).
+    (see `costs.collective_times`).
 
     Raises:
         Refusal: the collective does not support the group or wiring.

@@ -5,7 +5,7 @@ first or, if both were booked at the same time, the one whose parent was first; 
 two ranks, in rank order. So an event keeps
 
     chain   a hash of the times at which it, its parent, its parent's parent … were booked; None if they are not certain
-    root    the rank at the beginning, in the frame of the rank or link that compares (`simulation.folding.symmetry`)
+    root    the rank at the beginning, in the frame of the rank or link that compares (`folding.symmetry`)
     booked  the last two of these times; −1 if they are not certain
 
 and two events whose chains differ are in the same order in every image of the simulation; two with equal chains are in

@@ -13,7 +13,7 @@ from hybrid_des.analysis.collective_phases import groups
 from hybrid_des.analysis.step_times import step_times
 from hybrid_des.analysis.table import ops_of, reductions_of
 from hybrid_des.cluster.purposes import REDUCTION
-from hybrid_des.simulation.planning.program_table import NONE, OP_KINDS, Column, Columns
+from hybrid_des.planning.program_table import NONE, OP_KINDS, Column, Columns
 from hybrid_des.simulation.timeline import Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND, grouped_by
 

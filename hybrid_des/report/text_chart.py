@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hybrid_des.planning.program_table import OP_KINDS, Column
 from hybrid_des.report.bars import Bars, Seconds, bars_of
 from hybrid_des.report.palette import ACTIVITIES, BLACK
-from hybrid_des.simulation.planning.program_table import OP_KINDS, Column
 from hybrid_des.simulation.timeline import Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds, grouped_by
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from hybrid_des.cluster.mailbox import Message
 from hybrid_des.pipeline.plan import Action, Op
-from hybrid_des.simulation.training import Worker
+from hybrid_des.planning.training import Worker
 
 
 class Arithmetic:

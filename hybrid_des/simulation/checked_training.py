@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from hybrid_des.errors import NumericsError
 from hybrid_des.pipeline.plan import Op, Plan
-from hybrid_des.simulation.training import Training, Worker, relative_error
+from hybrid_des.planning.training import Training, Worker, relative_error
 from hybrid_des.workload.numerics.datasets import Array
 from hybrid_des.workload.numerics.layers import (
     TrainingSettings,

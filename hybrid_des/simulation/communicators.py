@@ -20,18 +20,18 @@ from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.communicator import Barrier, Communicator, OnStream, Replayed, Stream, Work
 from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.collectives.transfers import Sizes, transfers
-from hybrid_des.simulation.collective_times import SIXTEEN_BITS, elements_of
+from hybrid_des.costs.collective_times import SIXTEEN_BITS, elements_of
+from hybrid_des.costs.layer_collectives import LayerCollective
+from hybrid_des.costs.slowdown import NONE_LOST
+from hybrid_des.planning import program
+from hybrid_des.planning.expert_copies import COPIES
+from hybrid_des.planning.fsdp import LAYERS
+from hybrid_des.planning.given_collectives import GivenCollective, GivenGroup
+from hybrid_des.planning.gradients import ReplicaGroup
+from hybrid_des.planning.layer_groups import layer_group
+from hybrid_des.planning.planner import Parts
+from hybrid_des.planning.training import Worker
 from hybrid_des.simulation.computation import Computation
-from hybrid_des.simulation.costs.layer_collectives import LayerCollective
-from hybrid_des.simulation.costs.slowdown import NONE_LOST
-from hybrid_des.simulation.layer_groups import layer_group
-from hybrid_des.simulation.planning import program
-from hybrid_des.simulation.planning.expert_copies import COPIES
-from hybrid_des.simulation.planning.fsdp import LAYERS
-from hybrid_des.simulation.planning.given_collectives import GivenCollective, GivenGroup
-from hybrid_des.simulation.planning.gradients import ReplicaGroup
-from hybrid_des.simulation.planning.planner import Parts
-from hybrid_des.simulation.training import Worker
 from hybrid_des.units import split_evenly
 
 Participant = Communicator | OnStream | Replayed | Barrier

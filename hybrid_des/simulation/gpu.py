@@ -14,11 +14,7 @@ from hybrid_des.cluster.rendezvous import ReplayedGroup
 from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import STEP_SHIFT, Recorder, out_of_range
-from hybrid_des.simulation.arithmetic import Arithmetic
-from hybrid_des.simulation.communicators import Participant
-from hybrid_des.simulation.computation import Computation
-from hybrid_des.simulation.memory import MemoryLedger
-from hybrid_des.simulation.planning.program import (
+from hybrid_des.planning.program import (
     BARRIER,
     COMPUTE,
     GRADIENT,
@@ -42,8 +38,12 @@ from hybrid_des.simulation.planning.program import (
     Start,
     Wait,
 )
+from hybrid_des.planning.variation import VaryingSpeed
+from hybrid_des.simulation.arithmetic import Arithmetic
+from hybrid_des.simulation.communicators import Participant
+from hybrid_des.simulation.computation import Computation
+from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.repetition import FurtherSteps
-from hybrid_des.simulation.variation import VaryingSpeed
 
 GOES_ON = "a further step: "  # events, by stream
 

@@ -15,20 +15,20 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.costs.basis import CostBasis
+from hybrid_des.costs.modelled import model_costs
 from hybrid_des.errors import HybridDesError, ScenarioError
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.lowering import planned_peaks
+from hybrid_des.planning.planner import build_plan, costs_in, parts_of, plan_of
+from hybrid_des.planning.wiring import times_of
 from hybrid_des.scenario.composition import OMITTED, put
 from hybrid_des.scenario.definition import SHARDING, Scenario
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import scenario_from, scenario_of
 from hybrid_des.scenario.strict_yaml import Document
-from hybrid_des.simulation.costs.basis import CostBasis
-from hybrid_des.simulation.costs.modelled import model_costs
 from hybrid_des.simulation.memory import MemoryPeak, worst_peak
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.planning.lowering import planned_peaks
-from hybrid_des.simulation.planning.planner import build_plan, costs_in, parts_of, plan_of
-from hybrid_des.simulation.planning.wiring import times_of
 from hybrid_des.units import format_bytes
 
 RECOMPUTE = ("none", "selective", "full")

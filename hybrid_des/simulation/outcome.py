@@ -8,15 +8,15 @@ from fractions import Fraction
 from typing import Any
 
 from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.costs.rank_costs import Costs
 from hybrid_des.engine.causes import Causes
 from hybrid_des.engine.recorder import CHUNK
+from hybrid_des.folding.symmetry import Fold
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.layer_traffic import TensorTraffic
+from hybrid_des.planning.planner import Parts
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.simulation.costs.rank_costs import Costs
-from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.outer import Period
-from hybrid_des.simulation.planning.layer_traffic import TensorTraffic
-from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.simulation.timeline import Timeline
 
 

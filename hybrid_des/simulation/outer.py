@@ -34,21 +34,21 @@ from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import NOTHING, Outcome
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Routine
+from hybrid_des.costs.collective_times import CollectiveTimes, Concurrent
 from hybrid_des.engine.clock import Environment, Process
+from hybrid_des.folding.refusals import TooManyMessagesError
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.gradients import replica_groups
+from hybrid_des.planning.links_used import connections_used
+from hybrid_des.planning.planner import Parts, parts_of
+from hybrid_des.planning.wiring import fabric_of, times_of
 from hybrid_des.scenario.composition import OMITTED, put
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.scenario.sections.groups import ranks_of_group
 from hybrid_des.scenario.sections.outer import Outer
-from hybrid_des.simulation.collective_times import CollectiveTimes, Concurrent
-from hybrid_des.simulation.folding.refusals import TooManyMessagesError
-from hybrid_des.simulation.links_used import connections_used
 from hybrid_des.simulation.outer_overlap import Overlapped, overlapped
-from hybrid_des.simulation.planning.gradients import replica_groups
-from hybrid_des.simulation.planning.planner import Parts, parts_of
-from hybrid_des.simulation.planning.wiring import fabric_of, times_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND, split_evenly
 
 MOST_EVENTS = 2_000_000  # of the steps that are simulated with an exchange

@@ -14,13 +14,13 @@ from hybrid_des import collectives
 from hybrid_des.cluster.transport import Transport
 from hybrid_des.collectives.benchmark import begun
 from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.costs.collective_times import Concurrent
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import DeadlockError
+from hybrid_des.planning.planner import Parts
+from hybrid_des.planning.program_table import Column
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.simulation.collective_times import Concurrent
 from hybrid_des.simulation.jobs import links_of, network_of, started
-from hybrid_des.simulation.planning.planner import Parts
-from hybrid_des.simulation.planning.program_table import Column
 
 
 class Overlapped(NamedTuple):

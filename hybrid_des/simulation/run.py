@@ -16,16 +16,16 @@ from hybrid_des.cluster.transport import Links
 from hybrid_des.engine.causes import Causes
 from hybrid_des.engine.clock import Environment
 from hybrid_des.errors import DeadlockError, OutOfMemoryError
+from hybrid_des.planning.links_used import links_used
+from hybrid_des.planning.planner import Parts
+from hybrid_des.planning.program import table_of
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.background import Traffic, refuse_starved
 from hybrid_des.simulation.gpu import Gpu
 from hybrid_des.simulation.jobs import PLAINLY, How, Job, Network, started
-from hybrid_des.simulation.links_used import links_used
 from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.planning.planner import Parts
-from hybrid_des.simulation.planning.program import table_of
-from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.timeline import Timeline
 from hybrid_des.simulation.watch import BudgetSpentError, TooLateError, Watch
 from hybrid_des.units import format_bytes

@@ -14,11 +14,11 @@ from hybrid_des.cluster.transport import Links
 from hybrid_des.engine.causes import Causes
 from hybrid_des.engine.recorder import move
 from hybrid_des.errors import UsageError
+from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.background import Traffic
 from hybrid_des.simulation.jobs import How, Job, Network, network_of, started
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.planning.planner import Parts, parts_of
 from hybrid_des.simulation.repetition import Repetition
 from hybrid_des.simulation.run import Running, carry_out, check_memory, reduced_gc, run_of
 from hybrid_des.simulation.watch import Watch

@@ -27,7 +27,7 @@ from hybrid_des.engine.recorder import (
     Recorder,
 )
 from hybrid_des.layout import Layout
-from hybrid_des.simulation.planning.program_table import NONE, Column, Columns, ProgramTable
+from hybrid_des.planning.program_table import NONE, Column, Columns, ProgramTable
 
 CHANNEL_COLUMNS = ("sender", "receiver", "stage", "chunk", "hop", "latency")  # of a `Channel`
 MOST_WHOLE = 2**21  # message rows that are read in one piece

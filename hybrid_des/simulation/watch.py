@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from hybrid_des.costs.model_version import MODEL_VERSION
 from hybrid_des.errors import SimulationError
 from hybrid_des.simulation.gpu import Gpu
 from hybrid_des.simulation.jobs import Job
-from hybrid_des.simulation.model_version import MODEL_VERSION
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 SHOWN_EVERY_S = 0.25

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from hybrid_des.costs.pipeline_ranks import rank_costs
 from hybrid_des.errors import UsageError
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.planner import plan_of
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.scenario.sections.numerics import Numerics
 from hybrid_des.scenario.sections.training import divided
 from hybrid_des.scenario.sizes import excesses
+from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.checked_training import CheckedTraining
-from hybrid_des.simulation.costs.pipeline_ranks import rank_costs
-from hybrid_des.simulation.planning.planner import plan_of
-from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.shortened import run
 
 STEPS = 2  # the second step starts from weights updated by the first
 

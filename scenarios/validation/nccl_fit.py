@@ -42,7 +42,7 @@ from hybrid_des.collectives.timing import LL_CHUNK, MICROSECOND, SLOTS, Sends, T
 from hybrid_des.collectives.tuning import PROTOCOLS, SHARE, Wiring
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
-from hybrid_des.simulation.planning.wiring import fabric_of, times_of
+from hybrid_des.planning.wiring import fabric_of, times_of
 from hybrid_des.units import grouped_by
 
 GPUS: Mapping[str, Sequence[str]] = {  # one of a generation → all of it

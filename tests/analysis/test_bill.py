@@ -17,7 +17,7 @@ from hybrid_des.report.compared import render_comparison
 from hybrid_des.report.terminal import render
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import load, scenario_from
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 
 
 def findings(**sections):

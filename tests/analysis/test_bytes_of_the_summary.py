@@ -6,9 +6,9 @@ from support.scenarios import values
 from hybrid_des import load, simulate
 from hybrid_des.interchange.profiles.chakra import write_chakra
 from hybrid_des.interchange.profiles.graph import COLLECTIVE, COMPUTATION, Node, RankTrace
+from hybrid_des.measured.imports.importing import import_profile
 from hybrid_des.report.files.staging import write_files
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.studies.imports.importing import import_profile
 
 EXPERTS = {"count": 8, "active": 2, "ffn": 256}
 WIDTHS = {"layers": 2, "hidden": 512, "heads": 4, "ffn": 512, "vocab": 1000, "sequence": 1024}

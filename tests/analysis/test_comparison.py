@@ -22,7 +22,7 @@ from hybrid_des.analysis.effects import bounds, effects
 from hybrid_des.errors import HybridDesError, Refusal
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import given_values, load
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 
 PAIRS = 16
 CHANGES = (

@@ -33,7 +33,7 @@ from hybrid_des.cluster.time_table import TimeTable
 from hybrid_des.engine import clock, long_rows
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.loading import load, scenario_from
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 
 # with these, every schedule, topology, collective and sharing; 343 seeds took 20 s
 SEEDS = sorted({*range(40), 41, 44, 45} - {1, 25, 26, 33})  # of those four, a collective refuses the groups

@@ -17,8 +17,8 @@ from hybrid_des.analysis.explanation import explain
 from hybrid_des.engine import clock
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.loading import scenario_from
+from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.shortened import run
 from hybrid_des.simulation.watch import TooLateError, Watch
 
 KINDS = {"folding": scenario_values, "spanning": spanning_values}

@@ -23,11 +23,11 @@ from hybrid_des.analysis.critical_path.paths import critical_path
 from hybrid_des.analysis.critical_path.rows import Names, activities
 from hybrid_des.analysis.critical_path.traced import Traced, events_of_all, traced_run
 from hybrid_des.analysis.explanation import explain
+from hybrid_des.folding.symmetry import Fold, FoldedAxis, folds_along
 from hybrid_des.layout import Layout
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report.explained import render_explanation
 from hybrid_des.scenario.loading import load
-from hybrid_des.simulation.folding.symmetry import Fold, FoldedAxis, folds_along
-from hybrid_des.simulation.planning.wiring import fabric_of
 
 FEW = [  # with these, every all-reduce, and both models of sharing
     *[("folding", seed) for seed in (1, 2, 3, 6, 10, 20, 23, 34, 114)],

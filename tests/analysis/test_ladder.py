@@ -16,7 +16,7 @@ from hybrid_des.analysis.counterfactual.what_if import Variant
 from hybrid_des.analysis.critical_path.traced import Traced, traced_run
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.loading import load, scenario_from
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 SLOWNESS = (

@@ -19,7 +19,7 @@ from hybrid_des.analysis import metrics
 from hybrid_des.analysis.idle import USUAL, account, waits_for_slower
 from hybrid_des.analysis.step_times import step_times, total
 from hybrid_des.analysis.table import table as table_of
-from hybrid_des.simulation.shortened import run as simulated
+from hybrid_des.shortcuts.run import run as simulated
 
 MS = 10**9
 

@@ -6,7 +6,7 @@ import pytest
 from support.scenarios import scenario as given
 
 from hybrid_des import load, simulate
-from hybrid_des.simulation.planning.planner import parts_of
+from hybrid_des.planning.planner import parts_of
 from hybrid_des.workload import models
 
 GPT = {"base": "gpt3-175b", "layers": 8, "attention": "plain"}

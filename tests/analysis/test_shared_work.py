@@ -15,9 +15,9 @@ from hybrid_des.analysis.critical_path.messages import service_alone
 from hybrid_des.analysis.critical_path.traced import traced_run
 from hybrid_des.cluster.rate import rate_of
 from hybrid_des.collectives import registration
+from hybrid_des.costs.collective_times import TimesAlone
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.loading import load
-from hybrid_des.simulation.collective_times import TimesAlone
-from hybrid_des.simulation.planning.wiring import fabric_of
 
 MACHINE = {"gpu": "h100", "nodes": 64}
 EXPERTS = {

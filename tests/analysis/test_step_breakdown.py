@@ -16,7 +16,7 @@ from hybrid_des.analysis.step_breakdown import COMMUNICATION, SHARES, step_break
 from hybrid_des.report.content import content_of
 from hybrid_des.report.page.drawn import tables_of
 from hybrid_des.scenario.loading import load, scenario_from
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 
 MODEL = {"base": "llama3.1-8b", "layers": 4}
 SPARSE = {"base": "mixtral-8x7b", "layers": 4}

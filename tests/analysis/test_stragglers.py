@@ -14,11 +14,11 @@ from hybrid_des.analysis.counterfactual.attribution import Loss, culprit, stragg
 from hybrid_des.analysis.critical_path.traced import traced_run
 from hybrid_des.analysis.explanation import explain
 from hybrid_des.errors import HybridDesError
+from hybrid_des.planning.planner import plan_of
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report.explained import render_explanation
 from hybrid_des.scenario.loading import load
-from hybrid_des.simulation.planning.planner import plan_of
-from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 
 COSTLY = 1.03  # of the step without
 COMPUTING = ("gpu", "node", "stage")

@@ -20,8 +20,8 @@ from hybrid_des.analysis.ties import in_orders, ties_of
 from hybrid_des.errors import HybridDesError
 from hybrid_des.report.explained import render_explanation
 from hybrid_des.scenario.loading import load, scenario_from
-from hybrid_des.simulation import attempts
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts import attempts
+from hybrid_des.shortcuts.run import run
 
 MAY_MOVE = ("contention_slower", "contention_faster")
 SMALL = (*MAY_MOVE, "a100_8x", "dgx1_cube_mesh", "h100_2x8", "llama3.1-8b_8", "prototype_12gpu", "resnet50_4stages",

@@ -15,7 +15,7 @@ from hybrid_des.analysis.idle import account, passed
 from hybrid_des.analysis.step_times import step_times
 from hybrid_des.analysis.waiting import waiting
 from hybrid_des.scenario.loading import load
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 
 SEEDS = sorted({*range(20)} - {1})  # whose groups a collective refuses
 FILES = [SCENARIOS / "contention_slower.yaml", SCENARIOS / "a100_8x.yaml", GOLDEN / "explain/e4.yaml"]

@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.cases import Case, pipeline, ring
 from benchmarks.measure import waiting
 
+from hybrid_des.planning.planner import parts_of
 from hybrid_des.simulation.jobs import started
-from hybrid_des.simulation.planning.planner import parts_of
 
 CASES = {
     "ring all-reduce, physical ring": ring(128, "ring"),

@@ -10,8 +10,8 @@ import simpy
 
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.rate import rate_of
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.units import split_evenly
 
 

@@ -5,7 +5,7 @@ import pytest
 from hybrid_des import load, simulate
 from hybrid_des.cluster.collective_table import read_collective_table
 from hybrid_des.errors import HybridDesError, ScenarioError, UsageError
-from hybrid_des.simulation.planning.planner import parts_of
+from hybrid_des.planning.planner import parts_of
 
 START, HOP, RATE = 50.0, 7.0, 0.002  # microseconds to start, per hop and per byte
 SIZES = (4096, 65536, 2**20, 2**24)

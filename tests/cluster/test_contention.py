@@ -5,7 +5,7 @@ from support import scenarios
 
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.scenario.loading import load
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 
 MB, MS = 10**6, 10**9  # picoseconds
 

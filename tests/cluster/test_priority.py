@@ -17,7 +17,7 @@ from hybrid_des.cluster.purposes import REDUCTION
 from hybrid_des.errors import ScenarioError
 from hybrid_des.scenario.loading import load
 from hybrid_des.scenario.sections.cluster import Priorities
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 
 LINK = chain([Fraction(10 * GB)], [0])  # 100 MB take 10 ms
 MB = 10**6

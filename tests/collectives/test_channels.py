@@ -19,12 +19,12 @@ from hybrid_des.collectives.buffer import Buffer, Channels
 from hybrid_des.collectives.nccl import tuned
 from hybrid_des.collectives.registration import Site
 from hybrid_des.collectives.tuning import wiring_of
+from hybrid_des.costs import collective_times, long_rings
+from hybrid_des.costs.collective_times import CollectiveTimes
+from hybrid_des.costs.long_rings import representatives
 from hybrid_des.layout import Layout
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.loading import load
-from hybrid_des.simulation import collective_times, long_rings
-from hybrid_des.simulation.collective_times import CollectiveTimes
-from hybrid_des.simulation.long_rings import representatives
-from hybrid_des.simulation.planning.wiring import fabric_of
 
 BF16 = codecs.find("bf16").build()
 US = 10**6  # picoseconds

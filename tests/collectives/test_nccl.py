@@ -13,11 +13,11 @@ from hybrid_des.collectives import codecs, nccl_lanes
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.tuning import Choice, Wiring, wiring_of
+from hybrid_des.costs.cheapest_times import CheapestTimes
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report.terminal import render
 from hybrid_des.scenario.loading import load
-from hybrid_des.simulation.cheapest_times import CheapestTimes
-from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 
 FP32, FP64 = (codecs.find(name).build() for name in ("fp32", "fp64"))
 MIB, US = 2**20, 10**6

@@ -8,7 +8,7 @@ from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.nccl_sends import Call
 from hybrid_des.collectives.tuning import wiring_of
-from hybrid_des.simulation.planning.wiring import fabric_of
+from hybrid_des.planning.wiring import fabric_of
 
 FP32, FP64 = (codecs.find(name).build() for name in ("fp32", "fp64"))
 US = 10**6

@@ -13,7 +13,7 @@ from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.tuning import wiring_of
-from hybrid_des.simulation.planning.wiring import fabric_of
+from hybrid_des.planning.wiring import fabric_of
 
 FP32 = codecs.find("fp32").build()
 

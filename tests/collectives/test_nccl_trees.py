@@ -16,7 +16,7 @@ from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.tuning import PROTOCOLS, Choice, wiring_of
 from hybrid_des.errors import Refusal
-from hybrid_des.simulation.planning.wiring import fabric_of
+from hybrid_des.planning.wiring import fabric_of
 
 FP32 = codecs.find("fp32").build()
 GIB, SHARE = 2**30, Fraction(92, 100)  # of LL128

@@ -8,7 +8,7 @@ from support.scenarios import scenario
 from hybrid_des.collectives.registration import collective
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import LAST_TIME, MESSAGE_COLUMNS, Rows, TimeRangeError
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 
 SLOW = {"nvlink": {"bandwidth": "1 B/s", "latency": 0}, "gpus_per_node": 2}
 

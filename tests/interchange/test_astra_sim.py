@@ -9,7 +9,7 @@ from support.astra_sim import AstraSim
 from support.paths import ROOT
 
 from hybrid_des import load, simulate
-from hybrid_des.studies.imports.exporting import traces_of
+from hybrid_des.measured.imports.exporting import traces_of
 
 PORTS = {"gpus_per_node": 8, "nvlink": {"bandwidth": "1 GiB/s", "latency": "1 us"}}
 EGRESS = {  # one link from each GPU, and as much as arrives

@@ -18,11 +18,11 @@ from hybrid_des.errors import Refusal, ScenarioError, UsageError
 from hybrid_des.interchange.profiles import chakra
 from hybrid_des.interchange.profiles.chakra import LONGEST, read_chakra, write_chakra
 from hybrid_des.interchange.profiles.graph import COLLECTIVE, COMPUTATION, RECEIVE, SEND, Node, RankTrace
+from hybrid_des.measured.imports.exporting import write_traces
+from hybrid_des.measured.imports.importing import import_profile
+from hybrid_des.measured.imports.traced import of_machine
 from hybrid_des.report.files.staging import write_files
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.studies.imports.exporting import write_traces
-from hybrid_des.studies.imports.importing import import_profile
-from hybrid_des.studies.imports.traced import of_machine
 
 TRACES = SHARED / "traces" / "chakra"
 theirs = pytest.mark.skipif(not TRACES.exists(), reason="the traces are not part of the project")

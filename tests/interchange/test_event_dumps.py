@@ -13,9 +13,9 @@ from support.profiles import event_dumps
 from hybrid_des import load, simulate
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.profiles.op_table import has_ops
+from hybrid_des.measured.imports.importing import import_profile
+from hybrid_des.measured.replay.replaying import replay
 from hybrid_des.report.files.staging import write_files
-from hybrid_des.studies.imports.importing import import_profile
-from hybrid_des.studies.replay.replaying import replay
 
 PRIMUS = SHARED / "traces" / "primus_pp8"
 CHUNKED = SHARED / "traces" / "primus_pp8_vpp2"

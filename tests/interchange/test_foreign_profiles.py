@@ -8,7 +8,7 @@ from support.profiles import Kineto
 
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.profiles import json_events
-from hybrid_des.studies.imports.importing import import_profile
+from hybrid_des.measured.imports.importing import import_profile
 
 RECORD = "torch.profiler"
 

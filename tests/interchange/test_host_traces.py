@@ -7,7 +7,7 @@ from support.paths import GOLDEN
 
 from hybrid_des import load, simulate
 from hybrid_des.errors import UsageError
-from hybrid_des.studies.imports.importing import import_profile
+from hybrid_des.measured.imports.importing import import_profile
 
 RECORDED = GOLDEN / "recordings" / "ddp_gloo"
 STEP_S = 0.1945  # of both processes, around the calls, by time.time()

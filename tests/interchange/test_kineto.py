@@ -14,12 +14,12 @@ from hybrid_des.errors import UsageError
 from hybrid_des.interchange.profiles import kineto_ranks
 from hybrid_des.interchange.profiles.kineto_ranks import KinetoRanks
 from hybrid_des.interchange.profiles.kineto_reader import read_kineto
+from hybrid_des.measured.imports.importing import import_profile
+from hybrid_des.measured.replay.replaying import replay
+from hybrid_des.planning.planner import parts_of
 from hybrid_des.report.files.kineto import write_kineto
 from hybrid_des.report.files.staging import write_files
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.simulation.planning.planner import parts_of
-from hybrid_des.studies.imports.importing import import_profile
-from hybrid_des.studies.replay.replaying import replay
 
 RESNET = SHARED / "traces" / "hta" / "nccl_data.json.gz"
 DLRM = SHARED / "traces" / "param_dlrm_8ranks" / "dlrm_kineto.tar.gz"

@@ -8,9 +8,9 @@ from support.profiles import Kineto
 from hybrid_des import load, simulate
 from hybrid_des.cluster.gpus import part
 from hybrid_des.interchange.profiles.kineto_reader import LARGEST, NAMED, read_kineto
+from hybrid_des.measured.imports.importing import import_profile
 from hybrid_des.report.files.staging import write_files
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.studies.imports.importing import import_profile
 
 EPOCH = 1_740_461_679_470_000  # whole µs, as before PyTorch 2.2
 LINKS = {"gpus_per_node": 8, "nvlink": {"bandwidth": "1 GB/s", "latency": 0}}

@@ -8,8 +8,8 @@ from support.dumps import NET, SWITCHED, matrix, nccl
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.topology.block import UNKNOWN
 from hybrid_des.interchange.topology.reading import read_topology
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.simulation.planning.wiring import fabric_of
 
 WORK = {"schedule": {"microbatches": 1}, "workload": {"forward": "1 ms", "backward": "2 ms"}}
 

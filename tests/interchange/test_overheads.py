@@ -8,7 +8,7 @@ from support.scenarios import instant
 
 from hybrid_des import load, simulate
 from hybrid_des.errors import UsageError
-from hybrid_des.studies.imports.importing import import_profile
+from hybrid_des.measured.imports.importing import import_profile
 
 PLANTED = {"forward": "3 ms", "backward": "7 ms", "weight": "2 ms", "between": "5 ms"}
 COLUMNS = ["step", "pipeline_rank", "chunk", "kind", "microbatch", "start_s", "end_s"]

@@ -8,7 +8,7 @@ from support.paths import GOLDEN
 
 from hybrid_des import load, replay, simulate
 from hybrid_des.interchange.profiles.kineto_pipelining import names_ops
-from hybrid_des.studies.imports.importing import import_profile
+from hybrid_des.measured.imports.importing import import_profile
 
 RECORDED = GOLDEN / "recordings"
 STEPS_S = {"gpipe_gloo": 0.4392, "zbv_gloo": 0.8088}  # by time.perf_counter() around each, with a barrier

@@ -4,10 +4,10 @@ import pandas as pd
 import pytest
 
 from hybrid_des import simulate
+from hybrid_des.measured.imports.importing import import_profile
+from hybrid_des.measured.replay.replaying import replay
 from hybrid_des.pipeline.plan import PlanRequest
 from hybrid_des.pipeline.schedules import make_plan
-from hybrid_des.studies.imports.importing import import_profile
-from hybrid_des.studies.replay.replaying import replay
 
 RANKS, MICROBATCHES = 4, 10
 SECONDS = {"F": 0.060, "B": 0.120, "I": 0.060, "W": 0.060}

@@ -6,8 +6,8 @@ from support.paths import SCENARIOS
 
 from hybrid_des import collectives, load, simulate
 from hybrid_des.errors import Refusal
-from hybrid_des.studies.imports.exporting import write_traces
-from hybrid_des.studies.imports.importing import import_profile
+from hybrid_des.measured.imports.exporting import write_traces
+from hybrid_des.measured.imports.importing import import_profile
 
 MACHINES = {  # switches that reduce and others, several nodes, one GPU on each: GPU, nodes, GPUs per node, pipeline
     "a100": ("a100-40gb", 1, 4, 1), "h100": ("h100", 1, 4, 1), "gb200": ("gb200", 1, 4, 1),

@@ -6,7 +6,7 @@ from support.profiles import Kineto
 from hybrid_des import explain, render_explanation, simulate
 from hybrid_des.analysis.idle import account, idle_pieces
 from hybrid_des.analysis.step_times import step_times
-from hybrid_des.studies.imports.importing import import_profile
+from hybrid_des.measured.imports.importing import import_profile
 
 
 def one_rank(stream):

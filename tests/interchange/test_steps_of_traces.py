@@ -5,7 +5,7 @@ from support.profiles import Kineto
 
 from hybrid_des import load, simulate
 from hybrid_des.errors import UsageError
-from hybrid_des.studies.imports.importing import import_profile
+from hybrid_des.measured.imports.importing import import_profile
 
 PERIOD = 2000  # µs
 

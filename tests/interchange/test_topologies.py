@@ -12,8 +12,8 @@ from support.tables import from_table
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.topology.block import UNKNOWN
 from hybrid_des.interchange.topology.reading import read_topology
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.simulation.planning.wiring import fabric_of
 
 DUMPS = SHARED / "traces" / "topology"
 WORK = {"schedule": {"microbatches": 1}, "workload": {"forward": "1 ms", "backward": "2 ms"}}

@@ -6,11 +6,11 @@ import pytest
 
 from hybrid_des.analysis.documents import amounts_of
 from hybrid_des.analysis.metrics import RunAnalysis
+from hybrid_des.costs.documents import packed_steps
 from hybrid_des.report.page.document import Shown, page_of
 from hybrid_des.report.page.packed_chart import COLUMNS, MOST, packed_chart
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.simulation.costs.documents import packed_steps
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 
 RECT = re.compile(
     r'<rect x="([\d.]+)" y="(\d+)" width="([\d.]+)".*?<title>micro-batch (\d+): ([\d,]+) ([a-z ]+)</title>',

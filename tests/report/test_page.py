@@ -20,6 +20,7 @@ from hybrid_des.analysis.step_times import step_times
 from hybrid_des.cluster.purposes import PURPOSES
 from hybrid_des.interface.live.frames import COLOURS
 from hybrid_des.interface.live.schedules import free_run
+from hybrid_des.planning.program_table import OP_KINDS
 from hybrid_des.report import palette
 from hybrid_des.report.content import content_of
 from hybrid_des.report.page import drawn as page_tables
@@ -29,7 +30,6 @@ from hybrid_des.report.palette import ACTIVITIES
 from hybrid_des.report.plots.gantt import gantt
 from hybrid_des.result import Result, simulate
 from hybrid_des.scenario.loading import load
-from hybrid_des.simulation.planning.program_table import OP_KINDS
 
 SHIPPED = ("llama3.1-8b_8.yaml", "contention_slower.yaml", "prototype_12gpu.yaml")
 

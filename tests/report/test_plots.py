@@ -17,13 +17,13 @@ from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.purposes import ACTIVATION, GRADIENT, REDUCTION
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import PlanRequest
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report.palette import ACTIVITIES, shades
 from hybrid_des.report.plots import gantt
 from hybrid_des.report.plots.curves import times_and_bandwidths
 from hybrid_des.report.plots.fabric_map import draw_fabric
 from hybrid_des.report.plots.style import LINES, title
 from hybrid_des.result import Result, simulate
-from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.studies.spread.plot import histogram
 
 MS = 10**9

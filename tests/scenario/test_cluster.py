@@ -9,10 +9,10 @@ from hybrid_des.analysis.costs import costs
 from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.errors import ScenarioError
 from hybrid_des.interface.cli.main import main
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import load, scenario_from
-from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 
 GB = 10**9
 WORK = {"schedule": {"microbatches": 1}, "workload": {"forward": "1 ms", "backward": "2 ms"}}

@@ -9,10 +9,10 @@ from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.engine.causes import Causes
 from hybrid_des.errors import Refusal, ScenarioError
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.loading import load
 from hybrid_des.scenario.sizes import MOST_LINKS, MOST_PLANNED, reduction_messages
-from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.shortened import run as simulated
+from hybrid_des.shortcuts.run import run as simulated
 
 ONE_NIC = {"infiniband": {"nics_per_node": 1}}
 

@@ -16,11 +16,10 @@ from hybrid_des.cluster.mailbox import Message
 from hybrid_des.cluster.purposes import ACTIVATION, REDUCTION
 from hybrid_des.engine.causes import Causes
 from hybrid_des.pipeline.plan import Op
-from hybrid_des.result import Result
-from hybrid_des.simulation.planning.buckets import DONE, Bucket
-from hybrid_des.simulation.planning.gradients import ReplicaGroup
-from hybrid_des.simulation.planning.planner import parts_of_programs
-from hybrid_des.simulation.planning.program import (
+from hybrid_des.planning.buckets import DONE, Bucket
+from hybrid_des.planning.gradients import ReplicaGroup
+from hybrid_des.planning.planner import parts_of_programs
+from hybrid_des.planning.program import (
     BARRIER,
     COMPUTE,
     Begin,
@@ -36,8 +35,9 @@ from hybrid_des.simulation.planning.program import (
     Send,
     block_of,
 )
-from hybrid_des.simulation.planning.program_table import NONE
-from hybrid_des.simulation.shortened import run
+from hybrid_des.planning.program_table import NONE
+from hybrid_des.result import Result
+from hybrid_des.shortcuts.run import run
 
 MS = 10**9
 GROUP = (REDUCTION.name, 0, 0)

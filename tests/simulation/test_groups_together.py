@@ -12,10 +12,10 @@ from hybrid_des.analysis.critical_path.traced import traced_run
 from hybrid_des.analysis.explanation import explain
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import ScenarioError
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report.terminal import render
 from hybrid_des.scenario.loading import load
-from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 from hybrid_des.studies.goodput.goodput import goodput
 from hybrid_des.studies.plan_search.best_plan import search
 from hybrid_des.studies.spread.seeds import spread

@@ -10,10 +10,10 @@ from support.campaigns import TIMES, thinned
 
 from hybrid_des.cluster.fabric import placed
 from hybrid_des.errors import UsageError
+from hybrid_des.planning.wiring import fabric_of
+from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.jobs import links_of
-from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run_jobs import JobRequest, run_jobs
-from hybrid_des.simulation.shortened import run
 
 
 @pytest.mark.parametrize("number", thinned(range(12 * TIMES), slow=[7, 9, 10]))

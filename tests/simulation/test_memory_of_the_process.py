@@ -11,8 +11,8 @@ from hybrid_des.analysis.explanation import explain
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.transport import Transport
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.planner import Parts
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.simulation.planning.planner import Parts
 from hybrid_des.studies.jobs.result import simulate_jobs
 
 STATISTICS = Path("/proc/self/statm")  # its second figure: resident pages, see proc(5)

@@ -10,12 +10,12 @@ from hybrid_des import collectives, load
 from hybrid_des.analysis.collective_bench import Bench
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer, Channels
+from hybrid_des.costs.collective_times import CollectiveTimes
+from hybrid_des.costs.long_rings import of_library
 from hybrid_des.interchange.profiles.chakra import write_chakra
 from hybrid_des.interchange.profiles.graph import COLLECTIVE, Node, RankTrace
-from hybrid_des.simulation.collective_times import CollectiveTimes
-from hybrid_des.simulation.long_rings import of_library
-from hybrid_des.simulation.planning.planner import parts_of
-from hybrid_des.simulation.shortened import run
+from hybrid_des.planning.planner import parts_of
+from hybrid_des.shortcuts.run import run
 
 US, MIB = 10**6, 2**20
 WORKLOAD = {"schedule": {"kind": "gpipe", "microbatches": 1}, "workload": {"forward": 0, "backward": 0}}

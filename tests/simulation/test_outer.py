@@ -11,15 +11,15 @@ from hybrid_des import simulate
 from hybrid_des.analysis.critical_path.traced import events_of_all, traced_run
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.collectives.benchmark import Outcome
+from hybrid_des.costs.collective_times import CollectiveTimes
 from hybrid_des.errors import ScenarioError
+from hybrid_des.folding.refusals import TooManyMessagesError
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report.terminal import render
 from hybrid_des.scenario.loading import load
 from hybrid_des.scenario.sections.outer import Outer
-from hybrid_des.simulation.collective_times import CollectiveTimes
-from hybrid_des.simulation.folding.refusals import TooManyMessagesError
+from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.outer import Period, inner_of
-from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.shortened import run
 from hybrid_des.studies.goodput.goodput import goodput
 
 S = 10**12

@@ -14,7 +14,7 @@ from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import UsageError
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 
 S = 10**12
 instant = partial(scenarios.instant, "1f1b")

@@ -12,13 +12,13 @@ from hybrid_des import load, simulate
 from hybrid_des.analysis.compare import compare, side_of_scenario
 from hybrid_des.analysis.explanation import explain
 from hybrid_des.errors import OutOfMemoryError
+from hybrid_des.planning.lowering import planned_peaks
+from hybrid_des.planning.planner import parts_of
 from hybrid_des.report.compared import render_comparison
 from hybrid_des.report.explained import render_explanation
 from hybrid_des.report.page.document import Shown, page_of
 from hybrid_des.simulation.memory import memory_parts, misfit
 from hybrid_des.simulation.memory_remedies import remedies, what_would_fit
-from hybrid_des.simulation.planning.lowering import planned_peaks
-from hybrid_des.simulation.planning.planner import parts_of
 from hybrid_des.units import format_bytes
 
 GB = 10**9

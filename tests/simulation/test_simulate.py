@@ -18,9 +18,9 @@ from hybrid_des.collectives.registration import collective, find
 from hybrid_des.errors import DeadlockError, OutOfMemoryError, PlanError, SimulationError, TooLongError
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import Op, Plan, loop
+from hybrid_des.planning.planner import plan_of
 from hybrid_des.scenario.loading import load
-from hybrid_des.simulation.planning.planner import plan_of
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 
 
 def scenario(kind="1f1b", p=4, m=8, d=1, delay=0, **sections):

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybrid_des.analysis.metrics import summary
+from hybrid_des.costs.slowdown import Slowdown
 from hybrid_des.engine.clock import Environment
 from hybrid_des.report.terminal import render
 from hybrid_des.result import simulate
 from hybrid_des.scenario import sizes
 from hybrid_des.scenario.loading import load
+from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.computation import NANOSECOND, Computation
-from hybrid_des.simulation.costs.slowdown import Slowdown
-from hybrid_des.simulation.shortened import run
 
 QUARTER = Fraction(1, 4)
 OVERLAPPED = {"model": "gpt2", "batch": 16, "cluster": {"gpu": "a100-80gb"}, "parallel": {"data": 8},

@@ -9,7 +9,7 @@ from support.paths import PACKAGE, SCENARIOS
 from support.tables import from_table
 
 from hybrid_des import load, simulate
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 
 MOVES = 25
 
@@ -67,7 +67,7 @@ def test_a_scenario_goes_down_into_each_room_once(name, change):
     scenario = load(SCENARIOS / f"{name}.yaml", change)
     with Trip(scenario) as trip:
         run(scenario)
-    assert trip.moves[0] == "simulation" and {"simulation/planning", "simulation/costs"} < {*trip.moves}
+    assert trip.moves[0] == "shortcuts" and {"planning", "costs", "simulation"} < {*trip.moves}
     assert {room: times for room, times in trip.descents.items() if times > 1} == {}
     assert len(trip.moves) - 1 <= MOVES
 
@@ -99,8 +99,8 @@ def test_planning_is_asked_to_plan_to_lower_and_to_describe(name, change):
     scenario = load(SCENARIOS / f"{name}.yaml", change)
     with Trip(scenario) as trip:
         simulate(scenario)
-    assert trip.moves.count("simulation/planning") <= 3
-    with Entries("simulation/planning") as entries:
+    assert trip.moves.count("planning") <= 3
+    with Entries("planning") as entries:
         assert simulate(scenario).summary
     # the table of programs, and how far replay may be off, which are worked out when they are first read
     described = {"table_of", "_ops", "_messages", "TensorTraffic.delay"}

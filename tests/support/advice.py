@@ -18,13 +18,13 @@ from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.errors import HybridDesError
 from hybrid_des.interface.cli.commands.search import _listed
 from hybrid_des.interface.cli.cost_tables import render_stages
+from hybrid_des.planning.program_table import OP_KINDS
 from hybrid_des.report.explained import advice
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import misnamed, read_scenario
+from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.memory import worst_peak
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.planning.program_table import OP_KINDS
-from hybrid_des.simulation.shortened import run
 from hybrid_des.studies.plan_search.best_plan import explore
 from hybrid_des.studies.plan_search.scenario_files import scenario_file
 from hybrid_des.studies.plan_search.space import kept_in, plans_in

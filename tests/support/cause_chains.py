@@ -4,7 +4,7 @@ import numpy as np
 
 from hybrid_des.analysis.critical_path.idle_reasons import ends_at
 from hybrid_des.analysis.critical_path.paths import PARTS, Piece, walks_on
-from hybrid_des.simulation.planning.program_table import NONE
+from hybrid_des.planning.program_table import NONE
 
 
 def chain_of(graph, point, until, image):

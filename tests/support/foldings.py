@@ -12,7 +12,7 @@ from hybrid_des.analysis.table import table
 from hybrid_des.errors import HybridDesError
 from hybrid_des.result import Result, simulate
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.simulation.folding.expansion import expanded
+from hybrid_des.shortcuts.expansion import expanded
 
 OWN = ("ranks_simulated", "wall_s", "events")  # keys of a summary that are about the simulation itself
 ORDERS = (["tensor", "data", "pipeline"], ["tensor", "data", "pipeline"], ["tensor", "pipeline", "data"])

@@ -10,14 +10,14 @@ import numpy as np
 
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.errors import HybridDesError
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.jobs import on_common_links
 from hybrid_des.scenario.loading import scenario_from
+from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.jobs import links_of
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run_jobs import JobRequest, run_jobs
-from hybrid_des.simulation.shortened import run
 from support.foldings import scenario_values
 from support.layered_foldings import model_values
 

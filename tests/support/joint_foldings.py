@@ -5,13 +5,13 @@ from typing import Any
 
 from hybrid_des.cluster.fabric import placed
 from hybrid_des.errors import HybridDesError
+from hybrid_des.folding.joint_symmetry import FoldedLinks, JointLinks
+from hybrid_des.planning.planner import parts_of
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.jobs import Jobs, load_jobs
-from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks, JointLinks
+from hybrid_des.shortcuts.joint_folds import Planned, joint_folds, joint_network
 from hybrid_des.simulation.jobs import links_of
-from hybrid_des.simulation.joint_folds import Planned, joint_folds, joint_network
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.planning.planner import parts_of
-from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run_jobs import JobRequest, run_jobs
 
 ALGORITHMS = ("ring", "ring", "nccl", "halving-doubling", "recursive-doubling", "hierarchical", "parameter-server")

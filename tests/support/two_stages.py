@@ -1,8 +1,8 @@
 """Two stages of eight replicas on four nodes, whose gradients go around rings."""
 
 from hybrid_des.analysis.counterfactual.what_if import Variant
+from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.simulation.planning.planner import parts_of
 from support.scenarios import merged
 
 TWO_STAGES = {

@@ -10,7 +10,7 @@ import pytest
 from support.paths import TESTS
 
 from hybrid_des import load, simulate
-from hybrid_des.studies.imports.importing import import_profile
+from hybrid_des.measured.imports.importing import import_profile
 
 RANKS = 4
 ROUNDS = 3  # the fastest is compared: another program may take the processor meanwhile

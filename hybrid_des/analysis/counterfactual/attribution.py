@@ -7,7 +7,7 @@ As in the straggler study (Lin et al., "Understanding Stragglers in Large Model 
 2025). Two evaluators share this rule (`Loss`, `culprit`). `stragglers` simulates again: that gives T with any messages
 and any ranks changed. The cost of what the scenario states is exact: the same scenario is simulated without it; what it
 does not state (nodes of other speeds, uneven stages) is measured: the ops of one node or pipeline rank at the mean of
-their kind. `hybrid_des.studies.replay` replays: longest paths give T for all steps of a measured run at once.
+their kind. `hybrid_des.measured.replay` replays: longest paths give T for all steps of a measured run at once.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from hybrid_des.analysis.tasks import AtOnce, Task, in_turn
 from hybrid_des.engine.recorder import INSIDE
 from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.planner import plan_of
+from hybrid_des.planning.program import Program
+from hybrid_des.planning.program_table import Column
+from hybrid_des.planning.slowed_links import restored
+from hybrid_des.planning.speeds import DurationOverride
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.perturbations import COMPUTING
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.planning.planner import plan_of
-from hybrid_des.simulation.planning.program import Program
-from hybrid_des.simulation.planning.program_table import Column
-from hybrid_des.simulation.planning.slowed_links import restored
-from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.units import grouped_by
 
 MOST = 0.5  # of the loss, for a class to be named …

@@ -15,11 +15,11 @@ from hybrid_des.analysis.critical_path.traced import Traced
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline.plan import Action
+from hybrid_des.planning.program import Call, Program, Send
+from hybrid_des.planning.program_table import NONE, Column
 from hybrid_des.scenario.definition import LABELS, Scenario
 from hybrid_des.scenario.sections.perturbations import Slow
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.planning.program import Call, Program, Send
-from hybrid_des.simulation.planning.program_table import NONE, Column
 
 TIMES = {"forward", "backward", "weight", "recompute", "ends", "optimizer"}  # keys of `workload` that are durations
 

@@ -25,28 +25,28 @@ from hybrid_des import collectives
 from hybrid_des.analysis.critical_path.traced import FEWEST_FOLDED
 from hybrid_des.cluster.fabric import ChangedLinks, Fabric, LinkSpec, Route
 from hybrid_des.cluster.topologies.nodes import KNOWN_ROUTES
+from hybrid_des.costs.collective_times import CollectiveTimes
 from hybrid_des.errors import ScenarioError, UsageError, unknown
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.planner import Parts, parts_of
+from hybrid_des.planning.program import Call, Program
+from hybrid_des.planning.program_table import OP_KINDS
+from hybrid_des.planning.speeds import DurationOverride, Programs
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.composition import override
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import given_values, misnamed, scenario_of
 from hybrid_des.scenario.problem import paths_of, unknown_key
 from hybrid_des.scenario.strict_yaml import Document
-from hybrid_des.simulation.attempts import remembering
-from hybrid_des.simulation.collective_times import CollectiveTimes
-from hybrid_des.simulation.common_beginning import in_common, least_of_changed
-from hybrid_des.simulation.folds import Replicas, folds_of
+from hybrid_des.shortcuts.attempts import remembering
+from hybrid_des.shortcuts.common_beginning import in_common, least_of_changed
+from hybrid_des.shortcuts.folds import Replicas, folds_of
+from hybrid_des.shortcuts.least_remaining import least_remaining
+from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.jobs import UNCONTENDED
-from hybrid_des.simulation.least_remaining import least_remaining
 from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.outer import alike, groups_apart
-from hybrid_des.simulation.planning.planner import Parts, parts_of
-from hybrid_des.simulation.planning.program import Call, Program
-from hybrid_des.simulation.planning.program_table import OP_KINDS
-from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.shortened import run
-from hybrid_des.simulation.speeds import DurationOverride, Programs
 from hybrid_des.simulation.watch import TooLateError, Watch
 
 Build = Callable[[Sequence[str]], Scenario]  # overrides → scenario

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybrid_des.simulation.planning.program_table import NONE, Column
+from hybrid_des.planning.program_table import NONE, Column
 
 
 class Step(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.critical_path.spans import Span, Weight, spans
-from hybrid_des.simulation.planning.program_table import NONE, OP_KINDS, Column, Columns
+from hybrid_des.planning.program_table import NONE, OP_KINDS, Column, Columns
 
 MOST_CLASSES = 32  # of one sort: those with the most time on critical paths
 

@@ -20,7 +20,7 @@ from hybrid_des.analysis.critical_path.messages import AT_ONCE, Block, Messages
 from hybrid_des.analysis.critical_path.places import Places
 from hybrid_des.analysis.critical_path.services import BARRIER, DATA, LINK, OF_MESSAGES, PROGRAM, kinds
 from hybrid_des.engine.causes import COMPUTED, MET, OPS, START, STEPS
-from hybrid_des.simulation.planning.program_table import NONE, Column, Columns
+from hybrid_des.planning.program_table import NONE, Column, Columns
 
 BLOCK = 2**16  # edges
 EVERY = slice(None)

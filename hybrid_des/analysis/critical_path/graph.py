@@ -23,10 +23,10 @@ from hybrid_des.analysis.critical_path.messages import Messages, messages_of
 from hybrid_des.analysis.critical_path.places import Places
 from hybrid_des.analysis.critical_path.services import DATA
 from hybrid_des.engine.causes import MET, OPS, START, STEPS, Causes
+from hybrid_des.folding.symmetry import Fold
+from hybrid_des.planning.program_table import NONE, Column, Columns
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.simulation.folding.symmetry import Fold
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.planning.program_table import NONE, Column, Columns
 from hybrid_des.simulation.timeline import Timeline
 
 Mask = NDArray[np.bool_]

@@ -22,7 +22,7 @@ from hybrid_des.analysis.critical_path.services import PROGRAM
 from hybrid_des.analysis.idle import CAUSES, LATENCY, OTHERS, QUEUEING, REASONS, TRANSFER
 from hybrid_des.analysis.idle import idle_pieces as waits_of
 from hybrid_des.analysis.step_times import total
-from hybrid_des.simulation.planning.program_table import NONE, Column, Columns
+from hybrid_des.planning.program_table import NONE, Column, Columns
 from hybrid_des.simulation.run import reduced_gc
 
 WAITS = 4  # of `engine.causes.TABLES`

@@ -12,7 +12,7 @@ import numpy as np
 from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.paths import PARTS, walks_on
 from hybrid_des.analysis.idle import LATENCY, OTHERS, QUEUEING, REASONS, TRANSFER
-from hybrid_des.simulation.planning.program_table import Column, Columns
+from hybrid_des.planning.program_table import Column, Columns
 
 NAMED = dict(zip(PARTS, (TRANSFER, LATENCY, QUEUEING, OTHERS), strict=True))
 FIRST_WAITS = ("queue", "others", "transfer", "latency")  # the order of parts under `fair`, where each loses time first

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from hybrid_des.cluster.fabric import Fabric
-from hybrid_des.simulation.folding.endpoints import Endpoints
-from hybrid_des.simulation.folding.symmetry import Element, Fold
-from hybrid_des.simulation.planning.program_table import Column
+from hybrid_des.folding.endpoints import Endpoints
+from hybrid_des.folding.symmetry import Element, Fold
+from hybrid_des.planning.program_table import Column
 
 
 class Images:

@@ -11,7 +11,7 @@ from hybrid_des.analysis.critical_path.images import Images
 from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.engine.causes import Causes
-from hybrid_des.simulation.planning.program_table import Column
+from hybrid_des.planning.program_table import Column
 from hybrid_des.simulation.timeline import Timeline
 
 

@@ -26,8 +26,8 @@ from hybrid_des.analysis.critical_path.places import Places
 from hybrid_des.analysis.critical_path.services import DATA, OF_MESSAGES, PASSED, SERVED, TURN, Services, sort_of
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.rate import rate_of
+from hybrid_des.planning.program_table import NONE, Column, Columns
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.planning.program_table import NONE, Column, Columns
 from hybrid_des.simulation.timeline import Timeline, in_order
 
 AT_ONCE = 2**15  # messages

@@ -19,7 +19,7 @@ import numpy as np
 from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.idle import LATENCY, OTHERS, QUEUEING
-from hybrid_des.simulation.planning.program_table import NONE, Column, Columns
+from hybrid_des.planning.program_table import NONE, Column, Columns
 
 State = tuple[int, tuple[int, ...]]
 

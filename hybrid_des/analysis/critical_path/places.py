@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hybrid_des.simulation.planning.program_table import NONE, Column
+from hybrid_des.planning.program_table import NONE, Column
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.critical_path.spans import Span
 from hybrid_des.analysis.idle import group_of
 from hybrid_des.cluster.purposes import ACTIVATION, GRADIENT
-from hybrid_des.simulation.planning.program_table import NONE, OP_KINDS, Column, Columns
+from hybrid_des.planning.program_table import NONE, OP_KINDS, Column, Columns
 from hybrid_des.simulation.timeline import Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND as SECOND
 

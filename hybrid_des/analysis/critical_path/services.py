@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hybrid_des.simulation.planning.program_table import Column
+from hybrid_des.planning.program_table import Column
 
 DATA, PROGRAM, LINK, BARRIER = range(4)  # kinds of edges; of several binding ones, the first kind is shown
 

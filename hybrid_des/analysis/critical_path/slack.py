@@ -21,7 +21,7 @@ from hybrid_des.analysis.critical_path.chains import Chains
 from hybrid_des.analysis.critical_path.edges import Some
 from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.services import LINK
-from hybrid_des.simulation.planning.program_table import NONE, Column
+from hybrid_des.planning.program_table import NONE, Column
 
 POINTS = 2**12  # at once
 MOST_WAITS = 16  # that are followed, one after the other

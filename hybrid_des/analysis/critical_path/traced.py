@@ -16,14 +16,14 @@ from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.critical_path.spans import Span
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.engine.causes import START, Causes
+from hybrid_des.folding.symmetry import Fold
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.planner import Parts, parts_of
+from hybrid_des.planning.program_table import NONE, Column
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sizes import FOLDED_FROM
-from hybrid_des.simulation.folding.symmetry import Fold
+from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.planning.planner import Parts, parts_of
-from hybrid_des.simulation.planning.program_table import NONE, Column
-from hybrid_des.simulation.shortened import run
 
 FEWEST_FOLDED = 2  # ranks of a run of which not every rank is shown
 TRACED = {"record": "all", "on_oom": "warn"}  # keys of a traced run

@@ -160,7 +160,7 @@ def _run(args: argparse.Namespace, scenario: Scenario) -> tuple[Result, dict[Pat
 
             written[args.hta] = write_kineto(result, args.hta)
         if args.chakra is not None:
-            from hybrid_des.studies.imports.exporting import write_traces
+            from hybrid_des.measured.imports.exporting import write_traces
 
             written[args.chakra] = write_traces(scenario, args.chakra)
     return result, written

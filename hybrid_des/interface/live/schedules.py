@@ -8,15 +8,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hybrid_des.errors import HybridDesError, one_line
 from hybrid_des.pipeline import schedules
+from hybrid_des.planning.planner import plan_of
 from hybrid_des.report.page.document import Shown, fill, run_data
 from hybrid_des.result import Result
 from hybrid_des.scenario.composition import override
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import scenario_of
 from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.planning.planner import plan_of
-from hybrid_des.simulation.shortened import run
 from hybrid_des.units import format_seconds
 
 FOLDER = Path(__file__).parent

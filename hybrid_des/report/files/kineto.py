@@ -21,10 +21,10 @@ import numpy as np
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.engine.recorder import STEP_SHIFT
 from hybrid_des.errors import UsageError
+from hybrid_des.planning.program_table import NONE, OP_KINDS, Columns
 from hybrid_des.report.files.nccl_kernels import BYTE, Kernel, NcclKernels, moved, numbered
 from hybrid_des.report.files.staging import Written, write_whole
 from hybrid_des.report.files.tracks import MICROSECOND, Event, Row, Rows, about_track, slice_of, track_of, write_trace
-from hybrid_des.simulation.planning.program_table import NONE, OP_KINDS, Columns
 from hybrid_des.simulation.timeline import Timeline
 
 COMPUTE, REDUCTION, GATHER, SENDS = 7, 20, 22, 24  # streams

@@ -14,10 +14,10 @@ import numpy as np
 
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
+from hybrid_des.planning.gradients import ReplicaGroup
+from hybrid_des.planning.planner import Parts
+from hybrid_des.planning.program_table import Column, Columns
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.planning.gradients import ReplicaGroup
-from hybrid_des.simulation.planning.planner import Parts
-from hybrid_des.simulation.planning.program_table import Column, Columns
 
 Kernel = tuple[str, dict[str, Any]]  # name and arguments
 NAMES = {  # of a kernel, and of what PyTorch calls

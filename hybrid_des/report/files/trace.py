@@ -28,6 +28,7 @@ from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.analysis.table import COMPUTE
 from hybrid_des.cluster.purposes import PURPOSES
 from hybrid_des.engine.recorder import CHUNK
+from hybrid_des.planning.program_table import NONE, OP_KINDS, Column, Columns, ProgramTable
 from hybrid_des.report.files.registration import output
 from hybrid_des.report.files.tracks import (
     Event,
@@ -43,7 +44,6 @@ from hybrid_des.report.files.tracks import (
 )
 from hybrid_des.report.palette import cause_name
 from hybrid_des.report.plots.curves import natural
-from hybrid_des.simulation.planning.program_table import NONE, OP_KINDS, Column, Columns, ProgramTable
 from hybrid_des.simulation.timeline import Timeline
 
 MESSAGE_FACTS = ("channel", "step", "microbatch", "stage", "bytes", "bucket", "part", "parts")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid_des.analysis.collective_phases import groups
-from hybrid_des.simulation.planning.program_table import Column, Columns
+from hybrid_des.planning.program_table import Column, Columns
 
 NANOSECOND, MICROSECOND = 10**3, 10**6  # picoseconds
 

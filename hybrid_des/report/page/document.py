@@ -16,13 +16,13 @@ import numpy as np
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.analysis.reasons import Reasons, reasons_of
 from hybrid_des.errors import one_line
+from hybrid_des.planning.program_table import Column
 from hybrid_des.report import palette
 from hybrid_des.report.content import content_of
 from hybrid_des.report.fact import Fact
 from hybrid_des.report.page.drawn import TIMES, Tables, tables_of
 from hybrid_des.report.page.packed_chart import packed_chart
 from hybrid_des.report.terminal import render
-from hybrid_des.simulation.planning.program_table import Column
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,9 +16,9 @@ import numpy as np
 from hybrid_des.analysis.inside_ops import AXES
 from hybrid_des.analysis.reasons import Reasons
 from hybrid_des.cluster.purposes import OF_LAYERS, PARAMETERS, REDUCTION
+from hybrid_des.planning.program_table import NONE, OP_KINDS, Column
 from hybrid_des.report.palette import ACTIVITIES, ink, shades
 from hybrid_des.report.plots.curves import natural
-from hybrid_des.simulation.planning.program_table import NONE, OP_KINDS, Column
 from hybrid_des.simulation.timeline import Timeline
 from hybrid_des.units import grouped_by
 

@@ -18,11 +18,11 @@ from hybrid_des.analysis.explanation import Explanation
 from hybrid_des.analysis.idle import REASONS
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.analysis.reasons import Reasons, reasons_of
+from hybrid_des.planning.program_table import NONE, Column
 from hybrid_des.report.compared import render_comparison
 from hybrid_des.report.explained import render_explanation
 from hybrid_des.report.page.document import WIDTH, Shown, page_of
 from hybrid_des.report.plots.style import LINES
-from hybrid_des.simulation.planning.program_table import NONE, Column
 from hybrid_des.units import format_seconds
 
 ACROSS, HEIGHT, LEFT, BELOW, NAMES = 520, 220, 70, 34, 150  # pixels

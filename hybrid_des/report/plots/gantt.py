@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from hybrid_des.analysis.inside_ops import collectives_of, inside_ops
 from hybrid_des.analysis.metrics import summary
+from hybrid_des.planning.program_table import OP_KINDS
 from hybrid_des.report import palette
 from hybrid_des.report.bars import Bars, bars_of
 from hybrid_des.report.palette import ACTIVITIES, BUBBLE, ink, shades
@@ -27,7 +28,6 @@ from hybrid_des.report.plots.figure import (
     seconds_of,
 )
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.planning.program_table import OP_KINDS
 from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from hybrid_des.costs.model_version import MODEL_VERSION
 from hybrid_des.errors import SimulationError
 from hybrid_des.report.terminal import as_html
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overrides import Overrides
-from hybrid_des.simulation.model_version import MODEL_VERSION
 from hybrid_des.studies.goodput.failure_sources import faults_of
 from hybrid_des.studies.goodput.ledger import LOST, USEFUL
 from hybrid_des.studies.goodput.process import JobSpec, Replication

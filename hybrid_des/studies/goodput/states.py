@@ -16,7 +16,7 @@ from hybrid_des.scenario.composition import put
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 
 Stages = tuple[int, ...]  # the pipeline ranks on a node
 

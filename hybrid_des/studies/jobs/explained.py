@@ -15,11 +15,11 @@ from hybrid_des.analysis.critical_path.paths import critical_path, time_by_part
 from hybrid_des.analysis.idle import OTHERS as OTHER_JOBS
 from hybrid_des.analysis.tasks import AtOnce, grouped, in_turn
 from hybrid_des.engine.causes import Causes
+from hybrid_des.planning.program_table import Column
 from hybrid_des.report.content import alarm_of
 from hybrid_des.report.text import labelled
 from hybrid_des.scenario.jobs import Jobs, load_jobs
 from hybrid_des.scenario.loading import Source
-from hybrid_des.simulation.planning.program_table import Column
 from hybrid_des.studies.jobs.neighbours import (
     Grouping,
     JobRun,

@@ -25,8 +25,8 @@ from hybrid_des.analysis.critical_path.messages import service_alone
 from hybrid_des.analysis.idle import passed
 from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.fabric import Fabric
-from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks
-from hybrid_des.simulation.planning.program_table import Column, Columns
+from hybrid_des.folding.joint_symmetry import FoldedLinks
+from hybrid_des.planning.program_table import Column, Columns
 
 OTHERS = "background"  # the owner of background traffic
 

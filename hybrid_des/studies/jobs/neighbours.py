@@ -20,24 +20,24 @@ from hybrid_des.analysis.critical_path.traced import images_are_known
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.cluster.connections import around, links_of
 from hybrid_des.cluster.fabric import Fabric, placed
+from hybrid_des.costs.model_version import MODEL_VERSION
 from hybrid_des.engine.causes import Causes
+from hybrid_des.folding.joint_symmetry import FoldedLinks
+from hybrid_des.folding.refusals import FoldRefusal
+from hybrid_des.planning.links_used import connections_of_layers, links_used
+from hybrid_des.planning.planner import Parts, parts_of
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.jobs import Jobs, PlacedJob
 from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES
 from hybrid_des.scenario.sections.perturbations import Background
+from hybrid_des.shortcuts.joint_folds import JobsTogether, folded_jobs
+from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation import background
 from hybrid_des.simulation import jobs as simulated
-from hybrid_des.simulation.folding.joint_symmetry import FoldedLinks
-from hybrid_des.simulation.folding.refusals import FoldRefusal
-from hybrid_des.simulation.joint_folds import JobsTogether, folded_jobs
-from hybrid_des.simulation.links_used import connections_of_layers, links_used
 from hybrid_des.simulation.memory_remedies import fits
-from hybrid_des.simulation.model_version import MODEL_VERSION
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.planning.planner import Parts, parts_of
-from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.simulation.run import CONCURRENT
 from hybrid_des.simulation.run_jobs import JobRequest, run_jobs
-from hybrid_des.simulation.shortened import run
 from hybrid_des.studies.jobs.fabric_rows import OTHERS, FabricRows, Owned, Wait, owned
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 

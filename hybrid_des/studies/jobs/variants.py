@@ -19,8 +19,8 @@ from hybrid_des.analysis.counterfactual.what_if import OF_NO_KEY, Variant, chang
 from hybrid_des.analysis.tasks import Task
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.errors import HybridDesError, ScenarioError, UsageError, unknown
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.jobs import JobKeys, Jobs
-from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.studies.jobs.fabric_rows import OTHERS
 from hybrid_des.studies.jobs.neighbours import Grouping, Neighbours, alone_runs, together
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds

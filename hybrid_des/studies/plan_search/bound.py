@@ -21,17 +21,15 @@ from typing import Any
 from hybrid_des.cluster.purposes import REDUCTION
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.group import ProcessGroup
+from hybrid_des.costs.cheapest_times import CheapestTimes
+from hybrid_des.costs.layer_collectives import LayerCollective
 from hybrid_des.engine.recorder import OPTIMIZER
-from hybrid_des.scenario.definition import Scenario
-from hybrid_des.simulation.cheapest_times import CheapestTimes
-from hybrid_des.simulation.costs.layer_collectives import LayerCollective
-from hybrid_des.simulation.least_remaining import is_perturbed
-from hybrid_des.simulation.pipeline_classes import PipelineClasses
-from hybrid_des.simulation.planning.compute_speed import ComputeSpeed
-from hybrid_des.simulation.planning.expert_copies import COPIES
-from hybrid_des.simulation.planning.fsdp import LAYERS
-from hybrid_des.simulation.planning.planner import Parts
-from hybrid_des.simulation.planning.program import (
+from hybrid_des.planning.compute_speed import ComputeSpeed
+from hybrid_des.planning.expert_copies import COPIES
+from hybrid_des.planning.fsdp import LAYERS
+from hybrid_des.planning.pipeline_classes import PipelineClasses
+from hybrid_des.planning.planner import Parts
+from hybrid_des.planning.program import (
     BARRIER,
     PARAMETER,
     Collective,
@@ -44,6 +42,8 @@ from hybrid_des.simulation.planning.program import (
     Start,
     Wait,
 )
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.shortcuts.least_remaining import is_perturbed
 
 
 def least_step(scenario: Scenario, parts: Parts) -> int:

@@ -9,10 +9,10 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
+from hybrid_des.costs.basis import CostBasis
+from hybrid_des.planning.planner import Parts
+from hybrid_des.planning.program import Block, Program
 from hybrid_des.scenario.definition import LABELS, Scenario
-from hybrid_des.simulation.costs.basis import CostBasis
-from hybrid_des.simulation.planning.planner import Parts
-from hybrid_des.simulation.planning.program import Block, Program
 
 # sections that a simulation reads through its parts alone
 PLANNED = {*CostBasis._fields, "schedule", "gradients", "batch", "tensor_traffic"} - {"cluster"}

@@ -17,24 +17,24 @@ from functools import lru_cache
 from typing import Any
 
 from hybrid_des.analysis.metrics import summary
+from hybrid_des.costs.basis import CostBasis
+from hybrid_des.costs.cheapest_times import Inside, inside_ops
+from hybrid_des.costs.collective_times import CollectiveTimes
+from hybrid_des.costs.modelled import model_costs
+from hybrid_des.costs.pipeline_ranks import costs_per_rank
+from hybrid_des.costs.rank_costs import RankCosts
 from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import Plan, PlanRequest
+from hybrid_des.planning.lowering import planned_peaks
+from hybrid_des.planning.planner import build_plan, costs_in, parts_of
+from hybrid_des.planning.wiring import times_on, wired
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import scenario_of
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.training import Parallel
-from hybrid_des.simulation.cheapest_times import Inside, inside_ops
-from hybrid_des.simulation.collective_times import CollectiveTimes
-from hybrid_des.simulation.costs.basis import CostBasis
-from hybrid_des.simulation.costs.modelled import model_costs
-from hybrid_des.simulation.costs.pipeline_ranks import costs_per_rank
-from hybrid_des.simulation.costs.rank_costs import RankCosts
-from hybrid_des.simulation.planning.lowering import planned_peaks
-from hybrid_des.simulation.planning.planner import build_plan, costs_in, parts_of
-from hybrid_des.simulation.planning.wiring import times_on, wired
+from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.run import reduced_gc
-from hybrid_des.simulation.shortened import run
 from hybrid_des.studies.goodput.states import Steps
 from hybrid_des.studies.goodput.summary import goodput_columns
 from hybrid_des.studies.plan_search.bound import bound_of, walks_of

@@ -9,16 +9,16 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
+from hybrid_des.costs.cheapest_times import Inside
+from hybrid_des.costs.layer_collectives import LayerCollective
+from hybrid_des.costs.rank_costs import Costs, RankCosts, StageCosts
+from hybrid_des.costs.stages import costs_of
 from hybrid_des.errors import Refusal
 from hybrid_des.options import Options
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import WHOLE, Kind, Plan, PlanRequest
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.simulation.cheapest_times import Inside
-from hybrid_des.simulation.costs.layer_collectives import LayerCollective
-from hybrid_des.simulation.costs.rank_costs import Costs, RankCosts, StageCosts
-from hybrid_des.simulation.costs.stages import costs_of
-from hybrid_des.simulation.least_remaining import is_perturbed
+from hybrid_des.shortcuts.least_remaining import is_perturbed
 from hybrid_des.workload.models.stages import cut
 
 OWN = "hybrid_des."  # prefix of the modules whose schedules are known

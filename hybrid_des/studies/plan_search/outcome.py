@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.experience import experience, tied
 from hybrid_des.analysis.notebook_view import as_html
+from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.simulation.planning.planner import parts_of
 from hybrid_des.studies.plan_search.bound import least_step
 from hybrid_des.studies.plan_search.branch import (
     EXCLUDED,

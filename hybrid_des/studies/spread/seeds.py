@@ -9,13 +9,13 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from hybrid_des.analysis.metrics import summary
+from hybrid_des.costs.basis import CostBasis
 from hybrid_des.errors import UsageError
+from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overrides import Overrides
-from hybrid_des.simulation.costs.basis import CostBasis
-from hybrid_des.simulation.planning.planner import Parts, parts_of
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 from hybrid_des.studies.local_workers import cores
 from hybrid_des.studies.pool import LOST, Progress, line_of, open_pool
 from hybrid_des.studies.sweep.axes import Case

@@ -130,7 +130,7 @@ class _Simulated:
     def _simulated(self, scenario: Scenario) -> Row:
         from hybrid_des.analysis.metrics import summary
         from hybrid_des.report.content import notes_of
-        from hybrid_des.simulation.shortened import run
+        from hybrid_des.shortcuts.run import run
         from hybrid_des.studies.goodput.states import Steps
         from hybrid_des.studies.goodput.summary import goodput_columns
 

@@ -8,8 +8,8 @@ from support.scenarios import SPINE, scenario
 from hybrid_des import load
 from hybrid_des.cluster import topologies
 from hybrid_des.interface.cli.main import main
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report.plots.fabric_map import draw_fabric
-from hybrid_des.simulation.planning.wiring import fabric_of
 
 
 def test_the_command_prints_and_draws_links_and_routes(write, capsys, tmp_path):

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from hybrid_des.interface.cli.main import main
-from hybrid_des.simulation.training import Worker
+from hybrid_des.planning.training import Worker
 from hybrid_des.workload.numerics.layers import StageLayers
 
 SCENARIO = """

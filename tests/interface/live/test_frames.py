@@ -23,7 +23,7 @@ CHANGES = (
     {"slow": '[{"gpu": 3, "factor": 0.5}]', "gradients.algorithm": "halving-doubling"},
 )
 LONG = {"schedule.microbatches": "200"}  # long enough to be looked at
-MODULE = "hybrid_des.simulation.shortened"
+MODULE = "hybrid_des.shortcuts.run"
 
 
 @pytest.fixture

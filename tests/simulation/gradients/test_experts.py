@@ -5,8 +5,8 @@ import pytest
 from support.sharded import MIXTURE, gpt
 
 from hybrid_des import load
-from hybrid_des.simulation.planning.planner import parts_of
-from hybrid_des.simulation.shortened import run
+from hybrid_des.planning.planner import parts_of
+from hybrid_des.shortcuts.run import run
 
 
 def mixture(expert, data=4, tensor=1, **sections):

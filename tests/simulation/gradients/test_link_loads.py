@@ -7,12 +7,12 @@ import pytest
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.costs import link_loads
+from hybrid_des.costs.collective_times import CollectiveTimes, Concurrent
 from hybrid_des.errors import Refusal
 from hybrid_des.layout import Layout
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.simulation import link_loads
-from hybrid_des.simulation.collective_times import CollectiveTimes, Concurrent
-from hybrid_des.simulation.planning.wiring import fabric_of
 
 BF16 = codecs.find("bf16").build()
 SENDING = ("double-binary-tree", "halving-doubling", "hierarchical", "parameter-server", "recursive-doubling", "ring")

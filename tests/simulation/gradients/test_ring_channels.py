@@ -15,11 +15,11 @@ from hybrid_des.cluster.rings import channels
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.planning.planner import parts_of
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import sizes
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.simulation.planning.planner import parts_of
-from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 from hybrid_des.studies.plan_search.bound import least_step
 from hybrid_des.studies.verification import verify
 

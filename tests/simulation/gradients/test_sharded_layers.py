@@ -5,8 +5,8 @@ from support.sharded import MS, PARAMETERS, gpt, scenario, waits
 
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.analysis.table import table as table_of
-from hybrid_des.simulation.planning.planner import parts_of
-from hybrid_des.simulation.shortened import run
+from hybrid_des.planning.planner import parts_of
+from hybrid_des.shortcuts.run import run
 
 
 def layers_apart(ahead=True, forward="20 ms", backward="40 ms", m=2, **sections):

@@ -13,9 +13,9 @@ from hybrid_des import collectives
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.analysis.table import table as table_of
 from hybrid_des.pipeline import schedules
+from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario import sizes
-from hybrid_des.simulation.planning.planner import parts_of
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 from hybrid_des.studies.plan_search.bound import least_step
 
 HALVED = [name for name in collectives.all_reduces(halves=True) if name != "nccl"]  # which has latencies of its own

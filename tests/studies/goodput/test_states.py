@@ -8,7 +8,7 @@ from support.scenarios import values
 
 from hybrid_des.errors import UsageError
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 from hybrid_des.studies.goodput.states import SlowPart, State, Steps, replicas_of, stages_of
 
 FAULTS = {

@@ -14,7 +14,7 @@ from hybrid_des.analysis.tasks import in_turn
 from hybrid_des.interface.cli.main import main
 from hybrid_des.scenario.jobs import load_jobs
 from hybrid_des.scenario.loading import load
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 from hybrid_des.studies.jobs import variants
 from hybrid_des.studies.jobs.explained import explain_jobs
 

@@ -9,7 +9,7 @@ from support.joint_foldings import jobs_values, planned
 
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.jobs import load_jobs
-from hybrid_des.simulation import joint_folds
+from hybrid_des.shortcuts import joint_folds
 from hybrid_des.studies.jobs import neighbours, variants
 from hybrid_des.studies.jobs.explained import explain_jobs
 

@@ -7,7 +7,7 @@ import pytest
 from support.messages import GB, carry
 from support.scenarios import scenario
 
-from hybrid_des.simulation.planning.wiring import fabric_of
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.studies.jobs.result import simulate_jobs
 
 MIB = 2**20

@@ -15,11 +15,11 @@ from support.scenarios import merged
 from hybrid_des.analysis.tasks import in_turn
 from hybrid_des.engine import clock
 from hybrid_des.interface.cli.main import main
+from hybrid_des.measured.imports.exporting import write_traces
 from hybrid_des.scenario.jobs import load_jobs
 from hybrid_des.scenario.loading import load
-from hybrid_des.simulation import joint_folds
-from hybrid_des.simulation.shortened import run
-from hybrid_des.studies.imports.exporting import write_traces
+from hybrid_des.shortcuts import joint_folds
+from hybrid_des.shortcuts.run import run
 from hybrid_des.studies.jobs import neighbours, remedies
 from hybrid_des.studies.jobs.neighbours import Grouping
 from hybrid_des.studies.jobs.remedies import Allowance, remedies_of

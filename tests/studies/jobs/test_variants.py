@@ -10,7 +10,7 @@ from support.neighbours import BERT, CLUSTER, GPT
 from hybrid_des.errors import UsageError
 from hybrid_des.interface.cli.main import main
 from hybrid_des.scenario.jobs import load_jobs
-from hybrid_des.simulation import joint_folds
+from hybrid_des.shortcuts import joint_folds
 from hybrid_des.studies.jobs import neighbours
 from hybrid_des.studies.jobs.seeds import spread_jobs
 

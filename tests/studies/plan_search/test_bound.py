@@ -14,16 +14,16 @@ from hybrid_des import collectives
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.analysis.step_times import step_times
 from hybrid_des.cluster import topologies
+from hybrid_des.costs.basis import CostBasis
+from hybrid_des.costs.cheapest_times import CheapestTimes, inside_ops
+from hybrid_des.costs.pipeline_ranks import costs_per_rank
 from hybrid_des.errors import HybridDesError, Refusal
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import PlanRequest
+from hybrid_des.planning.lowering import planned_peaks
+from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.simulation.cheapest_times import CheapestTimes, inside_ops
-from hybrid_des.simulation.costs.basis import CostBasis
-from hybrid_des.simulation.costs.pipeline_ranks import costs_per_rank
-from hybrid_des.simulation.planning.lowering import planned_peaks
-from hybrid_des.simulation.planning.planner import parts_of
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 from hybrid_des.studies.plan_search import bound
 from hybrid_des.studies.plan_search.bound import least_step
 from hybrid_des.studies.plan_search.least_times import _stages_per_rank, first_bound

@@ -18,12 +18,12 @@ from support.campaigns import TIMES, thinned
 
 from hybrid_des import simulate
 from hybrid_des.errors import ScenarioError, UsageError
+from hybrid_des.measured.imports.exporting import write_traces
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.watch import BudgetSpentError
 from hybrid_des.studies import pool
-from hybrid_des.studies.imports.exporting import write_traces
 from hybrid_des.studies.plan_search import branch, evaluation
 from hybrid_des.studies.plan_search.best_plan import explore, search
 from hybrid_des.studies.plan_search.branch import EXCLUDED, IMPOSSIBLE, MISFIT, SAME, SIMULATED, UNKNOWN

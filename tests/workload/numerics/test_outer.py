@@ -6,7 +6,7 @@ from support import scenarios
 
 from hybrid_des.collectives import codecs
 from hybrid_des.errors import ScenarioError
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 from hybrid_des.workload.numerics.datasets import Data
 from hybrid_des.workload.numerics.layers import all_layers, initial_weights
 from hybrid_des.workload.numerics.serial import loss_and_gradients

@@ -9,7 +9,7 @@ from support.scenarios import scenario
 from hybrid_des import collectives
 from hybrid_des.cluster.time_table import TimeTable
 from hybrid_des.collectives import codecs
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 
 TABLE = TimeTable(((1000, 10**6), (10**6, 10**9)))
 SMALL = {"layers": 2, "width": 16, "batch": 1}

@@ -14,10 +14,10 @@ from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.errors import NumericsError
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import Op, Plan
+from hybrid_des.planning.planner import plan_of
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.loading import load
-from hybrid_des.simulation.planning.planner import plan_of
-from hybrid_des.simulation.planning.wiring import fabric_of
-from hybrid_des.simulation.shortened import run
+from hybrid_des.shortcuts.run import run
 from hybrid_des.studies.verification import verify
 from hybrid_des.workload.numerics.datasets import Data
 from hybrid_des.workload.numerics.layers import StageLayers, all_layers, initial_weights

@@ -20,8 +20,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hybrid_des.cluster.calibration.fit import Fit, fit_of_every_second, fit_of_one_line
-from hybrid_des.cluster.calibration.nccl_tests import (
+from hybrid_des.cluster.time_table import MICROSECOND, TimeTable, shown, write_table
+from hybrid_des.errors import UsageError
+from hybrid_des.files import read_stream
+from hybrid_des.interface.cli.arguments import add_out, whole
+from hybrid_des.interface.cli.output import say, write_file
+from hybrid_des.measured.calibration.fit import Fit, fit_of_every_second, fit_of_one_line
+from hybrid_des.measured.calibration.nccl_tests import (
     COLLECTIVES,
     NcclTests,
     all_reduce_table,
@@ -29,11 +34,6 @@ from hybrid_des.cluster.calibration.nccl_tests import (
     parse_nccl_tests,
     read_nccl_tests,
 )
-from hybrid_des.cluster.time_table import MICROSECOND, TimeTable, shown, write_table
-from hybrid_des.errors import UsageError
-from hybrid_des.files import read_stream
-from hybrid_des.interface.cli.arguments import add_out, whole
-from hybrid_des.interface.cli.output import say, write_file
 from hybrid_des.units import format_bytes, format_seconds, to_seconds
 
 SEVERAL = "times are those of all adapters of a node together"
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _from_profile(args: argparse.Namespace) -> int:
     """Print shares of peaks, and print or write the table of a collective."""
-    from hybrid_des.studies.imports.calibrating import calibrate_profile
+    from hybrid_des.measured.imports.calibrating import calibrate_profile
 
     calibration = calibrate_profile(args.file, args.gpu)
     measured = calibration.collectives.get(args.collective or "all_reduce")

@@ -33,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Import, print the report, and write files."""
+    from hybrid_des.measured.imports.importing import import_profile
     from hybrid_des.scenario.loading import load
-    from hybrid_des.studies.imports.importing import import_profile
 
     with progress_bar(args.json, "reading") as progress:
         machine = None if args.machine is None else load(args.machine)

@@ -108,10 +108,10 @@ def _refuse_too_large(scenario: Scenario) -> None:
     Raises:
         Refusal: it is too large; the message names a setting with which it is not, if there is one.
     """
+    from hybrid_des.planning.planner import parts_of
     from hybrid_des.scenario.sizes import too_large
-    from hybrid_des.simulation.folds import Replicas, folds_of
-    from hybrid_des.simulation.planning.planner import parts_of
-    from hybrid_des.simulation.shortened import check_size
+    from hybrid_des.shortcuts.folds import Replicas, folds_of
+    from hybrid_des.shortcuts.run import check_size
 
     if too_large(scenario, scenario.parallel.data):  # if no replica stands for others, which planning shows
         reasons: list[str] = []

@@ -24,7 +24,7 @@ from hybrid_des.interface.cli.arguments import add_out
 from hybrid_des.interface.cli.output import say, show_result
 
 if TYPE_CHECKING:
-    from hybrid_des.studies.measure.chosen import Options
+    from hybrid_des.measured.measure.chosen import Options
 
 MOST = 2**16
 LINES = 10  # of progress where there is no terminal
@@ -54,8 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print what came of it on rank 0, and write files."""
-    from hybrid_des.studies.measure.job import rank_of_process
-    from hybrid_des.studies.measure.measuring import AgreedError, measure
+    from hybrid_des.measured.measure.job import rank_of_process
+    from hybrid_des.measured.measure.measuring import AgreedError, measure
 
     rank = rank_of_process()
     try:
@@ -77,8 +77,8 @@ def _options(args: argparse.Namespace) -> Options:
     Raises:
         UsageError: they do.
     """
-    from hybrid_des.studies.measure.chosen import Options
-    from hybrid_des.studies.measure.measuring import AgreedError
+    from hybrid_des.measured.measure.chosen import Options
+    from hybrid_des.measured.measure.measuring import AgreedError
 
     try:
         _check(args)

@@ -18,13 +18,13 @@ from hybrid_des.errors import UsageError
 from hybrid_des.interchange.profiles.op_table import has_ops
 from hybrid_des.interface.cli.arguments import add_out, as_path
 from hybrid_des.interface.cli.output import say_written, show_result, status_line
+from hybrid_des.measured.imports.importing import import_profile
+from hybrid_des.measured.replay.heat_map import heat_map
+from hybrid_des.measured.replay.measured import SLOW
+from hybrid_des.measured.replay.replaying import Replayed, replay
 from hybrid_des.report.files.staging import write_files
 from hybrid_des.report.text import text_table
 from hybrid_des.scenario.shipped import located
-from hybrid_des.studies.imports.importing import import_profile
-from hybrid_des.studies.replay.heat_map import heat_map
-from hybrid_des.studies.replay.measured import SLOW
-from hybrid_des.studies.replay.replaying import Replayed, replay
 from hybrid_des.units import format_seconds
 
 MOST_ROWS = 8  # of classes

@@ -23,12 +23,12 @@ from hybrid_des.interface.cli.commands.flags import launch_text
 from hybrid_des.interface.cli.dask_workers import workers
 from hybrid_des.interface.cli.output import print_json, say, show, warn, write_file
 from hybrid_des.pipeline.order_csv import write_order
+from hybrid_des.planning.planner import plan_of
 from hybrid_des.report.files.staging import reserved
 from hybrid_des.report.text import text_table
 from hybrid_des.result import simulate
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import read_scenario
-from hybrid_des.simulation.planning.planner import plan_of
 from hybrid_des.studies.local_workers import cores
 from hybrid_des.studies.plan_search.best_plan import explore, write
 from hybrid_des.studies.plan_search.branch import IMPOSSIBLE, Candidate, Standing

@@ -22,10 +22,10 @@ from hybrid_des.files import read_text
 from hybrid_des.interchange.topology.reading import read_topology
 from hybrid_des.interface.cli.arguments import add_common, whole
 from hybrid_des.interface.cli.output import say, show_result
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report.text import text_table
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import load
-from hybrid_des.simulation.planning.wiring import fabric_of
 from hybrid_des.units import format_bandwidth, format_seconds, to_seconds
 
 

@@ -25,6 +25,18 @@ from hybrid_des.analysis.safe_csv import write_csv
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.interface.cli.arguments import add_common, add_jobs
 from hybrid_des.interface.cli.output import progress_bar, say, show_result, write_file
+from hybrid_des.measured.validation.conditions import condition
+from hybrid_des.measured.validation.corpus import (
+    Prediction,
+    check_corpus,
+    errors_by_figure,
+    errors_of,
+    grouped,
+    predict,
+)
+from hybrid_des.measured.validation.evidence import Evidence, evidence
+from hybrid_des.measured.validation.fitting import fitted, starts, with_numbers
+from hybrid_des.measured.validation.picture import picture
 from hybrid_des.report.files.staging import write_whole
 from hybrid_des.report.text import text_table
 from hybrid_des.scenario.composition import nested, value_at
@@ -36,18 +48,6 @@ from hybrid_des.studies.sweep.axes import Sweep, sweep_of
 from hybrid_des.studies.sweep.case_files import plain
 from hybrid_des.studies.sweep.rows import table
 from hybrid_des.studies.sweep.runner import sweep_rows, with_case
-from hybrid_des.studies.validation.conditions import condition
-from hybrid_des.studies.validation.corpus import (
-    Prediction,
-    check_corpus,
-    errors_by_figure,
-    errors_of,
-    grouped,
-    predict,
-)
-from hybrid_des.studies.validation.evidence import Evidence, evidence
-from hybrid_des.studies.validation.fitting import fitted, starts, with_numbers
-from hybrid_des.studies.validation.picture import picture
 from hybrid_des.units import format_bytes, format_seconds
 
 HEADS = ("", "n", "mean", "median", "90 %", "worst", "bias")

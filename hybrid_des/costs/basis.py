@@ -1,0 +1,141 @@
+"""What costs depend on: sections of a scenario, frozen, so that plans with equal ones share their costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import NamedTuple
+
+from hybrid_des.costs.documents import Load, PackedSteps, packed_steps
+from hybrid_des.costs.elementwise import quotients
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.sections.cluster import Cluster
+from hybrid_des.scenario.sections.efficiency import Efficiency
+from hybrid_des.scenario.sections.experts import ExpertTraffic
+from hybrid_des.scenario.sections.operators import Operators
+from hybrid_des.scenario.sections.training import (
+    ModelChoice,
+    Offload,
+    Overlap,
+    Parallel,
+    Schedule,
+    Workload,
+)
+from hybrid_des.workload.models.layer import Attention
+
+
+class CostBasis(NamedTuple):
+    """The sections that costs are computed from, and single keys of others.
+
+    Attributes:
+        codec: of gradients, whose size in memory it determines.
+        fused: whether gradients are accumulated inside products; None: unless in 16 bits.
+        ordering: with a workload: the schedule, since durations may be given for every op.
+        microbatch_size: with a model: samples.
+        accumulates: whether gradients of several micro-batches are summed.
+        chunked: whether the plan will say which stages a rank holds.
+        together: the number of replicas that learn together, over which `sharding` divides.
+        loads_seed: where the loads of experts are drawn.
+        load_steps: where steps differ in how many tokens want each expert, or in where experts are: their number.
+        load_step: the one of these whose costs are meant.
+        load: with `data`: what a micro-batch holds; of all, the mean.
+        packed: with `data`: the documents of all steps.
+    """
+
+    cluster: Cluster
+    parallel: Parallel
+    workload: Workload | None
+    model: ModelChoice | None
+    efficiency: Efficiency | None
+    overlap: Overlap
+    experts: ExpertTraffic
+    layer_collectives: str
+    offload: Offload
+    cuda_graphs: str
+    operators: Operators
+    precision: str
+    recompute: str | tuple[str, ...]
+    recompute_layers: int | None
+    sharding: str
+    codec: str
+    fused: bool | None
+    ordering: Schedule | None
+    microbatch_size: int
+    accumulates: bool
+    chunked: bool
+    together: int
+    loads_seed: int
+    load_steps: int
+    load_step: int = 0
+    load: Load | None = None
+    packed: PackedSteps | None = None
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> CostBasis:
+        """Those of a scenario."""
+        schedule, packed = scenario.schedule, packed_steps(scenario)
+        return cls(
+            **{name: getattr(scenario, name) for name in cls._fields if name in type(scenario).model_fields},
+            ordering=None if scenario.workload is None else schedule,
+            codec=scenario.gradients.codec,
+            fused=scenario.gradients.fused,
+            microbatch_size=schedule.microbatch_size,
+            accumulates=(packed or schedule).microbatches > 1,
+            chunked=schedule.chunks > 1,
+            together=scenario.parallel.data // scenario.outer_groups,
+            loads_seed=scenario.seed if scenario.experts.drawn else 0,
+            load_steps=scenario.steps if scenario.experts.varies else 1,
+            load=None if packed is None else packed.usual,
+            packed=packed,
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Of a model: the tokens of a micro-batch on one rank."""
+        assert self.model is not None
+        if self.load is not None:
+            return self.load.tokens // self.load.ranks
+        return self.model.network.tokens * self.microbatch_size // self.parallel.context
+
+    @property
+    def context(self) -> int:
+        """The number of ranks that share each document."""
+        return self.parallel.context if self.load is None else self.load.ranks
+
+    def reach(self, attention: Attention) -> Fraction:
+        """Keys that a query meets, relative to those in the model's samples; half of both if causal."""
+        load = self.load
+        return Fraction(1) if load is None else Fraction(load.squares, load.tokens * attention.sequence)
+
+    def attended(self, attention: Attention) -> Sequence[tuple[float, float]]:
+        """Forward FLOP per token of a micro-batch, and the keys over which they go; of a window, length by length.
+
+        Without one, FLOP go with squared lengths and what does not depend on keys with lengths, so that the sum over
+        documents is that of the mean number of keys.
+        """
+        flop, load = attention.flop, self.load
+        if load is None:
+            return [(float(flop), attention.keys)]
+        if attention.window is None:
+            each = flop / attention.sequence
+            return [(quotients(load.squares, load.tokens, each), quotients(load.squares, load.tokens))]
+        windows = ((replace(attention, sequence=keys), keys * count) for keys, count in Counter(load.lengths).items())
+        return [(float(one.flop * Fraction(tokens, load.tokens)), one.keys) for one, tokens in windows]
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other rank shares the layers."""
+        return self.parallel.tensor == self.parallel.expert == self.context == 1
+
+    def documents(self, attention: Attention) -> Mapping[int, float]:
+        """Length → number of documents of a micro-batch that have it; of samples without `data`, one length."""
+        if self.load is None:
+            return {attention.sequence: self.tokens * self.context / attention.sequence}
+        return Counter(self.load.lengths)
+
+    @property
+    def regular(self) -> int:
+        """The number of ranks that divide norms and residuals."""
+        return self.parallel.tensor if self.parallel.sequence else 1

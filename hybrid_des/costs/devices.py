@@ -1,0 +1,53 @@
+"""Rates that the GPUs of a scenario achieve, and what their hosts do."""
+
+from __future__ import annotations
+
+from hybrid_des.cluster import gpus as catalogue
+from hybrid_des.cluster.operator_table import NONE_MEASURED
+from hybrid_des.costs.basis import CostBasis
+from hybrid_des.costs.operation_times import ELEMENT, OPERANDS, PASSES, Device
+from hybrid_des.scenario.sections.cluster import Cluster
+from hybrid_des.scenario.sections.efficiency import Efficiency
+
+SUMS = {
+    # whether sums of gradients have 16 bits, whether they are fused → bytes per weight that the product writes and
+    # reads, and those moved after it: the gradient and a sum are read, the sum is written; or a fused sum of 16 bits is
+    # read at the end of each tile, when nothing else runs on its multiprocessor. One of 32 bits counts as the product's
+    # traffic, as when the efficiencies were fitted.
+    (True, None): (2, 6), (True, False): (2, 6), (True, True): (2, 2),
+    (False, None): (8, 0), (False, False): (2, 10), (False, True): (8, 0),
+}  # fmt: skip
+
+
+def host_bandwidth(cluster: Cluster) -> float:
+    """Bytes per second and direction between a GPU and the memory of its host."""
+    if cluster.host is not None:
+        return float(cluster.host)
+    name = cluster.kinds[0].gpu.name
+    part = catalogue.part(name if name in catalogue.names() else catalogue.DEFAULT)
+    return float((part.host or part.pcie).bandwidth)
+
+
+def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
+    """Rates that GPUs achieve; the checks of a scenario refuse GPUs that differ or lack a figure."""
+    gpu = basis.cluster.kinds[0].gpu
+    peak, memory = float(gpu.peak or 0), float(gpu.bandwidth or 0)
+    # otherwise each micro-batch's gradients are scattered immediately
+    whole = basis.sharding in ("none", "zero-1") or basis.parallel.pipeline > 1
+    accumulating, adding = SUMS[basis.codec == "fp16", basis.fused] if whole and basis.accumulates else (ELEMENT, 0)
+    return Device(
+        flops=gpu.peak_in(basis.precision) * float(efficiency.gemm),
+        flops16=peak * float(efficiency.gemm_16bit or efficiency.gemm),
+        attention=peak * float(efficiency.attention),
+        grouped=float(efficiency.grouped),
+        latent=float(efficiency.latent),
+        half=float(efficiency.attention_half),
+        head=float(efficiency.attention_head),
+        memory=memory * float(efficiency.memory),
+        multiprocessors=gpu.multiprocessors or 1,
+        operand=OPERANDS.get(basis.precision),
+        passes=PASSES.get(basis.precision, 0),
+        accumulating=accumulating,
+        adding=adding,
+        measured=efficiency.table or NONE_MEASURED,
+    )

@@ -1,0 +1,458 @@
+"""Costs of a layer on one rank: its part under parallelism, and the times of its operations on the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil
+from typing import Literal, NamedTuple, cast
+
+import numpy as np
+
+from hybrid_des.collectives.token_exchange import TokenExchange
+from hybrid_des.costs.basis import CostBasis
+from hybrid_des.costs.elementwise import is_array, larger, rounded_up, times_up
+from hybrid_des.costs.operation_times import EIGHT_BITS, ELEMENT, HEAD, OPERANDS, Device, Times
+from hybrid_des.workload.models.layer import Attention, Elementwise, Gemm, Kept, Layer, Module, Operation, Parameters
+
+Axis = Literal["tensor", "context", "expert"]
+# bytes of logits and their gradients at the same time, relative to the 8 of 32-bit ones: 16-bit ones where a compiler
+# joins all that is between (4), or logarithms, their gradients and those of the logits, all of 32 bits (12)
+LOGITS = {"fused": Fraction(1), "compiled": Fraction(4, 8), "eager": Fraction(12, 8)}
+SUMS = ("all-reduce", "reduce-scatter")
+COPIES = Elementwise("copies around collectives", 0, 0, "none")
+DIVIDED = Fraction(16, 8)  # the same, eager over tensor ranks: an exponential and a sum more
+
+
+class Exchange(NamedTuple):
+    """A collective that an op waits for.
+
+    Attributes:
+        axis: the axis whose ranks take part.
+        does: all-reduce, reduce-scatter, all-gather or all-to-all; pass-on: an all-gather, step by step; dispatch or
+            combine, once per node.
+        size: bytes of a member's buffer.
+        repeats: number of times, one after the other.
+        behind: seconds of concurrent computation, each time.
+        weights: of these, seconds of weight gradients, which a split backward computes later.
+        steps: of a ring whose steps are started one by one, between two members each; 0: it is started once.
+        how: of an exchange once per node: how tokens are routed.
+        counts: whether the host waits for the number of tokens that arrive.
+    """
+
+    axis: Axis
+    does: str
+    size: int
+    repeats: int = 1
+    behind: float = 0.0
+    steps: int = 0
+    how: TokenExchange | None = None
+    weights: float = 0.0
+    counts: bool = False
+
+
+Parts = Sequence[tuple[Operation, Times]]
+
+
+@dataclass(frozen=True)
+class LayerCosts:
+    """Costs of one layer and micro-batch on one rank.
+
+    Attributes:
+        operations: computation alone, operation by operation.
+        times: the sum of these.
+        again: seconds of the forward that are repeated before the backward.
+        forward, backward: traffic.
+        kept: bytes of activations kept for the backward.
+        weight_share: share of `kept` that weight gradients need after the input gradient.
+        transient: bytes that exist only while the layer's backward runs.
+        widest: the part of them that is gradients of activations.
+        weight_gradients: the part of them that is 16-bit gradients of weights.
+        message: bytes passed on to the next layer.
+        parameters: numbers held by the rank: those of experts, and others.
+    """
+
+    operations: tuple[tuple[Operation, Times], ...]
+    times: Times
+    again: float
+    forward: tuple[Exchange, ...]
+    backward: tuple[Exchange, ...]
+    kept: int
+    weight_share: Fraction
+    transient: int
+    widest: int
+    weight_gradients: int
+    message: int
+    parameters: tuple[int, int]
+
+
+def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 0) -> LayerCosts:
+    """The costs of a layer on each of the ranks that share it; `received` are bytes per token of the layer before."""
+    parts = tuple((operation, _times(operation, layer, basis, device)) for operation in layer.operations)
+    forward, backward = (tuple(_traffic(layer, basis, parts, received, which)) for which in (0, 1))
+    if layer.batch_first:
+        parts = (*parts, (COPIES, device.moving(_copied(forward), _copied(backward))))
+    times = Times(*(sum(column) for column in zip(*(took for _, took in parts), strict=True)))
+    core = _core(parts)
+    recompute = basis.recompute if layer.is_block else "none"
+    full = recompute == "full"
+    modules = [one for one in layer.modules if one.name in recompute] if isinstance(recompute, tuple) else []
+    scores = recompute != "selective" and not full
+    counted = kept = _kept(layer, basis, modules, scores=scores)
+    whole = _kept(layer, basis, (), scores=True) if modules or recompute == "selective" else kept
+    more = basis.efficiency.kept if basis.efficiency is not None and layer.is_block else Fraction(1)
+    kept = times_up(kept, more)
+    logits = _logits(basis) if layer.place == "last" else Fraction(1)
+    widest = times_up(basis.tokens, layer.transient * logits / basis.parallel.tensor)
+    inputs = -(-layer.output * basis.tokens // basis.regular)
+    parameters = _parameters(layer, basis)
+    gradients = ELEMENT * (sum(parameters) + copied_parameters(layer, basis))
+    repeated = kept if full else times_up(whole - counted, more)
+    left = _last_product(forward, parts, device) if full and layer.batch_first else NOTHING_LEFT
+    again = {"selective": core.forward, "full": times.forward - left.seconds}
+    repeats = _less(forward, left.sums) if full else _gathered_again(forward, modules)
+    return LayerCosts(
+        operations=parts,
+        times=times,
+        again=_again(parts, modules, repeats, basis, device) if modules else again.get(str(recompute), 0.0),
+        forward=forward,
+        backward=(*repeats, *backward),
+        kept=inputs if full else kept,
+        weight_share=_weight_share(layer, basis, inputs if full else counted),
+        transient=widest + gradients + repeated + _whole_inputs(layer, basis),
+        widest=widest,
+        weight_gradients=gradients,
+        message=-(-layer.output * basis.tokens // basis.parallel.tensor),
+        parameters=parameters,
+    )
+
+
+def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device) -> Times:
+    m, t = basis.tokens, basis.parallel.tensor
+    if isinstance(operation, Gemm):
+        return _product(operation, layer, basis, device)
+    if isinstance(operation, Attention):
+        return _attention(operation, basis, device)
+    if isinstance(operation, Elementwise):
+        over = {"none": 1, "sequence": basis.regular, "tensor": t}[operation.split]
+        busiest = float(layer.balance) if operation.expert else 1.0
+        if (known := device.passed(operation.name, operation.forward * m / over * busiest)) is not None:
+            return known
+        how = basis.operators.loss if layer.place == "last" else basis.operators.blocks
+        forward, backward = operation.moved(how)
+        return device.moving(forward * m / over * busiest, backward * m / over * busiest)
+    took = larger(float(operation.flop) * m / device.flops16, operation.bytes * m / device.memory)
+    return Times(took, took, took if operation.weights else 0.0)
+
+
+def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Times:
+    """A product with weights; experts of other ranks send their tokens here."""
+    n, k, count = gemm.n, gemm.k, gemm.count
+    divides = basis.parallel.of_expert if gemm.expert else basis.parallel.tensor
+    rows = float(gemm.rows) * basis.tokens
+    if gemm.expert:
+        count = _held(layer, gemm, basis)
+        rows *= basis.parallel.expert * float(layer.balance) * divides / basis.parallel.tensor
+        rows *= gemm.count // basis.parallel.expert / count
+    if gemm.split == "columns":
+        n = ceil(n / divides)
+    elif gemm.split == "rows":
+        k = ceil(k / divides)
+    elif gemm.split == "sequence":
+        rows /= basis.regular
+    if gemm.expert:
+        device = device.slower(device.grouped)
+    quantised = layer.is_block and gemm.name != "logits"
+    how = {"quantised": quantised, "converts": not gemm.shares, "anew": layer.batch_first}
+    return device.layer_product(larger(1.0, rows), n, k, count, **how)
+
+
+def _held(layer: Layer, gemm: Gemm, basis: CostBasis) -> int:
+    """Experts that a rank holds, copies included; their rows are those of the experts that it holds without."""
+    without = gemm.count // basis.parallel.expert
+    return layer.routing.slots(basis.parallel.expert) if layer.routing is not None else without
+
+
+def _attention(attention: Attention, basis: CostBasis, device: Device) -> Times:
+    """The attention core over the heads of a tensor rank."""
+    m, t = basis.tokens, basis.parallel.tensor
+    if attention.flash:
+        # of which a table may hold the time
+        whole = not is_array(m) and basis.context == 1 and basis.reach(attention) == 1
+        known = device.core(attention, t) if whole and attention.window is None else None
+        if known is not None:
+            return Times(*(took * m / attention.sequence for took in known))
+        latent = attention.key_size != attention.value_size
+        slower, size = (device.latent, HEAD) if latent else (1.0, attention.value_size)
+        over = 1 if basis.parallel.context_method == "all-to-all" else basis.context
+        cores = [device.flash(flop * m / t / slower, keys / over, size)
+                 for flop, keys in basis.attended(attention)]  # fmt: skip
+        return cores[0] if len(cores) == 1 else Times(*map(sum, zip(*cores, strict=True)))
+    products = 0.0
+    for keys, documents in basis.documents(attention).items():
+        queries, count = keys / basis.context, documents * attention.heads / t
+        products += device.product(queries, keys, attention.key_size, count)
+        products += device.product(queries, attention.value_size, keys, count)
+    forward, backward = (size * float(basis.reach(attention)) * m / t for size in attention.score_bytes)
+    passes = device.moving(forward, backward)
+    return Times(products + passes.forward, 2 * products + passes.input)
+
+
+def _core(parts: Parts) -> Times:
+    """The times of attention."""
+    return Times(*(sum(c) for c in zip(*(took for one, took in parts if isinstance(one, Attention)), strict=True)))
+
+
+def _traffic(layer: Layer, basis: CostBasis, parts: Parts, received: int, backward: int) -> Iterator[Exchange]:
+    """The collectives of one pass over a layer."""
+    if basis.alone:
+        return
+    if basis.parallel.tensor > 1 and layer.parameters.tensor + layer.parameters.tied:
+        beside = _weight_products(parts) if backward and basis.overlap.weight_gradients else []
+        yield from _tensor_traffic(layer, basis, received, backward, beside)
+    attention = [one for one in layer.operations if isinstance(one, Attention)]
+    if basis.context > 1 and attention:
+        yield from _context_traffic(attention[0], basis, _core(parts)[backward], backward)
+    if basis.parallel.expert > 1 and layer.dispatched:
+        yield from _token_traffic(layer, basis, backward)
+
+
+def _weight_products(parts: Parts) -> list[float]:
+    """Seconds of the weight gradients of products by columns, per half of a block, or of the logits."""
+    halves = [0.0]
+    for part, took in parts:
+        if isinstance(part, Gemm) and not part.expert:
+            if part.split == "columns":
+                halves[-1] += took.weight
+            elif part.split == "rows":
+                halves.append(0.0)
+    return [half for half in halves if half]
+
+
+def _tensor_traffic(
+    layer: Layer, basis: CostBasis, received: int, backward: int, beside: Sequence[float]
+) -> Iterator[Exchange]:
+    """Partial outputs are summed, and with sequence parallelism inputs gathered: twice per block.
+
+    `beside` has the seconds of weight gradients that overlap each reduction of a backward.
+    """
+    size = basis.tokens * (layer.output or received)
+    ends = {"block": (0, 0), "first": (1 - backward, backward), "last": (backward, 1 - backward)}[layer.place]
+    inside = (1 if _only_experts(layer, basis) else 2) if layer.is_block else 0  # around attention, and around the MLP
+    sums, gathers = (inside + of_end for of_end in ends)
+    if not basis.parallel.sequence:
+        gathers = 0
+    summing = "reduce-scatter" if basis.parallel.sequence else "all-reduce"
+    gathered = size  # inputs of products, which are converted before (NVIDIA/TransformerEngine, pytorch/distributed.py)
+    if layer.is_block and basis.precision in OPERANDS:
+        gathered = round(size * OPERANDS[basis.precision] / ELEMENT)
+    for product in beside[:sums]:
+        yield Exchange("tensor", summing, size, behind=product, weights=product)
+    for does, each, count in (("all-gather", gathered, gathers), (summing, size, sums - len(beside[:sums]))):
+        if count:
+            yield Exchange("tensor", does, each, count)
+
+
+def _copied(exchanges: Sequence[Exchange]) -> int:
+    """Bytes moved by copies of what tensor ranks gather or scatter: read and written once.
+
+    Collectives act on the first dimension (torch/distributed/_functional_collectives.py).
+    """
+    along = ("all-gather", "reduce-scatter")
+    return sum(2 * one.size * one.repeats for one in exchanges if one.axis == "tensor" and one.does in along)
+
+
+def _only_experts(layer: Layer, basis: CostBasis) -> bool:
+    """Whether the second half of a block divides nothing over tensor ranks: whole experts, and no shared ones."""
+    products = [one for one in layer.operations if isinstance(one, Gemm) and one.split == "rows"]
+    return basis.parallel.of_expert == 1 and sum(not one.expert for one in products) == 1 < len(products)
+
+
+def _token_traffic(layer: Layer, basis: CostBasis, backward: int) -> Iterator[Exchange]:
+    """Tokens to their experts and back, or gradients to where the results came from and back."""
+    routing = layer.routing
+    shown = routing is not None and not routing.is_plain  # the exchange shows the busiest
+    busiest = Fraction(1) if shown else layer.balance
+    tokens = basis.tokens * busiest / basis.regular
+    halved = basis.experts.dispatch == "fp8"
+    if basis.experts.dispatcher == "per-node" and routing is not None:
+        once = layer.dispatched * tokens / routing.active
+        how = TokenExchange(
+            experts=routing.count, active=routing.active, groups=routing.groups, top_groups=routing.top_groups,
+            loads=routing.loads, placed=routing.placed, capacity=routing.capacity, channels=basis.experts.channels,
+        )  # fmt: skip
+        sent = round(once * EIGHT_BITS if halved else once)
+        yield Exchange("expert", "dispatch", sent, how=how, counts=not backward)  # which a backward knows
+        yield Exchange("expert", "combine", round(once), how=how)
+        return
+    size = layer.dispatched * basis.tokens * layer.balance / basis.regular
+    if halved:
+        yield Exchange("expert", "all-to-all", round(size * EIGHT_BITS))
+        yield Exchange("expert", "all-to-all", round(size))
+    else:
+        yield Exchange("expert", "all-to-all", round(size), 2)
+
+
+def _context_traffic(attention: Attention, basis: CostBasis, core: float, backward: int) -> Iterator[Exchange]:
+    """Keys and values of all heads of a tensor rank, or all four tensors of attention."""
+    c, per_head = basis.context, ELEMENT * basis.tokens / basis.parallel.tensor
+    key_value = round(per_head * attention.kv_heads * (attention.key_size + attention.value_size))
+    if basis.parallel.context_method == "ring":
+        behind = core * (c - 1) / c  # attention on the block held before, step by step
+        yield Exchange("context", "pass-on", c * key_value << backward, behind=behind, steps=c - 1)
+    elif basis.parallel.context_method == "all-gather":
+        yield Exchange("context", "reduce-scatter" if backward else "all-gather", key_value * c)
+    else:
+        whole = round(per_head * attention.heads * (attention.key_size + attention.value_size)) + key_value
+        yield Exchange("context", "all-to-all", whole)
+
+
+def _again(
+    parts: Parts, modules: Sequence[Module], repeats: Sequence[Exchange], basis: CostBasis, device: Device
+) -> float:
+    """Seconds of the forward of modules."""
+    left = {name for one in modules for name in one.summed} if basis.parallel.tensor > 1 else set()
+    names = {name for one in modules for name in one.operations} - left
+    passes = sum(one.bytes for one in modules) * basis.tokens / basis.regular
+    passes += _copied(repeats) if any(one is COPIES for one, _ in parts) else 0
+    return sum(took.forward for one, took in parts if one.name in names) + device.moving(passes, 0).forward
+
+
+def _logits(basis: CostBasis) -> Fraction:
+    """Bytes of logits and their gradients at the same time, relative to those of fused kernels.
+
+    Eager over tensor ranks: torch/distributed/tensor/parallel/loss.py, the backward of both.
+    """
+    how = basis.operators.loss
+    return DIVIDED if how == "eager" and basis.parallel.tensor > 1 else LOGITS[how]
+
+
+class Left(NamedTuple):
+    """What a repeated forward leaves out: seconds of computation, and how many sums over tensor ranks."""
+
+    seconds: float
+    sums: int
+
+
+NOTHING_LEFT = Left(0.0, 0)
+
+
+def _last_product(forward: Sequence[Exchange], parts: Parts, device: Device) -> Left:
+    """The last product of a block, whose result no backward needs.
+
+    PyTorch stops repeating when it has what the backward saved (torch/utils/checkpoint.py, early stop).
+    """
+    product = next(took.forward for one, took in reversed(parts) if isinstance(one, Gemm) and one.split == "rows")
+    sums = [one._replace(repeats=1) for one in forward if one.axis == "tensor" and one.does in SUMS]
+    return Left(product + device.moving(_copied(sums), 0).forward, len(sums))
+
+
+def _less(forward: Sequence[Exchange], sums: int) -> tuple[Exchange, ...]:
+    """The collectives of a forward without so many sums over tensor ranks."""
+    each = (one._replace(repeats=one.repeats - sums * (one.axis == "tensor" and one.does in SUMS)) for one in forward)
+    return tuple(one for one in each if one.repeats)
+
+
+def _whole_inputs(layer: Layer, basis: CostBasis) -> int:
+    """Bytes of a block's gathered input and of its gradient, before it is scattered, with sequence parallelism."""
+    if not layer.is_block or basis.regular == 1:
+        return 0
+    return 2 * ceil(layer.output * basis.tokens * Fraction(basis.regular - 1, basis.regular))
+
+
+def _gathered_again(forward: Sequence[Exchange], modules: Sequence[Module]) -> tuple[Exchange, ...]:
+    """The gathers of a forward among tensor ranks, if its products need their inputs again."""
+    if not any(one.gathers for one in modules):
+        return ()
+    return tuple(one for one in forward if one.axis == "tensor" and one.does == "all-gather")
+
+
+def _kept(layer: Layer, basis: CostBasis, modules: Sequence[Module], *, scores: bool) -> int:
+    t = basis.parallel.tensor
+    eager = basis.operators.blocks == "eager"
+    kept, routed = _kept_per_token(layer, tuple(modules), t, basis.parallel.of_expert, eager=eager)
+    inner = kept.tensor + (_scores(layer, kept.scores, basis) if scores else 0)
+    return rounded_up(basis.tokens * (kept.sequence / basis.regular + inner / t + routed))
+
+
+@lru_cache(maxsize=256)
+def _kept_per_token(
+    layer: Layer, modules: tuple[Module, ...], tensor: int, of_expert: int, *, eager: bool
+) -> tuple[Kept, float]:
+    """What is kept without modules that are computed again, and the part that experts receive, divided over ranks."""
+    kept = layer.kept
+    for module in modules:
+        kept -= module.kept
+        kept += module.sums if module.summed and tensor > 1 else Kept()
+        kept += module.eager if eager else Kept()
+    return kept, float((kept.received * Fraction(of_expert, tensor) + Fraction(kept.expert, tensor)) * layer.balance)
+
+
+def _scores(layer: Layer, size: int, basis: CostBasis) -> float:
+    """Bytes of score matrices per token, of which the layer's samples would have `size`."""
+    core = next((one for one in layer.operations if isinstance(one, Attention)), None)
+    return size * float(basis.reach(core)) / basis.context if core and size else 0.0
+
+
+def _weight_share(layer: Layer, basis: CostBasis, kept: int) -> Fraction:
+    """The share that weight gradients need: inputs and output gradients of products (Qi et al., arXiv 2401.10241)."""
+    needed, tokens = _needed_per_token(layer, basis.parallel.tensor, basis.regular), basis.tokens
+    if is_array(tokens) and is_array(kept):
+        each = zip(tokens.tolist(), kept.tolist(), strict=True)
+        return cast(Fraction, np.array([_share(needed, *one) for one in each], dtype=object))
+    return _share(needed, tokens, kept)
+
+
+def _share(needed: Fraction, tokens: int, kept: int) -> Fraction:
+    over, under = needed.numerator * tokens, needed.denominator * kept
+    return Fraction(min(over, under), under) if kept else Fraction(0)
+
+
+@lru_cache(maxsize=256)
+def _needed_per_token(layer: Layer, inner: int, regular: int) -> Fraction:
+    needed = Fraction(0)
+    for gemm in (one for one in layer.operations if isinstance(one, Gemm)):
+        of_input, of_output = {"columns": (regular, inner), "rows": (inner, regular)}.get(
+            gemm.split, (regular, regular)
+        )
+        needed += ELEMENT * gemm.rows * gemm.count * (Fraction(gemm.k, of_input) + Fraction(gemm.n, of_output))
+    return needed
+
+
+def _parameters(layer: Layer, basis: CostBasis) -> tuple[int, int]:
+    own = layer.parameters
+    dense = -(-(own.tensor + own.tied) // basis.parallel.tensor) + own.replicated
+    return -(-own.expert // (basis.parallel.expert * basis.parallel.of_expert)), dense
+
+
+def copied_parameters(layer: Layer, basis: CostBasis) -> int:
+    """The parameters of copies of experts that a rank holds in addition."""
+    routing, ranks = layer.routing, basis.parallel.expert
+    if routing is None:
+        return 0
+    copies = routing.slots(ranks) - routing.count // ranks
+    return ceil(Fraction(copies * layer.parameters.expert, routing.count * basis.parallel.of_expert))
+
+
+def tensor_sizes(tensors: Sequence[Parameters], basis: CostBasis, *, tied: bool) -> tuple[tuple[int, int], ...]:
+    """What a rank holds of a layer's tensors, outside and in experts; with `tied`, also of those of the first layer.
+
+    They sum to `LayerCosts.parameters`: a division that is not even leaves its rest to the first tensors.
+    """
+    sizes, t, of_experts = [], basis.parallel.tensor, basis.parallel.expert * basis.parallel.of_expert
+    divided = experts = 0
+    for tensor in tensors:
+        before = -(-divided // t), -(-experts // of_experts)
+        divided += tensor.tensor + (tensor.tied if tied else 0)
+        experts += tensor.expert
+        after = -(-divided // t), -(-experts // of_experts)
+        sizes.append((after[0] - before[0] + tensor.replicated, after[1] - before[1]))
+    return tuple(sizes)
+
+
+def tied_parameters(layer: Layer, basis: CostBasis) -> int:
+    """The parameters of the first layer that a rank needs for this layer; `LayerCosts.parameters` includes them."""
+    own = layer.parameters
+    return _parameters(layer, basis)[1] - (-(-own.tensor // basis.parallel.tensor) + own.replicated)

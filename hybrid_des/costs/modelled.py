@@ -1,0 +1,487 @@
+"""Costs from a model: the `model` section of a scenario, on its GPUs and wiring.
+
+    layer ─► its part on a rank (division) ─► seconds on the GPU (device) and on the wiring (times) ─► StageCosts
+
+Bytes per parameter: 2 for 16-bit weights, 2 or 4 for gradients as they are reduced, 12 for a 32-bit copy and Adam's two
+moments; `sharding` divides the optimizer's (zero-1), also the gradients (zero-2), also the weights (zero-3) over the
+ranks that hold the same parameters (Rajbhandari et al., arXiv 1910.02054). The optimizer step moves 40 bytes for each
+parameter that a rank updates.
+
+Weight gradients of several micro-batches are summed: with fp16 gradients by a separate kernel, otherwise in 32 bits by
+the product that computes them (as Megatron-LM does with bf16: accumulation in fp32, fused into the product). With few
+tokens per micro-batch and large matrices a separate kernel takes 5 to 10 % of a step.
+
+A collective takes the time of its messages alone on the wiring plus `collective_overhead`·(1 + (n−1)/5) for n members:
+all-reduces of 2, 4 and 8 A100s on NVLink take about 35, 45 and 85 µs in addition to bytes over bandwidth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache, cached_property, partial
+from typing import Any, NamedTuple
+
+from hybrid_des.cluster.self_contention import Groups
+from hybrid_des.cluster.symmetry import nonisomorphic, nonisomorphic_along
+from hybrid_des.collectives import codecs
+from hybrid_des.collectives.benchmark import NOTHING
+from hybrid_des.costs.basis import CostBasis
+from hybrid_des.costs.collective_times import CollectiveTimes
+from hybrid_des.costs.devices import device_of, host_bandwidth
+from hybrid_des.costs.documents import Load
+from hybrid_des.costs.elementwise import is_any, is_array, larger, rounded
+from hybrid_des.costs.expert_loads import expert_layers
+from hybrid_des.costs.layer_collectives import ALGORITHMS, LayerCollective, traffic_of
+from hybrid_des.costs.layer_costs import (
+    Exchange,
+    LayerCosts,
+    copied_parameters,
+    layer_costs,
+    tensor_sizes,
+    tied_parameters,
+)
+from hybrid_des.costs.operation_times import ELEMENT, Times
+from hybrid_des.costs.rank_costs import MOMENTS, RankCosts, Sharding, StageCosts, each_of, split, sum_of, without_work
+from hybrid_des.costs.slowdown import NONE_LOST, Slowdown
+from hybrid_des.errors import Refusal
+from hybrid_des.layout import Layout
+from hybrid_des.scenario.sections.efficiency import Efficiency
+from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
+from hybrid_des.workload.models.layer import Attention, Elementwise, Layer, Parameters
+from hybrid_des.workload.models.stages import cut
+
+# kernels of forward and backward for each block of keys but the rank's own: attention, then the logarithms of sums and
+# the outputs, or the gradients of queries and of keys and values, are merged with earlier blocks', a kernel each
+# (NVIDIA/TransformerEngine, AttnFuncWithCPAndKVP2P in attention/dot_product_attention/context_parallel.py)
+RING_STEP = (1 + 2, 3 + 2)
+# operators per document, where those of the ranks with the same place in their replicas are looked up twice in a tensor
+# on the GPU, to plan what is sent (NVIDIA/Megatron-LM, reroute_samples_to_dcp_ranks in megatron/core/datasets/
+# data_schedule_utils.py); `in` compares, asks whether any is equal, and reads the answer (PyTorch, torch/_tensor.py)
+ROUTING = 2 * 3
+OVERHEAD_OF_MEMBERS = 0.2  # of a collective's overhead, for each member but the first
+
+
+class Launched(NamedTuple):
+    """Kernels of a layer's forward and backward that the host launches, and their shares of all."""
+
+    kernels: tuple[int, int]
+    shares: tuple[float, float]
+
+
+def model_costs(basis: CostBasis, times: CollectiveTimes | None) -> RankCosts:
+    """Costs of a model, per layer and per pipeline rank; without times, collectives take none.
+
+    Raises:
+        Refusal: the model cannot be divided over these numbers of ranks or stages.
+    """
+    costing, ranks = Costing(basis, times), basis.parallel.pipeline
+    model = _Stages(basis, times, costing)
+    stages = cache(model.of)
+    # with chunks, the plan will say which stages a rank holds; no such schedule plans with times
+    whole = [sum_of(model.layers)] * ranks if basis.chunked else stages(ranks, ranks == 1)
+    nothing = (0,) * ranks
+    routing = _routing(basis, costing.efficiency)
+    least = min(routing, default=0)
+    return RankCosts(
+        forward=tuple(one.forward for one in whole),
+        backward=tuple(split(one).backward for one in whole),  # for plans that split it
+        weight=tuple(one.weight for one in whole),
+        optimizer=(to_picoseconds(costing.efficiency.step_overhead) + least,) * ranks,
+        message=tuple(one.message for one in whole),
+        parameters=nothing,
+        per_parameter=(Fraction(0),) * ranks,
+        kept=nothing,
+        weight_share=tuple(one.weight_share for one in whole),
+        gathered=costing.gathered,
+        scattered=costing.scattered,
+        stages=stages,
+        loaded=model.loaded_each,
+        packed=basis.packed,
+        routing=tuple(time - least for time in routing) if max(routing, default=0) > least else (),
+    )
+
+
+def _routing(basis: CostBasis, efficiency: Efficiency) -> list[int]:
+    """Step → picoseconds in which the host finds out which documents a rank sends; all ranks wait for the slowest."""
+    each = ROUTING * to_picoseconds(efficiency.routing)
+    return [each * documents for documents in basis.packed.routed] if basis.packed and each else []
+
+
+class _Stages:
+    """The stages of a model; equal ones are one object.
+
+    Attributes:
+        each: the costs of every distinct layer.
+        layers: the costs of each layer, if the first and the last are on different ranks.
+    """
+
+    def __init__(
+        self, basis: CostBasis, times: CollectiveTimes | None, costing: Costing, usual: _Stages | None = None
+    ) -> None:
+        """Cost every distinct layer once; `usual` are the stages with other documents, made of the same layers."""
+        self._costing, self._times, self._usual = costing, times, usual
+        self._distinct: _Distinct = usual._distinct if usual else _Distinct(basis, costing)
+        self.each: Sequence[StageCosts] = self._distinct.costs(costing, usual.each if usual else None)
+        self.layers = [self.each[number] for number in self._distinct.apart]
+        self._kept = self.each  # costs of layers that are not recomputed, where some are
+        if basis.recompute_layers is not None:
+            self._kept = self._distinct.costs(Costing(keeping(basis), times), None)
+        self._known: dict[Sequence[tuple[int, bool]], StageCosts] = {}
+        self._held: Callable[[int, bool], Sequence[tuple[tuple[int, bool], ...]]]
+        self._held = usual._held if usual else cache(self._held_by)
+
+    def of(self, count: int, ends_meet: bool) -> list[StageCosts]:
+        """So many stages; `ends_meet`: whether the first and the last are on the same ranks."""
+        stages, usual = list[StageCosts](), self._usual and self._usual.of(count, ends_meet)
+        for held in self._held(count, ends_meet):
+            if held not in self._known:
+                costs = [(self._kept if whole else self.each)[number] for number, whole in held]
+                self._known[held] = sum_of(costs, usual[len(stages)] if usual else None)
+            stages.append(self._known[held])
+        return stages
+
+    def _loaded(self, load: Load) -> _Stages:
+        """The same for micro-batches that hold other documents."""
+        costing = self._costing.loaded(load)
+        return _Stages(costing.basis, self._times, costing, self)
+
+    def loaded_each(self, loads: Sequence[Load], count: int, ends_meet: bool) -> list[Sequence[StageCosts]]:
+        """For each of these loads, so many stages: at once for those that no collective depends on."""
+        at_once = [number for number, load in enumerate(loads) if self._costing.stacks(load)]
+        stages = dict[int, Sequence[StageCosts]]()
+        if at_once:
+            stacked = self._loaded(Load.stacked([loads[number] for number in at_once])).of(count, ends_meet)
+            known = {key: each_of(stage) for key, stage in {id(stage): stage for stage in stacked}.items()}
+            of_loads = zip(*(known[id(stage)] for stage in stacked), strict=True)
+            stages = dict(zip(at_once, of_loads, strict=True))
+        return [stages.get(number) or self._loaded(load).of(count, ends_meet) for number, load in enumerate(loads)]
+
+    def _held_by(self, count: int, ends_meet: bool) -> Sequence[tuple[tuple[int, bool], ...]]:
+        """Stage → its layers: the number of each, and whether it is not recomputed although others are."""
+        model, again = self._costing.model, self._costing.basis.recompute_layers
+        took = [layer.forward + layer.backward for layer in self.layers]
+        try:
+            ranges = cut(model.layers, count, self._costing.basis.parallel.stages, took)
+        except Refusal as refusal:
+            raise Refusal(f"parallel.stages: {refusal}") from None
+        numbers = self._distinct.meeting if ends_meet else self._distinct.apart
+        held = []
+        for places in ranges:
+            blocks = [place for place in places if model.layers[place].is_block]
+            whole = set() if again is None else set(blocks[again:])
+            held.append(tuple((numbers[place], place in whole) for place in places))
+        return held
+
+
+class _Distinct:
+    """The layers of a model that differ in what they cost: blocks are equal, so that costs are computed once.
+
+    Attributes:
+        apart, meeting: the number of every layer, if the first and the last are on different ranks, and on the same.
+    """
+
+    def __init__(self, basis: CostBasis, costing: Costing) -> None:
+        plain = alike = costing.model.unnamed
+        if basis.experts.unequal:
+            alike = tuple(replace(layer, name="") for layer in expert_layers(basis))
+        received = (0, *(layer.output for layer in plain))
+        tied = list(map(cache(costing.tied), alike))
+        known: dict[tuple[Layer, int, int, Layer], int] = {}
+        self.apart, self.meeting = (
+            [known.setdefault(asked, len(known)) for asked in zip(alike, received, later, plain, strict=False)]
+            for later in ([0] * len(alike), [-sum(tied[1:]), *tied[1:]])
+        )
+        self._asked = list(known)
+
+    def costs(self, costing: Costing, usual: Sequence[StageCosts] | None) -> Sequence[StageCosts]:
+        """Of each of them; `usual` are those with other documents."""
+        if usual is None:
+            return [costing.of(*asked) for asked in self._asked]
+        return [costing.of(*asked, like) for asked, like in zip(self._asked, usual, strict=True)]
+
+
+def keeping(basis: CostBasis) -> CostBasis:
+    """The same without recomputation."""
+    return basis._replace(recompute="none", recompute_layers=None)
+
+
+def costs_of_layer(basis: CostBasis, times: CollectiveTimes, layer: Layer, number: int) -> StageCosts:
+    """The costs of a layer in the place of the model's layer of this number, with what it costs more than that."""
+    assert basis.model is not None
+    layers = basis.model.network.layers
+    received = layers[number - 1].output if number else 0
+    return Costing(basis, times).of(layer, received, 0, layers[number])
+
+
+def layer_parts(basis: CostBasis) -> list[LayerCosts]:
+    """Computation, traffic and memory of every layer of a model, on each of the ranks that share it."""
+    costing, layers = Costing(basis, None), expert_layers(basis)
+    return list(map(costing.parts, layers, (0, *(layer.output for layer in layers))))
+
+
+def _moving(costs: LayerCosts) -> Fraction:
+    """The share of computation in operations that memory bounds."""
+    whole = sum(costs.times)
+    moved = sum(sum(took) for one, took in costs.operations if isinstance(one, Elementwise))
+    return Fraction(moved / whole).limit_denominator(1000) if whole else Fraction(0)
+
+
+class Costing:
+    """Costs of single layers of a model under its precision, parallelism and efficiencies."""
+
+    def __init__(self, basis: CostBasis, times: CollectiveTimes | None) -> None:
+        assert basis.model is not None  # the planner asks for models only
+        assert basis.efficiency is not None
+        self.model, self.efficiency = basis.model.network, basis.efficiency
+        parallel, layout = basis.parallel, basis.parallel.layout
+        self._device = device_of(basis, basis.efficiency)
+        self.basis = basis
+        self._collective, self._held = cache(self._measured), cache(self._held_by)
+        self._times = times
+        self._groups = cache(partial(_groups_of, times, layout))
+        self._lanes = basis.load.lanes if basis.load else None  # that share documents along context
+        self._hidden = {"tensor": basis.overlap.tensor, "expert": basis.overlap.experts, "context": Fraction(0)}
+        holders = basis.together * parallel.context
+        pipelined = parallel.pipeline > 1
+        self._dense = Sharding.of(basis.sharding, holders, pipelined=pipelined)
+        of_experts = max(1, holders * parallel.tensor // (parallel.expert * parallel.of_expert))
+        self._experts = Sharding.of(basis.sharding, of_experts, pipelined=pipelined)
+        self._gradient = codecs.find(basis.codec).build().bytes_per_element
+        self._host = host_bandwidth(basis.cluster)
+        reached = basis.efficiency
+        self._slowdown = Slowdown.of(reached.slowed, reached.slowed_network, reached.slowed_memory)
+
+    def loaded(self, load: Load) -> Costing:
+        """The same for micro-batches that hold other documents; collectives and what parameters take are known."""
+        costing = copy(self)
+        costing.basis, costing._lanes = self.basis._replace(load=load), load.lanes
+        return costing
+
+    def stacks(self, load: Load) -> bool:
+        """Whether the layers' costs of micro-batches with such loads are computed at once, as arrays.
+
+        Collectives are measured size by size, tables of operators have single shapes, attention in windows, or as
+        products, goes over the documents one by one, and what is recomputed in some blocks only costs twice.
+        """
+        basis = self.basis._replace(load=load)
+        divided = self.gathered or self.scattered  # whose passes need the costs of each layer
+        return bool(load.tokens) and basis.alone and not divided and self._in_formulas
+
+    @cached_property
+    def _in_formulas(self) -> bool:
+        cores = [one for layer in self.model.layers for one in layer.operations if isinstance(one, Attention)]
+        whole = all(core.flash and core.window is None for core in cores)
+        alike = self.efficiency.table is None and self.basis.recompute_layers is None
+        return whole and alike and not self.basis.offload.activations
+
+    @property
+    def gathered(self) -> bool:
+        """Whether ranks divide the weights among themselves."""
+        return self._dense.weights > 1
+
+    @property
+    def scattered(self) -> Fraction:
+        """Bytes of a parameter's gradient where they are scattered layer by layer."""
+        return self._gradient if self._dense.gradients > 1 else Fraction(0)
+
+    def tied(self, layer: Layer) -> int:
+        """The parameters of the first layer that a rank needs for this layer."""
+        return tied_parameters(layer, self.basis)
+
+    def of(
+        self,
+        layer: Layer,
+        received: int,
+        later: int,
+        plain: Layer | None = None,
+        like: StageCosts | None = None,
+    ) -> StageCosts:
+        """The costs of a layer.
+
+        Args:
+            layer: the layer, as its experts are wanted.
+            received: bytes per token of the layer before.
+            later: as in `StageCosts`.
+            plain: the layer if its experts were equally wanted, and where the model has them.
+            like: its costs with other documents, if they are known.
+        """
+        costs = self._of(layer, received, later, like)
+        if plain is None or layer == plain:
+            return costs
+        equal = self._of(plain, received, later, like)
+        more = costs.forward + costs.backward - equal.forward - equal.backward
+        return replace(costs, imbalance=more)
+
+    def _of(self, layer: Layer, received: int, later: int, like: StageCosts | None = None) -> StageCosts:
+        if like is not None and not is_array(self.basis.tokens) and not self.basis.tokens:
+            return without_work(like)
+        costs = self.parts(layer, received)
+        offloaded = self.basis.offload.activations
+        moved = round(offloaded * costs.kept) if offloaded and layer.is_block else 0
+        forward, backward = self._passes(layer, costs, moved)
+        host = forward - costs.times.forward, backward - (costs.times.input + costs.times.weight + costs.again)
+        moving = like.moving if like else _moving(costs)
+        collectives = tuple(self._among(costs.forward, moving)), tuple(self._among(costs.backward, moving))
+        waits = [sum(one.repeats * one.waits for one in way) for way in collectives]
+        reserved = costs.widest if layer.place == "last" else 0  # logits, during another layer's backward
+        shared = ELEMENT * later if self._dense.gradients > 1 else 0  # whole until both gradients are added
+        return StageCosts(
+            **self._held(costs.parameters, copied_parameters(layer, self.basis), layer.tensors, later),
+            forward=rounded(forward * PICOSECONDS_PER_SECOND) + waits[0],
+            backward=rounded(backward * PICOSECONDS_PER_SECOND) + waits[1],
+            weight=rounded(costs.times.weight * PICOSECONDS_PER_SECOND),
+            message=costs.message,
+            kept=costs.kept - moved,
+            weight_share=costs.weight_share,
+            reserved=reserved + max(0, shared),
+            transient=costs.transient + moved - reserved - abs(shared),
+            transients=(
+                costs.transient + moved - costs.weight_gradients - reserved,
+                costs.transient + moved - costs.widest - abs(shared),
+            ),
+            again=rounded(costs.again * PICOSECONDS_PER_SECOND),
+            traffic=traffic_of(*collectives),
+            collectives=collectives,
+            later=later,
+            inner=_inner(costs),
+            moving=moving,
+            end=not layer.is_block,
+            host_forward=rounded(host[0] * PICOSECONDS_PER_SECOND),
+            host_backward=rounded(host[1] * PICOSECONDS_PER_SECOND),
+        )
+
+    def _among(self, exchanges: Sequence[Exchange], moving: Fraction) -> Iterator[LayerCollective]:
+        for exchange in exchanges:
+            yield self._collective(exchange, moving, self._lanes if exchange.axis == "context" else None)
+
+    def _held_by(
+        self, parameters: tuple[int, int], copied: int, tensors: Sequence[Parameters], later: int
+    ) -> Mapping[str, Any]:
+        """What does not depend on the documents of a micro-batch, by attributes of `StageCosts`."""
+        experts, dense = parameters
+        dense -= max(0, later)
+        copies = self._experts.parts(copied, self._gradient)
+        held = self._dense.parts(dense, self._gradient), self._experts.parts(experts, self._gradient), copies
+        weights, gradients = map(sum, zip(*held, strict=True))
+        updated = dense / self._dense.optimizer + experts / self._experts.optimizer
+        away = int(self.basis.offload.optimizer * round(MOMENTS * updated))
+        return {
+            "parameters": dense,
+            "experts": experts,
+            "resident": self._dense.bytes(dense, self._gradient)
+            + self._experts.bytes(experts, self._gradient)
+            + sum(copies)
+            - away,
+            "optimizer": round(max(self._device.update(float(updated)), away / self._host) * PICOSECONDS_PER_SECOND),
+            "weights": weights,
+            "gradients": gradients,
+            "tensors": tensor_sizes(tensors, self.basis, tied=later <= 0),
+        }
+
+    def _passes(self, layer: Layer, costs: LayerCosts, moved: int) -> tuple[float, float]:
+        """Seconds of forward and backward: of computation, its launches, or copies to and from the host, beside it."""
+        launched = self._launched(layer)
+        overhead = float(self.efficiency.layer_overhead) if layer.place == "block" else 0.0
+        floors = [overhead * share * (1 + way) for way, share in enumerate(launched.shares)]
+        kernels = [sum(each) for each in zip(launched.kernels, self._merging(costs), strict=True)]
+        calls = self._calls(costs)
+        if is_any(costs.again):
+            kernels[1] += kernels[0]
+            floors[1] += floors[0]
+        launches = [float(self.efficiency.launch) * sum(each) for each in zip(kernels, calls, strict=True)]
+        there, back = map(max, floors, launches)
+        computed, copied = costs.times.input + costs.times.weight + costs.again, moved / self._host
+        return larger(costs.times.forward, max(there, copied)), larger(computed, max(back, copied))
+
+    def _calls(self, costs: LayerCosts) -> tuple[int, int]:
+        """Collectives of forward and backward that the host launches; with graphs of layers, those of experts."""
+        graphs = {"none": ("tensor", "context", "expert"), "layers": ("expert",), "full": ()}
+        axes = graphs[self.basis.cuda_graphs]
+        forward, backward = (
+            sum(one.repeats * max(1, one.steps) for one in way if one.axis in axes)
+            for way in (costs.forward, costs.backward)
+        )
+        return forward, backward
+
+    def _merging(self, costs: LayerCosts) -> tuple[int, int]:
+        """Kernels that the host launches for the further blocks of keys in a ring, unless a graph does."""
+        steps = max((one.steps for one in costs.forward), default=0) if self.basis.cuda_graphs == "none" else 0
+        return steps * RING_STEP[0], steps * RING_STEP[1]
+
+    def _launched(self, layer: Layer) -> Launched:
+        """The kernels that the host launches, not a graph."""
+        if self.basis.cuda_graphs == "full":
+            return Launched((0, 0), (0.0, 0.0))
+        whole = layer.kernels()
+        if self.basis.cuda_graphs == "none":
+            return Launched(whole, (1.0, 1.0))
+        some = layer.kernels(of_experts=True)
+        forward, backward = (one / max(1, of) for one, of in zip(some, whole, strict=True))
+        return Launched(some, (forward, backward))
+
+    def parts(self, layer: Layer, received: int) -> LayerCosts:
+        """The computation, traffic and memory of a layer."""
+        return layer_costs(layer, self.basis, self._device, received)
+
+    def _measured(self, exchange: Exchange, moving: Fraction, lanes: tuple[int, int] | None) -> LayerCollective:
+        """A collective in the slowest of the groups along its axis, or in some lanes, with the time to start it."""
+        axis, does, size, repeats, behind, steps, how, weights, _ = exchange
+        groups, name = self._groups(axis, lanes), ALGORITHMS[self.basis.layer_collectives][does]
+        launch, outcome = 0, NOTHING
+        if self._times is not None:
+            outcome = max((self._times(name, size, group, how) for group in groups), key=lambda each: each.duration)
+            further = 1 if steps else len(groups[0]) - 1
+            overhead = float(self.efficiency.collective_overhead) * (1 + OVERHEAD_OF_MEMBERS * further)
+            launch = max(1, steps) * round(overhead * PICOSECONDS_PER_SECOND)
+            if how is not None:
+                waits = {"none": True, "layers": exchange.counts, "full": False}[self.basis.cuda_graphs]
+                launch = to_picoseconds(self.efficiency.exchange_overhead) if waits else 0
+            elif not steps and (known := self._in_table(does, groups, size)) is not None:
+                launch, outcome = 0, outcome._replace(duration=known)
+        overlapped = round(behind * PICOSECONDS_PER_SECOND)
+        overlapped += round(max(0, launch + outcome.duration - overlapped) * self._hidden[axis])
+        sent = outcome.messages, outcome.bytes, outcome.even, how
+        lost = self._lost(axis, groups, Fraction(0) if weights else moving, engines=axis == "tensor" and not weights)
+        beside = round(weights * PICOSECONDS_PER_SECOND)
+        return LayerCollective(axis, name, size, repeats, launch, outcome.duration, overlapped, *sent, lost, beside)
+
+    def _in_table(self, does: str, groups: Groups, size: int) -> int | None:
+        """Picoseconds that were measured of such a collective in the slowest of some groups; None if none was."""
+        if self.efficiency.collectives is None or self._times is None:
+            return None
+        node_of = self._times.fabric.node_of
+        shapes = {(len(group), len({node_of[rank] for rank in group})) for group in groups}
+        times = [self.efficiency.collectives.time(does, ranks, nodes, size) for ranks, nodes in shapes]
+        return None if None in times else max(time for time in times if time is not None)
+
+    def _lost(self, axis: str, groups: Groups, moving: Fraction, *, engines: bool) -> Fraction:
+        """The share of its speed that computation beside a collective loses; none if copy engines carry it."""
+        if engines or self._times is None:
+            return NONE_LOST
+        taken, of = self.basis.experts.multiprocessors, self._device.multiprocessors
+        if axis == "expert" and taken is not None:
+            return Fraction(min(taken, of - 1), of)
+        beyond = any(map(self._times.fabric.apart, groups))
+        return self._slowdown.lost(beyond=beyond, moving=Fraction(0) if axis == "context" else moving)
+
+
+def _groups_of(times: CollectiveTimes | None, layout: Layout, axis: str, lanes: tuple[int, int] | None) -> Groups:
+    """The groups of ranks along an axis, or in some lanes; of those with the same wiring, only one."""
+    if times and lanes is None:
+        return nonisomorphic_along(times.fabric, layout, axis)
+    groups = layout.groups(axis) if lanes is None else layout.in_lanes(*lanes)
+    return nonisomorphic(times.fabric, groups) if times else groups
+
+
+def _inner(costs: LayerCosts) -> tuple[int, int, int]:
+    """Picoseconds of the operations on tokens that other ranks sent."""
+    of_experts = [took for one, took in costs.operations if getattr(one, "expert", False)]
+    if not of_experts:
+        return 0, 0, 0
+    forward, inputs, weights = (
+        rounded(sum(column) * PICOSECONDS_PER_SECOND) for column in zip(Times(), *of_experts, strict=True)
+    )
+    return forward, inputs, weights

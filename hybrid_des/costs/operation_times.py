@@ -1,0 +1,211 @@
+"""Costs of a layer on one rank: times, traffic, memory and parameters, after parallelism has divided the layer.
+
+A rank has m tokens of a micro-batch. Traffic per layer and micro-batch, in bytes of 2-byte elements:
+
+    tensor       an all-reduce of 2mh before the residual, twice per block, forward and backward; with sequence
+                 parallelism an all-gather and a reduce-scatter instead (Korthikanti et al., arXiv 2205.05198)
+    context      ring: c−1 steps that pass keys and values on, during attention on the block received before; twice
+                 the bytes in the backward (Liu et al., arXiv 2310.01889). all-to-all: queries, keys, values and
+                 outputs (Jacobs et al., arXiv 2309.14509). all-gather: keys and values; their gradients are scattered
+    expert       tokens to their experts and back, forward and backward (Lepikhin et al., arXiv 2006.16668)
+
+Recomputation: `full` repeats the forward of every block and its traffic before the backward and keeps the block's
+input alone; `selective` repeats the attention core and does not keep the score matrices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache, reduce
+from math import ceil
+from typing import NamedTuple
+
+from hybrid_des.cluster.operator_table import NONE_MEASURED, OPTIMIZER, OperatorTable
+from hybrid_des.costs.elementwise import is_array, larger, rounded_up, where
+from hybrid_des.workload.models.layer import Attention
+
+TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
+
+
+REUSE = 127  # τ
+
+
+DEPTH = 145  # k₀
+
+
+SPLIT = 0.75
+
+
+IDEAL = (1 / 256 + 1 / 128) / 2  # x₀
+
+
+ATTENTION_BACKWARD = (2.5, 0.78)  # times the FLOP, and share of the forward's rate
+HEAD = 128  # size of the heads that `efficiency.attention` is stated for
+
+
+ELEMENT = 2  # bytes
+
+
+UPDATE = 40  # bytes moved per updated parameter
+
+
+EIGHT_BITS = Fraction(1, 2) + Fraction(4, 2 * 128)  # of 16: an 8-bit element, and a 4-byte scale per 128 (DeepEP)
+
+
+# bytes per element of an operand in few bits, with its scales: none with one per tensor, 4 bytes per 128 elements in
+# blocks (DeepSeek-AI, arXiv 2412.19437, section 3.3), a byte per 32 elements in mxfp8 (OCP Microscaling Formats 1.0), a
+# byte per 16 in nvfp4 (NVIDIA, arXiv 2509.25149)
+OPERANDS = {"fp8": 1.0, "fp8-current": 1.0, "fp8-blockwise": 1 + 4 / 128, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
+# passes over a 16-bit operand before its conversion: its largest element is the scale of the whole tensor
+# (NVIDIA/TransformerEngine, Float8CurrentScaling); other scales are known before, or found during the conversion
+PASSES = {"fp8-current": 1}
+
+
+class Times(NamedTuple):
+    """Seconds of the forward, of the gradient of the input, and of the gradient of the weights."""
+
+    forward: float = 0.0
+    input: float = 0.0
+    weight: float = 0.0
+
+
+@dataclass(frozen=True)
+class Device:
+    """Rates that one GPU achieves.
+
+    Attributes:
+        flops: FLOP/s of products of ideal shape, in the precision of most products.
+        flops16: the same in 16 bits, for products that are not quantised.
+        attention: FLOP/s of flash attention over very many keys, with heads of 128.
+        half: keys over which it reaches half of them.
+        head: size of heads with which it reaches half of what it would with very large ones.
+        memory: bytes per second of its memory.
+        multiprocessors: number of them.
+        operand: bytes per element of the operands of products in few bits; None: all are in 16 bits.
+        passes: times that an operand is read before its conversion.
+        accumulating: bytes per weight of the product that also adds a micro-batch's gradients to earlier ones.
+        adding: bytes moved per weight by an addition after the product.
+        grouped, latent: shares of the rate that products of experts, and latent attention, reach.
+        measured: times of operators of some shapes and sizes, which take these.
+    """
+
+    flops: float
+    flops16: float
+    attention: float
+    memory: float
+    multiprocessors: int
+    operand: float | None = None
+    passes: int = 0
+    accumulating: float = ELEMENT
+    adding: float = 0.0
+    grouped: float = 1.0
+    latent: float = 1.0
+    measured: OperatorTable = NONE_MEASURED
+    half: float = 0.0
+    head: float = 0.0
+
+    def product(
+        self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False, result: float = ELEMENT
+    ) -> float:
+        """Seconds of `count` products (m × k) · (k × n), with `result` bytes moved per element of the result."""
+        stacked = is_array(m) or is_array(k)
+        known = self.measured.product(m, n, k) if count == 1 and not (quantised or stacked) else None
+        if known is not None:
+            return known
+        flops, operand = (self.flops, self.operand or 1) if quantised else (self.flops16, ELEMENT)
+        moved = (operand * (m * k + k * n) + result * m * n) * count
+        share = (shapes if stacked else shape)(m, n, k, count, self.multiprocessors)
+        return larger(2 * m * n * k * count / (flops * share), moved / self.memory)
+
+    def layer_product(
+        self,
+        m: float,
+        n: float,
+        k: float,
+        count: float = 1,
+        *,
+        quantised: bool = False,
+        converts: bool = True,
+        anew: bool = False,
+    ) -> Times:
+        """A product with weights (k × n), and its two gradients.
+
+        In few bits, its input, if it `converts` it, and the gradient of its output are converted, once each; weights
+        once per step. With `anew`, the backward converts the input again, and forward and backward the weights
+        (pytorch/ao, torchao/float8/float8_linear.py, which saves both in 16 bits).
+        """
+        quantised = quantised and self.operand is not None
+        forward, inward = (self.product(m, *sides, count, quantised=quantised) for sides in ((n, k), (k, n)))
+        weights = self.product(k, n, m, count, quantised=quantised, result=self.accumulating)
+        if quantised:
+            moved = (1 + self.passes) * ELEMENT + 2 * (self.operand or 1)  # read, then written in both layouts
+            forward += moved * m * k * count / self.memory if converts else 0.0
+            inward += moved * m * n * count / self.memory
+            if anew:
+                of_weights = ((1 + self.passes) * ELEMENT + (self.operand or 1)) * n * k
+                forward += of_weights * count / self.memory
+                inward += (of_weights + (ELEMENT * m * k if converts else 0)) * count / self.memory
+        return Times(forward, inward, weights + self.adding * n * k * count / self.memory)
+
+    def slower(self, share: float) -> Device:
+        """The same GPU with products at a share of their rate."""
+        return self if share == 1 else replace(self, flops=self.flops * share, flops16=self.flops16 * share)
+
+    def moving(self, forward: float, backward: float) -> Times:
+        """A memory-bound operation that moves these bytes."""
+        return Times(forward / self.memory, backward / self.memory)
+
+    def passed(self, name: str, size: float) -> Times | None:
+        """A memory-bound operation of this name whose forward moves `size` bytes; None if none was measured."""
+        known = self.measured.sized(name, size)
+        return None if known is None else Times(*known)
+
+    def core(self, attention: Attention, tensor: int) -> Times | None:
+        """The attention of one sample over the heads of a tensor rank; None if none of its shape was measured."""
+        heads, shared = attention.heads // tensor, max(1, attention.kv_heads // tensor)
+        shape = attention.sequence, heads, shared, attention.key_size, int(attention.causal)
+        known = self.measured.attention(*shape) if attention.key_size == attention.value_size else None
+        return None if known is None else Times(*known)
+
+    def update(self, parameters: float) -> float:
+        """Seconds of the optimizer step of so many parameters."""
+        known = self.measured.sized(OPTIMIZER, parameters) if parameters else None
+        return parameters * UPDATE / self.memory if known is None else known[0]
+
+    def flash(self, flop: float, keys: float, head: float) -> Times:
+        """Flash attention with `flop` FLOP in the forward, over so many keys, with heads of this size.
+
+        Starting and ending a tile of queries takes as long as `half` keys, and what a score costs beside its products
+        as long as `head` elements: both laws meet kernels measured on A100 to GB300 within 3 % (see gpus.yaml).
+        """
+        more, slower = ATTENTION_BACKWARD
+        reached = self.attention * keys / (keys + self.half) * (head / (head + self.head)) * (1 + self.head / HEAD)
+        forward = flop / reached
+        return Times(forward, forward * more / slower)
+
+
+def shapes(m: float, n: float, k: float, count: float, multiprocessors: int) -> float:
+    """The share of the ideal rate that products achieve, of several shapes."""
+    useful = [_useful(m, n, count, tile, multiprocessors) * reuse for tile, reuse in REUSED]
+    return reduce(larger, useful) * k / (k + DEPTH)
+
+
+@lru_cache(maxsize=1 << 14)
+def shape(m: float, n: float, k: float, count: float, multiprocessors: int) -> float:
+    """The share of the ideal rate that products of this shape achieve."""
+    return shapes(m, n, k, count, multiprocessors)
+
+
+def _useful(m: float, n: float, count: float, tile: tuple[int, int], multiprocessors: int) -> float:
+    rows, columns = tile
+    tiles = rounded_up(m / rows) * ceil(n / columns) * count
+    full = tiles / (rounded_up(tiles / multiprocessors) * multiprocessors)
+    return m * n * count / (tiles * rows * columns) * where(tiles < multiprocessors, larger(full, SPLIT), full)
+
+
+def _reuse(tile: tuple[int, int]) -> float:
+    return (1 + REUSE * IDEAL) / (1 + REUSE * (1 / tile[0] + 1 / tile[1]) / 2)
+
+
+REUSED = [(tile, _reuse(tile)) for tile in TILES]

@@ -1,0 +1,39 @@
+"""Meetings of the simulated ranks of a folded run in which orders are traced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hybrid_des.engine.bookings import Arrival
+from hybrid_des.engine.lineage import LineageArrival, LineageEnvironment
+from hybrid_des.folding.separate_meetings import SeparateMeeting, SeparateRendezvous
+
+
+class LineageMeeting(SeparateMeeting):
+    """A meeting of the simulated members of a group, each of which is woken by an event that descends from its own.
+
+    Unfolded, one event wakes all of them, which the last member books: of those that arrive together, the one whose
+    rank starts last. That makes no difference where nothing else is under way: at the barrier, where all ranks meet and
+    no time passes. Other meetings count as depending on the order in which ranks start.
+    """
+
+    _env: LineageEnvironment
+
+    def join(self, duration: int, value: Any = None) -> Arrival:
+        """Arrive; the event happens `duration` picoseconds after the last member's arrival."""
+        self._env.start_matters |= duration > 0
+        return super().join(duration, value)
+
+    def _waiting(self) -> Arrival:
+        arrival = LineageArrival.of(self._env)
+        arrival.lineage = self._env.born  # until it is booked
+        return arrival
+
+    def _wake(self, arrival: Any, at: int, value: Any) -> None:
+        env, (chain, root, booked, _) = self._env, arrival.lineage
+        with env.births((None, root, -1, -1) if chain is None else (hash((env.now, chain)), root, env.now, booked)):
+            arrival.happen(at, value)
+
+
+class LineageRendezvous(LineageMeeting, SeparateRendezvous):
+    """A rendezvous of the simulated members of a group."""

@@ -1,0 +1,1 @@
+"""Measured data in and out: measurements, imports, replays, corpora of published runs, tables of links."""

@@ -1,0 +1,73 @@
+"""What fitted numbers rest on: how many rows carry each of them, and the errors of rows left out of the fit.
+
+A row carries a number if its step time follows it: by at least a twentieth of what the number itself changes by. A row
+is left out to first order: errors near the fitted numbers are linear in their logarithms, so that the numbers without
+this row, and its error then, need no further simulations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log, nan
+
+import numpy as np
+
+from hybrid_des.measured.validation.corpus import Prediction
+from hybrid_des.measured.validation.fitting import STEP, Numbers, Vector, least_move, most_of
+
+CARRIES = 0.05  # of a number's relative change
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What fitted numbers rest on.
+
+    Attributes:
+        rows: rows with a measured step time that could be predicted.
+        carried: number → how many of them carry it.
+        left_out: predicted over measured of each, as if it had been left out of the fit; none if there is only one.
+    """
+
+    rows: int
+    carried: Mapping[str, int]
+    left_out: tuple[float, ...]
+
+    @property
+    def weak(self) -> list[str]:
+        """The numbers that rest on one row, or on none."""
+        return [path for path, count in self.carried.items() if count < 2]
+
+
+def evidence(numbers: Numbers, predictions_for: Callable[[Numbers], Sequence[Prediction]]) -> Evidence:
+    """What these numbers rest on among the rows that they were fitted to.
+
+    Args:
+        numbers: as fitted.
+        predictions_for: numbers → the predictions of the rows.
+    """
+    paths = list(numbers)
+
+    def error_at(point: Vector) -> Vector:
+        values = {path: exp(value) for path, value in zip(paths, point, strict=True)}
+        return np.array([log(p.time_ratio or nan) for p in predictions_for(values)])
+
+    point = np.array([log(numbers[path]) for path in paths])
+    now = error_at(point)
+    slopes = np.column_stack([(error_at(point - STEP * one) - now) / -STEP for one in np.eye(len(paths))])
+    usable = np.isfinite(now) & np.isfinite(slopes).all(axis=1)
+    now, slopes = now[usable], slopes[usable]
+    carried = (np.abs(slopes) >= CARRIES).sum(axis=0)
+    room = most_of(paths) - point
+    return Evidence(
+        len(now),
+        {path: int(count) for path, count in zip(paths, carried, strict=True)},
+        tuple(_left_out(now, slopes, row, room) for row in range(len(now))) if len(now) > 1 else (),
+    )
+
+
+def _left_out(errors: Vector, slopes: Vector, row: int, room: Vector) -> float:
+    """Predicted over measured of a row, with the numbers of a fit to the others."""
+    others = np.arange(len(errors)) != row
+    move = least_move(slopes[others], errors[others], room)
+    return float(np.exp(errors[row] + slopes[row] @ move))

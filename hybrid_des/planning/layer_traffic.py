@@ -1,0 +1,265 @@
+"""The messages of a run as flows, and whether the collectives of tensor, context and expert ranks are replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import partial
+from itertools import chain
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
+
+from hybrid_des.cluster.connections import Connection, links_of
+from hybrid_des.cluster.self_contention import AllFlows, Groups, replay_safe_axes, self_contending, simultaneous
+from hybrid_des.costs.stages import visits
+from hybrid_des.planning.wiring import fabric_of
+from hybrid_des.units import PICOSECONDS_PER_SECOND, grouped_by
+
+if TYPE_CHECKING:
+    from hybrid_des.cluster.fabric import Fabric
+    from hybrid_des.costs.rank_costs import Costs
+    from hybrid_des.pipeline.plan import Plan
+    from hybrid_des.planning.gradients import ReplicaGroup
+    from hybrid_des.scenario.definition import Scenario
+
+from hybrid_des.planning.flows import flows_of
+from hybrid_des.planning.replica_sample import representative_replicas
+
+MOST_EVENTS = 2**21  # a few seconds
+
+
+EVENTS_OF_A_COLLECTIVE, EVENTS_OF_A_MESSAGE = 8, 2  # at most, per member and per message
+
+
+class Load(NamedTuple):
+    """Traffic of a group per step: numbers of collectives and messages, and bytes."""
+
+    collectives: int = 0
+    messages: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class TensorTraffic:
+    """How the collectives along each axis are simulated.
+
+    Attributes:
+        messages: axis → groups of ranks, for axes whose collectives are messages.
+        replayed: axis → groups of ranks, for the other axes.
+        disturbed: the replayed axes that other traffic may delay.
+        loads: (axis, pipeline rank, lane) → traffic of each group per step; lane 0 where all compute the same.
+        unsettled: axes whose collectives depend on the order of requests, or end unevenly.
+        flows: everything that ranks send; None if there are no collectives inside ops.
+        streams: axes whose collectives run on a stream beside computation.
+    """
+
+    messages: Mapping[str, Groups] = field(default_factory=dict)
+    replayed: Mapping[str, Groups] = field(default_factory=dict)
+    disturbed: frozenset[str] = frozenset()
+    loads: Mapping[tuple[str, int, int], Load] = field(default_factory=dict)
+    unsettled: frozenset[str] = frozenset()
+    flows: AllFlows | None = None
+    streams: frozenset[str] = frozenset()
+
+    @property
+    def replayed_bytes(self) -> dict[str, int]:
+        """Axis → bytes that replayed collectives send per step."""
+        return {
+            axis: sum(self._load(axis, ranks[0]).bytes for ranks in groups) for axis, groups in self.replayed.items()
+        }
+
+    @property
+    def sent(self) -> int:
+        """Number of messages per step of collectives that are messages."""
+        return sum(self._load(axis, ranks[0]).messages for axis, groups in self.messages.items() for ranks in groups)
+
+    def delay(self, fabric: Fabric, carried: Mapping[str, int], steps: int) -> int:
+        """Picoseconds by which a step may be longer than it is with replayed collectives.
+
+        Members of a group wait for each other and for links shared with other traffic. A link delays a message by at
+        most the time that all other traffic on it takes. For the links of a group, that is the traffic of others (and
+        its own, if it may contend with itself); for the links of pipeline and gradient messages, all messages, unless
+        these reach all members at the same time. The estimate sums the worst group and the worst message of every
+        pipeline rank, and the worst gradient. It is not a proven bound (a chain of waits could pass through several
+        groups of a pipeline rank), but actual delays are a small part of it.
+
+        Args:
+            fabric: the wiring.
+            carried: link → bytes of all messages of the run, background traffic included.
+            steps: training steps of the run.
+        """
+        if self.flows is None or not self.disturbed:
+            return 0
+        by_messages = {link: Fraction(size, steps) for link, size in carried.items()}
+        longest = self._behind_others(fabric, by_messages)
+        if not all(simultaneous(fabric, self.flows, axis) for axis in self.disturbed):
+            longest += self._apart_from_each_other(fabric, by_messages)
+        return ceil(longest * PICOSECONDS_PER_SECOND)
+
+    def _behind_others(self, fabric: Fabric, by_messages: Mapping[str, Fraction]) -> Fraction:
+        """Seconds by which collectives of the worst groups may wait for others on their links."""
+        assert self.flows is not None
+        on = self._on_links(fabric)
+        worst: dict[int, Fraction] = {}
+        for axis in self.disturbed:
+            for number, ranks in enumerate(self.replayed[axis]):
+                took = Fraction(0)
+                for link in links_of(fabric, self.flows.layers[axis][number]):
+                    sent = on.get(link, {}).items()
+                    others = sum(size for group, size in sent if group != (axis, number) or axis in self.unsettled)
+                    if (bandwidth := fabric.links[link].bandwidth) is not None:
+                        took += (others + by_messages.get(link, 0)) / bandwidth
+                pipeline_rank = self._place(ranks[0])
+                worst[pipeline_rank] = max(worst.get(pipeline_rank, Fraction(0)), took)
+        return sum(worst.values(), Fraction(0))
+
+    def _apart_from_each_other(self, fabric: Fabric, by_messages: Mapping[str, Fraction]) -> Fraction:
+        """Seconds by which the worst messages may be late for a single member."""
+        assert self.flows is not None
+
+        def takes(flow: Connection) -> Fraction:
+            links = (fabric.links[link] for link in fabric.route(flow.sender, flow.receiver).links)
+            each = (by_messages.get(link.name, Fraction(0)) / link.bandwidth for link in links if link.bandwidth)
+            return sum(each, Fraction(0))
+
+        worst: dict[int, Fraction] = {}
+        for flow in self.flows.pipeline:
+            pipeline_rank = self._place(flow.receiver)
+            worst[pipeline_rank] = max(worst.get(pipeline_rank, Fraction(0)), takes(flow))
+        return sum(worst.values(), max(map(takes, self.flows.gradients or ()), default=Fraction(0)))
+
+    def _load(self, axis: str, rank: int) -> Load:
+        """The traffic of the group of a rank."""
+        assert self.flows is not None
+        lane = self.flows.layout.lane(rank)
+        return self.loads[axis, self._place(rank), lane if (axis, 0, lane) in self.loads else 0]
+
+    def _place(self, rank: int) -> int:
+        assert self.flows is not None
+        return self.flows.layout.coordinate(rank, "pipeline")
+
+    def _on_links(self, fabric: Fabric) -> dict[str, dict[tuple[str, int], int]]:
+        """Link → group → bytes of its replayed collectives per step; each of its flows sends an equal share."""
+        assert self.flows is not None
+        loads: dict[str, dict[tuple[str, int], int]] = {}
+        for axis, groups in self.replayed.items():
+            for number, ranks in enumerate(groups):
+                flows = self.flows.layers[axis][number]
+                each = -(-self._load(axis, ranks[0]).bytes // len(flows))
+                for flow in flows:
+                    for link in fabric.route(flow.sender, flow.receiver).links:
+                        of_link = loads.setdefault(link, {})
+                        of_link[axis, number] = of_link.get((axis, number), 0) + each
+        return loads
+
+
+def tensor_traffic(
+    scenario: Scenario,
+    plan: Plan,
+    costs: Costs,
+    fabric: Fabric,
+    reduced: Sequence[ReplicaGroup],
+    further: Sequence[Costs] = (),
+) -> TensorTraffic:
+    """Decide along which axes collectives are messages.
+
+    If a sample of replicas represents all of them, only its routes are examined. Collectives of lanes that share
+    documents for a while are no part of this: they are replayed on the lanes that share them.
+
+    Args:
+        scenario: what is simulated.
+        plan: its ops.
+        costs: those of the first step.
+        fabric: the wiring.
+        reduced: the groups whose gradients are reduced.
+        further: the costs of further steps, if they differ.
+    """
+    dynamic = costs.lanes is not None and bool(costs.lanes.meetings)
+    groups = {axis: each for axis, each in scenario.parallel.layout.shared.items() if not dynamic or axis != "context"}
+    if scenario.model is None or not groups:
+        return TensorTraffic()
+    loads, uneven = loads_of(plan, costs, list(groups))
+    for of_step in further:
+        uneven |= loads_of(plan, of_step, list(groups))[1]
+    unequal, layout = costs.lanes is not None, scenario.parallel.layout
+    whole = partial(flows_of, scenario, plan, fabric, layout, reduced, unequal=unequal)
+    few = None if scenario.background else representative_replicas(scenario, plan, fabric, reduced, unequal=unequal)
+    flows = few or whole()
+    unsettled = uneven | self_contending(fabric, flows)
+    proven: set[str] = set()
+    if _ranks_alike(scenario, plan) and not dynamic:
+        proven = replay_safe_axes(fabric, flows) - unsettled - _contended_axes(scenario, fabric, flows)
+    chosen = _as_messages(scenario, groups, loads, proven)
+    others = [axis for axis in groups if axis not in chosen]
+    disturbed = frozenset(axis for axis in others if axis not in proven)
+    return TensorTraffic(
+        messages={axis: groups[axis] for axis in chosen},
+        replayed={axis: groups[axis] for axis in others},
+        disturbed=disturbed,
+        loads=loads,
+        unsettled=frozenset(unsettled),
+        flows=whole() if disturbed and few else flows,
+        streams=frozenset({"expert"} & set(groups)) if scenario.experts.streams else frozenset(),
+    )
+
+
+def _perturbed(scenario: Scenario) -> bool:
+    return bool(scenario.slow or scenario.jitter)
+
+
+def _ranks_alike(scenario: Scenario, plan: Plan) -> bool:
+    """Whether members of a group may be taken to reach collectives together; no replay is proven exact otherwise."""
+    alike = len({kind.speed for kind in scenario.cluster.kinds}) == 1 and plan.fused_time >= 1
+    return alike and not (scenario.fsdp or _perturbed(scenario))
+
+
+def _as_messages(
+    scenario: Scenario, groups: Mapping[str, Groups], loads: Mapping[tuple[str, int, int], Load], proven: Set[str]
+) -> list[str]:
+    """The axes whose collectives are messages: by default those not proven exact as replay, if events are few."""
+    mode = scenario.tensor_traffic
+    if scenario.fsdp or mode == "replay":
+        return []
+    if mode == "messages":
+        return list(groups)
+    chosen = [] if _perturbed(scenario) else [axis for axis in groups if axis not in proven]
+    return chosen if sum(_events(loads, axis, groups[axis]) for axis in chosen) <= MOST_EVENTS else []
+
+
+def _contended_axes(scenario: Scenario, fabric: Fabric, flows: AllFlows) -> set[str]:
+    """The axes whose collectives share links with background traffic."""
+    if not scenario.background:
+        return set()
+    cluster = scenario.cluster
+    whole = fabric_of(scenario.placed(range(cluster.gpus)))
+    pairs = (Connection(*pair[:2]) for one in scenario.background for pair in one.pairs(cluster))
+    used = links_of(whole, pairs)
+    return {axis for axis, each in flows.layers.items() if not links_of(fabric, chain(*each)).isdisjoint(used)}
+
+
+def _events(loads: Mapping[tuple[str, int, int], Load], axis: str, groups: Groups) -> int:
+    """Approximate events per step for the collectives along an axis as messages; its groups have equal sizes."""
+    of_axis, members = [load for (other, *_), load in loads.items() if other == axis], len(groups[0])
+    each = (EVENTS_OF_A_COLLECTIVE * members * one.collectives + EVENTS_OF_A_MESSAGE * one.messages for one in of_axis)
+    return sum(each) * len(groups) // len(of_axis)
+
+
+def loads_of(plan: Plan, costs: Costs, axes: Sequence[str]) -> tuple[dict[tuple[str, int, int], Load], set[str]]:
+    """Traffic of a group per axis, pipeline rank and lane in a step, and axes whose collectives end unevenly."""
+    lanes = 1 if costs.lanes is None else costs.lanes.count
+    sums = {(axis, rank, lane): [0, 0, 0] for axis in axes for rank in range(plan.pipeline) for lane in range(lanes)}
+    uneven: set[str] = set()
+    # by identity: most micro-batches cost what others do, and most layers are one object
+    places = grouped_by(visits(plan, costs), lambda visit: (id(visit.costs), visit.position[0], visit.lane))
+    for alike in places.values():
+        times, visit = sum([visit.times for visit in alike]), alike[0]
+        for layers in grouped_by(visit.costs.layers, id).values():
+            for exchange in (one for way in layers[0].collectives for one in way if one.axis in axes):
+                count = times * len(layers) * exchange.repeats
+                load = sums[exchange.axis, visit.position[0], visit.lane]
+                for number, more in enumerate((count, count * exchange.messages, count * exchange.sent)):
+                    load[number] += more
+                uneven |= set() if exchange.even else {exchange.axis}
+    steps = 1 if costs.lanes is None else costs.lanes.steps
+    return {key: Load(*(round(Fraction(total, steps)) for total in load)) for key, load in sums.items()}, uneven

@@ -1,0 +1,500 @@
+"""The program of a rank: streams of calls of blocks, each a sequence of instructions; the same in every training step.
+
+    compute     F0 ── F1 ── B0 ── … ── wait for the gradient stream ── optimizer
+    gradient    wait for bucket 0 ── reduce it ── wait for bucket 1 ── …
+    parameters  gather ── gather ── …
+
+    block of B  receive │ begin │ compute │ record "bucket 0 is filled" │ compute │ end │ send
+
+Streams run concurrently, as in CUDA, and wait for each other's events; an event counts: each wait consumes one record.
+Calls that differ only in their micro-batches share a block, and equal ranks share a program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import chain
+from sys import intern
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from hybrid_des.cluster.mailbox import Message
+from hybrid_des.cluster.purposes import PURPOSES, Purpose
+from hybrid_des.engine.recorder import OPTIMIZER
+from hybrid_des.pipeline.plan import Action, Op
+from hybrid_des.planning.compute_speed import ComputeSpeed
+from hybrid_des.planning.program_table import NONE, OP_KINDS, Columns, ProgramTable
+
+COMPUTE, GRADIENT, PARAMETER = "compute", "gradient", "parameters"  # the streams
+STEP, LAYER = "a step begins", "a layer begins or ends"  # events
+ASIDE = -2  # `number` of a call without an op row
+
+
+Group = tuple[str, int, int]  # what its collectives are for, or their axis; stage; part
+
+
+BARRIER = ("barrier", 0, 0)  # all ranks, which meet between steps
+
+
+TOGETHER = "together"  # with the first of some lanes, and their number: the ranks that share documents for a while
+
+
+class Instruction:
+    """What a stream does next: one of the classes below."""
+
+    __slots__ = ()
+
+    @property
+    def own(self) -> int | None:
+        """Picoseconds of its op's own computation; None: it computes nothing of it."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Receive(Instruction):
+    """Wait for a message.
+
+    Attributes:
+        place: index among the messages that the block receives.
+        op: index of the op in its action.
+        peer: pipeline rank of the sender.
+        tag: tag for micro-batch 0 in training step 0.
+    """
+
+    place: int
+    op: int
+    peer: int
+    purpose: Purpose
+    tag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send(Instruction):
+    """Send a message; `peer` is the receiver, `op` and `tag` are as in `Receive`."""
+
+    op: int
+    peer: int
+    purpose: Purpose
+    tag: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm(Instruction):
+    """Wait until a message that was sent has arrived, as in Megatron's plain 1F1B."""
+
+    op: int
+    purpose: Purpose
+    tag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Begin(Instruction):
+    """Begin the row of an op, and allocate activations: bytes, and parts of a chunk (`CHUNK`)."""
+
+    holds: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class End(Instruction):
+    """End the row of an op, and release activations."""
+
+    frees: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Compute(Instruction):
+    """Compute for `duration` picoseconds.
+
+    Attributes:
+        before: picoseconds that the op has computed before.
+        whole: picoseconds that it computes in all; None: a layer computes during a collective, which what-ifs keep.
+    """
+
+    duration: int
+    before: int = 0
+    whole: int | None = 0
+
+    @property
+    def own(self) -> int | None:
+        """Its duration, unless it runs during a collective."""
+        return None if self.whole is None else self.duration
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Instruction):
+    """Note that an event has happened, once more; `after`: that it will, in so many picoseconds."""
+
+    event: str
+    after: int | None = None
+
+
+class Cause(NamedTuple):
+    """What a row of waiting says: a place among `PURPOSES`, and where (`BEFORE`, `INSIDE` or `AFTER`)."""
+
+    purpose: int
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait(Instruction):
+    """Wait until an event has been recorded; if it has a cause, the time counts as waiting for a collective."""
+
+    event: str
+    cause: Cause | None = None
+
+
+class Row(NamedTuple):
+    """The row of a collective: its table, stage, and bucket or layer."""
+
+    table: str
+    stage: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Collective(Instruction):
+    """Take part in a collective, and wait for its end; `call` says which one to the group's communicator."""
+
+    group: Group
+    call: Any
+    row: Row | None = None
+    cause: Cause | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start(Instruction):
+    """Start a collective inside an op; `slot` tells it from others that are under way."""
+
+    group: Group
+    call: Any
+    slot: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Join(Instruction):
+    """Wait for the end of the collective that was started in this slot."""
+
+    purpose: int
+    slot: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Learn(Instruction):
+    """Update the weights, if they are real numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark(Instruction):
+    """Note the time in the row of the step, whose `last` mark is its end."""
+
+    last: bool = False
+
+
+One = TypeVar("One", bound=Instruction)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Instructions that calls share.
+
+    Attributes:
+        stages: the stage of each op.
+        label: the name of its ops in reports, if not that of their kind.
+    """
+
+    stages: tuple[int, ...]
+    instructions: tuple[Instruction, ...]
+    label: str = ""
+
+    def every(self, kind: type[One]) -> list[One]:
+        """Its instructions of a kind, in order."""
+        return [one for one in self.instructions if one.__class__ is kind]
+
+    @cached_property
+    def durations(self) -> tuple[int, ...]:
+        """Picoseconds of each piece of its ops' own computation."""
+        return tuple(one.own for one in self.instructions if one.own is not None)
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """Bytes of activations that its ops allocate, and that they release."""
+        return sum(one.holds[0] for one in self.every(Begin)), sum(one.frees[0] for one in self.every(End))
+
+    def lasting(self, durations: Iterable[int]) -> Block:
+        """The same with other durations of its ops' own computation."""
+        left = iter(durations)
+        changed = (one if one.own is None else Compute(next(left)) for one in self.instructions)
+        return block_of(self.stages, *changed, label=self.label)
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A call of a block.
+
+    Attributes:
+        number: index in the plan's program of the rank; negative for calls that are not in the plan.
+        ops: the ops that it computes.
+    """
+
+    block: Block
+    number: int = ASIDE
+    ops: Action = ()
+
+    @property
+    def name(self) -> str:
+        """Its ops, in the notation of plans."""
+        return "+".join(f"{s}{op.kind}{op.microbatch}" for s, op in zip(self.block.stages, self.ops, strict=True))
+
+    @property
+    def kind(self) -> str:
+        """The kind of its ops, as named in the timeline."""
+        kinds = [op.kind for op in self.ops]
+        return "optimizer" if not kinds else "FB" if len(kinds) == 2 else "B" if kinds == ["I"] else str(kinds[0])
+
+    @property
+    def duration(self) -> int:
+        """Picoseconds of its ops' own computation."""
+        return sum(self.block.durations)
+
+
+@dataclass(frozen=True)
+class Program:
+    """What one rank does in every training step, by stream.
+
+    Attributes:
+        streams: of the first step, or of all.
+        further: the programs of the steps after it, if they take other times; then from the first step again.
+    """
+
+    streams: Mapping[str, tuple[Call, ...]]
+    further: tuple[Program, ...] = ()
+
+    def at(self, step: int) -> Program:
+        """That of a training step."""
+        return (self, *self.further)[step % (1 + len(self.further))]
+
+    @property
+    def distinct(self) -> Sequence[Program]:
+        """Its programs that differ, that of the first step first."""
+        return list({id(program): program for program in (self, *self.further)}.values())
+
+    @property
+    def calls(self) -> Iterator[Call]:
+        """The calls of all streams."""
+        return chain.from_iterable(self.streams.values())
+
+    @cached_property
+    def ops(self) -> Mapping[int, Call]:
+        """Number → the call with that op row: the plan's actions, in order, and `OPTIMIZER` if it takes time."""
+        return {call.number: call for call in self.streams.get(COMPUTE, ()) if call.number != ASIDE}
+
+    @property
+    def durations(self) -> list[int]:
+        """Picoseconds of each of its ops, the optimizer's step among them."""
+        return [call.duration for call in self.ops.values()]
+
+    @cached_property
+    def rows(self) -> Sequence[Call]:
+        """The calls with an op row, without the optimizer's."""
+        return [call for number, call in self.ops.items() if number != OPTIMIZER]
+
+    def lasting(self, duration: Callable[[Call, int], int], *, each: bool = True) -> Program:
+        """The same with other durations: of `each` call and duration, or once for a block with ops of these kinds."""
+        known: dict[tuple[Block, tuple[str, ...] | tuple[int, ...]], Block] = {}
+
+        def changed(call: Call) -> Call:
+            same = call.block, tuple([op.kind for op in call.ops])
+            if each or same not in known:
+                durations = tuple(duration(call, one) for one in call.block.durations)
+                key = call.block, durations
+                known[same] = known[key] = known.get(key) or call.block.lasting(durations)
+            return Call(known[same], call.number, call.ops)
+
+        calls = tuple(call if call.number == ASIDE else changed(call) for call in self.streams[COMPUTE])
+        further = {key: one.lasting(duration, each=each) for key, one in {id(one): one for one in self.further}.items()}
+        return Program({**self.streams, COMPUTE: calls}, tuple(further[id(program)] for program in self.further))
+
+
+@dataclass(frozen=True)
+class GivenPrograms:
+    """Programs that came from elsewhere, such as a profile; `Lowering` answers the same.
+
+    Attributes:
+        programs: one per pipeline rank; or one per rank.
+        pipeline: number of pipeline ranks.
+    """
+
+    programs: Sequence[Program]
+    pipeline: int
+
+    @property
+    def each(self) -> bool:
+        """Whether every rank has a program of its own."""
+        return len(self.programs) > self.pipeline
+
+    @property
+    def blocking(self) -> bool:
+        """Whether some wait until their messages have arrived."""
+        return any(call.block.every(Confirm) for program in self.programs for call in program.calls)
+
+    @property
+    def microbatches(self) -> int:
+        """Number of micro-batches per replica and training step."""
+        return table_of(self.programs).microbatches
+
+    @property
+    def pairs(self) -> Collection[tuple[int, int]]:
+        """The pipeline ranks that send to each other."""
+        calls = ((place, call) for place, program in enumerate(self.programs) for call in program.calls)
+        return {(place, send.peer) for place, call in calls for send in call.block.every(Send)}
+
+    def chunks(self, rank: int) -> Mapping[int, int]:
+        """Stage → its chunk, for the stages that a pipeline rank holds."""
+        calls = self.programs[rank].rows
+        return {stage: op.chunk for call in calls for stage, op in zip(call.block.stages, call.ops, strict=True)}
+
+    def nominal_durations(self, rank: int, lane: int = 0) -> Callable[[Op, int], int]:
+        """The picoseconds of each op of a pipeline rank in a step at speed 1."""
+        durations = {op: call.duration for call in self.programs[rank].rows for op in call.ops}
+        return lambda op, step: durations[op]
+
+    def lower(self, rank: int, pace: ComputeSpeed, lane: int = 0) -> Program:
+        """The program of a pipeline rank at a pace."""
+        return self.programs[rank].lasting(lambda call, duration: pace.duration(duration))
+
+    def serve(self, group: Group, rank: int, lane: int = 0) -> Program:
+        """The program of an endpoint that serves a process group, with the collectives of a member's program."""
+        blocks = (call.block for call in self.programs[rank].calls)
+        serves = [replace(one, row=None, cause=None) for block in blocks for one in block.every(Collective)
+                  if one.group == group]  # fmt: skip
+        return Program({GRADIENT: (call_of(*serves, stages=(0,)),)})
+
+
+def filled(stage: int) -> str:
+    """The event that the next bucket of a stage is filled."""
+    return intern(f"filled {stage}")
+
+
+def gathered(stage: int) -> str:
+    """The event that the next parameters of a stage are gathered."""
+    return intern(f"gathered {stage}")
+
+
+def done(stream: str) -> str:
+    """The event that a stream is done with a step."""
+    return intern(f"{stream} done")
+
+
+def waiting_for(purpose: Purpose, position: int) -> Cause:
+    """The cause of a wait."""
+    return Cause(PURPOSES.index(purpose), position)
+
+
+def block_of(stages: Sequence[int], *instructions: Instruction, label: str = "") -> Block:
+    """A block whose computation knows its place in the whole."""
+    own = [one.own for one in instructions]
+    whole, before, placed = sum(filter(None, own)), 0, list[Instruction]()
+    for instruction, duration in zip(instructions, own, strict=True):
+        placed.append(instruction if duration is None else Compute(duration, before, whole))
+        before += duration or 0
+    return Block(tuple(stages), tuple(placed), label)
+
+
+def call_of(*instructions: Instruction, stages: Sequence[int] = ()) -> Call:
+    """A call of a block of its own, which is no op."""
+    return Call(block_of(stages, *instructions))
+
+
+def program_of(
+    ops: Iterable[Call],
+    others: Mapping[str, Sequence[Call]],
+    *,
+    first: Iterable[Instruction] = (),
+    fills: Iterable[Instruction] = (),
+    optimizer: Iterable[Call] = (),
+    last: Iterable[Instruction] = (),
+    barrier: bool = False,
+) -> Program:
+    """The program of a rank, with the marks of its steps, which end when all of its streams are done.
+
+    Args:
+        ops: of the first stream.
+        others: the other streams, by name.
+        first: when the step begins.
+        fills: when the ops are done.
+        optimizer: what follows when all streams are done.
+        last: before the step ends.
+        barrier: whether no rank begins a step before all have ended the last one.
+    """
+    compute = (
+        call_of(Mark(), *first),
+        *ops,
+        call_of(Mark(), *fills, *(Wait(done(name)) for name in others), Mark()),
+        *optimizer,
+        call_of(Learn(), *last, Mark(last=True), *([Collective(BARRIER, None)] if barrier else [])),
+    )
+    ends = {name: (*calls, call_of(Record(done(name)))) for name, calls in others.items()}
+    return Program({COMPUTE: compute, **ends})
+
+
+def table_of(programs: Sequence[Program]) -> ProgramTable:
+    """The ops of programs, one for each pipeline rank, and the messages between them."""
+    labels: list[str] = []
+    lasting = [
+        [call.number for call in program.streams.get(COMPUTE, ()) if call.block.durations and call.number != OPTIMIZER]
+        for program in programs
+    ]
+    gaps, tail = any(ASIDE in one for one in lasting), any(one[-1:] == [ASIDE] for one in lasting)
+    ops, messages = partial(_ops, programs, labels), partial(_messages, programs)
+    return ProgramTable(len(programs), ops, messages, labels, gaps=gaps, tail=tail)
+
+
+def _ops(programs: Sequence[Program], labels: list[str]) -> Columns:
+    """The columns of ops: a fused pair is described by its forward, the input part of a backward as B."""
+    known: dict[Block, tuple[int, int, int, int]] = {}
+    rows = []
+    for rank, call in ((rank, call) for rank, program in enumerate(programs) for call in program.rows):
+        block, ops = call.block, call.ops
+        if block not in known:
+            first = min(range(len(ops)), key=lambda index: ops[index].kind != "F")
+            labels += {block.label} - {"", *labels}
+            label = labels.index(block.label) if block.label else NONE
+            known[block] = first, OP_KINDS.index(call.kind), block.stages[first], label
+        first, number, stage, label = known[block]
+        second = ops[1 - first].microbatch if len(ops) > 1 else NONE
+        rows.append((rank, number, ops[first].microbatch, ops[first].chunk, stage, second, label))
+    return _columns(("rank", "kind", "microbatch", "chunk", "stage", "second", "label"), rows)
+
+
+def _messages(programs: Sequence[Program]) -> Columns:
+    """The columns of messages: each Send with its Receive."""
+    known: dict[Block, tuple[list[Send], list[Receive]]] = {}
+    sent, received = [], []
+    number = 0
+    for rank, program in enumerate(programs):
+        for call in program.rows:
+            block, ops = call.block, call.ops
+            if block not in known:
+                known[block] = block.every(Send), block.every(Receive)
+            for send in known[block][0]:
+                op, purpose = ops[send.op], PURPOSES.index(send.purpose)
+                sent.append((rank, send.peer, purpose, send.tag + op.microbatch, number, op.chunk, send.message.size))
+            for receive in known[block][1]:
+                tag, purpose = receive.tag + ops[receive.op].microbatch, PURPOSES.index(receive.purpose)
+                received.append((receive.peer, rank, purpose, tag, number, receive.place))
+            number += 1
+    ends = "sender", "receiver", "purpose", "tag"
+    sends = _columns((*ends, "producer", "chunk", "bytes"), sent)
+    receives = _columns((*ends, "consumer", "place"), received)
+    left, right = (np.lexsort([one[name] for name in ends]) for one in (sends, receives))
+    table = {name: sends[name][left] for name in ("purpose", "tag", "producer", "chunk", "bytes")}
+    return {**table, **{name: receives[name][right] for name in ("consumer", "place")}}
+
+
+def _columns(names: Sequence[str], rows: Sequence[Sequence[int]]) -> Columns:
+    table = np.fromiter(chain.from_iterable(rows), np.int64, len(names) * len(rows)).reshape(-1, len(names))
+    return dict(zip(names, table.T, strict=True))

@@ -1,0 +1,318 @@
+"""The least time that a run still takes from where its GPUs are: its own programs on idle links, read backwards.
+
+    compute     ┈┈ B2 ── B3 ────────────── optimizer ─►│      an op: its computation, then what follows it, or what
+    gradient       └──► ── ── ── ── ── ──┘             │      waits for its messages and events, whichever is longer
+    parameters                             ── ── ── ──►│
+
+From the end of a step to its beginning, each instruction is given the least time from there to the end of the step:
+computation takes its duration or longer, a message its time on idle links or longer, what waits for an event begins no
+earlier. So if a GPU has not begun something at `now`, its step does not end before `now` plus that time.
+
+Of the collectives of a process group only this is known: some member ends no earlier than the least time after the
+last of them has begun (`ring_times`, `cheapest_times`). If all members are at one place of their pipelines, they have
+the same program, so this member begins what follows no earlier, and is then not later than the last who begins it: a
+chain of collectives on one stream takes the sum of their least times, whatever their groups, and so do the optimizer
+and the gathers behind it. Other replicas, on nodes of the same kind or faster, count as the fastest of them. Where
+members are at several places (a stage on two pipeline ranks), or nothing is known, a collective takes no time.
+
+Only what is exact in this sense has a bound: not what is drawn or slowed (`is_perturbed`), programs from a profile,
+steps that differ, or several steps without a barrier between them, sharing models of users, where messages could be
+faster than on idle links. Queueing, computation beside collectives and background traffic only add to it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hybrid_des.cluster.purposes import REDUCTION
+from hybrid_des.collectives import codecs
+from hybrid_des.collectives.group import ProcessGroup
+from hybrid_des.costs.cheapest_times import CheapestTimes
+from hybrid_des.costs.collective_times import SIXTEEN_BITS
+from hybrid_des.costs.documents import packed_steps
+from hybrid_des.planning.compute_speed import ComputeSpeed
+from hybrid_des.planning.expert_copies import COPIES
+from hybrid_des.planning.fsdp import LAYERS
+from hybrid_des.planning.gradients import ReplicaGroup
+from hybrid_des.planning.lowering import Lowering
+from hybrid_des.planning.pipeline_classes import PipelineClasses
+from hybrid_des.planning.planner import Parts
+from hybrid_des.planning.program import (
+    BARRIER,
+    COMPUTE,
+    Collective,
+    Compute,
+    Confirm,
+    Join,
+    Program,
+    Receive,
+    Record,
+    Send,
+    Start,
+    Wait,
+)
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.shortcuts.ring_times import RingTimes
+from hybrid_des.simulation.gpu import Gpu
+
+SHARINGS = ("fifo", "fair", "priority", "priority-fair")
+
+
+def is_perturbed(scenario: Scenario) -> bool:
+    """Whether ops may take less than their costs (of the first step), so that no bound on time is known.
+
+    Costs are those of the mean micro-batch where documents differ; that of a step may hold less.
+    """
+    given = scenario.workload is not None and scenario.workload.durations is not None
+    varies = scenario.steps > 1 and scenario.experts.varies
+    packed = packed_steps(scenario)
+    return bool(scenario.slow or scenario.jitter or given or varies or (packed is not None and packed.varies))
+
+
+@dataclass(frozen=True)
+class LeastRemaining:
+    """The least picoseconds from points in a step to its end.
+
+    Attributes:
+        steps: of the run.
+        begins: pipeline rank → stream → from its beginning.
+        calls: the identity of a call → from its beginning, and from its end.
+        collectives: the identity of a collective → its call, from its beginning, and from that of the next one in the
+            call, or from the call's end.
+        programs: one per pipeline rank.
+        ranks: the global ranks of which this is known.
+    """
+
+    steps: int
+    begins: Mapping[int, Mapping[str, int]]
+    calls: Mapping[int, tuple[int, int]]
+    collectives: Mapping[int, tuple[int, int, int]]
+    programs: Sequence[Program]
+    ranks: Container[int]
+
+    @property
+    def step(self) -> int:
+        """Of a step, from when all begin it."""
+        return max(begins[COMPUTE] for begins in self.begins.values())
+
+    @property
+    def run(self) -> int:
+        """Of the run, from its beginning."""
+        return max(max(begins.values()) for begins in self.begins.values()) + (self.steps - 1) * self.step
+
+    def watched(self, gpus: Iterable[Gpu]) -> list[Gpu]:
+        """Those whose programs are known, one of each."""
+        programs = set(map(id, self.programs))
+        known = (gpu for gpu in gpus if id(gpu.program) in programs and gpu.rank in self.ranks)
+        return list({id(gpu.program): gpu for gpu in known}.values())
+
+    def ends_by(self, now: int, gpus: Sequence[Gpu]) -> int:
+        """The picosecond before which a run does not end that goes on from where these GPUs are now."""
+        latest = now
+        for gpu in gpus:
+            for at in gpu.positions.values():
+                call = id(at.call)
+                if call in self.calls:
+                    whole, after = self.calls[call]
+                    ends = max(at.since + whole, now + after)
+                    if at.collective is not None:
+                        of_call, whole, after = self.collectives.get(id(at.collective), (0, 0, 0))
+                        ends = max(ends, at.begun + whole, now + after) if of_call == call else ends
+                    latest = max(latest, ends + (self.steps - 1 - at.step) * self.step)
+        return latest
+
+
+def least_remaining(scenario: Scenario, parts: Parts, *, chosen: bool = True) -> LeastRemaining | None:
+    """The least times of a scenario with these parts; None if no bound is known.
+
+    If the algorithm of its gradients is not `chosen` yet, reductions and gathers take no time.
+    """
+    several = scenario.steps > 1 and not scenario.barrier
+    exact = isinstance(parts.programs, Lowering) and parts.costs.lanes is None and scenario.cluster.service in SHARINGS
+    if several or not exact or scenario.gradients.every > 1 or is_perturbed(scenario):
+        return None
+    walk = _Backwards(scenario, parts, chosen=chosen)
+    return walk.remaining(scenario.steps) if walk.known else None
+
+
+class _Backwards:
+    """A walk of one pipeline through one step, from its end.
+
+    Attributes:
+        known: whether the programs are such that it can be walked.
+    """
+
+    def __init__(self, scenario: Scenario, parts: Parts, *, chosen: bool) -> None:
+        pipeline = scenario.parallel.pipeline
+        cheapest = CheapestTimes(parts.fabric, scenario.cluster.sharing)
+        ways = _closed(PipelineClasses.of(scenario, cheapest), scenario, parts)
+        self._message, self._ranks = ways.message, frozenset(rank for way in ways.ranks for rank in way)
+        self._messages, self._streams = parts.traffic.messages, parts.traffic.streams
+        self._programs = [parts.lowering.lower(rank, ComputeSpeed(ways.speed(rank))) for rank in range(pipeline)]
+        groups = parts.reductions.processes if chosen else ()
+        self._collectives = _Collectives(scenario, parts, ways, cheapest, groups)
+        self.known = all(map(_is_paired, self._programs))
+        self._times: dict[Hashable, int] = {}  # of what is waited for: the least time from there
+        self._waiting: dict[Hashable, Iterator[Hashable]] = {}
+        self._ready: list[Iterator[Hashable]] = []
+        self._calls: dict[int, tuple[int, int]] = {}
+        self._collectives_in: dict[int, tuple[int, int, int]] = {}
+        self._begins: dict[int, dict[str, int]] = defaultdict(dict)
+
+    def remaining(self, steps: int) -> LeastRemaining | None:
+        """Walk all streams; None if some cannot be walked to their beginning."""
+        each = [(rank, name) for rank, program in enumerate(self._programs) for name in program.streams]
+        self._ready = [self._stream(*stream) for stream in each]
+        while self._ready:
+            walker = self._ready.pop()
+            missing = next(walker, None)
+            if missing is not None:
+                self._waiting[missing] = walker
+        if self._waiting:
+            return None
+        return LeastRemaining(steps, self._begins, self._calls, self._collectives_in, self._programs, self._ranks)
+
+    def _stream(self, rank: int, stream: str) -> Iterator[Hashable]:
+        """Walk a stream backwards; yields what it needs to know."""
+        left, times = 0, self._times
+        counts, joined, confirmed = Counter[str](), dict[int, int](), dict[Hashable, int]()
+        queued = 0  # from the beginning of the next exchange on the stream of exchanges
+        instruction: Any
+        key: Hashable
+        for call in reversed(self._programs[rank].streams[stream]):
+            begun = ends = left
+            for instruction in reversed(call.block.instructions):
+                kind = instruction.__class__
+                if kind is Compute:
+                    left += instruction.duration
+                elif kind is Receive:
+                    tag = instruction.tag + call.ops[instruction.op].microbatch
+                    self._happens((rank, instruction.purpose, tag), left)
+                elif kind is Send:
+                    tag = instruction.tag + call.ops[instruction.op].microbatch
+                    key = instruction.peer, instruction.purpose, tag
+                    if key not in times:
+                        yield key
+                    arrived = max(times[key], confirmed.pop((instruction.purpose, tag), 0))
+                    left = max(left, self._message(rank, instruction.peer, instruction.message.size) + arrived)
+                elif kind is Confirm:
+                    tag = instruction.tag + call.ops[instruction.op].microbatch
+                    confirmed[instruction.purpose, tag] = left
+                elif kind is Record:  # of events that are delayed, another may happen first: so none is
+                    counts[instruction.event] += 1
+                    key = rank, instruction.event, counts[instruction.event]
+                    if key not in times:
+                        yield key
+                    left = max(left, times[key])
+                elif kind is Wait:
+                    counts[instruction.event] += 1
+                    self._happens((rank, instruction.event, counts[instruction.event]), left)
+                elif kind is Collective:
+                    left, following = left + self._collectives.of(rank, instruction), begun
+                    self._collectives_in.setdefault(id(instruction), (id(call), left, following))
+                    begun = left
+                elif kind is Start:
+                    left, queued = self._started(instruction, joined, left, queued)
+                elif kind is Join:
+                    joined[instruction.slot] = left
+            self._calls.setdefault(id(call), (left, ends))
+        self._begins[rank][stream] = left
+
+    def _started(self, start: Start, joined: dict[int, int], left: int, queued: int) -> tuple[int, int]:
+        """From the start of a collective inside an op, and from its beginning, where it waits for others."""
+        axis, ends = start.group[0], joined.pop(start.slot)
+        taken = start.call.launch + (0 if axis in self._messages else start.call.alone)
+        if axis not in self._streams:
+            return max(left, taken + ends), queued
+        begins = taken + max(ends, queued)
+        return max(left, begins), begins
+
+    def _happens(self, key: Hashable, left: int) -> None:
+        self._times[key] = left
+        if key in self._waiting:
+            self._ready.append(self._waiting.pop(key))
+
+
+class _Collectives:
+    """The least times of the collectives of each pipeline rank; those of other groups take no time."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        parts: Parts,
+        ways: PipelineClasses,
+        cheapest: CheapestTimes,
+        groups: Sequence[tuple[ProcessGroup, ReplicaGroup]],
+    ) -> None:
+        self._cheapest, self._options = cheapest, scenario.gradients.options
+        self._rings = RingTimes(parts.fabric, 0 if scenario.cluster.sharing == "fifo" else 1, self._options)
+        self._gather = parts.reductions.gather
+        self._codecs = codecs.find(scenario.gradients.codec).build(), codecs.find(SIXTEEN_BITS).build()
+        self._groups: dict[tuple[int, int, int], list[tuple[ProcessGroup, ReplicaGroup]]] = defaultdict(list)
+        self._known: dict[Hashable, int] = {}
+        layout = scenario.parallel.layout
+        places = layout.along("pipeline")
+        simulated = {rank for way in ways.ranks for rank in way}
+        held_by: dict[int, set[int]] = {}  # of the same ranks, which reduce several stages
+        self._apart = set[tuple[int, int, int]]()
+        for processes, group in groups:
+            if group.ranks[0] in simulated:
+                if id(group.ranks) not in held_by:
+                    held_by[id(group.ranks)] = set(places[list(group.ranks)].tolist())
+                holders = held_by[id(group.ranks)]
+                for held in holders:
+                    self._groups[held, group.stage, group.part].append((processes, group))
+                    if len(holders) > 1:
+                        self._apart.add((held, group.stage, group.part))
+
+    def of(self, rank: int, collective: Collective) -> int:
+        """The least time of a collective of a pipeline rank."""
+        purpose, stage, part = collective.group
+        if collective.group == LAYERS:
+            return int(sum(collective.call))
+        key = rank, stage, part
+        if collective.group == BARRIER or part == COPIES or key in self._apart or key not in self._groups:
+            return 0
+        reduces = purpose == REDUCTION.name
+        size = self._groups[key][0][1].buckets[collective.call].elements
+        known = *key, reduces, size
+        if known not in self._known:
+            self._known[known] = min(
+                self._in_group(processes, size, reduces=reduces) for processes, _ in self._groups[key]
+            )
+        return self._known[known]
+
+    def _in_group(self, group: ProcessGroup, elements: int, *, reduces: bool) -> int:
+        codec = self._codecs[0 if reduces else 1]
+        around = self._rings.of(group.kind if reduces else self._gather, group, elements, codec)
+        if around is not None:
+            return around
+        return self._cheapest.collective(group, elements, codec, self._options) if reduces else 0
+
+
+def _closed(ways: PipelineClasses, scenario: Scenario, parts: Parts) -> PipelineClasses:
+    """The pipelines of one tensor rank, if these reduce nothing with others: they have a bound of their own."""
+    layout = scenario.parallel.layout
+    few = replace(ways, ranks=[way for way in ways.ranks if not layout.coordinate(way[0], "tensor")])
+    simulated = {rank for way in few.ranks for rank in way}
+    for ranks in {id(group.ranks): group.ranks for _, group in parts.reductions.processes}.values():
+        if 0 < sum(map(simulated.__contains__, ranks)) < len(ranks):
+            return ways
+    return few
+
+
+def _is_paired(program: Program) -> bool:
+    """Whether all steps are alike, and each event is recorded in one stream as often as waited for in one."""
+    recorded, waited = defaultdict[str, Counter[str]](Counter), defaultdict[str, Counter[str]](Counter)
+    for stream, calls in program.streams.items():
+        for call in calls:
+            for instruction in call.block.instructions:
+                if instruction.__class__ is Record:
+                    recorded[instruction.event][stream] += 1
+                elif instruction.__class__ is Wait:
+                    waited[instruction.event][stream] += 1
+    counts = [{event: [*of.values()] for event, of in each.items()} for each in (recorded, waited)]
+    return not program.further and counts[0] == counts[1] and all(len(of) == 1 for of in counts[0].values())
