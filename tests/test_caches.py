@@ -5,7 +5,7 @@ import ast
 from support.paths import PACKAGE
 from support.sources import SOURCES, nodes_of, tree_of
 
-OF_CLASSES = {"_properties", "own_keys"}  # their only argument is a class of the package, or of a user's file
+OF_CLASSES = {"_properties", "own_keys", "_paths"}  # their only argument is a class of the package, or of a user's file
 
 
 def caches(file):

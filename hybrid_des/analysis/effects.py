@@ -14,11 +14,11 @@ from hybrid_des.analysis.critical_path.traced import Traced
 from hybrid_des.cluster.fabric import Fabric, Route
 from hybrid_des.errors import HybridDesError, ScenarioError
 from hybrid_des.planning.program import Call, Program
-from hybrid_des.planning.speeds import DurationOverride
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.definition import LABELS, Scenario
 from hybrid_des.scenario.loading import given_values, scenario_from
 from hybrid_des.simulation.outcome import Run
+from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.units import grouped_by
 
 Pair = tuple[str, Variant, Variant]  # a class, A with it from B, B with it from A

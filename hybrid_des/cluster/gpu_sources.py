@@ -33,22 +33,22 @@ class Figure(NamedTuple):
 @cache
 def _entries() -> Mapping[str, tuple[Figure, ...]]:
     """The figures of all links and GPUs, by name."""
-    found: dict[str, list[Figure]] = {}
+    entries: dict[str, list[Figure]] = {}
     name = before = ""
     for line in Path(__file__).with_name("gpus.yaml").read_text(encoding="utf-8").splitlines():
         if entry := ENTRY.match(line):
             name, before = entry[1], ""
-            found[name] = []
+            entries[name] = []
         elif name and (figure := FIGURE.match(line)):
             source = figure[3] or ""
             if same := SAME.match(source):
                 source = before + (same["more"] or "")
             elif source and not source.startswith("as "):
                 before = re.split("[:;]", source)[0]
-            found[name].append(Figure(figure[1], figure[2], source))
+            entries[name].append(Figure(figure[1], figure[2], source))
         elif name and (shares := SHARES.match(line)):
-            found[name].append(Figure(f"efficiency.{shares[1]}", shares[2], found[name][-1].source))
-    return {name: tuple(figures) for name, figures in found.items()}
+            entries[name].append(Figure(f"efficiency.{shares[1]}", shares[2], entries[name][-1].source))
+    return {name: tuple(figures) for name, figures in entries.items()}
 
 
 def figures(gpu: str) -> list[Figure]:

@@ -29,9 +29,9 @@ from hybrid_des.planning.gradients import Reductions
 from hybrid_des.planning.layer_groups import layer_group
 from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program import GivenPrograms
-from hybrid_des.planning.speeds import DurationOverride
 from hybrid_des.scenario import sizes
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.units import grouped_by
 
 MOST_TRIES = 4  # folds that are simulated and turn out not to be exact

@@ -38,12 +38,12 @@ from hybrid_des.planning.program import (
     Start,
     Wait,
 )
-from hybrid_des.planning.variation import VaryingSpeed
 from hybrid_des.simulation.arithmetic import Arithmetic
 from hybrid_des.simulation.communicators import Participant
 from hybrid_des.simulation.computation import Computation
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.repetition import FurtherSteps
+from hybrid_des.simulation.variation import VaryingSpeed
 
 GOES_ON = "a further step: "  # events, by stream
 

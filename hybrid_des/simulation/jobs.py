@@ -22,13 +22,13 @@ from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.folding.symmetry import Fold
 from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program import BARRIER, Call, Group, Instruction, Program
-from hybrid_des.planning.speeds import DurationOverride, Programs, schedules_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.arithmetic import Arithmetic
 from hybrid_des.simulation.communicators import CollectiveOverride, Communicators, Participant
 from hybrid_des.simulation.gpu import Gpu, RunContext
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.repetition import FurtherSteps
+from hybrid_des.simulation.speeds import DurationOverride, Programs, schedules_of
 
 UNCONTENDED = "uncontended"  # link sharing of runs made only for comparison
 

@@ -136,7 +136,7 @@ def test_paces_of_trees_are_shares_of_what_they_count_on():
         assert pace.bandwidth == Fraction(92, 400) * speed * 10**9
 
 
-def test_latencies_are_those_of_trees_where_no_members_share_a_node():
+def test_latencies_are_those_of_trees_where_nodes_have_one_member():
     """With one member per node they are fully exposed (tuning.cc, interLat): 5, 8.5 and 14 µs; else 2.7, 4 and 14."""
     fabric = machine("h100", 8)
     for ranks, expected in ((range(0, 64, 8), (5.0, 8.5, 14.0)), (range(0, 64, 4), (2.7, 4.0, 14.0))):

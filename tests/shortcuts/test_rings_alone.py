@@ -25,13 +25,13 @@ from hybrid_des.folding.folded_transport import LineageLink, folded_transport
 from hybrid_des.folding.refusals import FoldRefusal
 from hybrid_des.folding.symmetry import Fold, FoldedAxis
 from hybrid_des.layout import Layout
-from hybrid_des.planning.speeds import DurationOverride
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.shortcuts import attempts, rings_alone
 from hybrid_des.shortcuts.attempts import Refusals
 from hybrid_des.shortcuts.rings_alone import BOTH, GATHERS, REDUCTIONS
 from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation import run as plain
+from hybrid_des.simulation.speeds import DurationOverride
 
 TABLES = "steps", "ops", "waits", "exchanges"
 IDLE = {"workload": {"activation": 0}}  # links are free when rings begin

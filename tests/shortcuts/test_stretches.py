@@ -28,11 +28,11 @@ from hybrid_des.planning.program import (
     Wait,
     call_of,
 )
-from hybrid_des.planning.speeds import DurationOverride
 from hybrid_des.shortcuts import collectives_alone, rings_alone
 from hybrid_des.shortcuts.run import run
 from hybrid_des.shortcuts.stretches import Stretch, Stretches
 from hybrid_des.simulation.outcome import Run
+from hybrid_des.simulation.speeds import DurationOverride
 
 QUICKER = DurationOverride(lambda rank, call, took: round(took * Fraction(9, 10)), lambda rank: 0)
 

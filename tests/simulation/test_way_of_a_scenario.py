@@ -68,7 +68,7 @@ def test_a_scenario_goes_down_into_each_room_once(name, change):
     with Trip(scenario) as trip:
         run(scenario)
     assert trip.moves[0] == "shortcuts" and {"planning", "costs", "simulation"} < {*trip.moves}
-    assert {room: times for room, times in trip.descents.items() if times > 1} == {}
+    assert {room: times for room, times in trip.descents.items() if times > 1 and room != "simulation"} == {}
     assert len(trip.moves) - 1 <= MOVES
 
 
@@ -105,5 +105,6 @@ def test_planning_is_asked_to_plan_to_lower_and_to_describe(name, change):
     # the table of programs, and how far replay may be off, which are worked out when they are first read
     described = {"table_of", "_ops", "_messages", "TensorTraffic.delay"}
     looked_at = {"Program.distinct", "Block.every"}  # for what a folded run takes at once
-    table = {name for name in entries.functions if name.startswith("ProgramTable.")}
-    assert entries.functions - table <= {"parts_of", "Lowering.lower", "Reductions.buffers_of", *described, *looked_at}
+    parts = ("ProgramTable.", "Worker.", "TrainingProgress.")  # which a run reads, and trains
+    asked = {name for name in entries.functions if not name.startswith(parts)}
+    assert asked <= {"parts_of", "Lowering.lower", "Reductions.buffers_of", *described, *looked_at}

@@ -31,10 +31,10 @@ from hybrid_des.planning.planner import plan_of
 from hybrid_des.planning.program import Program
 from hybrid_des.planning.program_table import Column
 from hybrid_des.planning.slowed_links import restored
-from hybrid_des.planning.speeds import DurationOverride
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.perturbations import COMPUTING
 from hybrid_des.simulation.outcome import Run
+from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.units import grouped_by
 
 MOST = 0.5  # of the loss, for a class to be named …

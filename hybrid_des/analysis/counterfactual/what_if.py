@@ -31,7 +31,6 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.planning.program import Call, Program
 from hybrid_des.planning.program_table import OP_KINDS
-from hybrid_des.planning.speeds import DurationOverride, Programs
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.composition import override
 from hybrid_des.scenario.definition import Scenario
@@ -47,6 +46,7 @@ from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.jobs import UNCONTENDED
 from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.outer import alike, groups_apart
+from hybrid_des.simulation.speeds import DurationOverride, Programs
 from hybrid_des.simulation.watch import TooLateError, Watch
 
 Build = Callable[[Sequence[str]], Scenario]  # overrides → scenario

@@ -40,9 +40,9 @@ from hybrid_des.planning.program import (
     Start,
     Wait,
 )
-from hybrid_des.planning.speeds import Programs
 from hybrid_des.report.files.staging import Written, write_whole
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.simulation.speeds import Programs
 
 GROUPS = "comm_groups.json"  # ASTRA-sim's --comm-group-configuration
 INSIDE = "collectives of layers inside ops are messages; --set tensor_traffic=replay makes them durations"

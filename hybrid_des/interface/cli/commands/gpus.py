@@ -45,8 +45,8 @@ def run(args: argparse.Namespace) -> int:
         rows = [columns(name) for name in names]
         show_result(args, lambda: rows, lambda: text_table(HEADS, [cells(row) for row in rows]))
     else:
-        found = figures(args.name)
-        show_result(args, lambda: [figure._asdict() for figure in found], lambda: "\n".join(_lines(found)))
+        shown = figures(args.name)
+        show_result(args, lambda: [figure._asdict() for figure in shown], lambda: "\n".join(_lines(shown)))
     if args.out is not None:
         write_file(args.out, page())
         say(f"wrote {args.out}")
@@ -87,9 +87,9 @@ def _in(value: float | None, unit: int) -> str:
     return "-" if value is None else f"{float(Fraction(value) / unit):.5g}"
 
 
-def _lines(found: list[Figure]) -> list[str]:
+def _lines(shown: list[Figure]) -> list[str]:
     """Every figure with what it rests on, as wide as the terminal."""
-    lines = [(figure.name, [figure.value, *([figure.source] if figure.source else [])]) for figure in found]
+    lines = [(figure.name, [figure.value, *([figure.source] if figure.source else [])]) for figure in shown]
     return list(labelled(lines, max(terminal_width(80), 40), LABEL))
 
 

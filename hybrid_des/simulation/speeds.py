@@ -21,9 +21,9 @@ from hybrid_des.pipeline.plan import Op
 from hybrid_des.planning.compute_speed import ComputeSpeed
 from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program import Call, Program
-from hybrid_des.planning.variation import Factor, Variation, VaryingSpeed
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.perturbations import Slow
+from hybrid_des.simulation.variation import Factor, Variation, VaryingSpeed
 from hybrid_des.units import to_picoseconds
 from hybrid_des.workload import distributions
 from hybrid_des.workload.distributions import Sample
