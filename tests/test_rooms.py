@@ -19,7 +19,7 @@ FLOORS = (
     {"collectives"},
     {"folding", "scenario"},
     {"interchange"},
-    {"costs"},
+    {"cost_model"},
     {"planning"},
     {"simulation"},
     {"shortcuts"},

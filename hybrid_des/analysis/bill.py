@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from hybrid_des.costs.documents import packed_steps
+from hybrid_des.cost_model.documents import packed_steps
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.bill import Power
 from hybrid_des.scenario.sections.cluster import GpuKind

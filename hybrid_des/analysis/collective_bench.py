@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.costs.collective_times import CollectiveTimes, Concurrent
+from hybrid_des.cost_model.collective_times import CollectiveTimes, Concurrent
 from hybrid_des.errors import Refusal, UsageError, one_line
 from hybrid_des.layout import Layout
 from hybrid_des.options import plain

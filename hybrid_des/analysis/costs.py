@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.costs.basis import CostBasis
-from hybrid_des.costs.layer_costs import Exchange
-from hybrid_des.costs.modelled import keeping, layer_parts
-from hybrid_des.costs.pipeline_ranks import costs_per_rank
-from hybrid_des.costs.rank_costs import RankCosts, StageCosts
-from hybrid_des.costs.stages import costs_of, model_stages
+from hybrid_des.cost_model.basis import CostBasis
+from hybrid_des.cost_model.layer_costs import Exchange
+from hybrid_des.cost_model.modelled import keeping, layer_parts
+from hybrid_des.cost_model.pipeline_ranks import costs_per_rank
+from hybrid_des.cost_model.rank_costs import RankCosts, StageCosts
+from hybrid_des.cost_model.stages import costs_of, model_stages
 from hybrid_des.errors import UsageError
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.lowering import planned_peaks

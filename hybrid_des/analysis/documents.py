@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hybrid_des.costs.documents import Load, PackedSteps, packed_steps
+from hybrid_des.cost_model.documents import Load, PackedSteps, packed_steps
 from hybrid_des.scenario.definition import Scenario
 
 Amounts = NDArray[np.int64]  # step × replica × micro-batch, of all that hold different documents

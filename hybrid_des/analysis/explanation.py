@@ -57,7 +57,7 @@ from hybrid_des.analysis.notebook_view import as_html
 from hybrid_des.analysis.step_breakdown import BUBBLE, SLOWER, StepBreakdown, step_breakdown
 from hybrid_des.analysis.tasks import AtOnce, Here, Task, grouped, in_turn
 from hybrid_des.cluster.fabric import Fabric
-from hybrid_des.costs.documents import packed_steps
+from hybrid_des.cost_model.documents import packed_steps
 from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.wiring import fabric_of

@@ -15,7 +15,7 @@ import numpy as np
 from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.paths import Piece
 from hybrid_des.analysis.critical_path.rows import Names
-from hybrid_des.costs.documents import PackedSteps
+from hybrid_des.cost_model.documents import PackedSteps
 from hybrid_des.layout import Layout
 from hybrid_des.planning.program_table import NONE, Columns
 

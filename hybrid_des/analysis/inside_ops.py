@@ -16,7 +16,7 @@ import numpy as np
 
 from hybrid_des.analysis.idle import HOST, first_from
 from hybrid_des.cluster.purposes import OF_LAYERS, PURPOSES
-from hybrid_des.costs.rank_costs import Costs, StageCosts
+from hybrid_des.cost_model.rank_costs import Costs, StageCosts
 from hybrid_des.engine.recorder import INSIDE, OPTIMIZER
 from hybrid_des.pipeline.plan import Op
 from hybrid_des.planning.program_table import Column

@@ -21,7 +21,7 @@ from hybrid_des.analysis.step_breakdown import StepBreakdown, step_breakdown
 from hybrid_des.analysis.step_times import StepTimes, step_times, total
 from hybrid_des.analysis.table import empty_table, table
 from hybrid_des.cluster.purposes import PARAMETERS, PURPOSES, REDUCTION
-from hybrid_des.costs.model_version import MODEL_VERSION
+from hybrid_des.cost_model.model_version import MODEL_VERSION
 from hybrid_des.planning.program_table import Column, Columns
 from hybrid_des.shortcuts.expansion import expanded
 from hybrid_des.simulation.memory_remedies import fits

@@ -13,8 +13,8 @@ from hybrid_des.analysis.step_times import StepTimes, total
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.purposes import ACTIVATION, OF_LAYERS, PARAMETERS, PURPOSES
 from hybrid_des.cluster.rate import idle_time
-from hybrid_des.costs.documents import packed_steps
-from hybrid_des.costs.stages import visits
+from hybrid_des.cost_model.documents import packed_steps
+from hybrid_des.cost_model.stages import visits
 from hybrid_des.planning.program_table import Column
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.memory import memory_parts, worst_peak

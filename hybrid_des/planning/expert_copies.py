@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.transfers import Sizes
-from hybrid_des.costs.expert_loads import ExpertLoads
-from hybrid_des.costs.rank_costs import MOMENTS, WEIGHTS, Sharding
+from hybrid_des.cost_model.expert_loads import ExpertLoads
+from hybrid_des.cost_model.rank_costs import MOMENTS, WEIGHTS, Sharding
 from hybrid_des.errors import Refusal
 from hybrid_des.workload.placements import Placement
 

@@ -18,8 +18,8 @@ from hybrid_des.cluster.rings import channels
 from hybrid_des.cluster.self_contention import Groups
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import Outcome
-from hybrid_des.costs.collective_times import SIXTEEN_BITS, CollectiveTimes
-from hybrid_des.costs.rank_costs import StageCosts
+from hybrid_des.cost_model.collective_times import SIXTEEN_BITS, CollectiveTimes
+from hybrid_des.cost_model.rank_costs import StageCosts
 from hybrid_des.engine.recorder import BEFORE, INSIDE
 from hybrid_des.pipeline.plan import Action, Plan
 from hybrid_des.planning.compute_speed import ComputeSpeed

@@ -12,7 +12,7 @@ from hybrid_des.cluster.purposes import EXPERT, PARAMETERS
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import ProcessGroup
-from hybrid_des.costs.collective_times import SIXTEEN_BITS, CollectiveTimes, Concurrent
+from hybrid_des.cost_model.collective_times import SIXTEEN_BITS, CollectiveTimes, Concurrent
 from hybrid_des.interchange.profiles.graph import (
     COLLECTIVE,
     EVERYBODY,

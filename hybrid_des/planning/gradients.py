@@ -16,7 +16,7 @@ from hybrid_des import collectives
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import ProcessGroup
-from hybrid_des.costs.collective_times import CollectiveTimes, Concurrent
+from hybrid_des.cost_model.collective_times import CollectiveTimes, Concurrent
 from hybrid_des.layout import SHORT, Layout
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.buckets import Bucket, buckets_of, padded

@@ -10,7 +10,7 @@ from hybrid_des.cluster.purposes import OF_LAYERS
 from hybrid_des.cluster.rings import orders
 from hybrid_des.collectives.buffer import Channels
 from hybrid_des.collectives.group import ProcessGroup
-from hybrid_des.costs.collective_times import ELEMENT, elements_of
+from hybrid_des.cost_model.collective_times import ELEMENT, elements_of
 from hybrid_des.planning.planner import Parts
 
 

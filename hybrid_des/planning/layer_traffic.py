@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid_des.cluster.connections import Connection, links_of
 from hybrid_des.cluster.self_contention import AllFlows, Groups, replay_safe_axes, self_contending, simultaneous
-from hybrid_des.costs.stages import visits
+from hybrid_des.cost_model.stages import visits
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND, grouped_by
 
 if TYPE_CHECKING:
     from hybrid_des.cluster.fabric import Fabric
-    from hybrid_des.costs.rank_costs import Costs
+    from hybrid_des.cost_model.rank_costs import Costs
     from hybrid_des.pipeline.plan import Plan
     from hybrid_des.planning.gradients import ReplicaGroup
     from hybrid_des.scenario.definition import Scenario

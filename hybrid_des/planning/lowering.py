@@ -13,8 +13,8 @@ from typing import Any, ClassVar, NamedTuple
 from hybrid_des import collectives
 from hybrid_des.cluster.mailbox import Message
 from hybrid_des.cluster.purposes import CONTEXT, PARAMETERS, REDUCTION, Purpose, purpose_named
-from hybrid_des.costs.rank_costs import Costs, StageCosts
-from hybrid_des.costs.stages import bytes_of
+from hybrid_des.cost_model.rank_costs import Costs, StageCosts
+from hybrid_des.cost_model.stages import bytes_of
 from hybrid_des.engine.recorder import AFTER, BEFORE, OPTIMIZER, pipeline_tag
 from hybrid_des.pipeline.plan import Action, Kind, Op, Place, Plan, carried
 from hybrid_des.planning.buckets import Bucket

@@ -15,8 +15,8 @@ from math import lcm
 from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid_des.cluster.purposes import OF_LAYERS, PARAMETERS, PURPOSES
-from hybrid_des.costs.layer_collectives import LayerCollective
-from hybrid_des.costs.rank_costs import StageCosts
+from hybrid_des.cost_model.layer_collectives import LayerCollective
+from hybrid_des.cost_model.rank_costs import StageCosts
 from hybrid_des.engine.recorder import CHUNK, INSIDE
 from hybrid_des.planning.compute_speed import ComputeSpeed
 from hybrid_des.planning.program import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, cached_property
 
-from hybrid_des.costs.cheapest_times import CheapestTimes
+from hybrid_des.cost_model.cheapest_times import CheapestTimes
 from hybrid_des.scenario.definition import Scenario
 
 

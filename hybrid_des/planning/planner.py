@@ -11,13 +11,13 @@ from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.rate import idle_time
 from hybrid_des.cluster.self_contention import Groups
 from hybrid_des.collectives import codecs
-from hybrid_des.costs.basis import CostBasis
-from hybrid_des.costs.collective_times import CollectiveTimes
-from hybrid_des.costs.lanes import Lanes
-from hybrid_des.costs.pipeline_ranks import costs_per_rank
-from hybrid_des.costs.rank_costs import Costs, RankCosts
-from hybrid_des.costs.slowdown import Slowdown
-from hybrid_des.costs.stages import costs_of
+from hybrid_des.cost_model.basis import CostBasis
+from hybrid_des.cost_model.collective_times import CollectiveTimes
+from hybrid_des.cost_model.lanes import Lanes
+from hybrid_des.cost_model.pipeline_ranks import costs_per_rank
+from hybrid_des.cost_model.rank_costs import Costs, RankCosts
+from hybrid_des.cost_model.slowdown import Slowdown
+from hybrid_des.cost_model.stages import costs_of
 from hybrid_des.errors import UsageError
 from hybrid_des.files import read_text
 from hybrid_des.interchange.profiles.durations import Durations, Usual

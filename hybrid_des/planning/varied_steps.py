@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from hybrid_des.costs.basis import CostBasis
-from hybrid_des.costs.collective_times import CollectiveTimes
-from hybrid_des.costs.expert_loads import ExpertLoads
-from hybrid_des.costs.pipeline_ranks import costs_per_rank
-from hybrid_des.costs.rank_costs import Costs
-from hybrid_des.costs.stages import costs_of
+from hybrid_des.cost_model.basis import CostBasis
+from hybrid_des.cost_model.collective_times import CollectiveTimes
+from hybrid_des.cost_model.expert_loads import ExpertLoads
+from hybrid_des.cost_model.pipeline_ranks import costs_per_rank
+from hybrid_des.cost_model.rank_costs import Costs
+from hybrid_des.cost_model.stages import costs_of
 from hybrid_des.errors import Refusal
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.expert_copies import ExpertCopies, Transfers

@@ -9,7 +9,7 @@ from fractions import Fraction
 from hybrid_des.cluster import topologies
 from hybrid_des.cluster.fabric import Fabric, LinksByOwner, LinkSpec, Route, placed
 from hybrid_des.cluster.sites import across_sites
-from hybrid_des.costs.collective_times import CollectiveTimes
+from hybrid_des.cost_model.collective_times import CollectiveTimes
 from hybrid_des.errors import UsageError
 from hybrid_des.options import describe, plain
 from hybrid_des.planning.slowed_links import slowed

@@ -19,8 +19,8 @@ import numpy as np
 
 from hybrid_des.cluster.self_contention import Groups
 from hybrid_des.collectives.token_exchange import TokenExchange
-from hybrid_des.costs.collective_times import ELEMENT
-from hybrid_des.costs.layer_collectives import LayerCollective
+from hybrid_des.cost_model.collective_times import ELEMENT
+from hybrid_des.cost_model.layer_collectives import LayerCollective
 from hybrid_des.folding.images import RankArray, check_images, check_nodes
 from hybrid_des.folding.refusals import FoldRefusal
 from hybrid_des.folding.symmetry import Fold, FoldedAxis, folds_along, folds_by_digits

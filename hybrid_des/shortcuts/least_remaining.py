@@ -30,9 +30,9 @@ from typing import Any
 from hybrid_des.cluster.purposes import REDUCTION
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.group import ProcessGroup
-from hybrid_des.costs.cheapest_times import CheapestTimes
-from hybrid_des.costs.collective_times import SIXTEEN_BITS
-from hybrid_des.costs.documents import packed_steps
+from hybrid_des.cost_model.cheapest_times import CheapestTimes
+from hybrid_des.cost_model.collective_times import SIXTEEN_BITS
+from hybrid_des.cost_model.documents import packed_steps
 from hybrid_des.planning.compute_speed import ComputeSpeed
 from hybrid_des.planning.expert_copies import COPIES
 from hybrid_des.planning.fsdp import LAYERS

@@ -28,7 +28,7 @@ from hybrid_des.collectives.buffer import Buffer, message_of, shares_of
 from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.collectives.hierarchical import segments_of
-from hybrid_des.costs.cheapest_times import LARGEST, LIBRARY, PHASES, rings_of
+from hybrid_des.cost_model.cheapest_times import LARGEST, LIBRARY, PHASES, rings_of
 
 # collectives around rings between nodes → the phases of each segment
 HIERARCHICAL = {"hierarchical": 2, "hierarchical-reduce-scatter": 1, "hierarchical-all-gather": 1}

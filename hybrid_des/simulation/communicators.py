@@ -20,9 +20,9 @@ from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.communicator import Barrier, Communicator, OnStream, Replayed, Stream, Work
 from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.collectives.transfers import Sizes, transfers
-from hybrid_des.costs.collective_times import SIXTEEN_BITS, elements_of
-from hybrid_des.costs.layer_collectives import LayerCollective
-from hybrid_des.costs.slowdown import NONE_LOST
+from hybrid_des.cost_model.collective_times import SIXTEEN_BITS, elements_of
+from hybrid_des.cost_model.layer_collectives import LayerCollective
+from hybrid_des.cost_model.slowdown import NONE_LOST
 from hybrid_des.planning import program
 from hybrid_des.planning.expert_copies import COPIES
 from hybrid_des.planning.fsdp import LAYERS

@@ -14,7 +14,7 @@ from hybrid_des.cluster.traced_transport import TracedTransport
 from hybrid_des.cluster.transport import Links, Transport
 from hybrid_des.collectives.communicator import Barrier
 from hybrid_des.collectives.group import ProcessGroup
-from hybrid_des.costs.stages import visits
+from hybrid_des.cost_model.stages import visits
 from hybrid_des.engine.causes import Causes, TracedEnvironment, TracedView, traced
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.long_rows import LongRows

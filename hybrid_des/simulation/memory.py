@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from struct import error
 from typing import TYPE_CHECKING
 
-from hybrid_des.costs.rank_costs import Costs
+from hybrid_des.cost_model.rank_costs import Costs
 from hybrid_des.engine.recorder import Rows, out_of_range
 from hybrid_des.units import format_bytes
 

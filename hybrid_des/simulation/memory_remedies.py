@@ -15,8 +15,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from hybrid_des.cluster.fabric import Fabric
-from hybrid_des.costs.basis import CostBasis
-from hybrid_des.costs.modelled import model_costs
+from hybrid_des.cost_model.basis import CostBasis
+from hybrid_des.cost_model.modelled import model_costs
 from hybrid_des.errors import HybridDesError, ScenarioError
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.lowering import planned_peaks

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from hybrid_des.cluster.fabric import Fabric
-from hybrid_des.costs.rank_costs import Costs
+from hybrid_des.cost_model.rank_costs import Costs
 from hybrid_des.engine.causes import Causes
 from hybrid_des.engine.recorder import CHUNK
 from hybrid_des.folding.symmetry import Fold

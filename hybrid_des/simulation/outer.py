@@ -34,7 +34,7 @@ from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import NOTHING, Outcome
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Routine
-from hybrid_des.costs.collective_times import CollectiveTimes, Concurrent
+from hybrid_des.cost_model.collective_times import CollectiveTimes, Concurrent
 from hybrid_des.engine.clock import Environment, Process
 from hybrid_des.folding.refusals import TooManyMessagesError
 from hybrid_des.pipeline.plan import Plan

@@ -14,7 +14,7 @@ from hybrid_des import collectives
 from hybrid_des.cluster.transport import Transport
 from hybrid_des.collectives.benchmark import begun
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.costs.collective_times import Concurrent
+from hybrid_des.cost_model.collective_times import Concurrent
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import DeadlockError
 from hybrid_des.planning.planner import Parts

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hybrid_des.costs.model_version import MODEL_VERSION
+from hybrid_des.cost_model.model_version import MODEL_VERSION
 from hybrid_des.errors import SimulationError
 from hybrid_des.simulation.gpu import Gpu
 from hybrid_des.simulation.jobs import Job

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hybrid_des.costs.pipeline_ranks import rank_costs
+from hybrid_des.cost_model.pipeline_ranks import rank_costs
 from hybrid_des.errors import UsageError
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import plan_of

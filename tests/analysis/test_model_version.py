@@ -5,7 +5,7 @@ from support.figures_of_version import QUICK, ROOT, SLOW, recorded, step_ps
 from support.scenarios import plain, scenario
 
 from hybrid_des import goodput, simulate, simulate_jobs
-from hybrid_des.costs.model_version import MODEL_VERSION
+from hybrid_des.cost_model.model_version import MODEL_VERSION
 
 
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])

@@ -15,7 +15,7 @@ from hybrid_des.analysis.critical_path.messages import service_alone
 from hybrid_des.analysis.critical_path.traced import traced_run
 from hybrid_des.cluster.rate import rate_of
 from hybrid_des.collectives import registration
-from hybrid_des.costs.collective_times import TimesAlone
+from hybrid_des.cost_model.collective_times import TimesAlone
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.loading import load
 

@@ -19,9 +19,9 @@ from hybrid_des.collectives.buffer import Buffer, Channels
 from hybrid_des.collectives.nccl import tuned
 from hybrid_des.collectives.registration import Site
 from hybrid_des.collectives.tuning import wiring_of
-from hybrid_des.costs import collective_times, long_rings
-from hybrid_des.costs.collective_times import CollectiveTimes
-from hybrid_des.costs.long_rings import representatives
+from hybrid_des.cost_model import collective_times, long_rings
+from hybrid_des.cost_model.collective_times import CollectiveTimes
+from hybrid_des.cost_model.long_rings import representatives
 from hybrid_des.layout import Layout
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.loading import load

@@ -13,7 +13,7 @@ from hybrid_des.collectives import codecs, nccl_lanes
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.tuning import Choice, Wiring, wiring_of
-from hybrid_des.costs.cheapest_times import CheapestTimes
+from hybrid_des.cost_model.cheapest_times import CheapestTimes
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report.terminal import render
 from hybrid_des.scenario.loading import load

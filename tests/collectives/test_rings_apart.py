@@ -10,8 +10,8 @@ from hybrid_des.cluster.rings import channels as channels_of
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure, run_collective
 from hybrid_des.collectives.buffer import Buffer, Channels
-from hybrid_des.costs import long_rings
-from hybrid_des.costs.collective_times import CollectiveTimes
+from hybrid_des.cost_model import long_rings
+from hybrid_des.cost_model.collective_times import CollectiveTimes
 from hybrid_des.layout import Layout
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.units import split_evenly

@@ -11,7 +11,7 @@ from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.permutation import Permutation
 from hybrid_des.collectives.token_exchange import TokenExchange
-from hybrid_des.costs.collective_times import CollectiveTimes
+from hybrid_des.cost_model.collective_times import CollectiveTimes
 from hybrid_des.errors import Refusal
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario.loading import scenario_from

@@ -15,7 +15,7 @@ from hybrid_des.cluster.mailbox import Message
 from hybrid_des.cluster.purposes import REDUCTION
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.group import Group, ProcessGroup
-from hybrid_des.costs.collective_times import CollectiveTimes, Concurrent
+from hybrid_des.cost_model.collective_times import CollectiveTimes, Concurrent
 from hybrid_des.engine.lineage import LineageEnvironment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.folding.folded_transport import folded_transport

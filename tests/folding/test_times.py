@@ -11,8 +11,8 @@ from support.scenarios import merged
 from hybrid_des import collectives
 from hybrid_des.cluster.components import Isomorphic
 from hybrid_des.collectives import codecs
-from hybrid_des.costs import collective_times as times_module
-from hybrid_des.costs.collective_times import CollectiveTimes, Concurrent
+from hybrid_des.cost_model import collective_times as times_module
+from hybrid_des.cost_model.collective_times import CollectiveTimes, Concurrent
 from hybrid_des.errors import HybridDesError, Refusal, ScenarioError
 from hybrid_des.folding.refusals import TooManyMessagesError
 from hybrid_des.planning.planner import parts_of

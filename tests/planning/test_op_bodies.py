@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hybrid_des.costs.layer_collectives import LayerCollective
-from hybrid_des.costs.stages import visits
+from hybrid_des.cost_model.layer_collectives import LayerCollective
+from hybrid_des.cost_model.stages import visits
 from hybrid_des.planning.compute_speed import ComputeSpeed
 from hybrid_des.planning.layer_traffic import loads_of
 from hybrid_des.planning.op_bodies import body_of

@@ -7,8 +7,8 @@ from support.campaigns import thinned
 from support.unequal_experts import MIXTURE, scenario_with
 
 from hybrid_des import simulate
-from hybrid_des.costs.basis import CostBasis
-from hybrid_des.costs.expert_loads import ExpertLoads
+from hybrid_des.cost_model.basis import CostBasis
+from hybrid_des.cost_model.expert_loads import ExpertLoads
 from hybrid_des.errors import Refusal
 from hybrid_des.planning.expert_copies import ExpertCopies
 from hybrid_des.shortcuts.run import run

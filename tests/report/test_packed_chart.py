@@ -6,7 +6,7 @@ import pytest
 
 from hybrid_des.analysis.documents import amounts_of
 from hybrid_des.analysis.metrics import RunAnalysis
-from hybrid_des.costs.documents import packed_steps
+from hybrid_des.cost_model.documents import packed_steps
 from hybrid_des.report.page.document import Shown, page_of
 from hybrid_des.report.page.packed_chart import COLUMNS, MOST, packed_chart
 from hybrid_des.scenario.loading import scenario_from

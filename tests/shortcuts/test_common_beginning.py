@@ -11,7 +11,7 @@ from support.scenarios import merged, values
 from hybrid_des import collectives, explain
 from hybrid_des.analysis.counterfactual.what_if import Variant
 from hybrid_des.analysis.critical_path.traced import traced_run
-from hybrid_des.costs.collective_times import CollectiveTimes
+from hybrid_des.cost_model.collective_times import CollectiveTimes
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.shortcuts.common_beginning import in_common, least_of_changed

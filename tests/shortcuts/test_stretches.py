@@ -12,7 +12,7 @@ from support.stretches import stretched_values
 
 from hybrid_des import load
 from hybrid_des.collectives.communicator import OnStream, Stream
-from hybrid_des.costs.layer_collectives import LayerCollective
+from hybrid_des.cost_model.layer_collectives import LayerCollective
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.lineage import LineageEnvironment
 from hybrid_des.planning.program import (

@@ -10,8 +10,8 @@ from hybrid_des import collectives, load
 from hybrid_des.analysis.collective_bench import Bench
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer, Channels
-from hybrid_des.costs.collective_times import CollectiveTimes
-from hybrid_des.costs.long_rings import of_library
+from hybrid_des.cost_model.collective_times import CollectiveTimes
+from hybrid_des.cost_model.long_rings import of_library
 from hybrid_des.interchange.profiles.chakra import write_chakra
 from hybrid_des.interchange.profiles.graph import COLLECTIVE, Node, RankTrace
 from hybrid_des.planning.planner import parts_of

@@ -11,7 +11,7 @@ from hybrid_des import simulate
 from hybrid_des.analysis.critical_path.traced import events_of_all, traced_run
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.collectives.benchmark import Outcome
-from hybrid_des.costs.collective_times import CollectiveTimes
+from hybrid_des.cost_model.collective_times import CollectiveTimes
 from hybrid_des.errors import ScenarioError
 from hybrid_des.folding.refusals import TooManyMessagesError
 from hybrid_des.planning.wiring import fabric_of

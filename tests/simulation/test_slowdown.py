@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybrid_des.analysis.metrics import summary
-from hybrid_des.costs.slowdown import Slowdown
+from hybrid_des.cost_model.slowdown import Slowdown
 from hybrid_des.engine.clock import Environment
 from hybrid_des.report.terminal import render
 from hybrid_des.result import simulate

@@ -67,7 +67,7 @@ def test_a_scenario_goes_down_into_each_room_once(name, change):
     scenario = load(SCENARIOS / f"{name}.yaml", change)
     with Trip(scenario) as trip:
         run(scenario)
-    assert trip.moves[0] == "shortcuts" and {"planning", "costs", "simulation"} < {*trip.moves}
+    assert trip.moves[0] == "shortcuts" and {"planning", "cost_model", "simulation"} < {*trip.moves}
     assert {room: times for room, times in trip.descents.items() if times > 1 and room != "simulation"} == {}
     assert len(trip.moves) - 1 <= MOVES
 

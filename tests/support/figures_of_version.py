@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from hybrid_des import simulate
-from hybrid_des.costs.model_version import MODEL_VERSION
+from hybrid_des.cost_model.model_version import MODEL_VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = Path(__file__).with_suffix(".json")

@@ -14,7 +14,7 @@ from hybrid_des.result import Result, simulate
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.shortcuts.expansion import expanded
 
-OWN = ("ranks_simulated", "wall_s", "events")  # keys of a summary that are about the simulation itself
+OWN = ("ranks_simulated", "wall_s", "events", "shortcuts")  # keys of a summary that are about the simulation itself
 ORDERS = (["tensor", "data", "pipeline"], ["tensor", "data", "pipeline"], ["tensor", "pipeline", "data"])
 SCHEDULES = (
     "1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe-v", "dualpipe", "hanayo", "looped-bfs", "chimera",

@@ -12,7 +12,7 @@ import numpy as np
 
 from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.purposes import ACTIVATION, GRADIENT, REDUCTION
-from hybrid_des.costs.rank_costs import Costs, StageCosts
+from hybrid_des.cost_model.rank_costs import Costs, StageCosts
 from hybrid_des.engine.recorder import CHUNK, MESSAGE_COLUMNS, OPTIMIZER, STEP_SHIFT, Recorder, Rows, pipeline_tag
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.compute_speed import ComputeSpeed
@@ -67,7 +67,7 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
         messages=totals["messages"], bytes_pipeline=totals["messages"] * size, bytes_gradients=0,
         bytes_scales=0, bytes_switched=0, bytes_parameters=0, bytes_tensor=0, bytes_context=0, bytes_expert=0,
         events=1, wall_s=0.5, peak_memory=[0] * parallel.ranks,
-        ranks=range(parallel.ranks), fold=None, unfolded="",
+        ranks=range(parallel.ranks), fold=None, unfolded="", left_out="", refused=(),
         costs=costs, costs_of_steps=[costs], traffic=TensorTraffic(), fabric=None,
         peak_activations=[peaks[layout.coordinate(rank, "pipeline")] for rank in range(parallel.ranks)],
     )  # fmt: skip

@@ -31,7 +31,7 @@ from hybrid_des.analysis.counterfactual.what_if import (
 )
 from hybrid_des.analysis.critical_path.traced import events_of_all
 from hybrid_des.analysis.tasks import Task
-from hybrid_des.costs.documents import packed_steps
+from hybrid_des.cost_model.documents import packed_steps
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.framework_defaults import LAYERED, framework_of, splitting_rule

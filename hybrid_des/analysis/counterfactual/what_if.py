@@ -25,7 +25,7 @@ from hybrid_des import collectives
 from hybrid_des.analysis.critical_path.traced import FEWEST_FOLDED
 from hybrid_des.cluster.fabric import ChangedLinks, Fabric, LinkSpec, Route
 from hybrid_des.cluster.topologies.nodes import KNOWN_ROUTES
-from hybrid_des.costs.collective_times import CollectiveTimes
+from hybrid_des.cost_model.collective_times import CollectiveTimes
 from hybrid_des.errors import ScenarioError, UsageError, unknown
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import Parts, parts_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.costs import COLLECTIVES, TOTAL
 from hybrid_des.analysis.model_figures import AXES, peak_of
-from hybrid_des.costs.operation_times import ATTENTION_BACKWARD
+from hybrid_des.cost_model.operation_times import ATTENTION_BACKWARD
 from hybrid_des.report.content import recomputed
 from hybrid_des.report.text import text_table
 from hybrid_des.scenario.definition import Scenario

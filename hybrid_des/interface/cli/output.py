@@ -53,14 +53,14 @@ def show(text: str) -> None:
 
 def warn(args: argparse.Namespace) -> None:
     """Print the warnings of a command, unless it is quiet."""
-    for warning in () if vars(args).get("quiet") else args.warnings:
+    for warning in () if vars(args).get("quiet") else vars(args).get("warnings", ()):
         say(f"warning: {warning}")
 
 
 def print_json(args: argparse.Namespace, value: Any, *, ascii_only: bool = True) -> None:
     """Print what a command found as JSON, an object with its warnings, if there are any."""
-    if isinstance(value, Mapping) and args.warnings:
-        value = {**value, "warnings": args.warnings}
+    if isinstance(value, Mapping) and (warnings := vars(args).get("warnings")):
+        value = {**value, "warnings": warnings}
     print(json.dumps(value, indent=2, allow_nan=False, ensure_ascii=ascii_only))
 
 

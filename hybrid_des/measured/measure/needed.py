@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-from hybrid_des.costs.basis import CostBasis
-from hybrid_des.costs.devices import device_of
-from hybrid_des.costs.expert_loads import expert_layers
-from hybrid_des.costs.layer_costs import layer_costs
-from hybrid_des.costs.operation_times import Device, Times
+from hybrid_des.cost_model.basis import CostBasis
+from hybrid_des.cost_model.devices import device_of
+from hybrid_des.cost_model.expert_loads import expert_layers
+from hybrid_des.cost_model.layer_costs import layer_costs
+from hybrid_des.cost_model.operation_times import Device, Times
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.workload.models.layer import Attention
 

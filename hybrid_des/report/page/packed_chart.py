@@ -13,7 +13,7 @@ import html
 from collections.abc import Iterator, Sequence
 
 from hybrid_des.analysis.documents import amounts_of
-from hybrid_des.costs.documents import packed_steps
+from hybrid_des.cost_model.documents import packed_steps
 from hybrid_des.report.packed import context_apart
 from hybrid_des.report.plots.style import LINES
 from hybrid_des.scenario.definition import Scenario

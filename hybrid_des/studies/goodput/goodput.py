@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.costs.model_version import MODEL_VERSION
+from hybrid_des.cost_model.model_version import MODEL_VERSION
 from hybrid_des.errors import SimulationError
 from hybrid_des.report.terminal import as_html
 from hybrid_des.scenario.definition import Scenario

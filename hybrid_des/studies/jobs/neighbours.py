@@ -20,7 +20,7 @@ from hybrid_des.analysis.critical_path.traced import images_are_known
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.cluster.connections import around, links_of
 from hybrid_des.cluster.fabric import Fabric, placed
-from hybrid_des.costs.model_version import MODEL_VERSION
+from hybrid_des.cost_model.model_version import MODEL_VERSION
 from hybrid_des.engine.causes import Causes
 from hybrid_des.folding.joint_symmetry import FoldedLinks
 from hybrid_des.folding.refusals import FoldRefusal

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.costs.basis import CostBasis
+from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.errors import UsageError
 from hybrid_des.scenario.jobs import Jobs
 from hybrid_des.studies.jobs.neighbours import Grouping, Neighbours, alone_runs, together

@@ -21,8 +21,8 @@ from typing import Any
 from hybrid_des.cluster.purposes import REDUCTION
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.group import ProcessGroup
-from hybrid_des.costs.cheapest_times import CheapestTimes
-from hybrid_des.costs.layer_collectives import LayerCollective
+from hybrid_des.cost_model.cheapest_times import CheapestTimes
+from hybrid_des.cost_model.layer_collectives import LayerCollective
 from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.planning.compute_speed import ComputeSpeed
 from hybrid_des.planning.expert_copies import COPIES

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from hybrid_des.costs.basis import CostBasis
+from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program import Block, Program
 from hybrid_des.scenario.definition import LABELS, Scenario

@@ -17,12 +17,12 @@ from functools import lru_cache
 from typing import Any
 
 from hybrid_des.analysis.metrics import summary
-from hybrid_des.costs.basis import CostBasis
-from hybrid_des.costs.cheapest_times import Inside, inside_ops
-from hybrid_des.costs.collective_times import CollectiveTimes
-from hybrid_des.costs.modelled import model_costs
-from hybrid_des.costs.pipeline_ranks import costs_per_rank
-from hybrid_des.costs.rank_costs import RankCosts
+from hybrid_des.cost_model.basis import CostBasis
+from hybrid_des.cost_model.cheapest_times import Inside, inside_ops
+from hybrid_des.cost_model.collective_times import CollectiveTimes
+from hybrid_des.cost_model.modelled import model_costs
+from hybrid_des.cost_model.pipeline_ranks import costs_per_rank
+from hybrid_des.cost_model.rank_costs import RankCosts
 from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import Plan, PlanRequest

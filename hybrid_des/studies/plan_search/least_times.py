@@ -9,10 +9,10 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from hybrid_des.costs.cheapest_times import Inside
-from hybrid_des.costs.layer_collectives import LayerCollective
-from hybrid_des.costs.rank_costs import Costs, RankCosts, StageCosts
-from hybrid_des.costs.stages import costs_of
+from hybrid_des.cost_model.cheapest_times import Inside
+from hybrid_des.cost_model.layer_collectives import LayerCollective
+from hybrid_des.cost_model.rank_costs import Costs, RankCosts, StageCosts
+from hybrid_des.cost_model.stages import costs_of
 from hybrid_des.errors import Refusal
 from hybrid_des.options import Options
 from hybrid_des.pipeline import schedules

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from hybrid_des.analysis.metrics import summary
-from hybrid_des.costs.basis import CostBasis
+from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.errors import UsageError
 from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.scenario.definition import Scenario

@@ -4,7 +4,7 @@ import pytest
 
 from hybrid_des import load
 from hybrid_des.cluster.operator_table import read_operator_table
-from hybrid_des.costs.operation_times import shape
+from hybrid_des.cost_model.operation_times import shape
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.measured.measure.chosen import Options
 from hybrid_des.measured.measure.machine import Facts, as_yaml, machine_of

@@ -7,8 +7,8 @@ import pytest
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.costs import link_loads
-from hybrid_des.costs.collective_times import CollectiveTimes, Concurrent
+from hybrid_des.cost_model import link_loads
+from hybrid_des.cost_model.collective_times import CollectiveTimes, Concurrent
 from hybrid_des.errors import Refusal
 from hybrid_des.layout import Layout
 from hybrid_des.planning.wiring import fabric_of

@@ -14,9 +14,9 @@ from hybrid_des import collectives
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.analysis.step_times import step_times
 from hybrid_des.cluster import topologies
-from hybrid_des.costs.basis import CostBasis
-from hybrid_des.costs.cheapest_times import CheapestTimes, inside_ops
-from hybrid_des.costs.pipeline_ranks import costs_per_rank
+from hybrid_des.cost_model.basis import CostBasis
+from hybrid_des.cost_model.cheapest_times import CheapestTimes, inside_ops
+from hybrid_des.cost_model.pipeline_ranks import costs_per_rank
 from hybrid_des.errors import HybridDesError, Refusal
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import PlanRequest

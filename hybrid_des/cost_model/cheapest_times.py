@@ -28,7 +28,7 @@ from hybrid_des.collectives.buffer import MOST_SEGMENTS, Buffer, Channels, messa
 from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.collectives.measured import Measured, measured_time
-from hybrid_des.costs.collective_times import SIXTEEN_BITS, elements_of
+from hybrid_des.cost_model.collective_times import SIXTEEN_BITS, elements_of
 from hybrid_des.options import Options
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 

@@ -7,10 +7,10 @@ from fractions import Fraction
 from functools import cache, cached_property
 from itertools import product
 
-from hybrid_des.costs.documents import PackedSteps
-from hybrid_des.costs.layer_collectives import LayerCollective
-from hybrid_des.costs.rank_costs import RankCosts, StageCosts, Visit
-from hybrid_des.costs.stages import beside_activations, loaded_stages, model_stages
+from hybrid_des.cost_model.documents import PackedSteps
+from hybrid_des.cost_model.layer_collectives import LayerCollective
+from hybrid_des.cost_model.rank_costs import RankCosts, StageCosts, Visit
+from hybrid_des.cost_model.stages import beside_activations, loaded_stages, model_stages
 from hybrid_des.pipeline.plan import Plan
 
 

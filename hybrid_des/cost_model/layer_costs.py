@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple, cast
 import numpy as np
 
 from hybrid_des.collectives.token_exchange import TokenExchange
-from hybrid_des.costs.basis import CostBasis
-from hybrid_des.costs.elementwise import is_array, larger, rounded_up, times_up
-from hybrid_des.costs.operation_times import EIGHT_BITS, ELEMENT, HEAD, OPERANDS, Device, Times
+from hybrid_des.cost_model.basis import CostBasis
+from hybrid_des.cost_model.elementwise import is_array, larger, rounded_up, times_up
+from hybrid_des.cost_model.operation_times import EIGHT_BITS, ELEMENT, HEAD, OPERANDS, Device, Times
 from hybrid_des.workload.models.layer import Attention, Elementwise, Gemm, Kept, Layer, Module, Operation, Parameters
 
 Axis = Literal["tensor", "context", "expert"]

@@ -28,14 +28,14 @@ from hybrid_des.cluster.self_contention import Groups
 from hybrid_des.cluster.symmetry import nonisomorphic, nonisomorphic_along
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import NOTHING
-from hybrid_des.costs.basis import CostBasis
-from hybrid_des.costs.collective_times import CollectiveTimes
-from hybrid_des.costs.devices import device_of, host_bandwidth
-from hybrid_des.costs.documents import Load
-from hybrid_des.costs.elementwise import is_any, is_array, larger, rounded
-from hybrid_des.costs.expert_loads import expert_layers
-from hybrid_des.costs.layer_collectives import ALGORITHMS, LayerCollective, traffic_of
-from hybrid_des.costs.layer_costs import (
+from hybrid_des.cost_model.basis import CostBasis
+from hybrid_des.cost_model.collective_times import CollectiveTimes
+from hybrid_des.cost_model.devices import device_of, host_bandwidth
+from hybrid_des.cost_model.documents import Load
+from hybrid_des.cost_model.elementwise import is_any, is_array, larger, rounded
+from hybrid_des.cost_model.expert_loads import expert_layers
+from hybrid_des.cost_model.layer_collectives import ALGORITHMS, LayerCollective, traffic_of
+from hybrid_des.cost_model.layer_costs import (
     Exchange,
     LayerCosts,
     copied_parameters,
@@ -43,9 +43,18 @@ from hybrid_des.costs.layer_costs import (
     tensor_sizes,
     tied_parameters,
 )
-from hybrid_des.costs.operation_times import ELEMENT, Times
-from hybrid_des.costs.rank_costs import MOMENTS, RankCosts, Sharding, StageCosts, each_of, split, sum_of, without_work
-from hybrid_des.costs.slowdown import NONE_LOST, Slowdown
+from hybrid_des.cost_model.operation_times import ELEMENT, Times
+from hybrid_des.cost_model.rank_costs import (
+    MOMENTS,
+    RankCosts,
+    Sharding,
+    StageCosts,
+    each_of,
+    split,
+    sum_of,
+    without_work,
+)
+from hybrid_des.cost_model.slowdown import NONE_LOST, Slowdown
 from hybrid_des.errors import Refusal
 from hybrid_des.layout import Layout
 from hybrid_des.scenario.sections.efficiency import Efficiency

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hybrid_des.costs.basis import CostBasis
+from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.errors import UsageError
 from hybrid_des.files import read_text
 from hybrid_des.workload.expert_loads import WORKLOADS, bounded, dirichlet, power_law

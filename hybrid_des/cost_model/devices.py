@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.cluster.operator_table import NONE_MEASURED
-from hybrid_des.costs.basis import CostBasis
-from hybrid_des.costs.operation_times import ELEMENT, OPERANDS, PASSES, Device
+from hybrid_des.cost_model.basis import CostBasis
+from hybrid_des.cost_model.operation_times import ELEMENT, OPERANDS, PASSES, Device
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.efficiency import Efficiency
 

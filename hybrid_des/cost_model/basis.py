@@ -8,8 +8,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
-from hybrid_des.costs.documents import Load, PackedSteps, packed_steps
-from hybrid_des.costs.elementwise import quotients
+from hybrid_des.cost_model.documents import Load, PackedSteps, packed_steps
+from hybrid_des.cost_model.elementwise import quotients
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.efficiency import Efficiency

@@ -35,8 +35,8 @@ from hybrid_des.collectives.buffer import Buffer, Channels
 from hybrid_des.collectives.checking import unchecked
 from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.group import ProcessGroup
-from hybrid_des.costs import long_rings
-from hybrid_des.costs.link_loads import least_time
+from hybrid_des.cost_model import long_rings
+from hybrid_des.cost_model.link_loads import least_time
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import DeadlockError, Refusal, UsageError

@@ -9,13 +9,13 @@ from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybrid_des.costs.rank_costs import WEIGHTS, Costs, RankCosts, StageCosts, Visit, split
+from hybrid_des.cost_model.rank_costs import WEIGHTS, Costs, RankCosts, StageCosts, Visit, split
 from hybrid_des.pipeline.plan import Action, Kind, Path, Place, Plan
 from hybrid_des.scenario.overhead import NO_OVERHEAD, Overhead
 from hybrid_des.units import split_evenly
 
 if TYPE_CHECKING:
-    from hybrid_des.costs.documents import Load
+    from hybrid_des.cost_model.documents import Load
 
 
 def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None) -> Costs:

@@ -22,7 +22,7 @@ from math import ceil
 from typing import NamedTuple
 
 from hybrid_des.cluster.operator_table import NONE_MEASURED, OPTIMIZER, OperatorTable
-from hybrid_des.costs.elementwise import is_array, larger, rounded_up, where
+from hybrid_des.cost_model.elementwise import is_array, larger, rounded_up, where
 from hybrid_des.workload.models.layer import Attention
 
 TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hybrid_des import simulate
-from hybrid_des.costs.documents import packed_steps
+from hybrid_des.cost_model.documents import packed_steps
 from hybrid_des.registry import import_file
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.shortcuts.run import run

@@ -7,7 +7,7 @@ import pytest
 from support.paths import SCENARIOS
 
 from hybrid_des import simulate
-from hybrid_des.costs.documents import Load, PackedSteps, packed_steps
+from hybrid_des.cost_model.documents import Load, PackedSteps, packed_steps
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.registry import import_file
 from hybrid_des.scenario.loading import load, read_scenario, scenario_from

@@ -5,7 +5,7 @@ from support import spaces
 from support.paths import SCENARIOS
 from support.scenarios import scenario, values
 
-from hybrid_des.costs.basis import CostBasis
+from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.options import Options
 from hybrid_des.scenario.loading import load, scenario_from
 

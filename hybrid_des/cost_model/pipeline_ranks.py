@@ -3,10 +3,10 @@
 from dataclasses import replace
 from fractions import Fraction
 
-from hybrid_des.costs.basis import CostBasis
-from hybrid_des.costs.collective_times import CollectiveTimes
-from hybrid_des.costs.modelled import model_costs
-from hybrid_des.costs.rank_costs import MOMENTS, WEIGHTS, RankCosts, Sharding
+from hybrid_des.cost_model.basis import CostBasis
+from hybrid_des.cost_model.collective_times import CollectiveTimes
+from hybrid_des.cost_model.modelled import model_costs
+from hybrid_des.cost_model.rank_costs import MOMENTS, WEIGHTS, RankCosts, Sharding
 from hybrid_des.interchange.profiles.durations import Durations, Shares, Usual, read_durations
 from hybrid_des.scenario.overhead import Overhead
 from hybrid_des.scenario.sections.training import Workload

@@ -3,8 +3,8 @@
 import pytest
 
 from hybrid_des import load
-from hybrid_des.costs.basis import CostBasis
-from hybrid_des.costs.modelled import layer_parts
+from hybrid_des.cost_model.basis import CostBasis
+from hybrid_des.cost_model.modelled import layer_parts
 from hybrid_des.errors import ScenarioError
 from hybrid_des.planning.planner import parts_of
 

@@ -16,11 +16,11 @@ from hybrid_des.pipeline.plan import Kind, Place
 from hybrid_des.scenario.overhead import NO_OVERHEAD, Overhead
 
 if TYPE_CHECKING:
-    from hybrid_des.costs.documents import Load, PackedSteps
+    from hybrid_des.cost_model.documents import Load, PackedSteps
     from hybrid_des.interchange.profiles.durations import Durations
 
-from hybrid_des.costs.elementwise import is_array, largest
-from hybrid_des.costs.layer_collectives import Both, LayerCollective, Traffic, traffic_of
+from hybrid_des.cost_model.elementwise import is_array, largest
+from hybrid_des.cost_model.layer_collectives import Both, LayerCollective, Traffic, traffic_of
 
 StagesOf = Callable[[int, bool], "Sequence[StageCosts]"]  # (number, whether ends meet) → the costs of each stage
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from hybrid_des import load, simulate
-from hybrid_des.costs.rank_costs import Sharding
+from hybrid_des.cost_model.rank_costs import Sharding
 from hybrid_des.planning.planner import parts_of
 
 GPT = {

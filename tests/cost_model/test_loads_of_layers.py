@@ -7,8 +7,8 @@ from support.paths import SCENARIOS
 from support.unequal_experts import MIXTURE, scenario_with
 
 from hybrid_des import load
-from hybrid_des.costs.basis import CostBasis
-from hybrid_des.costs.expert_loads import ExpertLoads, expert_layers
+from hybrid_des.cost_model.basis import CostBasis
+from hybrid_des.cost_model.expert_loads import ExpertLoads, expert_layers
 from hybrid_des.errors import ScenarioError, UsageError
 from hybrid_des.planning.planner import parts_of
 
