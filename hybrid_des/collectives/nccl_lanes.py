@@ -10,7 +10,7 @@ from hybrid_des.collectives.double_binary_tree import Family
 from hybrid_des.collectives.group import Group
 from hybrid_des.collectives.tuning import HALVES, PROTOCOLS, Choice, Wiring
 
-CHUNKS = {"LL": 2**11, "LL128": 2**12, "Simple": 2**17}  # bytes: LL and LL128 pass on single lines, Simple steps
+LINES = {"LL": 2**11, "LL128": 2**12}  # bytes that pass on together
 
 
 OF_CHOICE = 8  # lanes

@@ -1,4 +1,12 @@
-"""NCCL's trees: on a node, a chain that begins at the member with the adapter; between nodes, two binary trees."""
+"""NCCL's trees: on a node, a chain that begins at the member with the adapter; between nodes, two binary trees.
+
+With Simple every hop waits for a whole chunk: an eighth of a channel's buffer of 4 MiB, whatever the size of the
+all-reduce (NVIDIA/nccl, src/enqueue.cc, calcCollChunking; src/init.cc, DEFAULT_BUFFSIZE). Releases whose
+computeCollDevWork chose it halved it, down to 32 KiB, for buffers of few chunks per hop; those are not simulated. A
+channel of NCCL serves one of the two trees (src/graph/connect.cc, connectTrees), so that one that is simulated, with
+both, stands for two; where adapters give each twice as many, chunks of two channels pass together. LL and LL128 pass
+on lines one by one, of which 32 parts stand for all.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +17,12 @@ from typing import NamedTuple
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.double_binary_tree import Family, family, from_root, to_root
 from hybrid_des.collectives.group import Group, Routine, seats
-from hybrid_des.collectives.nccl_lanes import CHUNKS, Lanes, paced
-from hybrid_des.collectives.tuning import Choice
+from hybrid_des.collectives.nccl_lanes import LINES, Lanes, paced
+from hybrid_des.collectives.tuning import Choice, Protocol, Wiring
 
-# Of a tree: chunks of Simple are waited for on every hop, of which two nodes of eight have 16, so that 32 took half as
-# long again; lines of LL and LL128 pass one by one, and more parts cost only simulated events.
-MOST_CHUNKS = {"LL": 32, "LL128": 32, "Simple": 256}
+CHUNK = 2**19  # bytes
+MOST_LINES = 32  # parts of a tree's half; lines of LL and LL128 are smaller, but more cost only simulated events
+MOST_CHUNKS = 1024  # the same of Simple: over 16 hops, those of two nodes of eight, more would change 2 % at most
 
 
 class Seat(NamedTuple):
@@ -52,11 +60,23 @@ def seat_of(group: Group) -> Seat:
     return Seat(on, *seat[group.me])
 
 
+def parts_of(size: int, protocol: Protocol, wiring: Wiring) -> int:
+    """The parts in which one tree of a channel that is simulated passes on its half of `size` bytes."""
+    if protocol != "Simple":
+        return max(1, min(MOST_LINES, size // LINES[protocol]))
+    return max(1, min(MOST_CHUNKS, -(-size * wiring.channels // (CHUNK * wiring.counted))))
+
+
+def most_parts(size: int | None, channels: int) -> int:
+    """The most parts of a tree of a buffer of `size` bytes, of any size if it is None."""
+    return MOST_CHUNKS if size is None else max(MOST_LINES, min(MOST_CHUNKS, -(-size // (2 * channels * CHUNK))))
+
+
 def along_tree(lane: Lanes, buffer: Buffer, choice: Choice) -> Routine:
     """All-reduce along both trees, each with half of the buffer."""
     seat, routines = seat_of(lane(0)), []
     for tree, half in enumerate(buffer.parts(2)):
-        count = max(1, min(MOST_CHUNKS[choice.protocol], half.bytes // CHUNKS[choice.protocol]))
+        count = parts_of(half.bytes, choice.protocol, lane(0).tuned)
         up, down, relatives = lane(2 * tree), lane(2 * tree + 1), seat.chained(tree)
         pieces = half.split(count)
         routines.append(to_root(up, down, pieces, relatives, partial(paced, up, relatives)))

@@ -172,17 +172,19 @@ def too_many(algorithm: str, options: Mapping[str, object], groups: Iterable[tup
     return ""
 
 
-def reduction_messages(algorithm: str, ranks: int, options: Mapping[str, object], channels: int = 1) -> int:
+def reduction_messages(
+    algorithm: str, ranks: int, options: Mapping[str, object], channels: int = 1, size: int | None = None
+) -> int:
     """Messages of one collective: 2 · ranks · (peers, rounds, servers or segments); 2 · ranks if it is unknown.
 
-    Those of a ring are sent on all of its `channels`.
+    Those of a ring are sent on all of its `channels`. Chunks of NCCL's trees are counted for `size` bytes, if known.
     """
     given, servers = _count(options, "pieces"), _count(options, "servers") or ranks
     segments = given or MOST_SEGMENTS
     per_rank = {
         **dict.fromkeys(("ring", "ring-reduce-scatter", "ring-all-gather"), ranks * channels),
         **dict.fromkeys(("nccl-reduce-scatter", "nccl-all-gather"), ranks * channels),
-        "nccl": max(ranks, 2 * max(nccl_trees.MOST_CHUNKS.values()), 2 * nccl_switches.MOST_SEGMENTS // channels)
+        "nccl": max(ranks, 2 * nccl_trees.most_parts(size, channels), 2 * nccl_switches.MOST_SEGMENTS // channels)
         * channels,
         **dict.fromkeys(("all-to-all", "nccl-all-to-all", "nccl-send-receive", "auto"), ranks),
         **dict.fromkeys(
@@ -239,9 +241,8 @@ def _messages(scenario: Whole) -> int:
     messages = 2 * (stages - 1) * schedule.microbatches * parallel.data
     if parallel.data > 1:
         gradients = scenario.gradients
-        each = reduction_messages(
-            gradients.algorithm, parallel.data, dict(gradients.options or {}), most_channels(scenario)
-        )
+        channels, options = most_channels(scenario), dict(gradients.options or {})
+        each = reduction_messages(gradients.algorithm, parallel.data, options, channels, gradients.bucket)
         messages += _buckets(scenario, stages) * each
     return messages * scenario.steps
 

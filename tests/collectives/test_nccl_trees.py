@@ -14,9 +14,11 @@ from hybrid_des.cluster.rings import orders
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.nccl_trees import most_parts, parts_of
 from hybrid_des.collectives.tuning import PROTOCOLS, Choice, wiring_of
 from hybrid_des.errors import Refusal
-from hybrid_des.planning.wiring import fabric_of
+from hybrid_des.scenario.sizes import reduction_messages
+from hybrid_des.simulation.planning.wiring import fabric_of
 
 FP32 = codecs.find("fp32").build()
 GIB, SHARE = 2**30, Fraction(92, 100)  # of LL128
@@ -72,6 +74,34 @@ def test_trees_of_two_nodes_exceed_what_rings_can_do():
 def test_trees_on_five_nodes_are_met():
     assert bus(machine("h100", 5, nccl_algorithm="Tree")) == pytest.approx(150, rel=0.1)
     assert bus(machine("h100", 5)) == pytest.approx(190, rel=0.1)
+
+
+@pytest.mark.parametrize(("of", "nodes", "channels", "chunks"), [
+    ("p4d", 2, 4, 256), ("v100", 2, 2, 512),  # 1 GiB on 8 and on 4 channels of NCCL, half of them for each tree
+    ("h100", 5, 4, 128),  # 16 channels: four adapters give each twice as many
+])  # fmt: skip
+def test_chunks_of_simple_trees_are_an_eighth_of_a_channels_buffer(of, nodes, channels, chunks):
+    """512 KiB of 4 MiB (src/enqueue.cc, calcCollChunking), whatever the size."""
+    wiring, whole = known(machine(of, nodes)), GIB // (2 * channels)
+    each = whole // chunks
+    assert wiring.channels == channels and each in (2**19, 2**20)
+    for size, count in ((whole, chunks), (whole // 16, chunks // 16), (each + 4, 2), (each, 1), (4, 1)):
+        assert parts_of(size, "Simple", wiring) == count
+    assert parts_of(64 * GIB, "Simple", wiring) == 1024  # no more are simulated
+    assert parts_of(GIB, "LL", wiring) == parts_of(GIB, "LL128", wiring) == 32
+
+
+def test_every_chunk_goes_up_and_down_both_trees():
+    """Eight MiB for each tree of four channels, along 15 hops: 16 chunks of 512 KiB, up and down."""
+    fabric, size = machine("p4d", 2, nccl_algorithm="Tree", nccl_protocol="Simple"), 2**26
+    run = measure(fabric, "nccl", [range(16)], lambda *_: Buffer(size // 4, FP32))
+    assert run.messages == 4 * 2 * 15 * 2 * 16
+
+
+def test_messages_of_trees_are_counted_for_the_size_of_buckets():
+    assert [most_parts(size, 4) for size in (None, 2**20, GIB, 8 * GIB)] == [1024, 32, 256, 1024]
+    estimates = [reduction_messages("nccl", 16, {}, 4, size) for size in (2**20, GIB, None)]
+    assert estimates == [2 * 16 * 4 * 2 * parts for parts in (32, 256, 1024)]
 
 
 def test_caps_count_channels_that_are_doubled():
