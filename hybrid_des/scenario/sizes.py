@@ -241,9 +241,11 @@ def _messages(scenario: Whole) -> int:
     messages = 2 * (stages - 1) * schedule.microbatches * parallel.data
     if parallel.data > 1:
         gradients = scenario.gradients
-        channels, options = most_channels(scenario), dict(gradients.options or {})
-        each = reduction_messages(gradients.algorithm, parallel.data, options, channels, gradients.bucket)
-        messages += _buckets(scenario, stages) * each
+        channels, options, buckets = most_channels(scenario), dict(gradients.options or {}), _buckets(scenario, stages)
+        halves = scenario.sharding != "none" and gradients.algorithm == "nccl"  # around rings, never along trees
+        algorithm = "nccl-reduce-scatter" if halves else gradients.algorithm
+        size = gradients.bucket or _reduced(scenario) // max(buckets, 1)
+        messages += buckets * reduction_messages(algorithm, parallel.data, options, channels, size)
     return messages * scenario.steps
 
 
@@ -273,17 +275,22 @@ def _inside_ops(scenario: Whole) -> int:
 
 def _buckets(scenario: Whole, stages: int) -> int:
     """Buckets of all stages."""
-    gradients, workload = scenario.gradients, scenario.workload
-    parameters = _of_model(scenario.model) if workload is None else _most(workload.parameters)
-    parameters = parameters or _weights(scenario.numerics)  # the small model is counted unless the workload says
-    if not parameters:
+    gradients, workload, size = scenario.gradients, scenario.workload, _reduced(scenario)
+    if not size:
         return 0
     if gradients.bucket is None:
         return stages
-    size = parameters * codecs.find(gradients.codec).build().bytes_per_element
     per_rank = workload is not None and workload.per == "rank"
     alike = scenario.parallel.pipeline if per_rank and gradients.bucket_rule != "megatron" else 1
     return stages + alike * int(size // gradients.bucket)
+
+
+def _reduced(scenario: Whole) -> int:
+    """Bytes of the gradients of all stages."""
+    workload = scenario.workload
+    parameters = _of_model(scenario.model) if workload is None else _most(workload.parameters)
+    parameters = parameters or _weights(scenario.numerics)  # the small model is counted unless the workload says
+    return int(parameters * codecs.find(scenario.gradients.codec).build().bytes_per_element)
 
 
 def _of_model(model: ModelChoice | None) -> int:

@@ -152,7 +152,7 @@ def test_small_runs_with_many_messages_fold_and_show_all_ranks(monkeypatch):
     monkeypatch.setattr("hybrid_des.scenario.sizes.MESSAGES_FOLDED", 1)
     folded = run_of(values, "auto")
     assert folded.run.events < whole.run.events / 3
-    own = {"events": 0, "wall_s": 0}
+    own = {"events": 0, "wall_s": 0, "shortcuts": 0}
     assert {**folded.summary, **own} == {**whole.summary, **own}
     columns = list(whole.timeline)
     assert folded.timeline.sort_values(columns, ignore_index=True).equals(

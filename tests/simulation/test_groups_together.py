@@ -66,9 +66,9 @@ def test_groups_wait_for_each_other_below_a_spine(sharing):
 
 def test_the_report_says_whose_step_it_is():
     assert "8, each with its own weights; the step above is that of all, simulated together" in render(
-        simulate(of_adapters())
+        simulate(of_adapters()), width=200
     )
-    one = render(simulate(of_adapters(nodes=8, **ALONE)))
+    one = render(simulate(of_adapters(nodes=8, **ALONE)), width=200)
     assert "8, each with its own weights; the step above is that of one" in one
 
 
