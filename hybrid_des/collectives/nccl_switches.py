@@ -1,4 +1,11 @@
-"""NCCL's NVLS: the buffer passes switches in segments, of which each member of a node sums one part over nodes."""
+"""NCCL's NVLS: the buffer passes switches in segments, of which each member of a node sums one part over nodes.
+
+Over several nodes, all channels together pass a chunk of 128 KiB per member, of 64 KiB from four nodes on
+(NVIDIA/nccl, src/enqueue.cc, calcCollChunking: nvlsChunkSize, NVLSTREE_MAX_CHUNKSIZE). Their channels need not be in
+step, as those of a segment are here; so small buffers have up to 64 segments, which is assumed. Large ones have as many
+as NCCL passes chunks, but 128 at most, since each costs events on all members: over 12 hops, those of 32 nodes, that
+leaves an all-reduce up to a tenth too slow.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +17,12 @@ from hybrid_des.collectives.double_binary_tree import Family
 from hybrid_des.collectives.group import Group, Routine, seats
 from hybrid_des.collectives.nccl_lanes import Lanes, lanes_of
 from hybrid_des.collectives.nccl_trees import seat_of
-from hybrid_des.collectives.tuning import Choice, Wiring
+from hybrid_des.collectives.tuning import LARGEST_CHUNK, MOST_HEADS, Choice, Wiring
 
 Members = Sequence[tuple[int, int]]  # of a node, those that are simulated: place in the group, part of each segment
-SEGMENT, MOST_SEGMENTS = 2**19, 64  # bytes that pass the switches of several nodes together, and how many of them
+SEGMENT, USUAL_SEGMENTS = 2**19, 64  # bytes that pass the switches of several nodes together, and how many of them
+MOST_SEGMENTS = 128
+MANY_NODES = 4  # on which chunks are half as large
 
 
 class Segments(NamedTuple):
@@ -61,8 +70,12 @@ def pieces_at_switches(wiring: Wiring, buffer: Buffer) -> int:
 
 def _segments(wiring: Wiring, buffer: Buffer) -> tuple[int, int]:
     """The number of segments of a buffer, and the picoseconds by which they are late in all."""
-    loops, late = (buffer.bytes // SEGMENT, 0) if wiring.nodes > 1 else wiring.loops(buffer.bytes)
-    return max(1, min(MOST_SEGMENTS, loops)), late
+    if wiring.nodes == 1:
+        loops, late = wiring.loops(buffer.bytes)
+        return max(1, min(USUAL_SEGMENTS, loops)), late
+    chunk = LARGEST_CHUNK // 2 if wiring.nodes >= MANY_NODES else LARGEST_CHUNK
+    loop = wiring.generation.switch_channels * min(wiring.ranks // wiring.nodes, MOST_HEADS) * chunk
+    return max(1, min(USUAL_SEGMENTS, buffer.bytes // SEGMENT), min(MOST_SEGMENTS, -(-buffer.bytes // loop))), 0
 
 
 def _read_by_switch(lane: Group, segments: Segments, switch: int) -> Routine:

@@ -5,7 +5,8 @@ all-reduce (NVIDIA/nccl, src/enqueue.cc, calcCollChunking; src/init.cc, DEFAULT_
 computeCollDevWork chose it halved it, down to 32 KiB, for buffers of few chunks per hop; those are not simulated. A
 channel of NCCL serves one of the two trees (src/graph/connect.cc, connectTrees), so that one that is simulated, with
 both, stands for two; where adapters give each twice as many, chunks of two channels pass together. LL and LL128 pass
-on lines one by one, of which 32 parts stand for all.
+on lines one by one. Sixteen parts per hop stand for all of these, so that the way of the first to the last member adds at
+most a sixteenth to the time of a buffer (a tenth beyond sixteen hops, as parts cost events).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from hybrid_des.collectives.nccl_lanes import LINES, Lanes, paced
 from hybrid_des.collectives.tuning import Choice, Protocol, Wiring
 
 CHUNK = 2**19  # bytes
-MOST_LINES = 32  # parts of a tree's half; lines of LL and LL128 are smaller, but more cost only simulated events
+PER_HOP, MOST_LINES = 16, 256  # parts of a tree's half with LL and LL128
 MOST_CHUNKS = 1024  # the same of Simple: over 16 hops, those of two nodes of eight, more would change 2 % at most
 
 
@@ -37,6 +38,11 @@ class Seat(NamedTuple):
     on: Sequence[Sequence[int]]
     node: int
     place: int
+
+    @property
+    def hops(self) -> int:
+        """The hops of a tree from the last member up to the root and down again."""
+        return 2 * (max(map(len, self.on)) - 1 + (len(self.on) - 1).bit_length())
 
     def across(self, tree: int) -> Family:
         """Parent and children on other nodes, each with this member's index."""
@@ -60,23 +66,26 @@ def seat_of(group: Group) -> Seat:
     return Seat(on, *seat[group.me])
 
 
-def parts_of(size: int, protocol: Protocol, wiring: Wiring) -> int:
-    """The parts in which one tree of a channel that is simulated passes on its half of `size` bytes."""
+def parts_of(size: int, protocol: Protocol, wiring: Wiring, hops: int) -> int:
+    """The parts in which one tree of a channel that is simulated passes on its half of `size` bytes up and down."""
     if protocol != "Simple":
-        return max(1, min(MOST_LINES, size // LINES[protocol]))
+        return max(1, min(MOST_LINES, PER_HOP * hops, size // LINES[protocol]))
     return max(1, min(MOST_CHUNKS, -(-size * wiring.channels // (CHUNK * wiring.counted))))
 
 
 def most_parts(size: int | None, channels: int) -> int:
     """The most parts of a tree of a buffer of `size` bytes, of any size if it is None."""
-    return MOST_CHUNKS if size is None else max(MOST_LINES, min(MOST_CHUNKS, -(-size // (2 * channels * CHUNK))))
+    if size is None:
+        return MOST_CHUNKS
+    half = -(-size // (2 * channels))
+    return max(min(MOST_LINES, half // LINES["LL128"] + 1), min(MOST_CHUNKS, -(-half // CHUNK)))
 
 
 def along_tree(lane: Lanes, buffer: Buffer, choice: Choice) -> Routine:
     """All-reduce along both trees, each with half of the buffer."""
     seat, routines = seat_of(lane(0)), []
     for tree, half in enumerate(buffer.parts(2)):
-        count = parts_of(half.bytes, choice.protocol, lane(0).tuned)
+        count = parts_of(half.bytes, choice.protocol, lane(0).tuned, seat.hops)
         up, down, relatives = lane(2 * tree), lane(2 * tree + 1), seat.chained(tree)
         pieces = half.split(count)
         routines.append(to_root(up, down, pieces, relatives, partial(paced, up, relatives)))

@@ -64,7 +64,8 @@ def test_the_command_lists_the_catalogue(run, monkeypatch):
 
 def test_the_command_tells_what_figures_rest_on(run):
     out = run("gpus", "h800")[1]
-    assert "NVIDIA H800 datasheet" in out and "as H100: not fitted" in out
+    assert "FlashMLA, issue 75" in out and "as H100: not fitted" in out
+    assert "not checked against its data sheet" in " ".join(out.split()) and "H800 datasheet" not in out
     code, _, err = run("gpus", "h900")
     assert code == 2 and "h800" in err[0]
 

@@ -14,11 +14,12 @@ from hybrid_des.cluster.rings import orders
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.nccl_switches import pieces_at_switches
 from hybrid_des.collectives.nccl_trees import most_parts, parts_of
 from hybrid_des.collectives.tuning import PROTOCOLS, Choice, wiring_of
 from hybrid_des.errors import Refusal
-from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.sizes import reduction_messages
+from hybrid_des.planning.wiring import fabric_of
 
 FP32 = codecs.find("fp32").build()
 GIB, SHARE = 2**30, Fraction(92, 100)  # of LL128
@@ -27,6 +28,7 @@ CLUSTERS = {
     "v100": {"gpu": "v100-16gb", "gpus_per_node": 4, "infiniband": {"bandwidth": "100 Gb/s", "nics_per_node": 2}},
     "hdr": {"gpu": "a100-40gb"},
     "h100": {"gpu": "h100", "infiniband": {"nics_per_node": 4}},
+    "dgx": {"gpu": "h100"},
 }
 
 
@@ -80,15 +82,15 @@ def test_trees_on_five_nodes_are_met():
     ("p4d", 2, 4, 256), ("v100", 2, 2, 512),  # 1 GiB on 8 and on 4 channels of NCCL, half of them for each tree
     ("h100", 5, 4, 128),  # 16 channels: four adapters give each twice as many
 ])  # fmt: skip
-def test_chunks_of_simple_trees_are_an_eighth_of_a_channels_buffer(of, nodes, channels, chunks):
+def test_chunks_of_trees_are_an_eighth_of_a_buffer(of, nodes, channels, chunks):
     """512 KiB of 4 MiB (src/enqueue.cc, calcCollChunking), whatever the size."""
     wiring, whole = known(machine(of, nodes)), GIB // (2 * channels)
     each = whole // chunks
     assert wiring.channels == channels and each in (2**19, 2**20)
     for size, count in ((whole, chunks), (whole // 16, chunks // 16), (each + 4, 2), (each, 1), (4, 1)):
-        assert parts_of(size, "Simple", wiring) == count
-    assert parts_of(64 * GIB, "Simple", wiring) == 1024  # no more are simulated
-    assert parts_of(GIB, "LL", wiring) == parts_of(GIB, "LL128", wiring) == 32
+        assert parts_of(size, "Simple", wiring, 16) == count
+    assert parts_of(64 * GIB, "Simple", wiring, 16) == 1024  # no more are simulated
+    assert [parts_of(GIB, "LL128", wiring, hops) for hops in (4, 16, 26)] == [64, 256, 256]
 
 
 def test_every_chunk_goes_up_and_down_both_trees():
@@ -98,10 +100,19 @@ def test_every_chunk_goes_up_and_down_both_trees():
     assert run.messages == 4 * 2 * 15 * 2 * 16
 
 
-def test_messages_of_trees_are_counted_for_the_size_of_buckets():
-    assert [most_parts(size, 4) for size in (None, 2**20, GIB, 8 * GIB)] == [1024, 32, 256, 1024]
+def test_messages_of_trees_are_counted_by_size():
+    assert [most_parts(size, 4) for size in (None, 2**20, GIB, 8 * GIB)] == [1024, 33, 256, 1024]
     estimates = [reduction_messages("nccl", 16, {}, 4, size) for size in (2**20, GIB, None)]
-    assert estimates == [2 * 16 * 4 * 2 * parts for parts in (32, 256, 1024)]
+    assert estimates == [2 * 16 * 4 * 2 * parts for parts in (33, 256, 1024)]
+
+
+@pytest.mark.parametrize(("nodes", "size", "segments"), [
+    (2, 2**20, 2), (2, 2**25, 64), (2, GIB, 64), (2, 3 * GIB // 2, 96), (2, 8 * GIB, 128),  # 16 MiB pass together
+    (4, 2**29, 64), (4, 3 * GIB // 4, 96), (4, GIB, 128),  # 8 MiB
+])  # fmt: skip
+def test_large_buffers_pass_switches_as_often_as_in_nccl(nodes, size, segments):
+    """Sixteen channels of eight members pass 128 KiB each, on four nodes 64 (src/enqueue.cc, calcCollChunking)."""
+    assert pieces_at_switches(known(machine("dgx", nodes)), Buffer(size // 4, FP32)) == 8 * segments
 
 
 def test_caps_count_channels_that_are_doubled():
@@ -166,7 +177,7 @@ def test_paces_of_trees_are_shares_of_what_they_count_on():
         assert pace.bandwidth == Fraction(92, 400) * speed * 10**9
 
 
-def test_latencies_are_those_of_trees_where_nodes_have_one_member():
+def test_hops_are_those_of_trees_where_members_share_no_node():
     """With one member per node they are fully exposed (tuning.cc, interLat): 5, 8.5 and 14 µs; else 2.7, 4 and 14."""
     fabric = machine("h100", 8)
     for ranks, expected in ((range(0, 64, 8), (5.0, 8.5, 14.0)), (range(0, 64, 4), (2.7, 4.0, 14.0))):

