@@ -19,7 +19,10 @@ _FAMILIES = re.compile(
 _LAYERS = re.compile(  # what pretrain_gpt.py builds from these are none of those here
     r"(hybrid|mamba|linear|csa|dsa|mhc|retro|heterogeneous|swin|dino|vision)-[\w.-]+|is-hybrid-model|"
     r"experimental-attention-variant|encoder-num-layers|moe-latent-size|attention-output-gate|"
-    r"mtp-use-repeated-layer|peft-type|lora-target-modules|use-dualpipev"
+    r"mtp-use-repeated-layer|peft-type|lora-target-modules|use-dualpipev|"
+    # experts and latent attention as MegaBlocks and MindSpeed-LLM write them
+    r"moe-num-experts|n-shared-experts|first-k-dense-replace|moe-intermediate-size|multi-head-latent-attention|"
+    r"qk-(nope|rope)-head-dim"
 )
 
 

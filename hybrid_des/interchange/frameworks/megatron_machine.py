@@ -31,7 +31,11 @@ def machine(given: Given) -> Machine:
     Raises:
         UsageError: a number is none.
     """
-    return Machine(_nodes(given), *_per_node(given))
+    nodes, (per_node, said) = _nodes(given), _per_node(given)
+    ranks = given.number("--ntasks")
+    if nodes is None and ranks is not None and per_node is not None:  # mpirun -np 64 --npernode 8
+        nodes = -(-ranks // per_node)
+    return Machine(nodes, per_node, said)
 
 
 def _nodes(given: Given) -> int | None:

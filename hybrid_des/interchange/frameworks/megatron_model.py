@@ -149,6 +149,8 @@ def _list(node: ast.expr) -> list[int]:
     raise ValueError
 
 
+_NORMS = {"RMSNorm": "rms", "LayerNorm": "layer", "rmsnorm": "rms", "layernorm": "layer"}  # small: Megatron-DeepSpeed
+
 MODEL = (
     number("--num-layers", "model.layers"),
     number("--hidden-size", "model.hidden"),
@@ -157,7 +159,7 @@ MODEL = (
     number("--kv-channels", "model.head_size"),
     Rule(number("--ffn-hidden-size", "model.ffn").write, _read_ffn),
     Rule(switch("--swiglu", "model.mlp", "swiglu", "gelu").write, _read_mlp),
-    word("--normalization", "model.norm", {"RMSNorm": "rms", "LayerNorm": "layer"}, "layer"),
+    word("--normalization", "model.norm", _NORMS, "layer"),
     Rule(_POSITIONS.write, _read_positions),
     switch("--untie-embeddings-and-output-weights", "model.tied", on=False, off=True),
     switch("--disable-bias-linear", "model.bias", on=False, off=True),

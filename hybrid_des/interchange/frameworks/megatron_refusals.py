@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from hybrid_des.interchange.frameworks.launch_line import is_off
 from hybrid_des.workload.models.stages import stages_in
 
 
@@ -18,7 +19,7 @@ class Line:
     """The flags of a launch line, with Megatron-LM's defaults."""
 
     def __init__(self, flags: Mapping[str, Sequence[str]], ranks: int | None = None) -> None:
-        self._flags = flags
+        self._flags = {flag: words for flag, words in flags.items() if not is_off(words)}
         self.ranks = ranks
 
     def __contains__(self, flag: str) -> bool:
