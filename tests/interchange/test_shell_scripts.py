@@ -316,7 +316,8 @@ def test_flags_that_need_another_are_named_without_it():
     for flag in ("--decoder-last-pipeline-num-layers", "--num-layers-per-virtual-pipeline-stage"):
         assert f"parallel.stages: even, one per rank: {flag} counts from --num-layers, which is missing" in lines
     assert "--moe-token-dispatcher-type flex" in lines
-    assert "--max-seqlen-per-dp-cp-rank 4096" in said(f"{RUN} --max-seqlen-per-dp-cp-rank 4096")
+    for flag in ("--max-seqlen-per-dp-cp-rank 4096", "--num-query-groups 4", "--kv-lora-rank 512"):
+        assert flag in read(f"{RUN} {flag}").unread
 
 
 def test_attention_of_megatron_deepspeed_is_told():
@@ -333,6 +334,13 @@ def test_names_of_norms_may_be_small():
 def test_ranks_of_mpirun_are_counted():
     values = read(f"mpirun -np 64 --npernode 8 -x PATH python pretrain_gpt.py {SIZES} --bf16").values
     assert (values["cluster.nodes"], values["cluster.gpus_per_node"], values["parallel.data"]) == (8, 8, 64)
+    unknown = read(f"mpirun -np $RANKS --npernode 8 python pretrain_gpt.py {SIZES} --bf16")
+    assert any(line.startswith("parallel.data: 1: --nnodes") for line in unknown.assumed)
+
+
+def test_two_numbers_of_nodes_are_said():
+    assumed = read(f"#SBATCH --nodes=4\n{RUN}").assumed
+    assert "cluster.nodes: 2: of --nnodes 2, --nodes 4" in assumed
 
 
 PIECES = st.sampled_from([

@@ -114,6 +114,7 @@ def _groups(line: Line) -> int:
 
 
 FSDP2, FSDP, ZERO = "--use-torch-fsdp2", "--use-megatron-fsdp", "--use-distributed-optimizer"
+EACH = "--num-layers-per-virtual-pipeline-stage"
 STREAMS, DELAYED = "--overlap-moe-expert-parallel-comm", "--delay-wgrad-compute"
 FULL = "--cuda-graph-scope"
 DYNAMIC, SCHEDULER, DYNAMIC_CP = "--dynamic-context-parallel", "--sequence-packing-scheduler", "default_dynamic_cp"
@@ -130,6 +131,8 @@ TABLE: tuple[Refused, ...] = (
     Refused("--seq-length", "expected a multiple of 2 × --context-parallel-size", "arguments",
             lambda line: line.context > 1 and line.size("--seq-length") % (2 * line.context) != 0),
     Refused("--num-layers", "expected a multiple of pipeline ranks × virtual stages", "arguments", _split),
+    Refused(EACH, "expected a divisor of --num-layers per pipeline rank", "arguments",
+            lambda line: EACH in line and line.size("--num-layers") % (line.pipeline * line.size(EACH, 1)) != 0),
     Refused("--no-overlap-p2p-communication", "expected more than 2 pipeline ranks with virtual stages", "arguments",
             lambda line: "--no-overlap-p2p-communication" in line and line.virtual > 1 and line.pipeline == 2),
     Refused("--global-batch-size", "expected micro-batches in a multiple of pipeline ranks with virtual stages",
