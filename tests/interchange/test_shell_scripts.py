@@ -338,6 +338,17 @@ def test_ranks_of_mpirun_are_counted():
     assert any(line.startswith("parallel.data: 1: --nnodes") for line in unknown.assumed)
 
 
+def test_programs_of_one_function_are_counted():
+    script = f'run() {{\n  {RUN} "$@"\n}}\nrun --tensor-model-parallel-size 2\nrun --tensor-model-parallel-size 4\n'
+    assert tensor(script) == 4
+    assert "line 2 starts 2 programs with such flags: the last is read" in read(script).unread
+
+
+def test_flags_of_eight_bits_are_no_layers():
+    """Those of Lumen, which begin as those of linear attention do."""
+    assert "--linear-fp8-scaling delayed" in read(f"{RUN} --linear-fp8-scaling delayed").unread
+
+
 def test_two_numbers_of_nodes_are_said():
     assumed = read(f"#SBATCH --nodes=4\n{RUN}").assumed
     assert "cluster.nodes: 2: of --nnodes 2, --nodes 4" in assumed

@@ -175,6 +175,8 @@ def _said(script: Script, candidates: Sequence[Started], chosen: Started | None)
     lines = ", ".join(str(one.line) for one in candidates)
     if len({one.line for one in candidates}) > 1:
         yield f"lines {lines} start programs with such flags: line {chosen.line} is read"
+    elif len({one.words for one in candidates}) > 1:  # in a function or a loop
+        yield f"line {chosen.line} starts {len(candidates)} programs with such flags: the last is read"
     if chosen.condition:
         yield f"{chosen.condition}: not decided; line {chosen.line}, which it starts, is read"
     for line, words in script.loose:

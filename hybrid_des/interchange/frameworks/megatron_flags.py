@@ -17,7 +17,7 @@ _FAMILIES = re.compile(
     r"no-container|inprocess|straggler|rerun|error-injection|sbatch|ft)-[\w-]+"
 )
 _LAYERS = re.compile(  # what pretrain_gpt.py builds from these are none of those here
-    r"(hybrid|mamba|linear|csa|dsa|mhc|retro|heterogeneous|swin|dino|vision)-[\w.-]+|is-hybrid-model|"
+    r"(hybrid|mamba|linear-(attention|attn|conv|key|value|num)|csa|dsa|mhc|retro|heterogeneous|swin|dino|vision)-[\w.-]+|is-hybrid-model|"
     r"experimental-attention-variant|encoder-num-layers|moe-latent-size|attention-output-gate|"
     r"mtp-use-repeated-layer|peft-type|lora-target-modules|use-dualpipev|"
     # experts and latent attention as MegaBlocks and MindSpeed-LLM write them
