@@ -320,6 +320,14 @@ def test_flags_that_need_another_are_named_without_it():
         assert flag in read(f"{RUN} {flag}").unread
 
 
+def test_positions_that_are_learned_are_as_many_as_tokens():
+    line = "model.sequence: 2048: as many learned positions, of --max-position-embeddings 8192"
+    assert line in read(f"{RUN} --max-position-embeddings 8192").assumed
+    rotary = read(f"{RUN} --max-position-embeddings 8192 --position-embedding-type rope --no-position-embedding")
+    assert line not in rotary.assumed and "--no-position-embedding" not in rotary.unread
+    assert "--no-position-embedding" in said(f"{RUN} --no-position-embedding")
+
+
 def test_attention_of_megatron_deepspeed_is_told():
     line = "model.attention: flash: Megatron-DeepSpeed needs --use-flash-attn for it"
     assert line in read(f"{RUN} --deepspeed").assumed

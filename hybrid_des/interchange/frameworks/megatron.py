@@ -306,6 +306,9 @@ def _values(given: Given) -> tuple[dict[str, Any], list[str]]:
         assumed.append(f"precision: {values['precision']}: without --bf16 and --fp16, Megatron-LM trains in fp32")
     if values.get("experts.dispatcher") and given.text("--moe-token-dispatcher-type") in (None, "allgather"):
         assumed.append("experts.dispatcher: all-to-all: Megatron-LM's own default, allgather, is not described")
+    longest, sequence = given.number("--max-position-embeddings"), values["model.sequence"]
+    if values["model.positions"] == "learned" and longest not in (None, sequence):
+        assumed.append(f"model.sequence: {sequence}: as many learned positions, of --max-position-embeddings {longest}")
     if "--deepspeed" in given.flags and "--use-flash-attn" not in given.flags:
         assumed.append(
             f"model.attention: {values['model.attention']}: Megatron-DeepSpeed needs --use-flash-attn for it"

@@ -38,6 +38,8 @@ def is_idle(flag: str, words: Sequence[str], values: Mapping[str, Any]) -> bool:
     if name in ("hidden-dropout", "attention-dropout"):  # a model with GELU has it, one with SwiGLU has none
         dropped = not re.fullmatch(r"0+(\.0*)?|\.0+", word)
         return dropped == (values.get("model.mlp") == "gelu")
+    if name == "no-position-embedding":
+        return values.get("model.positions") == "rotary"
     if name in ("optimizer", "transformer-impl", "rope-type"):
         return word in ("adam", "transformer_engine", "rope")
     if name == "make-vocab-size-divisible-by":
