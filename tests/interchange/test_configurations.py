@@ -160,3 +160,17 @@ def test_two_names_of_one_size_must_agree():
         "num_nextn_predict_layers: 1, but mtp_num_hidden_layers: 2"
         in read(DENSE | {"num_nextn_predict_layers": 1, "mtp_num_hidden_layers": 2}).unread
     )
+
+
+def test_experts_that_are_switched_off_are_none():
+    """Doge has their number in any of its configurations (transformers, configuration_doge.py)."""
+    assert "experts" not in model(EXPERTS | {"is_moe": False})
+    assert model(EXPERTS | {"is_moe": True})["experts"]["count"] == 64
+
+
+@pytest.mark.parametrize(("family", "setting"), [("gpt_neox", "use_parallel_residual"), ("falcon", "parallel_attn")])
+def test_what_a_family_does_by_default_is_named(family, setting):
+    """Attention and MLP side by side, which both have unless a setting says otherwise (configuration_gpt_neox.py)."""
+    given = DENSE | {"model_type": family}
+    assert f"{setting}: true" in read(given).unread
+    assert f"{setting}: false" in read(given | {setting: False}).unread

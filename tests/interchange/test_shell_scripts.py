@@ -167,7 +167,10 @@ def test_experts_have_the_default_width():
     assert experts == {"count": 8, "active": 2, "ffn": 4096}
 
 
-@pytest.mark.parametrize("flag", ["--hybrid-override-pattern M-M*", "--mamba-num-heads 8", "--linear-attention-freq 4"])
+@pytest.mark.parametrize("flag", [
+    "--hybrid-override-pattern M-M*", "--mamba-num-heads 8", "--linear-attention-freq 4", "--moe-num-experts 64",
+    "--n-shared-experts 2", "--multi-head-latent-attention",
+])  # fmt: skip
 def test_flags_that_make_other_layers_are_refused(flag):
     with pytest.raises(UsageError, match=flag.split()[0]):
         read(f"{RUN} {flag}")
@@ -263,6 +266,100 @@ def test_variables_without_a_value_are_named():
 def test_fragments_that_start_nothing_are_said():
     assert "nothing in it starts a program" in said(f"MODEL_ARGS=({SIZES})\n")
     assert tensor(f"{SIZES}\n--tensor-model-parallel-size 4\n--bf16") == 4
+
+
+def test_defaults_that_are_assigned_where_they_are_used_count():
+    """`: "${X:=4}"`, as in scripts for several clusters, gives X its value from there on."""
+    script = f': "${{TP:=4}}"\n: ${{PP:=2}}\n{RUN} --tensor-model-parallel-size $TP'
+    script += " --pipeline-model-parallel-size ${PP}"
+    values = read(script).values
+    assert (values["parallel.tensor"], values["parallel.pipeline"]) == (4, 2)
+    assert tensor(f': "${{TP:-4}}"\n{RUN} --tensor-model-parallel-size ${{TP:=2}}') == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ("", "precision: bf16: without --bf16 and --fp16, Megatron-LM trains in fp32"),
+        ("--bf16", "batch: 32: one micro-batch per replica, as in Megatron-LM without --global-batch-size"),
+        ("--bf16 --global-batch-size 64", "schedule.microbatch_size: 1: there is no --micro-batch-size"),
+        (
+            "--bf16 --num-experts 8 --expert-model-parallel-size 8",
+            "experts.dispatcher: all-to-all: Megatron-LM's own default, allgather, is not described",
+        ),
+    ],
+)
+def test_what_a_line_does_not_say_is_said(flags, line):
+    micro = "" if "--global" in flags else "--micro-batch-size 2"
+    script = f"torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py {SIZES} {micro} {flags}"
+    assert line in read(script).assumed
+    full = f"{script} --fp16 --micro-batch-size 2 --global-batch-size 64 --moe-token-dispatcher-type alltoall"
+    assert not any(one.startswith(("precision", "batch", "schedule", "experts")) for one in read(full).assumed)
+
+
+def test_programs_that_are_no_python_file_are_named():
+    assert "megatron sft: read as if it were pretrain_gpt.py" in said(f"NPROC_PER_NODE=8 megatron sft {SIZES} --bf16")
+    assert "read as if" not in said(f"srun -N 2 torchrun {SIZES} --bf16")
+
+
+def test_switches_may_have_a_word():
+    on, off = (f"{RUN} --tensor-model-parallel-size 2 --sequence_parallel {word}" for word in ("true", "False"))
+    assert read(on).values["parallel.sequence"] is True
+    assert read(off).values["parallel.sequence"] is False
+    assert not any("--tp-comm-overlap" in line for line in read(f"{off} --tp_comm_overlap false").refused)
+
+
+def test_flags_that_need_another_are_named_without_it():
+    """Of a model that the line only names, as those of wrappers of Megatron-LM do."""
+    line = "megatron sft --model x --pipeline_model_parallel_size 2 --decoder_last_pipeline_num_layers 13 --bf16"
+    lines = said(f"{line} --moe_token_dispatcher_type flex --num_layers_per_virtual_pipeline_stage 2")
+    for flag in ("--decoder-last-pipeline-num-layers", "--num-layers-per-virtual-pipeline-stage"):
+        assert f"parallel.stages: even, one per rank: {flag} counts from --num-layers, which is missing" in lines
+    assert "--moe-token-dispatcher-type flex" in lines
+    for flag in ("--max-seqlen-per-dp-cp-rank 4096", "--num-query-groups 4", "--kv-lora-rank 512"):
+        assert flag in read(f"{RUN} {flag}").unread
+
+
+def test_positions_that_are_learned_are_as_many_as_tokens():
+    line = "model.sequence: 2048: as many learned positions, of --max-position-embeddings 8192"
+    assert line in read(f"{RUN} --max-position-embeddings 8192").assumed
+    rotary = read(f"{RUN} --max-position-embeddings 8192 --position-embedding-type rope --no-position-embedding")
+    assert line not in rotary.assumed and "--no-position-embedding" not in rotary.unread
+    assert "--no-position-embedding" in said(f"{RUN} --no-position-embedding")
+
+
+def test_attention_of_megatron_deepspeed_is_told():
+    line = "model.attention: flash: Megatron-DeepSpeed needs --use-flash-attn for it"
+    assert line in read(f"{RUN} --deepspeed").assumed
+    assert line not in read(f"{RUN} --deepspeed --use-flash-attn").assumed + read(RUN).assumed
+
+
+def test_names_of_norms_may_be_small():
+    """As Megatron-DeepSpeed writes them."""
+    assert read(f"{RUN} --normalization rmsnorm").values["model.norm"] == "rms"
+
+
+def test_ranks_of_mpirun_are_counted():
+    values = read(f"mpirun -np 64 --npernode 8 -x PATH python pretrain_gpt.py {SIZES} --bf16").values
+    assert (values["cluster.nodes"], values["cluster.gpus_per_node"], values["parallel.data"]) == (8, 8, 64)
+    unknown = read(f"mpirun -np $RANKS --npernode 8 python pretrain_gpt.py {SIZES} --bf16")
+    assert any(line.startswith("parallel.data: 1: --nnodes") for line in unknown.assumed)
+
+
+def test_programs_of_one_function_are_counted():
+    script = f'run() {{\n  {RUN} "$@"\n}}\nrun --tensor-model-parallel-size 2\nrun --tensor-model-parallel-size 4\n'
+    assert tensor(script) == 4
+    assert "line 2 starts 2 programs with such flags: the last is read" in read(script).unread
+
+
+def test_flags_of_eight_bits_are_no_layers():
+    """Those of Lumen, which begin as those of linear attention do."""
+    assert "--linear-fp8-scaling delayed" in read(f"{RUN} --linear-fp8-scaling delayed").unread
+
+
+def test_two_numbers_of_nodes_are_said():
+    assumed = read(f"#SBATCH --nodes=4\n{RUN}").assumed
+    assert "cluster.nodes: 2: of --nnodes 2, --nodes 4" in assumed
 
 
 PIECES = st.sampled_from([

@@ -47,6 +47,7 @@ _ATTENTION_BIASES = ("attention_bias", "qkv_bias", "use_qkv_bias", "add_qkv_bias
 _ALL_BIASES = ("use_bias", "bias", "add_bias_linear")
 _QK_NORMS = ("use_qk_norm", "qk_norm", "qk_layernorm", "use_qk_layernorm")
 _ROUTER_BIASES = ("use_routing_bias", "moe_use_aux_free", "moe_router_enable_expert_bias")
+_HAS_EXPERTS = ("is_moe", "use_moe", "enable_moe_block")  # switches of numbers that stand there all the same
 _WINDOWS = ("sliding_attention", "sliding_window")
 _ACTIVATIONS = ("hidden_act", "activation_function", "hidden_activation", "mlp_hidden_act")
 _GATED = ("silu", "swish", "swiglu")  # activations of MLPs as Llama's
@@ -68,6 +69,7 @@ def read_hugging_face(text: str, name: str) -> Imported:
     family = config.text("model_type")
     config.check_family(family)
     known = FAMILIES.get(family)
+    config.values = {**(known or Family()).settings, **config.values}
     model = _sizes(config, family)
     model |= {"tied": config.tied(known), **(known or Family()).values, **_said(config)}
     if model.get("pooler"):
@@ -280,7 +282,7 @@ def _parts(config: _Config, model: Mapping[str, Any]) -> dict[str, Any]:
     if latent["key_value"]:
         parts["latent"] = {key: size for key, size in latent.items() if size}
         parts |= dict.fromkeys(("kv_heads", "head_size", "qk_norm"))  # of no meaning there
-    if experts["count"]:
+    if experts["count"] and not config.off(*_HAS_EXPERTS):
         parts["experts"] = _experts(config, experts, model)
         if not parts["experts"].get("dense_layers"):
             parts["ffn"] = model["ffn"] or parts["experts"]["ffn"]  # of no layer

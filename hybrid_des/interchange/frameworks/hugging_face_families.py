@@ -15,6 +15,7 @@ class Family(NamedTuple):
         tied: whether both ends share a matrix where `tie_word_embeddings` is missing.
         windows: which layers have the sliding window where no setting says so: "all", "every second", or None.
         window: its size where `sliding_window` is missing.
+        settings: of a `config.json`, which count where they are missing.
         beside: what its layers have that no setting names and that is not described here, one line each.
     """
 
@@ -22,6 +23,7 @@ class Family(NamedTuple):
     tied: bool = False
     windows: str | None = None
     window: int | None = None
+    settings: Mapping[str, Any] = {}
     beside: tuple[str, ...] = ()
 
 
@@ -59,11 +61,12 @@ FAMILIES: Mapping[str, Family] = {
     "nemotron": Family({"mlp": "gelu", "norm": "layer"}, beside=_NO_GATE),
     "gpt_oss": Family({"bias": True}, beside=("an attention sink per head",)),
     "gpt2": Family(_LEARNED, tied=True), "opt": Family(_LEARNED, tied=True), "gpt_neo": Family(_LEARNED, tied=True),
-    "gpt_bigcode": Family(_LEARNED, tied=True), "gpt_neox": Family(_GPT), "phi": Family(_GPT, beside=_SIDE),
+    "gpt_bigcode": Family(_LEARNED, tied=True), "gpt_neox": Family(_GPT, settings={"use_parallel_residual": True}),
+    "phi": Family(_GPT, beside=_SIDE),
     "gptj": Family(_GPT, beside=(*_SIDE, "no biases of attention")),
     "codegen": Family(_GPT, beside=(*_SIDE, "no biases of attention")),
     "bloom": Family(_GPT, tied=True, beside=("a norm after the embedding",)),
-    "falcon": Family({"mlp": "gelu", "norm": "layer"}, tied=True),
+    "falcon": Family({"mlp": "gelu", "norm": "layer"}, tied=True, settings={"parallel_attn": True}),
     "bert": Family(_ENCODER, tied=True), "roberta": Family(_ENCODER, tied=True), "ernie": Family(_ENCODER, tied=True),
     "camembert": Family(_ENCODER, tied=True), "xlm-roberta": Family(_ENCODER, tied=True),
     "data2vec-text": Family(_ENCODER, tied=True),

@@ -24,7 +24,7 @@ _DIRECTIVE = re.compile(r"(?m)^\s*#SBATCH[ \t]+(.*)$")
 _OPTION = re.compile(r"(?:^|(?<=\s))-(?:([A-Za-z])|-([A-Za-z][\w-]*))(?:[=\s]*([^\s=-]\S*))?")
 BARE = re.compile(r"\$(?:\{[A-Za-z_@*]\w*(?:\[[@*]\])?\}|[A-Za-z_@*]\w*)")  # a variable and nothing else
 _BUNDLE = re.compile(r"(?i)arg|opt|extra|flag|param|@|\*")  # names of variables that hold flags, not a value
-_SHORT = {"N": "nodes", "n": "ntasks", "G": "gpus"}  # options of sbatch and srun
+_SHORT = {"N": "nodes", "n": "ntasks", "G": "gpus", "np": "ntasks"}  # options of sbatch, srun and mpirun
 _SLURM = {  # option of sbatch → variables that have its value
     "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
     "gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"), "ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
@@ -175,6 +175,8 @@ def _said(script: Script, candidates: Sequence[Started], chosen: Started | None)
     lines = ", ".join(str(one.line) for one in candidates)
     if len({one.line for one in candidates}) > 1:
         yield f"lines {lines} start programs with such flags: line {chosen.line} is read"
+    elif len({one.words for one in candidates}) > 1:  # in a function or a loop
+        yield f"line {chosen.line} starts {len(candidates)} programs with such flags: the last is read"
     if chosen.condition:
         yield f"{chosen.condition}: not decided; line {chosen.line}, which it starts, is read"
     for line, words in script.loose:
@@ -191,6 +193,11 @@ def _without(script: Script) -> str:
     return f"no flag of Megatron-LM's pretrain_gpt.py, such as --num-layers{has}{more}"
 
 
+def is_off(words: Sequence[str]) -> bool:
+    """Whether the words of a flag turn it off, as in `--sequence_parallel false` of programs around Megatron-LM."""
+    return len(words) == 1 and words[0].lower() == "false"
+
+
 class Given:
     """The flags of a launch line, of which those that were read are remembered."""
 
@@ -205,7 +212,7 @@ class Given:
 
     def __contains__(self, flag: str) -> bool:
         self._read.add(flag)
-        return flag in self.flags
+        return flag in self.flags and not is_off(self.flags[flag])
 
     @property
     def read(self) -> frozenset[str]:

@@ -28,7 +28,7 @@ from hybrid_des.interchange.frameworks.launch_line import (
 )
 from hybrid_des.interchange.frameworks.megatron_documents import document_values, unsaid_of_documents
 from hybrid_des.interchange.frameworks.megatron_flags import is_idle, other_layers
-from hybrid_des.interchange.frameworks.megatron_layout import DATA_FIRST, DATA_LAST, LAYOUT, order_of
+from hybrid_des.interchange.frameworks.megatron_layout import DATA_FIRST, DATA_LAST, LAYOUT, order_of, uncounted
 from hybrid_des.interchange.frameworks.megatron_machine import machine
 from hybrid_des.interchange.frameworks.megatron_model import MODEL
 from hybrid_des.interchange.frameworks.megatron_precision import other_recipe, read_precision, write_precision
@@ -39,6 +39,10 @@ from hybrid_des.scenario.loading import Source, load
 from hybrid_des.workload.models.layer import MODULES, OPS
 
 TENSOR_OVERLAP = 0.7  # share that --tp-comm-overlap is taken to hide, as in the shipped scenarios of published runs
+_LAUNCHERS = (
+    "torchrun", "python", "python3", "deepspeed", "accelerate", "srun", "mpirun", "mpiexec", "exec", "env", "bash",
+    "numactl",
+)  # fmt: skip
 _RUN = ("--mock-data", "--tokenizer-type NullTokenizer", "--train-iters 20", "--lr 1e-4")  # what any line needs
 _FUSION, _META = "--no-gradient-accumulation-fusion", "--ckpt-format"
 
@@ -291,13 +295,24 @@ def _values(given: Given) -> tuple[dict[str, Any], list[str]]:
     values: dict[str, Any] = {}
     for rule in RULES:
         values |= rule.read(given)
-    assumed = [*_sizes(given, values)]
+    assumed = [*_sizes(given, values), *uncounted(given)]
     if values["overlap.tensor"]:
         assumed.append(f"overlap.tensor: {TENSOR_OVERLAP}: --tp-comm-overlap does not say how much it hides")
     if values["model.mlp"] == "swiglu" and any(
         flag not in given.flags for flag in ("--hidden-dropout", "--attention-dropout")
     ):
         assumed.append("model.mlp: swiglu: without dropout, which Megatron-LM has at 0.1 unless flags say 0")
+    if not any(flag in given for flag in ("--bf16", "--fp16")):
+        assumed.append(f"precision: {values['precision']}: without --bf16 and --fp16, Megatron-LM trains in fp32")
+    if values.get("experts.dispatcher") and given.text("--moe-token-dispatcher-type") in (None, "allgather"):
+        assumed.append("experts.dispatcher: all-to-all: Megatron-LM's own default, allgather, is not described")
+    longest, sequence = given.number("--max-position-embeddings"), values["model.sequence"]
+    if values["model.positions"] == "learned" and longest not in (None, sequence):
+        assumed.append(f"model.sequence: {sequence}: as many learned positions, of --max-position-embeddings {longest}")
+    if "--deepspeed" in given.flags and "--use-flash-attn" not in given.flags:
+        assumed.append(
+            f"model.attention: {values['model.attention']}: Megatron-DeepSpeed needs --use-flash-attn for it"
+        )
     if recipe := other_recipe(given):
         assumed.append(f"precision: {values['precision']}: for {recipe}; a written line has the recipe's usual format")
     return values, assumed
@@ -330,6 +345,9 @@ def _difference(flags: Mapping[str, Sequence[str]], others: Mapping[str, Sequenc
 def _program(read: Read) -> Iterator[str]:
     """A program that is not the one whose flags are read."""
     program = read.program.rpartition("/")[2]
+    first = next((word for word in read.before if not re.match(r"-|\w+=", word)), "").rpartition("/")[2]
+    if not program and first and not first.startswith("$") and first not in _LAUNCHERS:
+        program = " ".join(read.before)
     if program and "pretrain_gpt" not in program:
         yield f"{one_line(program, LONGEST_SHOWN)}: read as if it were pretrain_gpt.py"
 
@@ -360,9 +378,12 @@ def _sizes(given: Given, values: dict[str, Any]) -> Iterator[str]:
     else:
         values["parallel.data"] = nodes * per_node // replica
     values["cluster.nodes"], values["cluster.gpus_per_node"] = nodes, per_node
-    values["schedule.microbatch_size"] = values["schedule.microbatch_size"] or 1
-    if values["batch"] is None:  # Megatron-LM's default
+    if values["schedule.microbatch_size"] is None:
+        values["schedule.microbatch_size"] = 1
+        yield "schedule.microbatch_size: 1: there is no --micro-batch-size"
+    if values["batch"] is None:
         values["batch"] = values["schedule.microbatch_size"] * values["parallel.data"]
+        yield f"batch: {values['batch']}: one micro-batch per replica, as in Megatron-LM without --global-batch-size"
     yield "cluster.gpu: a launch line does not name it"
 
 

@@ -87,14 +87,15 @@ def read_documents(given: Given) -> Values:
     Raises:
         UsageError: the scheduler is unknown, or a value is missing.
     """
-    scheduler, room, least = given.text(SCHEDULER), given.number(ROOM), given.number(LEAST)
-    lengths = read_lengths(given)
-    given.words("--moe-token-dispatcher-type")
-    given.pass_over("--use-varlen-dataset", "--calculate-per-token-loss")
+    scheduler = given.text(SCHEDULER)
+    given.pass_over("--calculate-per-token-loss")
     if DYNAMIC in given:
         scheduler = scheduler or SCHEDULERS["dynamic-context"]
-    if scheduler is None:
+    if scheduler is None:  # the other flags are named as not understood
         return {}
+    room, least, lengths = given.number(ROOM), given.number(LEAST), read_lengths(given)
+    given.words("--moe-token-dispatcher-type")
+    given.pass_over("--use-varlen-dataset")
     if scheduler not in SCHEDULERS.values():
         raise given.error(SCHEDULER, unknown(scheduler, SCHEDULERS.values()))
     packing = next(name for name, of_megatron in SCHEDULERS.items() if of_megatron == scheduler)

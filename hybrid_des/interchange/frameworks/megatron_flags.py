@@ -17,9 +17,12 @@ _FAMILIES = re.compile(
     r"no-container|inprocess|straggler|rerun|error-injection|sbatch|ft)-[\w-]+"
 )
 _LAYERS = re.compile(  # what pretrain_gpt.py builds from these are none of those here
-    r"(hybrid|mamba|linear|csa|dsa|mhc|retro|heterogeneous|swin|dino|vision)-[\w.-]+|is-hybrid-model|"
+    r"(hybrid|mamba|linear-(attention|attn|conv|key|value|num)|csa|dsa|mhc|retro|heterogeneous|swin|dino|vision)-[\w.-]+|is-hybrid-model|"
     r"experimental-attention-variant|encoder-num-layers|moe-latent-size|attention-output-gate|"
-    r"mtp-use-repeated-layer|peft-type|lora-target-modules|use-dualpipev"
+    r"mtp-use-repeated-layer|peft-type|lora-target-modules|use-dualpipev|"
+    # experts and latent attention as MegaBlocks and MindSpeed-LLM write them
+    r"moe-num-experts|n-shared-experts|first-k-dense-replace|moe-intermediate-size|multi-head-latent-attention|"
+    r"qk-(nope|rope)-head-dim"
 )
 
 
@@ -35,6 +38,8 @@ def is_idle(flag: str, words: Sequence[str], values: Mapping[str, Any]) -> bool:
     if name in ("hidden-dropout", "attention-dropout"):  # a model with GELU has it, one with SwiGLU has none
         dropped = not re.fullmatch(r"0+(\.0*)?|\.0+", word)
         return dropped == (values.get("model.mlp") == "gelu")
+    if name == "no-position-embedding":
+        return values.get("model.positions") == "rotary"
     if name in ("optimizer", "transformer-impl", "rope-type"):
         return word in ("adam", "transformer_engine", "rope")
     if name == "make-vocab-size-divisible-by":

@@ -107,6 +107,15 @@ def _uneven(given: Given, layers: int, ranks: int, ends: tuple[int | None, int |
     return [first, *[each] * (ranks - 2), last]
 
 
+def uncounted(given: Given) -> Iterator[str]:
+    """Flags that divide the layers of a model whose number is not there."""
+    if given.number("--num-layers") is None:
+        flags = [flag for flag in (_FIRST, _LAST, "--num-layers-per-virtual-pipeline-stage") if flag in given]
+        yield from (
+            f"parallel.stages: even, one per rank: {flag} counts from --num-layers, which is missing" for flag in flags
+        )
+
+
 def _stages_of_layout(given: Given) -> tuple[str, ...] | None:
     text = given.text(_LAYOUT)
     if text is None:
@@ -138,12 +147,13 @@ def _write_dispatch(values: Values) -> Iterator[str]:
 
 
 def _read_dispatch(given: Given) -> Values:
+    if given.number("--num-experts") is None:  # so that these flags are named as not understood
+        return {}
     values = {path: value for rule in (_DISPATCHER, _STREAMS, _DELAYED) for path, value in rule.read(given).items()}
     split, tensor = given.number("--expert-tensor-parallel-size"), given.number("--tensor-model-parallel-size") or 1
     given.words("--moe-flex-dispatcher-backend")  # which of the libraries that send once per node
     given.pass_over("--moe-enable-deepep")
-    if given.number("--num-experts") is None:
-        return {}
+    values["experts.dispatcher"] = values["experts.dispatcher"] or _DISPATCHERS["allgather"]  # Megatron-LM's default
     if (given.number("--expert-model-parallel-size") or 1) * (split or tensor) == 1:
         values.pop("experts.dispatcher", None)
     return {**values, "parallel.expert_tensor": None if split in (None, tensor) else split}

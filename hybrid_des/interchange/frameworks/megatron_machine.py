@@ -31,7 +31,14 @@ def machine(given: Given) -> Machine:
     Raises:
         UsageError: a number is none.
     """
-    return Machine(_nodes(given), *_per_node(given))
+    nodes, (per_node, said) = _nodes(given), _per_node(given)
+    ranks = next(iter(given.words("--ntasks")), "")
+    if nodes is None and re.fullmatch(r"[1-9]\d{0,5}", ranks) and per_node is not None:  # mpirun -np 64 --npernode 8
+        nodes = -(-int(ranks) // per_node)
+    stated = {flag: word for flag in _NODES if (word := next(iter(given.words(flag)), "")).isdigit()}
+    if len({*stated.values()}) > 1:
+        said = (*said, f"cluster.nodes: {nodes}: of {', '.join(' '.join(pair) for pair in stated.items())}")
+    return Machine(nodes, per_node, said)
 
 
 def _nodes(given: Given) -> int | None:

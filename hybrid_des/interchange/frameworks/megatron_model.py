@@ -19,8 +19,9 @@ def _write_groups(values: Values) -> Iterable[str]:
 
 def _read_groups(given: Given) -> Values:
     """Heads of keys and values; Megatron-DeepSpeed states them by --num-key-value-heads alone."""
-    groups, heads = given.number("--num-query-groups"), given.number("--num-key-value-heads")
-    return {"model.kv_heads": (groups or 1) if "--group-query-attention" in given else heads}
+    if "--group-query-attention" in given:
+        return {"model.kv_heads": given.number("--num-query-groups") or 1}
+    return {"model.kv_heads": given.number("--num-key-value-heads")}
 
 
 def _read_ffn(given: Given) -> Values:
@@ -73,9 +74,9 @@ def _write_latent(values: Values) -> Iterator[str]:
 
 
 def _read_latent(given: Given) -> Values:
-    sizes = {key: given.number(flag) for key, flag in _LATENT.items()}
     if "--multi-latent-attention" not in given:
         return {}
+    sizes = {key: given.number(flag) for key, flag in _LATENT.items()}
     defaults = {"key_value": 512, "nope": 128, "rope": 64, "value": 128}  # Megatron-LM's
     latent_sizes = {key: size if size is not None else defaults.get(key) for key, size in sizes.items()}
     latent = {key: size for key, size in latent_sizes.items() if size is not None}
@@ -149,6 +150,8 @@ def _list(node: ast.expr) -> list[int]:
     raise ValueError
 
 
+_NORMS = {"RMSNorm": "rms", "LayerNorm": "layer", "rmsnorm": "rms", "layernorm": "layer"}  # small: Megatron-DeepSpeed
+
 MODEL = (
     number("--num-layers", "model.layers"),
     number("--hidden-size", "model.hidden"),
@@ -157,7 +160,7 @@ MODEL = (
     number("--kv-channels", "model.head_size"),
     Rule(number("--ffn-hidden-size", "model.ffn").write, _read_ffn),
     Rule(switch("--swiglu", "model.mlp", "swiglu", "gelu").write, _read_mlp),
-    word("--normalization", "model.norm", {"RMSNorm": "rms", "LayerNorm": "layer"}, "layer"),
+    word("--normalization", "model.norm", _NORMS, "layer"),
     Rule(_POSITIONS.write, _read_positions),
     switch("--untie-embeddings-and-output-weights", "model.tied", on=False, off=True),
     switch("--disable-bias-linear", "model.bias", on=False, off=True),

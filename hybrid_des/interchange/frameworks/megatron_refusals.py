@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from hybrid_des.interchange.frameworks.launch_line import is_off
 from hybrid_des.workload.models.stages import stages_in
 
 
@@ -18,7 +19,7 @@ class Line:
     """The flags of a launch line, with Megatron-LM's defaults."""
 
     def __init__(self, flags: Mapping[str, Sequence[str]], ranks: int | None = None) -> None:
-        self._flags = flags
+        self._flags = {flag: words for flag, words in flags.items() if not is_off(words)}
         self.ranks = ranks
 
     def __contains__(self, flag: str) -> bool:
@@ -113,6 +114,7 @@ def _groups(line: Line) -> int:
 
 
 FSDP2, FSDP, ZERO = "--use-torch-fsdp2", "--use-megatron-fsdp", "--use-distributed-optimizer"
+EACH = "--num-layers-per-virtual-pipeline-stage"
 STREAMS, DELAYED = "--overlap-moe-expert-parallel-comm", "--delay-wgrad-compute"
 FULL = "--cuda-graph-scope"
 DYNAMIC, SCHEDULER, DYNAMIC_CP = "--dynamic-context-parallel", "--sequence-packing-scheduler", "default_dynamic_cp"
@@ -129,6 +131,8 @@ TABLE: tuple[Refused, ...] = (
     Refused("--seq-length", "expected a multiple of 2 × --context-parallel-size", "arguments",
             lambda line: line.context > 1 and line.size("--seq-length") % (2 * line.context) != 0),
     Refused("--num-layers", "expected a multiple of pipeline ranks × virtual stages", "arguments", _split),
+    Refused(EACH, "expected a divisor of --num-layers per pipeline rank", "arguments",
+            lambda line: EACH in line and line.size("--num-layers") % (line.pipeline * line.size(EACH, 1)) != 0),
     Refused("--no-overlap-p2p-communication", "expected more than 2 pipeline ranks with virtual stages", "arguments",
             lambda line: "--no-overlap-p2p-communication" in line and line.virtual > 1 and line.pipeline == 2),
     Refused("--global-batch-size", "expected micro-batches in a multiple of pipeline ranks with virtual stages",

@@ -184,7 +184,7 @@ class Variables:
         if indirect and isinstance(named := self.find(name), str) and _NAME.fullmatch(named):
             name = named
         value = self._indexed(name, index)
-        if rest and (chosen := self._otherwise(value, rest, depth, quoted=quoted)) is not None:
+        if rest and (chosen := self._otherwise(name, value, rest, depth, quoted=quoted)) is not None:
             return chosen
         if value is None:
             return asis
@@ -206,8 +206,10 @@ class Variables:
             return value[int(at)] if re.fullmatch(r"-?\d{1,6}", at) and -len(value) <= int(at) < len(value) else None
         return value
 
-    def _otherwise(self, value: str | list[str] | None, rest: str, depth: int, *, quoted: bool) -> list[Piece] | None:
-        """What `:-`, `:=`, `:+` and `:?` give; None where they leave the value."""
+    def _otherwise(
+        self, name: str, value: str | list[str] | None, rest: str, depth: int, *, quoted: bool
+    ) -> list[Piece] | None:
+        """What `:-`, `:=` (which sets the variable too), `:+` and `:?` give; None where they leave the value."""
         match = re.match(r":?([-=+?])", rest)
         if match is None:
             return None
@@ -219,6 +221,8 @@ class Variables:
         if match[1] == "?":
             return None
         pieces = [*self._pieces(rest[match.end() :], depth, quoted=quoted)]
+        if match[1] == "=":
+            self.values[name] = "".join(piece.text for piece in pieces)
         return pieces or [Piece("", divides=True)]
 
     def calculated(self, text: str, otherwise: str) -> str:
