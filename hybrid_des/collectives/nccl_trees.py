@@ -5,8 +5,8 @@ all-reduce (NVIDIA/nccl, src/enqueue.cc, calcCollChunking; src/init.cc, DEFAULT_
 computeCollDevWork chose it halved it, down to 32 KiB, for buffers of few chunks per hop; those are not simulated. A
 channel of NCCL serves one of the two trees (src/graph/connect.cc, connectTrees), so that one that is simulated, with
 both, stands for two; where adapters give each twice as many, chunks of two channels pass together. LL and LL128 pass
-on lines one by one. Sixteen parts per hop stand for all of these, so that the way of the first to the last member adds at
-most a sixteenth to the time of a buffer (a tenth beyond sixteen hops, as parts cost events).
+on lines one by one. Sixteen parts per hop stand for all of these, so that the way of the first to the last member adds
+at most a sixteenth to the time of a buffer (a tenth beyond sixteen hops, as parts cost events).
 """
 
 from __future__ import annotations

@@ -77,7 +77,8 @@ ABLATIONS = (
         "collectives alone", {"hybrid_des.shortcuts.run.of_all_ranks_at_once": _nothing}, _simulated, "experts/drift"
     ),
     Ablation(
-        "stretches", {"hybrid_des.shortcuts.stretches.Stretches.of": lambda *_: {}}, _explained, "scale/deepseek-v3_1024"
+        "stretches", {"hybrid_des.shortcuts.stretches.Stretches.of": lambda *_: {}}, _explained,
+        "scale/deepseek-v3_1024",
     ),
     Ablation("watched links", {"hybrid_des.shortcuts.attempts.MOST_CHANNELS": 0}, _explained, "llama3.1-405b_512"),
     Ablation(

@@ -18,8 +18,8 @@ from hybrid_des.collectives.nccl_switches import pieces_at_switches
 from hybrid_des.collectives.nccl_trees import most_parts, parts_of
 from hybrid_des.collectives.tuning import PROTOCOLS, Choice, wiring_of
 from hybrid_des.errors import Refusal
-from hybrid_des.scenario.sizes import reduction_messages
 from hybrid_des.planning.wiring import fabric_of
+from hybrid_des.scenario.sizes import reduction_messages
 
 FP32 = codecs.find("fp32").build()
 GIB, SHARE = 2**30, Fraction(92, 100)  # of LL128
