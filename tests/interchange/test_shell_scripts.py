@@ -332,6 +332,10 @@ def test_attention_of_megatron_deepspeed_is_told():
     line = "model.attention: flash: Megatron-DeepSpeed needs --use-flash-attn for it"
     assert line in read(f"{RUN} --deepspeed").assumed
     assert line not in read(f"{RUN} --deepspeed --use-flash-attn").assumed + read(RUN).assumed
+    older = "model.attention: flash: releases without --attention-backend need --use-flash-attn for it"
+    assert older in read(RUN).assumed
+    for asked in ("--use-flash-attn", "--attention-backend flash"):
+        assert older not in read(f"{RUN} {asked}").assumed
 
 
 def test_names_of_norms_may_be_small():

@@ -309,13 +309,20 @@ def _values(given: Given) -> tuple[dict[str, Any], list[str]]:
     longest, sequence = given.number("--max-position-embeddings"), values["model.sequence"]
     if values["model.positions"] == "learned" and longest not in (None, sequence):
         assumed.append(f"model.sequence: {sequence}: as many learned positions, of --max-position-embeddings {longest}")
-    if "--deepspeed" in given.flags and "--use-flash-attn" not in given.flags:
-        assumed.append(
-            f"model.attention: {values['model.attention']}: Megatron-DeepSpeed needs --use-flash-attn for it"
-        )
+    if values["model.attention"] == "flash" and "--use-flash-attn" not in given.flags:
+        assumed += _flash_of(given)
     if recipe := other_recipe(given):
         assumed.append(f"precision: {values['precision']}: for {recipe}; a written line has the recipe's usual format")
     return values, assumed
+
+
+def _flash_of(given: Given) -> list[str]:
+    """Whose default flash attention is, of a line that does not ask for it."""
+    if "--deepspeed" in given.flags:
+        return ["model.attention: flash: Megatron-DeepSpeed needs --use-flash-attn for it"]
+    if "--attention-backend" in given.flags:
+        return []
+    return ["model.attention: flash: releases without --attention-backend need --use-flash-attn for it"]
 
 
 def _asked(values: dict[str, Any], read: Read, name: str) -> Iterator[str]:
