@@ -118,7 +118,8 @@ def verdict(explanation: Explanation) -> str:
         return f"held up by {culprit.name} ({saved} of the step): {parts}"
     if shares[first] < COSTS:
         return f"nothing but computing costs a tenth of the step: {parts}"
-    return f"{names[first]} costs the most, {_whole_percent(shares[first])} of the step: {parts}"
+    verb = "cost" if names[first].endswith("s") else "costs"
+    return f"{names[first]} {verb} the most, {_whole_percent(shares[first])} of the step: {parts}"
 
 
 def _whole_percent(share: float) -> str:

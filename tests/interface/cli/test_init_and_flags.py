@@ -41,13 +41,13 @@ BUCKETS = ("--set", "cluster.gpu=h100", "--set", "gradients.bucket_rule=ddp")  #
 
 
 def test_no_file_is_refused_by_the_run_it_names(run, tmp_path):
-    """1.2e8 messages are too many to record, and twice as many nodes have too many to be simulated."""
-    code, _, err = run("init", "wide", "--from-megatron", WIDE.format(288, 1536), *BUCKETS, "--out", tmp_path)
+    """1.7e8 messages are too many to record, and twice as many nodes have too many to be simulated."""
+    code, _, err = run("init", "wide", "--from-megatron", WIDE.format(144, 768), *BUCKETS, "--out", tmp_path)
     assert code == 0 and any(line.startswith("assumed: record: compute, as 1.") for line in err)
     scenario = load(tmp_path / "wide.yaml")
     assert scenario.record == "compute" and not too_large(scenario, scenario.parallel.data)
     assert too_large(scenario.model_copy(update={"record": "all"}), scenario.parallel.data)
-    code, out, err = run("init", "wider", "--from-megatron", WIDE.format(576, 3072), *BUCKETS, "--out", tmp_path)
+    code, out, err = run("init", "wider", "--from-megatron", WIDE.format(288, 1536), *BUCKETS, "--out", tmp_path)
     assert (code, out) == (2, "") and not (tmp_path / "wider.yaml").exists()
     (line,) = err
     assert line.startswith("wider: ") and "messages are more than can be simulated" in line
