@@ -1,1 +1,1 @@
-"""From a scenario to a run: costs, programs, GPUs that run them, and the timeline."""
+"""The plain run of a scenario: GPUs that read their programs, communicators, jobs, memory, and what is recorded."""
