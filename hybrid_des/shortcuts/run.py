@@ -6,9 +6,11 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
 
 from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.engine.causes import Causes
 from hybrid_des.errors import Refusal
 from hybrid_des.folding.folded_transport import folded_transport
 from hybrid_des.folding.refusals import DisturbedError, FoldRefusal, TieError
@@ -32,12 +34,33 @@ from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.outer import Inner, Period, groups_apart, period_of
 from hybrid_des.simulation.outer_overlap import durations_of
 from hybrid_des.simulation.run import reduced_gc, simulated
+from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.simulation.watch import Watch
 
 
 def plain() -> bool:
     """Whether the environment turns all shortcuts off (`HYBRID_DES_PLAIN=1`)."""
     return os.environ.get("HYBRID_DES_PLAIN", "") not in ("", "0")
+
+
+class RunOptions(TypedDict, total=False):
+    """How a scenario is simulated: the fields of `How`, and what concerns the attempts.
+
+    Attributes:
+        retime, trace, order, scratch, detailed: as in `How`.
+        watch: shows the progress of the run, and ends it when its budget is spent.
+        fold_from: the number of ranks from which `fold: auto` folds; default: more than a run shows.
+        by_messages: no collective and no stretch of an op is taken at once.
+    """
+
+    retime: DurationOverride | None
+    trace: Causes | None
+    order: int | None
+    scratch: Path | None
+    detailed: bool
+    watch: Watch | None
+    fold_from: int | None
+    by_messages: bool
 
 
 @reduced_gc()
@@ -48,9 +71,7 @@ def run(
     training: Training | None = None,
     *,
     parts: Parts | None = None,
-    watch: Watch | None = None,
-    fold_from: int | None = None,
-    **how: Any,
+    **how: Unpack[RunOptions],
 ) -> Run:
     """Simulate a scenario.
 
@@ -60,9 +81,7 @@ def run(
         fabric: a user-defined wiring, instead of the topology's; it must include permanent slowdowns (`slowed`).
         training: a training, such as a self-checking one, instead of the scenario's numerics.
         parts: those of a scenario without numerics that differs only in seed, jitter, steps, and slow intervals.
-        watch: shows the progress of the run, and ends it when its budget is spent.
-        fold_from: the number of ranks from which `fold: auto` folds; default: more than a run shows.
-        how: the fields of `How`; `by_messages`: no collective and no stretch of an op is taken at once.
+        how: how it is simulated (`RunOptions`).
 
     Raises:
         PlanError: the plan is incomplete.
@@ -74,12 +93,14 @@ def run(
         Refusal: the schedule or topology does not support these sizes.
     """
     began = time.perf_counter()
-    by_messages = how.pop("by_messages", False) or plain()
-    asked = How(**how)
+    options: dict[str, Any] = {**how}
+    by_messages = options.pop("by_messages", False) or plain()
+    watch, fold_from = options.pop("watch", None), options.pop("fold_from", None)
+    asked = How(**options)
     exchanges = scenario.gradients.every > 1 and not any((asked.trace, parts, asked.retime))
     with scenario.cluster.unit_asked_for():
         if exchanges and not any((plan, fabric, training, scenario.numerics)) and (groups := groups_apart(scenario)):
-            return _of_groups(scenario, groups, watch=watch, **how)
+            return _of_groups(scenario, groups, watch=watch, **options)
         parts = parts or parts_of(scenario, plan, fabric, training)
         replicas = Replicas(scenario, parts, asked.retime, fold_from or _folded_from(scenario, parts))
         result = _Attempts(replicas, asked, watch, by_messages=by_messages).first()
