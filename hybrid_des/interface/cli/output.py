@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.errors import UsageError, one_line, printable
-from hybrid_des.report.text import within
 
 if TYPE_CHECKING:
     import argparse
@@ -52,7 +51,11 @@ def show(text: str, *, verbatim: bool = False) -> None:
 
     Lines wider than the terminal are wrapped, unless the text is `verbatim`, such as a command or a file to copy.
     """
-    print(printable(text if verbatim else within(text, output_width())))
+    if (width := output_width()) is not None and not verbatim:
+        from hybrid_des.report.text import within
+
+        text = within(text, width)
+    print(printable(text))
 
 
 def warn(args: argparse.Namespace) -> None:

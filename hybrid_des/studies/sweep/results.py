@@ -169,8 +169,8 @@ def render(rows: Sequence[Row], sweep: Sweep, width: int | None = None) -> str:
             [f"failed: {one_line(row['error'])}"] if failed else [*(show(row) for show in shown.values()), *billed]
         )
         lines.append([*(_shown(row, path) for path in paths), *figures])
-    found = text_table([*paths, *shown, *bills], lines, width=width)
-    return "\n".join([found, "", *_best(ranked[0], ranking, sweep), _counts(rows)])
+    listed = text_table([*paths, *shown, *bills], lines, width=width)
+    return "\n".join([listed, "", *_best(ranked[0], ranking, sweep), _counts(rows)])
 
 
 def _of_jobs(rows: Sequence[Row], paths: Sequence[str], width: int | None) -> str:

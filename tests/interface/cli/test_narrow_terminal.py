@@ -16,8 +16,8 @@ workload: {per: model, forward: 12 ms, backward: 24 ms, activation: 4 MB, parame
 """
 SWEEP = """\
 sweep:
-  axes:
-    - {schedule.kind: [1f1b, zb-h1, {nothing: like this}]}
+    - {parallel.pipeline: [4, 8]}
+    - {schedule.kind: [1f1b, zb-h1]}
     - {workload.memory.activation: [1 MB, 100 MB, 5 GB]}
     - {cluster.nvlink.latency: [1 us, 100 us]}
 """
@@ -32,14 +32,14 @@ search:
     - {workload.memory.activation: [1 MB, 2 MB]}
     - {cluster.nvlink.bandwidth: [50 GB/s, 100 GB/s]}
 """
-JOB = "nodes: 2, parallel: {pipeline: 1, data: 4}, workload: {forward: 10 ms, backward: 20 ms, parameters: 1e7}"
+JOB = "parallel: {pipeline: 1, data: 4}, workload: {forward: 10 ms, backward: 20 ms, parameters: 1e7}"
 JOBS = f"""\
 name: jobs
-description: two jobs with long names, both of which send their gradients through the same uplinks of their leaf switches
-cluster: {{nodes: 4, gpus_per_node: 2, topology: leaf-spine, leaf_size: 1, oversubscription: 2}}
+description: two jobs with long names, both of which send gradients through the same uplinks of leaf switches
+cluster: {{nodes: 4, gpus_per_node: 2, topology: leaf-spine, leaf_size: 2, oversubscription: 2}}
 jobs:
-  a_job_with_a_long_name: {{{JOB}, gradients: {{algorithm: ring}}}}
-  another_job_with_a_long_name: {{{JOB}, gradients: {{algorithm: ring}}}}
+  a_job_with_a_long_name: {{nodes: [0, 2], {JOB}, gradients: {{algorithm: ring}}}}
+  another_job_with_a_long_name: {{nodes: [1, 3], {JOB}, gradients: {{algorithm: ring}}}}
 """
 WEEKS = Path(__file__).with_name("goodput.yaml").read_text(encoding="utf-8")
 JITTER = "jitter: {distribution: lognormal, sigma: 0.1}\n"
@@ -53,7 +53,7 @@ FILES = {
 }
 COMMANDS = {
     "sweep": ["sweep.yaml", "--jobs", "1"],
-    "sweep_of_weeks": ["weeks.yaml", "--set", "sweep={axes: [{faults.spares.nodes: [1, 2]}]}", "--jobs", "1"],
+    "sweep_of_weeks": ["weeks.yaml", "--set", "sweep=[{faults.spares.nodes: [1, 2]}]", "--jobs", "1"],
     "jobs": ["jobs.yaml"],
     "search": ["search", "search.yaml", "--jobs", "1"],
     "list_of_a_search": ["search", "search.yaml", "--list"],
@@ -69,7 +69,7 @@ COMMANDS = {
     "collective": ["collective", "auto", "--max", "1MB"],
     "collective_that_chooses": ["collective", "nccl", "--max", "1MB"],
     "topologies": ["topology"],
-    "topology": ["topology", "jobs.yaml", "--set", "jobs=none", "--route", "0", "7"],
+    "topology": ["topology", "step.yaml", "--route", "0", "3"],
     "scenarios": ["scenarios"],
     "docs": ["docs"],
     "gpus": ["gpus"],

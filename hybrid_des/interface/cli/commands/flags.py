@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def launch_text(launch: Launch, width: int | None) -> str:
+def launch_text(launch: Launch, width: int | None = None) -> str:
     """The line, below a comment for each thing that it does not say or that the framework refuses."""
     said = [*(f"no flag: {one}" for one in launch.unsaid), *(f"refused: {one}" for one in launch.refused)]
     comments = [f"# {line}" for one in said for line in ([one] if width is None else folded(one, width - 2))]

@@ -37,6 +37,6 @@ def run(args: argparse.Namespace) -> int:
         verdict, account = "fail", str(error)
     show(
         json.dumps({"verdict": verdict, "account": account}) if args.json else f"{verdict}: {account}",
-        verbatim=args.json,
+        verbatim=True,
     )
     return 0 if verdict == "pass" else 1
