@@ -19,6 +19,9 @@ from hybrid_des.interface.cli import main as cli
 # the processor time of real training
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# GNU Readline, which pytest imports, gives workers the width of a terminal; tests state the width that they need
+os.environ.pop("COLUMNS", None)
+
 # no clock decides about a test: the first example pays for imports, and the machine may be busy
 settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50 * TIMES

@@ -13,13 +13,16 @@ LONG = 40  # actions; longer grids with marks are drawn around these only
 AROUND = 5
 
 
-def draw_grid(columns: Sequence[Sequence[str]], marked: frozenset[tuple[int, int]] = frozenset()) -> str:
+def draw_grid(
+    columns: Sequence[Sequence[str]], marked: frozenset[tuple[int, int]] = frozenset(), width: int | None = None
+) -> str:
     """Draw programs as text, one column per rank and one line per action.
 
     Args:
         columns: for each rank the names of its actions.
         marked: (rank, action) pairs to set in >arrows<; −1 is the head of the column. In a long grid with
             marks, only the actions around them are drawn.
+        width: lines are at most this long, where given: ranks that do not fit are drawn below the others.
     """
     heads = [f">rank {rank}<" if (rank, -1) in marked else f"rank {rank}" for rank in range(len(columns))]
     cells = [
@@ -33,14 +36,29 @@ def draw_grid(columns: Sequence[Sequence[str]], marked: frozenset[tuple[int, int
     widths = [
         max(len(head), *(len(c[row]) for row in rows if row < len(c)), 0) for head, c in zip(heads, cells, strict=True)
     ]
-    lines = [_grid_line("", heads, widths, len(str(depth)))]
-    last = -1
-    for row in sorted(rows):
-        if row != last + 1:
-            lines.append("…")
-        last = row
-        lines.append(_grid_line(str(row), [c[row] if row < len(c) else "" for c in cells], widths, len(str(depth))))
-    return "\n".join(lines if last == depth - 1 else [*lines, "…"])
+    drawn = []
+    for first, end in _beside(widths, None if width is None else width - len(str(depth))):
+        lines = [_grid_line("", heads[first:end], widths[first:end], len(str(depth)))]
+        last = -1
+        for row in sorted(rows):
+            if row != last + 1:
+                lines.append("…")
+            last = row
+            texts = [c[row] if row < len(c) else "" for c in cells[first:end]]
+            lines.append(_grid_line(str(row), texts, widths[first:end], len(str(depth))))
+        drawn.append("\n".join(lines if last == depth - 1 else [*lines, "…"]))
+    return "\n\n".join(drawn)
+
+
+def _beside(widths: Sequence[int], room: int | None) -> list[tuple[int, int]]:
+    """The first and last + 1 of the columns that fit beside each other, each two spaces right of what is before it."""
+    parts, first, taken = [], 0, 0
+    for column, width in enumerate(widths):
+        taken += 2 + width
+        if room is not None and taken > room and column > first:
+            parts.append((first, column))
+            first, taken = column, 2 + width
+    return [*parts, (first, len(widths))]
 
 
 def _grid_line(label: str, texts: Sequence[str], widths: Sequence[int], margin: int) -> str:

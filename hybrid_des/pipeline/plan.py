@@ -428,9 +428,12 @@ class Plan:
         if len(lengths := sorted({len(path) for path in self.paths})) > 1:
             raise PlanError(f"the paths of a plan have {lengths[0]} and {lengths[-1]} stages; expected one number")
 
-    def grid(self, marked: frozenset[tuple[int, int]] = frozenset()) -> str:
-        """Draw action × rank as text; (rank, index) pairs in `marked` are set in >arrows<, index −1 marks the rank."""
-        return draw_grid([self.names(rank) for rank in range(self.pipeline)], marked)
+    def grid(self, marked: frozenset[tuple[int, int]] = frozenset(), width: int | None = None) -> str:
+        """Draw action × rank as text; (rank, index) pairs in `marked` are set in >arrows<, index −1 marks the rank.
+
+        Ranks that do not fit a width, if one is given, are drawn below the others.
+        """
+        return draw_grid([self.names(rank) for rank in range(self.pipeline)], marked, width)
 
     def names(self, rank: int) -> list[str]:
         """A rank's program as text, one name per action."""

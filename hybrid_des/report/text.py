@@ -1,10 +1,8 @@
-"""Text that fits a terminal: wrapped, in as many parts as there is room for, in labelled blocks, in tables."""
+"""Text that fits a terminal: wrapped, in as many parts as there is room for, in labelled blocks."""
 
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
-
-from hybrid_des.errors import one_line
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
 
@@ -12,13 +10,34 @@ NO_BREAK = "\N{NO-BREAK SPACE}"
 NARROWEST = 30  # columns of wrapped text
 
 
-def folded(text: str, room: int) -> list[str]:
-    """Wrap a text into lines of at most `room` characters; numbers stay with their units."""
+LABELLED = re.compile(r" *\S+( \S+)*  +(?=\S)")
+
+
+def folded(text: str, room: int, hang: int = 2, *, cut: bool = True) -> list[str]:
+    """Wrap a text into lines of at most `room` characters; numbers stay with their units.
+
+    All lines but the first are indented by `hang`; unless `cut`, words too long for a line, such as paths, stay whole.
+    """
     if len(text) <= room:
         return [text]
     kept = re.sub(r"(?<=[\d)]) (?=%|[µmn]?s\b)", NO_BREAK, text)
-    lines = textwrap.wrap(kept, room, subsequent_indent="  ", break_on_hyphens=False)
+    lines = textwrap.wrap(kept, room, subsequent_indent=" " * hang, break_on_hyphens=False, break_long_words=cut)
     return [line.replace(NO_BREAK, " ") for line in lines]
+
+
+def within(text: str, width: int | None) -> str:
+    """A text whose lines are wrapped at a width, if there is one, below the beginning of what they say.
+
+    That is behind a label, which two spaces or more follow, or else two columns right of the line's indentation.
+    """
+    if width is None:
+        return text
+    lines = []
+    for line in text.split("\n"):
+        label = LABELLED.match(line)
+        hang = label.end() if label and label.end() <= width // 2 else len(line) - len(line.lstrip()) + 2
+        lines += folded(line, width, hang, cut=False)
+    return "\n".join(lines)
 
 
 def fitting(head: str, parts: Sequence[str], room: int, between: str = ", ") -> str:
@@ -39,17 +58,3 @@ def labelled(blocks: Iterable[tuple[str, Sequence[str]]], width: int, label: int
         heads = [name, *[""] * len(wrapped)]
         lines += [f"{head:<{label}}{line}".rstrip() for head, line in zip(heads, wrapped, strict=False)]
     return lines
-
-
-def text_table(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], indent: str = "", *, align: str = "<", width: int | None = None
-) -> str:
-    """Format rows of cells as aligned lines below their heads; cells may hold any text.
-
-    Columns are two spaces apart, or one if the lines would be longer than `width`.
-    """
-    cells = [[one_line(cell) for cell in row] for row in (heads, *rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    gap = " " if width is not None and sum(widths) + 2 * len(widths) > width + 2 else "  "
-    lines = (gap.join(f"{cell:{align}{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells)
-    return "\n".join(f"{indent}{line}".rstrip() for line in lines)

@@ -18,7 +18,7 @@ from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line, unknown
 from hybrid_des.interchange.frameworks.shell_script import Script, Started, read_script
 
 TYPING_ERROR = 0.85  # least similarity of a flag and one that is meant: a letter or two of ten
-WIDTH = 100  # columns of a written line
+WIDTH = 102  # columns of a written line, with its continuation
 _FLAG = re.compile(r"--([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
 _DIRECTIVE = re.compile(r"(?m)^\s*#SBATCH[ \t]+(.*)$")
 _OPTION = re.compile(r"(?:^|(?<=\s))-(?:([A-Za-z])|-([A-Za-z][\w-]*))(?:[=\s]*([^\s=-]\S*))?")
@@ -48,9 +48,15 @@ class Launch(NamedTuple):
     @property
     def text(self) -> str:
         """The command as shell, with a continuation at the end of each line but the last."""
-        lines = [" ".join([*(f"{name}={value}" for name, value in self.environment.items()), self.program])]
+        return self.within(WIDTH)
+
+    def within(self, width: int) -> str:
+        """The command as shell, in lines of at most `width` columns where its flags allow."""
+        words = [*(f"{name}={value}" for name, value in self.environment.items()), self.program]
+        lines = [" ".join(words)] if len(" ".join([*words, "\\"])) <= width else words
+        begin = len(lines)
         for flag in self.flags:
-            if len(lines) > 1 and len(lines[-1]) + len(flag) < WIDTH:
+            if len(lines) > begin and len(f"{lines[-1]} {flag} \\") <= width:
                 lines[-1] += f" {flag}"
             else:
                 lines.append(f"    {flag}")

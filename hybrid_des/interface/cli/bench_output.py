@@ -10,22 +10,31 @@ if TYPE_CHECKING:
     from hybrid_des.analysis.collective_bench import BenchRow
 
 
-def head_of(name: str, about: str, sharing: str, *, chosen: bool) -> str:
+WIDE = (14, 14, 8, 12, 9, 9, 13, 8, 9)  # columns that nccl-tests takes, and the choices of a library behind them
+NARROW = (11, 11, 7, 10, 7, 7, 10, 7, 9)  # for terminals on which the wide ones do not fit
+
+
+def columns_for(width: int | None) -> tuple[int, ...]:
+    """The columns of a table that fits a width, if one is given; lines are printed one by one, before all are known."""
+    return WIDE if width is None or width >= sum(WIDE) else NARROW
+
+
+def head_of(name: str, about: str, sharing: str, *, chosen: bool, columns: Sequence[int] = WIDE) -> str:
     """The lines above a table; `chosen`: with algorithm, protocol and channels, which a library chooses."""
-    more = f"{'algo':>13}{'proto':>8}{'channels':>9}" if chosen else ""
-    return (
-        f"# {name}: {about}, {sharing}\n#\n"
-        f"#{'size':>13}{'count':>14}{'type':>8}{'time':>12}{'algbw':>9}{'busbw':>9}{more}\n"
-        f"#{'(B)':>13}{'(elements)':>14}{'':>8}{'(us)':>12}{'(GB/s)':>9}{'(GB/s)':>9}"
-    )
+    heads = ("size", "count", "type", "time", "algbw", "busbw", *(("algo", "proto", "channels") if chosen else ()))
+    units = ("(B)", "(elements)", "", "(us)", "(GB/s)", "(GB/s)")
+    lines = ["".join(f"{cell:>{size}}" for cell, size in zip(cells, columns, strict=False)) for cells in (heads, units)]
+    return "\n".join([f"# {name}: {about}, {sharing}", "#", *(f"#{line[1:]}" for line in lines)])
 
 
-def line_of(row: BenchRow, codec: str) -> str:
+def line_of(row: BenchRow, codec: str, columns: Sequence[int] = WIDE) -> str:
     """One line of a table."""
     microseconds = row.time / 10**6
     time = f"{microseconds:.2f}" if microseconds < 1000 else f"{microseconds:.1f}"
-    chosen = "" if row.taken is None else f" {row.taken[0]:>12} {row.taken[1]:>7} {row.channels:>8}"
-    return f"{row.size:>14} {row.elements:>13} {codec:>7} {time:>11} {row.algorithm:>8.2f} {row.bus:>8.2f}{chosen}"
+    chosen = [] if row.taken is None else [*row.taken, str(row.channels)]
+    cells = [f"{row.size}", f"{row.elements}", codec, time, f"{row.algorithm:.2f}", f"{row.bus:.2f}", *chosen]
+    first, *others = (f"{cell:>{size - bool(at)}}" for at, (cell, size) in enumerate(zip(cells, columns, strict=False)))
+    return " ".join([first, *others])
 
 
 def write_bench(folder: Path, about: str, rows: Sequence[BenchRow], limit: float | None, *, by_name: bool) -> None:

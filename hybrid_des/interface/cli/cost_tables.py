@@ -12,7 +12,7 @@ from hybrid_des.analysis.costs import COLLECTIVES, TOTAL
 from hybrid_des.analysis.model_figures import AXES, peak_of
 from hybrid_des.cost_model.operation_times import ATTENTION_BACKWARD
 from hybrid_des.report.content import recomputed
-from hybrid_des.report.text import text_table
+from hybrid_des.report.text_tables import text_table
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.units import format_bandwidth
 from hybrid_des.workload.models.layer import Attention
@@ -37,8 +37,8 @@ HEADS = {  # headings of the columns in the table of stages
 }  # fmt: skip
 
 
-def render_stages(frame: pd.DataFrame, scenario: Scenario) -> str:
-    """The table of stages, and an explanation of each column."""
+def render_stages(frame: pd.DataFrame, scenario: Scenario, width: int | None = None) -> str:
+    """The table of stages, laid out for a width, if one is given, and an explanation of each column."""
     shown = {
         name: head for name, head in HEADS.items() if name in frame and (name != "recomputed_s" or frame[name].any())
     }
@@ -57,7 +57,7 @@ def render_stages(frame: pd.DataFrame, scenario: Scenario) -> str:
         columns.append([unit, *cells])
     words = formulas(scenario)
     lines = [_words(head, words[head]) for head in shown.values()]
-    table = text_table(heads, zip(*columns, strict=True), align=">", width=WIDTH)
+    table = text_table(heads, zip(*columns, strict=True), align=">", close=WIDTH, width=width)
     return "\n".join([table, "", *lines])
 
 

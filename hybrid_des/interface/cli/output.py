@@ -46,8 +46,15 @@ def say(message: str) -> None:
     print("\n".join(map(one_line, message.split("\n"))), file=sys.stderr)
 
 
-def show(text: str) -> None:
-    """Print lines for people to stdout; a name or a path in them cannot control the terminal."""
+def show(text: str, *, verbatim: bool = False) -> None:
+    """Print lines for people to stdout; a name or a path in them cannot control the terminal.
+
+    Lines wider than the terminal are wrapped, unless the text is `verbatim`, such as a command or a file to copy.
+    """
+    if (width := output_width()) is not None and not verbatim:
+        from hybrid_des.report.text import within
+
+        text = within(text, width)
     print(printable(text))
 
 
@@ -65,18 +72,29 @@ def print_json(args: argparse.Namespace, value: Any, *, ascii_only: bool = True)
 
 
 def show_result(
-    args: argparse.Namespace, value: Callable[[], Any], text: Callable[[], str], *, ascii_only: bool = True
+    args: argparse.Namespace,
+    value: Callable[[], Any],
+    text: Callable[[], str],
+    *,
+    ascii_only: bool = True,
+    verbatim: bool = False,
 ) -> None:
-    """Print what a command found: a value as JSON with --json, else its text."""
+    """Print what a command found: a value as JSON with --json, else its text, as `show` does."""
     if args.json:
         print_json(args, value(), ascii_only=ascii_only)
     else:
-        show(text())
+        show(text(), verbatim=verbatim)
 
 
 def terminal_width(otherwise: int = 100) -> int:
     """Columns of the terminal, or of an output that is none."""
     return shutil.get_terminal_size((otherwise, 24)).columns
+
+
+def output_width() -> int | None:
+    """Columns that lines may take: those of the terminal or of COLUMNS, at least 40; None: any number, as in a pipe."""
+    known = terminal_width(0)
+    return max(known, 40) if known else None
 
 
 def say_written(folder: Path, written: Written) -> None:

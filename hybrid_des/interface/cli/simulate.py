@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid_des.errors import UsageError
 from hybrid_des.interface.cli.arguments import add_budget, add_common, add_jobs, add_out
 from hybrid_des.interface.cli.output import (
+    output_width,
     print_json,
     progress_bar,
     progress_line,
@@ -130,7 +131,7 @@ def _jobs(args: argparse.Namespace, document: Document) -> int:
             ended = within(args.budget, jobs.name)
             neighbours = jobs_in_time(jobs, ended, left, forked(), folded=args.out is None)
         written = {} if args.out is None else neighbours.write(args.out)
-    _output(args, neighbours.summary, lambda: show(neighbours.report(terminal_width())))
+    _output(args, neighbours.summary, lambda: show(neighbours.report(output_width())))
     if not args.quiet:
         for folder, files in written.items():
             say_written(folder, files)
@@ -173,7 +174,7 @@ def _show_unfinished(args: argparse.Namespace, facts: dict[str, Any]) -> None:
 
     if args.out is not None:
         write_unfinished(facts, args.out)
-    _output(args, facts, lambda: print(unfinished_report(facts)))
+    _output(args, facts, lambda: show(unfinished_report(facts)))
 
 
 def _warn(args: argparse.Namespace, document: Document) -> None:
@@ -247,7 +248,7 @@ def _where(folder: Path | None) -> str:
 def _print_rows(args: argparse.Namespace, rows: Sequence[Row], cases: Sweep) -> None:
     from hybrid_des.studies import sweep
 
-    _output(args, rows, lambda: print(sweep.render(rows, cases)))
+    _output(args, rows, lambda: show(sweep.render(rows, cases, output_width())))
 
 
 def _output(args: argparse.Namespace, value: Any, report: Callable[[], None]) -> None:

@@ -195,9 +195,9 @@ class Goodput:
         """Goodput for several numbers of spares; see the function of this name."""
         return over_spares(self, counts)
 
-    def report(self) -> str:
+    def report(self, width: int = 100) -> str:
         """The report of the command line as text."""
-        return render(self.scenario, self.summary, self.steps)
+        return render(self.scenario, self.summary, self.steps, width)
 
     def _repr_html_(self) -> str:
         """The report, for notebooks."""

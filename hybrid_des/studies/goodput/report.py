@@ -23,18 +23,18 @@ LONG = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 MOST_CLASSES = 20
 
 
-def render(scenario: Scenario, facts: Mapping[str, Any], steps: Steps) -> str:
-    """The report, without a newline at its end."""
+def render(scenario: Scenario, facts: Mapping[str, Any], steps: Steps, width: int = WIDTH) -> str:
+    """The report, as wide as given, without a newline at its end."""
     blocks = [
         list(_title(scenario, facts)),
         list(_headline(facts)),
         _bill(scenario, facts),
-        list(_ledger(scenario, facts)),
+        list(_ledger(scenario, facts, width)),
         list(_failures(facts)),
         list(_advice(scenario, facts)),
         list(_states(scenario, steps)),
-        textwrap.wrap(_limits(scenario), WIDTH),
-        textwrap.wrap(_assumed(facts), WIDTH),
+        textwrap.wrap(_limits(scenario), min(width, WIDTH)),
+        textwrap.wrap(_assumed(facts), min(width, WIDTH)),
     ]
     return "\n\n".join("\n".join(map(one_line, block)) for block in blocks if block)
 
@@ -80,20 +80,21 @@ def _assumed(facts: Mapping[str, Any]) -> str:
     return f"The bill assumes: {'; '.join(said)}." if said else ""
 
 
-def _ledger(scenario: Scenario, facts: Mapping[str, Any]) -> Iterator[str]:
+def _ledger(scenario: Scenario, facts: Mapping[str, Any], width: int) -> Iterator[str]:
     horizon, unknown = facts["horizon_s"], unknown_causes(scenario)
+    bar = max(min(BAR, width - LABEL - 23), 8)
     yield "where the time went"
-    yield _share("useful steps", facts["useful_s"], horizon)
+    yield _share("useful steps", facts["useful_s"], horizon, bar)
     for cause, seconds in facts["lost_s"].items():
         if seconds is None:
             yield f"  {LOST[cause]:<{LABEL}}{'unknown':>10}   {unknown[cause]} is not given"
         elif seconds:
-            yield _share(LOST[cause], seconds, horizon)
+            yield _share(LOST[cause], seconds, horizon, bar)
 
 
-def _share(label: str, seconds: float, horizon: float) -> str:
+def _share(label: str, seconds: float, horizon: float, bar: int) -> str:
     return (
-        f"  {label:<{LABEL}}{long_time(seconds):>10}{seconds / horizon:>9.2%}  {'█' * round(BAR * seconds / horizon)}"
+        f"  {label:<{LABEL}}{long_time(seconds):>10}{seconds / horizon:>9.2%}  {'█' * round(bar * seconds / horizon)}"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from hybrid_des.report.billed import bill_columns
 from hybrid_des.report.content import alarm_of
 from hybrid_des.report.plots.curves import natural
-from hybrid_des.report.text import text_table
+from hybrid_des.report.text_tables import text_table
 from hybrid_des.studies.jobs.fabric_rows import OTHERS
 from hybrid_des.studies.jobs.neighbours import (
     Neighbours,
@@ -22,6 +22,9 @@ from hybrid_des.units import format_bytes, format_seconds
 MOST_WAITS, MOST_LINKS = 8, 8  # lines in the report
 
 
+WIDTH = 100  # of an output without one
+
+
 MOST_DRAWN = 12  # links in the picture
 
 
@@ -31,22 +34,23 @@ BINS = 400  # of the picture's time axis
 GREY = "#8A8A8A"
 
 
-def render(neighbours: Neighbours, width: int = 100) -> str:
-    """The report of the command line as text."""
+def render(neighbours: Neighbours, width: int | None = None) -> str:
+    """The report of the command line as text; without a width, tables are as wide as they are, lines `WIDTH`."""
     cluster, jobs = neighbours.jobs.cluster, neighbours.jobs
     title = f"{jobs.name}: {jobs.description}" if jobs.description else jobs.name
     taken = sum(len(one.gpus) for one in jobs.jobs)
     sharing = f"sharing {cluster.sharing}"  # the verdict depends on it
     setup = f"{len(jobs.jobs)} jobs on {taken} of {cluster.gpus} GPUs, topology {cluster.topology}, {sharing}"
+    room = width or WIDTH
     blocks = [
         [title, setup],
-        [line for alarm in alarms_of(neighbours) for line in textwrap.wrap(alarm, width, subsequent_indent="  ")],
-        [_jobs(neighbours)],
-        _bills(neighbours),
-        _waits(neighbours),
-        _links(neighbours),
+        [line for alarm in alarms_of(neighbours) for line in textwrap.wrap(alarm, room, subsequent_indent="  ")],
+        [_jobs(neighbours, width)],
+        _bills(neighbours, width),
+        _waits(neighbours, width),
+        _links(neighbours, width),
         _remedies(neighbours.remedies),
-        [line for note in neighbours.notes for line in textwrap.wrap(f"note: {note}", width, subsequent_indent="  ")],
+        [line for note in neighbours.notes for line in textwrap.wrap(f"note: {note}", room, subsequent_indent="  ")],
         [f"real time {format_seconds(neighbours.wall_s)} for {neighbours.events:,} events"],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
@@ -58,7 +62,7 @@ def alarms_of(neighbours: Neighbours) -> list[str]:
     return [f"{name}: {alarm}" for name, alarm in alarms.items() if alarm]
 
 
-def _jobs(neighbours: Neighbours) -> str:
+def _jobs(neighbours: Neighbours, width: int | None) -> str:
     urgent = any(one.priority for one in neighbours.jobs.jobs)
     heads = ["job", "GPUs", "nodes", "start", *(["priority"] if urgent else []), "steps"]
     heads += ["alone", "together", "slowdown", "GPUs compute", "shares links with"]
@@ -72,17 +76,17 @@ def _jobs(neighbours: Neighbours) -> str:
             f"{job_run.slowdown:.3f}×", f"{facts['gpu_utilisation']:.1%}",
             ", ".join(facts["shares_links_with"]) or "nobody: as alone",
         ])  # fmt: skip
-    return text_table(heads, rows)
+    return text_table(heads, rows, width=width)
 
 
-def _bills(neighbours: Neighbours) -> list[str]:
+def _bills(neighbours: Neighbours, width: int | None) -> list[str]:
     """The bill of each job that has one, together with the others."""
     bills = {name: facts["bill"] for name, facts in neighbours.summary["jobs"].items() if "bill" in facts}
     if not bills:
         return []
     columns = bill_columns(list(bills.values()))
     rows = [[name, *cells] for name, *cells in zip(bills, *columns.values(), strict=True)]
-    return [text_table(["the bill, together", *columns], rows)]
+    return [text_table(["the bill, together", *columns], rows, width=width)]
 
 
 def _ranges(numbers: Sequence[int]) -> str:
@@ -97,7 +101,7 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ",".join(shown) if len(shown) < 5 else f"{','.join(shown[:3])}, … ({len(numbers)})"
 
 
-def _waits(neighbours: Neighbours) -> list[str]:
+def _waits(neighbours: Neighbours, width: int | None) -> list[str]:
     waits = neighbours.waits
     if not len(waits):
         return []
@@ -113,12 +117,12 @@ def _waits(neighbours: Neighbours) -> list[str]:
     more = len(waits) - len(rows)
     lines = [
         "messages that wait for others' messages, and how long each does on average",
-        text_table(heads, rows, "  "),
+        text_table(heads, rows, "  ", width=width),
     ]
     return [*lines, *([f"  … and {more} more pairs of job and link"] if more > 0 else [])]
 
 
-def _links(neighbours: Neighbours) -> list[str]:
+def _links(neighbours: Neighbours, width: int | None) -> list[str]:
     shared, summary = neighbours.summary["shared_links"], neighbours.summary["links"]
     if not shared:
         return []
@@ -131,7 +135,7 @@ def _links(neighbours: Neighbours) -> list[str]:
     more = len(shared) - len(rows)
     lines = [
         "busiest links that several jobs use: share of the time, and bytes",
-        text_table(["link", "busy", *names], rows, "  "),
+        text_table(["link", "busy", *names], rows, "  ", width=width),
     ]
     return [*lines, *([f"  … and {more} more"] if more > 0 else [])]
 

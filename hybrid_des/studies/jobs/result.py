@@ -30,8 +30,8 @@ from hybrid_des.studies.jobs.report import render
 class JobsResult(Neighbours):
     """Jobs on one fabric, with their report, picture and files."""
 
-    def report(self, width: int = 100) -> str:
-        """The report of the command line as text."""
+    def report(self, width: int | None = None) -> str:
+        """The report of the command line as text; without a width, tables are as wide as they are."""
         return render(self, width)
 
     def fabric_use(self) -> Figure:

@@ -16,7 +16,7 @@ from hybrid_des.errors import LONGEST_SHOWN, one_line
 from hybrid_des.report.billed import bill_columns
 from hybrid_des.report.files.staging import Written, write_whole
 from hybrid_des.report.plots.style import title, verbatim
-from hybrid_des.report.text import text_table
+from hybrid_des.report.text_tables import text_table
 from hybrid_des.scenario.loading import Source
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.studies.pool import Pool, Progress
@@ -142,14 +142,15 @@ def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:
     return write_whole(folder, fill)
 
 
-def render(rows: Sequence[Row], sweep: Sweep) -> str:
+def render(rows: Sequence[Row], sweep: Sweep, width: int | None = None) -> str:
     """The table for the terminal: one line per case with its values and main figures, or its error.
 
     Cases are ordered by the plot's `y`, or the step time, best first: those that fit, those that do not, failed ones.
     Without a plot a table that is shown whole keeps the order of the file. The best case that fits is named.
+    The table is laid out for a width, if one is given.
     """
     if any("jobs" in row for row in rows):
-        return _of_jobs(rows, sweep.labels)
+        return _of_jobs(rows, sweep.labels, width)
     y = sweep.picture.y if sweep.picture is not None else STEP
     ranking = Ranking.of(rows, y)
     ranked = sorted(rows, key=ranking.key)
@@ -160,20 +161,19 @@ def render(rows: Sequence[Row], sweep: Sweep) -> str:
     if y not in SHOWN_KEYS and not y.startswith("bill."):
         shown[label(y)] = lambda row: f"{number(y, columns(row)[y]):.4g}"
     paths, bills = sweep.labels, bill_columns([row.get("bill") for row in ordered[:MOST_ROWS]])
-    lines = [[*map(one_line, paths), *shown, *bills]]
+    lines = []
     for position, row in enumerate(ordered[:MOST_ROWS]):
         billed = (texts[position] for texts in bills.values())
-        figures = [] if "error" in row else [*(show(row) for show in shown.values()), *billed]
+        failed = "error" in row
+        figures = (
+            [f"failed: {one_line(row['error'])}"] if failed else [*(show(row) for show in shown.values()), *billed]
+        )
         lines.append([*(_shown(row, path) for path in paths), *figures])
-    widths = [max(len(line[i]) for line in lines if i < len(line)) for i in range(len(lines[0]))]
-    texts = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=False)) for line in lines]
-    for position, row in enumerate(ordered[:MOST_ROWS], start=1):
-        if "error" in row:
-            texts[position] += f"  failed: {one_line(row['error'])}"
-    return "\n".join([*(text.rstrip() for text in texts), "", *_best(ranked[0], ranking, sweep), _counts(rows)])
+    listed = text_table([*paths, *shown, *bills], lines, width=width)
+    return "\n".join([listed, "", *_best(ranked[0], ranking, sweep), _counts(rows)])
 
 
-def _of_jobs(rows: Sequence[Row], paths: Sequence[str]) -> str:
+def _of_jobs(rows: Sequence[Row], paths: Sequence[str], width: int | None) -> str:
     """The table of cases with several jobs: the step of each and its slowdown; the least mean slowdown is named."""
     good = [row for row in rows if "error" not in row]
     names = [*good[0]["jobs"]]
@@ -187,7 +187,7 @@ def _of_jobs(rows: Sequence[Row], paths: Sequence[str]) -> str:
     heads = [*map(one_line, paths), "mean slowdown", *names]
     best = min(good, key=lambda row: float(row["slowdown"]))
     chosen = ", ".join(f"{one_line(path)} {_shown(best, path)}" for path in paths)
-    table = text_table(heads, [[*line, *[""] * (len(heads) - len(line))] for line in lines])
+    table = text_table(heads, [[*line, *[""] * (len(heads) - len(line))] for line in lines], width=width)
     return f"{table}\n\nleast mean slowdown: {chosen}\n{_counts(rows)}"
 
 

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des.errors import Refusal, ScenarioError, UsageError, one_line
 from hybrid_des.interface.cli.arguments import add_common, whole
-from hybrid_des.interface.cli.output import say, status_line
+from hybrid_des.interface.cli.output import output_width, say, status_line
 
 if TYPE_CHECKING:
     from hybrid_des.analysis.collective_bench import Bench, BenchRow
     from hybrid_des.scenario.definition import Scenario
     from hybrid_des.scenario.strict_yaml import KeyPath
 
-from hybrid_des.interface.cli.bench_output import head_of, line_of, write_bench
+from hybrid_des.interface.cli.bench_output import columns_for, head_of, line_of, write_bench
 
 WIRING = ("gpus_per_node", "bandwidth", "latency")  # options that a scenario replaces
 
@@ -104,15 +104,16 @@ def _rows(name: str, bench: Bench, about: str, sizes: Sequence[int], quiet: bool
     from hybrid_des import collectives
 
     rows: list[BenchRow] = []
+    columns = columns_for(output_width())
     for done, size in enumerate(sizes):
         with status_line(quiet, f"{done} of {len(sizes)} sizes ({done / len(sizes):.0%})"):
             row = bench.row(name, size)
         if not rows and not quiet:  # so that errors precede the first line
-            print(head_of(name, about, bench.scenario.cluster.sharing, chosen=row.taken is not None))
+            print(head_of(name, about, bench.scenario.cluster.sharing, chosen=row.taken is not None, columns=columns))
         rows.append(row)
         if not quiet:
             chosen = f"  {row.name}" if name == collectives.AUTO else ""
-            print(f"{line_of(row, bench.scenario.gradients.codec)}{chosen}", flush=True)
+            print(f"{line_of(row, bench.scenario.gradients.codec, columns)}{chosen}", flush=True)
     if not quiet:
         print(f"# Avg bus bandwidth    : {sum(row.bus for row in rows) / len(rows):.4g}")
     return rows

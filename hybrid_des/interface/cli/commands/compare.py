@@ -16,11 +16,11 @@ from hybrid_des.analysis.compare import Side, compare, side_of_folder, side_of_s
 from hybrid_des.errors import UsageError
 from hybrid_des.interface.cli.arguments import add_common, add_quiet_json, distinct, one_document
 from hybrid_des.interface.cli.deadline import within
-from hybrid_des.interface.cli.output import say, show_result, status_line, terminal_width
+from hybrid_des.interface.cli.output import output_width, say, show_result, status_line, terminal_width
 from hybrid_des.report.compared import draw_comparison, render_comparison
 from hybrid_des.report.files.staging import write_files
 from hybrid_des.report.page.traced_pages import comparison_page
-from hybrid_des.report.text import text_table
+from hybrid_des.report.text_tables import text_table
 from hybrid_des.scenario.jobs import has_jobs, load_jobs
 from hybrid_des.scenario.loading import read_scenario, scenario_of
 from hybrid_des.studies.jobs.neighbours import neighbours_of
@@ -79,7 +79,9 @@ def _jobs(args: argparse.Namespace) -> int:
     names = distinct([a.name, b.name], args.changes)
     heads = ["job", "step in A", "in B", "change", "slowdown in A", "in B"]
     title = f"A: {names[0]}\nB: {names[1]}"
-    show_result(args, comparison.to_mapping, lambda: f"{title}\n\n{text_table(heads, comparison.rows())}")
+    show_result(
+        args, comparison.to_mapping, lambda: f"{title}\n\n{text_table(heads, comparison.rows(), width=output_width())}"
+    )
     return _judged(args, comparison.regression, f"{names[1]}: a job's step grows")
 
 

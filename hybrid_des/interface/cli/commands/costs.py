@@ -14,7 +14,7 @@ from hybrid_des.analysis.costs import costs
 from hybrid_des.analysis.safe_csv import write_csv
 from hybrid_des.interface.cli.arguments import add_common, add_out
 from hybrid_des.interface.cli.cost_tables import render_layers, render_stages
-from hybrid_des.interface.cli.output import say, show_result, write_file
+from hybrid_des.interface.cli.output import output_width, say, show_result, write_file
 from hybrid_des.scenario.loading import load
 
 
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     frame = costs(scenario, layers=args.layers)
     if args.out is not None:
         write_file(args.out, write_csv(frame))
-    render = render_layers if args.layers else render_stages
+    render = render_layers if args.layers else partial(render_stages, width=output_width())
     as_text, as_json = partial(render, frame, scenario), partial(frame.to_json, orient="records", double_precision=15)
     show_result(args, lambda: json.loads(str(as_json())), as_text)
     if args.out is not None:

@@ -12,9 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hybrid_des.errors import UsageError, unknown
-from hybrid_des.interface.cli.output import show_result
+from hybrid_des.interface.cli.output import output_width, show_result
 from hybrid_des.interface.cli.reference_keys import Entry, about
-from hybrid_des.report.text import folded, labelled, text_table
+from hybrid_des.report.text import folded, labelled
+from hybrid_des.report.text_tables import text_table
 
 PACKAGE = Path(__file__).resolve().parents[3]
 INSTALLED, CHECKOUT = PACKAGE / "shipped/docs", PACKAGE.parent
@@ -41,21 +42,26 @@ def run(args: argparse.Namespace) -> int:
     if args.page is None:
         titles = {name: title(path) for name, path in files.items()}
         lines = list(titles.items())
-        show_result(args, lambda: titles, lambda: text_table(("page", "title"), lines))
+        show_result(args, lambda: titles, lambda: text_table(("page", "title"), lines, width=output_width()))
         return 0
     if args.page not in files:
         return _show_key(args, files)
     text = files[args.page].read_text(encoding="utf-8")
     if args.section is not None:
         text = section(text, args.section)
-    show_result(args, lambda: {"page": args.page, "text": text}, text.rstrip)
+    show_result(args, lambda: {"page": args.page, "text": text}, text.rstrip, verbatim=True)
     return 0
 
 
 def _show_key(args: argparse.Namespace, files: Mapping[str, Path]) -> int:
     """Print what the reference says of a key: the section that it heads, or else its rows and notes."""
     entries = about(files["reference"].read_text(encoding="utf-8"), args.page, files)
-    show_result(args, lambda: {"key": args.page, "entries": list(map(asdict, entries))}, lambda: _as_text(entries))
+    show_result(
+        args,
+        lambda: {"key": args.page, "entries": list(map(asdict, entries))},
+        lambda: _as_text(entries),
+        verbatim=True,
+    )
     return 0
 
 

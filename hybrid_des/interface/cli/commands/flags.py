@@ -7,9 +7,10 @@ flag expresses, and flags that the framework does not accept together, are liste
 import argparse
 
 from hybrid_des.interchange.frameworks import megatron, torchtitan
-from hybrid_des.interchange.frameworks.launch_line import Launch
+from hybrid_des.interchange.frameworks.launch_line import WIDTH, Launch
 from hybrid_des.interface.cli.arguments import add_common, one_scenario
-from hybrid_des.interface.cli.output import show_result
+from hybrid_des.interface.cli.output import output_width, show_result
+from hybrid_des.report.text import folded
 
 FRAMEWORKS = {"megatron": megatron, "torchtitan": torchtitan}
 
@@ -25,11 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the line."""
     launch = FRAMEWORKS[args.framework](one_scenario("flags", args.file, args.set))
-    show_result(args, launch._asdict, lambda: launch_text(launch))
+    show_result(args, launch._asdict, lambda: launch_text(launch, output_width()), verbatim=True)
     return 0
 
 
-def launch_text(launch: Launch) -> str:
+def launch_text(launch: Launch, width: int | None = None) -> str:
     """The line, below a comment for each thing that it does not say or that the framework refuses."""
-    refused = (f"# refused: {one}" for one in launch.refused)
-    return "\n".join([*(f"# no flag: {one}" for one in launch.unsaid), *refused, launch.text])
+    said = [*(f"no flag: {one}" for one in launch.unsaid), *(f"refused: {one}" for one in launch.refused)]
+    comments = [f"# {line}" for one in said for line in ([one] if width is None else folded(one, width - 2))]
+    return "\n".join([*comments, launch.text if width is None else launch.within(min(width, WIDTH))])

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 
 from hybrid_des.errors import UsageError
 from hybrid_des.interface.cli.arguments import add_common, add_jobs
-from hybrid_des.interface.cli.output import progress_bar, say, say_written, show_result
+from hybrid_des.interface.cli.output import progress_bar, say, say_written, show_result, terminal_width
 from hybrid_des.report.files.staging import reserved
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import read_scenario, scenario_of
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         written = None if args.out is None else write(weeks, args.out, pool)
     for warning in weeks.warnings:
         say(f"warning: {warning}")
-    show_result(args, lambda: weeks.summary, weeks.report)
+    show_result(args, lambda: weeks.summary, lambda: weeks.report(terminal_width()))
     if written is not None:
         say_written(args.out, written)
     return 0

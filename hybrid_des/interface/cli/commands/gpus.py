@@ -16,8 +16,9 @@ from typing import Any
 from hybrid_des.cluster import gpus
 from hybrid_des.cluster.gpu_sources import Figure, figures
 from hybrid_des.interface.cli.arguments import add_common, add_out
-from hybrid_des.interface.cli.output import say, show_result, terminal_width, write_file
-from hybrid_des.report.text import labelled, text_table
+from hybrid_des.interface.cli.output import output_width, say, show_result, terminal_width, write_file
+from hybrid_des.report.text import labelled
+from hybrid_des.report.text_tables import text_table
 
 LABEL = 18  # columns
 HEADS = ("GPU", "memory", "bf16", "fp8", "fp4", "GB/s", "SMs", "W", "node", "adapters")
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     names = gpus.names() if args.name is None else [gpus.part(args.name).name]
     if args.name is None:
         rows = [columns(name) for name in names]
-        show_result(args, lambda: rows, lambda: text_table(HEADS, [cells(row) for row in rows]))
+        show_result(args, lambda: rows, lambda: text_table(HEADS, [cells(row) for row in rows], width=output_width()))
     else:
         shown = figures(args.name)
         show_result(args, lambda: [figure._asdict() for figure in shown], lambda: "\n".join(_lines(shown)))

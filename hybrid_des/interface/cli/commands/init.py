@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([str(path) for path in files]))
     else:
-        show(f"{scenario}: run it with hybrid-des {scenario}")
+        show(f"{scenario}: run it with hybrid-des {scenario}", verbatim=True)
     for path in [*files][:-1]:
         say(f"wrote {path}, which it builds on")
     return 0
@@ -88,7 +88,8 @@ def _import(args: argparse.Namespace) -> int:
         facts |= {"without_effect": imported.idle, "refused": imported.refused}
         print(json.dumps({"file": str(file), **facts}, indent=2, ensure_ascii=False))
         return 0
-    show(f"{file}: run it with hybrid-des {file}" if not unknown else f"{file}: state what is UNKNOWN, then run it")
+    then = f"run it with hybrid-des {file}" if not unknown else "state what is UNKNOWN, then run it"
+    show(f"{file}: {then}", verbatim=True)
     for what, lines in (
         ("unknown", unknown),
         ("assumed", imported.assumed),

@@ -17,13 +17,13 @@ from hybrid_des.analysis.counterfactual.attribution import MOST
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.profiles.op_table import has_ops
 from hybrid_des.interface.cli.arguments import add_out, as_path
-from hybrid_des.interface.cli.output import say_written, show_result, status_line
+from hybrid_des.interface.cli.output import output_width, say_written, show_result, status_line
 from hybrid_des.measured.imports.importing import import_profile
 from hybrid_des.measured.replay.heat_map import heat_map
 from hybrid_des.measured.replay.measured import SLOW
 from hybrid_des.measured.replay.replaying import Replayed, replay
 from hybrid_des.report.files.staging import write_files
-from hybrid_des.report.text import text_table
+from hybrid_des.report.text_tables import text_table
 from hybrid_des.scenario.shipped import located
 from hybrid_des.units import format_seconds
 
@@ -94,7 +94,7 @@ def _ranks(figures: dict[str, Any]) -> list[str]:
     shown = sorted(rows, key=lambda row: -float(row["held_up_s"]))[:MOST_ROWS]
     keys = ("compute_s", "wait_s", "held_up_s")
     cells = [[str(row["rank"]), *(format_seconds(row[key]) for key in keys), str(row["last"])] for row in shown]
-    table = text_table(["rank", "computes", "waits", "holds up", "last to"], cells)
+    table = text_table(["rank", "computes", "waits", "holds up", "last to"], cells, width=output_width())
     return ["", f"who was slow  {text}", "", table]
 
 
@@ -189,4 +189,5 @@ def _table(replayed: Replayed) -> str:
             removed.append(round(row["removed"], 3) + 0.0)  # never -0.0%
             rows.append([name, f"{row['slowdown']:.3f}", f"{removed[-1]:.1%}"])
     notes = [text for text, true in ((ABOVE, max(removed) > 1), (BELOW, min(removed) < 0)) if true]
-    return "\n".join([text_table(["only this as measured", "slowdown", "removed if ideal"], rows), *notes])
+    heads = ["only this as measured", "slowdown", "removed if ideal"]
+    return "\n".join([text_table(heads, rows, width=output_width()), *notes])

@@ -5,8 +5,8 @@
 
 import argparse
 
-from hybrid_des.interface.cli.output import show_result
-from hybrid_des.report.text import text_table
+from hybrid_des.interface.cli.output import output_width, show_result
+from hybrid_des.report.text_tables import text_table
 from hybrid_des.scenario.shipped import shipped, shipped_description
 
 
@@ -21,5 +21,7 @@ def run(args: argparse.Namespace) -> int:
         {"name": name, "description": shipped_description(file), "file": str(file)} for name, file in shipped().items()
     ]
     table = [(row["name"], row["description"]) for row in rows]
-    show_result(args, lambda: rows, lambda: text_table(("name", "description"), table), ascii_only=False)
+    show_result(
+        args, lambda: rows, lambda: text_table(("name", "description"), table, width=output_width()), ascii_only=False
+    )
     return 0

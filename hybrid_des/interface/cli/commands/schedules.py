@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des.errors import UsageError, one_line
 from hybrid_des.interface.cli.arguments import add_common, add_out, whole
-from hybrid_des.interface.cli.output import say, show_result, terminal_width, write_file
+from hybrid_des.interface.cli.output import output_width, say, show_result, terminal_width, write_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,7 +142,7 @@ def _grid(done: Run) -> str:
     unit = gcd(*(time for ops in ranks for start, end, _ in ops for time in (start, end)))
     lines = max((end for ops in ranks for _, end, _ in ops), default=0) // (unit or 1)
     if not 0 < lines <= MOST_LINES:
-        return done.plan.grid()
+        return done.plan.grid(width=output_width())
     columns = []
     for ops in ranks:
         column = [IDLE] * lines
@@ -150,7 +150,7 @@ def _grid(done: Run) -> str:
             first, last = start // unit, end // unit
             column[first:last] = [name, *[ON] * (last - first - 1)][: last - first]
         columns.append(column)
-    return draw_grid(columns)
+    return draw_grid(columns, width=output_width())
 
 
 def _times(done: Run) -> dict[str, Any]:

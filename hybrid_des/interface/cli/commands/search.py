@@ -21,11 +21,12 @@ from hybrid_des.interchange.frameworks import megatron, torchtitan
 from hybrid_des.interface.cli.arguments import add_budget, add_common, add_jobs, as_path, count
 from hybrid_des.interface.cli.commands.flags import launch_text
 from hybrid_des.interface.cli.dask_workers import workers
-from hybrid_des.interface.cli.output import print_json, say, show, warn, write_file
+from hybrid_des.interface.cli.output import output_width, print_json, say, show, terminal_width, warn, write_file
 from hybrid_des.pipeline.order_csv import write_order
 from hybrid_des.planning.planner import plan_of
 from hybrid_des.report.files.staging import reserved
-from hybrid_des.report.text import text_table
+from hybrid_des.report.text import within
+from hybrid_des.report.text_tables import text_table
 from hybrid_des.result import simulate
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import read_scenario
@@ -76,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     talks = not (args.quiet or args.json)
     if talks:
-        say(_listed(settings, plans))
+        say(within(_listed(settings, plans), output_width()))
     with (
         nullcontext() if args.out is None else reserved(args.out),
         _bar(settings, talks) as progress,
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         print_json(args, _summary(result))
     else:
         if result.best is not None:
-            print(_table(result, result.ranked[: settings.block.top]))
+            show(_table(result, result.ranked[: settings.block.top]))
         show(result.sentence)
         if settings.objective.days is not None and result.best is not None:
             show(f"days against money: of these, none is cheaper and none sooner than another\n{_frontier(result)}")
@@ -171,7 +172,7 @@ def _about_the_best(args: argparse.Namespace, search_result: SearchResult, best:
         if args.out is not None:
             result.write(args.out / "best")
         if talks:
-            show(f"\n{result.report()}")
+            show(f"\n{result.report(width=terminal_width())}")
     if talks:
         print(_flags(scenario))
     if args.verify:
@@ -190,7 +191,7 @@ def _table(result: SearchResult, shown: Sequence[Candidate]) -> str:
         values = [candidate.case.get(path) for path in paths]
         cells = ["" if value is None else str(plain(value)) for value in values]
         rows.append([str(number), objective.text(candidate.least), *days, format_bytes(candidate.held), *cells])
-    return text_table(heads, rows)
+    return text_table(heads, rows, width=output_width())
 
 
 def _frontier(result: SearchResult) -> str:
@@ -210,7 +211,7 @@ def _flags(scenario: Scenario) -> str:
     if scenario.model is None:
         return ""
     launches = {"Megatron-LM": megatron(scenario), "torchtitan": torchtitan(scenario)}
-    return "\n".join(f"\n{name}\n{launch_text(launch)}" for name, launch in launches.items())
+    return "\n".join(f"\n{name}\n{launch_text(launch, output_width())}" for name, launch in launches.items())
 
 
 def _why_none(result: SearchResult) -> str:

@@ -22,10 +22,10 @@ import pandas as pd
 from hybrid_des.analysis.bill import bill
 from hybrid_des.errors import UsageError
 from hybrid_des.interface.cli.arguments import add_common, add_jobs, count, distinct
-from hybrid_des.interface.cli.output import progress_bar, say_written, show_result
+from hybrid_des.interface.cli.output import output_width, progress_bar, say_written, show_result
 from hybrid_des.report.billed import bill_headline
 from hybrid_des.report.files.staging import reserved, write_files
-from hybrid_des.report.text import text_table
+from hybrid_des.report.text_tables import text_table
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.jobs import Jobs, has_jobs, load_jobs
 from hybrid_des.scenario.loading import load, read_scenario
@@ -98,7 +98,8 @@ def _jobs_report(jobs: Jobs, figures: Mapping[str, Any]) -> str:
         for key, write in (("step_time_s", _signed), ("slowdown", "{:.3f}×".format)):
             figure = figures[f"jobs.{job.name}.{key}"]
             rows.append([job.name, key.removesuffix("_time_s"), *(write(figure[name]) for name in WORDS)])
-    return f"{jobs.name}: {figures['runs']} runs\n{text_table(['job', '', *WORDS.values()], rows, '  ')}"
+    table = text_table(["job", "", *WORDS.values()], rows, "  ", width=output_width())
+    return f"{jobs.name}: {figures['runs']} runs\n{table}"
 
 
 def _tables(args: argparse.Namespace, scenarios: Mapping[str, Scenario]) -> dict[str, pd.DataFrame]:
@@ -143,7 +144,7 @@ def _ties_report(ties: Mapping[str, Any]) -> str:
         return f"{title}\n  the step takes {usual} in all of them"
     rows = [[step, str(orders)] for step, orders in [*steps.items()][:MOST_STEPS]]
     more = f"\n  and {len(steps) - MOST_STEPS} more step times" if len(steps) > MOST_STEPS else ""
-    return f"{title}\n{text_table(['step time', 'orders'], rows, '  ')}{more}"
+    return f"{title}\n{text_table(['step time', 'orders'], rows, '  ', width=output_width())}{more}"
 
 
 def _figures(tables: Mapping[str, pd.DataFrame], scenarios: Mapping[str, Scenario]) -> dict[str, Any]:
@@ -183,11 +184,13 @@ def _report(figures: Mapping[str, Any]) -> str:
         rows.append(["without jitter" if jitter else "the first seed", format_seconds(usual), longer])
         title = f"{row['name']}: {times['n']} runs, seeds {row['seeds'][0]} … {row['seeds'][1]}"
         billed = [f"  {one.label:<18}  {one.value}  {one.note}".rstrip() for one in bill_headline(row)]
-        parts.append("\n".join([title, text_table(["", "step time", "95 % confidence"], rows, "  "), *billed]))
+        table = text_table(["", "step time", "95 % confidence"], rows, "  ", width=output_width())
+        parts.append("\n".join([title, table, *billed]))
     if "difference_s" in figures:
         first, second = (one["name"] for one in figures["runs"])
         faster = f"  {second} is faster in {figures['second_faster_ratio']:.0%} of runs"
-        table = text_table(["", "difference", "95 % confidence"], _rows(figures["difference_s"]), "  ")
+        heads = ["", "difference", "95 % confidence"]
+        table = text_table(heads, _rows(figures["difference_s"]), "  ", width=output_width())
         parts.append(f"{second} − {first}, run by run\n{table}\n{faster}")
     return "\n\n".join(parts)
 

@@ -21,9 +21,9 @@ from hybrid_des.errors import UsageError, one_line
 from hybrid_des.files import read_text
 from hybrid_des.interchange.topology.reading import read_topology
 from hybrid_des.interface.cli.arguments import add_common, whole
-from hybrid_des.interface.cli.output import say, show_result
+from hybrid_des.interface.cli.output import output_width, say, show_result
 from hybrid_des.planning.wiring import fabric_of
-from hybrid_des.report.text import text_table
+from hybrid_des.report.text_tables import text_table
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import load
 from hybrid_des.units import format_bandwidth, format_seconds, to_seconds
@@ -50,7 +50,11 @@ def run(args: argparse.Namespace) -> int:
         entries = map(topologies.find, topologies.names())
         rows = [(one.name, one.facts["summary"], ", ".join(one.keys)) for one in entries]
         heads = ("name", "description", "options")
-        show_result(args, lambda: [dict(zip(heads, row, strict=True)) for row in rows], lambda: text_table(heads, rows))
+        show_result(
+            args,
+            lambda: [dict(zip(heads, row, strict=True)) for row in rows],
+            lambda: text_table(heads, rows, width=output_width()),
+        )
         return 0
 
     scenario = load(args.file, args.set)
@@ -74,7 +78,7 @@ def _imported(args: argparse.Namespace) -> int:
         )
     block = read_topology(read_text(args.dump, "the dump of a topology"), args.dump)
     facts = {"cluster": block.mapping, "unknown": block.asked, "notes": block.notes}
-    show_result(args, lambda: facts, lambda: block.text)
+    show_result(args, lambda: facts, lambda: block.text, verbatim=True)
     for path, question in block.asked.items():
         say(f"unknown: cluster.{path}: {question}")
     return 0
@@ -86,7 +90,7 @@ def _text(scenario: Scenario, fabric: Fabric, ends: Sequence[int] | None) -> str
     title = one_line(f"{scenario.name}: {name}: {topologies.find(name).facts['summary']}")
     counts = ((fabric.gpus, "GPU"), (max(fabric.node_of) + 1, "node"), (len(fabric.links), "link"))
     sizes = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts)
-    table = text_table(("link", "count", "bandwidth each"), _kinds(fabric))
+    table = text_table(("link", "count", "bandwidth each"), _kinds(fabric), width=output_width())
     routes = [f"\n{_route(fabric, *pair)}" for pair in ((ends, ends[::-1]) if ends else ())]
     return "\n".join([title, sizes, "", table, *routes])
 
@@ -129,4 +133,4 @@ def _route(fabric: Fabric, sender: int, receiver: int) -> str:
     latency = format_seconds(to_seconds(route.latency))
     head = f"rank {sender} to rank {receiver}: latency {latency}, {format_bandwidth(slowest)}"
     rows = [(name, format_bandwidth(bandwidth)) for name, bandwidth in zip(route.links, bandwidths, strict=True)]
-    return f"{head}\n{text_table(('link', 'bandwidth'), rows, indent='  ')}"
+    return f"{head}\n{text_table(('link', 'bandwidth'), rows, '  ', width=output_width())}"

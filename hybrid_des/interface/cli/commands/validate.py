@@ -24,7 +24,7 @@ from hybrid_des.analysis.experience_table import TABLE, Likeness, Recorded, know
 from hybrid_des.analysis.safe_csv import write_csv
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.interface.cli.arguments import add_common, add_jobs
-from hybrid_des.interface.cli.output import progress_bar, say, show_result, write_file
+from hybrid_des.interface.cli.output import output_width, progress_bar, say, show_result, write_file
 from hybrid_des.measured.validation.conditions import condition
 from hybrid_des.measured.validation.corpus import (
     Prediction,
@@ -38,7 +38,7 @@ from hybrid_des.measured.validation.evidence import Evidence, evidence
 from hybrid_des.measured.validation.fitting import fitted, starts, with_numbers
 from hybrid_des.measured.validation.picture import picture
 from hybrid_des.report.files.staging import write_whole
-from hybrid_des.report.text import text_table
+from hybrid_des.report.text_tables import text_table
 from hybrid_des.scenario.composition import nested, value_at
 from hybrid_des.scenario.loading import read_scenario, scenario_of
 from hybrid_des.scenario.strict_yaml import Document, KeyPath, dotted
@@ -256,7 +256,7 @@ def _report(validation: Validation) -> str:
         for figure, (n, *amounts, bias) in errors_by_figure(rows).items():
             percent = [f"{amount:.1f} %" for amount in amounts]
             errors.append([f"{name}, {WORDS[figure]}", str(n), *percent, f"{bias:+.1f} %"])
-    parts.append(text_table(HEADS, errors))
+    parts.append(text_table(HEADS, errors, width=output_width()))
     if validation.numbers:
         parts.append(f"fitted\n{_yaml(validation.numbers)}".rstrip())
     if validation.evidence:
@@ -283,7 +283,7 @@ def _row_table(predictions: Sequence[Prediction]) -> str:
                 ratio = prediction.ratio(figure)
                 line += [_shown(figure, prediction.predicted), _shown(figure, prediction.measured)]
                 line.append("" if ratio is None else f"{100 * (ratio - 1):+.1f} %")
-    return text_table(heads, lines)
+    return text_table(heads, lines, width=output_width())
 
 
 def _shown(figure: str, of: Mapping[str, float]) -> str:

@@ -35,5 +35,8 @@ def run(args: argparse.Namespace) -> int:
         raise
     except (PlanError, SimulationError) as error:
         verdict, account = "fail", str(error)
-    show(json.dumps({"verdict": verdict, "account": account}) if args.json else f"{verdict}: {account}")
+    show(
+        json.dumps({"verdict": verdict, "account": account}) if args.json else f"{verdict}: {account}",
+        verbatim=True,
+    )
     return 0 if verdict == "pass" else 1
