@@ -128,6 +128,9 @@ def _kind_followed(part: str, file: Path, scenario: Scenario, found: Explanation
     """Follow a piece of the advice as it is printed; returns its kind."""
     if part == NOTHING:
         return "explain: nothing", part
+    if part.startswith("nothing that was tried fits into memory"):
+        assert not fits(found.run) and not any(one.against == "memory" for one in found.proposals), part
+        return "explain: nothing fits", part
     if quicker := QUICKER.fullmatch(part):
         _quicker(quicker, found)
         return "explain: quicker", part
