@@ -27,7 +27,7 @@ Shares = Callable[[int, int, int], Sequence[int]]  # (elements, members, channel
 
 
 class Computing(Protocol):
-    """The computation of a GPU, which collectives slow (`simulation.speeds.Computation`)."""
+    """The computation of a GPU, which collectives slow (`simulation.computation.Computation`)."""
 
     def during(self, lost: Fraction, begin: int, end: int | None = None) -> Any:
         """A collective takes this share of its speed; an end that is not yet known is told to `over`."""

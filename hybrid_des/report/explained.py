@@ -16,7 +16,7 @@ from hybrid_des.analysis.idle import OTHERS
 from hybrid_des.analysis.step_breakdown import COMPUTING, SLOWER
 from hybrid_des.analysis.ties import Ties
 from hybrid_des.report.content import alarm_of, count
-from hybrid_des.report.palette import cause_name, share_name
+from hybrid_des.report.palette import cause_name, costs_most, share_name
 from hybrid_des.report.step_rows import idle_parts
 from hybrid_des.report.text import NARROWEST, fitting, folded, labelled
 from hybrid_des.simulation.memory_remedies import fits, what_would_fit
@@ -118,8 +118,7 @@ def verdict(explanation: Explanation) -> str:
         return f"held up by {culprit.name} ({saved} of the step): {parts}"
     if shares[first] < COSTS:
         return f"nothing but computing costs a tenth of the step: {parts}"
-    verb = "cost" if names[first].endswith("s") else "costs"
-    return f"{names[first]} {verb} the most, {_whole_percent(shares[first])} of the step: {parts}"
+    return f"{costs_most(names[first])}, {_whole_percent(shares[first])} of the step: {parts}"
 
 
 def _whole_percent(share: float) -> str:

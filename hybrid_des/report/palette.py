@@ -92,6 +92,12 @@ def share_name(name: str, traced: bool = False) -> str:
     return (OF_TRACES if traced else {}).get(name) or SHARE_NAMES[name]
 
 
+def costs_most(name: str) -> str:
+    """A sentence that begins with a part of the step, by its name in sentences."""
+    plural = name in (SHARE_NAMES["pipeline"], SHARE_NAMES["parameters"], *OF_TRACES.values())
+    return f"{'the ' if name == SHARE_NAMES['host'] else ''}{name} {'cost' if plural else 'costs'} the most"
+
+
 def cause_name(cause: str) -> str:
     """A cause of idle time, or a part of the wait for a message, in words; others as they are."""
     if cause.startswith(MESSAGE):
