@@ -99,7 +99,7 @@ def _by_costs(run: Run) -> Column:
 
 
 def _spends(stage: StageCosts) -> bool:
-    return bool(stage.traffic or stage.host_forward or stage.host_backward or stage.apart)
+    return bool(stage.traffic or any(stage.host_times))
 
 
 def _table(run: Run, step: int, lane: int, stage_rank: int) -> Column:

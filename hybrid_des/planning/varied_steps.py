@@ -56,10 +56,11 @@ def steps_of(scenario: Scenario, plan: Plan, times: CollectiveTimes, first: Cost
     costs: dict[tuple[object, ...], Costs] = {_routing_at(loads, 0): first}
     known: dict[object, PlannedStep] = {}
     steps = []
-    for step in range(basis.load_steps):
+    for step in range(basis.draws.steps):
         routing = _routing_at(loads, step)
         if routing not in costs:
-            costs[routing] = costs_of(costs_per_rank(basis._replace(load_step=step), times), plan)
+            meant = basis._replace(draws=basis.draws._replace(step=step))
+            costs[routing] = costs_of(costs_per_rank(meant, times), plan)
         sent = {stage: copies.at(step, numbers) for stage, numbers in layers.items()}
         key = routing, tuple(sent.items())
         known.setdefault(key, PlannedStep(costs[routing], sent))

@@ -90,8 +90,8 @@ class NcclKernels:
         position = self._run.scenario.parallel.layout.coordinate(rank, "pipeline")
         places = [path[stage] for path in self._parts.plan.paths]
         cost = self._parts.costs.stages[next(place for place in places if place[0] == position)]
-        layer = (cost.layers or (cost,))[number]
-        return layer.parameters + layer.experts
+        states = (cost.layers or (cost,))[number].states
+        return states.parameters + states.experts
 
     def _holders(self, rank: int) -> Sequence[int]:
         """The ranks that hold the same layers, of which each has a shard."""
