@@ -17,7 +17,6 @@ from hybrid_des.scenario.framework_defaults import fill_as_framework
 from hybrid_des.scenario.sections.cluster import NODES, QUANTISED, Cluster
 from hybrid_des.scenario.sections.training import Gradients, Schedule, expanded
 from hybrid_des.scenario.sections.values import per_rank, read_tensors
-from hybrid_des.scenario.sizes import NODE
 
 _PERCENT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*")
 
@@ -122,7 +121,7 @@ def _links_of_gpu(gpu: object, per_node: object) -> dict[str, dict[str, object]]
         for name, link in (("nvlink", part.nvlink), ("infiniband", part.infiniband), ("pcie", part.pcie))
     }
     nics = part.nics_per_node
-    if part.gpus_per_node > NODE and isinstance(per_node, int):
+    if part.gpus_per_node > catalogue.NODE and isinstance(per_node, int):
         nics = max(1, nics * per_node // part.gpus_per_node)
     links["infiniband"]["nics_per_node"] = nics
     links["nvlink"]["in_switch"] = part.nvlink.in_switch

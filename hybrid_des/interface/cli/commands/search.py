@@ -35,7 +35,7 @@ from hybrid_des.studies.plan_search.best_plan import explore, write
 from hybrid_des.studies.plan_search.branch import IMPOSSIBLE, Candidate, Standing
 from hybrid_des.studies.plan_search.outcome import SearchResult
 from hybrid_des.studies.plan_search.scenario_files import scenario_file
-from hybrid_des.studies.plan_search.search_log import LOG
+from hybrid_des.studies.plan_search.search_log import LOG, Kept
 from hybrid_des.studies.plan_search.space import LAYOUT, kept_in, plans_in, unused_by, values_of
 from hybrid_des.studies.plan_search.terms import Settings, settings_of
 from hybrid_des.studies.plan_search.tuning import tune
@@ -83,8 +83,8 @@ def run(args: argparse.Namespace) -> int:
         _bar(settings, talks) as progress,
         workers(args.dask, args.jobs or cores()) as where,
     ):
-        how = {"budget_s": args.budget, "folder": args.out, "resume": args.resume, **where}
-        result = explore(settings, plans, progress=progress, **how)
+        kept = Kept(args.out, args.resume)
+        result = explore(settings, plans, kept, budget_s=args.budget, progress=progress, **where)
     if args.out is not None and not result.stopped:
         (args.out / LOG).unlink(missing_ok=True)
     if args.json:
