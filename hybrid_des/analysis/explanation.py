@@ -28,7 +28,7 @@ from hybrid_des.analysis.counterfactual.ladder import (
 from hybrid_des.analysis.counterfactual.proposals import Trials, trials_of
 from hybrid_des.analysis.counterfactual.what_if import (
     Build,
-    Tried,
+    SimulatedChange,
     Variant,
     builder_of,
     part_at,
@@ -55,7 +55,7 @@ from hybrid_des.analysis.idle import EXPOSED, HOST, OTHERS, REPLICA
 from hybrid_des.analysis.inside_ops import own_time, replayed_inside
 from hybrid_des.analysis.notebook_view import as_html
 from hybrid_des.analysis.step_breakdown import BUBBLE, SLOWER, StepBreakdown, step_breakdown
-from hybrid_des.analysis.tasks import AtOnce, Here, Task, grouped, in_turn
+from hybrid_des.analysis.tasks import AtOnce, LocalTask, Task, grouped, in_turn
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cost_model.documents import packed_steps
 from hybrid_des.errors import HybridDesError
@@ -102,11 +102,11 @@ class Explanation:
     """
 
     traced: Traced
-    what_if: Sequence[Tried]
+    what_if: Sequence[SimulatedChange]
     rungs: Sequence[Idealisation]
     gains: Sequence[Gain]
     slow: Stragglers | None
-    proposals: Sequence[Tried] = ()
+    proposals: Sequence[SimulatedChange] = ()
     top: int = TOP
     ties: Ties | None = None
     ties_not_tried: str = ""
@@ -356,7 +356,7 @@ _BYTES = {"transfer": "link", "latency": "latency", "queueing": "queue", REPLICA
           OTHERS: "another job"}  # fmt: skip
 
 
-def _outcome(tried: Tried) -> dict[str, Any]:
+def _outcome(tried: SimulatedChange) -> dict[str, Any]:
     return {"step_time_s": tried.duration / PICOSECONDS_PER_SECOND / tried.steps, "microbatches": tried.microbatches}
 
 
@@ -436,12 +436,12 @@ def explain(
 
 def _found_here(traced: Traced) -> list[Task]:
     """Tasks that find what is shown of a run's causes and takes long; the run keeps it."""
-    return [*map(Here, (lambda: traced.slack, lambda: traced.classes, lambda: traced.slack.graph.released))]
+    return [*map(LocalTask, (lambda: traced.slack, lambda: traced.classes, lambda: traced.slack.graph.released))]
 
 
 def _idle_here(traced: Traced) -> list[Task]:
     """Tasks that find the critical path and the idle time that are shown; the run keeps them."""
-    return [*map(Here, (lambda: traced.path, lambda: traced.idle_time.reasons))]
+    return [*map(LocalTask, (lambda: traced.path, lambda: traced.idle_time.reasons))]
 
 
 def _busiest(traced: Traced) -> list[int]:
@@ -469,14 +469,14 @@ def _known(base: Run, rungs: Sequence[Idealisation]) -> dict[str, int]:
     return {FREE: next(rung.duration for rung in rungs if rung.name == NO_LATENCY)} if never_queues(base) else {}
 
 
-def _simulated(name: str, change: Variant, traced: Traced, end: int | None) -> Tried:
+def _simulated(name: str, change: Variant, traced: Traced, end: int | None) -> SimulatedChange:
     """A what-if, simulated unless its end is known."""
     changed, run = change.scenario, traced.run
     if end is None:  # first: it refuses durations that no column holds
         run = change.simulated(detailed=False)
         end = run.duration
     first = first_order(traced.fitting(run.fold), change)
-    return Tried(name, end, changed.steps, changed.schedule.microbatches, first, fits=fits(run))
+    return SimulatedChange(name, end, changed.steps, changed.schedule.microbatches, first, fits=fits(run))
 
 
 def _without_barrier(base: Run) -> list[Task]:
@@ -488,11 +488,11 @@ def _without_barrier(base: Run) -> list[Task]:
     return [partial(_several_steps, Variant(free, base.plan, base.fabric, times=base.parts.times))]
 
 
-def _several_steps(free: Variant) -> Tried | None:
+def _several_steps(free: Variant) -> SimulatedChange | None:
     """Several steps without a barrier; None if that many cannot be simulated."""
     try:
         run = free.simulated(detailed=False)
     except HybridDesError:
         return None
     name = f"no barrier between {WITHOUT_BARRIER} steps"
-    return Tried(name, run.duration, WITHOUT_BARRIER, free.scenario.schedule.microbatches, fits=fits(run))
+    return SimulatedChange(name, run.duration, WITHOUT_BARRIER, free.scenario.schedule.microbatches, fits=fits(run))

@@ -69,7 +69,7 @@ def _difference(algorithm: str, permutation: Permutation) -> str:
 
 
 @dataclass(frozen=True)
-class Around:
+class RingPass:
     """What goes around the ring of a channel.
 
     Attributes:
@@ -98,10 +98,10 @@ class Around:
         return lanes_of(ring, ring.tuned, self.choice, self.does)(0)
 
 
-def _ring_of(does: str, algorithm: Collective, wiring: Wiring, size: int) -> Around | None:
+def _ring_of(does: str, algorithm: Collective, wiring: Wiring, size: int) -> RingPass | None:
     """What goes around the ring of each channel for a buffer of `size` bytes."""
     choice = wiring.choice(does, size)
-    return Around(does, algorithm, choice, size) if choice.algorithm == "ring" else None
+    return RingPass(does, algorithm, choice, size) if choice.algorithm == "ring" else None
 
 
 def _of_member(call: CallSize, options: Channels) -> int:
@@ -123,7 +123,7 @@ def nccl(group: Group, buffer: Buffer, options: Channels) -> Routine:
     elif group.me < group.size and choice.algorithm == "tree":
         yield from on_channels(group, buffer, partial(_chained, choice))
     elif group.me < group.size:
-        yield from on_channels(group, buffer, Around("all-reduce", ring, choice, buffer.bytes))
+        yield from on_channels(group, buffer, RingPass("all-reduce", ring, choice, buffer.bytes))
 
 
 @collective(
@@ -134,7 +134,7 @@ def nccl(group: Group, buffer: Buffer, options: Channels) -> Routine:
 def nccl_reduce_scatter(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """Leave rank i with the sum of shard i+1 of each channel's part of `buffer`; other shards are undefined."""
     choice = group.tuned.choice("reduce-scatter", buffer.bytes)
-    return on_channels(group, buffer, Around("reduce-scatter", ring_reduce_scatter, choice, buffer.bytes))
+    return on_channels(group, buffer, RingPass("reduce-scatter", ring_reduce_scatter, choice, buffer.bytes))
 
 
 @collective(
@@ -145,7 +145,7 @@ def nccl_reduce_scatter(group: Group, buffer: Buffer, options: Channels) -> Rout
 def nccl_all_gather(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """Distribute shard i+1 of rank i to all ranks, on each channel."""
     choice = group.tuned.choice("all-gather", buffer.bytes)
-    return on_channels(group, buffer, Around("all-gather", ring_all_gather, choice, buffer.bytes))
+    return on_channels(group, buffer, RingPass("all-gather", ring_all_gather, choice, buffer.bytes))
 
 
 def on_channels(group: Group, buffer: Buffer, part: Collective) -> Routine:

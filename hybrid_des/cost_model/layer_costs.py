@@ -329,24 +329,24 @@ def _logits(basis: CostBasis) -> Fraction:
     return DIVIDED if how == "eager" and basis.parallel.tensor > 1 else LOGITS[how]
 
 
-class Left(NamedTuple):
+class SkippedWork(NamedTuple):
     """What a repeated forward leaves out: seconds of computation, and how many sums over tensor ranks."""
 
     seconds: float
     sums: int
 
 
-NOTHING_LEFT = Left(0.0, 0)
+NOTHING_LEFT = SkippedWork(0.0, 0)
 
 
-def _last_product(forward: Sequence[Exchange], parts: Parts, device: Device) -> Left:
+def _last_product(forward: Sequence[Exchange], parts: Parts, device: Device) -> SkippedWork:
     """The last product of a block, whose result no backward needs.
 
     PyTorch stops repeating when it has what the backward saved (torch/utils/checkpoint.py, early stop).
     """
     product = next(took.forward for one, took in reversed(parts) if isinstance(one, Gemm) and one.split == "rows")
     sums = [one._replace(repeats=1) for one in forward if one.axis == "tensor" and one.does in SUMS]
-    return Left(product + device.moving(_copied(sums), 0).forward, len(sums))
+    return SkippedWork(product + device.moving(_copied(sums), 0).forward, len(sums))
 
 
 def _less(forward: Sequence[Exchange], sums: int) -> tuple[Exchange, ...]:

@@ -201,7 +201,7 @@ def _transient(plan: Plan, rank: int, mine: Mapping[int, Sequence[StageCosts]]) 
     return peak - most
 
 
-class Held(NamedTuple):
+class ActionMemory(NamedTuple):
     """Bytes that an action keeps, needs while it runs, and frees at its end."""
 
     kept: int
@@ -209,7 +209,7 @@ class Held(NamedTuple):
     freed: int
 
 
-def bytes_of(plan: Plan, rank: int, mine: Mapping[int, Sequence[StageCosts]]) -> Iterator[Held]:
+def bytes_of(plan: Plan, rank: int, mine: Mapping[int, Sequence[StageCosts]]) -> Iterator[ActionMemory]:
     """The bytes of each action of a rank, added up once for those with ops of equal kinds and costs.
 
     Args:
@@ -224,16 +224,16 @@ def bytes_of(plan: Plan, rank: int, mine: Mapping[int, Sequence[StageCosts]]) ->
     return _bytes_of_documents(plan.programs[rank], mine)
 
 
-def _bytes_of_documents(program: Sequence[Action], mine: Mapping[int, Sequence[StageCosts]]) -> Iterator[Held]:
-    known: dict[tuple[tuple[Kind, int], ...], Held] = {}
+def _bytes_of_documents(program: Sequence[Action], mine: Mapping[int, Sequence[StageCosts]]) -> Iterator[ActionMemory]:
+    known: dict[tuple[tuple[Kind, int], ...], ActionMemory] = {}
     for action in program:
         each = [(mine[op.chunk][op.microbatch % len(mine[op.chunk])], op.kind) for op in action]
         alike = tuple([(kind, id(cost)) for cost, kind in each])
         yield known.get(alike) or known.setdefault(alike, _bytes(each))
 
 
-def _bytes(each: Sequence[tuple[StageCosts, Kind]]) -> Held:
-    return Held(
+def _bytes(each: Sequence[tuple[StageCosts, Kind]]) -> ActionMemory:
+    return ActionMemory(
         sum(cost.kept for cost, kind in each if kind == "F"),
         sum(cost.needed(kind) for cost, kind in each),
         sum(cost.freed(kind, cost.kept) for cost, kind in each),

@@ -33,15 +33,15 @@ _FIGURES = ("bandwidth", "latency")  # of a link; a table replaces them
 _OF_NCCL = {*Gradients.own_keys(), "channels"}  # keys of gradients that leave the algorithm to NCCL's tuner
 
 
-class Filled(dict[str, object]):
+class FilledValues(dict[str, object]):
     """Values with these defaults filled in; some of their sections may be validated already."""
 
 
-def fill(values: Mapping[str, object]) -> Filled:
+def fill(values: Mapping[str, object]) -> FilledValues:
     """Copy the values with these defaults filled in."""
     if "model" in values:
         values = {**values, "model": expanded(values["model"])}
-    filled = Filled({key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()})
+    filled = FilledValues({key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()})
     modelled = values.get("model") not in (None, "none")
     costs = {"efficiency": _fill_efficiency} if modelled else {"workload": _fill_workload}
     fills = {"cluster": _fill_cluster, "schedule": _fill_schedule, **costs, "gradients": _fill_gradients}

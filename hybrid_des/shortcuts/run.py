@@ -31,7 +31,7 @@ from hybrid_des.shortcuts.rings_alone import RingsAlone
 from hybrid_des.shortcuts.stretches import Stretches
 from hybrid_des.simulation.jobs import How, Network, groups_of, network_of, recorder_of
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.outer import Inner, Period, groups_apart, period_of
+from hybrid_des.simulation.outer import InnerSteps, OuterPeriod, groups_apart, period_of
 from hybrid_des.simulation.outer_overlap import durations_of
 from hybrid_des.simulation.run import reduced_gc, simulated
 from hybrid_des.simulation.speeds import DurationOverride
@@ -265,9 +265,9 @@ def _of_groups(
     return replace(slowest, outer=_period(scenario, slowest, fabric_of(scenario))) if detailed else slowest
 
 
-def _period(scenario: Scenario, inner: Run, fabric: Fabric) -> Period:
+def _period(scenario: Scenario, inner: Run, fabric: Fabric) -> OuterPeriod:
     steps = durations_of(inner.timeline.steps, inner.scenario.steps)
     ranks, all_ranks = len(inner.fold.ranks) if inner.fold else inner.timeline.layout.ranks, scenario.parallel.ranks
     events = inner.events * all_ranks // (ranks * len(steps))
     links = {channel.link for channel in inner.timeline.channels}
-    return period_of(scenario, fabric, Inner(inner.plan, inner.costs.parts, steps, links, events))
+    return period_of(scenario, fabric, InnerSteps(inner.plan, inner.costs.parts, steps, links, events))

@@ -256,7 +256,7 @@ def _scaled_link(link: LinkSpec, factor: Fraction | None) -> LinkSpec:
     return link._replace(bandwidth=link.bandwidth * factor)
 
 
-class Tried(NamedTuple):
+class SimulatedChange(NamedTuple):
     """A simulated change.
 
     Attributes:

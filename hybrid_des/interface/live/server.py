@@ -22,7 +22,7 @@ from tornado.web import Application, HTTPError, RequestHandler
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from hybrid_des.errors import UsageError
-from hybrid_des.interface.live.frames import Desk, Request
+from hybrid_des.interface.live.frames import Request, ServerState
 from hybrid_des.interface.live.schedules import FOLDER, Sizes, schedules_page
 from hybrid_des.interface.live.worker import Worker
 from hybrid_des.report.page.document import fill
@@ -44,7 +44,7 @@ CONTENT = ("default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-in
            "connect-src ws://{host}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")  # fmt: skip
 
 
-class Guarded(RequestHandler):
+class LocalOnlyHandler(RequestHandler):
     """A handler that answers this machine's own pages only."""
 
     def set_default_headers(self) -> None:
@@ -69,13 +69,13 @@ class Guarded(RequestHandler):
         self.finish(f"{status_code} {self._reason}\n")
 
     @property
-    def desk(self) -> Desk:
+    def desk(self) -> ServerState:
         """What pages start from."""
-        desk: Desk = self.settings["desk"]
+        desk: ServerState = self.settings["desk"]
         return desk
 
 
-class LivePage(Guarded):
+class LivePage(LocalOnlyHandler):
     """The page with the controls."""
 
     def get(self, token: str) -> None:
@@ -87,7 +87,7 @@ class LivePage(Guarded):
         self.finish(fill(FOLDER / "live.html", [], more=more, TITLE=html.escape(desk.file.name), **texts))
 
 
-class SchedulesPage(Guarded):
+class SchedulesPage(LocalOnlyHandler):
     """The page with all schedules."""
 
     def get(self, token: str) -> None:
@@ -95,7 +95,7 @@ class SchedulesPage(Guarded):
         self.finish(schedules_page(Sizes(), connected=True))
 
 
-class Connected(Guarded, WebSocketHandler):
+class PageConnection(LocalOnlyHandler, WebSocketHandler):
     """The connection of one page, with its own process."""
 
     worker: Worker | None = None
@@ -112,7 +112,7 @@ class Connected(Guarded, WebSocketHandler):
 
     def open(self, *_: str, **__: str) -> None:
         """Start the process."""
-        pages: set[Connected] = self.settings["pages"]
+        pages: set[PageConnection] = self.settings["pages"]
         if len(pages) >= MOST_PAGES:
             self.close(TOO_MANY, f"{MOST_PAGES} pages are open; close one of them and reload")
             return
@@ -143,14 +143,14 @@ class Connected(Guarded, WebSocketHandler):
             self.write_message(text)
 
 
-def warm(desk: Desk) -> Worker:
+def warm(desk: ServerState) -> Worker:
     """A process for the next page, which begins to load what its first answer needs."""
     worker = Worker(desk)
     worker.warm_up()
     return worker
 
 
-async def serve(desk: Desk, port: int, ready: Callable[[str], None]) -> None:
+async def serve(desk: ServerState, port: int, ready: Callable[[str], None]) -> None:
     """Serve the pages until cancelled.
 
     Args:
@@ -170,12 +170,12 @@ async def serve(desk: Desk, port: int, ready: Callable[[str], None]) -> None:
     listening.setblocking(False)
     port = listening.getsockname()[1]
     token = secrets.token_urlsafe(24)
-    pages: set[Connected] = set()
+    pages: set[PageConnection] = set()
     spare = [warm(desk)]
     application = Application(
-        [(r"/([^/]*)/", LivePage), (r"/([^/]*)/schedules", SchedulesPage), (r"/([^/]*)/socket", Connected)],
+        [(r"/([^/]*)/", LivePage), (r"/([^/]*)/schedules", SchedulesPage), (r"/([^/]*)/socket", PageConnection)],
         desk=desk, token=token, hosts={f"{HOST}:{port}", f"localhost:{port}"}, pages=pages, spare=spare,
-        log_function=lambda handler: None, websocket_max_message_size=MOST_BYTES, default_handler_class=Missing,
+        log_function=lambda handler: None, websocket_max_message_size=MOST_BYTES, default_handler_class=NotFoundHandler,
     )  # fmt: skip
     server = HTTPServer(application, max_body_size=MOST_BYTES, max_header_size=MOST_BYTES)
     server.add_socket(listening)
@@ -190,7 +190,7 @@ async def serve(desk: Desk, port: int, ready: Callable[[str], None]) -> None:
             worker.stop()
 
 
-class Missing(RequestHandler):
+class NotFoundHandler(RequestHandler):
     """What is answered at any other address."""
 
     def prepare(self) -> None:

@@ -13,7 +13,7 @@ from math import inf
 from multiprocessing.connection import Connection
 from typing import Any
 
-from hybrid_des.interface.live.frames import Desk, NewerRequest, Request, answer
+from hybrid_des.interface.live.frames import NewerRequest, Request, ServerState, answer
 from hybrid_des.registry import import_file
 from hybrid_des.units import format_seconds
 
@@ -36,7 +36,7 @@ class Worker:
         answered: called with every answer as JSON, in the thread of the event loop.
     """
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: ServerState) -> None:
         self._desk = desk
         self.answered: Callable[[str], None] = lambda text: None
         self._loop = asyncio.get_running_loop()
@@ -113,7 +113,7 @@ class Worker:
         self._start()
 
 
-def work(desk: Desk, connection: Connection) -> None:
+def work(desk: ServerState, connection: Connection) -> None:
     """Answer requests until the connection is closed: of each kind the newest, the kind that waits longest first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the server, which ends this process
     for file in desk.imports:

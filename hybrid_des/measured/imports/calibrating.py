@@ -32,7 +32,7 @@ LEAST = 10_000  # nanoseconds of a product below which launching it counts as mu
 QUARTILES = (25, 75)
 
 
-class Reached(NamedTuple):
+class AchievedShare(NamedTuple):
     """The share of a peak that a kind of product reached.
 
     Attributes:
@@ -61,7 +61,7 @@ class Calibration(NamedTuple):
     """
 
     gpu: str | None
-    reached: Sequence[Reached]
+    reached: Sequence[AchievedShare]
     collectives: Mapping[str, NcclTests]
     notes: Sequence[str]
 
@@ -101,7 +101,7 @@ def gpu_of(trace: KinetoTrace, gpu: str | None) -> str | None:
     return named_in(trace.device)
 
 
-def _reached(traces: Sequence[KinetoTrace], peak: float, notes: list[str]) -> list[Reached]:
+def _reached(traces: Sequence[KinetoTrace], peak: float, notes: list[str]) -> list[AchievedShare]:
     shares: dict[str, list[tuple[float, float]]] = {}
     lacking = 0
     for trace in traces:
@@ -120,13 +120,13 @@ def _reached(traces: Sequence[KinetoTrace], peak: float, notes: list[str]) -> li
     return [_share(what, np.array(each), peak) for what, each in sorted(shares.items(), reverse=True)]
 
 
-def _share(what: str, each: np.ndarray[tuple[int, int], np.dtype[np.float64]], peak: float) -> Reached:
+def _share(what: str, each: np.ndarray[tuple[int, int], np.dtype[np.float64]], peak: float) -> AchievedShare:
     flops, seconds = each.T
     share = float(flops.sum() / seconds.sum() / peak)
     single = flops / seconds / peak
     low, high = (float(one) for one in np.percentile(single, QUARTILES))
     error = float(np.mean(np.abs(flops / (share * peak) / seconds - 1)))
-    return Reached(what, share, (low, high), len(each), error)
+    return AchievedShare(what, share, (low, high), len(each), error)
 
 
 def arithmetic(product: Product) -> float | None:

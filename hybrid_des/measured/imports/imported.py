@@ -13,7 +13,7 @@ import yaml
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.interchange.profiles.recognition import WHAT, Profile
 from hybrid_des.report.files.staging import Written, write_files
-from hybrid_des.report.page.document import Shown, page_of
+from hybrid_des.report.page.document import PageRun, page_of
 from hybrid_des.report.palette import share_name
 from hybrid_des.report.terminal import as_html
 from hybrid_des.units import format_seconds
@@ -163,7 +163,7 @@ class Imported:
         if self.shown is None:
             return None
         named = zip(self.shown(), ("measured", "simulated"), strict=True)  # without real time: files are reproducible
-        return page_of([Shown(RunAnalysis(replace(one.run, wall_s=0.0)), name=name) for one, name in named])
+        return page_of([PageRun(RunAnalysis(replace(one.run, wall_s=0.0)), name=name) for one, name in named])
 
     def text(self) -> str:
         """The report, line by line."""

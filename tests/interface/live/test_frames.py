@@ -10,9 +10,18 @@ from support.paths import SCENARIOS
 
 from hybrid_des.errors import UsageError
 from hybrid_des.interface.live.controls import controls_of
-from hybrid_des.interface.live.frames import FAST, LOOK_S, Desk, NewerRequest, Request, answer, as_known, ended_by
+from hybrid_des.interface.live.frames import (
+    FAST,
+    LOOK_S,
+    NewerRequest,
+    Request,
+    ServerState,
+    answer,
+    as_known,
+    ended_by,
+)
 from hybrid_des.report.fact import Fact
-from hybrid_des.report.page.document import Shown, run_data
+from hybrid_des.report.page.document import PageRun, run_data
 from hybrid_des.result import simulate
 from hybrid_des.scenario.loading import load, read_scenario, scenario_of
 
@@ -28,7 +37,7 @@ MODULE = "hybrid_des.shortcuts.run"
 
 @pytest.fixture
 def desk():
-    return Desk(SCENARIOS / "a100_8x.yaml")
+    return ServerState(SCENARIOS / "a100_8x.yaml")
 
 
 def asked(desk, file="a100_8x.yaml", want="frame", **changes):
@@ -49,7 +58,7 @@ def facts(summary):
 def test_a_frame_is_what_simulate_gives(desk, changes):
     frame = asked(desk, **changes)
     result = simulate(load(desk.file, [f"{path}={value}" for path, value in changes.items()]))
-    about, data = run_data(Shown(result), FAST)
+    about, data = run_data(PageRun(result), FAST)
     assert facts(frame["summary"]) == facts(result.summary)
     assert (frame["run"], frame["data"]) == (about, data)
     assert json.loads(json.dumps(frame, allow_nan=False))["number"] == 1
@@ -106,13 +115,13 @@ def test_options_of_the_chosen_plugin_have_controls(desk):
 
 
 def test_slow_parts_are_listed_as_the_file_states_them():
-    frame = asked(Desk(SCENARIOS / "slow_gpu_h100_2x8.yaml"), "slow_gpu_h100_2x8.yaml")
+    frame = asked(ServerState(SCENARIOS / "slow_gpu_h100_2x8.yaml"), "slow_gpu_h100_2x8.yaml")
     assert frame["slow"] == [{"gpu": 3, "factor": 0.8}]
 
 
 @pytest.mark.parametrize("file", ["a100_8x.yaml", "contention_faster.yaml", "llama3.1-8b_8.yaml"])
 def test_idle_shares_have_colours_of_their_own(file):
-    shares = asked(Desk(SCENARIOS / file), file)["shares"]
+    shares = asked(ServerState(SCENARIOS / file), file)["shares"]
     assert len({share["colour"] for share in shares}) == len(shares) > 2
 
 
@@ -130,7 +139,7 @@ def test_a_file_outside_the_folder_is_refused(tmp_path, path):
     (tmp_path / "a.yaml").write_text((SCENARIOS / "a100_8x.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     (tmp_path / "sub").mkdir()
     (tmp_path / "link.yaml").symlink_to(SCENARIOS / "h100_2x8.yaml")
-    desk = Desk(tmp_path / "a.yaml")
+    desk = ServerState(tmp_path / "a.yaml")
     assert "outside of" in asked(desk, path)["problems"][0]
     assert "problems" not in asked(desk, "a.yaml")
 
@@ -141,8 +150,8 @@ def test_a_change_cannot_name_a_file_outside(tmp_path, key):
     (tmp_path / "own.csv").write_text("")
     section, _, last = key.rpartition(".")
     for changes in ({key: "/etc/passwd"}, {key: "../x.csv"}, {section: f"{{{last}: /etc/passwd}}"}):
-        assert "outside of" in asked(Desk(tmp_path / "a.yaml"), "a.yaml", **changes)["problems"][0]
-    assert "outside of" not in asked(Desk(tmp_path / "a.yaml"), "a.yaml", **{key: "own.csv"})["problems"][0]
+        assert "outside of" in asked(ServerState(tmp_path / "a.yaml"), "a.yaml", **changes)["problems"][0]
+    assert "outside of" not in asked(ServerState(tmp_path / "a.yaml"), "a.yaml", **{key: "own.csv"})["problems"][0]
 
 
 @pytest.mark.parametrize(
@@ -165,12 +174,12 @@ def test_a_newer_request_ends_an_older_one(desk, monkeypatch):
 
 
 def test_a_simulation_has_a_budget():
-    desk = Desk(SCENARIOS / "a100_8x.yaml", budget_s=1e-9)
+    desk = ServerState(SCENARIOS / "a100_8x.yaml", budget_s=1e-9)
     assert "budget of 1 ns is spent" in asked(desk, **LONG)["problems"][0]
 
 
 def test_the_command_lines_own_overrides_come_first():
-    desk = Desk(SCENARIOS / "a100_8x.yaml", overrides=("steps=2",), imports=("mine.py",))
+    desk = ServerState(SCENARIOS / "a100_8x.yaml", overrides=("steps=2",), imports=("mine.py",))
     frame = asked(desk, barrier="false")
     assert frame["command"].endswith("--import mine.py --set steps=2 --set barrier=false")
     assert next(control["value"] for control in frame["controls"] if control["path"] == "steps") == "2"
@@ -178,7 +187,7 @@ def test_the_command_lines_own_overrides_come_first():
 
 
 def test_why_gives_reasons_and_possible_values(scenarios):
-    desk = Desk(scenarios / "a100_8x.yaml")
+    desk = ServerState(scenarios / "a100_8x.yaml")
     given = answer(desk, Request(number=3, file="a100_8x.yaml", want="why"))
     assert list(given["why"]) == ["Verdict", "Path", "Next"]
     assert given["possible"]["parallel.pipeline"] == ["1", "2", "3", "4"]
@@ -190,7 +199,7 @@ def test_why_gives_reasons_and_possible_values(scenarios):
 
 
 def test_possible_values_are_those_that_simulate(scenarios):
-    desk = Desk(scenarios / "prototype_4gpu.yaml")
+    desk = ServerState(scenarios / "prototype_4gpu.yaml")
     possible = answer(desk, Request(number=1, file="prototype_4gpu.yaml", want="why"))["possible"]
     for path in ("parallel.pipeline", "parallel.data"):
         for value in map(str, range(1, 7)):
@@ -199,13 +208,13 @@ def test_possible_values_are_those_that_simulate(scenarios):
 
 
 def test_a_newer_request_ends_the_search_for_reasons(scenarios):
-    desk = Desk(scenarios / "llama3.1-8b_8.yaml")
+    desk = ServerState(scenarios / "llama3.1-8b_8.yaml")
     with pytest.raises(NewerRequest):
         answer(desk, Request(number=1, file="llama3.1-8b_8.yaml", want="why"), lambda: True)
 
 
 def test_problems_are_told_by_the_path_of_their_value(scenarios):
-    desk = Desk(scenarios / "a100_8x.yaml")
+    desk = ServerState(scenarios / "a100_8x.yaml")
     changes = {"parallel.pipeline": "x", "workload.forward": "3 GB"}
     fields = answer(desk, Request(number=1, file="a100_8x.yaml", changes=changes))["fields"]
     assert fields["parallel.pipeline"] == 'expected a whole number, found "x"'
