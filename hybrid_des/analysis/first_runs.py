@@ -1,4 +1,4 @@
-"""The runs with which an explanation begins: the traced one, and those for which it need not be known."""
+"""The runs with which an explanation begins: one that records causes, and beside it what-ifs that need no trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Costs of pipeline ranks and stages, and what collectives slow: records that a workload passes to the simulation."""
+"""The costs that the simulation is given: time, bytes and parameters of every pipeline rank, stage and micro-batch.
+
+    RankCosts    per pipeline rank, before a plan says which stages it holds
+    StageCosts   of one micro-batch on one stage, or on one of its layers; a stage is the sum of its layers (`sum_of`)
+    Costs        of a plan: its stages by place; with documents of unequal length, by lane too (`UnequalCosts`)
+
+How they come about is elsewhere: from a model (`modelled`), a workload or recorded ops (`pipeline_ranks`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Costs of pipeline ranks, and of the stages that the plan places on them."""
+"""The costs of a plan: those of pipeline ranks or of a model, cut into the stages that the plan places on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sections that were validated before, for scenarios that differ in some of them: none is validated twice."""
+"""A cache of validated sections: scenarios that differ in a few, as in a search, do not validate the rest again."""
 
 from __future__ import annotations
 

@@ -69,10 +69,10 @@ class LocalOnlyHandler(RequestHandler):
         self.finish(f"{status_code} {self._reason}\n")
 
     @property
-    def desk(self) -> ServerState:
+    def state(self) -> ServerState:
         """What pages start from."""
-        desk: ServerState = self.settings["desk"]
-        return desk
+        state: ServerState = self.settings["state"]
+        return state
 
 
 class LivePage(LocalOnlyHandler):
@@ -80,11 +80,11 @@ class LivePage(LocalOnlyHandler):
 
     def get(self, token: str) -> None:
         """Send it."""
-        desk, texts = self.desk, {}
+        state, texts = self.state, {}
         for name, file in {"LIVESTYLE": "live.css", "CONNECTION": "connection.js", "LIVE": "live.js"}.items():
             texts[name] = (FOLDER / file).read_text(encoding="utf-8")
-        more = {"files": desk.files(), "file": desk.file.name, "overrides": desk.overrides}
-        self.finish(fill(FOLDER / "live.html", [], more=more, TITLE=html.escape(desk.file.name), **texts))
+        more = {"files": state.files(), "file": state.file.name, "overrides": state.overrides}
+        self.finish(fill(FOLDER / "live.html", [], more=more, TITLE=html.escape(state.file.name), **texts))
 
 
 class SchedulesPage(LocalOnlyHandler):
@@ -120,7 +120,7 @@ class PageConnection(LocalOnlyHandler, WebSocketHandler):
         spare: list[Worker] = self.settings["spare"]
         self.worker = spare.pop()
         self.worker.answered = self._send
-        spare.append(warm(self.desk))
+        spare.append(warm(self.state))
 
     def on_message(self, message: str | bytes) -> None:
         """Pass a request on."""
@@ -143,18 +143,18 @@ class PageConnection(LocalOnlyHandler, WebSocketHandler):
             self.write_message(text)
 
 
-def warm(desk: ServerState) -> Worker:
+def warm(state: ServerState) -> Worker:
     """A process for the next page, which begins to load what its first answer needs."""
-    worker = Worker(desk)
+    worker = Worker(state)
     worker.warm_up()
     return worker
 
 
-async def serve(desk: ServerState, port: int, ready: Callable[[str], None]) -> None:
+async def serve(state: ServerState, port: int, ready: Callable[[str], None]) -> None:
     """Serve the pages until cancelled.
 
     Args:
-        desk: what they start from.
+        state: what they start from.
         port: of this machine; 0: any that is free.
         ready: called with the address.
 
@@ -171,10 +171,10 @@ async def serve(desk: ServerState, port: int, ready: Callable[[str], None]) -> N
     port = listening.getsockname()[1]
     token = secrets.token_urlsafe(24)
     pages: set[PageConnection] = set()
-    spare = [warm(desk)]
+    spare = [warm(state)]
     application = Application(
         [(r"/([^/]*)/", LivePage), (r"/([^/]*)/schedules", SchedulesPage), (r"/([^/]*)/socket", PageConnection)],
-        desk=desk, token=token, hosts={f"{HOST}:{port}", f"localhost:{port}"}, pages=pages, spare=spare,
+        state=state, token=token, hosts={f"{HOST}:{port}", f"localhost:{port}"}, pages=pages, spare=spare,
         log_function=lambda handler: None, websocket_max_message_size=MOST_BYTES, default_handler_class=NotFoundHandler,
     )  # fmt: skip
     server = HTTPServer(application, max_body_size=MOST_BYTES, max_header_size=MOST_BYTES)

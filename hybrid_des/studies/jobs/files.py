@@ -1,4 +1,4 @@
-"""Files."""
+"""What a run of several jobs writes: a folder per job as usual, and tables, pictures and a page of the fabric."""
 
 from __future__ import annotations
 
