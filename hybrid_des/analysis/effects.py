@@ -174,7 +174,7 @@ def _those_of(programs: list[Program], instead_of: list[Program], ranks: Abstrac
         return now if took == was else took if was == now else round(took * now / was)
 
     def alike(rank: int) -> object:
-        return rank in ranks and (id(programs[rank]), id(instead_of[rank]))
+        return rank in ranks and (programs[rank], instead_of[rank])
 
     return DurationOverride(retime, alike, each=True)
 

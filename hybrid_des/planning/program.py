@@ -261,7 +261,7 @@ class Call:
         return sum(self.block.durations)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
     """What one rank does in every training step, by stream.
 
