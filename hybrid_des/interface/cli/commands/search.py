@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.frameworks import megatron, torchtitan
 from hybrid_des.interface.cli.arguments import add_budget, add_common, add_jobs, as_path, count
-from hybrid_des.interface.cli.commands.flags import launch_text
+from hybrid_des.interface.cli.commands.export import launch_text
 from hybrid_des.interface.cli.dask_workers import workers
 from hybrid_des.interface.cli.output import output_width, print_json, say, show, terminal_width, warn, write_file
 from hybrid_des.pipeline.order_csv import write_order
