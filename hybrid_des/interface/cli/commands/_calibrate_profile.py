@@ -43,13 +43,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         fits = {} if measured is None else {"a table of every second size": fit_of_every_second(measured.times)}
         tables = {} if measured is None or table is None else as_data(measured, table, fits)
-        reached = {one.what: {key: value for key, value in one._asdict().items() if key != "what"}
-                   for one in calibration.reached}  # fmt: skip
-        print(
-            json.dumps(
-                {"gpu": calibration.gpu, "efficiency": reached, **tables, "lacking": list(calibration.notes)}, indent=2
-            )
-        )
+        known = calibration.figures
+        first = {"gpu": known["gpu"], "efficiency": known["efficiency"]}
+        print(json.dumps({**first, **tables, "lacking": known["lacking"]}, indent=2))
         return 0
     if calibration.reached:
         shares = ", ".join(f"{one.what}: {one.share:.3f}" for one in calibration.reached)
