@@ -1,6 +1,6 @@
 """Import a profile: its format decides how its files are read, and what the scenario is made of.
 
-Of results of this program, `timeline.csv` and folders written with `--hta`, ranks do again what they did, gaps
+Of results of this program, `timeline.csv` and folders written by `export --for hta`, ranks do again what they did, gaps
 included, so that the step is the same. The ops also say which schedule they follow and how long each took: with
 `--set schedule.kind=…` the scenario takes medians of them, and messages of the recorded size on the links that are
 given.
@@ -234,7 +234,7 @@ def _transfers(messages: pd.DataFrame) -> pd.DataFrame:
 
 
 def own_kineto(profile: Profile, job: KinetoRanks) -> TraceProfile | None:
-    """The profile of a folder written with `--hta`; None if the traces are others."""
+    """The profile of a folder written by `export --for hta`; None if the traces are others."""
     own = own_rows(job)
     if own is None:
         return None

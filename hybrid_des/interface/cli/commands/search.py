@@ -61,7 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--write", metavar="FILE", type=as_path, help="write the best plan as a scenario file")
     parser.add_argument("--order", metavar="FILE", type=as_path, help="write its order of ops in PyTorch's format")
     parser.add_argument("--tune", metavar="N", type=count, help="then try N values of the knobs in search.tune")
-    parser.add_argument("--verify", action="store_true", help="verify its order on real numbers, as `verify` does")
+    parser.add_argument(
+        "--verify", action="store_true", help="verify its order on real numbers, as `schedules --verify` does"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
