@@ -78,9 +78,9 @@ def run(args: argparse.Namespace) -> int:
     from hybrid_des.scenario.loading import read_scenario, scenario_of
     from hybrid_des.simulation.watch import UnfinishedError
 
-    for old in OLD_TRACES if not args.quiet else ():
-        if getattr(args, old) is not None:
-            hint(f"--{old}", f"export --for {old}")
+    for old, folder in _old_traces(args).items() if not args.quiet else ():
+        if folder is not None:
+            hint(old, f"export --for {old[2:]}")
     document = read_scenario(args.file, args.set)
     swept = document.value.get("sweep") not in (None, "none")
     if args.resume and not (swept and args.out is not None):
@@ -88,11 +88,9 @@ def run(args: argparse.Namespace) -> int:
     if has_jobs(document) and not swept:
         return _jobs(args, document)
     if swept:
-        if args.hta is not None or args.chakra is not None:
-            name = "--chakra" if args.hta is None else "--hta"
-            raise UsageError(f"{args.file}: {name} needs a file without a sweep")
-        if args.budget < inf:
-            raise UsageError(f"{args.file}: --budget needs a file without a sweep")
+        for option, given in (*_old_traces(args).items(), ("--budget", args.budget < inf)):
+            if given:
+                raise UsageError(f"{args.file}: {option} needs a file without a sweep")
         return _sweep(args, document)
     if args.jobs is not None or args.dask is not None:
         raise UsageError(f"{args.file}: --jobs and --dask need a file with a sweep")
@@ -114,6 +112,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _old_traces(args: argparse.Namespace) -> dict[str, Path | None]:
+    """The folders of traces that are asked for by old options."""
+    return {f"--{old}": getattr(args, old) for old in OLD_TRACES}
+
+
 def _jobs(args: argparse.Namespace, document: Document) -> int:
     """Simulate several jobs on one cluster, alone and together, and output what they do to each other."""
     from hybrid_des.interface.cli.deadline import within
@@ -122,8 +125,7 @@ def _jobs(args: argparse.Namespace, document: Document) -> int:
     from hybrid_des.studies.forked import forked
     from hybrid_des.studies.jobs.result import jobs_in_time
 
-    others = ("--hta", args.hta), ("--chakra", args.chakra), ("--jobs", args.jobs), ("--dask", args.dask)
-    for option, given in others:
+    for option, given in {**_old_traces(args), "--jobs": args.jobs, "--dask": args.dask}.items():
         if given is not None:
             raise UsageError(f"{args.file}: {option} is for other files; this one holds several jobs on one cluster")
     began = time.monotonic()

@@ -1,13 +1,14 @@
 """The report of a measured run without pauses between its ops, as `replay` gave it: `import` has taken its place."""
 
 import argparse
+from argparse import Namespace
 from typing import Any
 
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.profiles.op_table import has_ops
 from hybrid_des.interface.cli.arguments import add_out, as_path
+from hybrid_des.interface.cli.commands import import_
 from hybrid_des.interface.cli.output import output_width, say_written, show_result, status_line
-from hybrid_des.measured.imports.importing import import_profile
 from hybrid_des.measured.replay.heat_map import heat_map
 from hybrid_des.measured.replay.replaying import Replayed, replay
 from hybrid_des.measured.replay.who_was_slow import table_of, verdict
@@ -29,7 +30,9 @@ def run(args: argparse.Namespace) -> int:
     """Replay, print the comparison and the verdict, and write files."""
     args.file = located(args.file)
     if not has_ops(args.file):
-        return _imported(args)
+        if args.pauses:
+            raise UsageError(f"{args.file}: --pauses: traces are done as recorded; it is for tables of durations")
+        return import_.run(Namespace(source=args.file, machine=None, overheads_from=(), gpu=None, **vars(args)))
     with status_line(args.json):
         replayed = replay(args.file, args.schedule, pauses=args.pauses)
         figures = _figures(replayed)
@@ -40,20 +43,6 @@ def run(args: argparse.Namespace) -> int:
         }  # fmt: skip
         say_written(args.out, write_files(args.out, contents))
     show_result(args, lambda: figures, lambda: _report(replayed, figures))
-    return 0
-
-
-def _imported(args: argparse.Namespace) -> int:
-    """Replay traces as `import` does."""
-    given = [option for option, value in (("--schedule", args.schedule), ("--pauses", args.pauses)) if value]
-    if given:
-        raise UsageError(f"{args.file}: {given[0]}: traces are done as recorded; it is for tables of durations")
-    with status_line(args.json):
-        profile = import_profile(args.file)
-        figures = profile.figures
-    if args.out is not None:
-        say_written(args.out, profile.write(args.out))
-    show_result(args, lambda: figures, lambda: profile.text(output_width()))
     return 0
 
 

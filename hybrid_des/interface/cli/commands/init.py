@@ -105,8 +105,8 @@ def _import(args: argparse.Namespace) -> int:
             "unknown": unknown,
             "not_understood": imported.unread,
             "refused": imported.refused,
+            "without_effect": imported.idle,
         }
-        facts |= {"without_effect": imported.idle, "refused": imported.refused}
         print(json.dumps({"file": str(file), **facts}, indent=2, ensure_ascii=False))
         return 0
     then = f"run it with hybrid-des {file}" if not unknown else "state what is UNKNOWN, then run it"

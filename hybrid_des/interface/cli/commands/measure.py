@@ -104,19 +104,8 @@ def _options(args: argparse.Namespace) -> Options:
         _check(args)
     except UsageError as error:
         raise AgreedError(str(error)) from error
-    return Options(
-        out=Path(args.out),
-        modules=args.modules,
-        shapes=args.shapes,
-        model=args.model,
-        tensor=args.tensor,
-        pipeline=args.pipeline,
-        chunks=args.chunks,
-        microbatches=args.microbatches or 2 * args.pipeline,
-        repeats=args.repeats,
-        rounds=args.rounds,
-        again=args.again,
-    )
+    given = {option.dest: getattr(args, option.dest) for option in args.measuring}
+    return Options(Path(args.out), **{**given, "microbatches": args.microbatches or 2 * args.pipeline})
 
 
 def _check(args: argparse.Namespace) -> None:
