@@ -1,7 +1,6 @@
 """The report of a measured run without pauses between its ops, as `replay` gave it: `import` has taken its place."""
 
 import argparse
-from argparse import Namespace
 from typing import Any
 
 from hybrid_des.errors import UsageError
@@ -32,7 +31,9 @@ def run(args: argparse.Namespace) -> int:
     if not has_ops(args.file):
         if args.pauses:
             raise UsageError(f"{args.file}: --pauses: traces are done as recorded; it is for tables of durations")
-        return import_.run(Namespace(source=args.file, machine=None, overheads_from=(), gpu=None, **vars(args)))
+        return import_.run(
+            argparse.Namespace(source=args.file, machine=None, overheads_from=(), gpu=None, **vars(args))
+        )
     with status_line(args.json):
         replayed = replay(args.file, args.schedule, pauses=args.pauses)
         figures = _figures(replayed)

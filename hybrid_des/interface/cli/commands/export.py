@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.frameworks import megatron, torchtitan
 from hybrid_des.interchange.frameworks.launch_line import WIDTH, Launch
-from hybrid_des.interface.cli.arguments import add_common, add_quiet_json, one_scenario
+from hybrid_des.interface.cli.arguments import add_common, add_out, add_quiet_json, one_scenario
 from hybrid_des.interface.cli.deadline import within
 from hybrid_des.interface.cli.output import (
     output_width,
@@ -42,10 +42,13 @@ FRAMEWORKS = {"megatron": megatron, "torchtitan": torchtitan}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a scenario and a program."""
-    parser.add_argument("file", metavar="SCENARIO", help="such as scenarios/llama3.1-70b_128.yaml")
-    parser.add_argument("--for", dest="program", required=True, choices=[*FRAMEWORKS, *TRACES], help="the program")
+    parser.add_argument("file", metavar="SCENARIO", help="a scenario file, such as scenarios/llama3.1-70b_128.yaml")
+    parser.add_argument(
+        "--for", dest="program", required=True, choices=[*FRAMEWORKS, *TRACES], help="the other program"
+    )
     add_quiet_json(parser)
-    add_common(parser, out="write to this folder, or the launch line to this file instead of the terminal")
+    add_out(parser, "write the traces to this folder, or the launch line to this file", metavar="DIR|FILE")
+    add_common(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,9 +1,9 @@
 """List the shipped scenarios, copy one, or make one from a model's config.json or a launch line of Megatron-LM.
 
-Without a name, they are listed. A copy comes with the files that it builds on. `--from` takes a
+Without a name, the shipped scenarios are listed. A copy comes with the files that it builds on. `--from` takes a
 config.json of Hugging Face, `--from-megatron` the flags of pretrain_gpt.py or a script that starts it, which is read
 and not run. What is assumed, unknown, not understood or refused by Megatron-LM is listed; values that depend on
-conditions of the script are UNKNOWN until --set states them. Files that exist are left alone, unless they are the same.
+conditions of the script are UNKNOWN until --set states them. A file is never replaced by another text.
 """
 
 from __future__ import annotations
