@@ -366,9 +366,9 @@ def test_efficiencies_and_tables_follow_from_a_profile(run, ran, tmp_path):
     code, out, err = run("import", profiled(tmp_path / "t"), "--json", "--out", tmp_path / "o")
     found = json.loads(out)
     assert (code, len(err), found["gpu"]) == (0, 1, "a100-80gb")
-    assert found["efficiency"]["gemm"]["share"] == pytest.approx(0.5, rel=2e-3)
-    assert found["efficiency"]["attention"]["share"] == pytest.approx(0.25, rel=2e-3)
-    assert found["efficiency"]["gemm"]["error"] < 0.01
+    assert found["reached"]["gemm"]["share"] == pytest.approx(0.5, rel=2e-3)
+    assert found["reached"]["attention"]["share"] == pytest.approx(0.25, rel=2e-3)
+    assert found["reached"]["gemm"]["error"] < 0.01
     assert read_table(tmp_path / "o" / "all_reduce.csv").entries == ((10**6, 250 * 10**6), (4 * 10**6, 10**9))
     assert read_table(tmp_path / "o" / "link.csv").entries == ((500_000, 125 * 10**6), (2 * 10**6, 500 * 10**6))
     out, _ = ran("import", tmp_path / "t")

@@ -79,7 +79,7 @@ class Calibration(NamedTuple):
         reached = {one.what: dict(zip(one._fields[1:], one[1:], strict=True)) for one in self.reached}
         return {
             "gpu": self.gpu,
-            "efficiency": reached,
+            "reached": reached,
             "transfers": {name: test.notes[0] for name, test in self.collectives.items()},
             "lacking": list(self.notes),
         }

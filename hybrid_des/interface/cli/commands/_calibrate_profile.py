@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         fits = {} if measured is None else {"a table of every second size": fit_of_every_second(measured.times)}
         tables = {} if measured is None or table is None else as_data(measured, table, fits)
         known = calibration.figures
-        first = {"gpu": known["gpu"], "efficiency": known["efficiency"]}
+        first = {"gpu": known["gpu"], "efficiency": known["reached"]}
         print(json.dumps({**first, **tables, "lacking": known["lacking"]}, indent=2))
         return 0
     if calibration.reached:
