@@ -1,4 +1,4 @@
-"""Show the documentation of this version: its pages, one of them, one section, or what the reference says of a key.
+"""Show the documentation of this version: a page, a section, what it says of a key, or the JSON Schema.
 
 `hybrid-des docs gradients` prints the section on `gradients`, `hybrid-des docs gradients.bucket` what the reference
 says of that key; with the page, `hybrid-des docs reference gradients`, the section and those below it. --schema prints

@@ -1,16 +1,18 @@
-"""Import a profile or trace of a measured run as a scenario; say how near its simulation comes, and who was slow.
+"""Make a scenario of a profile or trace of a measured run; say how well it is met, and who was slow.
 
 SOURCE is a file, a folder, an archive (tar, zip) or a pattern, or several of them; their content tells what it is:
 traces of the PyTorch profiler, event dumps of Primus or Megatron, a timeline.csv of this program, a table of durations,
 Chakra execution traces (one per rank). DIR gets scenario.yaml, which runs, the tables it uses, import.json with all
 figures, import.txt, and timelines.html, with a measured step and its simulation on one time axis.
 
-Where the source says whose micro-batch each op is, slowdowns are those of "Understanding Stragglers in Large Model
-Training Using What-if Analysis" (OSDI 2025): a step over one in which all ops of a kind take their mean, and the same
-with only some ops as measured (steps.csv, classes.csv, stragglers.png). Of other traces, each rank is asked for whom
-others waited. Traces with shapes of operators also say which shares of the GPU's peak products and attention reached,
-for `efficiency`, and those of several ranks the times of collectives without waiting: all_reduce.csv for
-`gradients.table`, link.csv for `cluster.nvlink.table` or `cluster.infiniband.table`.
+Who was slow: where the source says whose micro-batch each op is, slowdowns are those of "Understanding Stragglers in
+Large Model Training Using What-if Analysis" (OSDI 2025), a step over one in which all ops of a kind take their mean,
+and the same with only some ops as measured; DIR also gets steps.csv, classes.csv and stragglers.png. Of other traces,
+it is the rank that others waited for in collectives.
+
+What kernels reached: traces with shapes of operators give the shares of the GPU's peak that matrix products and
+attention reached, for `efficiency`. Traces of several ranks give times of collectives without waiting: all_reduce.csv
+for `gradients.table`, link.csv for `cluster.nvlink.table` or `cluster.infiniband.table`.
 """
 
 import argparse
@@ -37,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schedule", metavar="NAME", help="the schedule of a table or of event dumps (default: the recorded order)"
     )
-    parser.add_argument("--gpu", metavar="NAME", help="the GPU of traces, such as h100-sxm (default: as named)")
+    parser.add_argument("--gpu", metavar="NAME", help="the GPU, such as h100-sxm, if traces do not name it")
     add_out(parser, "write the scenario, its tables, the report and the page to this folder")
     parser.add_argument("--json", action="store_true", help="print only the figures, as one JSON object")
 
