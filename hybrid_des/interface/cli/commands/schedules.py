@@ -23,7 +23,7 @@ from math import gcd
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.errors import UsageError, one_line
-from hybrid_des.interface.cli.arguments import add_budget, add_common, add_out, refuse_given, whole
+from hybrid_des.interface.cli.arguments import add_budget, add_common, add_out, one_scenario, refuse_given, whole
 from hybrid_des.interface.cli.output import output_width, say, show, show_result, terminal_width, write_file
 
 if TYPE_CHECKING:
@@ -90,11 +90,10 @@ def _verify(args: argparse.Namespace) -> int:
     """Run a schedule on real numbers, print the verdict and return the exit code."""
     from hybrid_des.errors import PlanError, SimulationError
     from hybrid_des.interface.cli.deadline import OutOfTimeError, within
-    from hybrid_des.scenario.loading import load
     from hybrid_des.studies.verification import verify
 
     with within(args.budget, args.file):
-        scenario = load(args.file, args.set)
+        scenario = one_scenario("schedules --verify", args.file, args.set)
     try:
         with within(args.budget, scenario.name):
             verdict, account = "pass", verify(scenario)
