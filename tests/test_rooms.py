@@ -239,7 +239,7 @@ def test_simpy_insides_are_known_to_the_engine_only():
     assert not found
 
 
-CLI = ("", ".main", ".simulate", ".commands", ".command_files", ".arguments", ".output")
+CLI = ("", ".main", ".simulate", ".commands", ".command_files", ".old_names", ".arguments", ".output")
 STARTS_WITH = {"__main__", "__init__", "errors", "interface", *(f"interface.cli{part}" for part in CLI)}
 
 

@@ -123,7 +123,7 @@ def record(path: str | Path, warmup: int = 1) -> Iterator[Recorder]:
     ends by an error, each rank writes its own ones beside it, with its rank in the name.
 
     Args:
-        path: the CSV file, as `hybrid-des import`, `replay` and `workload.durations` read it.
+        path: the CSV file, as `hybrid-des import` and `workload.durations` read it.
         warmup: the number of first steps that are left out: in its first one, a schedule works out shapes.
 
     Raises:

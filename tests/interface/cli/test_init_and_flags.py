@@ -1,4 +1,4 @@
-"""`hybrid-des init` from other programs, and `hybrid-des flags`."""
+"""`hybrid-des init` from other programs, and `hybrid-des export`."""
 
 import json
 
@@ -86,9 +86,9 @@ def test_what_cannot_be_started_from_is_refused(refused, arguments, said):
 
 
 def test_the_line_of_a_scenario_is_a_shell_command(ran, scenarios):
-    out, _ = ran("flags", scenarios / "llama3.1-70b_128.yaml", "--for", "megatron")
+    out, _ = ran("export", scenarios / "llama3.1-70b_128.yaml", "--for", "megatron")
     assert out.startswith("CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --nnodes 16 --nproc-per-node 8 pretrain_gpt.py \\\n")
-    out, _ = ran("flags", scenarios / "a100_8x.yaml", "--for", "torchtitan")
+    out, _ = ran("export", scenarios / "a100_8x.yaml", "--for", "torchtitan")
     assert out.startswith("# no flag: model: register a configuration")
-    out, _ = ran("flags", scenarios / "llama3.1-70b_128.yaml", "--for", "megatron", "--json")
+    out, _ = ran("export", scenarios / "llama3.1-70b_128.yaml", "--for", "megatron", "--json")
     assert "--num-layers 80" in json.loads(out)["flags"]
