@@ -99,6 +99,19 @@ def test_exposed_communication_is_one_figure(found):
     assert told == pytest.approx(summary["step_shares"]["tensor"] * summary["step_time_s"])
 
 
+@pytest.mark.parametrize("name", ["tensor", "tensor by messages", "context", "experts"])
+def test_no_communication_counts_as_efficient(found, name):
+    """What the report calls exposed is no computation of `summary`, `explain` or `repr`."""
+    result, explained = found[name], explain(scenario_from(RUNS[name]))
+    (exposed,) = (float(share) / 100 for share in re.findall(r"exposed communication +([\d.]+)%", result.report()))
+    efficiency = result.summary["efficiency"]
+    assert exposed > 0.005
+    assert efficiency + exposed <= 1.0005
+    assert explained.to_mapping()["shares"]["compute"] == pytest.approx(efficiency)
+    assert f"{efficiency:.0%} computing" in repr(explained)
+    assert "exposed communication" in repr(explained)
+
+
 def test_efficiency_leaves_out_exposed_communication(found):
     summary = found["tensor"].summary
     assert summary["busy_ratio"] - summary["efficiency"] == pytest.approx(
