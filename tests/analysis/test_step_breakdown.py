@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from support.scenarios import merged, scenario
 from support.scenarios import values as small
 
@@ -112,6 +113,16 @@ def test_no_communication_counts_as_efficient(found, name):
     assert "exposed communication" in repr(explained)
 
 
+@pytest.mark.parametrize("name", ["pipeline", "blocking sends", "slow GPU", "tensor"])
+def test_the_bubble_is_the_sum_of_its_parts(found, name):
+    result = found[name]
+    (whole,) = re.findall(r"^bubble +([\d.]+)%", result.report(), flags=re.MULTILINE)
+    parts = re.findall(r"^  bubble: .* ([\d.]+)%", result.report(), flags=re.MULTILINE)
+    assert float(whole) == pytest.approx(sum(map(float, parts)), abs=0.21)  # each is rounded
+    title = result.gantt(Figure().add_subplot()).get_title(loc="left")
+    assert f"bubble {whole}%" in title and f"bubble {whole}%" in repr(result)
+
+
 def test_efficiency_leaves_out_exposed_communication(found):
     summary = found["tensor"].summary
     assert summary["busy_ratio"] - summary["efficiency"] == pytest.approx(
@@ -196,8 +207,6 @@ def test_collectives_inside_ops_are_drawn_in_lanes(found):
     result = found["tensor"]
     exposed = collectives_of(inside_ops(result.run))
     assert "≈ collectives inside ops" in result.report()
-    from matplotlib.figure import Figure
-
     axes = result.gantt(Figure().add_subplot())
     assert "collectives inside ops" in [text.get_text() for text in axes.get_legend().get_texts()]
     tables = tables_of(result.run.timeline, reasons_of(result.run.timeline), RunAnalysis(result.run).inside)
