@@ -113,11 +113,15 @@ class Explanation:
     at_once: AtOnce = in_turn
 
     def __repr__(self) -> str:
-        step, shares = format_seconds(self.seconds(self.duration)), self.shares
-        text = (
-            f"{shares['compute']:.0%} computing, {shares['other ranks']:.0%} waiting for other ranks, "
-            f"{shares['bytes']:.0%} communicating"
-        )
+        step, shares = format_seconds(self.seconds(self.duration)), self.breakdown.shares
+        parts = {
+            "computing": self.breakdown.efficiency,
+            "bubble": shares[BUBBLE],
+            "waiting for slower GPUs": shares[SLOWER],
+            "exposed communication": self.breakdown.exposed,
+            "host": shares[HOST],
+        }
+        text = ", ".join(f"{float(share):.0%} {name}" for name, share in parts.items() if round(share, 2))
         return f"<Explanation of {self.run.scenario.name}: step {step}; {text}>"
 
     def _repr_html_(self) -> str:
@@ -213,7 +217,7 @@ class Explanation:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Shares of the time of all ranks: computing, waiting for other ranks, communicating, and for the host."""
+        """Parts of the step of the mean GPU: computing, bubble and slower GPUs, exposed communication, and the host."""
         shares = self.breakdown.shares
         sums = {
             "compute": self.breakdown.efficiency,
@@ -392,7 +396,7 @@ def explain(
         >>> from hybrid_des import explain
         >>> found = explain("scenarios/a100_8x.yaml", ["cluster.nvlink.bandwidth=2x"])
         >>> found
-        <Explanation of a100_8x: step 1.435 s; 72% computing, 27% waiting for other ranks, 0% communicating>
+        <Explanation of a100_8x: step 1.435 s; 72% computing, 27% bubble>
         >>> found.tables()["ladder"].round(3)
                             step  step_time_s
         0                  as is        1.435

@@ -242,6 +242,13 @@ def _sweep(args: argparse.Namespace, document: Document) -> int:
     return 1
 
 
+def _where(folder: Path | None) -> str:
+    """Where the rows of a sweep that was stopped are."""
+    from hybrid_des.studies import sweep
+
+    return "" if folder is None else f"; their rows are in {folder / sweep.PARTIAL}, --resume simulates the others"
+
+
 def _print_rows(args: argparse.Namespace, rows: Sequence[Row], cases: Sweep) -> None:
     from hybrid_des.studies import sweep
 

@@ -86,6 +86,16 @@ def test_a_search_finds_what_simulating_all_plans_finds(number):
             assert known.least >= found.ranked[top - 1].least
 
 
+@pytest.mark.parametrize("number", thinned(range(SPACES), slow=[0, 5, 6, 8, 10]))
+def test_only_plans_that_fit_are_shown(number):
+    """Each is simulated by itself, apart from what the search knows of it."""
+    settings, _, found = explored(number)
+    most = settings.block.memory or 4 * 10**9  # of the GPU
+    for one in (*found.ranked, *found.front()):
+        held = simulate(scenario_in(settings, one.case)).summary["peak_memory_bytes"]
+        assert 0 < max(held) <= most, one.case
+
+
 @pytest.mark.slow
 def test_the_random_spaces_are_not_trivial():
     counts = Counter()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.interface.cli.arguments import add_out, as_path
-from hybrid_des.interface.cli.output import output_width, say, show, show_result, write_file
+from hybrid_des.interface.cli.output import output_width, say, show, show_result, status_line, write_file
 
 if TYPE_CHECKING:
     from hybrid_des.interchange.frameworks.scenario_file import Imported
@@ -96,7 +96,7 @@ def _import(args: argparse.Namespace) -> int:
     name, imported = _read(args)
     imported, scenario = within_limits(name, without_stated(imported, args.set), args.set)
     if scenario is not None:
-        _refuse_too_large(scenario)
+        _refuse_too_large(scenario, quiet=args.json)
     text, unknown = scenario_file(name, imported, args.set)
     (file,) = _write(args, {f"{name}.yaml": text})
     if args.json:
@@ -124,22 +124,19 @@ def _import(args: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse_too_large(scenario: Scenario) -> None:
-    """Refuse a scenario that would be refused when it is run, as far as that is known before.
+def _refuse_too_large(scenario: Scenario, *, quiet: bool) -> None:
+    """Refuse a scenario that is refused when it is run: where all replicas are too many, the run tells.
 
     Raises:
         Refusal: it is too large; the message names a setting with which it is not, if there is one.
     """
-    from hybrid_des.planning.planner import parts_of
     from hybrid_des.scenario.sizes import too_large
-    from hybrid_des.shortcuts.folds import Replicas, folds_of
-    from hybrid_des.shortcuts.run import check_size
+    from hybrid_des.shortcuts.run import run as simulated
 
-    if too_large(scenario, scenario.parallel.data):  # if no replica stands for others, which planning shows
-        reasons: list[str] = []
-        fold = next(folds_of(Replicas(scenario, parts_of(scenario)), reasons), None)
+    if too_large(scenario, scenario.parallel.data):  # whether one replica stands for others shows as messages meet
         try:
-            check_size(scenario, fold, reasons)
+            with status_line(quiet):
+                simulated(scenario.model_copy(update={"on_oom": "warn"}), detailed=False)
         except Refusal as refusal:
             raise Refusal(f"{scenario.name}: {refusal}") from None
 
