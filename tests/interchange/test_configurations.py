@@ -141,7 +141,10 @@ def test_families_have_what_no_key_says():
 
 def test_families_that_are_not_known_are_said():
     (line,) = [line for line in read(DENSE | {"model_type": "my_model"}).assumed if "my_model" in line]
-    assert line.startswith("model.mlp, model.norm, model.positions, model.bias, model.qk_norm: as in Llama")
+    assert line.startswith(
+        "model.mlp, model.norm, model.positions, model.bias, model.qk_norm, model.causal: as in Llama"
+    )
+    assert "like all that no setting names" in line
     assert not any("as in Llama" in line for line in read(DENSE).assumed)
 
 
@@ -174,3 +177,14 @@ def test_what_a_family_does_by_default_is_named(family, setting):
     given = DENSE | {"model_type": family}
     assert f"{setting}: true" in read(given).unread
     assert f"{setting}: false" in read(given | {setting: False}).unread
+
+
+def test_narrower_values_without_latent_attention_are_named():
+    assert "v_head_dim: 96" in read(DENSE | {"head_dim": 128, "v_head_dim": 96}).unread
+    assert read(DENSE | {"v_head_dim": None, "q_lora_rank": None}).unread == ()
+
+
+@pytest.mark.parametrize("key", ["moe_intermediate_size", "num_experts_per_tok", "n_shared_experts"])
+def test_experts_of_an_unknown_number_are_refused(key):
+    with pytest.raises(UsageError, match=f"{key}: 8"):
+        read(DENSE | {key: 8})
