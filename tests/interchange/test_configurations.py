@@ -28,6 +28,7 @@ OTHER_LAYERS = [
     ("decoder_sparse_step", 2, "2"), ("mlp_only_layers", [3, 5], "[3, 5]"), ("moe_num_experts_per_group", 4, "4"),
     ("index_topk", 2048, "2048"), ("num_kv_shared_layers", 20, "20"), ("attn_output_gate", True, "true"),
     ("use_double_wide_mlp", True, "true"), ("full_attention_interval", 4, "4"), ("conv_kernel", 4, "4"),
+    ("add_cross_attention", True, "true"),
     ("hidden_size_per_layer_input", 256, "256"), ("interleave_moe_layer_step", 2, "2"),
     ("block_configs", [{"a": 1}], "a"),
     ("layers_block_type", ["mamba"], "mamba"), ("attention_chunk_size", 8192, "8192"), ("global_head_dim", 512, "512"),
