@@ -2,6 +2,7 @@
 
 import pytest
 
+from hybrid_des.errors import UsageError
 from hybrid_des.interchange.frameworks.megatron import read_megatron
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN
 
@@ -104,3 +105,8 @@ def test_a_shell_of_its_own_keeps_its_variables(lines):
 
 def test_words_may_be_quoted_as_in_c():
     assert read(f"{START} {SIZES} --bf16 $'--tensor-model-parallel-size' 2").values["parallel.tensor"] == 2
+
+
+def test_training_a_tokenizer_is_not_training_a_model():
+    with pytest.raises(UsageError, match="no flag of Megatron-LM"):
+        read("spm_train --input=corpus.txt --vocab_size=5000 --model_type=unigram")

@@ -399,7 +399,7 @@ def _flags_read() -> frozenset[str]:
     nothing = Given({}, "")
     for rule in RULES:
         rule.read(nothing)
-    return nothing.read - {"--bf16", "--fp16"}  # which others have too
+    return nothing.read - {"--bf16", "--fp16", "--vocab-size"}  # which others have too
 
 
 _FLAGS = _flags_read()

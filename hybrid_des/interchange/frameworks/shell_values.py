@@ -215,10 +215,11 @@ class Variables:
         if not rest:
             return value
         changes = self.text_of(rest, depth)
-        if (place := _PART.fullmatch(changes)) is None:
+        match = _PART.fullmatch(changes)
+        if match is None:
             return [_changed(one, changes) for one in value]
-        start = int(place[1]) - (name in ("@", "*"))  # arguments are counted from 1
-        return value[max(0, start) :][: int(place[2]) if place[2] else None]
+        start = int(match[1]) - (name in ("@", "*"))  # arguments are counted from 1
+        return value[max(0, start) :][: int(match[2]) if match[2] else None]
 
     def _indexed(self, name: str, index: str | None) -> str | list[str] | None:
         value = self.find(name)
