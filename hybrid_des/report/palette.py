@@ -14,20 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybrid_des.analysis.idle import (
-    BARRIER,
-    DEPENDENCY,
-    DRAIN,
-    END_OF_STEP,
-    HOST,
-    LATENCY,
-    OTHERS,
-    QUEUEING,
-    REPLICA,
-    STEADY,
-    TRANSFER,
-    WARM_UP,
-)
+from hybrid_des.analysis import idle
 from hybrid_des.cluster.purposes import ACTIVATION, CONTEXT, PURPOSES, REDUCTION, TENSOR
 
 if TYPE_CHECKING:
@@ -69,18 +56,19 @@ class Cause(NamedTuple):
 
 _WARM_UP, _DEPENDENCY, _DRAIN = (
     Cause(f"{BUBBLE}: {phase}", grey)
-    for phase, grey in ((WARM_UP, "#C4C4C4"), (DEPENDENCY, "#8A8A8A"), (DRAIN, "#66789C"))
+    for phase, grey in ((idle.WARM_UP, "#C4C4C4"), (idle.DEPENDENCY, "#8A8A8A"), (idle.DRAIN, "#66789C"))
 )
-_BARRIER, _REPLICA = Cause(BARRIER, "#F0E442"), Cause(REPLICA, "#AA4499")
+_BARRIER, _REPLICA = Cause(idle.BARRIER, "#F0E442"), Cause(idle.REPLICA, "#AA4499")
 CAUSES = {  # by the names of `analysis.idle`: causes, phases of the pipeline, and reasons
     **{purpose.cause: Cause(purpose.cause.replace("_", " "), purpose.colour) for purpose in PURPOSES},
     ACTIVATION.cause: Cause("waiting for a pipeline message", ACTIVATION.colour),
     CONTEXT.cause: Cause("waiting for the document's other ranks", CONTEXT.colour),
-    DEPENDENCY: Cause(BUBBLE, _DEPENDENCY.colour),  # all phases together
-    WARM_UP: _WARM_UP, STEADY: _DEPENDENCY, DRAIN: _DRAIN, "slower_replica": _REPLICA, REPLICA: _REPLICA,
-    END_OF_STEP: _BARRIER, BARRIER: _BARRIER, TRANSFER: Cause(TRANSFER, ACTIVATION.colour),
-    LATENCY: Cause(LATENCY, "#44AA99"), QUEUEING: Cause(QUEUEING, "#CC6677"), OTHERS: Cause(OTHERS, "#117733"),
-    HOST: Cause(HOST, "#DDCC77"),
+    idle.DEPENDENCY: Cause(BUBBLE, _DEPENDENCY.colour),  # all phases together
+    idle.WARM_UP: _WARM_UP, idle.STEADY: _DEPENDENCY, idle.DRAIN: _DRAIN,
+    "slower_replica": _REPLICA, idle.REPLICA: _REPLICA, idle.END_OF_STEP: _BARRIER, idle.BARRIER: _BARRIER,
+    idle.TRANSFER: Cause(idle.TRANSFER, ACTIVATION.colour), idle.LATENCY: Cause(idle.LATENCY, "#44AA99"),
+    idle.QUEUEING: Cause(idle.QUEUEING, "#CC6677"), idle.OTHERS: Cause(idle.OTHERS, "#117733"),
+    idle.HOST: Cause(idle.HOST, "#DDCC77"),
 }  # fmt: skip
 
 
