@@ -12,33 +12,25 @@ Calls that differ only in their micro-batches share a block, and equal ranks sha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from sys import intern
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-
 from hybrid_des.cluster.mailbox import Message
 from hybrid_des.cluster.purposes import PURPOSES, Purpose
 from hybrid_des.engine.recorder import OPTIMIZER
-from hybrid_des.pipeline.plan import Action, Op
-from hybrid_des.planning.compute_speed import ComputeSpeed
-from hybrid_des.planning.program_table import NONE, OP_KINDS, Columns, ProgramTable
+from hybrid_des.pipeline.plan import Action
 
 COMPUTE, GRADIENT, PARAMETER = "compute", "gradient", "parameters"  # the streams
 STEP, LAYER = "a step begins", "a layer begins or ends"  # events
 ASIDE = -2  # `number` of a call without an op row
 
-
 Group = tuple[str, int, int]  # what its collectives are for, or their axis; stage; part
 
-
 BARRIER = ("barrier", 0, 0)  # all ranks, which meet between steps
-
-
 TOGETHER = "together"  # with the first of some lanes, and their number: the ranks that share documents for a while
 
 
@@ -319,61 +311,6 @@ class Program:
         return Program({**self.streams, COMPUTE: calls}, tuple(further[id(program)] for program in self.further))
 
 
-@dataclass(frozen=True)
-class GivenPrograms:
-    """Programs that came from elsewhere, such as a profile; `Lowering` answers the same.
-
-    Attributes:
-        programs: one per pipeline rank; or one per rank.
-        pipeline: number of pipeline ranks.
-    """
-
-    programs: Sequence[Program]
-    pipeline: int
-
-    @property
-    def each(self) -> bool:
-        """Whether every rank has a program of its own."""
-        return len(self.programs) > self.pipeline
-
-    @property
-    def blocking(self) -> bool:
-        """Whether some wait until their messages have arrived."""
-        return any(call.block.every(Confirm) for program in self.programs for call in program.calls)
-
-    @property
-    def microbatches(self) -> int:
-        """Number of micro-batches per replica and training step."""
-        return table_of(self.programs).microbatches
-
-    @property
-    def pairs(self) -> Collection[tuple[int, int]]:
-        """The pipeline ranks that send to each other."""
-        calls = ((place, call) for place, program in enumerate(self.programs) for call in program.calls)
-        return {(place, send.peer) for place, call in calls for send in call.block.every(Send)}
-
-    def chunks(self, rank: int) -> Mapping[int, int]:
-        """Stage → its chunk, for the stages that a pipeline rank holds."""
-        calls = self.programs[rank].rows
-        return {stage: op.chunk for call in calls for stage, op in zip(call.block.stages, call.ops, strict=True)}
-
-    def nominal_durations(self, rank: int, lane: int = 0) -> Callable[[Op, int], int]:
-        """The picoseconds of each op of a pipeline rank in a step at speed 1."""
-        durations = {op: call.duration for call in self.programs[rank].rows for op in call.ops}
-        return lambda op, step: durations[op]
-
-    def lower(self, rank: int, pace: ComputeSpeed, lane: int = 0) -> Program:
-        """The program of a pipeline rank at a pace."""
-        return self.programs[rank].lasting(lambda call, duration: pace.duration(duration))
-
-    def serve(self, group: Group, rank: int, lane: int = 0) -> Program:
-        """The program of an endpoint that serves a process group, with the collectives of a member's program."""
-        blocks = (call.block for call in self.programs[rank].calls)
-        serves = [replace(one, row=None, cause=None) for block in blocks for one in block.every(Collective)
-                  if one.group == group]  # fmt: skip
-        return Program({GRADIENT: (call_of(*serves, stages=(0,)),)})
-
-
 def filled(stage: int) -> str:
     """The event that the next bucket of a stage is filled."""
     return intern(f"filled {stage}")
@@ -439,62 +376,3 @@ def program_of(
     )
     ends = {name: (*calls, call_of(Record(done(name)))) for name, calls in others.items()}
     return Program({COMPUTE: compute, **ends})
-
-
-def table_of(programs: Sequence[Program]) -> ProgramTable:
-    """The ops of programs, one for each pipeline rank, and the messages between them."""
-    labels: list[str] = []
-    lasting = [
-        [call.number for call in program.streams.get(COMPUTE, ()) if call.block.durations and call.number != OPTIMIZER]
-        for program in programs
-    ]
-    gaps, tail = any(ASIDE in one for one in lasting), any(one[-1:] == [ASIDE] for one in lasting)
-    ops, messages = partial(_ops, programs, labels), partial(_messages, programs)
-    return ProgramTable(len(programs), ops, messages, labels, gaps=gaps, tail=tail)
-
-
-def _ops(programs: Sequence[Program], labels: list[str]) -> Columns:
-    """The columns of ops: a fused pair is described by its forward, the input part of a backward as B."""
-    known: dict[Block, tuple[int, int, int, int]] = {}
-    rows = []
-    for rank, call in ((rank, call) for rank, program in enumerate(programs) for call in program.rows):
-        block, ops = call.block, call.ops
-        if block not in known:
-            first = min(range(len(ops)), key=lambda index: ops[index].kind != "F")
-            labels += {block.label} - {"", *labels}
-            label = labels.index(block.label) if block.label else NONE
-            known[block] = first, OP_KINDS.index(call.kind), block.stages[first], label
-        first, number, stage, label = known[block]
-        second = ops[1 - first].microbatch if len(ops) > 1 else NONE
-        rows.append((rank, number, ops[first].microbatch, ops[first].chunk, stage, second, label))
-    return _columns(("rank", "kind", "microbatch", "chunk", "stage", "second", "label"), rows)
-
-
-def _messages(programs: Sequence[Program]) -> Columns:
-    """The columns of messages: each Send with its Receive."""
-    known: dict[Block, tuple[list[Send], list[Receive]]] = {}
-    sent, received = [], []
-    number = 0
-    for rank, program in enumerate(programs):
-        for call in program.rows:
-            block, ops = call.block, call.ops
-            if block not in known:
-                known[block] = block.every(Send), block.every(Receive)
-            for send in known[block][0]:
-                op, purpose = ops[send.op], PURPOSES.index(send.purpose)
-                sent.append((rank, send.peer, purpose, send.tag + op.microbatch, number, op.chunk, send.message.size))
-            for receive in known[block][1]:
-                tag, purpose = receive.tag + ops[receive.op].microbatch, PURPOSES.index(receive.purpose)
-                received.append((receive.peer, rank, purpose, tag, number, receive.place))
-            number += 1
-    ends = "sender", "receiver", "purpose", "tag"
-    sends = _columns((*ends, "producer", "chunk", "bytes"), sent)
-    receives = _columns((*ends, "consumer", "place"), received)
-    left, right = (np.lexsort([one[name] for name in ends]) for one in (sends, receives))
-    table = {name: sends[name][left] for name in ("purpose", "tag", "producer", "chunk", "bytes")}
-    return {**table, **{name: receives[name][right] for name in ("consumer", "place")}}
-
-
-def _columns(names: Sequence[str], rows: Sequence[Sequence[int]]) -> Columns:
-    table = np.fromiter(chain.from_iterable(rows), np.int64, len(names) * len(rows)).reshape(-1, len(names))
-    return dict(zip(names, table.T, strict=True))
