@@ -190,8 +190,8 @@ def _lowered(
         barrier=scenario.barrier,
         streams=ExpertStreams(scenario.experts.delay_weight, axes) if traffic.streams else None,
     )
-    each = {id(step): replace(lowering, costs=step.costs, copies=step.copies) for step in steps}
-    lowering = replace(each[id(steps[0])], further=tuple(each[id(step)] for step in steps[1:]))
+    each = {step: replace(lowering, costs=step.costs, copies=step.copies) for step in dict.fromkeys(steps)}
+    lowering = replace(each[steps[0]], further=tuple(each[step] for step in steps[1:]))
     replayed = mean_bytes(traffic, plan, [costs, *further])
     return Parts(
         times.fabric,

@@ -12,12 +12,12 @@ Calls that differ only in their micro-batches share a block, and equal ranks sha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from sys import intern
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from hybrid_des.cluster.mailbox import Message
 from hybrid_des.cluster.purposes import PURPOSES, Purpose
@@ -26,6 +26,13 @@ from hybrid_des.pipeline.plan import Action
 
 COMPUTE, GRADIENT, PARAMETER = "compute", "gradient", "parameters"  # the streams
 STEP, LAYER = "a step begins", "a layer begins or ends"  # events
+# what instructions release and others wait for; each wait consumes one release
+MESSAGE = "message"  # of the pipeline, at its receiver
+RECEIPT = "receipt"  # the same message has arrived, at its sender
+EVENT = "event"  # of a stream, for another of the same GPU
+EXCHANGE = "exchange"  # the end of a collective inside an op
+MEETING = "meeting"  # the end of a collective in which all members of a group take part
+OF_A_STREAM = (RECEIPT, EXCHANGE)  # those for which the stream waits that has released them
 ASIDE = -2  # `number` of a call without an op row
 
 Group = tuple[str, int, int]  # what its collectives are for, or their axis; stage; part
@@ -35,27 +42,63 @@ TOGETHER = "together"  # with the first of some lanes, and their number: the ran
 
 
 class Instruction:
-    """What a stream does next: one of the classes below."""
+    """What a stream does next: one of the classes below.
+
+    It waits for a signal, lets its time pass and releases signals. A GPU does so in simulated time; bounds on that time
+    read the same without a clock.
+
+    Attributes:
+        waits_for: the kind of signal that it waits for, if any.
+        releases: the kinds of signals that it releases.
+    """
 
     __slots__ = ()
+    waits_for: ClassVar[str | None] = None
+    releases: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def takes(self) -> int:
+        """Picoseconds of computation."""
+        return 0
 
     @property
     def own(self) -> int | None:
         """Picoseconds of its op's own computation; None: it computes nothing of it."""
         return None
 
+    def signal(self, ops: Action) -> Hashable:
+        """Which signal of these kinds it is, in a call with these ops, among those of a rank and training step."""
+        raise NotImplementedError
+
+    def receiver(self, signal: str, sender: int) -> int:
+        """The pipeline rank that waits for a signal of this kind that it releases."""
+        return sender
+
+
+class _OfMessage(Instruction):
+    """An instruction on a message of one of its ops; `tag` is that for micro-batch 0 in training step 0."""
+
+    __slots__ = ()
+    op: int
+    purpose: Purpose
+    tag: int
+
+    def signal(self, ops: Action) -> Hashable:
+        """Its purpose and tag."""
+        return self.purpose, self.tag + ops[self.op].microbatch
+
 
 @dataclass(frozen=True, slots=True)
-class Receive(Instruction):
+class Receive(_OfMessage):
     """Wait for a message.
 
     Attributes:
         place: index among the messages that the block receives.
         op: index of the op in its action.
         peer: pipeline rank of the sender.
-        tag: tag for micro-batch 0 in training step 0.
     """
 
+    waits_for = MESSAGE
     place: int
     op: int
     peer: int
@@ -64,20 +107,26 @@ class Receive(Instruction):
 
 
 @dataclass(frozen=True, slots=True)
-class Send(Instruction):
-    """Send a message; `peer` is the receiver, `op` and `tag` are as in `Receive`."""
+class Send(_OfMessage):
+    """Send a message; `peer` is the receiver."""
 
+    releases = (MESSAGE, RECEIPT)
     op: int
     peer: int
     purpose: Purpose
     tag: int
     message: Message
 
+    def receiver(self, signal: str, sender: int) -> int:
+        """Its peer; the receipt comes back."""
+        return self.peer if signal is MESSAGE else sender
+
 
 @dataclass(frozen=True, slots=True)
-class Confirm(Instruction):
+class Confirm(_OfMessage):
     """Wait until a message that was sent has arrived, as in Megatron's plain 1F1B."""
 
+    waits_for = RECEIPT
     op: int
     purpose: Purpose
     tag: int
@@ -111,6 +160,11 @@ class Compute(Instruction):
     whole: int | None = 0
 
     @property
+    def takes(self) -> int:
+        """Its duration."""
+        return self.duration
+
+    @property
     def own(self) -> int | None:
         """Its duration, unless it runs during a collective."""
         return None if self.whole is None else self.duration
@@ -120,8 +174,13 @@ class Compute(Instruction):
 class Record(Instruction):
     """Note that an event has happened, once more; `after`: that it will, in so many picoseconds."""
 
+    releases = (EVENT,)
     event: str
     after: int | None = None
+
+    def signal(self, ops: Action) -> str:
+        """Its event."""
+        return self.event
 
 
 class Cause(NamedTuple):
@@ -135,8 +194,13 @@ class Cause(NamedTuple):
 class Wait(Instruction):
     """Wait until an event has been recorded; if it has a cause, the time counts as waiting for a collective."""
 
+    waits_for = EVENT
     event: str
     cause: Cause | None = None
+
+    def signal(self, ops: Action) -> str:
+        """Its event."""
+        return self.event
 
 
 class Row(NamedTuple):
@@ -151,6 +215,7 @@ class Row(NamedTuple):
 class Collective(Instruction):
     """Take part in a collective, and wait for its end; `call` says which one to the group's communicator."""
 
+    waits_for = MEETING
     group: Group
     call: Any
     row: Row | None = None
@@ -161,17 +226,27 @@ class Collective(Instruction):
 class Start(Instruction):
     """Start a collective inside an op; `slot` tells it from others that are under way."""
 
+    releases = (EXCHANGE,)
     group: Group
     call: Any
     slot: int = 0
+
+    def signal(self, ops: Action) -> int:
+        """Its slot."""
+        return self.slot
 
 
 @dataclass(frozen=True, slots=True)
 class Join(Instruction):
     """Wait for the end of the collective that was started in this slot."""
 
+    waits_for = EXCHANGE
     purpose: int
     slot: int = 0
+
+    def signal(self, ops: Action) -> int:
+        """Its slot."""
+        return self.slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +280,12 @@ class Block:
     def every(self, kind: type[One]) -> list[One]:
         """Its instructions of a kind, in order."""
         return [one for one in self.instructions if one.__class__ is kind]
+
+    @cached_property
+    def effects(self) -> Sequence[tuple[Instruction, str | None, int, tuple[str, ...]]]:
+        """Its instructions with what each waits for, takes and releases, without those that do none of it."""
+        each = ((one, one.waits_for, one.takes, one.releases) for one in self.instructions)
+        return [effect for effect in each if any(effect[1:])]
 
     @cached_property
     def durations(self) -> tuple[int, ...]:
@@ -253,9 +334,9 @@ class Call:
         return sum(self.block.durations)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
-    """What one rank does in every training step, by stream.
+    """What one rank does in every training step, by stream; equal ranks have the same object.
 
     Attributes:
         streams: of the first step, or of all.
@@ -272,7 +353,7 @@ class Program:
     @property
     def distinct(self) -> Sequence[Program]:
         """Its programs that differ, that of the first step first."""
-        return list({id(program): program for program in (self, *self.further)}.values())
+        return list(dict.fromkeys((self, *self.further)))
 
     @property
     def calls(self) -> Iterator[Call]:
@@ -307,8 +388,8 @@ class Program:
             return Call(known[same], call.number, call.ops)
 
         calls = tuple(call if call.number == ASIDE else changed(call) for call in self.streams[COMPUTE])
-        further = {key: one.lasting(duration, each=each) for key, one in {id(one): one for one in self.further}.items()}
-        return Program({**self.streams, COMPUTE: calls}, tuple(further[id(program)] for program in self.further))
+        further = {one: one.lasting(duration, each=each) for one in dict.fromkeys(self.further)}
+        return Program({**self.streams, COMPUTE: calls}, tuple(further[one] for one in self.further))
 
 
 def filled(stage: int) -> str:

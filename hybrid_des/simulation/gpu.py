@@ -17,7 +17,12 @@ from hybrid_des.engine.recorder import STEP_SHIFT, Recorder, out_of_range
 from hybrid_des.planning.program import (
     BARRIER,
     COMPUTE,
+    EVENT,
+    EXCHANGE,
     GRADIENT,
+    MEETING,
+    MESSAGE,
+    RECEIPT,
     Begin,
     Block,
     Call,
@@ -34,7 +39,6 @@ from hybrid_des.planning.program import (
     Program,
     Receive,
     Record,
-    Send,
     Start,
     Wait,
 )
@@ -46,8 +50,6 @@ from hybrid_des.simulation.repetition import FurtherSteps
 from hybrid_des.simulation.variation import VaryingSpeed
 
 GOES_ON = "a further step: "  # events, by stream
-
-
 STREAM = -1  # in `released`: the op did not wait for a message
 
 
@@ -181,7 +183,7 @@ class Gpu:
             self.rank, self._memory, self._arithmetic, self._pace, self.computation,
         )  # fmt: skip
         detailed, instead = self._recorder.detailed, self._instead.get
-        timeout, at_once, with_time = env.timeout, AT_ONCE, WITH_TIME
+        timeout, waits, releases = env.timeout, WAITS, RELEASES
         step, steps, programs = 0, self._context.steps, (program, *program.further)
         instruction: Any
         while step < steps or (yield from self._goes_on(stream, step)):
@@ -192,14 +194,7 @@ class Gpu:
                 released = STREAM
                 for instruction in instead(call) or call.block.instructions:
                     kind = instruction.__class__
-                    if kind is Receive:
-                        op = ops[instruction.op]
-                        message = yield inboxes[instruction.purpose].receive(base + instruction.tag + op.microbatch)
-                        if arithmetic:
-                            arithmetic.receive(op, message)
-                        if env.now > now:
-                            now, released = env.now, instruction.place
-                    elif kind is Begin:
+                    if kind is Begin:
                         start = env.now
                         if memory and instruction.holds[1]:
                             memory.hold(start, instruction.holds)
@@ -221,16 +216,29 @@ class Gpu:
                             raise out_of_range(refusal, env.now) from None
                         if memory and instruction.frees[1]:
                             memory.free(env.now, instruction.frees)
-                    elif kind is Send:
+                    elif (signal := instruction.waits_for) is MESSAGE:
+                        op = ops[instruction.op]
+                        message = yield inboxes[instruction.purpose].receive(base + instruction.tag + op.microbatch)
+                        if arithmetic:
+                            arithmetic.receive(op, message)
+                        if env.now > now:
+                            now, released = env.now, instruction.place
+                    elif signal is not None:
+                        yield from waits[signal](self, at, instruction)
+                    elif (signals := instruction.releases) and signals[0] is MESSAGE:  # and its receipt, on arrival
                         op = ops[instruction.op]
                         message = arithmetic.message(op, instruction.message) if arithmetic else instruction.message
                         flows[instruction.peer, instruction.purpose].send(
                             message, base + instruction.tag + op.microbatch
                         )
-                    elif (act := at_once.get(kind)) is not None:
-                        act(self, at, instruction)
-                    elif (wait := with_time.get(kind)) is not None:
-                        yield from wait(self, at, instruction)
+                    elif signals:
+                        for signal in signals:
+                            releases[signal](self, at, instruction)
+                    elif kind is Mark:
+                        self._mark(at, instruction)
+                    elif kind is Learn:
+                        if arithmetic:
+                            arithmetic.learn(step)
                     else:
                         yield from instruction.carry_out(self, at)
             step += 1
@@ -264,10 +272,6 @@ class Gpu:
         at.marks.append(self._env.now)
         if mark.last:
             self._recorder.steps.add((at.step, self.rank, *at.marks))
-
-    def _learn(self, at: Position, learn: Learn) -> None:
-        if self._arithmetic:
-            self._arithmetic.learn(at.step)
 
     def _confirm(self, at: Position, confirm: Confirm) -> Routine:
         yield self._endpoint.receipts(confirm.purpose).receive(
@@ -325,11 +329,8 @@ class Gpu:
         return prefix + f"at {at.call.name}, which needs {' and '.join(waits) or 'nothing'}"
 
 
-AT_ONCE: Mapping[type, Callable[[Gpu, Position, Any], None]] = {
-    Record: Gpu._record, Start: Gpu._start, Mark: Gpu._mark, Learn: Gpu._learn,
+# by signal; those of messages are in `_run`
+WAITS: Mapping[str, Callable[[Gpu, Position, Any], Routine]] = {
+    RECEIPT: Gpu._confirm, EVENT: Gpu._wait, MEETING: Gpu._collective, EXCHANGE: Gpu._join,
 }  # fmt: skip
-
-
-WITH_TIME: Mapping[type, Callable[[Gpu, Position, Any], Routine]] = {
-    Confirm: Gpu._confirm, Wait: Gpu._wait, Collective: Gpu._collective, Join: Gpu._join,
-}  # fmt: skip
+RELEASES: Mapping[str, Callable[[Gpu, Position, Any], None]] = {EVENT: Gpu._record, EXCHANGE: Gpu._start}
