@@ -43,7 +43,7 @@ from hybrid_des.planning.program import (
     call_of,
 )
 from hybrid_des.simulation.computation import Computation
-from hybrid_des.simulation.gpu import Gpu, Position, RunContext
+from hybrid_des.simulation.gpu import Device, Gpu, Position, RunContext
 
 PIECES = Compute, Start, Join
 
@@ -194,7 +194,8 @@ def _by_itself(pieces: Pieces, *, slowed: bool) -> Stretch:
     groups = [one.group for one in pieces if isinstance(one, Start)]
     streams = {axis: OnStream(env, Stream(env, computation), None) for axis, _, _ in groups}
     context, program = RunContext(env, Recorder(), 1), Program({COMPUTE: (call_of(*pieces),)})
-    Gpu(context, _Unconnected(), program, {group: streams[group[0]] for group in groups}, computation=computation)
+    device = Device(computation=computation)
+    Gpu(context, _Unconnected(), program, {group: streams[group[0]] for group in groups}, device)
     env.run()
     rows = context.recorder.exchanges.table()
     exchanges = zip(*(rows[name].tolist() for name in ("purpose", "start", "free", "end")), strict=True)

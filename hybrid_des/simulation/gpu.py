@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from struct import error
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybrid_des.cluster.endpoint import Endpoint
 from hybrid_des.cluster.mailbox import Handoff
@@ -104,6 +104,25 @@ class Events(dict[str, Handoff]):
         return handoff
 
 
+class Device(NamedTuple):
+    """What a GPU computes with; a server has none of it.
+
+    Attributes:
+        memory: its memory.
+        arithmetic: what ops compute, with numerics.
+        pace: how fast it computes, if that varies with time.
+        computation: its computation, if collectives slow it.
+    """
+
+    memory: MemoryLedger | None = None
+    arithmetic: Arithmetic | None = None
+    pace: VaryingSpeed | None = None
+    computation: Computation | None = None
+
+
+NOTHING = Device()
+
+
 class Gpu:
     """One simulated GPU; or a server, which has neither memory nor ops.
 
@@ -112,16 +131,14 @@ class Gpu:
         endpoint: its inboxes and flows.
         program: what it runs.
         communicators: of the groups that its program names.
-        memory: its memory; None: a server.
-        arithmetic: what ops compute, with numerics.
-        pace: how fast it computes, if that varies with time.
-        computation: its computation, if collectives slow it.
+        device: what it computes with.
         instead: the instructions of some calls, instead of those of their blocks.
 
     Attributes:
         rank: its global rank.
         processes: its SimPy processes, one per stream.
-        program, computation: as given.
+        context, program: as given.
+        computation: that of its device.
     """
 
     def __init__(
@@ -130,26 +147,16 @@ class Gpu:
         endpoint: Endpoint,
         program: Program,
         communicators: Mapping[Group, Participant],
-        memory: MemoryLedger | None = None,
-        *,
-        arithmetic: Arithmetic | None = None,
-        pace: VaryingSpeed | None = None,
-        computation: Computation | None = None,
+        device: Device = NOTHING,
         instead: Mapping[Call, Sequence[Instruction]] = MappingProxyType({}),
     ) -> None:
-        self.computation, self._instead = computation, instead
-        self.rank = endpoint.rank
-        self._context, self._endpoint, self.program = context, endpoint, program
+        self.rank, self.context, self.program = endpoint.rank, context, program
+        self._endpoint, self._device, self._instead = endpoint, device, instead
         self._communicators: Mapping[Group, Any] = communicators  # that an instruction finds the one it needs
-        self._memory, self._arithmetic, self._pace = memory, arithmetic, pace
+        self.computation = device.computation
         self._events, self._recorder, self._env = Events(endpoint), context.recorder, context.env
         self._at = {stream: Position() for stream in program.streams}
         self.processes = [context.env.process(self._run(stream)) for stream in program.streams]
-
-    @property
-    def context(self) -> RunContext:
-        """What it shares with the other GPUs of its job."""
-        return self._context
 
     @property
     def ops(self) -> int:
@@ -170,8 +177,8 @@ class Gpu:
     @property
     def memory(self) -> MemoryLedger:
         """Its memory use."""
-        assert self._memory is not None
-        return self._memory
+        assert self._device.memory is not None
+        return self._device.memory
 
     def _run(self, stream: str) -> Routine:  # noqa: C901 - runs once per instruction: a call or a table costs too much
         """Read the instructions of a stream: here those of every op, elsewhere what is rarer."""
@@ -179,12 +186,10 @@ class Gpu:
         inboxes, flows, write, pack = (
             self._endpoint.inboxes, self._endpoint.flows, self._recorder.ops.write, self._recorder.ops.pack,
         )  # fmt: skip
-        rank, memory, arithmetic, pace, computation = (
-            self.rank, self._memory, self._arithmetic, self._pace, self.computation,
-        )  # fmt: skip
+        rank, (memory, arithmetic, pace, computation) = self.rank, self._device
         detailed, instead = self._recorder.detailed, self._instead.get
         timeout, waits, releases = env.timeout, WAITS, RELEASES
-        step, steps, programs = 0, self._context.steps, (program, *program.further)
+        step, steps, programs = 0, self.context.steps, (program, *program.further)
         instruction: Any
         while step < steps or (yield from self._goes_on(stream, step)):
             at.step, at.base, at.marks = step, (base := step << STEP_SHIFT), []
@@ -245,7 +250,7 @@ class Gpu:
 
     def _goes_on(self, stream: str, step: int) -> Generator[Any, Any, bool]:
         """Whether a stream takes a further step: the compute stream asks, and tells the others."""
-        further, streams = self._context.further, self.program.streams
+        further, streams = self.context.further, self.program.streams
         if further is None:
             return False
         if COMPUTE not in streams:
