@@ -23,8 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 from hybrid_des import collectives
 from hybrid_des.cluster.mailbox import Message
 from hybrid_des.cluster.purposes import CONTEXT, PARAMETERS, REDUCTION
-from hybrid_des.cost_model.lanes import Lanes
-from hybrid_des.cost_model.rank_costs import Costs, StageCosts
+from hybrid_des.cost_model.rank_costs import Costs, StageCosts, UnequalCosts
 from hybrid_des.cost_model.stages import bytes_of
 from hybrid_des.engine.recorder import AFTER, BEFORE, OPTIMIZER
 from hybrid_des.pipeline.plan import Action, Op, Place, Plan
@@ -120,7 +119,7 @@ def with_buckets(task: Task, axes: Collection[str], points: Sequence[Point]) -> 
     return _around(task, needs, body_of(task.parts, task.duration, task.pace, axes, rest))
 
 
-def with_meetings(block: Block, action: Action, lanes: Lanes, step: int, lane: int) -> Block:
+def with_meetings(block: Block, action: Action, lanes: UnequalCosts, step: int, lane: int) -> Block:
     """The same, which first waits for the other lanes that share its documents, if these change with micro-batches."""
     each = [lanes.together(step, lane, op.microbatch) for op in action if op.kind != "W"]
     meets = [Collective((TOGETHER, *one), None, cause=waiting_for(CONTEXT, BEFORE)) for one in each if one is not None]

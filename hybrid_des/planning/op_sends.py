@@ -70,10 +70,13 @@ def with_sends(
 
 
 def _received(plan: Plan, rank: int, action: Action) -> Iterator[Receive]:
-    sources = [(number, op, plan.source(rank, op)) for number, op in enumerate(action)]
-    for place, (number, op, source) in enumerate(one for one in sources if one[2] is not None):
-        assert source is not None
-        yield Receive(place, number, source[0], purpose_named(carried(op)), pipeline_tag(0, plan.stage_of[source], 0))
+    received = 0
+    for number, op in enumerate(action):
+        source = plan.source(rank, op)
+        if source is not None:
+            tag = pipeline_tag(0, plan.stage_of[source], 0)
+            yield Receive(received, number, source[0], purpose_named(carried(op)), tag)
+            received += 1
 
 
 def _sent(plan: Plan, rank: int, action: Action) -> Iterator[Hop]:

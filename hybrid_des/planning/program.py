@@ -211,9 +211,12 @@ class Row(NamedTuple):
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Collective(Instruction):
-    """Take part in a collective, and wait for its end; `call` says which one to the group's communicator."""
+    """Take part in a collective, and wait for its end; `call` says which one to the group's communicator.
+
+    Two of a stream are told apart, even if they are alike.
+    """
 
     waits_for = MEETING
     group: Group
