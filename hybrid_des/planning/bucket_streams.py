@@ -15,9 +15,10 @@ from itertools import chain
 from math import ceil
 
 from hybrid_des.cluster.purposes import PARAMETERS, REDUCTION
+from hybrid_des.collectives.transfers import Sizes
 from hybrid_des.pipeline.plan import Action, Plan
 from hybrid_des.planning.buckets import Bucket
-from hybrid_des.planning.expert_copies import COPIES, Transfers
+from hybrid_des.planning.expert_copies import COPIES
 from hybrid_des.planning.op_bodies import Point
 from hybrid_des.planning.program import Cause, Collective, Instruction, Row, Wait, filled
 
@@ -30,7 +31,7 @@ def completed(plan: Plan, rank: int, stages: Iterable[int]) -> dict[int, tuple[i
 
     The first completes those of stages that no micro-batch visits on this rank: nothing is added to their zeros.
     """
-    last = dict.fromkeys(map(plan.stage_of.__getitem__, ((rank, chunk) for chunk in plan.chunks_of(rank))), 0)
+    last = {plan.stage_of[rank, chunk]: 0 for chunk in plan.chunks_of(rank)}
     for index, action in enumerate(plan.programs[rank]):
         last.update({plan.stage_of[rank, op.chunk]: index for op in action if op.kind in "BW"})
     complete: dict[int, tuple[int, ...]] = {}
@@ -96,13 +97,7 @@ def gathers(stage: int, buckets: BucketsOfStage, cause: Cause | None = None) -> 
         yield Collective((PARAMETERS.name, stage, part), number, Row("gathers", stage, -1), cause)
 
 
-def sent_back(stage: int, transfers: Transfers) -> Iterator[Instruction]:
-    """Send the gradients of a stage's copied experts to where these are updated."""
-    if transfers.gradients:
-        yield Collective((PARAMETERS.name, stage, COPIES), transfers.gradients)
-
-
-def sent_out(stage: int, transfers: Transfers, cause: Cause) -> Iterator[Instruction]:
-    """Send the updated weights of a stage's experts to the copies, and to where experts move."""
-    if transfers.weights:
-        yield Collective((PARAMETERS.name, stage, COPIES), transfers.weights, cause=cause)
+def copied(stage: int, sizes: Sizes, cause: Cause | None = None) -> Iterator[Collective]:
+    """Send what a placement of a stage's experts needs: gradients of copies, or weights to copies and new homes."""
+    if sizes:
+        yield Collective((PARAMETERS.name, stage, COPIES), sizes, cause=cause)

@@ -167,7 +167,7 @@ class Lowering:
         blocking: whether a task ends when its messages have arrived, as in Megatron's plain 1F1B.
         sharded: whether the parameters of these buckets are gathered once per step.
         ahead: whether they are gathered during the forwards of the next step, not after the optimizer.
-        layered: lowers ops layer by layer, where gradients or weights are sharded.
+        fsdp: lowers ops layer by layer, where gradients or weights are sharded.
         axes: those whose collectives inside ops are messages; those of other axes are replayed.
         barrier: whether no rank begins a step before all have ended the last one.
         streams: lowers ops whose exchanges with experts run on a stream of their own.
@@ -260,16 +260,17 @@ class Lowering:
         return self._programs[key]
 
     def _program(self, rank: int, pace: ComputeSpeed) -> Program:
-        held = sorted(self.chunks(rank))
-        deepest_first = [(stage, self.buckets.get(stage, {}), self._copied(stage)) for stage in reversed(held)]
-        reduces = [one for stage, buckets, _ in deepest_first for one in bucket_streams.reductions(stage, buckets)]
+        held, after = sorted(self.chunks(rank)), waiting_for(PARAMETERS, AFTER)
+        deepest_first = [(stage, self.buckets.get(stage, {})) for stage in reversed(held)]
+        reduces = [one for stage, buckets in deepest_first for one in bucket_streams.reductions(stage, buckets)]
+        fills = [Record(filled(stage)) for stage, buckets in deepest_first for _ in bucket_streams.numbered(buckets)]
+        gathers = [one for stage in held for one in bucket_streams.gathers(stage, self._sharded(stage), after)]
+        copies = [(stage, self.copies[stage]) for stage in reversed(held) if stage in self.copies]
+        back = [one for stage, of in copies for one in bucket_streams.copied(stage, of.gradients)]
+        out = [one for stage, of in copies for one in bucket_streams.copied(stage, of.weights, after)]
         streams = {GRADIENT: reduces, PARAMETER: list(self._parameters(rank, pace, held))}
         others = {name: [call_of(*work)] for name, work in streams.items() if work}
-        late, after = not (self.overlap and self.plan.programs[rank]), waiting_for(PARAMETERS, AFTER)
-        back = [one for stage, _, copied in deepest_first for one in bucket_streams.sent_back(stage, copied)]
-        fills = [Record(filled(stage)) for stage, buckets, _ in deepest_first for _ in bucket_streams.numbered(buckets)]
-        gathers = [one for stage in held for one in bucket_streams.gathers(stage, self._sharded(stage), after)]
-        out = [one for stage, _, copied in deepest_first for one in bucket_streams.sent_out(stage, copied, after)]
+        late = not (self.overlap and self.plan.programs[rank])
         return program_of(
             self._calls(rank, pace),
             others,
@@ -279,10 +280,6 @@ class Lowering:
             last=[*(() if self.ahead else gathers), *out],
             barrier=self.barrier,
         )
-
-    def _copied(self, stage: int) -> Transfers:
-        """What the placement of a stage's experts sends."""
-        return self.copies.get(stage, Transfers())
 
     def _sharded(self, stage: int) -> Mapping[int, Sequence[Bucket]]:
         """The buckets of a stage whose parameters are gathered."""
@@ -379,7 +376,7 @@ class Lowering:
         block = self._work(task)
         if lanes is not None and lanes.meetings:
             block = with_meetings(block, action, lanes, self.step, self.lane)
-        sizes = [self.cost(hop.like, action[hop.op].microbatch).message for hop in hops.sends]
+        sizes = tuple([self.cost(like, action[send.op].microbatch).message for send, like in hops.sends])
         return with_sends(block, hops, sizes, self.shared.messages, blocking=self.blocking)
 
     def _work(self, task: Task) -> Block:

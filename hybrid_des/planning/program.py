@@ -12,6 +12,7 @@ Calls that differ only in their micro-batches share a block, and equal ranks sha
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -377,6 +378,15 @@ class Program:
     def rows(self) -> Sequence[Call]:
         """The calls with an op row, without the optimizer's."""
         return [call for number, call in self.ops.items() if number != OPTIMIZER]
+
+    def events(self, kind: type[Record] | type[Wait]) -> Mapping[str, Counter[str]]:
+        """Event → stream → how often its instructions of a kind name it."""
+        named = defaultdict[str, Counter[str]](Counter)
+        for stream, calls in self.streams.items():
+            for block, times in Counter(call.block for call in calls).items():
+                for instruction in block.every(kind):
+                    named[instruction.event][stream] += times
+        return named
 
     def lasting(self, duration: Callable[[Call, int], int], *, each: bool = True) -> Program:
         """The same with other durations: of `each` call and duration, or once for a block with ops of these kinds."""

@@ -300,12 +300,6 @@ def _closed(ways: PipelineClasses, scenario: Scenario, parts: Parts) -> Pipeline
 
 def _is_paired(program: Program) -> bool:
     """Whether all steps are alike, and each event is recorded in one stream as often as waited for in one."""
-    recorded, waited = defaultdict[str, Counter[str]](Counter), defaultdict[str, Counter[str]](Counter)
-    for stream, calls in program.streams.items():
-        for block, times in Counter(call.block for call in calls).items():
-            for record in block.every(Record):
-                recorded[record.event][stream] += times
-            for wait in block.every(Wait):
-                waited[wait.event][stream] += times
-    counts = [{event: [*of.values()] for event, of in each.items()} for each in (recorded, waited)]
-    return not program.further and counts[0] == counts[1] and all(len(of) == 1 for of in counts[0].values())
+    each = ({event: [*of.values()] for event, of in program.events(kind).items()} for kind in (Record, Wait))
+    recorded, waited = each
+    return not program.further and recorded == waited and all(len(times) == 1 for times in recorded.values())
