@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain, pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from hybrid_des import collectives
 from hybrid_des.cluster.mailbox import Message
@@ -61,10 +61,12 @@ from hybrid_des.planning.program import (
 )
 
 
-class Task(NamedTuple):
-    """An action whose block others share.
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What actions of a rank have in common that share a block; `action` is one of them.
 
     Attributes:
+        hops: its messages.
         stages, costs: of its ops.
         completes: the stages whose last gradients it computes.
         fresh: the stages that it is the first to use.
@@ -73,6 +75,7 @@ class Task(NamedTuple):
     """
 
     rank: int
+    hops: Hops
     action: Action
     stages: tuple[int, ...]
     costs: Sequence[StageCosts]
@@ -86,7 +89,7 @@ class Task(NamedTuple):
         """Its ops: the stage, the costs and the kind of each."""
         return [(stage, cost, op.kind) for stage, cost, op in zip(self.stages, self.costs, self.action, strict=True)]
 
-    @property
+    @cached_property
     def duration(self) -> int:
         """Picoseconds that it takes on idle links."""
         each = list(zip(self.costs, self.action, strict=True))
@@ -144,15 +147,12 @@ class _Shared:
 
     Attributes:
         hops: what their ops are → the messages of actions.
-        computing: pace, kinds and costs of ops → what an action that only computes does, and these costs, which stay,
-            so that no others take their place: costs are told apart by identity, since hashing them takes long.
         messages: size → a message.
         started: pipeline rank, lane and step → the calls inside its ops that endpoints serve, in their order.
     """
 
     def __init__(self) -> None:
         self.hops: dict[tuple[Any, ...], Hops] = {}
-        self.computing: dict[tuple[Any, ...], tuple[Block, Sequence[StageCosts]]] = {}
         self.messages: dict[int, Message] = {}
         self.started: dict[tuple[int, int, int], list[tuple[Group, Any]]] = {}
 
@@ -309,15 +309,11 @@ class Lowering:
 
     def _passes(self, rank: int, pace: ComputeSpeed) -> Iterator[LayerPass]:
         assert self.fsdp is not None
-        fresh = self._fresh(rank)
-        known: dict[tuple[Any, ...], tuple[LayerPass, ...]] = {}
-        for index, action in enumerate(self.plan.programs[rank]):
-            costs = self._costs(rank, action)
-            # by identity: hashing costs takes long
-            alike = (*[(op.kind, op.chunk, id(cost)) for op, cost in zip(action, costs, strict=True)], fresh.get(index))
-            if alike not in known:
-                known[alike] = self.fsdp.passes(rank, action, costs, pace, fresh.get(index, frozenset()))
-            yield from known[alike]
+        known: dict[Task, Sequence[LayerPass]] = {}
+        for task in self._tasks(rank, pace):
+            if task not in known:
+                known[task] = self.fsdp.passes(rank, task.action, task.costs, pace, task.fresh)
+            yield from known[task]
 
     def _parameters(self, rank: int, pace: ComputeSpeed, stages: Sequence[int]) -> Iterator[Instruction]:
         """The parameter stream."""
@@ -335,65 +331,65 @@ class Lowering:
         if duration := pace.duration(self.costs.optimizer[rank] + routing):
             yield Call(block_of((), Begin(), Compute(duration), End()), OPTIMIZER)
 
-    def _calls(self, rank: int, pace: ComputeSpeed) -> Iterator[Call]:
-        path_of, lanes = self.plan.path_of, self.costs.lanes
+    def _tasks(self, rank: int, pace: ComputeSpeed) -> Iterator[Task]:
+        """What each action of a rank is; equal ones are one object."""
+        plan, lanes, hops = self.plan, self.costs.lanes, self.shared.hops
         numbers = lanes.numbers(self.step, self.lane) if lanes is not None else ()
-        completes = bucket_streams.completed(self.plan, rank, self.buckets) if self.overlap else {}
-        fresh, hops = self._fresh(rank), self.shared.hops
-        blocks: dict[tuple[Any, ...], Block] = {}
-        pause = block_of((), Compute(self.costs.between))
-        for index, action in enumerate(self.plan.programs[rank]):
-            if index and self.costs.between:
-                yield Call(pause)
-            alike: tuple[Any, ...] = (rank,)
+        completes = bucket_streams.completed(plan, rank, self.buckets) if self.overlap else {}
+        once = self.fsdp.once if self.fsdp else self.ahead  # parameters are gathered for their first use
+        fresh = bucket_streams.first_used(plan, rank) if once else {}
+        tasks: dict[tuple[Any, ...], Task] = {}
+        for index, action in enumerate(plan.programs[rank]):
+            ends: tuple[Any, ...] = (rank,)
             for kind, microbatch, chunk in action:
-                alike += kind, chunk, path_of[microbatch]
-            ends = alike
+                ends += kind, chunk, plan.path_of[microbatch]
+            alike = ends
             if index in completes or index in fresh:
                 alike += completes.get(index), fresh.get(index)
             if numbers:  # documents differ from micro-batch to micro-batch
                 alike += tuple([numbers[op.microbatch] for op in action])
-            block = blocks.get(alike)
-            if block is None:
+            if alike not in tasks:
                 if ends not in hops:
-                    hops[ends] = hops_of(self.plan, rank, action)
-                task = Task(
+                    hops[ends] = hops_of(plan, rank, action)
+                tasks[alike] = Task(
                     rank,
+                    hops[ends],
                     action,
-                    tuple([self.plan.stage_of[rank, op.chunk] for op in action]),
-                    self._costs(rank, action),
+                    tuple([plan.stage_of[rank, op.chunk] for op in action]),
+                    [self.cost((rank, op.chunk), op.microbatch) for op in action],
                     completes.get(index, ()),
                     fresh.get(index, frozenset()),
-                    self.plan.fused_time if len(action) > 1 else 1,
+                    plan.fused_time if len(action) > 1 else 1,
                     pace,
                 )
-                block = blocks[alike] = self._block(task, hops[ends])
-            yield Call(block, index, action)
+            yield tasks[alike]
 
-    def _block(self, task: Task, hops: Hops) -> Block:
+    def _calls(self, rank: int, pace: ComputeSpeed) -> Iterator[Call]:
+        """The ops of a rank, with the pauses between them."""
+        blocks: dict[Task, Block] = {}
+        pause = block_of((), Compute(self.costs.between))
+        for index, (task, action) in enumerate(zip(self._tasks(rank, pace), self.plan.programs[rank], strict=True)):
+            if index and self.costs.between:
+                yield Call(pause)
+            if task not in blocks:
+                blocks[task] = self._block(task)
+            yield Call(blocks[task], index, action)
+
+    def _block(self, task: Task) -> Block:
         """The block of an action, pass by pass."""
-        action, lanes = task.action, self.costs.lanes
-        block = self._work(task)
-        if lanes is not None and lanes.meetings:
-            block = with_meetings(block, action, lanes, self.step, self.lane)
-        sizes = tuple([self.cost(like, action[send.op].microbatch).message for send, like in hops.sends])
-        return with_sends(block, hops, sizes, self.shared.messages, blocking=self.blocking)
-
-    def _work(self, task: Task) -> Block:
-        """What an action does between its messages."""
+        lanes = self.costs.lanes
         if self.fsdp:
-            return with_sharded_layers(task, self.fsdp)
-        if not (task.completes or task.fresh or self.axes or self.streams):
-            each = zip(task.action, task.costs, strict=True)
-            alike = task.pace, task.stages, *[(op.kind, id(cost)) for op, cost in each]
-            known = self.shared.computing
-            if alike not in known:
-                known[alike] = computing(task), task.costs
-            return known[alike][0]
-        points = self._points(task)
-        if self.streams:
-            return with_expert_streams(task, self.streams, points)
-        return with_buckets(task, self.axes, points)
+            block = with_sharded_layers(task, self.fsdp)
+        elif self.streams:
+            block = with_expert_streams(task, self.streams, self._points(task))
+        elif task.completes or task.fresh or self.axes:
+            block = with_buckets(task, self.axes, self._points(task))
+        else:
+            block = computing(task)
+        if lanes is not None and lanes.meetings:
+            block = with_meetings(block, task.action, lanes, self.step, self.lane)
+        sizes = tuple([self.cost(like, task.action[send.op].microbatch).message for send, like in task.hops.sends])
+        return with_sends(block, task.hops, sizes, self.shared.messages, blocking=self.blocking)
 
     def _points(self, task: Task) -> list[Point]:
         """The moments of an action at which buckets are filled, or parameters needed, in order."""
@@ -401,15 +397,6 @@ class Lowering:
         sharded = self.buckets if self.sharded and self.ahead else {}
         needs = bucket_streams.needed_at(sharded, task.fresh, task.action, task.duration)
         return sorted([*fills, *needs], key=lambda point: (point.at, point.stage))
-
-    def _costs(self, rank: int, action: Action) -> list[StageCosts]:
-        """The costs of the ops of an action."""
-        return [self.cost((rank, op.chunk), op.microbatch) for op in action]
-
-    def _fresh(self, rank: int) -> dict[int, frozenset[int]]:
-        """Map actions to the stages that they are the first to use, if parameters are gathered for the first use."""
-        once = self.fsdp.once if self.fsdp else self.ahead
-        return bucket_streams.first_used(self.plan, rank) if once else {}
 
     def planned_peak(self, rank: int) -> int:
         """Peak bytes of a pipeline rank."""
