@@ -45,22 +45,19 @@ TOGETHER = "together"  # with the first of some lanes, and their number: the ran
 class Instruction:
     """What a stream does next: one of the classes below.
 
-    It waits for a signal, lets its time pass and releases signals. A GPU does so in simulated time; bounds on that time
+    It waits for a signal, takes its duration and releases signals. A GPU does so in simulated time; bounds on that time
     read the same without a clock.
 
     Attributes:
         waits_for: the kind of signal that it waits for, if any.
+        duration: picoseconds of computation that it takes.
         releases: the kinds of signals that it releases.
     """
 
     __slots__ = ()
     waits_for: ClassVar[str | None] = None
+    duration: int = 0
     releases: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def takes(self) -> int:
-        """Picoseconds of computation."""
-        return 0
 
     @property
     def own(self) -> int | None:
@@ -159,11 +156,6 @@ class Compute(Instruction):
     duration: int
     before: int = 0
     whole: int | None = 0
-
-    @property
-    def takes(self) -> int:
-        """Its duration."""
-        return self.duration
 
     @property
     def own(self) -> int | None:
@@ -288,7 +280,7 @@ class Block:
     @cached_property
     def effects(self) -> Sequence[tuple[Instruction, str | None, int, tuple[str, ...]]]:
         """Its instructions with what each waits for, takes and releases, without those that do none of it."""
-        each = ((one, one.waits_for, one.takes, one.releases) for one in self.instructions)
+        each = ((one, one.waits_for, one.duration, one.releases) for one in self.instructions)
         return [effect for effect in each if any(effect[1:])]
 
     @cached_property
