@@ -7,7 +7,7 @@ from hybrid_des.analysis.counterfactual.ladder import Gain, Idealisation, gains_
 from hybrid_des.analysis.counterfactual.what_if import Part, Variant
 from hybrid_des.analysis.critical_path.traced import FEWEST_FOLDED, traced_run
 from hybrid_des.analysis.tasks import AtOnce, LocalTask, Task, grouped, in_turn
-from hybrid_des.planning.program import GivenPrograms
+from hybrid_des.planning.given_programs import GivenPrograms
 from hybrid_des.simulation.outcome import Run
 
 SHORT = 4096  # events of a run, and messages of its planning, whose what-ifs are not worth processes of their own

@@ -18,7 +18,7 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.compute_speed import ComputeSpeed
 from hybrid_des.planning.layer_traffic import TensorTraffic
 from hybrid_des.planning.lowering import Lowering
-from hybrid_des.planning.program import table_of
+from hybrid_des.planning.program_table import table_of
 from hybrid_des.scenario.sections.cluster import GpuKind
 from hybrid_des.scenario.sections.training import Parallel
 from hybrid_des.simulation.timeline import Timeline

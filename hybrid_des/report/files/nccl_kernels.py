@@ -14,6 +14,7 @@ import numpy as np
 
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
+from hybrid_des.planning.bucket_streams import gathers_of
 from hybrid_des.planning.gradients import ReplicaGroup
 from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program_table import Column, Columns
@@ -59,7 +60,7 @@ class NcclKernels:
             return _kernel(self._given("gathers"), 0, GATHERED, (), what)
         if self._parts.meeting is not None:
             return _kernel("all-gather", self._layer(rank, stage, row["layer"]), GATHERED, self._holders(rank), what)
-        gathers = self._parts.lowering.gathers(stage)
+        gathers = gathers_of(self._parts.lowering.buckets[stage])
         _, part, number = gathers[row["turn"] % len(gathers)]
         _, group = self._groups[rank, stage, part]
         return _kernel("all-gather", group.buckets[number].elements, GATHERED, group.ranks, what)
