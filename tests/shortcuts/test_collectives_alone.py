@@ -1,166 +1,129 @@
-"""Collectives of layers that are taken at once: a run has the rows, peaks and end of one by messages."""
+"""Collectives that are taken alone: what disturbs them, what tells one from another, and what is simulated once.
+
+That runs with them are the plain ones is in `test_plain`.
+"""
 
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from random import Random
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
-from support.campaigns import TIMES
-from support.folded_causes import KINDS
-from support.paths import SCENARIOS
-from support.runs import totals
+from support.fabrics import GB, build, node, star, wires
+from support.hot_experts import DRIFT
+from support.rings_alone import ring_values
+from support.scenarios import merged
+from support.two_stages import TWO_STAGES, planned
 
+from hybrid_des import collectives
 from hybrid_des.analysis.counterfactual.what_if import Variant
 from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.mailbox import Message
-from hybrid_des.cluster.purposes import EXPERT
+from hybrid_des.cluster.purposes import EXPERT, REDUCTION
 from hybrid_des.cluster.transport import Transport
-from hybrid_des.collectives.communicator import Communicator
-from hybrid_des.collectives.group import Group
+from hybrid_des.collectives import codecs
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.communicator import Communicator, on_channels
+from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.engine.recorder import Recorder
-from hybrid_des.errors import HybridDesError
-from hybrid_des.folding.refusals import DisturbedError
+from hybrid_des.folding.folded_transport import folded_transport
+from hybrid_des.folding.refusals import DisturbedError, FoldRefusal, TieError
+from hybrid_des.folding.symmetry import Fold, FoldedAxis, root_of
+from hybrid_des.layout import Layout
 from hybrid_des.planning.layer_groups import layer_group
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario.loading import load, scenario_from
 from hybrid_des.shortcuts import collectives_alone
-from hybrid_des.shortcuts.attempts import Attempt, of_all_ranks_at_once
-from hybrid_des.shortcuts.collectives_alone import Begun, CollectivesAlone
+from hybrid_des.shortcuts.collectives_alone import (
+    GATHERS,
+    LAYERS,
+    MOST_MEMBERS,
+    REDUCTIONS,
+    RINGS,
+    AroundRings,
+    CollectivesAlone,
+    OfLayers,
+    Unordered,
+    taken_in_fold,
+    taken_of_all_ranks,
+)
 from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.communicators import work_of
 from hybrid_des.simulation.jobs import links_of
+from hybrid_des.simulation.speeds import DurationOverride
 
-TABLES = "ops", "steps", "reductions", "memory", "gathers", "waits", "exchanges"
-DRIFT = SCENARIOS / "experts/drift.yaml"
 SMALL = [
     *("cluster.nodes=2", "cluster.gpus_per_node=4", "parallel.data=8", "parallel.expert=8"),
     *("batch=16", "model.layers=2", "steps=2"),
 ]
+FP32 = codecs.find("fp32").build()
+RING = collectives.configured("ring", {"channels": 1})
+LONG = {  # two stages of eight replicas, each on a node: rings of five channels are long enough
+    "cluster": {"nodes": 2, "gpus_per_node": 8, "infiniband": {"nics_per_node": 8}},
+    "gradients": {"channels": 5, "pad": True},
+}
+CHUNKS = {**LONG, "schedule": {"kind": "interleaved-1f1b", "microbatches": 4, "chunks": 2}}
+MEETING = {  # rings of one chunk begin while messages of the other are under way
+    "cluster": {"nodes": 8, "nvlink": {"latency": "1 ns"}, "infiniband": {"latency": "10 ns"}},
+    "parallel": {"data": 16}, "schedule": CHUNKS["schedule"], "workload": {"parameters": 128},
+    "gradients": {"channels": 4, "pad": True},
+}  # fmt: skip
 
 
 @pytest.fixture
 def seen(monkeypatch):
-    """Collectives that were taken, simulated alone, or disturbed."""
-    counts, outcome_of, simulated = Counter(), CollectivesAlone.outcome_of, CollectivesAlone._simulated
+    """How many collectives were taken, and how many of them were simulated alone."""
+    counts = Counter()
+    for kind in (OfLayers, AroundRings):
+        for name, event in (("_outcome", "taken"), ("_alone", "alone")):
+            method = getattr(kind, name)
 
-    def taken(*given):
-        counts["taken"] += 1
-        return outcome_of(*given)
+            def counted(self, method=method, event=event):
+                counts[event] += 1
+                return method(self)
 
-    def alone(*given):
-        counts["alone"] += 1
-        return simulated(*given)
-
-    class Refused(DisturbedError):
-        def __init__(self, *why):
-            counts["refused"] += 1
-            super().__init__(*why)
-
-    monkeypatch.setattr(CollectivesAlone, "outcome_of", taken)
-    monkeypatch.setattr(CollectivesAlone, "_simulated", alone)
-    monkeypatch.setattr(collectives_alone, "DisturbedError", Refused)
+            monkeypatch.setattr(kind, name, counted)
     return counts
 
 
-def hot_experts(rng):
-    """A random scenario of ranks that compute unequally, with exchanges among all or some of them."""
-    nodes, width = rng.choice((1, 1, 2)), rng.choice((2, 4, 8))
-    ranks = nodes * width
-    changes = {
-        "cluster.nodes": nodes, "cluster.gpus_per_node": width, "parallel.data": ranks,
-        "parallel.expert": rng.choice([size for size in (2, 4, 8, 16) if ranks % size == 0]),
-        "batch": ranks * rng.choice((1, 2)), "model.layers": rng.choice((1, 2, 3)),
-        "model.sequence": rng.choice((64, 512, 4096)), "experts.workload": f"W{rng.randint(1, 7)}",
-        "experts.replan": rng.choice((1, 2)), "steps": rng.choice((1, 2, 4)),
-        "barrier": rng.choice(("true", "true", "false")), "gradients.overlap": rng.choice(("true", "false")),
-    }  # fmt: skip
-    return load(DRIFT, [*(f"{key}={value}" for key, value in changes.items()), "fold=off", "record=compute"])
+# --- of layers
 
 
-def drawn(kind, rng):
-    if kind == "hot experts":
-        return hot_experts(rng)
-    values = {**KINDS[kind](rng), "fold": "off", "record": "compute"}
-    values["cluster"]["sharing"] = "fifo"
-    return scenario_from(values)
-
-
-def same(kind, seed, seen):
-    """Whether a random run has collectives that were taken, refused, or none; it ends as with all messages."""
-    rng = Random(seed)
-    try:
-        scenario = drawn(kind, rng)
-        parts, order = parts_of(scenario), rng.choice((None, 3))
-        whole, other = (run(scenario, parts=parts, by_messages=every, order=order) for every in (True, False))
-    except HybridDesError:
-        return "impossible"
-    assert (whole.duration, whole.peak_memory, totals(whole)) == (other.duration, other.peak_memory, totals(other))
-    for name in TABLES:
-        mine, its = (getattr(one.timeline, name) for one in (whole, other))
-        assert all(np.array_equal(mine[column], its[column]) for column in mine), (name, seed)
-    counts = Counter(seen)
-    seen.clear()
-    return "refused" if counts["refused"] else "taken" if counts["taken"] else "none"
-
-
-def test_random_runs_end_as_with_all_messages(seen):
-    found = Counter(same("hot experts", seed, seen) for seed in range(40))
-    assert min(found["taken"], found["refused"]) > 3, found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "count"), [("hot experts", 400), ("model", 20), ("spanning", 60)])
-def test_many_random_runs_end_as_with_all_messages(kind, count, seen):
-    found = Counter(same(kind, seed, seen) for seed in range(60, 60 + count * TIMES))
-    assert found["taken"] or found["refused"], found
-
-
-def small():
-    scenario = load(DRIFT, [*SMALL, "record=compute"])
+@cache
+def small(*changes):
+    scenario = load(DRIFT, [*SMALL, "record=compute", *changes])
     return scenario, parts_of(scenario)
 
 
 def test_collectives_that_begin_alike_are_simulated_once(seen):
     scenario, parts = small()
+    parts.fabric.found.pop("collectives alone", None)
     whole = run(scenario, parts=parts, by_messages=True)
     first, again = (run(scenario, parts=parts) for _ in range(2))
     assert whole.duration == first.duration == again.duration
     assert first.events == again.events < whole.events / 2
-    assert not seen["refused"]
-    assert seen["alone"] * 3 < seen["taken"]
+    assert first.left_out == f"the messages of {LAYERS}"
+    assert 0 < seen["alone"] * 3 < seen["taken"]
 
 
 def test_other_links_are_other_times(seen):
     at = Variant.planned(*small())
     slower, alone, free = at.with_all_links(1 / 2), at.without_queueing(), at.with_all_links(None).with_latency(0)
-    durations = [one.duration for one in (slower, at, alone, free)]
-    assert not seen["refused"]
-    assert durations == [
-        run(one.scenario, parts=one.parts, by_messages=True).duration for one in (slower, at, alone, free)
-    ]
-    assert len({*durations}) == len(durations)
+    each = slower, at, alone, free
+    durations = [one.duration for one in each]
     assert seen["taken"] == 4 * 48
+    assert durations == [run(one.scenario, parts=one.parts, by_messages=True).duration for one in each]
+    assert len({*durations}) == len(durations)
     shared = {"scenario": alone.scenario, "parts": at.parts}
     assert run(**shared).duration == run(**shared, by_messages=True).duration
 
 
-def test_other_ranks_are_other_times(seen):
-    members = Members()
-    members.alone._known.clear()
-    begun = [Begun(place, 0, members.call, work_of(members.call), None) for place in range(8)]
-    for turn in (0, 1, 0):
-        whole = replace(members.whole, ranks=[(rank + turn) % 8 for rank in range(8)])
-        members.alone.outcome_of(whole, begun)
-    assert seen["alone"] == 2
-
-
-def test_few_beginnings_are_known(seen, monkeypatch):
+def test_few_outcomes_are_known(monkeypatch):
     scenario, parts = small()
     monkeypatch.setattr(collectives_alone, "MOST_KNOWN", 3)
+    parts.fabric.found.pop("collectives alone", None)
     assert run(scenario, parts=parts).duration == run(scenario, parts=parts, by_messages=True).duration
     assert len(parts.fabric.found["collectives alone"][parts.reductions]) <= 3
 
@@ -175,27 +138,18 @@ VARYING = {
 
 @pytest.mark.parametrize("changes", VARYING.values(), ids=VARYING)
 def test_what_may_vary_is_simulated_by_messages(changes):
-    scenario = load(DRIFT, [*SMALL, "record=compute", *changes])
-    usual, _ = small()
-    of = {one: SimpleNamespace(scenario=one, parts=parts_of(one)) for one in (usual, scenario)}
-    assert of_all_ranks_at_once(of[usual]) == (Attempt(alone="collectives of layers"),)
-    assert of_all_ranks_at_once(of[scenario]) == ()
-
-
-@cache
-def planned(latency):
-    scenario = load(DRIFT, [*SMALL, "record=compute", f"cluster.nvlink.latency={latency}"])
-    return scenario, parts_of(scenario)
+    assert taken_of_all_ranks(*small()) == LAYERS
+    assert taken_of_all_ranks(*small(*changes)) is None
 
 
 class Members:
-    """The members of a group on a network, whose exchanges are taken at once."""
+    """The members of a group on a network, whose exchanges are taken alone."""
 
     def __init__(self, latency="1 us"):
-        scenario, parts = planned(latency)
+        scenario, parts = small(f"cluster.nvlink.latency={latency}")
         self.call = next(iter(parts.costs.collectives_of(0)))._replace(launch=0)
         self.network = Transport(links_of(scenario, parts.fabric), Recorder())
-        self.env, self.alone = self.network.env, CollectivesAlone(self.network, parts, "fifo")
+        self.env, self.alone = self.network.env, CollectivesAlone(self.network, parts, LAYERS, "fifo")
         self.whole = layer_group(parts, self.call.axis, range(8))
         self.ended = []
 
@@ -228,9 +182,10 @@ def test_members_end_in_the_order_of_their_messages(seen):
         members = Members()
         members.begin(BEGINS, begin)
         members.env.run()
-        ends.append(members.ended)
+        sent = members.network.sent()
+        ends.append((members.ended, sent))
     assert ends[0] == ends[1]
-    assert (seen["taken"], len({time for time, _ in ends[0]}) > 1) == (1, True)
+    assert (seen["taken"], len({time for time, _ in ends[0][0]}) > 1) == (1, True)
 
 
 def last_of(begins):
@@ -240,96 +195,339 @@ def last_of(begins):
     return members.ended[-1][0]
 
 
-@pytest.mark.parametrize("when", ["first", "later", "last", "after"])
-def test_another_message_on_a_link_ends_the_run(when):
-    last = last_of(BEGINS)
-    time = {"first": 1, "later": 69_999, "last": last - 1, "after": last + 1}[when]
-    members = Members()
-    members.begin(BEGINS)
-    members.env.process(members.other(time))
-    with nullcontext() if when == "after" else pytest.raises(DisturbedError):
-        members.env.run()
-    assert (len(members.ended) == 8) == (when == "after")
-
-
-def test_links_that_are_busy_are_not_taken():
-    members = Members()
-    members.env.process(members.other(0))
-    members.begin([1] * 8)
-    with pytest.raises(DisturbedError, match="something else uses"):
-        members.env.run()
-
-
-@pytest.mark.parametrize("early", [True, False])
-def test_something_else_when_a_member_ends_ends_the_run(early):
-    time = last_of(BEGINS)
-    members = Members()
-    if early:
-        members.env.timeout(time)
-    members.begin(BEGINS)
-    if not early:
-        members.env.at(time - 1, (lambda _: members.env.timeout(1),))
-    with pytest.raises(DisturbedError, match="when members begin or end"):
-        members.env.run()
-
-
-def test_a_member_that_begins_with_a_message_ends_the_run():
-    times = [0] * 8
-    members = Members()
-    members.begin(times, lambda: work_of)
-    reached = set()
+def reached_first():
+    """When the first message of members that begin at once reaches a link."""
+    members, reached = Members(), set()
+    members.begin([0] * 8, lambda: work_of)
     while members.env.agenda.times or members.env.apart.times:
         members.env.step()
         reached.add(members.env.now)
-    between = sorted(reached)[1]
-    other = Members()
-    other.begin([*times[:-1], between])
-    with pytest.raises(DisturbedError, match="when members begin or end"):
-        other.env.run()
+    return sorted(reached)[1]
 
 
-def test_a_member_that_begins_again_early_ends_the_run():
-    members = Members()
-    begin = members.alone.of_layers(members.whole, work_of)
-    members.begin(BEGINS, begin)
-    members.begin([last_of(BEGINS) - 1] * 8, begin)
-    with pytest.raises(DisturbedError, match="before all have ended"):
+def ends_early(member, buffer):
+    yield from ()
+
+
+DISTURBANCES = {
+    "a message at first": (lambda members, last: members.env.process(members.other(1)), "another message uses"),
+    "a message at last": (lambda members, last: members.env.process(members.other(last - 1)), "another message uses"),
+    "a message before": (lambda members, last: (members.env.process(members.other(0)), members.begin([1] * 8)),
+                         "something else uses"),
+    "a group on the same links": (lambda members, last: members.begin([BEGINS[-1] + 1] * 8), "something else uses"),
+    "an event when a member ends": (lambda members, last: members.env.timeout(last), "when members begin or end"),
+    "an event booked for then": (lambda members, last: members.env.at(last - 1, (lambda _: members.env.timeout(1),)),
+                                 "when members begin or end"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", DISTURBANCES)
+def test_whatever_else_happens_disturbs(what):
+    disturb, why = DISTURBANCES[what]
+    members, last = Members(), last_of(BEGINS)
+    if what != "a message before":
+        members.begin(BEGINS)
+    disturb(members, last)
+    with pytest.raises(DisturbedError, match=why):
         members.env.run()
 
 
-def test_two_groups_on_the_same_links_end_the_run():
+def test_a_message_afterwards_does_not():
     members = Members()
     members.begin(BEGINS)
-    members.begin([BEGINS[-1] + 1] * 8)
-    with pytest.raises(DisturbedError, match="something else uses"):
+    members.env.process(members.other(last_of(BEGINS) + 1))
+    members.env.run()
+    assert len(members.ended) == 8
+
+
+def test_members_that_begin_again_early_or_with_a_message_or_after_an_end_disturb():
+    members, last = Members(), last_of(BEGINS)
+    begin = members.alone.of_layers(members.whole, work_of)
+    members.begin(BEGINS, begin)
+    members.begin([last - 1] * 8, begin)
+    with pytest.raises(DisturbedError, match="before all have ended"):
         members.env.run()
-
-
-def test_a_member_that_ends_before_others_begin_ends_the_run():
-    def nothing(member, buffer):
-        yield from ()
-
+    members = Members()
+    members.begin([*[0] * 7, reached_first()])
+    with pytest.raises(DisturbedError, match="when members begin or end"):
+        members.env.run()
     members = Members("2 us")  # in whose memory the ends of no other test are
-    members.begin(
-        BEGINS, members.alone.of_layers(members.whole, lambda call: work_of(call)._replace(algorithm=nothing))
-    )
+    early = members.alone.of_layers(members.whole, lambda call: work_of(call)._replace(algorithm=ends_early))
+    members.begin(BEGINS, early)
     with pytest.raises(DisturbedError, match="before all have begun"):
         members.env.run()
 
 
-@pytest.mark.parametrize("changes", [{"ranks": range(9), "servers": 1}, {"tuned": None}, {"ranks": range(1)}])
-def test_other_groups_are_not_taken(changes):
+def test_groups_that_are_not_taken():
+    """With a server, without a wiring, of one member or too many, or whose heads arrive at once."""
     members = Members()
-    assert members.alone.of_layers(replace(members.whole, **changes), work_of)() is work_of
+    whole = members.whole
+    assert members.alone.of_layers(whole, work_of)() is not work_of
+    many = [rank % 8 for rank in range(MOST_MEMBERS + 1)]
+    for changes in ({"ranks": range(9), "servers": 1}, {"tuned": None}, {"ranks": range(1)}, {"ranks": many}):
+        assert members.alone.of_layers(replace(whole, **changes), work_of)() is work_of
+    assert Members("0 s").alone.of_layers(whole, work_of)() is work_of
 
 
-def test_large_groups_are_not_taken(monkeypatch):
-    members = Members()
-    for most in (7, 8):
-        monkeypatch.setattr(collectives_alone, "MOST_MEMBERS", most)
-        assert (members.alone.of_layers(members.whole, work_of)() is work_of) == (most == 7)
+# --- around rings
 
 
-def test_groups_whose_heads_arrive_at_once_are_not_taken():
-    assert Members("0 s").alone.of_layers(Members().whole, work_of)() is work_of
-    assert Members().alone.of_layers(Members().whole, work_of)() is not work_of
+def ends_of(fabric, fold, groups, *, at_once):
+    """When each simulated member of some rings ends, of which one begins every millisecond, and the messages sent.
+
+    Args:
+        fabric: the wiring.
+        fold: which ranks are simulated.
+        groups: for each ring its ranks and the elements of its buffer.
+        at_once: whether rings are taken alone.
+    """
+    rings = [ProcessGroup("ring", stage, ranks, [0] * len(ranks)) for stage, (ranks, _) in enumerate(groups)]
+    transport, known, ends = folded_transport(fabric, "fifo", Recorder(), fold, rings), {}, []
+
+    def part(collective, group, buffer, begin):
+        yield transport.env.timeout(begin)
+        yield from collective(group, buffer)
+        ends.append((begin, group.me, transport.env.now))
+
+    for whole, (ranks, elements) in zip(rings, groups, strict=True):
+        places = [place for place, rank in enumerate(ranks) if fold.simulated(rank)]
+        collective = AroundRings(transport, whole, len(places), known, "ring", RING) if at_once else RING
+        for place in places:
+            transport.begin(ranks[place])
+            buffer = Buffer(elements, FP32)
+            transport.env.process(part(collective, Group(transport, whole, place), buffer, 10**9 * (1 + whole.stage)))
+    transport.env.run()
+    free = sorted((link.spec.name, link.free) for link in transport.links.values() if link.bandwidth is not None)
+    return sorted(ends), transport.sent(), free
+
+
+def folded(ranks, keep):
+    return Fold(Layout({"data": ranks}, ["data"]), [FoldedAxis("data", keep)])
+
+
+def of_other_places():
+    """In the second one, members send to others: 0 to the image of 2, 1 to that of 0, and 2 to that of 1."""
+    ups = [wires(f"gpu{rank}-hub", bandwidth=(1 + rank % 3) * GB, one_way=True) for rank in range(9)]
+    downs = wires(*(f"hub-gpu{rank}" for rank in range(9)), one_way=True)
+    fabric = build("links", node(9), links=(*chain(*ups), *downs))
+    return fabric, folded(9, 3), [(range(9), 9000), ((0, 8, 1, 3, 2, 4, 6, 5, 7), 9000)]
+
+
+def crossing(latency, first=0):
+    """Two rings of two ranks, whose messages share a link: a slow one in the first, the next one in the second.
+
+    Args:
+        latency: of the first links of ranks 1 and 3, in picoseconds.
+        first: of that of rank 0.
+    """
+    of_first = wires("gpu0-a", latency=first, one_way=True) + wires("b-c", "b-d", "d-gpu0", one_way=True)
+    of_second = wires("gpu2-e", "g-h", "h-gpu2", one_way=True)
+    slow = wires("a-b", "e-g", "f-g", bandwidth=GB // 2, one_way=True)
+    late = wires("gpu1-a", "gpu3-f", latency=latency, one_way=True) + wires(
+        "c-gpu1", "h-gpu3", latency=7000, one_way=True
+    )
+    between = wires("gpu0-v", "v-w", "w-x", "x-y", "y-gpu2")
+    fabric = build("links", node(4), links=(*of_first, *of_second, *slow, *late, *between))
+    return fabric, Fold(Layout({"data": 4}, ["data"]), [])
+
+
+def pairs(**second):
+    """Rings of ranks 0 and 1, and of ranks 2 and 3 over links of their own, which may be others."""
+    links = wires("gpu0-gpu1", latency=1000) + wires("gpu2-gpu3", **{"latency": 1000, **second})
+    return build("links", node(4), links=(*links, *wires("gpu1-gpu2"))), Fold(Layout({"data": 4}, ["data"]), [])
+
+
+def star_of(*rings):
+    return build("links", node(8), links=star(8)), folded(8, 1), rings
+
+
+TWO = [((0, 1), 8), ((2, 3), 8)]
+UNLIKE = {  # rings, of which so many are simulated alone
+    "none": (*pairs(), TWO, 1),
+    "in elements": (*pairs(), [TWO[0], ((2, 3), 16)], 2),
+    "in bandwidth": (*pairs(bandwidth=GB // 2), TWO, 2),
+    "in latency": (*pairs(latency=1001), TWO, 2),
+    "in members": (*star_of((range(8), 80), (range(0, 8, 2), 80)), 2),
+    "in images": (*star_of((range(8), 80), ((0, 3, 6, 1, 4, 7, 2, 5), 80)), 2),
+    "in places": (*of_other_places(), 2),
+    "in shared links": (*crossing(3000), TWO, 2),
+}
+
+
+@pytest.mark.parametrize("how", UNLIKE)
+def test_rings_that_differ_are_simulated_apart(how, seen):
+    fabric, fold, groups, alone = UNLIKE[how]
+    at_once, by_messages = (ends_of(fabric, fold, groups, at_once=way) for way in (True, False))
+    assert at_once == by_messages
+    assert (seen["taken"], seen["alone"]) == (len(groups), alone)
+
+
+@pytest.mark.parametrize(("fabric", "groups", "why"), [
+    (crossing(0, 0), [TWO[0]], "messages of a ring arrive when it begins"),
+    (crossing(3000, 3000), [TWO[0]], "messages of ranks 0 and 1 reach link a/to/b at the same time, and which .*"),
+])  # fmt: skip
+def test_rings_whose_messages_meet_in_unknown_order_are_not_taken(fabric, groups, why):
+    with pytest.raises(DisturbedError, match=f"^{why}$"):
+        ends_of(*fabric, groups, at_once=True)
+
+
+def test_what_follows_the_end_of_a_ring_is_unordered(seen):
+    """But among itself, and whichever of a member's channels ends last."""
+    whole = ProcessGroup("ring", 0, range(8), [0] * 8, channels=[range(8), range(8)])
+    quick = wires(*(f"gpu{rank}-hub" for rank in range(8)), bandwidth=10**6 * GB, latency=1000)  # both end at one time
+    fabric = build("links", node(8), links=quick)
+    transport, at = folded_transport(fabric, "fifo", Recorder(), Fold(Layout({"data": 8}, ["data"]), []), [whole]), []
+    env, taken = transport.env, AroundRings(transport, whole, 16, {}, "ring", RING)
+
+    def part(group):
+        yield from on_channels(group, Buffer(1600, FP32), taken)
+        at.append(env.lineage)
+
+    for place in range(8):
+        transport.begin(place)
+        env.process(part(Group(transport, whole, place)))
+    env.run()
+    assert seen["taken"] == 1
+    assert len({chain for chain, *_ in at} - {None}) == 8
+    assert not any(env.decided(one, other) for one in at for other in at if one != other)
+
+
+def test_the_order_in_which_members_begin_is_unknown():
+    known, (one, other) = Unordered(), map(root_of, (0, 1))
+    assert known.ordered(one, one)
+    assert not known.ordered(one, other)
+    assert not known.ordered(known.joined(one, other), one)
+    assert known.ordered(known.joined(one, one), one)
+    assert not known.ordered(known.joined(one, other), known.joined(one, other))
+
+
+@pytest.mark.parametrize(("change", "tied", "expected"), [
+    ({}, False, REDUCTIONS),
+    ({"sharding": "zero-1"}, False, RINGS),
+    ({"sharding": "zero-1", "overlap": {"parameters": True}}, False, REDUCTIONS),
+    (CHUNKS, False, None),
+    (CHUNKS, True, REDUCTIONS),
+    ({**CHUNKS, "gradients": {**LONG["gradients"], "overlap": False}}, False, REDUCTIONS),
+    ({**CHUNKS, "sharding": "zero-1"}, False, GATHERS),
+    ({**CHUNKS, "sharding": "zero-1"}, True, RINGS),
+    ({"gradients": {"channels": 4}}, True, None),  # 7 × 4 messages are too few
+    ({"gradients": {"algorithm": "halving-doubling", "channels": None}}, True, None),
+    ({"cluster": {"sharing": "fair"}}, True, None),
+])  # fmt: skip
+def test_rings_that_nothing_is_expected_to_disturb(change, tied, expected):
+    variant = planned(merged(LONG, change))
+    assert taken_in_fold(variant.scenario, variant.parts, tied=tied) == expected
+
+
+@pytest.mark.parametrize(("forward", "why"), [
+    (1_019_999, "messages of a ring and rank 0 reach link node4/nic0/in at the same time, and which comes first"),
+    (1_020_000, "other messages reach link node4/nic0/in when a ring begins"),
+    (1_020_001, None),
+])  # fmt: skip
+def test_a_message_that_reaches_a_link_meanwhile_disturbs_once(forward, why, seen):
+    """And what was disturbed is not tried again with these parts."""
+    variant, tried = planned(MEETING), []
+    retime = DurationOverride(lambda _, call, took: forward if call.kind == "F" else took, lambda _: 0)
+    for _ in range(2):
+        seen.clear()
+        made = run(variant.scenario, parts=variant.parts, retime=retime, fold_from=2)
+        assert [one.why.startswith(why) for one in made.refused] == ([] if why is None else [True])
+        assert made.duration == run(variant.scenario, parts=variant.parts, retime=retime, by_messages=True).duration
+        assert (REDUCTIONS in made.left_out) == (why is None)
+        tried.append(seen["taken"])
+    assert tried[0] > 0
+    assert tried[1] == (tried[0] if why is None else 0)
+
+
+@pytest.mark.parametrize(("seed", "why"), [
+    (1, "messages of ranks 2 and 3 reach link node0/nic1/out at the same time"),
+    (3, "members of a ring begin at different times"),
+    (6, "messages of a ring arrive when it begins"),
+])  # fmt: skip
+def test_why_rings_are_not_taken(seed, why):
+    made = run(scenario_from(ring_values(Random(seed))), fold_from=2)
+    assert [one.why[: len(why)] for one in made.refused] == [why]
+    assert made.left_out.startswith("ranks that repeat others") and "rings" not in made.left_out
+
+
+def test_members_that_stand_for_those_of_another_ring_send_messages():
+    """Rank 2 of the ring of ranks 0, 2 and 4 sends to rank 1, which stands for rank 4."""
+    fabric = build("links", node(6), links=star(6))
+    with pytest.raises(DisturbedError, match="members of a ring stand for those of another one"):
+        ends_of(fabric, folded(6, 3), [((0, 2, 4), 8)], at_once=True)
+
+
+def test_rows_of_messages_are_kept_if_asked_for():
+    scenario = scenario_from(merged(merged(TWO_STAGES, LONG), {"record": "all"}))
+    rows = [
+        len(run(scenario, fold_from=2, by_messages=whole).timeline.all_messages()["start"]) for whole in (False, True)
+    ]
+    assert rows[0] == rows[1] > 0
+
+
+# --- links that rings hold
+
+
+def opened(*lanes, watched):
+    """A network in which one of two nodes is simulated, and flows from its first rank to the other node."""
+    transport = folded_transport(planned().parts.fabric, "fifo", Recorder(), folded(8, 4), watched=watched)
+    return transport, [transport.flow(Channel(0, 4, REDUCTION, "ring", 0, 0), lane)[0] for lane in lanes]
+
+
+def sent(transport, flow):
+    transport.env.at(7, (lambda _: flow.send(Message(1000)),))
+    transport.env.run()
+
+
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.parametrize("hop", [0, 1])
+def test_no_message_reaches_a_link_while_a_ring_has_it(hop, watched):
+    transport, (flow, _) = opened(0, 1, watched=watched)
+    sent(transport, flow)
+    reached = flow.hops[hop].link.when
+    for until in (-1, 0, 1):
+        transport, (flow, _) = opened(0, 1, watched=watched)
+        flow.hops[hop].link.take(reached + until)
+        with nullcontext() if until < 0 else pytest.raises(FoldRefusal):
+            sent(transport, flow)
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_first_links_are_taken_when_members_begin_and_by_one_ring(watched):
+    transport, (flow, other) = opened(0, 1, watched=watched)
+    transport.env.at(7, (lambda _: flow.take_first(),))
+    with pytest.raises(FoldRefusal):
+        sent(transport, other)
+    transport, (flow, _) = opened(0, 1, watched=watched)
+    flow.hops[0].link.take(9)
+    transport.env.at(7, (lambda _: flow.take_first(),))
+    with pytest.raises(FoldRefusal):
+        transport.env.run()
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_ring_keeps_links_when_other_flows_open(watched):
+    transport, (flow,) = opened(0, watched=watched)
+    flow.hops[0].link.take(7)
+    other, _ = transport.flow(Channel(0, 4, REDUCTION, "ring", 0, 0), 1)
+    with pytest.raises(FoldRefusal):
+        sent(transport, other)
+
+
+def test_rings_follow_messages_of_the_same_event_only():
+    """If their sender does not stand for an image."""
+    for turned, same in ((False, True), (False, False), (True, True)):
+        transport, (flow, other) = opened(0, 1, watched=True)
+        flow.turned = other.turned = turned
+
+        def send_and_take(_, flow=flow, other=other):
+            other.send(Message(1000))
+            flow.take_first()
+
+        if same:
+            transport.env.at(7, (send_and_take,))
+        else:
+            transport.env.at(7, (lambda _, other=other: other.send(Message(1000)),))
+            transport.env.at(7, (lambda _, flow=flow: flow.take_first(),))
+        with nullcontext() if same and not turned else pytest.raises(TieError):
+            transport.env.run(until=8)

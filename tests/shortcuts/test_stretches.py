@@ -1,14 +1,10 @@
 """What nothing else can touch, taken at once: the same times as piece by piece, with fewer events."""
 
 from fractions import Fraction
-from math import inf
-from random import Random
 from typing import NamedTuple
 
 import pytest
-from support.campaigns import TIMES, thinned
 from support.runs import totals
-from support.stretches import stretched_values
 
 from hybrid_des import load
 from hybrid_des.collectives.communicator import OnStream, Stream
@@ -28,7 +24,6 @@ from hybrid_des.planning.program import (
     Wait,
     call_of,
 )
-from hybrid_des.shortcuts import collectives_alone, rings_alone
 from hybrid_des.shortcuts.run import run
 from hybrid_des.shortcuts.stretches import Stretch, Stretches
 from hybrid_des.simulation.outcome import Run
@@ -176,14 +171,3 @@ def test_stretches_end_where_another_stream_may_go_on():
 )  # fmt: skip
 def test_there_are_none_beside_a_stream_under_way(others):
     assert moments_in(COMPUTES, others=others) == []
-
-
-@pytest.mark.parametrize("number", thinned(range(60 * TIMES), slow=range(4, 60 * TIMES)))
-def test_random_runs_are_the_same_in_stretches(number, monkeypatch):
-    """With their collectives by messages, which show whether any order will do."""
-    monkeypatch.setattr(rings_alone, "FEWEST", inf)
-    monkeypatch.setattr(collectives_alone, "MOST_MEMBERS", 0)
-    rng = Random(number)
-    values = {**stretched_values(rng), "record": "compute"}
-    found = compared(values, rng.choice((None, QUICKER)))
-    assert outcome(found.stretches) == outcome(found.pieces)
