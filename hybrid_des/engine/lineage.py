@@ -1,18 +1,23 @@
-"""The ancestry of events: enough of it to tell whether their images, elsewhere, happen in the same order.
+"""The ancestry of events: enough of it to tell whether two of them are in the same order in every image.
 
-Events of one moment are processed in the order in which they were booked: of two, the one booked earlier is
-first or, if both were booked at the same time, the one whose parent was first; both chains end at the first events of
-two ranks, in rank order. So an event keeps
+In a folded run, a simulated rank stands for others, its images. Where two messages reach a link in the same picosecond,
+the one whose event was booked first is served first; the fold is exact only if that is also so among their images, in
+the run of all ranks that is not made. Whether it is follows from what both events descend from:
+
+Events of one picosecond are processed in the order in which they were booked. Of two, the one booked earlier is first;
+if both were booked in the same picosecond, the one is whose parent, the event that booked it, was first. And so on,
+parent by parent, back to the first events of two ranks, which are in the order of the ranks. So an event's lineage is
 
     chain   a hash of the times at which it, its parent, its parent's parent … were booked; None if they are not certain
-    root    the rank at the beginning, in the frame of the rank or link that compares (`folding.symmetry`)
+    root    the rank whose first event that is, as the rank or link that compares names it (`folding.symmetry`)
     booked  the last two of these times; −1 if they are not certain
 
-and two events whose chains differ are in the same order in every image of the simulation; two with equal chains are in
-the order of their roots. Urgent events immediately follow the event that books them and inherit its lineage.
+If two chains differ, the times decide, and these are the same for all images. If they are equal, the roots decide, and
+the fold knows of which pairs of ranks all images are in one order (`Orders`). Urgent events immediately follow the
+event that books them and inherit its lineage.
 
-The order in which ranks start shows in roots, and nowhere else. If a run never has to compare two different
-ones, ranks may start in any order, and every event happens at the same time, in the same rank and by the same parent.
+The order in which ranks start shows in roots, and nowhere else. If a run never has to compare two different ones, ranks
+may start in any order, and every event happens at the same time, in the same rank and by the same parent.
 For take the first moment at which that is not so, and in it the first link, mailbox or process that is reached by two
 events in the other order. If it matters, it was asked of them which is first (`decided`). It was not by their chains,
 which are the same until then; nor by equal roots, since their ranks' own programs say which of two descendants of one

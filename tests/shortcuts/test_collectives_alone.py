@@ -46,6 +46,7 @@ from hybrid_des.shortcuts.collectives_alone import (
     CollectivesAlone,
     OfLayers,
     Unordered,
+    _last_at,
     taken_in_fold,
     taken_of_all_ranks,
 )
@@ -273,7 +274,9 @@ def test_groups_that_are_not_taken():
 
 
 def ends_of(fabric, fold, groups, *, at_once):
-    """When each simulated member of some rings ends, of which one begins every millisecond, and the messages sent.
+    """When each simulated member of some rings ends, of which one begins every millisecond, and what they leave behind.
+
+    That is what was sent, and for each link when a message last reached it, and when it is free.
 
     Args:
         fabric: the wiring.
@@ -297,8 +300,8 @@ def ends_of(fabric, fold, groups, *, at_once):
             buffer = Buffer(elements, FP32)
             transport.env.process(part(collective, Group(transport, whole, place), buffer, 10**9 * (1 + whole.stage)))
     transport.env.run()
-    free = sorted((link.spec.name, link.free) for link in transport.links.values() if link.bandwidth is not None)
-    return sorted(ends), transport.sent(), free
+    used = [link for link in transport.links.values() if link.free and link.bandwidth is not None]
+    return sorted(ends), transport.sent(), sorted((link.spec.name, _last_at(link), link.free) for link in used)
 
 
 def folded(ranks, keep):
@@ -516,9 +519,9 @@ def test_a_ring_keeps_links_when_other_flows_open(watched):
 
 def test_rings_follow_messages_of_the_same_event_only():
     """If their sender does not stand for an image."""
-    for turned, same in ((False, True), (False, False), (True, True)):
+    for foreign, same in ((False, True), (False, False), (True, True)):
         transport, (flow, other) = opened(0, 1, watched=True)
-        flow.turned = other.turned = turned
+        flow.foreign = other.foreign = foreign
 
         def send_and_take(_, flow=flow, other=other):
             other.send(Message(1000))
@@ -529,5 +532,5 @@ def test_rings_follow_messages_of_the_same_event_only():
         else:
             transport.env.at(7, (lambda _, other=other: other.send(Message(1000)),))
             transport.env.at(7, (lambda _, flow=flow: flow.take_first(),))
-        with nullcontext() if same and not turned else pytest.raises(TieError):
+        with nullcontext() if same and not foreign else pytest.raises(TieError):
             transport.env.run(until=8)
