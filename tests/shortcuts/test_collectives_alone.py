@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import cache
 from itertools import chain
 from random import Random
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 from support.fabrics import GB, build, node, star, wires
@@ -45,7 +47,9 @@ from hybrid_des.shortcuts.collectives_alone import (
     AroundRings,
     CollectivesAlone,
     OfLayers,
+    Part,
     Unordered,
+    _form,
     _last_at,
     taken_in_fold,
     taken_of_all_ranks,
@@ -363,6 +367,34 @@ def test_rings_that_differ_are_simulated_apart(how, seen):
     at_once, by_messages = (ends_of(fabric, fold, groups, at_once=way) for way in (True, False))
     assert at_once == by_messages
     assert (seen["taken"], seen["alone"]) == (len(groups), alone)
+
+
+class View(NamedTuple):
+    """A member's view of a ring: its place among members, its paces and its mailboxes."""
+
+    me: int = 0
+    size: int = 4
+    paces: tuple[int, int] = (1, 2)
+    sends: str = "a mailbox"
+    hears: str = "another one"
+
+    def end_of(self, peer):
+        assert peer == (self.me + 1) % self.size
+        return self.sends
+
+    def from_(self, peer):
+        assert peer == (self.me - 1) % self.size
+        return self.hears
+
+    def to(self, peer):
+        return SimpleNamespace(hops=())
+
+
+@pytest.mark.parametrize("change", [{}, {"me": 2}, {"size": 5}, {"paces": (1, 3)}, {"hears": "a mailbox"}])
+def test_what_a_member_of_a_ring_depends_on(change):
+    other = Part(View(1, sends="another one", hears="a mailbox"), 0, 8, None, None)
+    forms = [_form([Part(view, 0, 8, None, None), other]) for view in (View(), View(**change))]
+    assert (forms[0] == forms[1]) == (not change)
 
 
 @pytest.mark.parametrize(("fabric", "groups", "why"), [
