@@ -406,6 +406,23 @@ def test_rings_whose_messages_meet_in_unknown_order_are_not_taken(fabric, groups
         ends_of(*fabric, groups, at_once=True)
 
 
+@pytest.mark.parametrize("time", [4, 5])
+def test_a_message_that_reaches_a_first_link_when_a_ring_begins_ties(time):
+    whole = ProcessGroup("ring", 0, range(8), [0] * 8)
+    transport = folded_transport(star_of()[0], "fifo", Recorder(), folded(8, 1), [whole], watched=True)
+    env, taken = transport.env, AroundRings(transport, whole, 1, {}, "ring", RING)
+    other, _ = transport.flow(Channel(0, 1, EXPERT, "other", 7, 0))
+    env.at(time, (lambda _: other.send(Message(8)),))
+
+    def part():
+        yield env.timeout(5)
+        yield from taken(Group(transport, whole, 0), Buffer(80, FP32))
+
+    env.process(part())
+    with pytest.raises(TieError) if time == 5 else nullcontext():
+        env.run()
+
+
 def test_what_follows_the_end_of_a_ring_is_unordered(seen):
     """But among itself, and whichever of a member's channels ends last."""
     whole = ProcessGroup("ring", 0, range(8), [0] * 8, channels=[range(8), range(8)])
