@@ -125,6 +125,19 @@ def test_other_links_are_other_times(seen):
     assert run(**shared).duration == run(**shared, by_messages=True).duration
 
 
+def test_other_ranks_are_other_times(seen):
+    members, known = Members(), {}
+    work = work_of(members.call)
+    for turn in (0, 1, 0):
+        whole = replace(members.whole, ranks=[(rank + turn) % 8 for rank in range(8)])
+        group = OfLayers(members.network, whole, known, [], "fifo")
+        views = [Group(members.network, whole, place) for place in range(8)]
+        group._parts = [Part(view, 0, members.call, lambda view: work.algorithm(view, work.buffer), None)
+                        for view in views]  # fmt: skip
+        group._outcome()
+    assert (seen["taken"], seen["alone"]) == (3, 2)
+
+
 def test_few_outcomes_are_known(monkeypatch):
     scenario, parts = small()
     monkeypatch.setattr(collectives_alone, "MOST_KNOWN", 3)
