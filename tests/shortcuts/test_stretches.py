@@ -1,6 +1,7 @@
 """What nothing else can touch, taken at once: the same times as piece by piece, with fewer events."""
 
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -11,6 +12,7 @@ from hybrid_des.collectives.communicator import OnStream, Stream
 from hybrid_des.cost_model.layer_collectives import LayerCollective
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.lineage import LineageEnvironment
+from hybrid_des.engine.recorder import Recorder
 from hybrid_des.planning.program import (
     COMPUTE,
     GRADIENT,
@@ -77,14 +79,14 @@ def outcome(found):
 def test_what_follows_from_a_stretch_has_the_same_lineage():
     def lineage(*, at_once):
         env = LineageEnvironment(_AnyOrder())
+        gpu = SimpleNamespace(context=SimpleNamespace(env=env, recorder=Recorder(detailed=False)), computation=None)
         env.begin(3)
         ends = []
 
         def process():
             yield env.timeout(7)
             if at_once:
-                env.descend((5, 9, 20))
-                yield env.timeout(20)
+                yield from Stretch((5, 9, 20), (), 0).carry_out(gpu, None)
             else:
                 for delay in (5, 4, 11):
                     yield env.timeout(delay)
