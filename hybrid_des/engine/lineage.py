@@ -6,10 +6,10 @@ lineage, from which follows in which order the images of two events are processe
 
 SimPy processes the events of a moment in the order in which they were booked. Of two that were also booked in one
 moment, the one whose parent, the event that booked it, was processed first is first; and so on, back to the first
-events of two ranks, which are in rank order. Hence
+events of two ranks, which are in rank order. So an event keeps
 
     chain   a hash of the times at which it, its parent, its parent's parent … were booked; None if they are not certain
-    root    the rank at the beginning, in the frame of the rank or link that compares (`folding.symmetry`)
+    root    the rank whose first event that is, as the rank or link that compares names it (`folding.symmetry`)
     booked  the last two of these times; −1 if they are not certain
 
 Two events with different chains are in the same order in every image of the simulation; two with equal chains are in
