@@ -19,13 +19,13 @@ assumed; sizes that turn out too large are refused once the run knows the number
 that `auto` would have to try (`too_many`).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs, token_exchange
-from hybrid_des.errors import Refusal
+from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.scenario.sections.numerics import Numerics
 from hybrid_des.scenario.sections.training import ModelChoice
@@ -198,7 +198,7 @@ def _messages(scenario: Whole) -> int:
             name, _ = collectives.phases_of(name) or (name, name)
         size = gradients.bucket or _reduced(scenario) // max(buckets, 1)
         call = collectives.CallSize(parallel.data, most_channels(scenario), size)
-        messages += buckets * collectives.most_messages(name, call, gradients.options)
+        messages += buckets * _estimated(collectives.most_messages, name, call, gradients.options)
     return messages * scenario.steps
 
 
@@ -208,7 +208,15 @@ def _pairs(scenario: Whole) -> int:
     if parallel.data == 1 or not _buckets(scenario, 1):
         return 0
     call = collectives.CallSize(parallel.data)
-    return parallel.pipeline * collectives.most_pairs(gradients.algorithm, call, gradients.options)
+    return parallel.pipeline * _estimated(collectives.most_pairs, gradients.algorithm, call, gradients.options)
+
+
+def _estimated(estimate: Callable[..., int], name: str, call: collectives.CallSize, options: Any) -> int:
+    """An estimate for a collective; 0 if an option is missing or wrong, which is reported separately."""
+    try:
+        return estimate(name, call, options)
+    except UsageError:
+        return 0
 
 
 def _inside_ops(scenario: Whole) -> int:
