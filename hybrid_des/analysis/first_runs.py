@@ -8,6 +8,9 @@ from hybrid_des.analysis.counterfactual.what_if import Part, Variant
 from hybrid_des.analysis.critical_path.traced import FEWEST_FOLDED, traced_run
 from hybrid_des.analysis.tasks import AtOnce, LocalTask, Task, grouped, in_turn
 from hybrid_des.planning.given_programs import GivenPrograms
+from hybrid_des.shortcuts.attempts import Refusals
+from hybrid_des.shortcuts.collectives_alone import taken_in_fold
+from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.outcome import Run
 
 SHORT = 4096  # events of a run, and messages of its planning, whose what-ifs are not worth processes of their own
@@ -30,7 +33,17 @@ def traced_beside_ladder(
     kinds = gains_of(planned) if long and planned.folded == 1 else {}
     meanwhile = [LocalTask(trace)], ladder_tasks(planned), [*kinds.values()]
     _, ends, gains = grouped(meanwhile, at_once if long else in_turn)
+    _try_alone(runs[0])
     return runs[0], slowed, ends, dict(zip(kinds, gains, strict=True))
+
+
+def _try_alone(base: Run) -> None:
+    """Find out whether a folded run takes collectives alone, which a traced one does not, for the what-ifs."""
+    quiet = base.scenario.model_copy(update={"record": "compute", "on_oom": "warn"})
+    refusals = Refusals.of(base.parts)
+    if base.fold is None or refusals.disturbed or not taken_in_fold(quiet, base.parts, tied=refusals.tied):
+        return
+    run(quiet, parts=base.parts, fold_from=FEWEST_FOLDED, detailed=False)
 
 
 def _about_events(planned: Variant) -> int:
