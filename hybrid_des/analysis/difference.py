@@ -56,17 +56,33 @@ class Difference(NamedTuple):
         """Whether it does so and the change is small itself."""
         return self.is_open(change) and abs(change) < LEAST
 
-    def text(self, change: float) -> str:
-        """The interval in words: "likely −16 to −8 %; 9 of 10 such differences (schedule) were within ±4 %"."""
+    def verdict(self, change: float) -> str:
+        """What can be told of a change: nothing, that it is likely, or that it is certain."""
+        if self.is_tie(change):
+            return "a tie"
+        if self.is_open(change):
+            return f"probably {'slower' if change > 0 else 'quicker'}, not certain"
+        return "slower" if change > 0 else "quicker"
+
+    def likely(self, change: float) -> str:
+        """The interval in words: "likely -16 to -8 %"."""
         low, high = self.interval(change)
-        said = f"likely {low:+.0%} to {high:+.0%}".replace("-", "−").replace("%", " %")
-        such = f"9 of 10 such differences ({', '.join(self.moves)}) were within ±{100 * expm1(self.reach):.0f} %"
-        return f"{said}; {such}"
+        return f"likely {100 * low:+.0f} to {100 * high:+.0f} %"
+
+    def text(self, change: float) -> str:
+        """All in words: "quicker, likely -16 to -8 %: 9 of 10 such differences (schedule) were within ± 4 %"."""
+        within = f"± {100 * expm1(self.reach):.0f} %"
+        such = f"9 of 10 such differences ({', '.join(self.moves)}) were within {within}"
+        return f"{self.verdict(change)}, {self.likely(change)}: {such}"
 
     def to_mapping(self, change: float) -> dict[str, Any]:
         """As values of a summary; the interval in shares."""
-        return {"moves": list(self.moves), "interval": list(self.interval(change)), "pairs": self.pairs,
-                "text": self.text(change)}  # fmt: skip
+        return {
+            "moves": list(self.moves),
+            "interval": list(self.interval(change)),
+            "pairs": self.pairs,
+            "text": self.text(change),
+        }
 
 
 def difference(first: Scenario, second: Scenario) -> Difference | None:

@@ -178,13 +178,6 @@ def _of_sources(runs: Sequence[Recorded], errors: Mapping[int, float]) -> float:
     return _reached([(errors[id(one)], 1 / sizes[one.corpus]) for one in runs]) or most
 
 
-def tied(experience: Experience | None, step: float, other: float) -> bool:
-    """Whether two predictions differ by less than their interval."""
-    return bool(
-        experience and experience.reach is not None and step and other and abs(log(other / step)) <= experience.reach
-    )
-
-
 def facts(experience: Experience, step: float) -> dict[str, Any]:
     """As values of a summary."""
     interval = experience.interval(step)

@@ -32,6 +32,7 @@ def moves(first: Scenario, second: Scenario) -> tuple[str, ...] | None:
         "schedule": _schedule(first) != _schedule(second),
         "graphs": first.cuda_graphs != second.cuda_graphs,
         "experts": first.experts != second.experts,
+        "network": not chip and not scaled and first.cluster != second.cluster,
     }
     same = not any(found.values())
     found["communication"] = first.overlap != second.overlap or (same and first.gradients != second.gradients)
