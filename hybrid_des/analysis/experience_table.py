@@ -137,8 +137,13 @@ class Likeness(NamedTuple):
 
 def _is_calibrated(scenario: Scenario) -> bool:
     usual: dict[str, object] = {}
-    gpu = {"gpu": scenario.cluster.kinds[0].gpu.name}
-    fill_efficiency(usual, {"cluster": gpu, "precision": scenario.precision})
+    given: dict[str, object] = {
+        "cluster": {"gpu": scenario.cluster.kinds[0].gpu.name},
+        "precision": scenario.precision,
+        "model": {},
+        "operators": {"attention": getattr(scenario.operators, "attention", None)},
+    }
+    fill_efficiency(usual, given)
     return any(float(getattr(scenario.efficiency, name)) != float(str(usual.get(name, "nan"))) for name in SHARES)
 
 

@@ -14,7 +14,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.scenario.sections.experts import ExpertTraffic
-from hybrid_des.scenario.sections.operators import Operators
+from hybrid_des.scenario.sections.operators import Operators, Optimizer
 from hybrid_des.scenario.sections.training import (
     ModelChoice,
     Offload,
@@ -35,6 +35,7 @@ class CostBasis(NamedTuple):
         ordering: with a workload: the schedule, since durations may be given for every op.
         microbatch_size: with a model: samples.
         accumulates: whether gradients of several micro-batches are summed.
+        scatters_once: whether whole gradients are, which are divided over replicas once per step.
         chunked: whether the plan will say which stages a rank holds.
         together: the number of replicas that learn together, over which `sharding` divides.
         loads_seed: where the loads of experts are drawn.
@@ -55,6 +56,7 @@ class CostBasis(NamedTuple):
     offload: Offload
     cuda_graphs: str
     operators: Operators
+    optimizer: Optimizer
     precision: str
     recompute: str | tuple[str, ...]
     recompute_layers: int | None
@@ -64,6 +66,7 @@ class CostBasis(NamedTuple):
     ordering: Schedule | None
     microbatch_size: int
     accumulates: bool
+    scatters_once: bool
     chunked: bool
     together: int
     loads_seed: int
@@ -83,6 +86,7 @@ class CostBasis(NamedTuple):
             fused=scenario.gradients.fused,
             microbatch_size=schedule.microbatch_size,
             accumulates=(packed or schedule).microbatches > 1,
+            scatters_once=scenario.scatters_once,
             chunked=schedule.chunks > 1,
             together=scenario.parallel.data // scenario.outer_groups,
             loads_seed=scenario.seed if scenario.experts.drawn else 0,

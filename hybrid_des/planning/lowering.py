@@ -259,6 +259,7 @@ class Lowering:
         for index, action in enumerate(self.plan.programs[rank]):
             costs = self._costs(rank, action)
             alike = (*[(op.kind, op.chunk, id(cost)) for op, cost in zip(action, costs, strict=True)], fresh.get(index))
+            alike += (self.fsdp.scatters(action),)
             if alike not in known:
                 known[alike] = self.fsdp.passes(rank, action, costs, pace, fresh.get(index, frozenset()))
             yield from known[alike]
@@ -308,6 +309,8 @@ class Lowering:
                 alike += kind, chunk, path_of[microbatch]
             if index in completes or index in fresh:
                 alike += completes.get(index), fresh.get(index)
+            if self.fsdp:
+                alike += (self.fsdp.scatters(action),)
             frame = alike
             if numbers:  # documents differ from micro-batch to micro-batch
                 alike += tuple([numbers[op.microbatch] for op in action])
