@@ -82,7 +82,7 @@ def test_every_corpus_counts_alike():
     assert of_pairs(["schedule"], pairs[:30]).reach == pytest.approx(0.01)
 
 
-def test_several_kinds_add_up_and_few_pairs_are_as_wide_as_the_widest():
+def test_several_kinds_add_up_and_few_pairs_take_the_widest():
     pairs = [*[pair_of(0.03)] * 9, *[pair_of(0.04, "precision")] * 9, *[pair_of(0.01, "chip")] * 8]
     assert of_pairs(["schedule", "precision"], pairs).reach == pytest.approx(0.05)
     assert of_pairs(["chip"], pairs).reach == pytest.approx(0.04)
