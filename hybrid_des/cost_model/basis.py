@@ -14,7 +14,8 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.scenario.sections.experts import ExpertTraffic
-from hybrid_des.scenario.sections.operators import Operators, Optimizer
+from hybrid_des.scenario.sections.operators import Operators
+from hybrid_des.scenario.sections.optimizer import Optimizer
 from hybrid_des.scenario.sections.training import (
     ModelChoice,
     Offload,

@@ -25,7 +25,8 @@ from hybrid_des.scenario.sections.experts import ExpertTraffic, misfits_of_exper
 from hybrid_des.scenario.sections.faults import FaultsOrNone, misfits_of_faults
 from hybrid_des.scenario.sections.groups import misfits_of_outer, misfits_of_sites
 from hybrid_des.scenario.sections.numerics import NumericsOrNone
-from hybrid_des.scenario.sections.operators import Operators, Optimizer
+from hybrid_des.scenario.sections.operators import Operators
+from hybrid_des.scenario.sections.optimizer import Optimizer
 from hybrid_des.scenario.sections.perturbations import (
     AllJitter,
     AllSlow,

@@ -1,10 +1,10 @@
-"""The sections that say which operators are joined into kernels, and what the optimizer keeps."""
+"""The section that says which operators are joined into kernels."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from hybrid_des.options import Bytes, Section, choice
+from hybrid_des.options import Section, choice
 
 
 class Operators(Section):
@@ -22,12 +22,3 @@ class Operators(Section):
     """Of tensor ranks: each has its part of the vocabulary, or all of it, gathered before the loss.
 
     As in PyTorch without `loss_parallel` (torch/distributed/tensor/parallel)."""
-
-
-class Optimizer(Section):
-    """What the optimizer keeps."""
-
-    state: Bytes = 12
-    """Bytes per parameter of a model: a copy of the weights and Adam's two moments of 32 bits.
-
-    8: the moments only; 4: moments of 16 bits, as PyTorch's Adam has them for parameters of 16 bits."""

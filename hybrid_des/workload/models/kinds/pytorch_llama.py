@@ -30,28 +30,8 @@ def separate_heads(h: int, queries: int, keys: int, *, bias: bool) -> Part:
     return sum(parts, Part()) + Part(passes, kept=Kept(tensor=2 * ELEMENT * (queries - keys)))
 
 
-def checkpointed(h: int, queries: int, keys: int, ffn: int, *, gated: bool) -> Part:
-    """What torchtitan's checkpointing by operators keeps and repeats (torchtitan/distributed/activation_checkpoint.py).
-
-    Kept are results of attention, of every second product in order (queries, values, the first of the MLP, its last),
-    and of reductions; the last one's result is needed by no backward, and dropped where a compiler sees that.
-    """
-    up, inner = ("MLP up",) if gated else (), (2 if gated else 1) * ffn
-    passes = ("norms and residuals", "rotation", "copies of keys and values", "activation")
-    ops = Module(
-        OPS,
-        (*passes, "keys", "attention output", *up),
-        Kept(sequence=3 * ELEMENT * h, tensor=ELEMENT * (2 * queries - keys + inner)),
-        summed=("attention output",),
-        sums=Kept(sequence=ELEMENT * h),
-        gathers=True,
-        eager=Kept(sequence=ELEMENT * h),
-    )
-    return Part(modules=(ops,))
-
-
 def checkpointed_experts(h: int, queries: int, keys: int, active: int, inner: int, *, normed: bool) -> Part:
-    """The same of a block with experts: none of their products is kept, for they are grouped ones.
+    """What `checkpointed` is for a block with experts: none of their products is kept, for they are grouped ones.
 
     Kept are results of attention, queries and values; and what an exchange with experts on other ranks brought, which
     `layer_costs` knows.
@@ -77,6 +57,26 @@ def checkpointed_experts(h: int, queries: int, keys: int, active: int, inner: in
         summed=("attention output",),
         sums=Kept(sequence=ELEMENT * h),
         gathers=True,
+    )
+    return Part(modules=(ops,))
+
+
+def checkpointed(h: int, queries: int, keys: int, ffn: int, *, gated: bool) -> Part:
+    """What torchtitan's checkpointing by operators keeps and repeats (torchtitan/distributed/activation_checkpoint.py).
+
+    Kept are results of attention, of every second product in order (queries, values, the first of the MLP, its last),
+    and of reductions; the last one's result is needed by no backward, and dropped where a compiler sees that.
+    """
+    up, inner = ("MLP up",) if gated else (), (2 if gated else 1) * ffn
+    passes = ("norms and residuals", "rotation", "copies of keys and values", "activation")
+    ops = Module(
+        OPS,
+        (*passes, "keys", "attention output", *up),
+        Kept(sequence=3 * ELEMENT * h, tensor=ELEMENT * (2 * queries - keys + inner)),
+        summed=("attention output",),
+        sums=Kept(sequence=ELEMENT * h),
+        gathers=True,
+        eager=Kept(sequence=ELEMENT * h),
     )
     return Part(modules=(ops,))
 
