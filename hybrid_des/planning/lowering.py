@@ -258,8 +258,8 @@ class Lowering:
         known: dict[tuple[Any, ...], tuple[LayerPass, ...]] = {}
         for index, action in enumerate(self.plan.programs[rank]):
             costs = self._costs(rank, action)
-            alike = (*[(op.kind, op.chunk, id(cost)) for op, cost in zip(action, costs, strict=True)], fresh.get(index))
-            alike += (self.fsdp.scatters(action),)
+            each = [(op.kind, op.chunk, id(cost)) for op, cost in zip(action, costs, strict=True)]
+            alike = (*each, fresh.get(index), self.fsdp.scatters(action))
             if alike not in known:
                 known[alike] = self.fsdp.passes(rank, action, costs, pace, fresh.get(index, frozenset()))
             yield from known[alike]
