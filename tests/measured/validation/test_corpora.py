@@ -25,8 +25,9 @@ MOST_FITTED = {
     "megatron_bridge": 8, "primus_schedules": 2, "nccl": 0, "nccl_points": 0, "torchtitan": 2,
     "b200_dense": 3, "fsdp_a100_40gb": 4, "fsdp_a100_80gb": 4, "fsdp_h100": 4,
     "bigscience_a100": 0, "bigscience_v100": 0, "fms_fsdp": 0, "gpu_recipes": 0, "internevo_a100": 0,
-    "internevo_a100_hybrid_zero": 0, "megatron_golden_7b": 0, "megatron_lm_weak_scaling": 0, "mlperf_5_1_8b": 0,
-    "moe_model_zoo": 0, "nemo_24_03_long": 0, "nemo_24_07": 0, "simumax_deepseek_b200": 0, "torchao_b200": 0,
+    "internevo_a100_hybrid_zero": 0, "kempnerforge_h200": 0, "megatron_golden_7b": 0, "megatron_lm_weak_scaling": 0,
+    "mlperf_5_1_8b": 0, "moe_model_zoo": 0, "nemo_24_03_long": 0, "nemo_24_07": 0, "simumax_deepseek_b200": 0,
+    "torchao_b200": 0,
 }  # fmt: skip
 FACTS = ("parameters", "weight_gradients")  # of `overlap`: what is done, not how well
 
