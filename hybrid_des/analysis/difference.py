@@ -87,19 +87,19 @@ class Difference(NamedTuple):
 
 def difference(first: Scenario, second: Scenario) -> Difference | None:
     """What is known of the change from one scenario to another; None if their models differ, or too few pairs."""
-    found = moves(first, second)
-    return of_pairs(found, known_pairs()) if found else None
+    changed = moves(first, second)
+    return of_pairs(changed, known_pairs()) if changed else None
 
 
-def of_pairs(found: Sequence[str], pairs: Sequence[Pair]) -> Difference | None:
+def of_pairs(changed: Sequence[str], pairs: Sequence[Pair]) -> Difference | None:
     """What pairs tell of a change of these kinds of settings; None if no kind has enough."""
-    kinds = {move: [pair for pair in pairs if pair.move == move] for move in {*found, *(pair.move for pair in pairs)}}
+    kinds = {move: [pair for pair in pairs if pair.move == move] for move in {*changed, *(pair.move for pair in pairs)}}
     reaches = {move: _reach(some) for move, some in kinds.items() if len(some) >= FEWEST}
     if not reaches:
         return None
     widest = max(reaches.values())
-    reach = hypot(*(reaches.get(move, max([widest, *(pair.error for pair in kinds[move])])) for move in found))
-    return Difference(tuple(found), reach, sum(len(kinds[move]) for move in found))
+    reach = hypot(*(reaches.get(move, max([widest, *(pair.error for pair in kinds[move])])) for move in changed))
+    return Difference(tuple(changed), reach, sum(len(kinds[move]) for move in changed))
 
 
 def _reach(pairs: Sequence[Pair]) -> float:

@@ -16,11 +16,11 @@ def moves(first: Scenario, second: Scenario) -> tuple[str, ...] | None:
     """
     if first.model is None or first.model != second.model:
         return None
-    one, other = first.parallel, second.parallel
-    axes = [name for name in AXES if getattr(one, name) != getattr(other, name)]
-    scaled = one.ranks != other.ranks
+    before, after = first.parallel, second.parallel
+    axes = [name for name in AXES if getattr(before, name) != getattr(after, name)]
+    scaled = before.ranks != after.ranks
     chip = first.cluster.kinds[0].gpu.name != second.cluster.kinds[0].gpu.name
-    found = {
+    differences = {
         "chip": chip,
         "precision": first.precision != second.precision,
         "number of GPUs": scaled,
@@ -34,10 +34,14 @@ def moves(first: Scenario, second: Scenario) -> tuple[str, ...] | None:
         "experts": first.experts != second.experts,
         "network": not chip and not scaled and first.cluster != second.cluster,
     }
-    same = not any(found.values())
-    found["communication"] = first.overlap != second.overlap or (same and first.gradients != second.gradients)
-    found["others"] = same and not found["communication"] and first != second
-    return tuple(name for name, differs in found.items() if differs)
+    same = not any(differences.values())
+    differences["communication"] = first.overlap != second.overlap or (same and first.gradients != second.gradients)
+    differences["others"] = same and not differences["communication"] and _unnamed(first) != _unnamed(second)
+    return tuple(name for name, differs in differences.items() if differs)
+
+
+def _unnamed(scenario: Scenario) -> Scenario:
+    return scenario.model_copy(update={"name": "", "description": ""})
 
 
 def _batch(scenario: Scenario) -> int:

@@ -27,6 +27,7 @@ PAIRS = [pair_of(number / 100) for number in range(1, 20)]
     ("changes", "found"),
     [
         ({}, ()),
+        ({"name": "other"}, ()),
         ({"cluster": {"gpu": "b200", "nodes": 2}}, ("chip",)),
         ({"precision": "fp8"}, ("precision",)),
         ({"parallel": {"tensor": 4, "data": 2}}, ("tensor and data ranks",)),

@@ -41,10 +41,10 @@ def runs_of(corpus: Corpus, rows: Sequence[Measured]) -> list[Recorded]:
 
 def pairs_of(corpus: Corpus, rows: Sequence[Measured]) -> list[Pair]:
     """The ratios of all pairs of rows that differ in one kind of setting."""
-    found = []
+    pairs = []
     for first, second in combinations(rows, 2):
         kinds = moves(first.scenario, second.scenario)
         if kinds and len(kinds) == 1 and first.stack == second.stack:
             predicted, measured = second.predicted / first.predicted, second.measured / first.measured
-            found.append(Pair(corpus.name, kinds[0], predicted, measured, corpus.date, corpus.commit))
-    return found
+            pairs.append(Pair(corpus.name, kinds[0], predicted, measured, corpus.date, corpus.commit))
+    return pairs
