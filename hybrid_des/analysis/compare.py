@@ -96,6 +96,11 @@ class Comparison:
         before = self.a.summary["step_time_s"]
         return self.change / before if before else 0.0
 
+    @property
+    def tied(self) -> bool:
+        """Whether the steps differ by less than 2 %, and not for certain."""
+        return bool(self.change and self.difference and self.difference.is_tie(self.regression))
+
     @cached_property
     def difference(self) -> Difference | None:
         """How sure the change is; None if a side is a folder, or without a model, or of another one."""

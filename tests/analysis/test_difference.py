@@ -104,6 +104,7 @@ def test_a_comparison_says_how_sure_it_is(monkeypatch):
     stated = both.to_mapping()["difference"]
     assert (stated["moves"], stated["pairs"]) == (["schedule"], 19)
     assert stated["interval"][0] < both.regression < stated["interval"][1]
+    assert not both.tied
     without = compare({"schedule": {"kind": "1f1b", "microbatches": 4}, "workload": {"forward": 1, "backward": 2}},
                       overrides={"schedule.microbatches": 8})  # fmt: skip
     assert "difference" not in without.to_mapping()
