@@ -16,6 +16,10 @@ from hybrid_des.analysis.experience_table import Recorded, known
 from hybrid_des.analysis.pair_table import Pair, known_pairs
 
 
+# inputs that no scenario states: deterministic tests, second iterations, GPUs limited in power, FLOP of unknown attention
+SPECIAL = ("bigscience_a100", "bigscience_v100", "megatron_golden_7b", "nemo_24_03_long", "torchao_b200")
+
+
 def held(runs: Sequence[Recorded], kept: Callable[[int, int], bool]) -> list[tuple[bool, bool]]:
     """For each run whether its interval, by the runs that are kept, holds it, and whether its stack is known."""
     sizes, found = Counter(one.corpus for one in runs), []
@@ -32,11 +36,13 @@ def sources(runs: Sequence[Recorded]) -> Iterable[list[str]]:
     lines = defaultdict(list)
     for one, (inside, _), (outer, measured) in zip(runs, alone, unseen, strict=True):
         lines[one.corpus].append((one, inside, outer, not outer and not measured))
-        lines["all"].append((one, inside, outer, not outer and not measured))
-    for corpus, rows in lines.items():
+        every = ("all",) if one.corpus in SPECIAL else ("all, without special inputs", "all")
+        for name in every:
+            lines[name].append((one, inside, outer, not outer and not measured))
+    for corpus, rows in sorted(lines.items(), key=lambda each: (each[0].startswith("all"), each[0])):
         errors = [abs(one.ratio - 1) for one, *_ in rows]
-        stacks = ", ".join(sorted({one.like.place for one, *_ in rows})) if corpus != "all" else ""
-        fitted = rows[0][0].fitted if corpus != "all" else ""
+        stacks = ", ".join(sorted({one.like.place for one, *_ in rows})) if not corpus.startswith("all") else ""
+        fitted = rows[0][0].fitted if not corpus.startswith("all") else ""
         bias = sum(one.ratio for one, *_ in rows) / len(rows) - 1
         figures = f"{sum(errors) / len(errors):.1%}", f"{bias:+.1%}", f"{max(errors):.0%}"
         inside, outer, told = (sum(row[column] for row in rows) for column in (1, 2, 3))
@@ -47,9 +53,11 @@ def differences(pairs: Sequence[Pair]) -> Iterable[list[str]]:
     """The lines of the table of differences."""
     kinds = defaultdict(list)
     for pair in pairs:
-        kinds[pair.move].append(pair)
-        kinds["chip, precision or layout"] += [pair] * (pair.move in ("chip", "precision") or "ranks" in pair.move)
-        kinds["all"].append(pair)
+        layout = "chip, precision or layout" if pair.move in ("chip", "precision") or "ranks" in pair.move else None
+        for name in filter(None, (pair.move, layout, "all")):
+            kinds[name].append(pair)
+            if name in (layout, "all") and pair.corpus not in SPECIAL:
+                kinds[f"{name}, without special inputs"].append(pair)
     for move, some in sorted(kinds.items(), key=lambda each: -len(each[1])):
         told = [pair for pair in some if abs(pair.predicted - 1) >= LEAST]
         mean = sum(exp(pair.error) - 1 for pair in some) / len(some)
