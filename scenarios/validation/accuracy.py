@@ -15,8 +15,7 @@ from hybrid_des.analysis.experience import error_left_out, of_runs
 from hybrid_des.analysis.experience_table import Recorded, known
 from hybrid_des.analysis.pair_table import Pair, known_pairs
 
-
-# inputs that no scenario states: deterministic tests, second iterations, GPUs limited in power, FLOP of unknown attention
+# inputs that no scenario states: deterministic tests, second iterations, GPUs limited in power, how FLOP were counted
 SPECIAL = ("bigscience_a100", "bigscience_v100", "megatron_golden_7b", "nemo_24_03_long", "torchao_b200")
 
 
