@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", metavar="FILE", help="take the rows of this CSV file instead")
     parser.add_argument("--where", metavar="CONDITION", help="rows to predict, or to fit: 'split == \"fit\"'")
     parser.add_argument("--fit", metavar="KEYS", help="numbers to fit, such as efficiency.gemm,efficiency.memory")
-    parser.add_argument("--record", action="store_true", help="note the errors in the package's tables of measured runs")
+    parser.add_argument("--record", action="store_true", help="note the errors in the package's tables")
     parser.add_argument("--by", metavar="COLUMN", action="append", default=[], help="errors for each value of a column")
     add_common(parser, out="also write the table, a picture and the fitted numbers to this folder")
     parser.add_argument("--json", action="store_true", help="print only the errors, as one JSON object")
