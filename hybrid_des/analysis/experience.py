@@ -16,8 +16,8 @@ of which one may lie outside: where many runs are alike only they count; where f
 wide as theirs.
 
 No scenario tells a slow site from others with the same software, GPUs and settings, so that the interval knows none.
-Where fewer than five runs tell of a software on such a GPU, at the efficiencies of the catalogue, nobody measured it,
-and the interval is at least that of all corpora, each of equal weight.
+Where fewer than five runs tell of a software on such a GPU, with efficiencies that were not fitted to them, or are the
+catalogue's, nobody measured it, and the interval is at least that of all corpora, each of equal weight.
 
 Where k numbers were fitted to a corpus of m runs, its errors are divided by 1 − k/m, as if each run had been left out
 of the fit (the mean leverage is k/m: Allen, Technometrics 16, 1974).
@@ -117,7 +117,7 @@ def of_runs(like: Likeness, runs: Sequence[Recorded]) -> Experience:
     reach, unit = _reach([(errors[id(one)], each) for one, each in zip(runs, unlike, strict=True)])
     near = Counter(one.like.place for one, each in zip(runs, unlike, strict=True) if _weight(each / unit) >= COUNTS)
     places = tuple(near.most_common())
-    known = sum(one.like.tells_of(like) for one in runs) >= FEW
+    known = sum(one.tells_of(like) for one in runs) >= FEW
     if not known and reach is not None:
         reach = max(reach, _of_sources(runs, errors))
     shown, shared = _narrowed(like, runs)

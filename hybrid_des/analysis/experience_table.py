@@ -127,12 +127,10 @@ class Likeness(NamedTuple):
         differ = sum(weight for name, weight in UNLIKE.items() if getattr(self, name) != getattr(other, name))
         return differ + sum(weight * self.decades(other, name) for name, weight in DECADES.items())
 
-    def tells_of(self, other: Likeness) -> bool:
-        """Whether such a measured run tells how the software of another does on its GPU.
-
-        One whose efficiencies were fitted says nothing on those of the catalogue.
-        """
-        return self[:4] == other._replace(precision=self.precision)[:4] and self.calibrated <= other.calibrated
+    @property
+    def where(self) -> tuple[str, str, str]:
+        """What decides whether anybody measured such a run: its software, its GPU, and the kind of model."""
+        return self.stack, self.gpu, self.kind
 
 
 def _is_calibrated(scenario: Scenario) -> bool:
@@ -168,6 +166,14 @@ class Recorded(NamedTuple):
     ratio: float
     date: str
     commit: str
+
+    def tells_of(self, like: Likeness) -> bool:
+        """Whether it tells how the software of another run does on its GPU.
+
+        One whose own efficiencies were fitted to it says nothing of those of the catalogue.
+        """
+        own = self.like.calibrated and self.fitted > 0
+        return self.like.where == like.where and (like.calibrated or not own)
 
 
 COLUMNS = ("corpus", *Likeness._fields, "fitted", "ratio", "date", "commit")

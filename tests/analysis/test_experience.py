@@ -147,12 +147,11 @@ def test_recorded_intervals_cover_nine_of_ten_runs_left_out():
 
 @pytest.mark.slow
 def test_intervals_cover_sources_that_no_run_is_known_of():
-    """The most of the runs outside are told to be of a stack that nobody measured."""
+    """Nearly all runs outside, if more than one in twenty, are told to be of a stack that nobody measured."""
     found = covered(lambda number, one, place, other: one.corpus == other.corpus)
     every = [one for each in found.values() for one in each]
     assert sum(inside for inside, _ in every) >= 0.85 * len(every)
-    outside = [measured for inside, measured in every if not inside]
-    assert sum(not measured for measured in outside) > 0.6 * len(outside)
+    assert sum(measured and not inside for inside, measured in every) <= 0.05 * len(every)
 
 
 def test_a_stack_that_nobody_measured_has_a_wider_interval():
@@ -168,9 +167,12 @@ def test_a_stack_that_nobody_measured_has_a_wider_interval():
 
 
 def test_fitted_runs_do_not_tell_of_the_catalogue():
-    runs = [run_of(exp(error / 1000), calibrated=True) for error in range(1, 40)]
+    """Unless they are those of another corpus, or in the catalogue."""
+    runs = [run_of(exp(error / 1000), fitted=2, calibrated=True) for error in range(1, 40)]
     assert of_runs(LIKE._replace(calibrated=True), runs).measured
     assert not of_runs(LIKE, runs).measured
+    assert of_runs(LIKE, [*runs, *[run_of(calibrated=True)] * 5]).measured
+    assert of_runs(LIKE, [*runs, *[run_of(fitted=2)] * 5]).measured  # to which those of the catalogue were fitted
 
 
 def test_the_report_and_the_summary_say_how_sure_they_are(monkeypatch):
