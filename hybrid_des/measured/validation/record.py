@@ -12,7 +12,7 @@ from hybrid_des.analysis.pair_table import Pair
 from hybrid_des.scenario.definition import Scenario
 
 
-class Measured(NamedTuple):
+class MeasuredRun(NamedTuple):
     """A measured run and its prediction: the software, a value of `model.written`, and both steps in seconds."""
 
     scenario: Scenario
@@ -30,7 +30,7 @@ class Corpus(NamedTuple):
     commit: str
 
 
-def runs_of(corpus: Corpus, rows: Sequence[Measured]) -> list[Recorded]:
+def runs_of(corpus: Corpus, rows: Sequence[MeasuredRun]) -> list[Recorded]:
     """The errors of all rows."""
     return [
         Recorded(corpus.name, Likeness.of(row.scenario, row.stack), corpus.fitted, row.predicted / row.measured,
@@ -39,7 +39,7 @@ def runs_of(corpus: Corpus, rows: Sequence[Measured]) -> list[Recorded]:
     ]  # fmt: skip
 
 
-def pairs_of(corpus: Corpus, rows: Sequence[Measured]) -> list[Pair]:
+def pairs_of(corpus: Corpus, rows: Sequence[MeasuredRun]) -> list[Pair]:
     """The ratios of all pairs of rows that differ in one kind of setting."""
     pairs = []
     for first, second in combinations(rows, 2):

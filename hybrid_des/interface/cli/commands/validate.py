@@ -39,7 +39,7 @@ from hybrid_des.measured.validation.corpus import (
 from hybrid_des.measured.validation.evidence import Evidence, evidence
 from hybrid_des.measured.validation.fitting import fitted, starts, with_numbers
 from hybrid_des.measured.validation.picture import picture
-from hybrid_des.measured.validation.record import Corpus, Measured, pairs_of, runs_of
+from hybrid_des.measured.validation.record import Corpus, MeasuredRun, pairs_of, runs_of
 from hybrid_des.report.files.staging import write_whole
 from hybrid_des.report.text_tables import text_table
 from hybrid_des.scenario.composition import nested, value_at
@@ -125,7 +125,7 @@ def _note(args: argparse.Namespace, sweep: Sweep, validation: Validation) -> Non
     fitted = block.get("fitted", stated) if isinstance(block, dict) else stated
     stack = block.get("stack", "") if isinstance(block, dict) else ""
     rows = [
-        Measured(
+        MeasuredRun(
             scenario_of(with_case(document, one.case)), str(one.case.get("stack", stack)),
             one.predicted["step_time_s"], one.measured["step_time_s"],
         )
