@@ -67,6 +67,17 @@ class Entry(Generic[Builder]):
             raise UsageError(f"{self.name}: {path}: {first.get('ctx', {}).get('error', first['msg'])}") from None
 
 
+def completed(noun: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts that a plug-in gives about itself, and the defaults of others.
+
+    Raises:
+        TypeError: one of them is not known.
+    """
+    if unknown_ones := given.keys() - defaults.keys():
+        raise TypeError(f"{noun}() got an unexpected keyword argument {min(unknown_ones)!r}")
+    return {**defaults, **given}
+
+
 class Registry(Generic[T]):
     """Plug-ins by name; the modules of the package are imported at the first lookup.
 

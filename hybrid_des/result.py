@@ -64,7 +64,7 @@ def simulate(
         >>> from hybrid_des import simulate
         >>> result = simulate("scenarios/a100_8x.yaml")
         >>> result
-        <Result a100_8x: 8 ranks, step 1.435 s, bubble 27.5%>
+        <Result a100_8x: 8 ranks, step 1.435 s, bubble 27.3%>
         >>> result.summary["peak_activations"]
         [4, 3, 2, 1]
         >>> result.timeline.query("rank == 0 and lane == 'compute'")[["kind", "microbatch", "start_s", "end_s"]].head(3)
@@ -157,7 +157,7 @@ class Result(RunAnalysis):
         facts = self.summary
         return (
             f"<Result {facts['name']}: {facts['ranks']} ranks, step {format_seconds(facts['step_time_s'])}, "
-            f"bubble {facts['bubble_ratio']:.1%}>"
+            f"bubble {facts['step_shares']['bubble']:.1%}>"
         )
 
     def _repr_html_(self) -> str:

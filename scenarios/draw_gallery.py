@@ -146,7 +146,7 @@ def section_of(file: Path, result: Result) -> str:
     facts = result.summary
     return (
         f"## [{file.stem}]({file.name})\n\n{result.run.scenario.description or file.stem}: "
-        f"step {format_seconds(facts['step_time_s'])}, bubble {facts['bubble_ratio']:.1%}, "
+        f"step {format_seconds(facts['step_time_s'])}, bubble {facts['step_shares']['bubble']:.1%}, "
         f"{facts['efficiency']:.1%} efficient.\n\n![{file.stem}]({PICTURES}/{file.stem}.png)\n"
     )
 

@@ -195,6 +195,26 @@ def test_no_function_takes_more_than_six_positional_parameters():
     assert not long
 
 
+def test_no_function_takes_more_than_eight_parameters():
+    long = set()
+    functions = [(name, one) for name in NAMES for one in nodes_of(NAMES[name]) if isinstance(one, FUNCTIONS)]
+    for name, node in functions:
+        given = [a.arg for a in node.args.posonlyargs + node.args.args + node.args.kwonlyargs]
+        if len({*given} - {"self", "cls"}) > 8:
+            long.add(f"{name}.{node.name}: {len(given)}")
+    assert not long
+
+
+def test_only_a_scenario_and_a_run_have_many_fields():
+    many = {
+        f"{name}.{node.name}"
+        for name in NAMES
+        for node in nodes_of(NAMES[name])
+        if isinstance(node, ast.ClassDef) and sum(isinstance(one, ast.AnnAssign) for one in node.body) > 25
+    }
+    assert many == {"scenario.definition.Scenario", "simulation.outcome.Run"}
+
+
 def test_simpy_insides_are_known_to_the_engine_only():
     """Private attributes of SimPy's objects, private names imported from it, and those of its kernel as text."""
     private = {
@@ -219,7 +239,7 @@ def test_simpy_insides_are_known_to_the_engine_only():
     assert not found
 
 
-CLI = ("", ".main", ".simulate", ".commands", ".command_files", ".arguments", ".output")
+CLI = ("", ".main", ".simulate", ".commands", ".command_files", ".old_names", ".arguments", ".output")
 STARTS_WITH = {"__main__", "__init__", "errors", "interface", *(f"interface.cli{part}" for part in CLI)}
 
 

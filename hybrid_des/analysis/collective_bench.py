@@ -21,8 +21,6 @@ from hybrid_des.scenario.sizes import (
     MOST_PAIRS,
     PAIRS,
     most_channels,
-    reduction_messages,
-    reduction_pairs,
 )
 from hybrid_des.units import parse_quantity
 
@@ -92,9 +90,10 @@ class Bench(NamedTuple):
             raise UsageError(f"--ranks {ranks}: a collective needs at least 2")
         if ranks > gpus:
             raise UsageError(f"--ranks {ranks}: the cluster of {one_line(scenario.name)} has {gpus} GPUs")
-        tried, options = collectives.AUTO if name == ALL else name, dict(scenario.gradients.options or {})
-        messages = sizes * reduction_messages(tried, ranks, options, most_channels(scenario))
-        pairs = reduction_pairs(tried, ranks, options)
+        tried, options = collectives.AUTO if name == ALL else name, scenario.gradients.options
+        call = collectives.CallSize(ranks, most_channels(scenario))
+        messages = sizes * collectives.most_messages(tried, call, options)
+        pairs = collectives.most_pairs(tried, call, options)
         for count, most, what in ((pairs, MOST_PAIRS, PAIRS), (messages, MOST_MESSAGES, f"messages for {sizes} sizes")):
             if count > most:
                 many = f"{count:.3g} {what} are more than can be simulated (at most {most:.3g})"

@@ -82,7 +82,8 @@ def _stage_rows(scenario: Scenario, ranks: RankCosts, plan: Plan) -> Iterator[di
     axes = [axis for axis, size in sizes.items() if size > 1]
     for (rank, chunk), stage in sorted(plan.stage_of.items(), key=lambda item: (item[1], item[0])):
         cost = whole.stages[rank, chunk]
-        resident = None if ranks.stages else round(ranks.per_parameter[rank] * (cost.parameters + cost.experts))
+        parameters = cost.states.parameters + cost.states.experts
+        resident = None if ranks.stages else round(ranks.per_parameter[rank] * parameters)
         yield {
             "stage": stage,
             "pipeline_rank": rank,
@@ -148,8 +149,8 @@ def _columns(*times: float) -> dict[str, float]:
 def _sizes(cost: StageCosts, resident: int | None = None) -> dict[str, int]:
     return {
         "message_bytes": cost.message,
-        "parameters": cost.parameters + cost.experts,
-        "state_bytes": cost.resident if resident is None else resident,
+        "parameters": cost.states.parameters + cost.states.experts,
+        "state_bytes": cost.states.resident if resident is None else resident,
         "kept_bytes": cost.kept,
         "transient_bytes": cost.transient,
     }

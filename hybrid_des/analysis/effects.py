@@ -1,4 +1,8 @@
-"""The effect of each changed class on the step: exchanged alone, in both runs; the rest is their interaction."""
+"""What each difference between two runs does to the step, such as another GPU, schedule or bandwidth.
+
+Each is simulated alone, in both directions: A with that value of B, and B with that value of A. What these effects do
+not sum to is how the differences act together.
+"""
 
 from __future__ import annotations
 
@@ -170,7 +174,7 @@ def _those_of(programs: list[Program], instead_of: list[Program], ranks: Abstrac
         return now if took == was else took if was == now else round(took * now / was)
 
     def alike(rank: int) -> object:
-        return rank in ranks and (id(programs[rank]), id(instead_of[rank]))
+        return rank in ranks and (programs[rank], instead_of[rank])
 
     return DurationOverride(retime, alike, each=True)
 

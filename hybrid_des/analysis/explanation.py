@@ -28,7 +28,7 @@ from hybrid_des.analysis.counterfactual.ladder import (
 from hybrid_des.analysis.counterfactual.proposals import Trials, trials_of
 from hybrid_des.analysis.counterfactual.what_if import (
     Build,
-    Tried,
+    SimulatedChange,
     Variant,
     builder_of,
     part_at,
@@ -56,7 +56,7 @@ from hybrid_des.analysis.idle import EXPOSED, HOST, OTHERS, REPLICA
 from hybrid_des.analysis.inside_ops import own_time, replayed_inside
 from hybrid_des.analysis.notebook_view import as_html
 from hybrid_des.analysis.step_breakdown import BUBBLE, SLOWER, StepBreakdown, step_breakdown
-from hybrid_des.analysis.tasks import AtOnce, Here, Task, grouped, in_turn
+from hybrid_des.analysis.tasks import AtOnce, LocalTask, Task, grouped, in_turn
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cost_model.documents import packed_steps
 from hybrid_des.errors import HybridDesError
@@ -103,22 +103,26 @@ class Explanation:
     """
 
     traced: Traced
-    what_if: Sequence[Tried]
+    what_if: Sequence[SimulatedChange]
     rungs: Sequence[Idealisation]
     gains: Sequence[Gain]
     slow: Stragglers | None
-    proposals: Sequence[Tried] = ()
+    proposals: Sequence[SimulatedChange] = ()
     top: int = TOP
     ties: Ties | None = None
     ties_not_tried: str = ""
     at_once: AtOnce = in_turn
 
     def __repr__(self) -> str:
-        step, shares = format_seconds(self.seconds(self.duration)), self.shares
-        text = (
-            f"{shares['compute']:.0%} computing, {shares['other ranks']:.0%} waiting for other ranks, "
-            f"{shares['bytes']:.0%} communicating"
-        )
+        step, shares = format_seconds(self.seconds(self.duration)), self.breakdown.shares
+        parts = {
+            "computing": self.breakdown.efficiency,
+            "bubble": shares[BUBBLE],
+            "waiting for slower GPUs": shares[SLOWER],
+            "exposed communication": self.breakdown.exposed,
+            "host": shares[HOST],
+        }
+        text = ", ".join(f"{float(share):.0%} {name}" for name, share in parts.items() if round(share, 2))
         return f"<Explanation of {self.run.scenario.name}: step {step}; {text}>"
 
     def _repr_html_(self) -> str:
@@ -214,7 +218,7 @@ class Explanation:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Shares of the time of all ranks: computing, waiting for other ranks, communicating, and for the host."""
+        """Parts of the step of the mean GPU: computing, bubble and slower GPUs, exposed communication, and the host."""
         shares = self.breakdown.shares
         sums = {
             "compute": self.breakdown.efficiency,
@@ -279,7 +283,7 @@ class Explanation:
             **({"ties_not_tried": self.ties_not_tried} if self.ties_not_tried else {}),
         }  # fmt: skip
 
-    def _sure(self, tried: Tried) -> dict[str, Any]:
+    def _sure(self, tried: SimulatedChange) -> dict[str, Any]:
         """How sure a change of the step is, where that is known."""
         change = tried.duration * self.run.scenario.steps / (self.duration * tried.steps) - 1 if self.duration else 0.0
         return {} if tried.sure is None else {"difference": tried.sure.to_mapping(change)}
@@ -362,7 +366,7 @@ _BYTES = {"transfer": "link", "latency": "latency", "queueing": "queue", REPLICA
           OTHERS: "another job"}  # fmt: skip
 
 
-def _outcome(tried: Tried) -> dict[str, Any]:
+def _outcome(tried: SimulatedChange) -> dict[str, Any]:
     return {"step_time_s": tried.duration / PICOSECONDS_PER_SECOND / tried.steps, "microbatches": tried.microbatches}
 
 
@@ -398,7 +402,7 @@ def explain(
         >>> from hybrid_des import explain
         >>> found = explain("scenarios/a100_8x.yaml", ["cluster.nvlink.bandwidth=2x"])
         >>> found
-        <Explanation of a100_8x: step 1.435 s; 72% computing, 27% waiting for other ranks, 0% communicating>
+        <Explanation of a100_8x: step 1.435 s; 72% computing, 27% bubble>
         >>> found.tables()["ladder"].round(3)
                             step  step_time_s
         0                  as is        1.435
@@ -442,12 +446,12 @@ def explain(
 
 def _found_here(traced: Traced) -> list[Task]:
     """Tasks that find what is shown of a run's causes and takes long; the run keeps it."""
-    return [*map(Here, (lambda: traced.slack, lambda: traced.classes, lambda: traced.slack.graph.released))]
+    return [*map(LocalTask, (lambda: traced.slack, lambda: traced.classes, lambda: traced.slack.graph.released))]
 
 
 def _idle_here(traced: Traced) -> list[Task]:
     """Tasks that find the critical path and the idle time that are shown; the run keeps them."""
-    return [*map(Here, (lambda: traced.path, lambda: traced.idle_time.reasons))]
+    return [*map(LocalTask, (lambda: traced.path, lambda: traced.idle_time.reasons))]
 
 
 def _busiest(traced: Traced) -> list[int]:
@@ -475,14 +479,14 @@ def _known(base: Run, rungs: Sequence[Idealisation]) -> dict[str, int]:
     return {FREE: next(rung.duration for rung in rungs if rung.name == NO_LATENCY)} if never_queues(base) else {}
 
 
-def _simulated(name: str, change: Variant, traced: Traced, end: int | None) -> Tried:
+def _simulated(name: str, change: Variant, traced: Traced, end: int | None) -> SimulatedChange:
     """A what-if, simulated unless its end is known."""
     changed, run = change.scenario, traced.run
     if end is None:  # first: it refuses durations that no column holds
         run = change.simulated(detailed=False)
         end = run.duration
     first, sure = first_order(traced.fitting(run.fold), change), difference(traced.run.scenario, changed)
-    return Tried(name, end, changed.steps, changed.schedule.microbatches, first, fits=fits(run), sure=sure)
+    return SimulatedChange(name, end, changed.steps, changed.schedule.microbatches, first, fits=fits(run), sure=sure)
 
 
 def _without_barrier(base: Run) -> list[Task]:
@@ -494,11 +498,11 @@ def _without_barrier(base: Run) -> list[Task]:
     return [partial(_several_steps, Variant(free, base.plan, base.fabric, times=base.parts.times))]
 
 
-def _several_steps(free: Variant) -> Tried | None:
+def _several_steps(free: Variant) -> SimulatedChange | None:
     """Several steps without a barrier; None if that many cannot be simulated."""
     try:
         run = free.simulated(detailed=False)
     except HybridDesError:
         return None
     name = f"no barrier between {WITHOUT_BARRIER} steps"
-    return Tried(name, run.duration, WITHOUT_BARRIER, free.scenario.schedule.microbatches, fits=fits(run))
+    return SimulatedChange(name, run.duration, WITHOUT_BARRIER, free.scenario.schedule.microbatches, fits=fits(run))

@@ -1,4 +1,4 @@
-"""The runs with which an explanation begins: the traced one, and those for which it need not be known."""
+"""The runs with which an explanation begins: one that records causes, and beside it what-ifs that need no trace."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from hybrid_des.analysis.counterfactual.attribution import straggler_tasks
 from hybrid_des.analysis.counterfactual.ladder import Gain, Idealisation, gains_of, ladder_tasks
 from hybrid_des.analysis.counterfactual.what_if import Part, Variant
 from hybrid_des.analysis.critical_path.traced import FEWEST_FOLDED, traced_run
-from hybrid_des.analysis.tasks import AtOnce, Here, Task, grouped, in_turn
-from hybrid_des.planning.program import GivenPrograms
+from hybrid_des.analysis.tasks import AtOnce, LocalTask, Task, grouped, in_turn
+from hybrid_des.planning.given_programs import GivenPrograms
 from hybrid_des.simulation.outcome import Run
 
 SHORT = 4096  # events of a run, and messages of its planning, whose what-ifs are not worth processes of their own
@@ -28,7 +28,7 @@ def traced_beside_ladder(
 
     long = _about_events(planned) + planned.parts.times.messages >= SHORT
     kinds = gains_of(planned) if long and planned.folded == 1 else {}
-    meanwhile = [Here(trace)], ladder_tasks(planned), [*kinds.values()]
+    meanwhile = [LocalTask(trace)], ladder_tasks(planned), [*kinds.values()]
     _, ends, gains = grouped(meanwhile, at_once if long else in_turn)
     return runs[0], slowed, ends, dict(zip(kinds, gains, strict=True))
 

@@ -45,7 +45,7 @@ USUAL = (DEPENDENCY, *dict.fromkeys(purpose.cause for purpose in PURPOSES if pur
 
 # what a rank waits for, as reported
 WARM_UP, STEADY, DRAIN, REPLICA, BARRIER = (
-    "warm-up", "pipeline dependency", "drain", "waiting for a slower replica", "step barrier",
+    "warm-up", f"pipeline {DEPENDENCY}", "drain", "waiting for a slower replica", "step barrier",
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ no more on them than it takes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -39,6 +39,19 @@ def collectives_of(inside: Mapping[str, Column], but: Collection[str] = ()) -> C
     """For each op row, picoseconds of all collectives inside it, but for those along some axes."""
     whole: Column = np.sum([took for axis, took in inside.items() if axis in AXES and axis not in but], axis=0)
     return whole
+
+
+def drawn_inside(timeline: Timeline, inside: Mapping[str, Column]) -> Iterator[tuple[str, Column, Column, Column]]:
+    """By axis, the last first: the op rows with collectives inside, and from when to when these are drawn, in ps.
+
+    They are at the end of their op, one axis before the other.
+    """
+    until = timeline.ops["end"]
+    for axis in reversed([axis for axis in AXES if axis in inside]):
+        rows, since = np.flatnonzero(inside[axis] > 0), until - inside[axis]
+        if len(rows):
+            yield axis, rows, since[rows], until[rows]
+        until = since
 
 
 def replayed_inside(run: Run) -> Column:
@@ -99,7 +112,7 @@ def _by_costs(run: Run) -> Column:
 
 
 def _spends(stage: StageCosts) -> bool:
-    return bool(stage.traffic or stage.host_forward or stage.host_backward or stage.apart)
+    return bool(stage.traffic or any(stage.host_times))
 
 
 def _table(run: Run, step: int, lane: int, stage_rank: int) -> Column:

@@ -1,4 +1,4 @@
-"""The rows of two timelines side by side, matched by identity, and what differs between them."""
+"""Rows of two timelines that mean the same op or message, side by side, and what differs between them."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def peak_of(scenario: Scenario) -> float:
     return scenario.cluster.kinds[0].gpu.peak_in(scenario.precision)
 
 
-class Done(NamedTuple):
+class StepWork(NamedTuple):
     """What a step does, on average: samples (with `data`, documents), tokens, and FLOP of the forward."""
 
     samples: float
@@ -120,7 +120,7 @@ class Done(NamedTuple):
     recomputed: int
 
 
-def _done_in(scenario: Scenario) -> Done:
+def _done_in(scenario: Scenario) -> StepWork:
     """What a step of a scenario does; padding counts for nothing."""
     assert scenario.model is not None
     model, schedule = scenario.model.network, scenario.schedule
@@ -128,11 +128,11 @@ def _done_in(scenario: Scenario) -> Done:
     if packed is None:
         samples = schedule.microbatches * schedule.microbatch_size * scenario.parallel.data
         each = int(model.tokens * sum((one.flop for one in again), Fraction(0)))
-        return Done(samples, samples * model.tokens, samples * model.flop, samples * each)
+        return StepWork(samples, samples * model.tokens, samples * model.flop, samples * each)
     steps, all_of = len(packed.steps), [one for layer in model.layers for one in layer.operations]
     documents = Counter(length for step in packed.steps for length in step.lengths)
     flop, repeated = (model.flop_of(some, documents) // steps for some in (all_of, again))
-    return Done(sum(len(step.lengths) for step in packed.steps) / steps, packed.tokens / steps, flop, repeated)
+    return StepWork(sum(len(step.lengths) for step in packed.steps) / steps, packed.tokens / steps, flop, repeated)
 
 
 def recomputed(model: Model, recompute: str | tuple[str, ...]) -> list[Operation]:

@@ -14,7 +14,7 @@ AtOnce = Callable[[Sequence[Task]], list[Any]]  # runs tasks; returns their resu
 
 
 @dataclass(frozen=True)
-class Here:
+class LocalTask:
     """A task that is run for what it leaves in this process, which other processes would not pass on.
 
     Where others run tasks, this process runs it meanwhile; anywhere else it is a task like any other.

@@ -8,7 +8,7 @@ then nothing is repeated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,11 +16,9 @@ import numpy as np
 
 from hybrid_des.analysis.critical_path.images import Images
 from hybrid_des.analysis.critical_path.link_images import LinkImages
-from hybrid_des.analysis.critical_path.traced import events_of_all, untrained
+from hybrid_des.analysis.critical_path.traced import events_of_all
 from hybrid_des.analysis.tasks import AtOnce, in_turn
-from hybrid_des.cluster.fabric import Fabric
-from hybrid_des.pipeline.plan import Plan
-from hybrid_des.planning.planner import Parts, parts_of
+from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program_table import Column
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.shortcuts.run import run
@@ -91,16 +89,6 @@ def why_untried(base: Run) -> str:
     if events <= MOST_EVENTS or not _has_ties(base):
         return ""
     return f"{FEWEST} other orders of all ranks are about {events:,} events, more than {MOST_EVENTS:,} (spread --ties)"
-
-
-def in_orders(
-    scenario: Scenario, orders: Sequence[int], plan: Plan | None = None, fabric: Fabric | None = None
-) -> Iterator[int]:
-    """The end of a run for each of these random orders in which GPUs start, in picoseconds."""
-    quiet = scenario.model_copy(update=QUIET)
-    parts = untrained(quiet, plan, fabric) or parts_of(quiet, plan, fabric)
-    for order in orders:
-        yield _end_in_order(quiet, parts, order)
 
 
 def _end_in_order(scenario: Scenario, parts: Parts, order: int) -> int:

@@ -35,7 +35,7 @@ from hybrid_des.units import parse_quantity
 GROUP = ("collective", "ranks", "nodes")  # columns, besides those of a table of times
 
 
-class Measured(NamedTuple):
+class MeasuredGroup(NamedTuple):
     """A group whose times were measured."""
 
     collective: str
@@ -52,12 +52,12 @@ class CollectiveTable:
         source: the file.
     """
 
-    groups: tuple[tuple[Measured, TimeTable], ...]
+    groups: tuple[tuple[MeasuredGroup, TimeTable], ...]
     source: str = field(default="", compare=False)
 
     def time(self, collective: str, ranks: int, nodes: int, size: int) -> int | None:
         """Picoseconds of a collective over a group; None if no such collective was measured on one node, or several."""
-        known = _by_group(self).get(Measured(collective, ranks, nodes))
+        known = _by_group(self).get(MeasuredGroup(collective, ranks, nodes))
         if known is not None:
             return known.time(size)
         law = _law(self, collective, nodes > 1)
@@ -65,7 +65,7 @@ class CollectiveTable:
 
 
 @lru_cache(maxsize=64)
-def _by_group(table: CollectiveTable) -> Mapping[Measured, TimeTable]:
+def _by_group(table: CollectiveTable) -> Mapping[MeasuredGroup, TimeTable]:
     return dict(table.groups)
 
 
@@ -116,7 +116,7 @@ def read_collective_table(path: str | Path) -> CollectiveTable:
     Raises:
         UsageError: the file cannot be read, or a row has no sound values.
     """
-    entries: dict[Measured, dict[int, int]] = {}
+    entries: dict[MeasuredGroup, dict[int, int]] = {}
     for group, size, time in _rows(path):
         if size in entries.setdefault(group, {}):
             raise UsageError(f"{path}: {group.collective} of {group.ranks} ranks: {size} bytes twice")
@@ -127,7 +127,7 @@ def read_collective_table(path: str | Path) -> CollectiveTable:
     return CollectiveTable(tuple(tables), str(path))
 
 
-def _rows(path: str | Path) -> Iterator[tuple[Measured, int, int]]:
+def _rows(path: str | Path) -> Iterator[tuple[MeasuredGroup, int, int]]:
     for number, row in enumerate(csv.DictReader(read_text(path).splitlines()), 2):
         try:
             values = [parse_quantity(row[name] or "", "number") for name in ("ranks", "nodes")]
@@ -137,4 +137,5 @@ def _rows(path: str | Path) -> Iterator[tuple[Measured, int, int]]:
         whole = [*values, size]
         if any(value.denominator != 1 or not 0 < value <= 10**15 for value in whole) or not 0 < time <= 10**12:
             raise UsageError(f"{path}: row {number}: expected whole ranks, nodes and bytes, and microseconds above 0")
-        yield Measured(row["collective"] or "", int(values[0]), int(values[1])), int(size), round(time * MICROSECOND)
+        group = MeasuredGroup(row["collective"] or "", int(values[0]), int(values[1]))
+        yield group, int(size), round(time * MICROSECOND)

@@ -36,8 +36,8 @@ class Isomorphic(NamedTuple):
     sets: int
 
 
-class Seats(NamedTuple):
-    """The seats of a group's members: their blocks, and their places in them."""
+class MemberPlaces(NamedTuple):
+    """Where the members of a group are: their blocks, and their places in them."""
 
     blocks: Numbers
     places: Numbers
@@ -100,26 +100,26 @@ def independent_sets(fabric: Fabric, groups: Sequence[Sequence[int]], does: Sequ
         groups: the members of each group: GPUs, followed by switches with in-network reduction.
         does: a value per group, equal for groups that do the same.
     """
-    seats = [found for found in (_seats(fabric, ranks) for ranks in groups) if found is not None]
-    kinds = [_footprint(one) for one in seats]
-    if len(seats) < len(groups) or sum(kind.routes for kind in set(kinds)) > MOST_ROUTES:
+    members = [found for found in (_members_of(fabric, ranks) for ranks in groups) if found is not None]
+    kinds = [_footprint(one) for one in members]
+    if len(members) < len(groups) or sum(kind.routes for kind in set(kinds)) > MOST_ROUTES:
         return [Isomorphic(range(len(groups)), 1)]
     signatures = {kind: list(_signatures(fabric, kind)) for kind in set(kinds)}
     by_places: dict[Hashable, Isomorphic] = {}  # cheap, and it leaves few sets whose signatures are compared
-    for numbers in _sets(seats, kinds, signatures):
-        pattern, places = _pattern([seats[number] for number in numbers])
+    for numbers in _sets(members, kinds, signatures):
+        pattern, places = _pattern([members[number] for number in numbers])
         _count(by_places, (*(does[number] for number in numbers), pattern, places.tobytes()), Isomorphic(numbers, 1))
     by_signatures: dict[Hashable, Isomorphic] = {}
     for key, isomorphic in by_places.items():
-        pattern, places = _pattern([seats[number] for number in isomorphic.groups])
+        pattern, places = _pattern([members[number] for number in isomorphic.groups])
         if named := _named(fabric, places, [signatures[kinds[number]] for number in isomorphic.groups]):
             key = (*(does[number] for number in isomorphic.groups), pattern, named)
         _count(by_signatures, key, isomorphic)
     return list(by_signatures.values())
 
 
-def _seats(fabric: Fabric, ranks: Sequence[int]) -> Seats | None:
-    """The seats of a group, if they are known; the switch of a group that is on one node has none of its own."""
+def _members_of(fabric: Fabric, ranks: Sequence[int]) -> MemberPlaces | None:
+    """Where the members of a group are, if that is known; the switch of a group on one node has no place of its own."""
     blocks = fabric.blocks
     if blocks is None or (fabric.gpus > blocks.size and fabric.node_of[blocks.size - 1] == fabric.node_of[blocks.size]):
         return None
@@ -129,12 +129,12 @@ def _seats(fabric: Fabric, ranks: Sequence[int]) -> Seats | None:
         nodes = {fabric.node_of[rank] for rank in members.tolist()}
         if len(nodes) > 1 or {fabric.reducers.get(node) for node in nodes} != set(above.tolist()):
             return None
-    return Seats(*np.divmod(members, blocks.size))
+    return MemberPlaces(*np.divmod(members, blocks.size))
 
 
-def _footprint(seats: Seats) -> Footprint:
-    blocks, members = np.unique(seats.blocks).size, seats.blocks.size
-    return Footprint(tuple(np.unique(seats.places).tolist()), blocks > 1, blocks < members)
+def _footprint(group: MemberPlaces) -> Footprint:
+    blocks, members = np.unique(group.blocks).size, group.blocks.size
+    return Footprint(tuple(np.unique(group.places).tolist()), blocks > 1, blocks < members)
 
 
 def _signatures(fabric: Fabric, kind: Footprint) -> Iterator[RouteSignature]:
@@ -164,7 +164,7 @@ def _signature(
     return RouteSignature(sender, receiver, spans_blocks, tuple(hops))
 
 
-def _sets(groups: Sequence[Seats], kinds: Sequence[Footprint], signatures: OfFootprints) -> list[list[int]]:
+def _sets(groups: Sequence[MemberPlaces], kinds: Sequence[Footprint], signatures: OfFootprints) -> list[list[int]]:
     """The numbers of groups that share links, directly or through others, in ascending order."""
     links = {kind: {hop.link for signature in each for hop in signature.hops} for kind, each in signatures.items()}
     of_kind = {kind: [number for number, one in enumerate(kinds) if one == kind] for kind in links}
@@ -205,7 +205,7 @@ def connected(together: Iterable[Sequence[Item]], every: Iterable[Item]) -> list
     return _holders((item, [first(item)]) for item in above)
 
 
-def _pattern(groups: Sequence[Seats]) -> tuple[Hashable, Numbers]:
+def _pattern(groups: Sequence[MemberPlaces]) -> tuple[Hashable, Numbers]:
     """The sizes of groups with the pattern of their blocks, and the places of all members."""
     blocks = as_they_appear(np.concatenate([one.blocks for one in groups]))
     return (*(len(one.blocks) for one in groups), blocks.tobytes()), np.concatenate([one.places for one in groups])

@@ -24,6 +24,7 @@ from hybrid_des.files import read_catalogue
 from hybrid_des.units import Dimension, parse_quantity
 
 DEFAULT = "a100-80gb"
+NODE = 8  # GPUs per node, as in nearly all clusters
 LINKS = ("nvlink", "infiniband", "pcie", "host")
 DIMENSIONS: Mapping[str, Dimension] = {
     "memory": "size", "peak": "compute", "peak_fp8": "compute", "peak_fp4": "compute",
@@ -67,7 +68,7 @@ class GpuPart:
     pcie: LinkPart
     peak_fp8: Fraction | None = None
     peak_fp4: Fraction | None = None
-    gpus_per_node: int = 8
+    gpus_per_node: int = NODE
     topology: str = "nodes"
     host: LinkPart | None = None
     power: Fraction | None = None

@@ -13,7 +13,7 @@
 first: arrived after 41.0 µs
 second: arrived after 81.0 µs
 
-The links of a cluster are `network.transport.Links`: bytes that processes transmit there and messages of flows are
+The links of a cluster are `cluster.transport.Links`: bytes that processes transmit there and messages of flows are
 served together, in order of request (or share bandwidth, as the scenario's `sharing` says).
 
 SimPy's own `Resource` needs three events to serve a message. A link that serves in order knows when a message leaves

@@ -79,7 +79,7 @@ class LinkFigures(Section):
     latency: Time = Fraction(0)
     """End-to-end latency, counted once. Default from the GPU."""
     table: LinkTable | None = None
-    """Instead of both: a CSV file of message sizes and times, as written by `hybrid-des calibrate --link`.
+    """Instead of both: a CSV file of message sizes and times, as written by `hybrid-des measure --from FILE --link`.
 
     Under `sharing: fair`, concurrent messages share the rate of its largest entries."""
 

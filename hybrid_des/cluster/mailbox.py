@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from heapq import heappush
 from typing import Any
 
-from hybrid_des.engine.bookings import Arrival, Here, receive_at
+from hybrid_des.engine.bookings import Arrival, Delivered, receive_at
 from hybrid_des.engine.clock import Environment
 
 MOST_MESSAGES = 2**40 - 1  # of a flow
@@ -61,7 +61,7 @@ class Mailbox:
                 booked[at] = [first]
                 heappush(agenda.times, at)
 
-    def receive(self) -> Arrival | Here:
+    def receive(self) -> Arrival | Delivered:
         """The next message, as an event to yield; its value is a `Message`."""
         first = self._first
         if first is not None and first.__class__ is tuple:
@@ -115,7 +115,7 @@ class TaggedMailbox:
                 booked[at] = [waiting]
                 heappush(agenda.times, at)
 
-    def receive(self, tag: int) -> Arrival | Here:
+    def receive(self, tag: int) -> Arrival | Delivered:
         """The message with this tag, as an event to yield; its value is a `Message`."""
         arrived = self._held.pop(tag, None)
         if arrived is not None:

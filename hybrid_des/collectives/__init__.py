@@ -3,6 +3,7 @@
 from hybrid_des.collectives.registration import (
     AUTO,
     TWO_PHASES,
+    CallSize,
     Collective,
     Does,
     Given,
@@ -15,13 +16,15 @@ from hybrid_des.collectives.registration import (
     collective,
     configured,
     find,
+    most_messages,
+    most_pairs,
     names,
     phases_of,
     process_group,
 )
 
 __all__ = [
-    "AUTO", "TWO_PHASES", "Collective", "Does", "Given", "Site", "algorithms", "all_reduce_names",
-    "all_reduces", "asymmetry", "bus_factor", "collective", "configured", "find", "names", "phases_of",
-    "process_group",
+    "AUTO", "TWO_PHASES", "CallSize", "Collective", "Does", "Given", "Site", "algorithms", "all_reduce_names",
+    "all_reduces", "asymmetry", "bus_factor", "collective", "configured", "find", "most_messages",
+    "most_pairs", "names", "phases_of", "process_group",
 ]  # fmt: skip

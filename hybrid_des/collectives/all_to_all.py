@@ -15,10 +15,13 @@ from functools import lru_cache
 
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, Routine, seats
-from hybrid_des.collectives.registration import collective
+from hybrid_des.collectives.registration import collective, to_all
 
 
-@collective("all-to-all", summary="every rank sends a different shard to every other rank", does="all-to-all")
+@collective(
+    "all-to-all", summary="every rank sends a different shard to every other rank", does="all-to-all", messages=to_all,
+    direct=True,
+)  # fmt: skip
 def all_to_all(group: Group, buffer: Buffer) -> Routine:
     """Replace shard j of `buffer` with shard `me` of rank j."""
     n, me = group.size, group.me

@@ -1,4 +1,4 @@
-"""Collectives run on idle links, with every member of every group or only those that act."""
+"""Collectives run once on idle links: how long they take, and what they send."""
 
 from __future__ import annotations
 
@@ -70,14 +70,11 @@ def measure(
     spare: Sequence[int] = (),
     sharing: str = "fifo",
     trace: Recorder | None = None,
-    acting: int | None = None,
 ) -> Outcome:
     """Run one collective once in every group, all starting at the same time.
 
     Members of `groups` and `spare`, the places for servers, are places in the fabric. `buffer` maps (group, place in
-    it) to a member's buffer; servers follow the members. Options that the collective does not declare are ignored. If
-    `acting` is given, only that many members act, the first ones, at whose places the others are
-    (see `costs.collective_times`).
+    it) to a member's buffer; servers follow the members. Options that the collective does not declare are ignored.
 
     Raises:
         Refusal: the collective does not support the group or wiring.
@@ -88,7 +85,7 @@ def measure(
         collectives.process_group(name, collectives.Site(fabric, ranks, spare), options, stage=number)
         for number, ranks in enumerate(groups)
     ]
-    members = [(whole, place) for whole in wholes for place in range(acting or len(whole.ranks))]
+    members = [(whole, place) for whole in wholes for place in range(len(whole.ranks))]
     return run_collective(network, collectives.configured(name, options), members, buffer)
 
 

@@ -49,6 +49,10 @@ class Pipelining(Options):
         """Number of segments: by default one if bound by latency, and enough to fill the pipeline for large buffers."""
         return self.pieces or max(1, min(most, size // SMALLEST_SEGMENT))
 
+    def most_segments(self, most: int = MOST_SEGMENTS) -> int:
+        """Number of segments of the largest buffer."""
+        return self.pieces or most
+
 
 @dataclass(eq=False)
 class Buffer:

@@ -5,7 +5,7 @@ communicator.run(step, call)    a routine that takes part in one collective; the
 Communicator    the algorithm runs on all channels of the group at once, each with its share of the buffer
 Barrier         all members meet, and continue
 OnStream        carried by another one, or timed, on a stream: after the collectives that its rank started before
-Replayed        all members meet; then the time that the collective takes alone passes (`costs.collective_times`)
+Replayed        all members meet; then the time that the collective takes alone passes (`cost_model.collective_times`)
 """
 
 from __future__ import annotations

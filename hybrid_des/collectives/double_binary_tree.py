@@ -29,7 +29,10 @@ class Family(NamedTuple):
 Gate = Callable[[int, Message | None], Any]  # (number, the segment before) → what to wait for before it is sent; None
 
 
-@collective("double-binary-tree", summary="two pipelined trees, each for half of the buffer", options=Pipelining)
+@collective(
+    "double-binary-tree", summary="two pipelined trees, each for half of the buffer", options=Pipelining,
+    messages=lambda call, options: 2 * options.most_segments(),
+)  # fmt: skip
 def double_binary_tree(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
     """All-reduce `buffer` over the group, each half in `options.pieces` segments."""
     count = options.segments(buffer.bytes // 2)

@@ -27,7 +27,7 @@ from typing import Annotated, Literal, NamedTuple
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.permutation import Permutation, differing_buckets, exchange, in_pairs
-from hybrid_des.collectives.registration import TWO_PHASES, collective
+from hybrid_des.collectives.registration import TWO_PHASES, CallSize, collective
 from hybrid_des.options import Options, choice
 
 
@@ -46,9 +46,14 @@ def in_halves(permutation: Permutation, options: Partners) -> str:
     return in_pairs(permutation) or differing_buckets(permutation, turn)
 
 
+def of_rounds(call: CallSize, *options: Partners) -> int:
+    """The messages of a member that exchanges one with every partner."""
+    return call.ranks.bit_length()
+
+
 @collective(
     "halving-doubling", summary="reduce-scatter by halving, all-gather by doubling", options=Partners, images=in_halves,
-    phases=TWO_PHASES, halves=("halving-reduce-scatter", "doubling-all-gather"),
+    messages=of_rounds, phases=TWO_PHASES, halves=("halving-reduce-scatter", "doubling-all-gather"),
 )  # fmt: skip
 def halving_doubling(group: Group, buffer: Buffer, options: Partners) -> Routine:
     """All-reduce `buffer` over the group."""
@@ -57,7 +62,7 @@ def halving_doubling(group: Group, buffer: Buffer, options: Partners) -> Routine
 
 @collective(
     "halving-reduce-scatter", summary="every rank ends with the sum of one shard, by halving", does="reduce-scatter",
-    options=Partners, images=in_halves, phases=TWO_PHASES[:1],
+    options=Partners, images=in_halves, messages=of_rounds, phases=TWO_PHASES[:1],
 )  # fmt: skip
 def halving_reduce_scatter(group: Group, buffer: Buffer, options: Partners) -> Routine:
     """Leave every rank with the sum of its own shard of `buffer`; other shards are undefined."""
@@ -66,7 +71,7 @@ def halving_reduce_scatter(group: Group, buffer: Buffer, options: Partners) -> R
 
 @collective(
     "doubling-all-gather", summary="every rank's shard ends on all ranks, by doubling", does="all-gather",
-    options=Partners, images=in_halves, phases=TWO_PHASES[1:],
+    options=Partners, images=in_halves, messages=of_rounds, phases=TWO_PHASES[1:],
 )  # fmt: skip
 def doubling_all_gather(group: Group, buffer: Buffer, options: Partners) -> Routine:
     """Distribute every rank's shard, as `halving_reduce_scatter` leaves it, to all ranks."""

@@ -16,11 +16,12 @@ from functools import partial
 import numpy as np
 
 from hybrid_des.cluster.fabric import by_node
+from hybrid_des.cluster.gpus import NODE
 from hybrid_des.cluster.mailbox import Handoff, Message
 from hybrid_des.collectives.buffer import Buffer, Pieces, Pipelining
 from hybrid_des.collectives.group import Group, Routine, seats
 from hybrid_des.collectives.permutation import Permutation, differing, rotation
-from hybrid_des.collectives.registration import collective
+from hybrid_des.collectives.registration import CallSize, collective
 from hybrid_des.collectives.ring import gather, scatter
 from hybrid_des.errors import Refusal
 from hybrid_des.units import split_evenly
@@ -48,9 +49,13 @@ def between_nodes(permutation: Permutation, options: Pipelining, *, halved: bool
     return ""
 
 
+def _of_member(call: CallSize, options: Pipelining) -> int:
+    return (call.ranks // NODE + NODE) * options.most_segments(MOST_SEGMENTS)
+
+
 @collective(
     "hierarchical", summary="within nodes, between nodes, within nodes", options=Pipelining, images=between_nodes,
-    halves=("hierarchical-reduce-scatter", "hierarchical-all-gather"),
+    messages=_of_member, halves=("hierarchical-reduce-scatter", "hierarchical-all-gather"),
 )  # fmt: skip
 def hierarchical(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
     """All-reduce `buffer` over the group, in `options.pieces` segments.
@@ -69,7 +74,7 @@ def hierarchical(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
 
 @collective(
     "hierarchical-reduce-scatter", summary="every rank ends with the sum of one shard, within nodes, then between them",
-    does="reduce-scatter", options=Pipelining, images=partial(between_nodes, halved=True),
+    does="reduce-scatter", options=Pipelining, images=partial(between_nodes, halved=True), messages=_of_member,
 )  # fmt: skip
 def hierarchical_reduce_scatter(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
     """Leave every rank with the sum of one shard of each segment of `buffer`; others are undefined."""
@@ -80,7 +85,7 @@ def hierarchical_reduce_scatter(group: Group, buffer: Buffer, options: Pipelinin
 
 @collective(
     "hierarchical-all-gather", summary="every rank's shard ends on all ranks, between nodes, then within them",
-    does="all-gather", options=Pipelining, images=partial(between_nodes, halved=True),
+    does="all-gather", options=Pipelining, images=partial(between_nodes, halved=True), messages=_of_member,
 )  # fmt: skip
 def hierarchical_all_gather(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
     """Distribute every rank's shards, as `hierarchical_reduce_scatter` leaves them, to all ranks."""

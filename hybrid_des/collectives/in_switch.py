@@ -34,7 +34,7 @@ def one_switch(permutation: Permutation, options: Pipelining) -> str:
 
 @collective(
     "in-switch", summary="in-network reduction: S bytes up and S down per port", options=Pipelining, servers=switch,
-    images=one_switch,
+    images=one_switch, messages=lambda call, options: options.most_segments(),
 )  # fmt: skip
 def in_switch(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
     """All-reduce `buffer` over the group, in `options.pieces` segments."""

@@ -1,8 +1,8 @@
-"""An all-reduce with times from a table of measurements (`hybrid-des calibrate`, nccl-tests; `hybrid-des measure`).
+"""An all-reduce with times from a table of measurements (`hybrid-des measure`, or `measure --from` nccl-tests).
 
     all members rendezvous; the measured time starts when the last one arrives; then all have the sum
     no link is used, so other traffic neither delays it nor is delayed; for that, calibrate the links
-    instead (`hybrid-des calibrate --link`)
+    instead (`hybrid-des measure --from FILE --link`)
 
 Every member encodes its buffer once, and the sum once.
 """
@@ -22,7 +22,7 @@ class Measured(Options):
     """Measurements of an all-reduce."""
 
     table: AllReduceTable
-    """A CSV file of times by size, written by `hybrid-des calibrate`, or by group too, by `measure`.
+    """A CSV file of times by size, written by `hybrid-des measure --from`, or by group too, by `measure`.
 
     Implies `algorithm: measured`."""
 

@@ -22,12 +22,12 @@ from hybrid_des.cluster.fabric import by_node
 from hybrid_des.collectives.buffer import Buffer, Channels, shares_of
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.nccl_lanes import lanes_of
-from hybrid_des.collectives.nccl_switches import pieces_at_switches, through_switches
-from hybrid_des.collectives.nccl_trees import along_tree
+from hybrid_des.collectives.nccl_switches import MOST_SEGMENTS, pieces_at_switches, through_switches
+from hybrid_des.collectives.nccl_trees import along_tree, most_parts
 from hybrid_des.collectives.permutation import Permutation, along_rings, around, at_switches
-from hybrid_des.collectives.registration import Collective, Site, collective
-from hybrid_des.collectives.ring import ring, ring_all_gather, ring_reduce_scatter
-from hybrid_des.collectives.tuning import Choice, Taken, Wiring, wiring_of
+from hybrid_des.collectives.registration import CallSize, Collective, Site, collective
+from hybrid_des.collectives.ring import on_rings, ring, ring_all_gather, ring_reduce_scatter
+from hybrid_des.collectives.tuning import Choice, Selection, Wiring, wiring_of
 from hybrid_des.units import grouped_by
 
 WHOLE = Channels(channels=1)  # a ring is one channel
@@ -46,7 +46,7 @@ def switches(site: Site, options: Channels) -> Sequence[int]:
     return [site.fabric.reducers[node] for node in by_node(site.fabric.node_of[member] for member in site.members)]
 
 
-def takes(does: str, wiring: Wiring, buffer: Buffer) -> Taken:
+def takes(does: str, wiring: Wiring, buffer: Buffer) -> Selection:
     """What the tuner takes for a buffer."""
     return wiring.takes(does, buffer.bytes)
 
@@ -69,7 +69,7 @@ def _difference(algorithm: str, permutation: Permutation) -> str:
 
 
 @dataclass(frozen=True)
-class Around:
+class RingPass:
     """What goes around the ring of a channel.
 
     Attributes:
@@ -98,16 +98,21 @@ class Around:
         return lanes_of(ring, ring.tuned, self.choice, self.does)(0)
 
 
-def _ring_of(does: str, algorithm: Collective, wiring: Wiring, size: int) -> Around | None:
+def _ring_of(does: str, algorithm: Collective, wiring: Wiring, size: int) -> RingPass | None:
     """What goes around the ring of each channel for a buffer of `size` bytes."""
     choice = wiring.choice(does, size)
-    return Around(does, algorithm, choice, size) if choice.algorithm == "ring" else None
+    return RingPass(does, algorithm, choice, size) if choice.algorithm == "ring" else None
+
+
+def _of_member(call: CallSize, options: Channels) -> int:
+    in_parts = 2 * most_parts(call.bytes, call.channels), 2 * MOST_SEGMENTS // call.channels
+    return max(call.ranks, *in_parts) * call.channels
 
 
 @collective(
     "nccl", summary="what NCCL's tuner takes: rings, trees or switches, and a protocol", options=Channels,
     images=images, servers=switches, tuned=tuned, halves=("nccl-reduce-scatter", "nccl-all-gather"),
-    along=partial(_ring_of, "all-reduce", ring), takes=partial(takes, "all-reduce"),
+    along=partial(_ring_of, "all-reduce", ring), takes=partial(takes, "all-reduce"), messages=_of_member,
 )  # fmt: skip
 def nccl(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """All-reduce `buffer` over the group."""
@@ -118,29 +123,29 @@ def nccl(group: Group, buffer: Buffer, options: Channels) -> Routine:
     elif group.me < group.size and choice.algorithm == "tree":
         yield from on_channels(group, buffer, partial(_chained, choice))
     elif group.me < group.size:
-        yield from on_channels(group, buffer, Around("all-reduce", ring, choice, buffer.bytes))
+        yield from on_channels(group, buffer, RingPass("all-reduce", ring, choice, buffer.bytes))
 
 
 @collective(
     "nccl-reduce-scatter", summary="as NCCL: every rank ends with the sum of one shard", does="reduce-scatter",
     options=Channels, images=around, tuned=tuned, along=partial(_ring_of, "reduce-scatter", ring_reduce_scatter),
-    takes=partial(takes, "reduce-scatter"),
+    takes=partial(takes, "reduce-scatter"), messages=on_rings,
 )  # fmt: skip
 def nccl_reduce_scatter(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """Leave rank i with the sum of shard i+1 of each channel's part of `buffer`; other shards are undefined."""
     choice = group.tuned.choice("reduce-scatter", buffer.bytes)
-    return on_channels(group, buffer, Around("reduce-scatter", ring_reduce_scatter, choice, buffer.bytes))
+    return on_channels(group, buffer, RingPass("reduce-scatter", ring_reduce_scatter, choice, buffer.bytes))
 
 
 @collective(
     "nccl-all-gather", summary="as NCCL: every rank's shard ends on all ranks", does="all-gather", options=Channels,
     images=around, tuned=tuned, along=partial(_ring_of, "all-gather", ring_all_gather),
-    takes=partial(takes, "all-gather"),
+    takes=partial(takes, "all-gather"), messages=on_rings,
 )  # fmt: skip
 def nccl_all_gather(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """Distribute shard i+1 of rank i to all ranks, on each channel."""
     choice = group.tuned.choice("all-gather", buffer.bytes)
-    return on_channels(group, buffer, Around("all-gather", ring_all_gather, choice, buffer.bytes))
+    return on_channels(group, buffer, RingPass("all-gather", ring_all_gather, choice, buffer.bytes))
 
 
 def on_channels(group: Group, buffer: Buffer, part: Collective) -> Routine:

@@ -13,8 +13,8 @@ from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.nccl import tuned
 from hybrid_des.collectives.nccl_sends import Call, entry, in_turn, lane_of
-from hybrid_des.collectives.registration import collective
-from hybrid_des.collectives.tuning import Taken, Wiring
+from hybrid_des.collectives.registration import collective, to_all
+from hybrid_des.collectives.tuning import Selection, Wiring
 
 
 def _call(shard: int, codec: Codec, members: int) -> Call:
@@ -22,14 +22,14 @@ def _call(shard: int, codec: Codec, members: int) -> Call:
     return Call(message_of(shard, codec).size, members - 1, members)
 
 
-def takes(wiring: Wiring, buffer: Buffer) -> Taken:
+def takes(wiring: Wiring, buffer: Buffer) -> Selection:
     """What carries an all-to-all."""
     return _call(max(buffer.split(wiring.ranks).elements), buffer.codec, wiring.ranks).takes(wiring)
 
 
 @collective(
     "nccl-all-to-all", summary="as NCCL: every rank sends a different shard to every other rank", does="all-to-all",
-    options=Channels, tuned=tuned, takes=takes,
+    options=Channels, tuned=tuned, takes=takes, messages=to_all, direct=True,
 )  # fmt: skip
 def nccl_all_to_all(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """Replace shard j of `buffer` with shard `me` of rank j."""

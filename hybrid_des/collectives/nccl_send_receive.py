@@ -13,8 +13,8 @@ from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.nccl import tuned
 from hybrid_des.collectives.nccl_sends import Call, entry, lane_of
-from hybrid_des.collectives.registration import collective
-from hybrid_des.collectives.tuning import Taken, Wiring
+from hybrid_des.collectives.registration import collective, to_all
+from hybrid_des.collectives.tuning import Selection, Wiring
 
 
 def _call(shard: int, codec: Codec) -> Call:
@@ -22,14 +22,14 @@ def _call(shard: int, codec: Codec) -> Call:
     return Call(message_of(shard, codec).size, peers=1, share=2)
 
 
-def takes(wiring: Wiring, buffer: Buffer) -> Taken:
+def takes(wiring: Wiring, buffer: Buffer) -> Selection:
     """What carries a block."""
     return _call(max(buffer.split(wiring.ranks).elements), buffer.codec).takes(wiring)
 
 
 @collective(
     "nccl-send-receive", summary="as NCCL: every rank's shard is passed on around a ring, call by call",
-    does="all-gather", options=Channels, tuned=tuned, takes=takes,
+    does="all-gather", options=Channels, tuned=tuned, takes=takes, messages=to_all,
 )  # fmt: skip
 def nccl_send_receive(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """Distribute shard i+1 of rank i to all ranks."""

@@ -39,7 +39,7 @@ from hybrid_des.cluster.mailbox import Message
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.nccl_lanes import COUNT
 from hybrid_des.collectives.timing import MICROSECOND
-from hybrid_des.collectives.tuning import USUAL, Choice, Taken, Wiring
+from hybrid_des.collectives.tuning import USUAL, Choice, Selection, Wiring
 
 CHANNELS = 32
 CHUNK = 2**19  # bytes
@@ -73,9 +73,9 @@ class Call(NamedTuple):
         """Channels to all peers."""
         return min(CHANNELS, self.channels(wiring) * self.peers)
 
-    def takes(self, wiring: Wiring) -> Taken:
+    def takes(self, wiring: Wiring) -> Selection:
         """What carries them."""
-        return Taken("send-receive", "LL" if self.by_ll(wiring) else "Simple", self.together(wiring))
+        return Selection("send-receive", "LL" if self.by_ll(wiring) else "Simple", self.together(wiring))
 
 
 @lru_cache(maxsize=1024)

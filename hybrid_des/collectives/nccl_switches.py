@@ -16,7 +16,7 @@ from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.double_binary_tree import Family
 from hybrid_des.collectives.group import Group, Routine, seats
 from hybrid_des.collectives.nccl_lanes import Lanes, lanes_of
-from hybrid_des.collectives.nccl_trees import seat_of
+from hybrid_des.collectives.nccl_trees import position_of
 from hybrid_des.collectives.tuning import LARGEST_CHUNK, MOST_HEADS, Choice, Wiring
 
 Members = Sequence[tuple[int, int]]  # of a node, those that are simulated: place in the group, part of each segment
@@ -51,12 +51,12 @@ def through_switches(group: Group, buffer: Buffer, choice: Choice) -> Routine:
         )
         return
     yield group.pause(wiring.start(choice) + late)
-    seat = seat_of(group)
-    switch = group.size + seat.node
+    position = position_of(group)
+    switch = group.size + position.node
     routines = [_read_by_switch(lane(0), segments, switch), _stored(lane(0), segments, switch)]
     for tree in (0, 1):
-        mine = range(tree * width + seat.place, count * width, 2 * width)
-        relatives = seat.across(tree) if several else Family(None, [])
+        mine = range(tree * width + position.place, count * width, 2 * width)
+        relatives = position.across(tree) if several else Family(None, [])
         routines.append(_own_up(lane(1 + tree), lane(3 + tree), segments.pieces, mine, (switch, relatives)))
         if relatives.parent is not None:
             routines.append(_own_down(lane(1 + tree), lane(3 + tree), len(mine), (switch, relatives)))

@@ -26,7 +26,7 @@ PER_HOP, MOST_LINES = 16, 256  # parts of a tree's half with LL and LL128
 MOST_CHUNKS = 1024  # the same of Simple: over 16 hops, those of two nodes of eight, more would change 2 % at most
 
 
-class Seat(NamedTuple):
+class TreePosition(NamedTuple):
     """Where a member is: among all nodes of the group, and on its own.
 
     Attributes:
@@ -60,10 +60,10 @@ class Seat(NamedTuple):
         return Family(parent, behind + children)
 
 
-def seat_of(group: Group) -> Seat:
-    """This rank's node and seat on it."""
+def position_of(group: Group) -> TreePosition:
+    """This rank's node and place on it."""
     on, seat = seats(group.nodes)
-    return Seat(on, *seat[group.me])
+    return TreePosition(on, *seat[group.me])
 
 
 def parts_of(size: int, protocol: Protocol, wiring: Wiring, hops: int) -> int:
@@ -83,10 +83,10 @@ def most_parts(size: int | None, channels: int) -> int:
 
 def along_tree(lane: Lanes, buffer: Buffer, choice: Choice) -> Routine:
     """All-reduce along both trees, each with half of the buffer."""
-    seat, routines = seat_of(lane(0)), []
+    position, routines = position_of(lane(0)), []
     for tree, half in enumerate(buffer.parts(2)):
-        count = parts_of(half.bytes, choice.protocol, lane(0).tuned, seat.hops)
-        up, down, relatives = lane(2 * tree), lane(2 * tree + 1), seat.chained(tree)
+        count = parts_of(half.bytes, choice.protocol, lane(0).tuned, position.hops)
+        up, down, relatives = lane(2 * tree), lane(2 * tree + 1), position.chained(tree)
         pieces = half.split(count)
         routines.append(to_root(up, down, pieces, relatives, partial(paced, up, relatives)))
         if relatives.parent is not None:

@@ -1,7 +1,8 @@
-"""Which images of a group's members do the same in a collective: conditions that a collective registers as `images`.
+"""Whether members of a group may stand for others in a collective: the conditions that one registers as `images`.
 
-An image seats every member at a place in the group, its own or that of another part of the model. A ring looks the
-same to all of its members, and so does an exchange of halves; what is left to check is that they send the same amount.
+A folded run simulates some members, and takes the others, their images, to do the same at the same time. An image puts
+every member into another place of the group, or into the group of another part of the model. A ring looks the same from
+all of its places, and so does an exchange of halves; what is left to check is that all send the same amount.
 """
 
 from collections.abc import Callable, Sequence

@@ -12,14 +12,14 @@ also rounds its own sum through the codec, so that both partners reduce the same
 
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.collectives.halving_doubling import core_of, with_guests
+from hybrid_des.collectives.halving_doubling import core_of, of_rounds, with_guests
 from hybrid_des.collectives.permutation import in_pairs
 from hybrid_des.collectives.registration import collective
 
 
 @collective(
     "recursive-doubling", summary="whole buffers between partners at distance 1, 2, 4, …", images=in_pairs,
-    phases=("exchange",),
+    phases=("exchange",), messages=of_rounds,
 )  # fmt: skip
 def recursive_doubling(group: Group, buffer: Buffer) -> Routine:
     """All-reduce `buffer` over the group."""

@@ -6,30 +6,13 @@
         message = yield group.from_(peer).receive()
 
 Members are numbered 0 … size−1. Sends are asynchronous; messages between two members arrive in order.
-Arguments of the registration:
-
-    summary   one-line description
-    does      all-reduce, reduce-scatter, all-gather or all-to-all: determines the final contents of the buffer, and the
-              factor between algorithm and bus bandwidth
-    options   class of its options, which extend a scenario's `gradients`; an instance is the last argument of the
-              collective and of `servers`
-    servers   endpoints that serve the group without being members: a function from `Site` to their places in the fabric
-    images    which images of its members do the same (`permutation`), so that they are simulated once; default none
-    phases    the phases of its messages between two members, in order, if each has equally many; for traces
-    tuned     what the collective knows about the wiring of its group, a function from `Site`; it then divides buffers
-              over channels itself
-    along     of such a one: a function from that and the bytes of a buffer to what goes around the ring of each
-              channel, with its part of the buffer; None if nothing does
-    halves    of an all-reduce: the reduce-scatter and the all-gather that it consists of, for sharded parameters
-
-If its options are `Channels`, its group has the channels that they ask for (`Group.rings`).
 """
 
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack
 
 from hybrid_des.cluster.connections import form_of
 from hybrid_des.cluster.fabric import Fabric
@@ -38,7 +21,7 @@ from hybrid_des.collectives.buffer import Channels
 from hybrid_des.collectives.group import ProcessGroup, Routine
 from hybrid_des.collectives.permutation import Images, Permutation, in_place
 from hybrid_des.options import Options, required_keys
-from hybrid_des.registry import Registry
+from hybrid_des.registry import Registry, completed
 
 Found = TypeVar("Found")
 Does = Literal["all-reduce", "reduce-scatter", "all-gather", "all-to-all"]
@@ -79,6 +62,8 @@ class Site:
 
 AUTO = "auto"  # the fastest of all
 
+TO_ALL = "all-to-all"  # sends the most
+
 TWO_PHASES = ("reduce-scatter", "all-gather")
 
 Collective = Callable[..., Routine]  # (group, buffer[, options])
@@ -89,24 +74,82 @@ names = _REGISTRY.names
 find = _REGISTRY.__getitem__
 
 
+class CallSize(NamedTuple):
+    """How large a call is: its number of ranks and of channels, and the bytes of the buffer if they are known."""
+
+    ranks: int
+    channels: int = 1
+    bytes: int | None = None
+
+
+class Facts(TypedDict, total=False):
+    """What a collective says about itself; where it has options, they are the last argument of its functions.
+
+    Attributes:
+        does: determines the final contents of the buffer, and the factor between algorithm and bus bandwidth.
+        servers: endpoints that serve the group without being members: a function from `Site` to their places in the
+            fabric.
+        images: which images of its members do the same (`permutation`), so that they are simulated once; default none.
+        phases: the phases of its messages between two members, in order, if each has equally many; for traces.
+        halves: of an all-reduce: the reduce-scatter and the all-gather that it consists of, for sharded parameters.
+        tuned: what the collective knows about the wiring of its group, a function from `Site`; it then divides buffers
+            over channels itself.
+        along: of such a one: a function from that and the bytes of a buffer to what goes around the ring of each
+            channel, with its part of the buffer; None if nothing does.
+        takes: of such a one: a function from that and a `Buffer` to the `Selection` of its tuner, for tables.
+        messages: a function from `CallSize` to the most messages of a member in each of two passes, by which runs that
+            are too large are refused; default one.
+        direct: whether each of them goes to another member or server; default no.
+    """
+
+    does: Does
+    servers: Callable[..., Sequence[int]] | None
+    images: Images | None
+    phases: Sequence[str]
+    halves: tuple[str, str] | None
+    tuned: Callable[..., Any] | None
+    along: Callable[[Any, int], Collective | None] | None
+    takes: Callable[[Any, Any], Any] | None
+    messages: Callable[..., int]
+    direct: bool
+
+
+_DEFAULTS: Facts = {
+    "does": "all-reduce", "servers": None, "images": None, "phases": (), "halves": None, "tuned": None, "along": None,
+    "takes": None, "messages": lambda call, *options: 1, "direct": False,
+}  # fmt: skip
+
+
 def collective(
-    name: str,
-    *,
-    summary: str,
-    does: Does = "all-reduce",
-    options: type[Options] | None = None,
-    servers: Callable[..., Sequence[int]] | None = None,
-    images: Images | None = None,
-    phases: Sequence[str] = (),
-    halves: tuple[str, str] | None = None,
-    tuned: Callable[..., Any] | None = None,
-    along: Callable[[Any, int], Collective | None] | None = None,
-    takes: Callable[[Any, Any], Any] | None = None,
+    name: str, *, summary: str, options: type[Options] | None = None, **facts: Unpack[Facts]
 ) -> Callable[[Collective], Collective]:
-    """Register a collective under its name in a scenario's `gradients.algorithm`."""
-    facts = {"does": does, "servers": servers, "images": images, "phases": phases, "halves": halves, "tuned": tuned}
-    facts["takes"] = takes
-    return _REGISTRY(name, options, summary=summary, along=along, **facts)
+    """Register a collective.
+
+    Args:
+        name: value of a scenario's `gradients.algorithm`.
+        summary: one-line description.
+        options: class of its options, which extend a scenario's `gradients`; an instance is the last argument of the
+            collective. If it is `Channels`, the group has the channels that it asks for (`Group.rings`).
+        facts: see `Facts`.
+    """
+    return _REGISTRY(name, options, summary=summary, **completed("collective", facts, _DEFAULTS))
+
+
+def most_messages(name: str, call: CallSize, options: Given = None) -> int:
+    """Estimate of the messages of one call, of the `auto` collective too."""
+    entry = find(TO_ALL if name == AUTO else name)
+    return 2 * call.ranks * int(entry.facts["messages"](call, *entry.arguments(options)))
+
+
+def most_pairs(name: str, call: CallSize, options: Given = None) -> int:
+    """Estimate of the pairs that send to each other in a call, if they grow with ranks², else 0."""
+    direct = find(TO_ALL if name == AUTO else name).facts["direct"]
+    return most_messages(name, call, options) // 2 if direct else 0
+
+
+def to_all(call: CallSize, *options: object) -> int:
+    """The messages of a member that sends one to each member."""
+    return call.ranks
 
 
 def configured(name: str, options: Given = None) -> Collective:

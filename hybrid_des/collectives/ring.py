@@ -18,12 +18,17 @@ from hybrid_des.cluster.mailbox import Message
 from hybrid_des.collectives.buffer import Buffer, Channels, Landing, Pieces
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.permutation import around
-from hybrid_des.collectives.registration import TWO_PHASES, collective
+from hybrid_des.collectives.registration import TWO_PHASES, CallSize, collective
+
+
+def on_rings(call: CallSize, options: Channels) -> int:
+    """The messages of a member in a pass around all rings."""
+    return call.ranks * call.channels
 
 
 @collective(
     "ring", summary="reduce-scatter and all-gather around rings", options=Channels, images=around, phases=TWO_PHASES,
-    halves=("ring-reduce-scatter", "ring-all-gather"),
+    messages=on_rings, halves=("ring-reduce-scatter", "ring-all-gather"),
 )  # fmt: skip
 def ring(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """All-reduce `buffer` over the group."""
@@ -33,7 +38,7 @@ def ring(group: Group, buffer: Buffer, options: Channels) -> Routine:
 
 @collective(
     "ring-reduce-scatter", summary="every rank ends with the sum of one shard", does="reduce-scatter", options=Channels,
-    images=around, phases=TWO_PHASES[:1],
+    images=around, messages=on_rings, phases=TWO_PHASES[:1],
 )  # fmt: skip
 def ring_reduce_scatter(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """Leave rank i with the sum of shard i+1 of `buffer`; other shards are undefined."""
@@ -42,7 +47,7 @@ def ring_reduce_scatter(group: Group, buffer: Buffer, options: Channels) -> Rout
 
 @collective(
     "ring-all-gather", summary="every rank's shard ends on all ranks", does="all-gather", options=Channels,
-    images=around, phases=TWO_PHASES[1:],
+    images=around, messages=on_rings, phases=TWO_PHASES[1:],
 )  # fmt: skip
 def ring_all_gather(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """Distribute shard i+1 of rank i to all ranks."""

@@ -57,6 +57,8 @@ def all_serve(permutation: Permutation, options: Servers) -> str:
     options=Servers,
     servers=hosts,
     images=all_serve,
+    messages=lambda call, options: options.servers or call.ranks,
+    direct=True,
 )
 def parameter_server(group: Group, buffer: Buffer, options: Servers) -> Routine:
     """All-reduce `buffer` over the group."""

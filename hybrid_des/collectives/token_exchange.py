@@ -210,6 +210,7 @@ def _paced(group: Group) -> Group:
 @collective(
     "per-node-dispatch", summary="tokens to their experts, once per node and then to each rank there",
     does="all-to-all", options=TokenExchange, tuned=_tuned, images=_alike,
+    messages=lambda call, options: call.ranks * MOST_SEGMENTS,
 )  # fmt: skip
 def dispatch(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
     """Send the tokens of `buffer` to the members that hold their experts.
@@ -248,6 +249,7 @@ def _receive(group: Group, expected: Iterable[tuple[int, int]]) -> Routine:
 @collective(
     "per-node-combine", summary="results of experts back to the tokens' ranks, added up on each node first",
     does="all-to-all", options=TokenExchange, tuned=_tuned, images=_alike,
+    messages=lambda call, options: call.ranks * MOST_SEGMENTS,
 )  # fmt: skip
 def combine(group: Group, buffer: Buffer, options: TokenExchange) -> Routine:
     """Return the results of a rank's experts to the members that sent the tokens; `buffer` is as in `dispatch`.

@@ -90,7 +90,7 @@ class Choice(NamedTuple):
         return f"{self.algorithm}, {self.protocol}"
 
 
-class Taken(NamedTuple):
+class Selection(NamedTuple):
     """What a library takes for a buffer: algorithm, protocol, and the number of channels that are simulated."""
 
     algorithm: str
@@ -142,9 +142,9 @@ class Wiring(NamedTuple):
         """What the tuner takes for a buffer of `size` bytes."""
         return _choice(self, does, size)
 
-    def takes(self, does: str, size: int) -> Taken:
+    def takes(self, does: str, size: int) -> Selection:
         """The same, and on how many channels."""
-        return Taken(*self.choice(does, size), self.channels)
+        return Selection(*self.choice(does, size), self.channels)
 
     def start(self, choice: Choice) -> int:
         """Picoseconds before the first message: a kernel's launch and the base latency."""

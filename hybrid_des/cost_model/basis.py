@@ -27,21 +27,45 @@ from hybrid_des.scenario.sections.training import (
 from hybrid_des.workload.models.layer import Attention
 
 
+class Accumulation(NamedTuple):
+    """How the gradients of micro-batches are summed.
+
+    Attributes:
+        codec: of gradients, whose size in memory it determines.
+        fused: whether they are accumulated inside products; None: unless in 16 bits.
+        several: whether there is more than one micro-batch.
+    """
+
+    codec: str
+    fused: bool | None
+    several: bool
+
+
+class LoadDraws(NamedTuple):
+    """How the loads of experts are drawn.
+
+    Attributes:
+        seed: of the random numbers.
+        steps: where steps differ in how many tokens want each expert, or in where experts are: their number.
+        step: the one of these whose costs are meant.
+    """
+
+    seed: int
+    steps: int
+    step: int = 0
+
+
 class CostBasis(NamedTuple):
     """The sections that costs are computed from, and single keys of others.
 
     Attributes:
-        codec: of gradients, whose size in memory it determines.
-        fused: whether gradients are accumulated inside products; None: unless in 16 bits.
+        accumulation: of gradients.
         ordering: with a workload: the schedule, since durations may be given for every op.
         microbatch_size: with a model: samples.
-        accumulates: whether gradients of several micro-batches are summed.
-        scatters_once: whether whole gradients are, which are divided over replicas once per step.
+        scatters_once: whether replicas that divide gradients do so once per step, until when whole ones are summed.
         chunked: whether the plan will say which stages a rank holds.
         together: the number of replicas that learn together, over which `sharding` divides.
-        loads_seed: where the loads of experts are drawn.
-        load_steps: where steps differ in how many tokens want each expert, or in where experts are: their number.
-        load_step: the one of these whose costs are meant.
+        draws: of the loads of experts.
         load: with `data`: what a micro-batch holds; of all, the mean.
         packed: with `data`: the documents of all steps.
     """
@@ -62,36 +86,30 @@ class CostBasis(NamedTuple):
     recompute: str | tuple[str, ...]
     recompute_layers: int | None
     sharding: str
-    codec: str
-    fused: bool | None
+    accumulation: Accumulation
     ordering: Schedule | None
     microbatch_size: int
-    accumulates: bool
     scatters_once: bool
     chunked: bool
     together: int
-    loads_seed: int
-    load_steps: int
-    load_step: int = 0
+    draws: LoadDraws
     load: Load | None = None
     packed: PackedSteps | None = None
 
     @classmethod
     def of(cls, scenario: Scenario) -> CostBasis:
         """Those of a scenario."""
-        schedule, packed = scenario.schedule, packed_steps(scenario)
+        schedule, gradients, experts = scenario.schedule, scenario.gradients, scenario.experts
+        packed = packed_steps(scenario)
         return cls(
             **{name: getattr(scenario, name) for name in cls._fields if name in type(scenario).model_fields},
             ordering=None if scenario.workload is None else schedule,
-            codec=scenario.gradients.codec,
-            fused=scenario.gradients.fused,
+            accumulation=Accumulation(gradients.codec, gradients.fused, (packed or schedule).microbatches > 1),
             microbatch_size=schedule.microbatch_size,
-            accumulates=(packed or schedule).microbatches > 1,
             scatters_once=scenario.scatters_once,
             chunked=schedule.chunks > 1,
             together=scenario.parallel.data // scenario.outer_groups,
-            loads_seed=scenario.seed if scenario.experts.drawn else 0,
-            load_steps=scenario.steps if scenario.experts.varies else 1,
+            draws=LoadDraws(scenario.seed if experts.drawn else 0, scenario.steps if experts.varies else 1),
             load=None if packed is None else packed.usual,
             packed=packed,
         )

@@ -4,7 +4,7 @@
     times.around(name, groups, elements)   several groups at once, on all channels of each
     times.fastest(concurrent)              the all-reduce that takes the shortest in several groups at once
 
-Of the sets of groups that share no link and are alike, one is simulated (`network.components`), and of its members
+Of the sets of groups that share no link and are alike, one is simulated (`cluster.components`), and of its members
 that do the same, one (`symmetry`). The result is exact to the picosecond, as if all members of all groups were
 simulated; where neither applies, all are. A long ring over many nodes that are wired alike is folded: the same happens
 on every second node (or third, …), so the members on two nodes act and send to each other as if they were the whole

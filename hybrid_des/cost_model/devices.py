@@ -34,7 +34,8 @@ def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
     peak, memory = float(gpu.peak or 0), float(gpu.bandwidth or 0)
     # otherwise each micro-batch's gradients are scattered immediately
     whole = basis.sharding in ("none", "zero-1") or basis.scatters_once
-    accumulating, adding = SUMS[basis.codec == "fp16", basis.fused] if whole and basis.accumulates else (ELEMENT, 0)
+    codec, fused, several = basis.accumulation
+    accumulating, adding = SUMS[codec == "fp16", fused] if whole and several else (ELEMENT, 0)
     return Device(
         flops=gpu.peak_in(basis.precision) * float(efficiency.gemm),
         flops16=peak * float(efficiency.gemm_16bit or efficiency.gemm),

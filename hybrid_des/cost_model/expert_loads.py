@@ -68,7 +68,7 @@ class ExpertLoads:
             rows = self._table[step % len(self._table)]
             return rows[0] if len(rows) == 1 else rows[list(self.layers).index(number)]
         draw = step // experts.redraw if experts.redraw is not None else 0
-        generator = np.random.default_rng([self.basis.loads_seed, number, *([draw] if draw else [])])
+        generator = np.random.default_rng([self.basis.draws.seed, number, *([draw] if draw else [])])
         if experts.power_law is not None:
             tokens = self.basis.tokens * self.basis.parallel.expert
             return power_law(generator, float(experts.power_law), routing.count, routing.active, tokens)
@@ -127,7 +127,7 @@ class ExpertLoads:
     def seen(self, number: int, plan: int) -> Loads:
         """The mean of the loads by which a plan is made."""
         replan = self.basis.experts.replan
-        steps = range(self.basis.load_steps) if replan is None else range(plan * replan)
+        steps = range(self.basis.draws.steps) if replan is None else range(plan * replan)
         return self._mean(self.layers[number], (self.loads(number, step) for step in steps))
 
 
@@ -168,7 +168,7 @@ def expert_layers(basis: CostBasis) -> list[Layer]:
     layers = list(basis.model.network.layers)
     if not basis.experts.unequal:
         return layers
-    for number, routing in ExpertLoads(basis).at(basis.load_step).items():
+    for number, routing in ExpertLoads(basis).at(basis.draws.step).items():
         layers[number] = routed(layers[number], routing, basis)
     return layers
 

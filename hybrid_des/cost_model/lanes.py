@@ -1,4 +1,7 @@
-"""Costs where documents differ: those of every stage by lane, step and micro-batch, each load worked out once."""
+"""Costs of stages where documents differ in length: by lane (a place along data and context), step and micro-batch.
+
+Micro-batches that hold the same documents, their load, share their costs, which are worked out once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,17 @@
-"""Costs of a layer on one rank: its part under parallelism, and the times of its operations on the GPU."""
+"""Costs of a layer on one rank: times, traffic, memory and parameters, after parallelism has divided the layer.
+
+A rank has m tokens of a micro-batch. Traffic per layer and micro-batch, in bytes of 2-byte elements:
+
+    tensor       an all-reduce of 2mh before the residual, twice per block, forward and backward; with sequence
+                 parallelism an all-gather and a reduce-scatter instead (Korthikanti et al., arXiv 2205.05198)
+    context      ring: c−1 steps that pass keys and values on, during attention on the block received before; twice
+                 the bytes in the backward (Liu et al., arXiv 2310.01889). all-to-all: queries, keys, values and
+                 outputs (Jacobs et al., arXiv 2309.14509). all-gather: keys and values; their gradients are scattered
+    expert       tokens to their experts and back, forward and backward (Lepikhin et al., arXiv 2006.16668)
+
+Recomputation: `full` repeats the forward of every block and its traffic before the backward and keeps the block's
+input alone; `selective` repeats the attention core and does not keep the score matrices.
+"""
 
 from __future__ import annotations
 
@@ -341,24 +354,24 @@ def _gathers_logits(basis: CostBasis) -> bool:
     return basis.parallel.tensor > 1 and basis.operators.logits == "gathered"
 
 
-class Left(NamedTuple):
+class SkippedWork(NamedTuple):
     """What a repeated forward leaves out: seconds of computation, and how many sums over tensor ranks."""
 
     seconds: float
     sums: int
 
 
-NOTHING_LEFT = Left(0.0, 0)
+NOTHING_LEFT = SkippedWork(0.0, 0)
 
 
-def _last_product(forward: Sequence[Exchange], parts: Parts, device: Device) -> Left:
+def _last_product(forward: Sequence[Exchange], parts: Parts, device: Device) -> SkippedWork:
     """The last product of a block, whose result no backward needs.
 
     PyTorch stops repeating when it has what the backward saved (torch/utils/checkpoint.py, early stop).
     """
     product = next(took.forward for one, took in reversed(parts) if isinstance(one, Gemm) and one.split == "rows")
     sums = [one._replace(repeats=1) for one in forward if one.axis == "tensor" and one.does in SUMS]
-    return Left(product + device.moving(_copied(sums), 0).forward, len(sums))
+    return SkippedWork(product + device.moving(_copied(sums), 0).forward, len(sums))
 
 
 def _less(forward: Sequence[Exchange], sums: int) -> tuple[Exchange, ...]:

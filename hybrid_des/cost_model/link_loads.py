@@ -32,7 +32,7 @@ CHEAPER = 8  # times as many members act in the simulation that a bound may save
 Ends = tuple[int, int]  # sender and receiver
 
 
-class Load(NamedTuple):
+class LinkTraffic(NamedTuple):
     """What is sent between members or over links: bytes and messages by key."""
 
     size: Counter[Ends]
@@ -62,7 +62,7 @@ def least_time(
     alike = list(grouped_by(groups, lambda group: _form(fabric, group, buffer(group.stage, 0))).values())
     if CHEAPER * sum(len(first.ranks) for first, *_ in alike) > acting:
         return 0
-    load = Load(Counter(), Counter())
+    load = LinkTraffic(Counter(), Counter())
     for first, *others in alike:
         of_first = _sent(fabric, algorithm, first, buffer)
         for group in (first, *others):
@@ -85,14 +85,14 @@ def _sent(
     algorithm: collectives.Collective,
     group: ProcessGroup,
     buffer: Callable[[int, int], Buffer],
-) -> Load:
+) -> LinkTraffic:
     """What the members and servers of a group send each other."""
     network = Transport(Links(Environment(), fabric, "uncontended"), Recorder())
     run_collective(network, algorithm, [(group, place) for place in range(len(group.ranks))], buffer)
-    return Load(*network.between())
+    return LinkTraffic(*network.between())
 
 
-def _of_busiest(fabric: Fabric, load: Load) -> int:
+def _of_busiest(fabric: Fabric, load: LinkTraffic) -> int:
     """The time of the link that needs the longest for what it carries; those with measured times are left out."""
     size, messages = Counter[str](), Counter[str]()
     for ends, total in load.size.items():

@@ -1,7 +1,11 @@
-"""Collectives around long rings over many nodes that are wired alike: the same happens on every second node, or third.
+"""The time of a collective around a ring over many nodes that are wired alike, from the members on two nodes only.
 
-So the members on two nodes act and send to each other as if they were the whole ring, step by step. Shards are rounded
-up to whole elements, as if padded, so that all members send the same; bytes are counted without it.
+    node 0 ─► node 1 ─► node 2 ─► node 3 ─► …       the same happens on nodes 0, 2, 4 …, and on 1, 3, 5 …
+    node 0 ─► node 1 ─┐
+      ▲───────────────┘                             so two of them, which send to each other, act for all, step by step
+
+It may also be every third node, and so on. Shards are rounded up to whole elements, as if padded, so that all members
+send the same; bytes are counted without it.
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ all-reduces of 2, 4 and 8 A100s on NVLink take about 35, 45 and 85 µs in additi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache, cached_property, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hybrid_des.cluster.self_contention import Groups
 from hybrid_des.cluster.symmetry import nonisomorphic, nonisomorphic_along
@@ -45,6 +45,8 @@ from hybrid_des.cost_model.layer_costs import (
 )
 from hybrid_des.cost_model.operation_times import ELEMENT, Times
 from hybrid_des.cost_model.rank_costs import (
+    HostTimes,
+    ModelStates,
     RankCosts,
     Sharding,
     StageCosts,
@@ -247,7 +249,7 @@ class Costing:
         parallel, layout = basis.parallel, basis.parallel.layout
         self._device = device_of(basis, basis.efficiency)
         self.basis = basis
-        self._collective, self._held = cache(self._measured), cache(self._held_by)
+        self._collective, self._states = cache(self._measured), cache(self._states_of)
         self._times = times
         self._groups = cache(partial(_groups_of, times, layout))
         self._lanes = basis.load.lanes if basis.load else None  # that share documents along context
@@ -257,7 +259,7 @@ class Costing:
         self._dense = Sharding.of(basis.sharding, holders, once=once, state=state)
         of_experts = max(1, holders * parallel.tensor // (parallel.expert * parallel.of_expert))
         self._experts = Sharding.of(basis.sharding, of_experts, once=once, state=state)
-        self._gradient = codecs.find(basis.codec).build().bytes_per_element
+        self._gradient = codecs.find(basis.accumulation.codec).build().bytes_per_element
         self._host = host_bandwidth(basis.cluster)
         reached = basis.efficiency
         self._slowdown = Slowdown.of(reached.slowed, reached.slowed_network, reached.slowed_memory)
@@ -337,7 +339,7 @@ class Costing:
         reserved = costs.widest if layer.place == "last" else 0  # logits, during another layer's backward
         shared = ELEMENT * later if self._dense.gradients > 1 else 0  # whole until both gradients are added
         return StageCosts(
-            **self._held(costs.parameters, copied_parameters(layer, self.basis), layer.tensors, later),
+            states=self._states(costs.parameters, copied_parameters(layer, self.basis), layer.tensors, later),
             forward=rounded(forward * PICOSECONDS_PER_SECOND) + waits[0],
             backward=rounded(backward * PICOSECONDS_PER_SECOND) + waits[1],
             weight=rounded(costs.times.weight * PICOSECONDS_PER_SECOND),
@@ -357,18 +359,16 @@ class Costing:
             inner=_inner(costs),
             moving=moving,
             end=not layer.is_block,
-            host_forward=rounded(host[0] * PICOSECONDS_PER_SECOND),
-            host_backward=rounded(host[1] * PICOSECONDS_PER_SECOND),
+            host_times=HostTimes(*(rounded(each * PICOSECONDS_PER_SECOND) for each in host)),
         )
 
     def _among(self, exchanges: Sequence[Exchange], moving: Fraction) -> Iterator[LayerCollective]:
         for exchange in exchanges:
             yield self._collective(exchange, moving, self._lanes if exchange.axis == "context" else None)
 
-    def _held_by(
+    def _states_of(
         self, parameters: tuple[int, int], copied: int, tensors: Sequence[Parameters], later: int
-    ) -> Mapping[str, Any]:
-        """What does not depend on the documents of a micro-batch, by attributes of `StageCosts`."""
+    ) -> ModelStates:
         experts, dense = parameters
         dense -= max(0, later)
         copies = self._experts.parts(copied, self._gradient)
@@ -376,18 +376,16 @@ class Costing:
         weights, gradients = map(sum, zip(*held, strict=True))
         updated = dense / self._dense.optimizer + experts / self._experts.optimizer
         away = int(self.basis.offload.optimizer * round(self._dense.state * updated))
-        return {
-            "parameters": dense,
-            "experts": experts,
-            "resident": self._dense.bytes(dense, self._gradient)
-            + self._experts.bytes(experts, self._gradient)
-            + sum(copies)
-            - away,
-            "optimizer": round(max(self._device.update(float(updated)), away / self._host) * PICOSECONDS_PER_SECOND),
-            "weights": weights,
-            "gradients": gradients,
-            "tensors": tensor_sizes(tensors, self.basis, tied=later <= 0),
-        }
+        resident = self._dense.bytes(dense, self._gradient) + self._experts.bytes(experts, self._gradient)
+        return ModelStates(
+            parameters=dense,
+            experts=experts,
+            resident=resident + sum(copies) - away,
+            weights=weights,
+            gradients=gradients,
+            optimizer=round(max(self._device.update(float(updated)), away / self._host) * PICOSECONDS_PER_SECOND),
+            tensors=tensor_sizes(tensors, self.basis, tied=later <= 0),
+        )
 
     def _passes(self, layer: Layer, costs: LayerCosts, moved: int) -> tuple[float, float]:
         """Seconds of forward and backward: of computation, its launches, or copies to and from the host, beside it."""

@@ -1,17 +1,4 @@
-"""Costs of a layer on one rank: times, traffic, memory and parameters, after parallelism has divided the layer.
-
-A rank has m tokens of a micro-batch. Traffic per layer and micro-batch, in bytes of 2-byte elements:
-
-    tensor       an all-reduce of 2mh before the residual, twice per block, forward and backward; with sequence
-                 parallelism an all-gather and a reduce-scatter instead (Korthikanti et al., arXiv 2205.05198)
-    context      ring: c−1 steps that pass keys and values on, during attention on the block received before; twice
-                 the bytes in the backward (Liu et al., arXiv 2310.01889). all-to-all: queries, keys, values and
-                 outputs (Jacobs et al., arXiv 2309.14509). all-gather: keys and values; their gradients are scattered
-    expert       tokens to their experts and back, forward and backward (Lepikhin et al., arXiv 2006.16668)
-
-Recomputation: `full` repeats the forward of every block and its traffic before the backward and keeps the block's
-input alone; `selective` repeats the attention core and does not keep the score matrices.
-"""
+"""Times of operations on one GPU, from the rates that it achieves: matrix products, attention, what memory bounds."""
 
 from __future__ import annotations
 

@@ -1,11 +1,19 @@
-"""Costs of pipeline ranks and stages, and what collectives slow: records that a workload passes to the simulation."""
+"""The costs that the simulation is given: time, bytes and parameters of every pipeline rank, stage and micro-batch.
+
+    RankCosts    per pipeline rank, before a plan says which stages it holds
+    StageCosts   of one micro-batch on one stage, or on one of its layers; a stage is the sum of its layers (`sum_of`)
+    Costs        of a plan: its stages by place; with documents of unequal length, by lane too (`UnequalCosts`)
+
+How they come about is elsewhere: from a model (`modelled`), a workload or recorded ops (`pipeline_ranks`).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import starmap
 from math import ceil
 from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
@@ -110,6 +118,44 @@ class RankCosts:
         return tuple(whole - weight for whole, weight in zip(self.backward, self.weight, strict=True))
 
 
+class ModelStates(NamedTuple):
+    """What a stage holds whatever its micro-batches are.
+
+    Attributes:
+        parameters: number of parameters, without those of experts.
+        experts: number of parameters of experts.
+        resident: bytes of parameters, gradients and optimizer state, if the workload gives them.
+        weights, gradients: bytes of `resident`; the rest is the optimizer's state.
+        optimizer: picoseconds of the optimizer step.
+        tensors: of a model: the parameters of each tensor, outside and in experts, in the order of the forward.
+    """
+
+    parameters: int = 0
+    experts: int = 0
+    resident: int = 0
+    weights: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+    tensors: tuple[tuple[int, int], ...] = ()
+
+
+class HostTimes(NamedTuple):
+    """Picoseconds by which the host makes ops longer: its launches, or copies to and from its memory.
+
+    Attributes:
+        forward: of a forward.
+        backward: of a whole backward, or of the input part of a split one.
+        weight: of the weight part of a split backward.
+    """
+
+    forward: int = 0
+    backward: int = 0
+    weight: int = 0
+
+
+NO_STATES, NO_HOST_TIMES = ModelStates(), HostTimes()
+
+
 @dataclass(frozen=True)
 class StageCosts:
     """Costs of one micro-batch on one stage.
@@ -119,29 +165,22 @@ class StageCosts:
             `weight` its weight-gradient part.
         message: bytes of the activation sent to the next stage, and of its gradient.
         kept: bytes of activations kept from the start of a forward to the end of its backward.
-        parameters: number of parameters of the stage, without those of experts.
         weight_share: share of `kept` that the input part of a split backward leaves to the weight part.
-        experts: number of parameters of experts.
-        resident: bytes of parameters, gradients and optimizer state, if the workload gives them.
+        states: its parameters, gradients and optimizer.
         transient: bytes that exist only while a backward runs.
         transients: the part of these that exists during its input part, and during its weight part.
         reserved: bytes held in addition to those that another layer's backward needs.
-        optimizer: picoseconds of the optimizer step.
         layers: the costs of its layers, in order; none if the workload does not tell them apart.
         again: picoseconds of `backward` in which a forward is computed again.
         traffic: collectives inside the ops, one entry per axis.
         collectives: the same of a layer, one by one, in the order of an op.
-        weights, gradients: bytes of `resident`; the rest is the optimizer's state.
-        tensors: of a model: the parameters of each tensor, outside and in experts, in the order of the forward.
         moving: of a model: the share of computation that memory bounds.
         later: of a layer that shares parameters with another one of its rank: those that the other one holds or, below
             0, that it holds itself. Gathered for one of them, they stay until the other's part of the same pass.
         inner: of a layer: picoseconds of its experts in `forward`, and in both parts of `backward`.
         imbalance: picoseconds of both that would not be taken if all experts were equally wanted.
-        apart: picoseconds of `weight` that a whole backward does not take.
         end: of a layer: whether it is none of those that stages are cut from, such as an embedding.
-        host_forward, host_backward: of `forward` and `backward`, picoseconds by which the host makes them longer: its
-            launches, or copies to and from its memory.
+        host_times: of `forward`, `backward` and `weight`, what the host adds; a whole backward has no `weight` of it.
     """
 
     forward: int
@@ -149,34 +188,26 @@ class StageCosts:
     weight: int
     message: int
     kept: int
-    parameters: int
     weight_share: Fraction
-    experts: int = 0
-    resident: int = 0
+    states: ModelStates = NO_STATES
     transient: int = 0
     transients: tuple[int, int] = (0, 0)
     reserved: int = 0
-    optimizer: int = 0
     layers: tuple[StageCosts, ...] = ()
     again: int = 0
     traffic: tuple[Traffic, ...] = ()
     collectives: Both = ((), ())
-    weights: int = 0
-    gradients: int = 0
     later: int = 0
-    tensors: tuple[tuple[int, int], ...] = ()
     moving: Fraction = Fraction(0)
     inner: tuple[int, int, int] = (0, 0, 0)
     imbalance: int = 0
-    apart: int = 0
     end: bool = False
-    host_forward: int = 0
-    host_backward: int = 0
+    host_times: HostTimes = NO_HOST_TIMES
 
     def time(self, kind: Kind) -> int:
         """Picoseconds of an op of this kind."""
         if kind == "I":
-            return max(0, self.backward - self.weight + self.apart)  # rounding may leave −1
+            return max(0, self.backward - self.weight + self.host_times.weight)  # rounding may leave −1
         return self.forward if kind == "F" else self.backward if kind == "B" else self.weight
 
     def waits(self, kind: Kind) -> int:
@@ -187,7 +218,8 @@ class StageCosts:
 
     def host(self, kind: Kind) -> int:
         """Picoseconds by which the host makes an op of this kind longer; of a split backward, its input part."""
-        return {"F": self.host_forward, "W": self.apart}.get(kind, self.host_backward)
+        forward, backward, weight = self.host_times
+        return {"F": forward, "W": weight}.get(kind, backward)
 
     def needed(self, kind: Kind) -> int:
         """Bytes that exist only while an op of this kind runs."""
@@ -201,16 +233,14 @@ class StageCosts:
         return held - deferred if kind == "I" else deferred
 
 
-_HELD = ("parameters", "experts", "resident", "optimizer", "weights", "gradients")  # whatever documents are
-_SUMMED = ("forward", "backward", "weight", "kept", "again", "reserved", "imbalance", "host_forward", "host_backward")
+_SUMMED = ("forward", "backward", "weight", "kept", "again", "reserved", "imbalance")
 
 
 def without_work(layer: StageCosts) -> StageCosts:
     """The costs of a layer in a micro-batch without documents: those of what it holds."""
     return replace(
         layer, forward=0, backward=0, weight=0, message=0, kept=0, transient=0, transients=(0, 0), reserved=0, again=0,
-        traffic=(), collectives=((), ()), inner=(0, 0, 0), imbalance=0, apart=0,
-        host_forward=0, host_backward=0,
+        traffic=(), collectives=((), ()), inner=(0, 0, 0), imbalance=0, host_times=NO_HOST_TIMES,
     )  # fmt: skip
 
 
@@ -277,17 +307,17 @@ def sum_of(layers: Sequence[StageCosts], usual: StageCosts | None = None) -> Sta
     distinct = [(layer, counts[number]) for number, layer in {id(layer): layer for layer in layers}.items()]
     sums = {name: sum([times * getattr(layer, name) for layer, times in distinct]) for name in _SUMMED}
     if usual is None:
-        held: dict[str, Any] = {
-            name: sum([times * getattr(layer, name) for layer, times in distinct]) for name in _HELD
-        }
         weights = [times * (layer.forward + layer.backward) for layer, times in distinct]
-        held["moving"] = _mean([layer.moving for layer, _ in distinct], weights)
-        held["tensors"] = tuple(tensor for layer in layers for tensor in layer.tensors)
+        moving = _mean([layer.moving for layer, _ in distinct], weights)
+        tensors = tuple(tensor for layer in layers for tensor in layer.states.tensors)
+        states = ModelStates._make((*_sums((layer.states[:-1], times) for layer, times in distinct), tensors))
     else:
-        held = {name: getattr(usual, name) for name in (*_HELD, "moving", "tensors")}
+        moving, states = usual.moving, usual.states
     return StageCosts(
         **sums,
-        **held,
+        states=states,
+        moving=moving,
+        host_times=HostTimes(*_sums((layer.host_times, times) for layer, times in distinct)),
         message=layers[-1].message,
         weight_share=_share_of(distinct, sums["kept"]),
         transient=largest(layer.transient for layer, _ in distinct),
@@ -304,10 +334,22 @@ def each_of(stacked: StageCosts) -> list[StageCosts]:
     """The costs of a stage for every load, from those in which arrays have an element for each; without its layers."""
     same = vars(stacked) | {"layers": ()}
     columns: dict[str, Any] = {name: amounts.tolist() for name, amounts in same.items() if is_array(amounts)}
-    columns["transients"] = zip(*(amounts.tolist() for amounts in stacked.transients if is_array(amounts)), strict=True)
+    columns["transients"] = _rows(stacked.transients)
+    columns["host_times"] = starmap(HostTimes, _rows(stacked.host_times))
     return [
         StageCosts(**{**same, **dict(zip(columns, row, strict=True))}) for row in zip(*columns.values(), strict=True)
     ]
+
+
+def _sums(distinct: Iterable[tuple[Sequence[int], int]]) -> list[int]:
+    """The sum of each amount, times how often there are such amounts."""
+    scaled = [[times * amount for amount in amounts] for amounts, times in distinct]
+    return [sum(column) for column in zip(*scaled, strict=True)]
+
+
+def _rows(amounts: Iterable[int]) -> Iterator[tuple[int, ...]]:
+    """For every load, the amounts that differ from load to load."""
+    return zip(*(each.tolist() for each in amounts if is_array(each)), strict=True)
 
 
 def _share_of(distinct: Sequence[tuple[StageCosts, int]], kept: int) -> Fraction:

@@ -1,4 +1,4 @@
-"""Costs of pipeline ranks, and of the stages that the plan places on them."""
+"""The costs of a plan: those of pipeline ranks or of a model, cut into the stages that the plan places on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybrid_des.cost_model.rank_costs import WEIGHTS, Costs, RankCosts, StageCosts, Visit, split
+from hybrid_des.cost_model.rank_costs import (
+    WEIGHTS,
+    Costs,
+    HostTimes,
+    ModelStates,
+    RankCosts,
+    StageCosts,
+    Visit,
+    split,
+)
 from hybrid_des.pipeline.plan import Action, Kind, Path, Place, Plan
 from hybrid_des.scenario.overhead import NO_OVERHEAD, Overhead
 from hybrid_des.units import split_evenly
@@ -34,7 +43,7 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
         for path in plan.paths:
             held |= _along(path, ranks, plan.pipeline)
         stages = [held[place] for place in plan.paths[0]]  # parameters are given for one copy of the model
-    parameters = tuple(stage.parameters for stage in stages) if trained is None else tuple(trained)
+    parameters = tuple(stage.states.parameters for stage in stages) if trained is None else tuple(trained)
     on: list[dict[int, int]] = [{} for _ in range(plan.pipeline)]  # pipeline rank → chunk → stage
     for (rank, chunk), stage in plan.stage_of.items():
         on[rank][chunk] = stage
@@ -48,11 +57,11 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
         if ranks.scattered:
             more += _scattered(layers, ranks.scattered)
         state = round(ranks.per_parameter[rank] * sum(parameters[stage] for stage in chunks.values()))
-        resident.append(state + sum(one.resident for one in mine.values()) + more)
-        optimizer.append(ranks.optimizer[rank] + sum(one.optimizer for one in mine.values()))
+        resident.append(state + sum(one.states.resident for one in mine.values()) + more)
+        optimizer.append(ranks.optimizer[rank] + sum(one.states.optimizer for one in mine.values()))
         transient.append(more)
-    experts = tuple(stage.experts for stage in stages)
-    tensors = tuple(stage.tensors for stage in stages) if trained is None else ()
+    experts = tuple(stage.states.experts for stage in stages)
+    tensors = tuple(stage.states.tensors for stage in stages) if trained is None else ()
     return Costs(
         held,
         parameters,
@@ -99,15 +108,15 @@ def _gathered(layers: Sequence[StageCosts], pipeline: int) -> int:
     The ends belong to the outermost module, which does not reshard after its forward
     (torch/distributed/fsdp/_fully_shard/_fsdp_state.py).
     """
-    sizes = sorted(one.parameters + one.experts for one in layers if not one.end)
-    ends = sum(one.parameters + one.experts for one in layers if one.end)
+    sizes = sorted(one.states.parameters + one.states.experts for one in layers if not one.end)
+    ends = sum(one.states.parameters + one.states.experts for one in layers if one.end)
     return WEIGHTS * (ends + sum(sizes if pipeline > 1 else sizes[-2:]))
 
 
 def _scattered(layers: Sequence[StageCosts], gradient: Fraction) -> int:
     """Bytes of whole gradients: a block's while it is scattered, and the logits', which go with the embedding's."""
-    sizes = [one.parameters + one.experts for one in layers if not one.end]
-    waiting = sum(one.parameters for one in layers[1:] if one.end)
+    sizes = [one.states.parameters + one.states.experts for one in layers if not one.end]
+    waiting = sum(one.states.parameters for one in layers[1:] if one.end)
     return ceil(gradient * max(sizes, default=0)) + WEIGHTS * waiting
 
 
@@ -130,11 +139,10 @@ def _along(path: Path, ranks: RankCosts, pipeline: int) -> dict[Place, StageCost
                 weight,
                 message,
                 inputs,
-                parameters,
                 share,
+                ModelStates(parameters, tensors=tuple((size, 0) for size in sizes)),
                 transient=again,
                 transients=(again, again),
-                tensors=tuple((size, 0) for size in sizes),
             )
     return (
         costs
@@ -160,9 +168,7 @@ def _with_host(stage: StageCosts, overhead: Overhead) -> StageCosts:
         forward=stage.forward + overhead.forward,
         backward=stage.backward + overhead.backward,
         weight=stage.weight + overhead.weight,
-        apart=overhead.weight,
-        host_forward=overhead.forward,
-        host_backward=overhead.backward,
+        host_times=HostTimes(overhead.forward, overhead.backward, overhead.weight),
     )
 
 
@@ -195,7 +201,7 @@ def _transient(plan: Plan, rank: int, mine: Mapping[int, Sequence[StageCosts]]) 
     return peak - most
 
 
-class Held(NamedTuple):
+class ActionMemory(NamedTuple):
     """Bytes that an action keeps, needs while it runs, and frees at its end."""
 
     kept: int
@@ -203,7 +209,7 @@ class Held(NamedTuple):
     freed: int
 
 
-def bytes_of(plan: Plan, rank: int, mine: Mapping[int, Sequence[StageCosts]]) -> Iterator[Held]:
+def bytes_of(plan: Plan, rank: int, mine: Mapping[int, Sequence[StageCosts]]) -> Iterator[ActionMemory]:
     """The bytes of each action of a rank, added up once for those with ops of equal kinds and costs.
 
     Args:
@@ -218,16 +224,16 @@ def bytes_of(plan: Plan, rank: int, mine: Mapping[int, Sequence[StageCosts]]) ->
     return _bytes_of_documents(plan.programs[rank], mine)
 
 
-def _bytes_of_documents(program: Sequence[Action], mine: Mapping[int, Sequence[StageCosts]]) -> Iterator[Held]:
-    known: dict[tuple[tuple[Kind, int], ...], Held] = {}
+def _bytes_of_documents(program: Sequence[Action], mine: Mapping[int, Sequence[StageCosts]]) -> Iterator[ActionMemory]:
+    known: dict[tuple[tuple[Kind, int], ...], ActionMemory] = {}
     for action in program:
         each = [(mine[op.chunk][op.microbatch % len(mine[op.chunk])], op.kind) for op in action]
         alike = tuple([(kind, id(cost)) for cost, kind in each])
         yield known.get(alike) or known.setdefault(alike, _bytes(each))
 
 
-def _bytes(each: Sequence[tuple[StageCosts, Kind]]) -> Held:
-    return Held(
+def _bytes(each: Sequence[tuple[StageCosts, Kind]]) -> ActionMemory:
+    return ActionMemory(
         sum(cost.kept for cost, kind in each if kind == "F"),
         sum(cost.needed(kind) for cost, kind in each),
         sum(cost.freed(kind, cost.kept) for cost, kind in each),

@@ -55,7 +55,7 @@ class Arrival(list[Callback]):
 Arrival.value = Arrival._value  # type: ignore[misc]  # the slot that SimPy reads
 
 
-class Here:
+class Delivered:
     """A message that has arrived already: a process that yields it continues immediately, without an event.
 
     Attributes:
@@ -70,10 +70,10 @@ class Here:
         self._value = value
 
 
-def receive_at(env: Environment, at: int, value: Any) -> Arrival | Here:
+def receive_at(env: Environment, at: int, value: Any) -> Arrival | Delivered:
     """A message that has arrived, or is known to arrive at a later time, as an event to yield."""
     if at <= env.now:
-        return Here(value)
+        return Delivered(value)
     arrival = Arrival()
     arrival.env = env
     arrival.callbacks = arrival

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from simpy.events import Condition
 
-from hybrid_des.engine.bookings import Arrival, Here
+from hybrid_des.engine.bookings import Arrival, Delivered
 from hybrid_des.engine.clock import LAUNCH, Environment, Process, Timeout
 from hybrid_des.engine.long_rows import LongRows
 from hybrid_des.engine.recorder import Recorder, Rows, out_of_range
@@ -34,7 +34,7 @@ FLOW_SHIFT = 32  # bits of a message's number among those of its flow
 START, COMPUTED, WAITED, MET, LAUNCHED = range(5)  # kinds of points
 OF_PROCESSES = Process, Condition  # events that are, or have parts that are, the ends of processes
 ALONE = Timeout, *OF_PROCESSES  # events of one process
-RECEIVED = Arrival, Here  # events of messages and handoffs, unless processes meet at them
+RECEIVED = Arrival, Delivered  # events of messages and handoffs, unless processes meet at them
 TABLES = ("ops", "steps", "reductions", "gathers", "waits")  # `table` of a mark
 OPS, STEPS = map(TABLES.index, ("ops", "steps"))
 

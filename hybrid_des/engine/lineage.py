@@ -1,23 +1,27 @@
-"""The ancestry of events: enough of it to tell whether their images, elsewhere, happen in the same order.
+"""Which of two events of the same moment comes first on every copy of a part that is simulated only once.
 
-Events of one moment are processed in the order in which they were booked: of two, the one booked earlier is
-first or, if both were booked at the same time, the one whose parent was first; both chains end at the first events of
-two ranks, in rank order. So an event keeps
+A folded run simulates one rank for many, its images. Times alone do not tell whether they all do the same: two messages
+may reach a link in the same picosecond, and the one that was booked earlier is served first. So every event keeps its
+lineage, from which follows in which order the images of two events are processed.
+
+SimPy processes the events of a moment in the order in which they were booked. Of two that were also booked in one
+moment, the one whose parent, the event that booked it, was processed first is first; and so on, back to the first
+events of two ranks, which are in rank order. So an event keeps
 
     chain   a hash of the times at which it, its parent, its parent's parent … were booked; None if they are not certain
-    root    the rank at the beginning, in the frame of the rank or link that compares (`folding.symmetry`)
+    root    the rank whose first event that is, as the rank or link that compares names it (`folding.symmetry`)
     booked  the last two of these times; −1 if they are not certain
 
-and two events whose chains differ are in the same order in every image of the simulation; two with equal chains are in
+Two events with different chains are in the same order in every image of the simulation; two with equal chains are in
 the order of their roots. Urgent events immediately follow the event that books them and inherit its lineage.
 
-The order in which ranks start shows in roots, and nowhere else. If a run never has to compare two different
-ones, ranks may start in any order, and every event happens at the same time, in the same rank and by the same parent.
-For take the first moment at which that is not so, and in it the first link, mailbox or process that is reached by two
-events in the other order. If it matters, it was asked of them which is first (`decided`). It was not by their chains,
-which are the same until then; nor by equal roots, since their ranks' own programs say which of two descendants of one
-event is first. Nor is it that the answer was open: then what follows is known only as far as it is the same whichever
-is first, and at a link the fold is refused.
+Roots are the only place where the order in which ranks start shows. A run that never has to compare two different ones
+is therefore the same for any order of starting: every event happens at the same time, in the same rank, by the same
+parent. Suppose it were not. Take the first moment that differs, and in it the first link, mailbox or process that two
+events reach in the other order. If that order matters, it was asked for (`decided`). Their chains cannot have decided
+it, since they are the same until then; nor can equal roots, since the program of that one rank says which of its
+descendants is first. And if the answer was left open, what follows is used only as far as it is the same either way,
+and at a link the fold is refused.
 """
 
 from __future__ import annotations

@@ -38,11 +38,11 @@ from hybrid_des.folding.symmetry import Element, Fold, root_of
 from hybrid_des.folding.watched_links import WatchedFlow, WatchedLinks
 
 
-class Turn(dict[int, int]):
-    """Roots as another image names them: an event descends from ranks as its own image does.
+class FrameChange(dict[int, int]):
+    """What roots of lineages are called by another image: an image of an event descends from images of its ranks.
 
     Attributes:
-        element: maps ranks to their names in the other image.
+        element: maps ranks to those of the other image.
     """
 
     __slots__ = ("_fold", "element")
@@ -61,9 +61,9 @@ class Turn(dict[int, int]):
         return chain, self[root], booked, before
 
 
-# When a message last reached a link, the number and the lineage of the event by which it did, and the turn from the
+# When a message last reached a link, the number and the lineage of the event by which it did, and the change from the
 # frame of its sender to that of the link; None: they are the same.
-Last = tuple[int, int, Lineage, Turn | None]
+Last = tuple[int, int, Lineage, FrameChange | None]
 
 
 class LineageLink(Link):
@@ -73,7 +73,7 @@ class LineageLink(Link):
         shared: whether it has, at finite bandwidth.
         last: the last message, until it is shared.
         when: when messages last reached it, once it is shared; until when a ring holds it.
-        arrived: those of that moment: their sender, event, its frame and lineage, and the turn of that.
+        arrived: those of that moment: their sender, event, its frame and lineage, and the change of that.
     """
 
     __slots__ = ("_first", "_flows", "arrived", "env", "last", "shared", "when")
@@ -86,15 +86,15 @@ class LineageLink(Link):
         self.last: Last = (-1, -1, (None, 0, -1, -1), None)
         self._flows = self._first = 0
         self.when = -1
-        self.arrived: list[tuple[int, int, Element | None, Lineage, Turn | None]] = []
+        self.arrived: list[tuple[int, int, Element | None, Lineage, FrameChange | None]] = []
 
     def join(self, sender: int) -> None:
         """Add a flow of messages from a rank."""
         self._flows += 1
         if self._flows == 2 and not self.shared and self.spec.bandwidth is not None:  # otherwise no message waits
             self.shared = True
-            self.when, number, lineage, turn = self.last
-            self.arrived = [(self._first, number, None, lineage, turn)]
+            self.when, number, lineage, change = self.last
+            self.arrived = [(self._first, number, None, lineage, change)]
         elif self._flows == 1:
             self._first = sender
 
@@ -103,7 +103,7 @@ class LineageLink(Link):
         self.shared = True
         self.when, self.arrived = last, [(-1, -1, None, (None, 0, -1, -1), None)]
 
-    def meet(self, sender: int, frame: Element, turn: Turn | None) -> None:
+    def meet(self, sender: int, frame: Element, change: FrameChange | None) -> None:
         """Record that a message reaches the link, by the event being processed, at the moment of others.
 
         Raises:
@@ -111,7 +111,7 @@ class LineageLink(Link):
         """
         env = self.env
         number, lineage = env.events, env.lineage
-        here = lineage if turn is None else turn.of(lineage)
+        here = lineage if change is None else change.of(lineage)
         for other, event, there, before, its in self.arrived:
             # one event sends its messages in the order of the program, which is the same in every image; of two events,
             # what they descend from must say which is first, for all images alike
@@ -122,7 +122,7 @@ class LineageLink(Link):
                 what = f"messages of {whose} reach link {self.spec.name} at the same time"
                 raise FoldRefusal(f"{what}, and which comes first differs between replicas")
         if self.arrived[-1][1:3] != (number, frame):
-            self.arrived.append((sender, number, frame, lineage, turn))
+            self.arrived.append((sender, number, frame, lineage, change))
 
 
 class LineageFlow(FifoFlow):
@@ -132,17 +132,19 @@ class LineageFlow(FifoFlow):
         sender: the rank that sends.
         base: the untraced flow.
         frame: the element that maps the simulated first link to the message's own.
-        turns: to the frames of its links and, last, of the receiver; None where it is the sender's own.
+        changes: to the frames of its links and, last, of the receiver; None where it is the sender's own.
     """
 
-    __slots__ = ("_frame", "_sender", "_turns")
+    __slots__ = ("_changes", "_frame", "_sender")
 
     env: LineageEnvironment
 
-    def __init__(self, sender: int, base: FifoFlow, frame: Element, turns: Sequence[Turn | None]) -> None:
-        super().__init__(base.env, base.hops, base.put if turns[-1] is None else landing(base, turns[-1]), base.rows)
+    def __init__(self, sender: int, base: FifoFlow, frame: Element, changes: Sequence[FrameChange | None]) -> None:
+        super().__init__(
+            base.env, base.hops, base.put if changes[-1] is None else landing(base, changes[-1]), base.rows
+        )
         self.pace = base.pace
-        self._sender, self._frame, self._turns = sender, frame, turns
+        self._sender, self._frame, self._changes = sender, frame, changes
         self.on_head = LineageFlow.arrive
         for hop in base.hops:
             hop.link.join(sender)  # type: ignore[attr-defined]
@@ -152,17 +154,17 @@ class LineageFlow(FifoFlow):
         link: Any = self.link
         env = self.env
         if not link.shared:
-            link.last = env.now, env.events, env.lineage, self._turns[0]
+            link.last = env.now, env.events, env.lineage, self._changes[0]
         elif link.when >= env.now:
-            link.meet(self._sender, self._frame, self._turns[0])
+            link.meet(self._sender, self._frame, self._changes[0])
         else:
-            link.when, link.arrived = env.now, [(self._sender, env.events, self._frame, env.lineage, self._turns[0])]
+            link.when, link.arrived = env.now, [(self._sender, env.events, self._frame, env.lineage, self._changes[0])]
         FifoFlow.send(self, message, tag)
 
     @property
     def images(self) -> tuple[Element | None, ...]:
         """By which elements its links and the receiver stand for their images, where they do."""
-        return tuple(None if turn is None else turn.element for turn in self._turns)
+        return tuple(None if change is None else change.element for change in self._changes)
 
     def take_first(self) -> None:
         """Let a ring have the first link, as of now.
@@ -172,7 +174,7 @@ class LineageFlow(FifoFlow):
         """
         link: Any = self.link
         if link.shared and link.when >= self.env.now:
-            link.meet(self._sender, self._frame, self._turns[0])
+            link.meet(self._sender, self._frame, self._changes[0])
         if link.bandwidth is not None:
             link.take(LAST_TIME)
 
@@ -180,29 +182,29 @@ class LineageFlow(FifoFlow):
     def arrive(head: Any) -> None:
         """Serve a head, followed by its lineage, at a further link, and send it on or hand the message over."""
         flow, leg, lineage = head[1], head[4], head[6]
-        env, link, turn = flow.env, leg[0], flow._turns[leg[3]]
+        env, link, change = flow.env, leg[0], flow._changes[leg[3]]
         env.lineage = chain, root, booked, _ = lineage  # as for other events
         env.born = (None, root, -1, -1) if chain is None else (hash((env.now, chain)), root, env.now, booked)
         if not link.shared:
-            link.last = env.now, env.events, lineage, turn
+            link.last = env.now, env.events, lineage, change
         elif link.when >= env.now:
-            link.meet(flow._sender, (), turn)
+            link.meet(flow._sender, (), change)
         else:
-            link.when, link.arrived = env.now, [(flow._sender, env.events, (), lineage, turn)]
+            link.when, link.arrived = env.now, [(flow._sender, env.events, (), lineage, change)]
         FifoFlow.arrive(head[:6])
 
     def _forward(self, leg: Leg, at: int, slowest: int, message: Message, tag: int) -> None:
         self.env.agenda.book(at, (self.on_head, self, message, tag, leg, slowest, self.env.born))
 
 
-def landing(flow: FifoFlow, turn: Turn) -> Put:
+def landing(flow: FifoFlow, change: FrameChange) -> Put:
     """Hand a message over in the receiver's frame."""
     env: Any = flow.env
     put = flow.put
 
     def landed(message: Message, tag: int, at: int) -> None:
         here, born = env.lineage, env.born
-        env.lineage, env.born = turn.of(here), turn.of(born)
+        env.lineage, env.born = change.of(here), change.of(born)
         put(message, tag, at)
         env.lineage, env.born = here, born
 
@@ -281,7 +283,7 @@ class FoldedTransport(Transport):
         flow = super()._flow(channel, put)
         if isinstance(flow, WatchedFlow):
             flow.images = tuple(leg.element for leg in self._courses.of(channel.sender, channel.receiver))
-            flow.turned = flow.images[0] != self._fold.identity
+            flow.foreign = flow.images[0] != self._fold.identity
         return flow
 
     def _hops(self, channel: Channel) -> tuple[Hop, ...]:
@@ -318,7 +320,7 @@ class LineageTransport(FoldedTransport):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._turns: dict[Element, Turn | None] = {}
+        self._changes: dict[Element, FrameChange | None] = {}
 
     def begin(self, rank: int, members: Sequence[int] = ()) -> None:
         """Make events booked next descend from a rank; those of a server, from none that is known."""
@@ -353,14 +355,14 @@ class LineageTransport(FoldedTransport):
         ranks = channel.receiver < self._fold.layout.ranks  # switches are in their own place
         element = self._fold.representative(channel.receiver)[1] if ranks else self._fold.identity
         elements = [*(leg.element for leg in self._courses.of(channel.sender, channel.receiver)), element]
-        return LineageFlow(channel.sender, flow, elements[0], [self._turn(element) for element in elements])
+        return LineageFlow(channel.sender, flow, elements[0], [self._change(element) for element in elements])
 
-    def _turn(self, element: Element) -> Turn | None:
-        """The turn to the frame in which a simulated link or rank stands for its image by an element."""
-        if element not in self._turns:
+    def _change(self, element: Element) -> FrameChange | None:
+        """The change to the frame in which a simulated link or rank stands for its image by an element."""
+        if element not in self._changes:
             away = element != self._fold.identity
-            self._turns[element] = Turn(self._fold, self._fold.inverse(element)) if away else None
-        return self._turns[element]
+            self._changes[element] = FrameChange(self._fold, self._fold.inverse(element)) if away else None
+        return self._changes[element]
 
 
 class LineageFifo(Fifo):

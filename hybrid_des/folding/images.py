@@ -1,4 +1,9 @@
-"""Which images of a group's members do the same in its collective."""
+"""Which images of a group's members do the same in its collective.
+
+A fold moves every process group onto another one, or onto itself in another order. It is exact only if each member's
+image has the same part in the collective of its group: sends as much, to the images of the members it sends to. The
+collectives themselves say when that is so (`collectives.permutation`); here they are asked about every group.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +54,7 @@ def check_images(
     Raises:
         FoldRefusal: they are not; names how the members differ.
     """
-    seated = _Seated(fold, options, nodes, groups)
+    seated = _ImageCheck(fold, options, nodes, groups)
     seated.check(asked[:1])
     for size, of_size in groupby(asked[1:], lambda asking: asking[0].size):
         alike, count = list(of_size), max(1, MOVED // size)
@@ -57,7 +62,7 @@ def check_images(
             seated.check(alike[first : first + count])
 
 
-class _Moved(NamedTuple):
+class _MovedGroups(NamedTuple):
     """Groups of one size under an image, a row for each.
 
     Attributes:
@@ -75,7 +80,7 @@ class _Moved(NamedTuple):
     stay: Sequence[bool]
 
     @classmethod
-    def of(cls, ranks: RankArray, fold: Fold, element: Element, nodes: RankArray) -> _Moved:
+    def of(cls, ranks: RankArray, fold: Fold, element: Element, nodes: RankArray) -> _MovedGroups:
         """Groups, a row for each, under an image; `nodes` has that of every rank."""
         moved = fold.move(ranks, element)
         order = np.argsort(moved, axis=1)
@@ -84,7 +89,7 @@ class _Moved(NamedTuple):
         return cls(moved, images, np.argsort(order, axis=1), on_nodes, (images == ranks).all(axis=1).tolist())
 
 
-class _Seated:
+class _ImageCheck:
     """Whether the members of groups do the same as their images, once for all that are seated alike."""
 
     def __init__(self, fold: Fold, options: collectives.Given, nodes: RankArray, groups: Groups) -> None:
@@ -98,7 +103,7 @@ class _Seated:
         if not asked:
             return
         ranks = np.array([array_of(processes.ranks[: processes.size]) for processes, _ in asked])
-        each = [_Moved.of(ranks, self._fold, element, self._nodes) for element in self._fold.generators]
+        each = [_MovedGroups.of(ranks, self._fold, element, self._nodes) for element in self._fold.generators]
         twice: list[bool] = np.any(ranks[:, 1:] <= ranks[:, :-1], axis=1).tolist()
         for row, (processes, buffers) in enumerate(asked):
             for element, moved in zip(self._fold.generators, each, strict=True):
@@ -110,7 +115,7 @@ class _Seated:
                     raise FoldRefusal(f"ranks {here} and {self._fold.move(here, element)}: {reason}")
 
     def _reason(
-        self, processes: ProcessGroup, buffers: Sequence[Buffer], moved: _Moved, row: int, image: ProcessGroup
+        self, processes: ProcessGroup, buffers: Sequence[Buffer], moved: _MovedGroups, row: int, image: ProcessGroup
     ) -> str:
         """How the members of a group differ from their images, in words; empty if they do not."""
         seats, nodes = moved.seats[row], moved.nodes[row]
@@ -201,7 +206,7 @@ class ChannelImages:
 
 
 def array_of(ranks: Sequence[int]) -> RankArray:
-    """RankArray as an array."""
+    """Ranks as an array."""
     return np.fromiter(ranks, dtype=np.int64, count=len(ranks))
 
 

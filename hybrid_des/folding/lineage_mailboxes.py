@@ -6,7 +6,7 @@ Times do not depend on it, but the lineage of the event that wakes the receiver 
 from __future__ import annotations
 
 from hybrid_des.cluster.mailbox import Handoff, Mailbox, Message, TaggedMailbox
-from hybrid_des.engine.bookings import Arrival, Here
+from hybrid_des.engine.bookings import Arrival, Delivered
 from hybrid_des.engine.lineage import Lineage, LineageArrival, LineageEnvironment
 from hybrid_des.folding.symmetry import SURE
 
@@ -22,14 +22,14 @@ def wake(env: LineageEnvironment, arrival: LineageArrival, at: int, message: Mes
         arrival.happen(at, message)
 
 
-def find(env: LineageEnvironment, put: Put) -> Arrival | Here:
+def find(env: LineageEnvironment, put: Put) -> Arrival | Delivered:
     """A message that was put before the receiver asks for it, now."""
     at, message, when, lineage = put
     undecided = when == env.now and not env.decided(lineage, env.lineage)
     if at <= env.now:
         if undecided:  # in some images the receiver asks first, and is woken by an event
             env.forget()
-        return Here(message)
+        return Delivered(message)
     arrival = LineageArrival.of(env)
     if undecided:
         with env.births(env.either(lineage, env.lineage)):
@@ -60,12 +60,12 @@ class LineageMailbox(Mailbox):
             else:
                 wake(env, first, at, message)
 
-    def receive(self) -> Arrival | Here:
+    def receive(self) -> Arrival | Delivered:
         """The next message, as an event to yield; its value is a `Message`."""
         first = self._first
         if first.__class__ is tuple:
             self._first = self._behind.pop(0) if self._behind else None
-            return Here(first[1]) if first[0] <= self._env.now != first[2] else find(self._env, first)
+            return Delivered(first[1]) if first[0] <= self._env.now != first[2] else find(self._env, first)
         arrival = LineageArrival.of(self._env)
         self._keep(arrival)
         return arrival
@@ -81,7 +81,7 @@ class UnorderedMailbox(LineageMailbox):
         with self._env.births((None, self._env.born[1], -1, -1)):
             super().put(message, tag, at)
 
-    def receive(self) -> Arrival | Here:
+    def receive(self) -> Arrival | Delivered:
         """The next message, as an event to yield; its value is a `Message`."""
         with self._env.births((None, self._env.born[1], -1, -1)):
             return super().receive()
@@ -137,10 +137,10 @@ class LineageTaggedMailbox(TaggedMailbox):
         else:
             wake(self._env, arrival, at, message)
 
-    def receive(self, tag: int) -> Arrival | Here:
+    def receive(self, tag: int) -> Arrival | Delivered:
         """The message with this tag, as an event to yield; its value is a `Message`."""
         put = self._held.pop(tag, None)
         if put is not None:
-            return Here(put[1]) if put[0] <= self._env.now != put[2] else find(self._env, put)
+            return Delivered(put[1]) if put[0] <= self._env.now != put[2] else find(self._env, put)
         arrival = self._held[tag] = LineageArrival.of(self._env)
         return arrival

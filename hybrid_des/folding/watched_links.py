@@ -1,4 +1,8 @@
-"""Links of a folded run that notice whether messages reach them in the same moment."""
+"""Links of a folded run that notice whether messages reach them in the same picosecond.
+
+Where none do, nothing depends on the order of events, so no lineage has to be kept (`engine.lineage`), which is
+cheaper. The first two that do end the run, which is then made with lineage.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import LAST_TIME, Rows
 from hybrid_des.folding.refusals import FoldRefusal, TieError
 
-TURNED, HELD = -1, -2  # instead of the number of an event
+FOREIGN, HELD = -1, -2  # instead of the number of an event
 
 
 class WatchedLink(Link):
@@ -24,7 +28,7 @@ class WatchedLink(Link):
     Attributes:
         shared: whether it has several flows, at finite bandwidth; otherwise no message waits for another flow's.
         when: when a message last reached it; until when a ring holds it.
-        event: the number of the event by which it did; `TURNED` if the link belongs to another image than the sender,
+        event: the number of the event by which it did; `FOREIGN` if the link belongs to another image than the sender,
             `HELD` by a ring.
     """
 
@@ -33,7 +37,7 @@ class WatchedLink(Link):
     def __init__(self, env: Environment, spec: LinkSpec, rate: Rate) -> None:
         super().__init__(env, spec, rate)
         self.shared = False
-        self._flows, self.when, self.event = 0, -1, TURNED
+        self._flows, self.when, self.event = 0, -1, FOREIGN
 
     def join(self) -> None:
         """Add a flow."""
@@ -63,18 +67,18 @@ class WatchedFlow(FifoFlow):
     link is the sender's own.
 
     Attributes:
-        turned: whether its first link belongs to another image than the sender.
+        foreign: whether its first link belongs to another image than the sender.
         images: by which elements its links stand for their images.
     """
 
-    __slots__ = ("images", "turned")
+    __slots__ = ("foreign", "images")
 
     images: tuple[Any, ...]
 
     def __init__(self, env: Environment, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
         super().__init__(env, hops, put, rows)
         self.on_head = WatchedFlow.arrive
-        self.turned = False
+        self.foreign = False
         for hop in hops:
             hop.link.join()  # type: ignore[attr-defined]
 
@@ -87,8 +91,8 @@ class WatchedFlow(FifoFlow):
         """
         link: Any = self.link
         env = self.env
-        event = TURNED if self.turned else env.events
-        if link.when >= env.now and link.shared and (link.event != event or event == TURNED):
+        event = FOREIGN if self.foreign else env.events
+        if link.when >= env.now and link.shared and (link.event != event or event == FOREIGN):
             link.tie()
         link.when, link.event = env.now, event
         FifoFlow.send(self, message, tag)
@@ -101,8 +105,8 @@ class WatchedFlow(FifoFlow):
             FoldRefusal: a ring holds it.
         """
         link: Any = self.link
-        event = TURNED if self.turned else self.env.events
-        if link.when >= self.env.now and link.shared and (link.event != event or event == TURNED):
+        event = FOREIGN if self.foreign else self.env.events
+        if link.when >= self.env.now and link.shared and (link.event != event or event == FOREIGN):
             link.tie()
         if link.bandwidth is not None:
             link.take(LAST_TIME)

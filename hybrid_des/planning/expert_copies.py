@@ -48,7 +48,7 @@ class ExpertCopies:
     @property
     def needed(self) -> bool:
         """Whether any expert ever has a copy, or moves."""
-        steps, numbers = range(self.loads.basis.load_steps), self.loads.layers
+        steps, numbers = range(self.loads.basis.draws.steps), self.loads.layers
         return any(
             self._held(number, step) != self._held(number, 0) or _copied(self._held(number, step))
             for step in steps
@@ -65,7 +65,7 @@ class ExpertCopies:
         for number in (number for number in layers if number in self.loads.layers):
             sizes = self._sizes(number)
             here, home = self._held(number, step), self.homes(number, step)
-            after = min(step + 1, self.loads.basis.load_steps - 1)
+            after = min(step + 1, self.loads.basis.draws.steps - 1)
             there, next_home = self._held(number, after), self.homes(number, after)
             for expert, rank in enumerate(home):
                 for holder in _holders(here, expert):
@@ -105,7 +105,7 @@ class ExpertCopies:
         parameters = Fraction(layer.parameters.expert, self.loads.layers[number].count * parallel.of_expert)
         holders = basis.together * parallel.context * parallel.tensor // (parallel.expert * parallel.of_expert)
         shared = Sharding.of(basis.sharding, max(1, holders), once=basis.scatters_once, state=basis.optimizer.state)
-        gradient = codecs.find(basis.codec).build().bytes_per_element
+        gradient = codecs.find(basis.accumulation.codec).build().bytes_per_element
         of_state = Fraction(shared.state, shared.optimizer)
         return _Sizes(*(ceil(parameters * size) for size in (gradient, Fraction(WEIGHTS), of_state)))
 

@@ -147,8 +147,8 @@ class Fsdp:
             layers = list(enumerate(cost.layers or (cost,)))
             gathers = op.kind == "F" and stage in fresh if self.once else op.kind != "W"
             for number, layer in layers if op.kind == "F" else reversed(layers):
-                sizes, waits = (layer.parameters, layer.experts), layer.waits(op.kind)
-                needed = (layer.parameters + (0 if op.kind == "F" else layer.later), layer.experts)
+                sizes, waits = (layer.states.parameters, layer.states.experts), layer.waits(op.kind)
+                needed = (sizes[0] + (0 if op.kind == "F" else layer.later), sizes[1])
                 passes.append(
                     LayerPass(
                         stage,

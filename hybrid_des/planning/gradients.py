@@ -129,12 +129,11 @@ def _padded(groups: Sequence[tuple[ProcessGroup, ReplicaGroup]]) -> list[tuple[P
     for processes, group in groups:
         of_stage = group.stage, group.part
         several[of_stage] = lcm(several.get(of_stage, 1), len(processes.channels) or 1)
-    # the groups of a stage share their buckets, which are told apart by identity: comparing thousands takes long
-    filled: dict[tuple[int, int], Sequence[Bucket]] = {}
+    filled: dict[tuple[int, int, int], Sequence[Bucket]] = {}  # the groups of a stage share their buckets
     made = []
     for processes, group in groups:
         multiple = processes.size * several[group.stage, group.part]
-        alike = id(group.buckets), multiple
+        alike = group.stage, group.part, multiple
         if alike not in filled:
             filled[alike] = padded(group.buckets, multiple)
         made.append((processes, replace(group, buckets=filled[alike])))
@@ -186,8 +185,8 @@ class Reductions:
     def _choices(self, kind: str) -> Counter[str]:
         facts, choices = collectives.find(kind).facts, Counter[str]()
         made = self.processes if facts["tuned"] else ()
-        # by identity: most groups share their buckets and what is known of their wiring
-        for alike in grouped_by(made, lambda pair: (id(pair[0].tuned), id(pair[1].buckets))).values():
+        # most groups share what is known of their wiring; it may be of any type, so it is told apart by identity
+        for alike in grouped_by(made, lambda pair: (id(pair[0].tuned), pair[1].stage, pair[1].part)).values():
             processes, group = alike[0]
             times = Counter(bucket.elements for bucket in group.buckets)
             for buffer in self.buffers_of(group):

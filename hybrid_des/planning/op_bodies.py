@@ -10,6 +10,7 @@ it. Without such collectives an action computes in one piece.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
 from typing import TYPE_CHECKING, NamedTuple
@@ -55,7 +56,8 @@ class Point(NamedTuple):
         return Record(filled(self.stage))
 
 
-class _Piece(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)  # hashing a collective takes longer than all else here
+class _Piece:
     """Computation of a layer, and the collective after it; layers that are one object share theirs."""
 
     share: Fraction
@@ -114,22 +116,21 @@ def ends_of(action: Action, costs: Sequence[StageCosts]) -> tuple[Begin, End]:
 def _alone(parts: Sequence[Part], duration: int, pace: ComputeSpeed, axes: Collection[str]) -> Iterator[_Timed]:
     """Computation and collectives in turn, with the time that each takes on idle links."""
     pieces = [piece for part in parts for piece in _pieces(*part, axes)]
-    each = {id(piece): piece for piece in pieces}  # by identity: hashing a collective takes longer than all else here
-    exchanges = {key: _exchange(piece, pace) for key, piece in each.items()}
+    exchanges = {piece: _exchange(piece, pace) for piece in dict.fromkeys(pieces)}
     # a fused pair may have less to compute than it hides; then its collectives take longer than when they are replayed
-    computes = max(0, duration - sum([exchanges[id(piece)].took for piece in pieces]))
-    common = lcm(*[piece.share.denominator for piece in each.values()])
-    shares = {key: int(piece.share * common) for key, piece in each.items()}
-    whole = sum([shares[id(piece)] for piece in pieces]) or common
+    computes = max(0, duration - sum([exchanges[piece].took for piece in pieces]))
+    common = lcm(*[piece.share.denominator for piece in exchanges])
+    shares = {piece: int(piece.share * common) for piece in exchanges}
+    whole = sum([shares[piece] for piece in pieces]) or common
     done = share = 0
     for piece in pieces:
-        share += shares[id(piece)]
+        share += shares[piece]
         until = int(Fraction(computes * share, whole)) if share * whole < 0 else computes * share // whole
         if until > done:
             yield _Timed(until - done)
         done = until
         if piece.collective is not None:
-            yield exchanges[id(piece)]
+            yield exchanges[piece]
     yield _Timed(computes - done)
 
 
@@ -145,7 +146,7 @@ def _exchange(piece: _Piece, pace: ComputeSpeed) -> _Timed:
 
 
 def _pieces(stage: int, cost: StageCosts, kind: Kind, axes: Collection[str]) -> Iterator[_Piece]:
-    known: dict[int, list[_Piece]] = {}
+    known: dict[int, list[_Piece]] = {}  # by identity: most layers are one object, which takes long to hash
     for layer in cost.layers if kind == "F" else cost.layers[::-1]:
         if id(layer) not in known:
             of_op = {"F": layer.collectives[0], "W": ()}.get(kind, layer.collectives[1])

@@ -30,10 +30,11 @@ from hybrid_des.planning.expert_streams import ExpertStreams
 from hybrid_des.planning.fsdp import Fsdp
 from hybrid_des.planning.given import GivenTraces
 from hybrid_des.planning.given_collectives import GivenGroup
+from hybrid_des.planning.given_programs import GivenPrograms
 from hybrid_des.planning.gradients import Reductions, ReplicaGroup, in_groups, replica_groups
 from hybrid_des.planning.layer_traffic import TensorTraffic, tensor_traffic
 from hybrid_des.planning.lowering import Lowering
-from hybrid_des.planning.program import GivenPrograms, Program
+from hybrid_des.planning.program import Program
 from hybrid_des.planning.training import Training, Worker
 from hybrid_des.planning.varied_steps import PlannedStep, mean_bytes, steps_of
 from hybrid_des.planning.wiring import fabric_of, times_of
@@ -190,8 +191,8 @@ def _lowered(
         barrier=scenario.barrier,
         streams=ExpertStreams(scenario.experts.delay_weight, axes) if traffic.streams else None,
     )
-    each = {id(step): replace(lowering, costs=step.costs, copies=step.copies) for step in steps}
-    lowering = replace(each[id(steps[0])], further=tuple(each[id(step)] for step in steps[1:]))
+    each = {step: replace(lowering, costs=step.costs, copies=step.copies) for step in dict.fromkeys(steps)}
+    lowering = replace(each[steps[0]], further=tuple(each[step] for step in steps[1:]))
     replayed = mean_bytes(traffic, plan, [costs, *further])
     return Parts(
         times.fabric,

@@ -12,58 +12,91 @@ Calls that differ only in their micro-batches share a block, and equal ranks sha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from sys import intern
-from typing import Any, NamedTuple, TypeVar
-
-import numpy as np
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from hybrid_des.cluster.mailbox import Message
 from hybrid_des.cluster.purposes import PURPOSES, Purpose
 from hybrid_des.engine.recorder import OPTIMIZER
-from hybrid_des.pipeline.plan import Action, Op
-from hybrid_des.planning.compute_speed import ComputeSpeed
-from hybrid_des.planning.program_table import NONE, OP_KINDS, Columns, ProgramTable
+from hybrid_des.pipeline.plan import Action
 
 COMPUTE, GRADIENT, PARAMETER = "compute", "gradient", "parameters"  # the streams
 STEP, LAYER = "a step begins", "a layer begins or ends"  # events
+# what instructions release and others wait for; each wait consumes one release
+MESSAGE = "message"  # of the pipeline, at its receiver
+RECEIPT = "receipt"  # the same message has arrived, at its sender
+EVENT = "event"  # of a stream, for another of the same GPU
+EXCHANGE = "exchange"  # the end of a collective inside an op
+MEETING = "meeting"  # the end of a collective in which all members of a group take part
+OF_A_STREAM = (RECEIPT, EXCHANGE)  # those for which the stream waits that has released them
 ASIDE = -2  # `number` of a call without an op row
-
 
 Group = tuple[str, int, int]  # what its collectives are for, or their axis; stage; part
 
-
 BARRIER = ("barrier", 0, 0)  # all ranks, which meet between steps
-
-
 TOGETHER = "together"  # with the first of some lanes, and their number: the ranks that share documents for a while
 
 
 class Instruction:
-    """What a stream does next: one of the classes below."""
+    """What a stream does next: one of the classes below.
+
+    It waits for a signal, takes its duration and releases signals. A GPU does so in simulated time; bounds on that time
+    read the same without a clock.
+
+    Attributes:
+        waits_for: the kind of signal that it waits for, if any.
+        duration: picoseconds of computation that it takes.
+        releases: the kinds of signals that it releases.
+    """
 
     __slots__ = ()
+    waits_for: ClassVar[str | None] = None
+    duration: int = 0
+    releases: ClassVar[tuple[str, ...]] = ()
 
     @property
     def own(self) -> int | None:
         """Picoseconds of its op's own computation; None: it computes nothing of it."""
         return None
 
+    def signal(self, ops: Action) -> Hashable:
+        """Which signal of these kinds it is, in a call with these ops, among those of a rank and training step."""
+        raise NotImplementedError
+
+    def receiver(self, signal: str, sender: int) -> int:
+        """The pipeline rank that waits for a signal of this kind that it releases."""
+        return sender
+
+
+class _OfMessage(Instruction):
+    """An instruction on a message of one of its ops; `tag` is that for micro-batch 0 in training step 0."""
+
+    __slots__ = ()
+    op: int
+    purpose: Purpose
+    tag: int
+
+    def signal(self, ops: Action) -> Hashable:
+        """Its purpose and tag."""
+        return self.purpose, self.tag + ops[self.op].microbatch
+
 
 @dataclass(frozen=True, slots=True)
-class Receive(Instruction):
+class Receive(_OfMessage):
     """Wait for a message.
 
     Attributes:
         place: index among the messages that the block receives.
         op: index of the op in its action.
         peer: pipeline rank of the sender.
-        tag: tag for micro-batch 0 in training step 0.
     """
 
+    waits_for = MESSAGE
     place: int
     op: int
     peer: int
@@ -72,20 +105,26 @@ class Receive(Instruction):
 
 
 @dataclass(frozen=True, slots=True)
-class Send(Instruction):
-    """Send a message; `peer` is the receiver, `op` and `tag` are as in `Receive`."""
+class Send(_OfMessage):
+    """Send a message; `peer` is the receiver."""
 
+    releases = (MESSAGE, RECEIPT)
     op: int
     peer: int
     purpose: Purpose
     tag: int
     message: Message
 
+    def receiver(self, signal: str, sender: int) -> int:
+        """Its peer; the receipt comes back."""
+        return self.peer if signal is MESSAGE else sender
+
 
 @dataclass(frozen=True, slots=True)
-class Confirm(Instruction):
+class Confirm(_OfMessage):
     """Wait until a message that was sent has arrived, as in Megatron's plain 1F1B."""
 
+    waits_for = RECEIPT
     op: int
     purpose: Purpose
     tag: int
@@ -128,8 +167,13 @@ class Compute(Instruction):
 class Record(Instruction):
     """Note that an event has happened, once more; `after`: that it will, in so many picoseconds."""
 
+    releases = (EVENT,)
     event: str
     after: int | None = None
+
+    def signal(self, ops: Action) -> str:
+        """Its event."""
+        return self.event
 
 
 class Cause(NamedTuple):
@@ -143,8 +187,13 @@ class Cause(NamedTuple):
 class Wait(Instruction):
     """Wait until an event has been recorded; if it has a cause, the time counts as waiting for a collective."""
 
+    waits_for = EVENT
     event: str
     cause: Cause | None = None
+
+    def signal(self, ops: Action) -> str:
+        """Its event."""
+        return self.event
 
 
 class Row(NamedTuple):
@@ -155,10 +204,14 @@ class Row(NamedTuple):
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Collective(Instruction):
-    """Take part in a collective, and wait for its end; `call` says which one to the group's communicator."""
+    """Take part in a collective, and wait for its end; `call` says which one to the group's communicator.
 
+    Two of a stream are told apart, even if they are alike.
+    """
+
+    waits_for = MEETING
     group: Group
     call: Any
     row: Row | None = None
@@ -169,17 +222,27 @@ class Collective(Instruction):
 class Start(Instruction):
     """Start a collective inside an op; `slot` tells it from others that are under way."""
 
+    releases = (EXCHANGE,)
     group: Group
     call: Any
     slot: int = 0
+
+    def signal(self, ops: Action) -> int:
+        """Its slot."""
+        return self.slot
 
 
 @dataclass(frozen=True, slots=True)
 class Join(Instruction):
     """Wait for the end of the collective that was started in this slot."""
 
+    waits_for = EXCHANGE
     purpose: int
     slot: int = 0
+
+    def signal(self, ops: Action) -> int:
+        """Its slot."""
+        return self.slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +276,12 @@ class Block:
     def every(self, kind: type[One]) -> list[One]:
         """Its instructions of a kind, in order."""
         return [one for one in self.instructions if one.__class__ is kind]
+
+    @cached_property
+    def effects(self) -> Sequence[tuple[Instruction, str | None, int, tuple[str, ...]]]:
+        """Its instructions with what each waits for, takes and releases, without those that do none of it."""
+        each = ((one, one.waits_for, one.duration, one.releases) for one in self.instructions)
+        return [effect for effect in each if any(effect[1:])]
 
     @cached_property
     def durations(self) -> tuple[int, ...]:
@@ -261,9 +330,9 @@ class Call:
         return sum(self.block.durations)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
-    """What one rank does in every training step, by stream.
+    """What one rank does in every training step, by stream; equal ranks have the same object.
 
     Attributes:
         streams: of the first step, or of all.
@@ -280,7 +349,7 @@ class Program:
     @property
     def distinct(self) -> Sequence[Program]:
         """Its programs that differ, that of the first step first."""
-        return list({id(program): program for program in (self, *self.further)}.values())
+        return list(dict.fromkeys((self, *self.further)))
 
     @property
     def calls(self) -> Iterator[Call]:
@@ -302,6 +371,15 @@ class Program:
         """The calls with an op row, without the optimizer's."""
         return [call for number, call in self.ops.items() if number != OPTIMIZER]
 
+    def events(self, kind: type[Record] | type[Wait]) -> Mapping[str, Counter[str]]:
+        """Event → stream → how often its instructions of a kind name it."""
+        named = defaultdict[str, Counter[str]](Counter)
+        for stream, calls in self.streams.items():
+            for block, times in Counter(call.block for call in calls).items():
+                for instruction in block.every(kind):
+                    named[instruction.event][stream] += times
+        return named
+
     def lasting(self, duration: Callable[[Call, int], int], *, each: bool = True) -> Program:
         """The same with other durations: of `each` call and duration, or once for a block with ops of these kinds."""
         known: dict[tuple[Block, tuple[str, ...] | tuple[int, ...]], Block] = {}
@@ -315,63 +393,8 @@ class Program:
             return Call(known[same], call.number, call.ops)
 
         calls = tuple(call if call.number == ASIDE else changed(call) for call in self.streams[COMPUTE])
-        further = {key: one.lasting(duration, each=each) for key, one in {id(one): one for one in self.further}.items()}
-        return Program({**self.streams, COMPUTE: calls}, tuple(further[id(program)] for program in self.further))
-
-
-@dataclass(frozen=True)
-class GivenPrograms:
-    """Programs that came from elsewhere, such as a profile; `Lowering` answers the same.
-
-    Attributes:
-        programs: one per pipeline rank; or one per rank.
-        pipeline: number of pipeline ranks.
-    """
-
-    programs: Sequence[Program]
-    pipeline: int
-
-    @property
-    def each(self) -> bool:
-        """Whether every rank has a program of its own."""
-        return len(self.programs) > self.pipeline
-
-    @property
-    def blocking(self) -> bool:
-        """Whether some wait until their messages have arrived."""
-        return any(call.block.every(Confirm) for program in self.programs for call in program.calls)
-
-    @property
-    def microbatches(self) -> int:
-        """Number of micro-batches per replica and training step."""
-        return table_of(self.programs).microbatches
-
-    @property
-    def pairs(self) -> Collection[tuple[int, int]]:
-        """The pipeline ranks that send to each other."""
-        calls = ((place, call) for place, program in enumerate(self.programs) for call in program.calls)
-        return {(place, send.peer) for place, call in calls for send in call.block.every(Send)}
-
-    def chunks(self, rank: int) -> Mapping[int, int]:
-        """Stage → its chunk, for the stages that a pipeline rank holds."""
-        calls = self.programs[rank].rows
-        return {stage: op.chunk for call in calls for stage, op in zip(call.block.stages, call.ops, strict=True)}
-
-    def nominal_durations(self, rank: int, lane: int = 0) -> Callable[[Op, int], int]:
-        """The picoseconds of each op of a pipeline rank in a step at speed 1."""
-        durations = {op: call.duration for call in self.programs[rank].rows for op in call.ops}
-        return lambda op, step: durations[op]
-
-    def lower(self, rank: int, pace: ComputeSpeed, lane: int = 0) -> Program:
-        """The program of a pipeline rank at a pace."""
-        return self.programs[rank].lasting(lambda call, duration: pace.duration(duration))
-
-    def serve(self, group: Group, rank: int, lane: int = 0) -> Program:
-        """The program of an endpoint that serves a process group, with the collectives of a member's program."""
-        blocks = (call.block for call in self.programs[rank].calls)
-        serves = [replace(one, row=None, cause=None) for block in blocks for one in block.every(Collective)
-                  if one.group == group]  # fmt: skip
-        return Program({GRADIENT: (call_of(*serves, stages=(0,)),)})
+        further = {one: one.lasting(duration, each=each) for one in dict.fromkeys(self.further)}
+        return Program({**self.streams, COMPUTE: calls}, tuple(further[one] for one in self.further))
 
 
 def filled(stage: int) -> str:
@@ -439,62 +462,3 @@ def program_of(
     )
     ends = {name: (*calls, call_of(Record(done(name)))) for name, calls in others.items()}
     return Program({COMPUTE: compute, **ends})
-
-
-def table_of(programs: Sequence[Program]) -> ProgramTable:
-    """The ops of programs, one for each pipeline rank, and the messages between them."""
-    labels: list[str] = []
-    lasting = [
-        [call.number for call in program.streams.get(COMPUTE, ()) if call.block.durations and call.number != OPTIMIZER]
-        for program in programs
-    ]
-    gaps, tail = any(ASIDE in one for one in lasting), any(one[-1:] == [ASIDE] for one in lasting)
-    ops, messages = partial(_ops, programs, labels), partial(_messages, programs)
-    return ProgramTable(len(programs), ops, messages, labels, gaps=gaps, tail=tail)
-
-
-def _ops(programs: Sequence[Program], labels: list[str]) -> Columns:
-    """The columns of ops: a fused pair is described by its forward, the input part of a backward as B."""
-    known: dict[Block, tuple[int, int, int, int]] = {}
-    rows = []
-    for rank, call in ((rank, call) for rank, program in enumerate(programs) for call in program.rows):
-        block, ops = call.block, call.ops
-        if block not in known:
-            first = min(range(len(ops)), key=lambda index: ops[index].kind != "F")
-            labels += {block.label} - {"", *labels}
-            label = labels.index(block.label) if block.label else NONE
-            known[block] = first, OP_KINDS.index(call.kind), block.stages[first], label
-        first, number, stage, label = known[block]
-        second = ops[1 - first].microbatch if len(ops) > 1 else NONE
-        rows.append((rank, number, ops[first].microbatch, ops[first].chunk, stage, second, label))
-    return _columns(("rank", "kind", "microbatch", "chunk", "stage", "second", "label"), rows)
-
-
-def _messages(programs: Sequence[Program]) -> Columns:
-    """The columns of messages: each Send with its Receive."""
-    known: dict[Block, tuple[list[Send], list[Receive]]] = {}
-    sent, received = [], []
-    number = 0
-    for rank, program in enumerate(programs):
-        for call in program.rows:
-            block, ops = call.block, call.ops
-            if block not in known:
-                known[block] = block.every(Send), block.every(Receive)
-            for send in known[block][0]:
-                op, purpose = ops[send.op], PURPOSES.index(send.purpose)
-                sent.append((rank, send.peer, purpose, send.tag + op.microbatch, number, op.chunk, send.message.size))
-            for receive in known[block][1]:
-                tag, purpose = receive.tag + ops[receive.op].microbatch, PURPOSES.index(receive.purpose)
-                received.append((receive.peer, rank, purpose, tag, number, receive.place))
-            number += 1
-    ends = "sender", "receiver", "purpose", "tag"
-    sends = _columns((*ends, "producer", "chunk", "bytes"), sent)
-    receives = _columns((*ends, "consumer", "place"), received)
-    left, right = (np.lexsort([one[name] for name in ends]) for one in (sends, receives))
-    table = {name: sends[name][left] for name in ("purpose", "tag", "producer", "chunk", "bytes")}
-    return {**table, **{name: receives[name][right] for name in ("consumer", "place")}}
-
-
-def _columns(names: Sequence[str], rows: Sequence[Sequence[int]]) -> Columns:
-    table = np.fromiter(chain.from_iterable(rows), np.int64, len(names) * len(rows)).reshape(-1, len(names))
-    return dict(zip(names, table.T, strict=True))

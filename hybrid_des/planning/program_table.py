@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hybrid_des.cluster.purposes import PURPOSES
+from hybrid_des.engine.recorder import OPTIMIZER
+from hybrid_des.planning.program import ASIDE, COMPUTE, Block, Program, Receive, Send
 
 Column = NDArray[np.int64]
 Columns = Mapping[str, Column]
@@ -107,3 +112,62 @@ class ProgramTable:
         """Whether another table has the same ops and messages, whatever the sizes of these."""
         tables = ({"": self.sizes}, {"": other.sizes}), (self.ops, other.ops), (self.messages, other.messages)
         return all(np.array_equal(one[name], two[name]) for one, two in tables for name in one if name != "bytes")
+
+
+def table_of(programs: Sequence[Program]) -> ProgramTable:
+    """The ops of programs, one for each pipeline rank, and the messages between them."""
+    labels: list[str] = []
+    lasting = [
+        [call.number for call in program.streams.get(COMPUTE, ()) if call.block.durations and call.number != OPTIMIZER]
+        for program in programs
+    ]
+    gaps, tail = any(ASIDE in one for one in lasting), any(one[-1:] == [ASIDE] for one in lasting)
+    ops, messages = partial(_ops, programs, labels), partial(_messages, programs)
+    return ProgramTable(len(programs), ops, messages, labels, gaps=gaps, tail=tail)
+
+
+def _ops(programs: Sequence[Program], labels: list[str]) -> Columns:
+    """The columns of ops: a fused pair is described by its forward, the input part of a backward as B."""
+    known: dict[Block, tuple[int, int, int, int]] = {}
+    rows = []
+    for rank, call in ((rank, call) for rank, program in enumerate(programs) for call in program.rows):
+        block, ops = call.block, call.ops
+        if block not in known:
+            first = min(range(len(ops)), key=lambda index: ops[index].kind != "F")
+            labels += {block.label} - {"", *labels}
+            label = labels.index(block.label) if block.label else NONE
+            known[block] = first, OP_KINDS.index(call.kind), block.stages[first], label
+        first, number, stage, label = known[block]
+        second = ops[1 - first].microbatch if len(ops) > 1 else NONE
+        rows.append((rank, number, ops[first].microbatch, ops[first].chunk, stage, second, label))
+    return _columns(("rank", "kind", "microbatch", "chunk", "stage", "second", "label"), rows)
+
+
+def _messages(programs: Sequence[Program]) -> Columns:
+    """The columns of messages: each Send with its Receive."""
+    known: dict[Block, tuple[list[Send], list[Receive]]] = {}
+    sent, received = [], []
+    number = 0
+    for rank, program in enumerate(programs):
+        for call in program.rows:
+            block, ops = call.block, call.ops
+            if block not in known:
+                known[block] = block.every(Send), block.every(Receive)
+            for send in known[block][0]:
+                op, purpose = ops[send.op], PURPOSES.index(send.purpose)
+                sent.append((rank, send.peer, purpose, send.tag + op.microbatch, number, op.chunk, send.message.size))
+            for receive in known[block][1]:
+                tag, purpose = receive.tag + ops[receive.op].microbatch, PURPOSES.index(receive.purpose)
+                received.append((receive.peer, rank, purpose, tag, number, receive.place))
+            number += 1
+    ends = "sender", "receiver", "purpose", "tag"
+    sends = _columns((*ends, "producer", "chunk", "bytes"), sent)
+    receives = _columns((*ends, "consumer", "place"), received)
+    left, right = (np.lexsort([one[name] for name in ends]) for one in (sends, receives))
+    table = {name: sends[name][left] for name in ("purpose", "tag", "producer", "chunk", "bytes")}
+    return {**table, **{name: receives[name][right] for name in ("consumer", "place")}}
+
+
+def _columns(names: Sequence[str], rows: Sequence[Sequence[int]]) -> Columns:
+    table = np.fromiter(chain.from_iterable(rows), np.int64, len(names) * len(rows)).reshape(-1, len(names))
+    return dict(zip(names, table.T, strict=True))

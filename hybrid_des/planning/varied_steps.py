@@ -56,10 +56,11 @@ def steps_of(scenario: Scenario, plan: Plan, times: CollectiveTimes, first: Cost
     costs: dict[tuple[object, ...], Costs] = {_routing_at(loads, 0): first}
     known: dict[object, PlannedStep] = {}
     steps = []
-    for step in range(basis.load_steps):
+    for step in range(basis.draws.steps):
         routing = _routing_at(loads, step)
         if routing not in costs:
-            costs[routing] = costs_of(costs_per_rank(basis._replace(load_step=step), times), plan)
+            meant = basis._replace(draws=basis.draws._replace(step=step))
+            costs[routing] = costs_of(costs_per_rank(meant, times), plan)
         sent = {stage: copies.at(step, numbers) for stage, numbers in layers.items()}
         key = routing, tuple(sent.items())
         known.setdefault(key, PlannedStep(costs[routing], sent))
@@ -69,14 +70,14 @@ def steps_of(scenario: Scenario, plan: Plan, times: CollectiveTimes, first: Cost
 
 def _holding_most(steps: Sequence[PlannedStep]) -> list[PlannedStep]:
     """The steps, whose ranks hold in each what they hold for a while in any: peaks are those of all steps."""
-    distinct = {id(step): step for step in steps}
+    distinct = dict.fromkeys(steps)
     resident, transient = (
-        tuple(map(max, *(getattr(step.costs, name) for step in distinct.values())))
-        for name in ("resident", "transient")
+        tuple(map(max, *(getattr(step.costs, name) for step in distinct))) for name in ("resident", "transient")
     )
-    known = {id(one.costs): replace(one.costs, resident=resident, transient=transient) for one in distinct.values()}
-    each = {key: replace(one, costs=known[id(one.costs)]) for key, one in distinct.items()}
-    return [each[id(step)] for step in steps]
+    # by identity: costs cannot be hashed
+    known = {id(one.costs): replace(one.costs, resident=resident, transient=transient) for one in distinct}
+    each = {one: replace(one, costs=known[id(one.costs)]) for one in distinct}
+    return [each[step] for step in steps]
 
 
 def _layers(plan: Plan, costs: Costs) -> Mapping[int, Sequence[int]]:
@@ -98,7 +99,7 @@ def mean_bytes(traffic: TensorTraffic, plan: Plan, costs: Sequence[Costs]) -> di
     axes = [*traffic.replayed, *traffic.messages]
     if not axes:
         return {}
-    each: dict[int, dict[str, int]] = {}
+    each: dict[int, dict[str, int]] = {}  # by identity: costs cannot be hashed
     for of_step in costs:
         if id(of_step) not in each:
             each[id(of_step)] = replace(traffic, loads=loads_of(plan, of_step, axes)[0]).replayed_bytes

@@ -8,7 +8,7 @@ from itertools import groupby
 from math import log10
 
 from hybrid_des.analysis.counterfactual.attribution import Straggler, Stragglers
-from hybrid_des.analysis.counterfactual.what_if import Tried
+from hybrid_des.analysis.counterfactual.what_if import SimulatedChange
 from hybrid_des.analysis.critical_path.rows import near_rows
 from hybrid_des.analysis.explanation import TWICE, Explanation
 from hybrid_des.analysis.holding_document import HoldingDocument
@@ -209,7 +209,7 @@ def _what_ifs(explanation: Explanation, room: int) -> list[str]:
     return lines
 
 
-def _worth(explanation: Explanation, tried: Tried) -> bool:
+def _worth(explanation: Explanation, tried: SimulatedChange) -> bool:
     """Whether the result of a usual what-if is worth a line; those of the user always are."""
     steps = explanation.run.scenario.steps
     usual = tried.steps != steps or tried.change == TWICE
@@ -220,7 +220,7 @@ def _worth(explanation: Explanation, tried: Tried) -> bool:
     )
 
 
-def _note(explanation: Explanation, tried: Tried, simulated: int) -> str:
+def _note(explanation: Explanation, tried: SimulatedChange, simulated: int) -> str:
     """An explanation if both numbers differ, or if a step has a different number of micro-batches."""
     if not tried.fits and fits(explanation.run):
         return MISFIT
@@ -373,15 +373,15 @@ def _hidden(explanation: Explanation) -> float:
     return max(saved, default=0.0)
 
 
-def _one_of_each(ordered: Sequence[Tried]) -> list[Tried]:
+def _one_of_each(ordered: Sequence[SimulatedChange]) -> list[SimulatedChange]:
     """The best change of each key."""
-    best: dict[str, Tried] = {}
+    best: dict[str, SimulatedChange] = {}
     for proposal in ordered:
         best.setdefault(proposal.change.partition("=")[0], proposal)
     return list(best.values())
 
 
-def _proposed(tried: Tried) -> str:
+def _proposed(tried: SimulatedChange) -> str:
     per = " per micro-batch" if "microbatches=" in tried.change else ""
     likely = f", {tried.sure.likely(-tried.gain)}" if tried.sure is not None else ""
     return f"{tried.change} ({_gain(tried.gain)}{per}{likely})"

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from hybrid_des.analysis import idle
 from hybrid_des.cluster.purposes import ACTIVATION, CONTEXT, PURPOSES, REDUCTION, TENSOR
 
 if TYPE_CHECKING:
@@ -55,21 +56,19 @@ class Cause(NamedTuple):
 
 _WARM_UP, _DEPENDENCY, _DRAIN = (
     Cause(f"{BUBBLE}: {phase}", grey)
-    for phase, grey in (("warm-up", "#C4C4C4"), ("dependency", "#8A8A8A"), ("drain", "#66789C"))
+    for phase, grey in ((idle.WARM_UP, "#C4C4C4"), (idle.DEPENDENCY, "#8A8A8A"), (idle.DRAIN, "#66789C"))
 )
-_BARRIER, _REPLICA = Cause("step barrier", "#F0E442"), Cause("waiting for a slower replica", "#AA4499")
+_BARRIER, _REPLICA = Cause(idle.BARRIER, "#F0E442"), Cause(idle.REPLICA, "#AA4499")
 CAUSES = {  # by the names of `analysis.idle`: causes, phases of the pipeline, and reasons
     **{purpose.cause: Cause(purpose.cause.replace("_", " "), purpose.colour) for purpose in PURPOSES},
     ACTIVATION.cause: Cause("waiting for a pipeline message", ACTIVATION.colour),
     CONTEXT.cause: Cause("waiting for the document's other ranks", CONTEXT.colour),
-    "dependency": Cause(BUBBLE, _DEPENDENCY.colour),  # all phases together
-    "warm-up": _WARM_UP, "pipeline dependency": _DEPENDENCY, "drain": _DRAIN,
-    "slower_replica": _REPLICA, "waiting for a slower replica": _REPLICA,
-    "end_of_step": _BARRIER, "step barrier": _BARRIER,
-    "transfer": Cause("transfer", ACTIVATION.colour), "latency": Cause("latency", "#44AA99"),
-    "queueing": Cause("queueing", "#CC6677"),
-    "another job's message": Cause("another job's message", "#117733"),
-    "host": Cause("host", "#DDCC77"),
+    idle.DEPENDENCY: Cause(BUBBLE, _DEPENDENCY.colour),  # all phases together
+    idle.WARM_UP: _WARM_UP, idle.STEADY: _DEPENDENCY, idle.DRAIN: _DRAIN,
+    "slower_replica": _REPLICA, idle.REPLICA: _REPLICA, idle.END_OF_STEP: _BARRIER, idle.BARRIER: _BARRIER,
+    idle.TRANSFER: Cause(idle.TRANSFER, ACTIVATION.colour), idle.LATENCY: Cause(idle.LATENCY, "#44AA99"),
+    idle.QUEUEING: Cause(idle.QUEUEING, "#CC6677"), idle.OTHERS: Cause(idle.OTHERS, "#117733"),
+    idle.HOST: Cause(idle.HOST, "#DDCC77"),
 }  # fmt: skip
 
 

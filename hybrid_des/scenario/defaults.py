@@ -17,7 +17,6 @@ from hybrid_des.scenario.framework_defaults import fill_as_framework
 from hybrid_des.scenario.sections.cluster import NODES, QUANTISED, Cluster
 from hybrid_des.scenario.sections.training import Gradients, Schedule, expanded
 from hybrid_des.scenario.sections.values import per_rank, read_tensors
-from hybrid_des.scenario.sizes import NODE
 
 _PERCENT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*")
 
@@ -34,15 +33,15 @@ _FIGURES = ("bandwidth", "latency")  # of a link; a table replaces them
 _OF_NCCL = {*Gradients.own_keys(), "channels"}  # keys of gradients that leave the algorithm to NCCL's tuner
 
 
-class Filled(dict[str, object]):
+class FilledValues(dict[str, object]):
     """Values with these defaults filled in; some of their sections may be validated already."""
 
 
-def fill(values: Mapping[str, object]) -> Filled:
+def fill(values: Mapping[str, object]) -> FilledValues:
     """Copy the values with these defaults filled in."""
     if "model" in values:
         values = {**values, "model": expanded(values["model"])}
-    filled = Filled({key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()})
+    filled = FilledValues({key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()})
     modelled = values.get("model") not in (None, "none")
     costs = {"efficiency": fill_efficiency} if modelled else {"workload": _fill_workload}
     fills = {"cluster": _fill_cluster, "schedule": _fill_schedule, **costs, "gradients": _fill_gradients}
@@ -123,7 +122,7 @@ def _links_of_gpu(gpu: object, per_node: object) -> dict[str, dict[str, object]]
         for name, link in (("nvlink", part.nvlink), ("infiniband", part.infiniband), ("pcie", part.pcie))
     }
     nics = part.nics_per_node
-    if part.gpus_per_node > NODE and isinstance(per_node, int):
+    if part.gpus_per_node > catalogue.NODE and isinstance(per_node, int):
         nics = max(1, nics * per_node // part.gpus_per_node)
     links["infiniband"]["nics_per_node"] = nics
     links["nvlink"]["in_switch"] = part.nvlink.in_switch

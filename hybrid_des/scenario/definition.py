@@ -15,7 +15,7 @@ from hybrid_des.cluster.topologies.registration import OptionRefusal
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.options import MOST, Count, Flag, Section, Text, choice, whole
 from hybrid_des.pipeline import schedules
-from hybrid_des.scenario.defaults import Filled, fill
+from hybrid_des.scenario.defaults import FilledValues, fill
 from hybrid_des.scenario.problem import Problem, Problems, misfit
 from hybrid_des.scenario.sections.bill import PowerOrNone, PriceOrNone, TrainOrNone, misfits_of_bill
 from hybrid_des.scenario.sections.cluster import QUANTISED, WITHOUT_PRIORITIES, Cluster
@@ -220,7 +220,7 @@ class Scenario(Section):
     @model_validator(mode="before")
     @classmethod
     def _fill(cls, values: object) -> object:
-        return fill(values) if isinstance(values, Mapping) and not isinstance(values, Filled) else values
+        return fill(values) if isinstance(values, Mapping) and not isinstance(values, FilledValues) else values
 
     @model_validator(mode="after")
     def _check(self) -> Scenario:

@@ -1,4 +1,4 @@
-"""Sections that were validated before, for scenarios that differ in some of them: none is validated twice."""
+"""A cache of validated sections: scenarios that differ in a few, as in a search, do not validate the rest again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 from uuid import uuid4
 
 from hybrid_des.options import Section
-from hybrid_des.scenario.defaults import Filled, fill
+from hybrid_des.scenario.defaults import FilledValues, fill
 from hybrid_des.scenario.definition import Scenario
 
 MOST = 1024  # of a few kilobytes each
@@ -39,7 +39,7 @@ class KnownSections:
             return Scenario.model_validate(values)
         texts = {name: repr(value) for name, value in filled.items() if isinstance(value, dict)}
         known = {key[0]: self._known[key] for key in texts.items() if key in self._known}
-        scenario = Scenario.model_validate(Filled({**filled, **known}))
+        scenario = Scenario.model_validate(FilledValues({**filled, **known}))
         for name in texts.keys() - known.keys():
             if isinstance(section := getattr(scenario, name), Section):
                 self._known[name, texts[name]] = section

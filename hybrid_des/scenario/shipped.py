@@ -74,7 +74,7 @@ def with_bases(name: str) -> dict[str, str]:
     """
     known = shipped()
     if name not in known:
-        raise UsageError(f"{unknown(name, known)}; hybrid-des scenarios lists all")
+        raise UsageError(f"{unknown(name, known)}; hybrid-des init lists all")
     file: Path | None = known[name]
     copy, files = known[name].name, {}
     while file is not None:

@@ -7,9 +7,9 @@
 | ops in the plan of a replica                     | 2 per stage and micro-batch                                 |
 | ops of a run                                     | these × replicas × tensor and context ranks × steps         |
 | messages of a run                                | pipeline: 2 per micro-batch and pair of neighbouring stages |
-|                                                  | reduction: see `reduction_messages`                         |
+|                                                  | reduction: see `collectives.most_messages`                  |
 |                                                  | inside ops: 4 per layer, pass, micro-batch, rank and peer   |
-| pairs of GPUs that send to each other            | reduction: see `reduction_pairs`                            |
+| pairs of GPUs that send to each other            | reduction: see `collectives.most_pairs`                     |
 | bytes of the small models                        | 48 per weight and copy (one more copy trains serially), 24  |
 |                                                  | per activation: sample × layer × width                      |
 | bytes a GPU could hold                           | parameters, and the activations of all micro-batches        |
@@ -19,13 +19,13 @@ assumed; sizes that turn out too large are refused once the run knows the number
 that `auto` would have to try (`too_many`).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from hybrid_des.collectives import codecs, hierarchical, nccl_switches, nccl_trees, token_exchange
-from hybrid_des.collectives.buffer import MOST_SEGMENTS
-from hybrid_des.errors import Refusal
+from hybrid_des import collectives
+from hybrid_des.collectives import codecs, token_exchange
+from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.scenario.sections.numerics import Numerics
 from hybrid_des.scenario.sections.training import ModelChoice
@@ -66,9 +66,6 @@ MOST_HELD = 2**63 - 1  # bytes, as recorded
 
 
 PAIRS = "pairs of ranks that send to each other"
-
-
-NODE = 8  # GPUs per node, as in nearly all clusters
 
 
 BY_RULE = ("nodes", "rails", "leaf-spine", "pcie")  # topologies that create links on demand
@@ -163,44 +160,14 @@ def too_many(algorithm: str, options: Mapping[str, object], groups: Iterable[tup
     """
     members = list(groups)
     for estimate, most, what in (
-        (reduction_messages, MOST_MESSAGES, "messages"),
-        (reduction_pairs, MOST_PAIRS, PAIRS),
+        (collectives.most_messages, MOST_MESSAGES, "messages"),
+        (collectives.most_pairs, MOST_PAIRS, PAIRS),
     ):
-        count = sum(estimate(algorithm, size, options) * acting // size for size, acting in members)
+        calls = ((estimate(algorithm, collectives.CallSize(size), options), size, acting) for size, acting in members)
+        count = sum(sent * acting // size for sent, size, acting in calls)
         if count > most:
             return f"{algorithm}: {_refused(count, most, what)}"
     return ""
-
-
-def reduction_messages(
-    algorithm: str, ranks: int, options: Mapping[str, object], channels: int = 1, size: int | None = None
-) -> int:
-    """Messages of one collective: 2 · ranks · (peers, rounds, servers or segments); 2 · ranks if it is unknown.
-
-    Those of a ring are sent on all of its `channels`. Chunks of NCCL's trees are counted for `size` bytes, if known.
-    """
-    given, servers = _count(options, "pieces"), _count(options, "servers") or ranks
-    segments = given or MOST_SEGMENTS
-    per_rank = {
-        **dict.fromkeys(("ring", "ring-reduce-scatter", "ring-all-gather"), ranks * channels),
-        **dict.fromkeys(("nccl-reduce-scatter", "nccl-all-gather"), ranks * channels),
-        "nccl": max(ranks, 2 * nccl_trees.most_parts(size, channels), 2 * nccl_switches.MOST_SEGMENTS // channels)
-        * channels,
-        **dict.fromkeys(("all-to-all", "nccl-all-to-all", "nccl-send-receive", "auto"), ranks),
-        **dict.fromkeys(
-            ("hierarchical", "hierarchical-reduce-scatter", "hierarchical-all-gather"),
-            (ranks // NODE + NODE) * (given or hierarchical.MOST_SEGMENTS),
-        ),
-        **dict.fromkeys(
-            ("halving-doubling", "halving-reduce-scatter", "doubling-all-gather", "recursive-doubling"),
-            ranks.bit_length(),
-        ),
-        "double-binary-tree": 2 * segments,
-        **dict.fromkeys(("per-node-dispatch", "per-node-combine"), ranks * token_exchange.MOST_SEGMENTS),
-        "in-switch": segments,
-        "parameter-server": servers,
-    }
-    return 2 * ranks * per_rank.get(algorithm, 1)
 
 
 def most_channels(scenario: Whole) -> int:
@@ -210,21 +177,6 @@ def most_channels(scenario: Whole) -> int:
         return scenario.gradients.channels or 1
     most = max(min(kind.infiniband.nics_per_node, kind.gpus_per_node // parallel.tensor) for kind in nodes)
     return scenario.gradients.channels or max(1, most)
-
-
-def reduction_pairs(algorithm: str, ranks: int, options: Mapping[str, object]) -> int:
-    """Pairs that send to each other in one collective, if they grow with ranks², else 0."""
-    peers = {
-        **dict.fromkeys(("all-to-all", "nccl-all-to-all", "auto"), ranks),
-        "parameter-server": _count(options, "servers") or ranks,
-    }
-    return ranks * peers.get(algorithm, 0)
-
-
-def _count(options: Mapping[str, object], key: str) -> int | None:
-    """The number that an option of this name holds; None if it is not given, or holds something else."""
-    value = options.get(key)
-    return value if isinstance(value, int) else None
 
 
 def _written(count: int) -> str:
@@ -241,11 +193,12 @@ def _messages(scenario: Whole) -> int:
     messages = 2 * (stages - 1) * schedule.microbatches * parallel.data
     if parallel.data > 1:
         gradients = scenario.gradients
-        channels, options, buckets = most_channels(scenario), dict(gradients.options or {}), _buckets(scenario, stages)
-        halves = scenario.sharding != "none" and gradients.algorithm == "nccl"  # around rings, never along trees
-        algorithm = "nccl-reduce-scatter" if halves else gradients.algorithm
+        name, buckets = gradients.algorithm, _buckets(scenario, stages)
+        if scenario.sharding != "none" and name != collectives.AUTO:
+            name, _ = collectives.phases_of(name) or (name, name)
         size = gradients.bucket or _reduced(scenario) // max(buckets, 1)
-        messages += buckets * reduction_messages(algorithm, parallel.data, options, channels, size)
+        call = collectives.CallSize(parallel.data, most_channels(scenario), size)
+        messages += buckets * _estimated(collectives.most_messages, name, call, gradients.options)
     return messages * scenario.steps
 
 
@@ -254,8 +207,16 @@ def _pairs(scenario: Whole) -> int:
     parallel, gradients = scenario.parallel, scenario.gradients
     if parallel.data == 1 or not _buckets(scenario, 1):
         return 0
-    pairs = reduction_pairs(gradients.algorithm, parallel.data, dict(gradients.options or {}))
-    return parallel.pipeline * pairs
+    call = collectives.CallSize(parallel.data)
+    return parallel.pipeline * _estimated(collectives.most_pairs, gradients.algorithm, call, gradients.options)
+
+
+def _estimated(estimate: Callable[..., int], name: str, call: collectives.CallSize, options: Any) -> int:
+    """An estimate for a collective; 0 if an option is missing or wrong, which is reported separately."""
+    try:
+        return estimate(name, call, options)
+    except UsageError:
+        return 0
 
 
 def _inside_ops(scenario: Whole) -> int:

@@ -2,11 +2,11 @@
 
     replicas   collectives   ties      what is left out
     ─────────  ────────────  ────────  ─────────────────────────────────────────────────────────────────────────────
-    folded     alone         watched   ranks that do as others do, and the messages of long rings (`rings_alone`)
+    folded     alone         watched   ranks that do as others do, and the messages of long rings
     folded     alone         traced    the same, where two messages reach a link at the same moment
     folded     by messages   watched   ranks that do as others do (`folding`)
     folded     by messages   traced    the same, where two messages reach a link at the same moment
-    all        alone         –         the messages of collectives inside ops (`collectives_alone`)
+    all        alone         –         the messages of collectives inside ops (both alone: `collectives_alone`)
     all        by messages   –         nothing
 
 Folded runs also take at once what a GPU does between two messages (`stretches`). What an attempt leaves out changes no
@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from hybrid_des.folding.symmetry import Fold
+from hybrid_des.folding.symmetry import Fold, FoldedAxis
 from hybrid_des.planning.planner import Parts
+from hybrid_des.shortcuts.collectives_alone import taken_in_fold, taken_of_all_ranks
 from hybrid_des.shortcuts.folds import Replicas
-from hybrid_des.shortcuts.rings_alone import kinds_of_rings
 
 MOST_CHANNELS = 2  # more rings that reduce the same gradients advance in step, and nearly always meet at some link
 
@@ -41,6 +41,11 @@ class Attempt(NamedTuple):
     fold: Fold | None = None
     alone: str | None = None
     watched: bool = False
+
+    @property
+    def folded_axes(self) -> tuple[FoldedAxis, ...]:
+        """The folded axes; none if all ranks are simulated."""
+        return () if self.fold is None else self.fold.folded_axes
 
     @property
     def is_plain(self) -> bool:
@@ -62,23 +67,15 @@ class Refused(NamedTuple):
 
 @dataclass
 class Refusals:
-    """What runs of the same parts refused before.
+    """What runs of the same parts found out before.
 
     Attributes:
         tied: whether two messages reached a link at the same moment.
-        reasons: by folded axes and collectives taken alone.
+        disturbed: by folded axes, what disturbed collectives that were taken alone; once one was, all are messages.
     """
 
     tied: bool = False
-    reasons: dict[Any, str] = field(default_factory=dict)
-
-    def why_not(self, attempt: Attempt) -> str:
-        """Why an attempt was refused; empty if it was not."""
-        return self.reasons.get(_key(attempt), "")
-
-    def note(self, attempt: Attempt, why: str) -> None:
-        """Note why an attempt was refused."""
-        self.reasons[_key(attempt)] = why
+    disturbed: dict[tuple[FoldedAxis, ...], str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, parts: Parts) -> Refusals:
@@ -93,11 +90,7 @@ def remembering(parts: Parts, known: Parts) -> Parts:
     So what a run leaves out does not depend on which of its sisters ran before it, in this process or in another.
     """
     before = Refusals.of(known)
-    return replace(parts, remembered={**parts.remembered, "refusals": replace(before, reasons={**before.reasons})})
-
-
-def _key(attempt: Attempt) -> Any:
-    return None if attempt.fold is None else tuple(attempt.fold.folded_axes), attempt.alone
+    return replace(parts, remembered={**parts.remembered, "refusals": replace(before, disturbed={**before.disturbed})})
 
 
 def of_fold(fold: Fold, replicas: Replicas, refusals: Refusals, *, by_messages: bool) -> Iterator[Attempt]:
@@ -110,15 +103,12 @@ def of_fold(fold: Fold, replicas: Replicas, refusals: Refusals, *, by_messages: 
         by_messages: whether every message is asked for.
     """
     refusals.tied = refusals.tied or (replicas.parts.channels or 1) > MOST_CHANNELS
-    for alone in () if by_messages else kinds_of_rings(replicas.scenario, replicas.parts, tied=refusals.tied):
-        yield from (Attempt(fold, alone, watched) for watched in (True, False))
-    yield from (Attempt(fold, watched=watched) for watched in (True, False))
+    alone = None if by_messages else taken_in_fold(replicas.scenario, replicas.parts, tied=refusals.tied)
+    for kind in (None,) if alone is None else (alone, None):
+        yield from (Attempt(fold, kind, watched) for watched in (True, False))
 
 
-def of_all_ranks_at_once(replicas: Replicas) -> Sequence[Attempt]:
+def of_all_ranks_alone(replicas: Replicas) -> Sequence[Attempt]:
     """The attempts without a fold that leave something out."""
-    scenario, parts = replicas.scenario, replicas.parts
-    varies = scenario.slow or scenario.background or parts.training or scenario.jitter
-    if varies or scenario.record == "all" or scenario.cluster.service not in ("fifo", "uncontended"):
-        return ()
-    return (Attempt(alone="collectives of layers"),) if parts.traffic.messages else ()
+    alone = taken_of_all_ranks(replicas.scenario, replicas.parts)
+    return () if alone is None else (Attempt(alone=alone),)

@@ -20,7 +20,7 @@ import numpy as np
 from hybrid_des.planning.compute_speed import ComputeSpeed
 from hybrid_des.planning.lowering import Lowering
 from hybrid_des.planning.planner import Parts
-from hybrid_des.planning.program import COMPUTE, Block, Call, Collective, Instruction, Program, Record, Send, Wait
+from hybrid_des.planning.program import COMPUTE, EVENT, MEETING, Block, Call, Instruction, Program, Send
 from hybrid_des.planning.program_table import Column, Columns
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.shortcuts.least_remaining import LeastRemaining
@@ -28,7 +28,7 @@ from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.timeline import Timeline
 
 SHOWN = ("name", "description", "record", "on_oom", "fold")  # what of a scenario does not change its times
-TOLD = (Collective, Record, Wait)  # what concerns other streams or groups of ranks
+OF_OTHERS = {EVENT, MEETING}  # signals that concern other streams or groups of ranks
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Beginning:
         after = np.zeros((len(self.ops), max(self.ops)), dtype=np.int64)
         for pipeline_rank, program in enumerate(known.programs):
             for call in program.rows[: self.ops[pipeline_rank]]:
-                after[pipeline_rank, call.number] = known.calls[id(call)][1]
+                after[pipeline_rank, call.number] = known.calls[call][1]
         bounded = np.fromiter(map(known.ranks.__contains__, ranks.tolist()), dtype=bool, count=len(ranks))
         bounded &= (number >= 0) & (number < self._common)
         # an op that has not ended by then does not end earlier in the changed run
@@ -109,7 +109,7 @@ def in_common(base: Run, parts: Parts) -> Beginning | None:
 def _waits(program: Program) -> bool:
     """Whether all streams but that of computation begin by waiting for an event."""
     others = (calls for stream, calls in program.streams.items() if stream != COMPUTE)
-    return all(calls[0].block.instructions[0].__class__ is Wait for calls in others)
+    return all(calls[0].block.instructions[0].waits_for is EVENT for calls in others)
 
 
 def _equal_ops(program: Program, other: Program, alike: dict[tuple[Block, Block], bool]) -> int:
@@ -119,16 +119,19 @@ def _equal_ops(program: Program, other: Program, alike: dict[tuple[Block, Block]
         call, changed = pair
         blocks = call.block, changed.block
         if blocks not in alike:
-            alike[blocks] = _equal(*(tuple(map(_without_messages, block.instructions)) for block in blocks))
+            alike[blocks] = _equal(*blocks)
         return alike[blocks] and (call.number, call.ops) == (changed.number, changed.ops)
 
     calls = takewhile(same, zip(program.streams[COMPUTE], other.streams[COMPUTE], strict=False))
     return sum(call.number >= 0 for call, _ in calls)
 
 
-def _equal(instructions: Sequence[object], others: Sequence[object]) -> bool:
+def _equal(block: Block, other: Block) -> bool:
     """Whether blocks do the same, all of it on their own stream."""
-    return instructions == others and not any(isinstance(instruction, TOLD) for instruction in instructions)
+    if any(OF_OTHERS & {waits_for, *releases} for _, waits_for, _, releases in block.effects):
+        return False
+    instructions, others = (tuple(map(_without_messages, one.instructions)) for one in (block, other))
+    return instructions == others
 
 
 def _without_messages(instruction: Instruction) -> object:

@@ -1,4 +1,7 @@
-"""The rows of all ranks, from those of the ranks that were simulated for them."""
+"""The rows of all ranks, from those of the ranks that were simulated for them.
+
+An image does what its representative does, at the same times: it has the same rows, with its own rank, links and peers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Which folds of several jobs that share links are exact together, and runs that are folded so."""
+"""Which folds of several jobs that share links are exact together, and runs that are folded so.
+
+Each job has its own fold, and jobs meet on links: so all of their images have to map the links that they share alike
+(`folding.joint_symmetry`). Only jobs whose messages share bandwidth (`fair`) are folded: no order decides anything.
+"""
 
 from __future__ import annotations
 

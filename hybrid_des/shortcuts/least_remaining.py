@@ -33,6 +33,7 @@ from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.cost_model.cheapest_times import CheapestTimes
 from hybrid_des.cost_model.collective_times import SIXTEEN_BITS
 from hybrid_des.cost_model.documents import packed_steps
+from hybrid_des.cost_model.layer_collectives import LayerCollective
 from hybrid_des.planning.compute_speed import ComputeSpeed
 from hybrid_des.planning.expert_copies import COPIES
 from hybrid_des.planning.fsdp import LAYERS
@@ -43,15 +44,15 @@ from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program import (
     BARRIER,
     COMPUTE,
+    EVENT,
+    EXCHANGE,
+    MEETING,
+    MESSAGE,
+    OF_A_STREAM,
+    Call,
     Collective,
-    Compute,
-    Confirm,
-    Join,
     Program,
-    Receive,
     Record,
-    Send,
-    Start,
     Wait,
 )
 from hybrid_des.scenario.definition import Scenario
@@ -79,17 +80,17 @@ class LeastRemaining:
     Attributes:
         steps: of the run.
         begins: pipeline rank → stream → from its beginning.
-        calls: the identity of a call → from its beginning, and from its end.
-        collectives: the identity of a collective → its call, from its beginning, and from that of the next one in the
-            call, or from the call's end.
+        calls: call → from its beginning, and from its end.
+        collectives: call and collective → from its beginning, and from that of the next one in the call, or from the
+            call's end.
         programs: one per pipeline rank.
         ranks: the global ranks of which this is known.
     """
 
     steps: int
     begins: Mapping[int, Mapping[str, int]]
-    calls: Mapping[int, tuple[int, int]]
-    collectives: Mapping[int, tuple[int, int, int]]
+    calls: Mapping[Call, tuple[int, int]]
+    collectives: Mapping[tuple[Call, Collective | None], tuple[int, int]]
     programs: Sequence[Program]
     ranks: Container[int]
 
@@ -105,22 +106,20 @@ class LeastRemaining:
 
     def watched(self, gpus: Iterable[Gpu]) -> list[Gpu]:
         """Those whose programs are known, one of each."""
-        programs = set(map(id, self.programs))
-        known = (gpu for gpu in gpus if id(gpu.program) in programs and gpu.rank in self.ranks)
-        return list({id(gpu.program): gpu for gpu in known}.values())
+        programs = set(self.programs)
+        known = (gpu for gpu in gpus if gpu.program in programs and gpu.rank in self.ranks)
+        return list({gpu.program: gpu for gpu in known}.values())
 
     def ends_by(self, now: int, gpus: Sequence[Gpu]) -> int:
         """The picosecond before which a run does not end that goes on from where these GPUs are now."""
         latest = now
         for gpu in gpus:
             for at in gpu.positions.values():
-                call = id(at.call)
-                if call in self.calls:
-                    whole, after = self.calls[call]
+                if at.call in self.calls:
+                    whole, after = self.calls[at.call]
                     ends = max(at.since + whole, now + after)
-                    if at.collective is not None:
-                        of_call, whole, after = self.collectives.get(id(at.collective), (0, 0, 0))
-                        ends = max(ends, at.begun + whole, now + after) if of_call == call else ends
+                    whole, after = self.collectives.get((at.call, at.collective), (0, 0))
+                    ends = max(ends, at.begun + whole, now + after)
                     latest = max(latest, ends + (self.steps - 1 - at.step) * self.step)
         return latest
 
@@ -158,8 +157,8 @@ class _Backwards:
         self._times: dict[Hashable, int] = {}  # of what is waited for: the least time from there
         self._waiting: dict[Hashable, Iterator[Hashable]] = {}
         self._ready: list[Iterator[Hashable]] = []
-        self._calls: dict[int, tuple[int, int]] = {}
-        self._collectives_in: dict[int, tuple[int, int, int]] = {}
+        self._calls: dict[Call, tuple[int, int]] = {}
+        self._collectives_in: dict[tuple[Call, Collective | None], tuple[int, int]] = {}
         self._begins: dict[int, dict[str, int]] = defaultdict(dict)
 
     def remaining(self, steps: int) -> LeastRemaining | None:
@@ -178,57 +177,51 @@ class _Backwards:
     def _stream(self, rank: int, stream: str) -> Iterator[Hashable]:
         """Walk a stream backwards; yields what it needs to know."""
         left, times = 0, self._times
-        counts, joined, confirmed = Counter[str](), dict[int, int](), dict[Hashable, int]()
+        counts, own = Counter[Hashable](), dict[Hashable, int]()
         queued = 0  # from the beginning of the next exchange on the stream of exchanges
         instruction: Any
-        key: Hashable
         for call in reversed(self._programs[rank].streams[stream]):
             begun = ends = left
-            for instruction in reversed(call.block.instructions):
-                kind = instruction.__class__
-                if kind is Compute:
-                    left += instruction.duration
-                elif kind is Receive:
-                    tag = instruction.tag + call.ops[instruction.op].microbatch
-                    self._happens((rank, instruction.purpose, tag), left)
-                elif kind is Send:
-                    tag = instruction.tag + call.ops[instruction.op].microbatch
-                    key = instruction.peer, instruction.purpose, tag
-                    if key not in times:
-                        yield key
-                    arrived = max(times[key], confirmed.pop((instruction.purpose, tag), 0))
-                    left = max(left, self._message(rank, instruction.peer, instruction.message.size) + arrived)
-                elif kind is Confirm:
-                    tag = instruction.tag + call.ops[instruction.op].microbatch
-                    confirmed[instruction.purpose, tag] = left
-                elif kind is Record:  # of events that are delayed, another may happen first: so none is
-                    counts[instruction.event] += 1
-                    key = rank, instruction.event, counts[instruction.event]
-                    if key not in times:
-                        yield key
-                    left = max(left, times[key])
-                elif kind is Wait:
-                    counts[instruction.event] += 1
-                    self._happens((rank, instruction.event, counts[instruction.event]), left)
-                elif kind is Collective:
-                    left, following = left + self._collectives.of(rank, instruction), begun
-                    self._collectives_in.setdefault(id(instruction), (id(call), left, following))
+            for instruction, awaited, takes, signals in reversed(call.block.effects):
+                if signals:
+                    named, needed = instruction.signal(call.ops), 0
+                    for signal in signals:
+                        if signal in OF_A_STREAM:
+                            needed = max(needed, own.pop(named, 0)) if own else needed
+                            continue
+                        if signal is EVENT:
+                            counts[named] += 1
+                        key = instruction.receiver(signal, rank), named, counts[named]
+                        if key not in times:
+                            yield key
+                        needed = max(needed, times[key])
+                    beside = signals[0] is EXCHANGE and instruction.group[0] in self._streams
+                    begins = self._delay(rank, instruction) + (max(needed, queued) if beside else needed)
+                    left, queued = max(left, begins), begins if beside else queued
+                left += takes
+                if awaited is MEETING:
+                    left += self._collectives.of(rank, instruction)
+                    self._collectives_in.setdefault((call, instruction), (left, begun))
                     begun = left
-                elif kind is Start:
-                    left, queued = self._started(instruction, joined, left, queued)
-                elif kind is Join:
-                    joined[instruction.slot] = left
-            self._calls.setdefault(id(call), (left, ends))
+                elif awaited in OF_A_STREAM:
+                    own[instruction.signal(call.ops)] = left
+                elif awaited is not None:
+                    named = instruction.signal(call.ops)
+                    if awaited is EVENT:
+                        counts[named] += 1
+                    self._happens((rank, named, counts[named]), left)
+            self._calls.setdefault(call, (left, ends))
         self._begins[rank][stream] = left
 
-    def _started(self, start: Start, joined: dict[int, int], left: int, queued: int) -> tuple[int, int]:
-        """From the start of a collective inside an op, and from its beginning, where it waits for others."""
-        axis, ends = start.group[0], joined.pop(start.slot)
-        taken = start.call.launch + (0 if axis in self._messages else start.call.alone)
-        if axis not in self._streams:
-            return max(left, taken + ends), queued
-        begins = taken + max(ends, queued)
-        return max(left, begins), begins
+    def _delay(self, rank: int, instruction: Any) -> int:
+        """The least time until the signals that an instruction releases are there."""
+        signal = instruction.releases[0]
+        if signal is MESSAGE:
+            return self._message(rank, instruction.peer, instruction.message.size)
+        if signal is EVENT:
+            return 0  # of events that are delayed, another may happen first: so none is
+        exchange: LayerCollective = instruction.call
+        return exchange.launch + (0 if exchange.axis in self._messages else exchange.alone)
 
     def _happens(self, key: Hashable, left: int) -> None:
         self._times[key] = left
@@ -256,7 +249,7 @@ class _Collectives:
         layout = scenario.parallel.layout
         places = layout.along("pipeline")
         simulated = {rank for way in ways.ranks for rank in way}
-        held_by: dict[int, set[int]] = {}  # of the same ranks, which reduce several stages
+        held_by: dict[int, set[int]] = {}  # of the same ranks, which reduce several stages: comparing them takes long
         self._apart = set[tuple[int, int, int]]()
         for processes, group in groups:
             if group.ranks[0] in simulated:
@@ -298,6 +291,7 @@ def _closed(ways: PipelineClasses, scenario: Scenario, parts: Parts) -> Pipeline
     layout = scenario.parallel.layout
     few = replace(ways, ranks=[way for way in ways.ranks if not layout.coordinate(way[0], "tensor")])
     simulated = {rank for way in few.ranks for rank in way}
+    # by identity: ranks of several stages are one object, and comparing them takes long
     for ranks in {id(group.ranks): group.ranks for _, group in parts.reductions.processes}.values():
         if 0 < sum(map(simulated.__contains__, ranks)) < len(ranks):
             return ways
@@ -306,13 +300,6 @@ def _closed(ways: PipelineClasses, scenario: Scenario, parts: Parts) -> Pipeline
 
 def _is_paired(program: Program) -> bool:
     """Whether all steps are alike, and each event is recorded in one stream as often as waited for in one."""
-    recorded, waited = defaultdict[str, Counter[str]](Counter), defaultdict[str, Counter[str]](Counter)
-    for stream, calls in program.streams.items():
-        for call in calls:
-            for instruction in call.block.instructions:
-                if instruction.__class__ is Record:
-                    recorded[instruction.event][stream] += 1
-                elif instruction.__class__ is Wait:
-                    waited[instruction.event][stream] += 1
-    counts = [{event: [*of.values()] for event, of in each.items()} for each in (recorded, waited)]
-    return not program.further and counts[0] == counts[1] and all(len(of) == 1 for of in counts[0].values())
+    each = ({event: [*of.values()] for event, of in program.events(kind).items()} for kind in (Record, Wait))
+    recorded, waited = each
+    return not program.further and recorded == waited and all(len(times) == 1 for times in recorded.values())

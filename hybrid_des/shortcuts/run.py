@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from hybrid_des.cluster.fabric import Fabric
+from hybrid_des.cluster.transport import Transport
 from hybrid_des.engine.causes import Causes
 from hybrid_des.errors import Refusal
 from hybrid_des.folding.folded_transport import folded_transport
@@ -23,15 +24,14 @@ from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import sizes
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sizes import too_large
-from hybrid_des.shortcuts.attempts import Attempt, Refusals, Refused, of_all_ranks_at_once, of_fold
+from hybrid_des.shortcuts.attempts import Attempt, Refusals, Refused, of_all_ranks_alone, of_fold
 from hybrid_des.shortcuts.collectives_alone import CollectivesAlone
 from hybrid_des.shortcuts.expansion import of_all_ranks
 from hybrid_des.shortcuts.folds import INNER, Replicas, folds_of
-from hybrid_des.shortcuts.rings_alone import RingsAlone
 from hybrid_des.shortcuts.stretches import Stretches
 from hybrid_des.simulation.jobs import How, Network, groups_of, network_of, recorder_of
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.outer import Inner, Period, groups_apart, period_of
+from hybrid_des.simulation.outer import InnerSteps, OuterPeriod, groups_apart, period_of
 from hybrid_des.simulation.outer_overlap import durations_of
 from hybrid_des.simulation.run import reduced_gc, simulated
 from hybrid_des.simulation.speeds import DurationOverride
@@ -155,7 +155,7 @@ class _Attempts:
                     break  # the fold itself is refused
         check_size(scenario, None, self.reasons, traced=traced)
         taken_at_once = not (self.by_messages or self.how.trace)
-        for attempt in of_all_ranks_at_once(self.replicas) if taken_at_once else ():
+        for attempt in of_all_ranks_alone(self.replicas) if taken_at_once else ():
             if (made := self._made(attempt, self._refusals)) is not None:
                 return self._told(made, attempt, self.reasons[-1] if self.reasons else "")
         made = simulated(scenario, self.replicas.parts, how=self.how, watch=self.watch)
@@ -174,7 +174,7 @@ class _Attempts:
         """The run by an attempt; None if it is refused, now or before."""
         if attempt.watched and refusals.tied:
             return None
-        if why := refusals.why_not(attempt):
+        if attempt.alone is not None and (why := refusals.disturbed.get(attempt.folded_axes, "")):
             self._refuse(attempt, why)
             return None
         try:
@@ -184,7 +184,7 @@ class _Attempts:
         except (FoldRefusal, DisturbedError) as refusal:
             why = str(refusal)
             if attempt.alone is not None:
-                refusals.note(attempt, why)
+                refusals.disturbed[attempt.folded_axes] = why
             else:
                 self._unfolded(attempt, why)
         if self.how.trace is not None:
@@ -226,7 +226,7 @@ class _Attempts:
         scenario, parts, fold = self.replicas.scenario, self.replicas.parts, attempt.fold
         if fold is None:
             network = network_of(scenario, parts, how=how)
-            return network._replace(override=CollectivesAlone(network.transport, parts, scenario.cluster.service))
+            return network._replace(override=self._alone(attempt, network.transport))
         fabric, sharing, groups = parts.fabric, scenario.cluster.service, groups_of(parts)
         recorder, receipts = recorder_of(scenario, how), parts.programs.blocking
         more: dict[str, Any] = {"receipts": receipts, "watched": attempt.watched}
@@ -236,9 +236,13 @@ class _Attempts:
             )
         ordered = parts.meeting is not None
         transport = folded_transport(fabric, sharing, recorder, fold, groups, ordered=ordered, **more)
-        override = RingsAlone(transport, parts, attempt.alone) if attempt.alone else None
         shorter = None if self.by_messages else Stretches(slowed=parts.slowdown is not None).of
-        return Network(recorder, transport, fold, override, shorter)
+        return Network(recorder, transport, fold, self._alone(attempt, transport), shorter)
+
+    def _alone(self, attempt: Attempt, transport: Transport) -> CollectivesAlone | None:
+        """What takes collectives of an attempt at once, if it takes any."""
+        service = self.replicas.scenario.cluster.service
+        return CollectivesAlone(transport, self.replicas.parts, attempt.alone, service) if attempt.alone else None
 
     def _told(self, run: Run, attempt: Attempt, unfolded: str) -> Run:
         """A run that says what was left out, and what could not be."""
@@ -265,9 +269,9 @@ def _of_groups(
     return replace(slowest, outer=_period(scenario, slowest, fabric_of(scenario))) if detailed else slowest
 
 
-def _period(scenario: Scenario, inner: Run, fabric: Fabric) -> Period:
+def _period(scenario: Scenario, inner: Run, fabric: Fabric) -> OuterPeriod:
     steps = durations_of(inner.timeline.steps, inner.scenario.steps)
     ranks, all_ranks = len(inner.fold.ranks) if inner.fold else inner.timeline.layout.ranks, scenario.parallel.ranks
     events = inner.events * all_ranks // (ranks * len(steps))
     links = {channel.link for channel in inner.timeline.channels}
-    return period_of(scenario, fabric, Inner(inner.plan, inner.costs.parts, steps, links, events))
+    return period_of(scenario, fabric, InnerSteps(inner.plan, inner.costs.parts, steps, links, events))

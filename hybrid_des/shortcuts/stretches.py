@@ -43,7 +43,7 @@ from hybrid_des.planning.program import (
     call_of,
 )
 from hybrid_des.simulation.computation import Computation
-from hybrid_des.simulation.gpu import Gpu, Position, RunContext
+from hybrid_des.simulation.gpu import Device, Gpu, Position, RunContext
 
 PIECES = Compute, Start, Join
 
@@ -123,30 +123,22 @@ def _is_piece(instruction: Instruction) -> bool:
 
 def _others_wait(program: Program) -> bool:
     """Whether each other stream begins with a wait for the ops, and the ops wait for its end."""
-    ops, others = Counter[Block](), Counter[Block]()
-    for stream, calls in program.streams.items():
-        (ops if stream == COMPUTE else others).update(call.block for call in calls)
-    recorded, awaited = _events(ops, Record), _events(ops, Wait)
-    by_others, of_others = _events(others, Record), _events(others, Wait)
+    recorded, waited = program.events(Record), program.events(Wait)
     for calls in (calls for stream, calls in program.streams.items() if stream != COMPUTE):
-        instructions = [one for call in calls for one in call.block.instructions]
-        first, last = instructions[0], instructions[-1]
+        first, last = calls[0].block.instructions[0], calls[-1].block.instructions[-1]
         if not (isinstance(first, Wait) and isinstance(last, Record)):
             return False
-        if first.event in by_others or recorded[first.event] != of_others[first.event]:
-            return False
-        if last.event in recorded or by_others[last.event] != awaited[last.event]:
+        (begun, by_others), (_, begin) = _of_ops(recorded, first.event), _of_ops(waited, first.event)
+        (by_ops, ended), (end, _) = _of_ops(recorded, last.event), _of_ops(waited, last.event)
+        if by_others or begun != begin or by_ops or ended != end:
             return False
     return COMPUTE in program.streams
 
 
-def _events(blocks: Mapping[Block, int], kind: type[Record] | type[Wait]) -> Counter[str]:
-    """How often instructions of a kind name each event."""
-    named = Counter[str]()
-    for block, times in blocks.items():
-        for instruction in block.every(kind):
-            named[instruction.event] += times
-    return named
+def _of_ops(events: Mapping[str, Counter[str]], event: str) -> tuple[int, int]:
+    """How often ops name an event, and how often other streams do."""
+    named = events.get(event, Counter[str]())
+    return named[COMPUTE], named.total() - named[COMPUTE]
 
 
 def _before_others(calls: Iterable[Call], communicators: Mapping[Group, Any]) -> Iterator[Call]:
@@ -194,7 +186,8 @@ def _by_itself(pieces: Pieces, *, slowed: bool) -> Stretch:
     groups = [one.group for one in pieces if isinstance(one, Start)]
     streams = {axis: OnStream(env, Stream(env, computation), None) for axis, _, _ in groups}
     context, program = RunContext(env, Recorder(), 1), Program({COMPUTE: (call_of(*pieces),)})
-    Gpu(context, _Unconnected(), program, {group: streams[group[0]] for group in groups}, computation=computation)
+    device = Device(computation=computation)
+    Gpu(context, _Unconnected(), program, {group: streams[group[0]] for group in groups}, device)
     env.run()
     rows = context.recorder.exchanges.table()
     exchanges = zip(*(rows[name].tolist() for name in ("purpose", "start", "free", "end")), strict=True)

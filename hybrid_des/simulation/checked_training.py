@@ -12,7 +12,7 @@ from hybrid_des.workload.numerics.datasets import Array
 from hybrid_des.workload.numerics.layers import (
     TrainingSettings,
 )
-from hybrid_des.workload.numerics.serial import Passed, forward_and_backward
+from hybrid_des.workload.numerics.serial import PassResult, forward_and_backward
 
 TOLERANCE = 1e-10  # of the L2 norm; sums in another order differ by 1e-15
 
@@ -66,7 +66,7 @@ class CheckedTraining(Training):
         self._serial = [self.new_stage(stage) for stage in range(plan.stages)]
         self._optimizers = [self.new_optimizer() for _ in self._serial]
         self._step = 0
-        self._known: dict[tuple[int, int], Passed] = {}
+        self._known: dict[tuple[int, int], PassResult] = {}
 
     def worker(self, rank: int, replica: int, pipeline_rank: int) -> CheckedWorker:
         """The checked arithmetic of one GPU."""
@@ -74,7 +74,7 @@ class CheckedTraining(Training):
         self.workers.append(worker)
         return worker
 
-    def serial_pass(self, step: int, replica: int, microbatch: int) -> Passed:
+    def serial_pass(self, step: int, replica: int, microbatch: int) -> PassResult:
         """Expected results of a micro-batch's ops, at the initial weights of the step."""
         while self._step < step:
             self._learn()

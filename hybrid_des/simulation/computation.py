@@ -5,7 +5,7 @@
 
 The end of a replayed collective is known when it begins; that of one by messages only when it comes: what it has taken
 from an op is computed afterwards. So is what begins at the same time as an op, whichever of them comes first. Of
-several at once, the largest share counts. Shares: `workload.costs`.
+several at once, the largest share counts. Shares: `cost_model.slowdown`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from struct import error
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybrid_des.cluster.endpoint import Endpoint
 from hybrid_des.cluster.mailbox import Handoff
@@ -17,7 +17,12 @@ from hybrid_des.engine.recorder import STEP_SHIFT, Recorder, out_of_range
 from hybrid_des.planning.program import (
     BARRIER,
     COMPUTE,
+    EVENT,
+    EXCHANGE,
     GRADIENT,
+    MEETING,
+    MESSAGE,
+    RECEIPT,
     Begin,
     Block,
     Call,
@@ -34,7 +39,6 @@ from hybrid_des.planning.program import (
     Program,
     Receive,
     Record,
-    Send,
     Start,
     Wait,
 )
@@ -46,8 +50,6 @@ from hybrid_des.simulation.repetition import FurtherSteps
 from hybrid_des.simulation.variation import VaryingSpeed
 
 GOES_ON = "a further step: "  # events, by stream
-
-
 STREAM = -1  # in `released`: the op did not wait for a message
 
 
@@ -102,6 +104,25 @@ class Events(dict[str, Handoff]):
         return handoff
 
 
+class Device(NamedTuple):
+    """What a GPU computes with; a server has none of it.
+
+    Attributes:
+        memory: its memory.
+        arithmetic: what ops compute, with numerics.
+        pace: how fast it computes, if that varies with time.
+        computation: its computation, if collectives slow it.
+    """
+
+    memory: MemoryLedger | None = None
+    arithmetic: Arithmetic | None = None
+    pace: VaryingSpeed | None = None
+    computation: Computation | None = None
+
+
+NOTHING = Device()
+
+
 class Gpu:
     """One simulated GPU; or a server, which has neither memory nor ops.
 
@@ -110,16 +131,14 @@ class Gpu:
         endpoint: its inboxes and flows.
         program: what it runs.
         communicators: of the groups that its program names.
-        memory: its memory; None: a server.
-        arithmetic: what ops compute, with numerics.
-        pace: how fast it computes, if that varies with time.
-        computation: its computation, if collectives slow it.
+        device: what it computes with.
         instead: the instructions of some calls, instead of those of their blocks.
 
     Attributes:
         rank: its global rank.
         processes: its SimPy processes, one per stream.
-        program, computation: as given.
+        context, program: as given.
+        computation: that of its device.
     """
 
     def __init__(
@@ -128,26 +147,16 @@ class Gpu:
         endpoint: Endpoint,
         program: Program,
         communicators: Mapping[Group, Participant],
-        memory: MemoryLedger | None = None,
-        *,
-        arithmetic: Arithmetic | None = None,
-        pace: VaryingSpeed | None = None,
-        computation: Computation | None = None,
+        device: Device = NOTHING,
         instead: Mapping[Call, Sequence[Instruction]] = MappingProxyType({}),
     ) -> None:
-        self.computation, self._instead = computation, instead
-        self.rank = endpoint.rank
-        self._context, self._endpoint, self.program = context, endpoint, program
+        self.rank, self.context, self.program = endpoint.rank, context, program
+        self._endpoint, self._device, self._instead = endpoint, device, instead
         self._communicators: Mapping[Group, Any] = communicators  # that an instruction finds the one it needs
-        self._memory, self._arithmetic, self._pace = memory, arithmetic, pace
+        self.computation = device.computation
         self._events, self._recorder, self._env = Events(endpoint), context.recorder, context.env
         self._at = {stream: Position() for stream in program.streams}
         self.processes = [context.env.process(self._run(stream)) for stream in program.streams]
-
-    @property
-    def context(self) -> RunContext:
-        """What it shares with the other GPUs of its job."""
-        return self._context
 
     @property
     def ops(self) -> int:
@@ -168,8 +177,8 @@ class Gpu:
     @property
     def memory(self) -> MemoryLedger:
         """Its memory use."""
-        assert self._memory is not None
-        return self._memory
+        assert self._device.memory is not None
+        return self._device.memory
 
     def _run(self, stream: str) -> Routine:  # noqa: C901 - runs once per instruction: a call or a table costs too much
         """Read the instructions of a stream: here those of every op, elsewhere what is rarer."""
@@ -177,12 +186,10 @@ class Gpu:
         inboxes, flows, write, pack = (
             self._endpoint.inboxes, self._endpoint.flows, self._recorder.ops.write, self._recorder.ops.pack,
         )  # fmt: skip
-        rank, memory, arithmetic, pace, computation = (
-            self.rank, self._memory, self._arithmetic, self._pace, self.computation,
-        )  # fmt: skip
+        rank, (memory, arithmetic, pace, computation) = self.rank, self._device
         detailed, instead = self._recorder.detailed, self._instead.get
-        timeout, at_once, with_time = env.timeout, AT_ONCE, WITH_TIME
-        step, steps, programs = 0, self._context.steps, (program, *program.further)
+        timeout, waits, releases = env.timeout, WAITS, RELEASES
+        step, steps, programs = 0, self.context.steps, (program, *program.further)
         instruction: Any
         while step < steps or (yield from self._goes_on(stream, step)):
             at.step, at.base, at.marks = step, (base := step << STEP_SHIFT), []
@@ -192,14 +199,7 @@ class Gpu:
                 released = STREAM
                 for instruction in instead(call) or call.block.instructions:
                     kind = instruction.__class__
-                    if kind is Receive:
-                        op = ops[instruction.op]
-                        message = yield inboxes[instruction.purpose].receive(base + instruction.tag + op.microbatch)
-                        if arithmetic:
-                            arithmetic.receive(op, message)
-                        if env.now > now:
-                            now, released = env.now, instruction.place
-                    elif kind is Begin:
+                    if kind is Begin:
                         start = env.now
                         if memory and instruction.holds[1]:
                             memory.hold(start, instruction.holds)
@@ -221,23 +221,36 @@ class Gpu:
                             raise out_of_range(refusal, env.now) from None
                         if memory and instruction.frees[1]:
                             memory.free(env.now, instruction.frees)
-                    elif kind is Send:
+                    elif (signal := instruction.waits_for) is MESSAGE:
+                        op = ops[instruction.op]
+                        message = yield inboxes[instruction.purpose].receive(base + instruction.tag + op.microbatch)
+                        if arithmetic:
+                            arithmetic.receive(op, message)
+                        if env.now > now:
+                            now, released = env.now, instruction.place
+                    elif signal is not None:
+                        yield from waits[signal](self, at, instruction)
+                    elif (signals := instruction.releases) and signals[0] is MESSAGE:  # and its receipt, on arrival
                         op = ops[instruction.op]
                         message = arithmetic.message(op, instruction.message) if arithmetic else instruction.message
                         flows[instruction.peer, instruction.purpose].send(
                             message, base + instruction.tag + op.microbatch
                         )
-                    elif (act := at_once.get(kind)) is not None:
-                        act(self, at, instruction)
-                    elif (wait := with_time.get(kind)) is not None:
-                        yield from wait(self, at, instruction)
+                    elif signals:
+                        for signal in signals:
+                            releases[signal](self, at, instruction)
+                    elif kind is Mark:
+                        self._mark(at, instruction)
+                    elif kind is Learn:
+                        if arithmetic:
+                            arithmetic.learn(step)
                     else:
                         yield from instruction.carry_out(self, at)
             step += 1
 
     def _goes_on(self, stream: str, step: int) -> Generator[Any, Any, bool]:
         """Whether a stream takes a further step: the compute stream asks, and tells the others."""
-        further, streams = self._context.further, self.program.streams
+        further, streams = self.context.further, self.program.streams
         if further is None:
             return False
         if COMPUTE not in streams:
@@ -264,10 +277,6 @@ class Gpu:
         at.marks.append(self._env.now)
         if mark.last:
             self._recorder.steps.add((at.step, self.rank, *at.marks))
-
-    def _learn(self, at: Position, learn: Learn) -> None:
-        if self._arithmetic:
-            self._arithmetic.learn(at.step)
 
     def _confirm(self, at: Position, confirm: Confirm) -> Routine:
         yield self._endpoint.receipts(confirm.purpose).receive(
@@ -325,11 +334,8 @@ class Gpu:
         return prefix + f"at {at.call.name}, which needs {' and '.join(waits) or 'nothing'}"
 
 
-AT_ONCE: Mapping[type, Callable[[Gpu, Position, Any], None]] = {
-    Record: Gpu._record, Start: Gpu._start, Mark: Gpu._mark, Learn: Gpu._learn,
+# by signal; those of messages are in `_run`
+WAITS: Mapping[str, Callable[[Gpu, Position, Any], Routine]] = {
+    RECEIPT: Gpu._confirm, EVENT: Gpu._wait, MEETING: Gpu._collective, EXCHANGE: Gpu._join,
 }  # fmt: skip
-
-
-WITH_TIME: Mapping[type, Callable[[Gpu, Position, Any], Routine]] = {
-    Confirm: Gpu._confirm, Wait: Gpu._wait, Collective: Gpu._collective, Join: Gpu._join,
-}  # fmt: skip
+RELEASES: Mapping[str, Callable[[Gpu, Position, Any], None]] = {EVENT: Gpu._record, EXCHANGE: Gpu._start}

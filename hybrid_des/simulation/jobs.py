@@ -25,7 +25,7 @@ from hybrid_des.planning.program import BARRIER, Call, Group, Instruction, Progr
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.arithmetic import Arithmetic
 from hybrid_des.simulation.communicators import CollectiveOverride, Communicators, Participant
-from hybrid_des.simulation.gpu import Gpu, RunContext
+from hybrid_des.simulation.gpu import Device, Gpu, RunContext
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.repetition import FurtherSteps
 from hybrid_des.simulation.speeds import DurationOverride, Programs, schedules_of
@@ -212,11 +212,13 @@ def _gpus(scenario: Scenario, parts: Parts, network: Network, context: RunContex
                 Endpoint(transport, rank, layout.line(rank, "pipeline")),
                 program,
                 mine,
-                MemoryLedger(rank, parts.costs.held(pipeline_rank, layout.lane(rank)), changes),
-                arithmetic=Arithmetic(parts.workers[rank]) if parts.training else None,
-                pace=pace,
-                computation=made_by.computation.get(rank),
-                instead=network.instead(program, mine) if network.instead and pace is None else {},
+                Device(
+                    MemoryLedger(rank, parts.costs.held(pipeline_rank, layout.lane(rank)), changes),
+                    Arithmetic(parts.workers[rank]) if parts.training else None,
+                    pace,
+                    made_by.computation.get(rank),
+                ),
+                network.instead(program, mine) if network.instead and pace is None else {},
             )
         )
     return sorted(gpus, key=lambda gpu: gpu.rank)

@@ -94,11 +94,11 @@ def worst_peak(ranks: Sequence[int], held: Sequence[int], gpus: Sequence[GpuKind
 def memory_parts(costs: Costs, pipeline_rank: int, peak: int, lane: int = 0) -> dict[str, int]:
     """Memory of a pipeline rank at its peak by part, in bytes; a workload gives all but activations as one number."""
     resident = costs.held(pipeline_rank, lane)
-    stages = [stage for (rank, _), stage in costs.stages.items() if rank == pipeline_rank]
-    given = sum(stage.resident for stage in stages)
+    states = [stage.states for (rank, _), stage in costs.stages.items() if rank == pipeline_rank]
+    given = sum(one.resident for one in states)
     if not given:
         return {"parameters, gradients and optimizer": resident, "activations": peak - resident}
-    weights, gradients = (sum(getattr(stage, name) for stage in stages) for name in ("weights", "gradients"))
+    weights, gradients = sum(one.weights for one in states), sum(one.gradients for one in states)
     return {
         "parameters": weights,
         "gradients": gradients,

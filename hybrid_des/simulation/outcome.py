@@ -16,7 +16,7 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.layer_traffic import TensorTraffic
 from hybrid_des.planning.planner import Parts
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.simulation.outer import Period
+from hybrid_des.simulation.outer import OuterPeriod
 from hybrid_des.simulation.timeline import Timeline
 
 
@@ -78,7 +78,7 @@ class Run:
     left_out: str = ""
     refused: Sequence[tuple[str, str]] = ()
     any_order: bool = False
-    outer: Period | None = None
+    outer: OuterPeriod | None = None
 
     @property
     def costs_of_steps(self) -> Sequence[Costs]:

@@ -58,7 +58,7 @@ PERIODS = 3  # simulated; the last one counts, which the first exchanges do not 
 
 
 @dataclass(frozen=True)
-class Period:
+class OuterPeriod:
     """What exchanges cost: H inner steps and their exchanges, over and over.
 
     Attributes:
@@ -203,7 +203,7 @@ def groups_apart(scenario: Scenario) -> list[tuple[Scenario, Parts]]:
     return groups
 
 
-class Inner(NamedTuple):
+class InnerSteps(NamedTuple):
     """Inner steps that have been simulated.
 
     Attributes:
@@ -221,7 +221,7 @@ class Inner(NamedTuple):
     events: int
 
 
-def period_of(scenario: Scenario, fabric: Fabric, inner: Inner) -> Period:
+def period_of(scenario: Scenario, fabric: Fabric, inner: InnerSteps) -> OuterPeriod:
     """The period of a scenario on this wiring, with all groups, whose inner steps have been simulated.
 
     Raises:
@@ -236,7 +236,9 @@ def period_of(scenario: Scenario, fabric: Fabric, inner: Inner) -> Period:
     asked = [Concurrent([group.ranks for group in groups], elements, codec) for elements in fragments]
     outer, outcome = _exchanges(times, outer, asked)
     least = sum(_least(scenario, one) for one in asked)
-    period = Period(scenario.outer_groups, scenario.parallel.ranks, gradients.every, outer, inner.steps, outcome, least)
+    period = OuterPeriod(
+        scenario.outer_groups, scenario.parallel.ranks, gradients.every, outer, inner.steps, outcome, least
+    )
     flows = chain.from_iterable(between_all(outer.algorithm, ranks) for ranks in asked[0].groups)
     if not outer.overlap or not links_on(times.fabric, flows) & {*inner.links}:
         return period
@@ -278,7 +280,7 @@ def _least(scenario: Scenario, asked: Concurrent) -> int:
 
 
 def _all_overlapped(
-    scenario: Scenario, inner: Inner, period: Period, asked: Sequence[Concurrent], fabric: Fabric
+    scenario: Scenario, inner: InnerSteps, period: OuterPeriod, asked: Sequence[Concurrent], fabric: Fabric
 ) -> list[Overlapped] | None:
     """The exchange of each fragment with the steps that it overlaps; None if these cannot be simulated together."""
     every, fragments, overlap = period.every, len(asked), period.outer.overlap

@@ -12,7 +12,7 @@ further step decides for all.
 from __future__ import annotations
 
 from hybrid_des.cluster.traced_transport import known
-from hybrid_des.engine.bookings import Arrival, Here
+from hybrid_des.engine.bookings import Arrival, Delivered
 from hybrid_des.engine.causes import NOTHING, Causes
 from hybrid_des.engine.clock import LAST, Environment
 
@@ -57,7 +57,7 @@ class FurtherSteps:
         self._asked: dict[int, tuple[Arrival, int]] = {}
         self._waiting: dict[int, list[Arrival]] = {}
 
-    def ask(self, step: int) -> Arrival | Here:
+    def ask(self, step: int) -> Arrival | Delivered:
         """An event whose value is whether a compute stream takes this step, for which it asks when the last has ended.
 
         It is decided at the end of the picosecond in which the first one asks, so that it does not matter which of
@@ -76,7 +76,7 @@ class FurtherSteps:
             env.at(env.now, (lambda _: self._decide(step),), LAST)
         return self._asked[step][0]
 
-    def told(self, step: int) -> Arrival | Here:
+    def told(self, step: int) -> Arrival | Delivered:
         """The same for a server, which has no compute stream: it waits until a rank has asked."""
         if step in self._known:
             return _here(*self._known[step])
@@ -92,6 +92,6 @@ class FurtherSteps:
             event.happen(now, taken)
 
 
-def _here(taken: bool, point: int = NOTHING) -> Here:
-    here: Here = known(Here(taken), point)
+def _here(taken: bool, point: int = NOTHING) -> Delivered:
+    here: Delivered = known(Delivered(taken), point)
     return here

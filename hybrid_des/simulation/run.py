@@ -18,7 +18,7 @@ from hybrid_des.engine.clock import Environment
 from hybrid_des.errors import DeadlockError, OutOfMemoryError
 from hybrid_des.planning.links_used import links_used
 from hybrid_des.planning.planner import Parts
-from hybrid_des.planning.program import table_of
+from hybrid_des.planning.program_table import table_of
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.simulation.background import Traffic, refuse_starved

@@ -27,7 +27,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
 
-from hybrid_des.analysis.tasks import AtOnce, Here, Task
+from hybrid_des.analysis.tasks import AtOnce, LocalTask, Task
 from hybrid_des.studies.local_workers import cores
 
 NUMBER = struct.Struct("=I")  # of a task; size of a pickled result
@@ -88,7 +88,7 @@ def _run(jobs: int | None, told: Told, tasks: Sequence[Task]) -> list[Any]:
 
 def _elsewhere(tasks: Sequence[Task]) -> set[int]:
     """The numbers of the tasks that copies may run."""
-    return {number for number, task in enumerate(tasks) if not isinstance(task, Here)}
+    return {number for number, task in enumerate(tasks) if not isinstance(task, LocalTask)}
 
 
 def _may_copy() -> bool:
@@ -124,7 +124,7 @@ def _raised_later() -> Iterator[Sequence[BaseException]]:
 
 def _is_in_task(frame: FrameType | None) -> bool:
     """Whether a task that is to be left here is running."""
-    while frame is not None and frame.f_code is not Here.__call__.__code__:
+    while frame is not None and frame.f_code is not LocalTask.__call__.__code__:
         frame = frame.f_back
     return frame is not None
 

@@ -105,7 +105,7 @@ class Pool:
             HybridDesError: raised by the function. Any other exception on a worker is a lost worker.
         """
         count = len(items)
-        if distinct := len(set(map(id, self.workers))):  # adjacent items cost about the same: every count-th one
+        if distinct := len(set(self.workers)):  # adjacent items cost about the same: every count-th one
             count = min(count, max(SHARES * distinct, -(-count // MOST_ITEMS)))
         places = (range(first, len(items), count) for first in range(count))
         tasks = (Task(function, list(itertools.islice(items, at.start, None, count)), at) for at in places)

@@ -42,10 +42,12 @@ def verify(scenario: Source, plan: Plan | None = None, *, overrides: Overrides =
     if paths := divided(scenario.parallel, scenario.sharding):
         remedy = " ".join(f"--set {path}={whole}" for path, whole in paths.items())
         raise UsageError(
-            f"{scenario.name}: verify trains a small model, which {', '.join(paths)} cannot divide: {remedy}"
+            f"{scenario.name}: verification trains a small model, which {', '.join(paths)} cannot divide: {remedy}"
         )
     if scenario.traced and plan is None:
-        raise UsageError(f"{scenario.name}: verify trains in the order of a schedule, which an execution trace lacks")
+        raise UsageError(
+            f"{scenario.name}: verification trains in the order of a schedule, which an execution trace lacks"
+        )
     fabric = fabric_of(scenario)
     plan = plan or plan_of(scenario, fabric)
     plan.check()

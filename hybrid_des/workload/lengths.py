@@ -46,7 +46,6 @@ from hybrid_des.registry import Registry, check_call
 from hybrid_des.workload.distributions import Sigma
 
 BLOCK = 256  # lengths drawn at a time
-Tokens = NDArray[np.int64]
 Draw = Callable[["np.random.Generator"], Iterator[NDArray[Any]]]  # generator → lengths, unlimited, in blocks
 
 

@@ -1,10 +1,10 @@
 """The document that held a run, and what other packings would give."""
 
 import pytest
+from support.counterfactuals import ladder
 
 from hybrid_des import explain, render_explanation
 from hybrid_des.analysis.counterfactual.attribution import work_of_ranks
-from hybrid_des.analysis.counterfactual.ladder import ladder
 from hybrid_des.analysis.critical_path.traced import traced_run
 from hybrid_des.cost_model.documents import packed_steps
 from hybrid_des.scenario.loading import scenario_from

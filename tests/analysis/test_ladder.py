@@ -6,12 +6,13 @@ from random import Random
 
 import pytest
 from support.campaigns import TIMES, thinned
+from support.counterfactuals import ladder
 from support.folded_causes import KINDS
 from support.scenarios import values
 from system.fuzzing.valid import scenario
 
 from hybrid_des.analysis.counterfactual.first_order import first_order
-from hybrid_des.analysis.counterfactual.ladder import ladder, never_queues
+from hybrid_des.analysis.counterfactual.ladder import never_queues
 from hybrid_des.analysis.counterfactual.what_if import Variant
 from hybrid_des.analysis.critical_path.traced import Traced, traced_run
 from hybrid_des.errors import HybridDesError

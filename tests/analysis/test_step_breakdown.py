@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from support.scenarios import merged, scenario
 from support.scenarios import values as small
 
@@ -99,6 +100,29 @@ def test_exposed_communication_is_one_figure(found):
     assert told == pytest.approx(summary["step_shares"]["tensor"] * summary["step_time_s"])
 
 
+@pytest.mark.parametrize("name", ["tensor", "tensor by messages", "context", "experts"])
+def test_no_communication_counts_as_efficient(found, name):
+    """What the report calls exposed is no computation of `summary`, `explain` or `repr`."""
+    result, explained = found[name], explain(scenario_from(RUNS[name]))
+    told = re.findall(r"^(bubble|exposed communication) +([\d.]+)%", result.report(), flags=re.MULTILINE)
+    shares, efficiency = {name: float(share) / 100 for name, share in told}, result.summary["efficiency"]
+    assert shares["exposed communication"] > 0.005
+    assert efficiency + sum(shares.values()) <= 1.001
+    assert explained.to_mapping()["shares"]["compute"] == pytest.approx(efficiency)
+    assert f"{efficiency:.0%} computing" in repr(explained)
+    assert "exposed communication" in repr(explained)
+
+
+@pytest.mark.parametrize("name", ["pipeline", "blocking sends", "slow GPU", "tensor"])
+def test_the_bubble_is_the_sum_of_its_parts(found, name):
+    result = found[name]
+    (whole,) = re.findall(r"^bubble +([\d.]+)%", result.report(), flags=re.MULTILINE)
+    parts = re.findall(r"^  bubble: .* ([\d.]+)%", result.report(), flags=re.MULTILINE)
+    assert float(whole) == pytest.approx(sum(map(float, parts)), abs=0.21)  # each is rounded
+    title = result.gantt(Figure().add_subplot()).get_title(loc="left")
+    assert f"bubble {whole}%" in title and f"bubble {whole}%" in repr(result)
+
+
 def test_efficiency_leaves_out_exposed_communication(found):
     summary = found["tensor"].summary
     assert summary["busy_ratio"] - summary["efficiency"] == pytest.approx(
@@ -183,8 +207,6 @@ def test_collectives_inside_ops_are_drawn_in_lanes(found):
     result = found["tensor"]
     exposed = collectives_of(inside_ops(result.run))
     assert "≈ collectives inside ops" in result.report()
-    from matplotlib.figure import Figure
-
     axes = result.gantt(Figure().add_subplot())
     assert "collectives inside ops" in [text.get_text() for text in axes.get_legend().get_texts()]
     tables = tables_of(result.run.timeline, reasons_of(result.run.timeline), RunAnalysis(result.run).inside)

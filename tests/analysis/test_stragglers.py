@@ -7,10 +7,11 @@ from random import Random
 import pytest
 import support.scenarios
 from support.campaigns import TIMES
+from support.counterfactuals import stragglers
 from system.fuzzing.valid import scenario
 
 from hybrid_des.analysis.counterfactual import attribution
-from hybrid_des.analysis.counterfactual.attribution import Loss, culprit, stragglers
+from hybrid_des.analysis.counterfactual.attribution import Loss, culprit
 from hybrid_des.analysis.critical_path.traced import traced_run
 from hybrid_des.analysis.explanation import explain
 from hybrid_des.errors import HybridDesError

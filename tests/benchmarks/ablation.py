@@ -72,9 +72,13 @@ def _none(*_: Any, **__: Any) -> None:
 
 ABLATIONS = (
     Ablation("folding", {"hybrid_des.shortcuts.run.folds_of": _nothing}, _explained, "llama3.1-70b_128"),
-    Ablation("rings alone", {"hybrid_des.shortcuts.attempts.kinds_of_rings": _nothing}, _explained, "deepseek-v3_256"),
     Ablation(
-        "collectives alone", {"hybrid_des.shortcuts.run.of_all_ranks_at_once": _nothing}, _simulated, "experts/drift"
+        "collectives alone, around rings", {"hybrid_des.shortcuts.attempts.taken_in_fold": _none}, _explained,
+        "deepseek-v3_256",
+    ),
+    Ablation(
+        "collectives alone, of layers", {"hybrid_des.shortcuts.attempts.taken_of_all_ranks": _none}, _simulated,
+        "experts/drift",
     ),
     Ablation(
         "stretches", {"hybrid_des.shortcuts.stretches.Stretches.of": lambda *_: {}}, _explained,
@@ -83,11 +87,11 @@ ABLATIONS = (
     Ablation("watched links", {"hybrid_des.shortcuts.attempts.MOST_CHANNELS": 0}, _explained, "llama3.1-405b_512"),
     Ablation(
         "least remaining", {"hybrid_des.analysis.counterfactual.what_if.least_remaining": _none}, _explained,
-        "llama3.1-405b_512",
+        "llama3.1-405b_16k",
     ),
     Ablation(
         "common beginning", {"hybrid_des.analysis.counterfactual.what_if.least_of_changed": lambda *_: 0}, _explained,
-        "deepseek-v3_256",
+        "scale/deepseek-v3_1024",
     ),
     Ablation("joint folds", {"hybrid_des.studies.jobs.neighbours._folded": _none}, _jobs, "jobs/two_jobs"),
 )  # fmt: skip

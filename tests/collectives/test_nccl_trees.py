@@ -16,10 +16,10 @@ from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.nccl_switches import pieces_at_switches
 from hybrid_des.collectives.nccl_trees import most_parts, parts_of
+from hybrid_des.collectives.registration import CallSize, most_messages
 from hybrid_des.collectives.tuning import PROTOCOLS, Choice, wiring_of
 from hybrid_des.errors import Refusal
 from hybrid_des.planning.wiring import fabric_of
-from hybrid_des.scenario.sizes import reduction_messages
 
 FP32 = codecs.find("fp32").build()
 GIB, SHARE = 2**30, Fraction(92, 100)  # of LL128
@@ -102,7 +102,7 @@ def test_every_chunk_goes_up_and_down_both_trees():
 
 def test_messages_of_trees_are_counted_by_size():
     assert [most_parts(size, 4) for size in (None, 2**20, GIB, 8 * GIB)] == [1024, 33, 256, 1024]
-    estimates = [reduction_messages("nccl", 16, {}, 4, size) for size in (2**20, GIB, None)]
+    estimates = [most_messages("nccl", CallSize(16, 4, size)) for size in (2**20, GIB, None)]
     assert estimates == [2 * 16 * 4 * 2 * parts for parts in (33, 256, 1024)]
 
 

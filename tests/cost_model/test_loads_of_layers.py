@@ -144,9 +144,9 @@ def test_copies_are_held_in_memory():
     hot = {"loads": HOT}
     plain, copied = costs(hot), costs({**hot, "placement": "redundant", "copies": 8})
     each = 2 * 3 * 512 * 512
-    weights = [sum(stage.weights for stage in run.stages.values()) for run in (plain, copied)]
+    weights = [sum(stage.states.weights for stage in run.stages.values()) for run in (plain, copied)]
     assert weights[1] - weights[0] == 2 * each
-    state = [sum(layer.resident for layer in one.stages[0, 0].layers) for one in (plain, copied)]
+    state = [sum(layer.states.resident for layer in one.stages[0, 0].layers) for one in (plain, copied)]
     assert state[1] - state[0] == each * (2 + 4)  # and gradients in 32 bits
 
 

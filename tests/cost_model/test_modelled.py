@@ -46,7 +46,7 @@ def test_a_model_runs_as_its_costs_given_outright(kind):
             "weight": [Fraction(stage.weight, 10**12) for stage in stages],
             "optimizer": [Fraction(time, 10**12) for time in costs.optimizer],
             "activation": stages[0].message,
-            "parameters": [stage.parameters for stage in stages],
+            "parameters": [stage.states.parameters for stage in stages],
         },
     })  # fmt: skip
     ours, theirs = (simulate(each).timeline for each in (modelled, given))
@@ -134,7 +134,7 @@ def test_a_pipeline_holds_the_whole_sum_of_gradients():
     for p, whole in ((1, False), (2, True)):
         sections = {"parallel": {"pipeline": p, "data": 4}, "gradients": {"codec": "bf16"}}
         one, two = (stages_of(scenario(sharding=name, **sections))[0] for name in ("zero-1", "zero-2"))
-        assert (one[0].gradients == two[0].gradients) == whole
+        assert (one[0].states.gradients == two[0].states.gradients) == whole
         assert (one[0].weight == two[0].weight) == whole  # the product that makes them adds them up
 
 
@@ -150,7 +150,7 @@ def test_context_ranks_share_the_work_of_a_sample():
     one, two = (stages_of(scenario({**GPT, "attention": "flash"}, parallel={"context": c}))[0][0] for c in (1, 2))
     assert two.kept == pytest.approx(one.kept / 2, rel=0.01)
     assert one.forward / 2 < two.forward < one.forward
-    assert two.parameters == one.parameters
+    assert two.states.parameters == one.states.parameters
 
 
 def test_full_recomputation_repeats_the_forward():
@@ -244,10 +244,10 @@ def test_tied_embedding_counts_once_where_both_ends_meet(kind, pipeline, chunks,
     found = scenario(TIED, parallel={"pipeline": pipeline}, schedule=schedule)
     stages, costs = stages_of(found)
     parameters, copies = found.model.network.parameters, len(parts_of(found).plan.paths)
-    assert sum(costs.parameters) == sum(stage.parameters for stage in stages) == parameters
+    assert sum(costs.parameters) == sum(stage.states.parameters for stage in stages) == parameters
     assert sum(costs.resident) - sum(costs.transient) == copies * 18 * parameters  # with fp32 gradients
-    updates = sum(stage.optimizer for stage in stages)
-    apart = sum(stage.optimizer for stage in stages_of(scenario({**TIED, "tied": False}))[0])
+    updates = sum(stage.states.optimizer for stage in stages)
+    apart = sum(stage.states.optimizer for stage in stages_of(scenario({**TIED, "tied": False}))[0])
     assert updates == pytest.approx(apart * parameters / (parameters + MATRIX), rel=1e-6)
 
 
@@ -275,7 +275,7 @@ def test_tied_gradient_stays_whole_until_both_uses_are_summed():
         stages_of(scenario(TIED, parallel={"data": 4}, sharding=sharding)) for sharding in ("zero-1", "zero-2")
     )
     block, norm = whole[0][0].layers[1], 2 * 64
-    waiting = 4 * block.parameters + 2 * 64  # a block's gradient in 32 bits, and that of the last norm
+    waiting = 4 * block.states.parameters + 2 * 64  # a block's gradient in 32 bits, and that of the last norm
     assert scattered[1].transient[0] == whole[1].transient[0] - norm + block.transient + waiting
 
 

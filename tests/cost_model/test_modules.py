@@ -101,4 +101,4 @@ def test_a_prediction_stays_with_the_logits():
     )).costs  # fmt: skip
     assert [len(costs.stages[rank, 0].layers) for rank in (0, 1)] == [3, 2]
     first, last = (costs.stages[rank, 0] for rank in (0, 1))
-    assert last.experts == first.experts
+    assert last.states.experts == first.states.experts

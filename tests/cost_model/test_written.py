@@ -140,8 +140,8 @@ def test_a_scale_from_the_tensor_itself_reads_operands_once_more():
 def test_ends_stay_gathered_and_gradients_wait_for_their_scatter():
     transient = parts_of(scenario(sharding="zero-3", parallel={"data": 4})).costs.transient[0]
     parts = parts_of(scenario(sharding="zero-1", parallel={"data": 4}, gradients={"algorithm": "ring"}))
-    block, end = (parts.costs.stages[0, 0].layers[place].parameters for place in (1, 0))
-    last = parts.costs.stages[0, 0].layers[-1].parameters
+    block, end = (parts.costs.stages[0, 0].layers[place].states.parameters for place in (1, 0))
+    last = parts.costs.stages[0, 0].layers[-1].states.parameters
     gathered, scattered = 2 * (2 * block + end + last), 4 * block + 2 * last
     assert transient - parts.costs.transient[0] == gathered + scattered
 

@@ -40,7 +40,17 @@ def test_a_named_pipe_in_a_scenario_is_refused(refused, write, pipe, more):
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["verify"], ["topology"], ["costs"], ["validate"], ["calibrate"], ["explain"], ["replay"]]
+    "command",
+    [
+        [],
+        ["schedules", "--verify"],
+        ["topology"],
+        ["costs"],
+        ["validate"],
+        ["measure", "--from"],
+        ["explain"],
+        ["import"],
+    ],
 )
 def test_a_command_refuses_a_named_pipe(refused, pipe, command):
     assert "a named pipe, not a file" in refused(*command, pipe)

@@ -73,7 +73,7 @@ def test_what_needs_a_schedule_says_so(tmp_path):
     traced = {"parallel": {"data": 4}, "cluster": LINKS, "workload": {"trace": str(tmp_path)}}
     with pytest.raises(UsageError, match="no costs of stages; expected a schedule"):
         costs(traced)
-    with pytest.raises(UsageError, match="verify trains in the order of a schedule"):
+    with pytest.raises(UsageError, match="verification trains in the order of a schedule"):
         verify(traced)
 
 

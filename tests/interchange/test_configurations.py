@@ -28,6 +28,7 @@ OTHER_LAYERS = [
     ("decoder_sparse_step", 2, "2"), ("mlp_only_layers", [3, 5], "[3, 5]"), ("moe_num_experts_per_group", 4, "4"),
     ("index_topk", 2048, "2048"), ("num_kv_shared_layers", 20, "20"), ("attn_output_gate", True, "true"),
     ("use_double_wide_mlp", True, "true"), ("full_attention_interval", 4, "4"), ("conv_kernel", 4, "4"),
+    ("add_cross_attention", True, "true"),
     ("hidden_size_per_layer_input", 256, "256"), ("interleave_moe_layer_step", 2, "2"),
     ("block_configs", [{"a": 1}], "a"),
     ("layers_block_type", ["mamba"], "mamba"), ("attention_chunk_size", 8192, "8192"), ("global_head_dim", 512, "512"),
@@ -141,7 +142,10 @@ def test_families_have_what_no_key_says():
 
 def test_families_that_are_not_known_are_said():
     (line,) = [line for line in read(DENSE | {"model_type": "my_model"}).assumed if "my_model" in line]
-    assert line.startswith("model.mlp, model.norm, model.positions, model.bias, model.qk_norm: as in Llama")
+    assert line.startswith(
+        "model.mlp, model.norm, model.positions, model.bias, model.qk_norm, model.causal: as in Llama"
+    )
+    assert "like all that no setting names" in line
     assert not any("as in Llama" in line for line in read(DENSE).assumed)
 
 
@@ -174,3 +178,14 @@ def test_what_a_family_does_by_default_is_named(family, setting):
     given = DENSE | {"model_type": family}
     assert f"{setting}: true" in read(given).unread
     assert f"{setting}: false" in read(given | {setting: False}).unread
+
+
+def test_narrower_values_without_latent_attention_are_named():
+    assert "v_head_dim: 96" in read(DENSE | {"head_dim": 128, "v_head_dim": 96}).unread
+    assert read(DENSE | {"v_head_dim": None, "q_lora_rank": None}).unread == ()
+
+
+@pytest.mark.parametrize("key", ["moe_intermediate_size", "num_experts_per_tok", "n_shared_experts"])
+def test_experts_of_an_unknown_number_are_refused(key):
+    with pytest.raises(UsageError, match=f"{key}: 8"):
+        read(DENSE | {key: 8})

@@ -252,7 +252,7 @@ def test_the_command_writes_and_prints(run, refused, tmp_path):
     folder = event_dumps(instant(), tmp_path / "dump")
     code, out, err = run("import", folder, "--out", tmp_path / "out", "--json")
     figures = json.loads(out)
-    assert (code, err) == (0, [f"wrote 5 files to {tmp_path / 'out'}"])
+    assert (code, err) == (0, [f"wrote 9 files to {tmp_path / 'out'}"])
     assert figures["measured_step_time_s"] == figures["simulated_step_time_s"] == 33.0
     assert json.loads((tmp_path / "out" / "import.json").read_text()) == figures
     assert "measured against simulated" in (tmp_path / "out" / "timelines.html").read_text()

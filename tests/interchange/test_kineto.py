@@ -10,6 +10,7 @@ from support.paths import SCENARIOS, SHARED
 from support.profiles import Kineto
 
 from hybrid_des import load, simulate
+from hybrid_des.cluster.time_table import read_table
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.profiles import kineto_ranks
 from hybrid_des.interchange.profiles.kineto_ranks import KinetoRanks
@@ -362,20 +363,21 @@ def profiled(folder):
 
 
 def test_efficiencies_and_tables_follow_from_a_profile(run, ran, tmp_path):
-    code, out, err = run("calibrate", "--from-profile", profiled(tmp_path / "t"), "--json")
+    code, out, err = run("import", profiled(tmp_path / "t"), "--json", "--out", tmp_path / "o")
     found = json.loads(out)
-    assert (code, err, found["gpu"]) == (0, [], "a100-80gb")
-    assert found["efficiency"]["gemm"]["share"] == pytest.approx(0.5, rel=2e-3)
-    assert found["efficiency"]["attention"]["share"] == pytest.approx(0.25, rel=2e-3)
-    assert found["efficiency"]["gemm"]["error"] < 0.01
-    assert [(row["bytes"], row["time_us"]) for row in found["table"]] == [(10**6, 250), (4 * 10**6, 1000)]
-    out, err = ran("calibrate", "--from-profile", tmp_path / "t", "--link", "--out", tmp_path / "link.csv")
-    assert "gemm: 0.500" in out
-    assert "500000," in (tmp_path / "link.csv").read_text()
+    assert (code, len(err), found["gpu"]) == (0, 1, "a100-80gb")
+    assert found["reached"]["gemm"]["share"] == pytest.approx(0.5, rel=2e-3)
+    assert found["reached"]["attention"]["share"] == pytest.approx(0.25, rel=2e-3)
+    assert found["reached"]["gemm"]["error"] < 0.01
+    assert read_table(tmp_path / "o" / "all_reduce.csv").entries == ((10**6, 250 * 10**6), (4 * 10**6, 10**9))
+    assert read_table(tmp_path / "o" / "link.csv").entries == ((500_000, 125 * 10**6), (2 * 10**6, 500 * 10**6))
+    out, _ = ran("import", tmp_path / "t")
+    assert "gemm 50.0% (half of them 50.0% … 50.0%), attention 25.0%" in out
+    assert "all_reduce: medians of 2 transfers on 2 ranks" in out
 
 
-def test_what_cannot_be_calibrated_is_said(refused, tmp_path):
-    line = refused("calibrate", "--from-profile", two_ranks(tmp_path / "t") / "rank0.json.gz")
-    assert "nothing to calibrate: no efficiency: the GPU (not named) is unknown; name it by --gpu" in line
-    assert "one rank's kernels hold the wait for the others" in line
-    assert 'unknown GPU "h1000"' in refused("calibrate", "--from-profile", tmp_path / "t", "--gpu", "h1000")
+def test_what_cannot_be_calibrated_is_said(ran, refused, tmp_path):
+    out, _ = ran("import", two_ranks(tmp_path / "t") / "rank0.json.gz")
+    assert "efficiency  no efficiency: the GPU (not named) is unknown; name it by --gpu" in out
+    assert "one rank's kernels hold the wait for the others" in out
+    assert 'unknown GPU "h1000"' in refused("import", tmp_path / "t", "--gpu", "h1000")

@@ -17,7 +17,7 @@ from hybrid_des.interchange.frameworks.launch_line import flags_in
 from hybrid_des.interchange.frameworks.megatron import read_megatron
 from hybrid_des.interchange.frameworks.megatron_refusals import TABLE, Line, refusals
 from hybrid_des.interchange.frameworks.scenario_file import scenario_file, without_stated
-from hybrid_des.interface.cli.commands.flags import launch_text
+from hybrid_des.interface.cli.commands.export import launch_text
 from hybrid_des.scenario.composition import nested
 from hybrid_des.scenario.export import to_mapping
 from hybrid_des.scenario.loading import fewest, load, scenario_from

@@ -1,13 +1,27 @@
 """Programs: what ranks share, how an op's parts add up, and which streams there are."""
 
+from collections import Counter
 from fractions import Fraction
 
 import pytest
 from support import scenarios
 
+from hybrid_des.planning import program as instructions
 from hybrid_des.planning.compute_speed import ComputeSpeed
 from hybrid_des.planning.planner import parts_of
-from hybrid_des.planning.program import COMPUTE, GRADIENT, PARAMETER, Compute, Confirm, Send
+from hybrid_des.planning.program import (
+    COMPUTE,
+    GRADIENT,
+    MEETING,
+    MESSAGE,
+    PARAMETER,
+    RECEIPT,
+    Compute,
+    Confirm,
+    Instruction,
+    Send,
+)
+from hybrid_des.simulation import gpu
 
 BUCKETS = {"workload": {"parameters": 1e6}, "gradients": {"overlap": True, "bucket": "1 MB", "bucket_rule": "ddp"}}
 
@@ -72,3 +86,34 @@ def test_a_blocking_send_is_confirmed_after_it():
 )
 def test_streams_are_those_that_have_something_to_do(sections, streams):
     assert list(program("1f1b", 1, 2, 2, **sections).streams) == streams
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {},
+        BUCKETS,
+        {"schedule": {"p2p": "blocking"}},
+        {**BUCKETS, "sharding": "zero-1", "overlap": {"parameters": True}},
+        {"schedule": {"kind": "interleaved-1f1b", "chunks": 2}, **BUCKETS},
+    ],
+    ids=["plain", "buckets", "blocking", "sharded", "interleaved"],
+)
+def test_every_signal_that_is_waited_for_is_released_as_often(sections):
+    awaited, released = Counter(), Counter()
+    for rank in range(4):
+        for call in program("1f1b", 4, 8, 2, rank=rank, **sections).calls:
+            for one, waits_for, _, releases in call.block.effects:
+                if waits_for not in (None, MEETING):
+                    awaited[waits_for, rank, one.signal(call.ops)] += 1
+                released.update((signal, one.receiver(signal, rank), one.signal(call.ops)) for signal in releases)
+    receipts = {signal for signal in released if signal[0] == RECEIPT}
+    assert awaited and receipts
+    assert awaited == Counter({one: times for one, times in released.items() if one in awaited or one not in receipts})
+
+
+def test_a_gpu_knows_every_signal():
+    kinds = {one for one in vars(instructions).values() if isinstance(one, type) and issubclass(one, Instruction)}
+    assert {kind.waits_for for kind in kinds} == {None, MESSAGE, *gpu.WAITS}
+    assert {signal for kind in kinds for signal in kind.releases} == {MESSAGE, RECEIPT, *gpu.RELEASES}
+    assert {*gpu.WAITS} - {MEETING} == {RECEIPT, *gpu.RELEASES}

@@ -203,8 +203,6 @@ def test_without_rows_there_is_no_trace(tmp_path):
 
 
 def test_the_command_line_writes_traces(run, write, tmp_path):
-    code, _, err = run(write(MINIMAL), "--hta", tmp_path / "hta")
+    code, _, err = run("export", write(MINIMAL), "--for", "hta", "--out", tmp_path / "hta")
     assert (code, err) == (0, [f"wrote 1 files to {tmp_path / 'hta'}"])
     assert (tmp_path / "hta" / "rank-0.json.gz").exists()
-    sweep = write(MINIMAL + "sweep: [{seed: [1, 2]}]\n", "b.yaml")
-    assert run(sweep, "--hta", tmp_path / "b") == (2, "", [f"{sweep}: --hta needs a file without a sweep"])

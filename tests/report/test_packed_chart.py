@@ -7,7 +7,7 @@ import pytest
 from hybrid_des.analysis.documents import amounts_of
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.cost_model.documents import packed_steps
-from hybrid_des.report.page.document import Shown, page_of
+from hybrid_des.report.page.document import PageRun, page_of
 from hybrid_des.report.page.packed_chart import COLUMNS, MOST, packed_chart
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.shortcuts.run import run
@@ -51,7 +51,7 @@ def test_equal_micro_batches_have_no_picture():
 
 
 def test_a_page_shows_the_picture(drawn):
-    assert '<svg id="packed"' in page_of([Shown(RunAnalysis(run(drawn)))])
+    assert '<svg id="packed"' in page_of([PageRun(RunAnalysis(run(drawn)))])
 
 
 def test_of_many_replicas_the_busiest_are_drawn():

@@ -24,7 +24,7 @@ from hybrid_des.planning.program_table import OP_KINDS
 from hybrid_des.report import palette
 from hybrid_des.report.content import content_of
 from hybrid_des.report.page import drawn as page_tables
-from hybrid_des.report.page.document import Shown, page_of
+from hybrid_des.report.page.document import PageRun, page_of
 from hybrid_des.report.page.drawn import tables_of
 from hybrid_des.report.palette import ACTIVITIES
 from hybrid_des.report.plots.gantt import gantt
@@ -132,7 +132,7 @@ def test_what_released_a_row_ended_no_later(result):
 
 
 def test_a_page_holds_every_row_of_what_it_draws(result):
-    about, tables = unpacked(page_of([Shown(result)]))
+    about, tables = unpacked(page_of([PageRun(result)]))
     bars, lanes = tables["bars"], about["lanes"]
     rows = result.timeline
     assert "rank" in {lane["group"] for lane in lanes}
@@ -150,14 +150,14 @@ def test_a_page_holds_every_row_of_what_it_draws(result):
 
 def test_memory_reaches_the_peaks_of_the_run():
     result = simulated()
-    about, tables = unpacked(page_of([Shown(result)]))
+    about, tables = unpacked(page_of([PageRun(result)]))
     memory = tables["memory"]
     for number, lane in enumerate(lane for lane in about["lanes"] if lane["group"] == "rank"):
         assert memory["bytes"][memory["lane"] == number].max() == result.run.peak_memory[lane["rank"]]
 
 
 def test_alike_replicas_are_drawn_once_with_their_number():
-    about, tables = unpacked(page_of([Shown(result_of(data=3))]))
+    about, tables = unpacked(page_of([PageRun(result_of(data=3))]))
     ranks = [lane for lane in about["lanes"] if lane["group"] == "rank"]
     assert [(lane["name"], lane["alike"], lane["also"]) for lane in ranks] == [
         ("rank 0", 3, [1, 2]), ("rank 3", 3, [4, 5]), ("rank 6", 3, [7, 8]),
@@ -180,7 +180,7 @@ def test_a_replica_that_differs_by_a_picosecond_is_drawn():
 
 def test_links_without_room_are_counted(monkeypatch):
     monkeypatch.setattr(page_tables, "MOST_BARS", 150)
-    about, tables = unpacked(page_of([Shown(simulated())]))
+    about, tables = unpacked(page_of([PageRun(simulated())]))
     assert len(tables["bars"]["lane"]) <= 150
     assert re.fullmatch(r"\d+ less busy links that do not fit on the page", about["left_out"][0])
     drawn = sum(lane["alike"] for lane in about["lanes"] if lane["group"] == "link")
@@ -192,7 +192,7 @@ def test_a_hundred_thousand_uneven_bars_take_less_than_a_megabyte():
     times = {(kind, rank): 10**7 * (1999 + 7 * rank + 1999 * (kind == "B")) for kind in "FB" for rank in range(32)}
     run = handmade.run(plan_of("1f1b", 32, 800), lambda kind, rank, _: times[kind, rank], delay=1_234_567, size=10**6)
     run.timeline = unevenly(run.timeline)
-    page = page_of([Shown(Result(run))])
+    page = page_of([PageRun(Result(run))])
     _, tables = unpacked(page)
     assert len(tables["bars"]["lane"]) == page_tables.MOST_BARS
     assert len(np.unique(tables["bars"]["start"])) > 45_000
@@ -213,7 +213,7 @@ def unevenly(timeline):
 
 
 def test_a_page_reaches_for_nothing(result):
-    page = page_of([Shown(result)])
+    page = page_of([PageRun(result)])
     assert not re.findall(r"https?:|//[a-z]+\.|@import|url\(", page)
     assert "default-src 'none'" in page
 
@@ -221,7 +221,7 @@ def test_a_page_reaches_for_nothing(result):
 def test_foreign_names_stay_text():
     result = result_of()
     result.run.scenario.name = result.run.scenario.description = "</script><script>alert(1)</script>{{DATA}}"
-    page = page_of([Shown(result)])
+    page = page_of([PageRun(result)])
     assert "<script>alert" not in page
     assert page.count("<script") == 3
     assert html.escape("</script><script>alert(1)</script>{{DATA}}") in page
@@ -229,7 +229,7 @@ def test_foreign_names_stay_text():
 
 
 def test_two_runs_are_on_one_page():
-    page = page_of([Shown(result_of(), name="slow"), Shown(simulated(), name="fast")])
+    page = page_of([PageRun(result_of(), name="slow"), PageRun(simulated(), name="fast")])
     assert [unpacked(page, number)[0]["name"] for number in (0, 1)] == ["slow", "fast"]
     assert "<title>slow against fast</title>" in page
 
@@ -241,7 +241,7 @@ def test_ops_and_messages_have_colours_of_their_own():
 
 
 def test_each_kind_of_a_page_has_one_colour(result):
-    about, _ = unpacked(page_of([Shown(result)]))
+    about, _ = unpacked(page_of([PageRun(result)]))
     colours = {kind["label"]: kind["colours"][0] for kind in about["kinds"]}
     assert len(set(colours.values())) == len(colours)
     assert all(cause["colour"] for cause in about["causes"])
@@ -251,12 +251,12 @@ def test_the_critical_path_is_shown_where_it_is_known():
     result = result_of()
     reasons = reasons_of(result.run.timeline)
     path = np.array([0, 5, 7])
-    _, tables = unpacked(page_of([Shown(result, reasons._replace(path=path, verdict=["bubble-bound <1>"]))]))
+    _, tables = unpacked(page_of([PageRun(result, reasons._replace(path=path, verdict=["bubble-bound <1>"]))]))
     ops = result.run.timeline.ops
     drawn = tables["bars"]["path"] == 1
     first = ops["rank"][path] % 2 == 0  # the other replica is alike and not drawn
     assert sorted(tables["bars"]["start"][drawn].tolist()) == sorted(ops["start"][path][first].tolist())
-    assert "bubble-bound &lt;1&gt;" in page_of([Shown(result, reasons._replace(verdict=["bubble-bound <1>"]))])
+    assert "bubble-bound &lt;1&gt;" in page_of([PageRun(result, reasons._replace(verdict=["bubble-bound <1>"]))])
 
 
 @pytest.mark.parametrize(("kind", "idle"), [("1f1b", 4 * 3 * 3), ("gpipe", 4 * 3 * 3), ("zb-h1", 4 * 3)])
@@ -281,7 +281,7 @@ def test_the_bubble_is_as_large_as_in_textbooks(kind, idle):
 ])  # fmt: skip
 def test_a_page_draws_and_names_chunks_as_a_picture(kind, label):
     run = free_run(kind, 4, 8)
-    about, tables = unpacked(page_of([Shown(Result(run))]))
+    about, tables = unpacked(page_of([PageRun(Result(run))]))
     kinds, shades, _ = about["key"]
     assert shades == ([] if label is None else [[label, palette.shades(ACTIVITIES["F"].colour, 2)]])
     legend = gantt(run, Figure().add_subplot()).get_legend()
@@ -295,7 +295,7 @@ def test_a_page_draws_and_names_chunks_as_a_picture(kind, label):
 
 
 def test_bars_and_lanes_have_the_same_words_and_colours(result):
-    lanes = {cause["name"]: cause["colour"] for cause in unpacked(page_of([Shown(result)]))[0]["causes"]}
+    lanes = {cause["name"]: cause["colour"] for cause in unpacked(page_of([PageRun(result)]))[0]["causes"]}
     for share in content_of(result).shares:
         if share.label in lanes:
             assert COLOURS[share.label] == lanes[share.label]

@@ -20,6 +20,11 @@ from hybrid_des.report.palette import cause_name
 from hybrid_des.result import simulate
 from hybrid_des.scenario.loading import load
 
+EXPERTS = {
+    "cluster": {"gpu": "h100", "gpus_per_node": 8}, "parallel": {"tensor": 2, "data": 4, "expert": 2}, "batch": 4,
+    "model": {"base": "mixtral-8x7b", "layers": 2}, "sharding": "zero-1",
+}  # fmt: skip
+
 
 def events_of(result):
     with tempfile.TemporaryDirectory() as folder:
@@ -50,7 +55,7 @@ def any_run_and_events(request):
     return traced(request.param)
 
 
-BESIDE = {"wait", "reduction", "gather"}  # categories of slices beside the timeline's rows
+BESIDE = {"wait", "reduction", "gather", "exchange"}  # categories of slices beside the timeline's rows
 
 
 def test_every_timeline_row_is_a_slice_of_its_length(run_and_events):
@@ -125,6 +130,22 @@ def test_reductions_of_buckets_are_on_their_gpus_track():
     ]
     start, end = ((rows[name] + 500) // 1000 for name in ("start", "end"))
     assert found == Counter(zip(rows["rank"].tolist(), names, start.tolist(), (end - start).tolist(), strict=True))
+
+
+@pytest.mark.parametrize("traffic", ["replay", "messages"])
+def test_collectives_inside_ops_are_on_their_gpus_track(traffic):
+    result = simulate({**EXPERTS, "tensor_traffic": traffic})
+    events = [event for event in events_of(result) if event["ph"] == "X"]
+    took = defaultdict(int)
+    for event in events:
+        took[event["name"].split()[0]] += event["dur"] * (event["cat"] == "exchange")
+    shares, steps = result.summary["step_shares"], result.run.scenario.steps
+    of_all = result.summary["step_time_s"] * steps * result.summary["ranks_simulated"] * 1e9
+    for axis in ("tensor", "expert"):
+        assert 0 < took[axis] == pytest.approx(shares[axis] * of_all, rel=1e-4)
+    ops = {(event["pid"], event["ts"] + event["dur"]): event["ts"] for event in events if event["cat"] in "FB"}
+    for event in (event for event in events if event["cat"] == "exchange" and event["name"] == "expert collectives"):
+        assert event["ts"] >= ops[event["pid"], event["ts"] + event["dur"]]  # at the end of an op
 
 
 @pytest.mark.parametrize("sharing", ["fifo", "fair"])

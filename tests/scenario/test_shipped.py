@@ -56,13 +56,13 @@ def test_a_wheel_takes_scenarios_and_documentation_along(hatch_build):
 
 
 def test_every_scenario_is_listed_with_what_it_shows(run):
-    code, out, err = run("scenarios", "--json")
+    code, out, err = run("init", "--json")
     assert (code, err) == (0, [])
     rows = json.loads(out)
     files = {file.relative_to(SCENARIOS).with_suffix("").as_posix() for file in SCENARIOS.rglob("*.yaml")}
     assert {row["name"] for row in rows} == {name for name in files if not name.endswith("/base")}
     assert all(row["description"] for row in rows)
-    lines = run("scenarios")[1].splitlines()[1:]
+    lines = run("init")[1].splitlines()[1:]
     assert [line.split()[0] for line in lines] == [row["name"] for row in rows]
 
 
@@ -103,7 +103,7 @@ def test_a_file_of_ones_own_is_not_overwritten(run, tmp_path, monkeypatch):
 def test_an_unknown_name_is_one_line(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, err = run("init", "a100_8")
-    assert (code, out, err) == (2, "", ['unknown "a100_8"; did you mean "a100_8x"?; hybrid-des scenarios lists all'])
+    assert (code, out, err) == (2, "", ['unknown "a100_8"; did you mean "a100_8x"?; hybrid-des init lists all'])
     with pytest.raises(UsageError):
         with_bases("../README")
     assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,11 @@
 """Sizes that would exhaust memory are refused at once, with the estimate."""
 
+import ast
+
 import pytest
+from support.paths import PACKAGE
 from support.scenarios import scenario, values
+from support.sources import nodes_of
 
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
@@ -9,9 +13,10 @@ from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.engine.causes import Causes
 from hybrid_des.errors import Refusal, ScenarioError
+from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario.loading import load
-from hybrid_des.scenario.sizes import MOST_LINKS, MOST_PLANNED, reduction_messages
+from hybrid_des.scenario.sizes import MOST_LINKS, MOST_PLANNED
 from hybrid_des.shortcuts.run import run as simulated
 
 ONE_NIC = {"infiniband": {"nics_per_node": 1}}
@@ -38,7 +43,28 @@ def test_estimates_of_collectives_bound_what_they_send():
     codec = codecs.find("fp32").build()
     for name in set(collectives.names()) - {"measured"}:
         ran = measure(fabric, name, [range(8)], lambda group, place: Buffer(10**7, codec))
-        assert ran.messages <= reduction_messages(name, 8, {}), name
+        assert ran.messages <= collectives.most_messages(name, collectives.CallSize(8)), name
+
+
+def test_a_collective_says_itself_how_much_it_sends(scratch):
+    """8 steps of 2 · 64 · 64³ messages; a plug-in is one file: nothing here names a collective."""
+
+    @collectives.collective("chatty", summary="", messages=lambda call: call.ranks**3)
+    def chatty(group, buffer):
+        return collectives.configured("ring")(group, buffer)
+
+    chosen = {"gradients": {"algorithm": "chatty"}, "workload": {"parameters": 1}}
+    with pytest.raises(ScenarioError, match=r"2.68e\+08 messages with `record: all`"):
+        scenario(m=1, d=64, steps=8, **chosen)
+    named = {one.value for one in nodes_of(PACKAGE / "scenario/sizes.py") if isinstance(one, ast.Constant)}
+    assert named & {*collectives.names()} == set()
+
+
+def test_a_registration_refuses_facts_that_it_does_not_know():
+    with pytest.raises(TypeError, match=r"collective.. got an unexpected keyword argument 'image'"):
+        collectives.collective("mine", summary="", image=None)
+    with pytest.raises(TypeError, match=r"schedule.. got an unexpected keyword argument 'chunk'"):
+        schedule("mine", summary="", time="", memory="", source="", chunk=1)
 
 
 def test_the_collective_command_refuses_endless_work(run):

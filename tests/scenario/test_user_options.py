@@ -70,7 +70,7 @@ def test_a_collective_reads_its_option_and_adds_up_right(own, run, write):
     few, many = (summary(run, file, *mine, *more) for more in ((), ("--set", "gradients.pieces=16")))
     assert few["algorithm"] == "chain"
     assert many["messages"] - few["messages"] == 2 * 2 * (16 - 8)  # two groups of two, a message there and back
-    code, out, _ = run("verify", file, *mine)
+    code, out, _ = run("schedules", "--verify", file, *mine)
     assert (code, out.startswith("pass")) == (0, True)
 
 
@@ -101,7 +101,7 @@ def test_options_are_held_typed_and_written_flat(imported, write):
 
 def test_the_schema_has_the_options_while_they_are_registered(own, run):
     imports = [word for name in PLUGINS for word in ("--import", own / name)]
-    defs = json.loads(run("schema", *imports)[1])["$defs"]
+    defs = json.loads(run("docs", "--schema", *imports)[1])["$defs"]
     assert defs["Schedule"]["properties"]["group"] == {
         "default": 4,
         "description": "gpipe-in-groups: Micro-batches per group.",

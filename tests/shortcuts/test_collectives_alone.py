@@ -1,18 +1,13 @@
-"""Collectives of layers that are taken at once: a run has the rows, peaks and end of one by messages."""
+"""Collectives of layers that are taken alone: what disturbs them, and what is simulated once.
 
-from collections import Counter
-from contextlib import nullcontext
+That runs with them are the plain ones is in `test_plain`.
+"""
+
 from dataclasses import replace
 from functools import cache
-from random import Random
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
-from support.campaigns import TIMES
-from support.folded_causes import KINDS
-from support.paths import SCENARIOS
-from support.runs import totals
+from support.hot_experts import DRIFT
 
 from hybrid_des.analysis.counterfactual.what_if import Variant
 from hybrid_des.cluster.channel import Channel
@@ -22,145 +17,75 @@ from hybrid_des.cluster.transport import Transport
 from hybrid_des.collectives.communicator import Communicator
 from hybrid_des.collectives.group import Group
 from hybrid_des.engine.recorder import Recorder
-from hybrid_des.errors import HybridDesError
 from hybrid_des.folding.refusals import DisturbedError
 from hybrid_des.planning.layer_groups import layer_group
 from hybrid_des.planning.planner import parts_of
-from hybrid_des.scenario.loading import load, scenario_from
+from hybrid_des.scenario.loading import load
 from hybrid_des.shortcuts import collectives_alone
-from hybrid_des.shortcuts.attempts import Attempt, of_all_ranks_at_once
-from hybrid_des.shortcuts.collectives_alone import Begun, CollectivesAlone
+from hybrid_des.shortcuts.collectives_alone import (
+    LAYERS,
+    MOST_MEMBERS,
+    CollectivesAlone,
+    OfLayers,
+    Part,
+    taken_of_all_ranks,
+)
 from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.communicators import work_of
 from hybrid_des.simulation.jobs import links_of
 
-TABLES = "ops", "steps", "reductions", "memory", "gathers", "waits", "exchanges"
-DRIFT = SCENARIOS / "experts/drift.yaml"
 SMALL = [
     *("cluster.nodes=2", "cluster.gpus_per_node=4", "parallel.data=8", "parallel.expert=8"),
     *("batch=16", "model.layers=2", "steps=2"),
 ]
 
 
-@pytest.fixture
-def seen(monkeypatch):
-    """Collectives that were taken, simulated alone, or disturbed."""
-    counts, outcome_of, simulated = Counter(), CollectivesAlone.outcome_of, CollectivesAlone._simulated
-
-    def taken(*given):
-        counts["taken"] += 1
-        return outcome_of(*given)
-
-    def alone(*given):
-        counts["alone"] += 1
-        return simulated(*given)
-
-    class Refused(DisturbedError):
-        def __init__(self, *why):
-            counts["refused"] += 1
-            super().__init__(*why)
-
-    monkeypatch.setattr(CollectivesAlone, "outcome_of", taken)
-    monkeypatch.setattr(CollectivesAlone, "_simulated", alone)
-    monkeypatch.setattr(collectives_alone, "DisturbedError", Refused)
-    return counts
-
-
-def hot_experts(rng):
-    """A random scenario of ranks that compute unequally, with exchanges among all or some of them."""
-    nodes, width = rng.choice((1, 1, 2)), rng.choice((2, 4, 8))
-    ranks = nodes * width
-    changes = {
-        "cluster.nodes": nodes, "cluster.gpus_per_node": width, "parallel.data": ranks,
-        "parallel.expert": rng.choice([size for size in (2, 4, 8, 16) if ranks % size == 0]),
-        "batch": ranks * rng.choice((1, 2)), "model.layers": rng.choice((1, 2, 3)),
-        "model.sequence": rng.choice((64, 512, 4096)), "experts.workload": f"W{rng.randint(1, 7)}",
-        "experts.replan": rng.choice((1, 2)), "steps": rng.choice((1, 2, 4)),
-        "barrier": rng.choice(("true", "true", "false")), "gradients.overlap": rng.choice(("true", "false")),
-    }  # fmt: skip
-    return load(DRIFT, [*(f"{key}={value}" for key, value in changes.items()), "fold=off", "record=compute"])
-
-
-def drawn(kind, rng):
-    if kind == "hot experts":
-        return hot_experts(rng)
-    values = {**KINDS[kind](rng), "fold": "off", "record": "compute"}
-    values["cluster"]["sharing"] = "fifo"
-    return scenario_from(values)
-
-
-def same(kind, seed, seen):
-    """Whether a random run has collectives that were taken, refused, or none; it ends as with all messages."""
-    rng = Random(seed)
-    try:
-        scenario = drawn(kind, rng)
-        parts, order = parts_of(scenario), rng.choice((None, 3))
-        whole, other = (run(scenario, parts=parts, by_messages=every, order=order) for every in (True, False))
-    except HybridDesError:
-        return "impossible"
-    assert (whole.duration, whole.peak_memory, totals(whole)) == (other.duration, other.peak_memory, totals(other))
-    for name in TABLES:
-        mine, its = (getattr(one.timeline, name) for one in (whole, other))
-        assert all(np.array_equal(mine[column], its[column]) for column in mine), (name, seed)
-    counts = Counter(seen)
-    seen.clear()
-    return "refused" if counts["refused"] else "taken" if counts["taken"] else "none"
-
-
-def test_random_runs_end_as_with_all_messages(seen):
-    found = Counter(same("hot experts", seed, seen) for seed in range(40))
-    assert min(found["taken"], found["refused"]) > 3, found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "count"), [("hot experts", 400), ("model", 20), ("spanning", 60)])
-def test_many_random_runs_end_as_with_all_messages(kind, count, seen):
-    found = Counter(same(kind, seed, seen) for seed in range(60, 60 + count * TIMES))
-    assert found["taken"] or found["refused"], found
-
-
-def small():
-    scenario = load(DRIFT, [*SMALL, "record=compute"])
+@cache
+def small(*changes):
+    scenario = load(DRIFT, [*SMALL, "record=compute", *changes])
     return scenario, parts_of(scenario)
 
 
 def test_collectives_that_begin_alike_are_simulated_once(seen):
     scenario, parts = small()
+    parts.fabric.found.pop("collectives alone", None)
     whole = run(scenario, parts=parts, by_messages=True)
     first, again = (run(scenario, parts=parts) for _ in range(2))
     assert whole.duration == first.duration == again.duration
     assert first.events == again.events < whole.events / 2
-    assert not seen["refused"]
-    assert seen["alone"] * 3 < seen["taken"]
+    assert first.left_out == f"the messages of {LAYERS}"
+    assert 0 < seen["alone"] * 3 < seen["taken"]
 
 
 def test_other_links_are_other_times(seen):
     at = Variant.planned(*small())
     slower, alone, free = at.with_all_links(1 / 2), at.without_queueing(), at.with_all_links(None).with_latency(0)
-    durations = [one.duration for one in (slower, at, alone, free)]
-    assert not seen["refused"]
-    assert durations == [
-        run(one.scenario, parts=one.parts, by_messages=True).duration for one in (slower, at, alone, free)
-    ]
-    assert len({*durations}) == len(durations)
+    each = slower, at, alone, free
+    durations = [one.duration for one in each]
     assert seen["taken"] == 4 * 48
+    assert durations == [run(one.scenario, parts=one.parts, by_messages=True).duration for one in each]
+    assert len({*durations}) == len(durations)
     shared = {"scenario": alone.scenario, "parts": at.parts}
     assert run(**shared).duration == run(**shared, by_messages=True).duration
 
 
 def test_other_ranks_are_other_times(seen):
-    members = Members()
-    members.alone._known.clear()
-    begun = [Begun(place, 0, members.call, work_of(members.call), None) for place in range(8)]
+    members, known = Members(), {}
+    work = work_of(members.call)
     for turn in (0, 1, 0):
         whole = replace(members.whole, ranks=[(rank + turn) % 8 for rank in range(8)])
-        members.alone.outcome_of(whole, begun)
-    assert seen["alone"] == 2
+        group = OfLayers(members.network, whole, known, [], "fifo")
+        views = [Group(members.network, whole, place) for place in range(8)]
+        group._parts = [Part(view, 0, members.call, lambda view: work.algorithm(view, work.buffer), None)
+                        for view in views]  # fmt: skip
+        group._outcome()
+    assert (seen["taken"], seen["alone"]) == (3, 2)
 
 
-def test_few_beginnings_are_known(seen, monkeypatch):
+def test_few_outcomes_are_known(monkeypatch):
     scenario, parts = small()
     monkeypatch.setattr(collectives_alone, "MOST_KNOWN", 3)
+    parts.fabric.found.pop("collectives alone", None)
     assert run(scenario, parts=parts).duration == run(scenario, parts=parts, by_messages=True).duration
     assert len(parts.fabric.found["collectives alone"][parts.reductions]) <= 3
 
@@ -175,27 +100,18 @@ VARYING = {
 
 @pytest.mark.parametrize("changes", VARYING.values(), ids=VARYING)
 def test_what_may_vary_is_simulated_by_messages(changes):
-    scenario = load(DRIFT, [*SMALL, "record=compute", *changes])
-    usual, _ = small()
-    of = {one: SimpleNamespace(scenario=one, parts=parts_of(one)) for one in (usual, scenario)}
-    assert of_all_ranks_at_once(of[usual]) == (Attempt(alone="collectives of layers"),)
-    assert of_all_ranks_at_once(of[scenario]) == ()
-
-
-@cache
-def planned(latency):
-    scenario = load(DRIFT, [*SMALL, "record=compute", f"cluster.nvlink.latency={latency}"])
-    return scenario, parts_of(scenario)
+    assert taken_of_all_ranks(*small()) == LAYERS
+    assert taken_of_all_ranks(*small(*changes)) is None
 
 
 class Members:
-    """The members of a group on a network, whose exchanges are taken at once."""
+    """The members of a group on a network, whose exchanges are taken alone."""
 
     def __init__(self, latency="1 us"):
-        scenario, parts = planned(latency)
+        scenario, parts = small(f"cluster.nvlink.latency={latency}")
         self.call = next(iter(parts.costs.collectives_of(0)))._replace(launch=0)
         self.network = Transport(links_of(scenario, parts.fabric), Recorder())
-        self.env, self.alone = self.network.env, CollectivesAlone(self.network, parts, "fifo")
+        self.env, self.alone = self.network.env, CollectivesAlone(self.network, parts, LAYERS, "fifo")
         self.whole = layer_group(parts, self.call.axis, range(8))
         self.ended = []
 
@@ -228,9 +144,10 @@ def test_members_end_in_the_order_of_their_messages(seen):
         members = Members()
         members.begin(BEGINS, begin)
         members.env.run()
-        ends.append(members.ended)
+        sent = members.network.sent()
+        ends.append((members.ended, sent))
     assert ends[0] == ends[1]
-    assert (seen["taken"], len({time for time, _ in ends[0]}) > 1) == (1, True)
+    assert (seen["taken"], len({time for time, _ in ends[0][0]}) > 1) == (1, True)
 
 
 def last_of(begins):
@@ -240,96 +157,75 @@ def last_of(begins):
     return members.ended[-1][0]
 
 
-@pytest.mark.parametrize("when", ["first", "later", "last", "after"])
-def test_another_message_on_a_link_ends_the_run(when):
-    last = last_of(BEGINS)
-    time = {"first": 1, "later": 69_999, "last": last - 1, "after": last + 1}[when]
-    members = Members()
-    members.begin(BEGINS)
-    members.env.process(members.other(time))
-    with nullcontext() if when == "after" else pytest.raises(DisturbedError):
-        members.env.run()
-    assert (len(members.ended) == 8) == (when == "after")
-
-
-def test_links_that_are_busy_are_not_taken():
-    members = Members()
-    members.env.process(members.other(0))
-    members.begin([1] * 8)
-    with pytest.raises(DisturbedError, match="something else uses"):
-        members.env.run()
-
-
-@pytest.mark.parametrize("early", [True, False])
-def test_something_else_when_a_member_ends_ends_the_run(early):
-    time = last_of(BEGINS)
-    members = Members()
-    if early:
-        members.env.timeout(time)
-    members.begin(BEGINS)
-    if not early:
-        members.env.at(time - 1, (lambda _: members.env.timeout(1),))
-    with pytest.raises(DisturbedError, match="when members begin or end"):
-        members.env.run()
-
-
-def test_a_member_that_begins_with_a_message_ends_the_run():
-    times = [0] * 8
-    members = Members()
-    members.begin(times, lambda: work_of)
-    reached = set()
+def reached_first():
+    """When the first message of members that begin at once reaches a link."""
+    members, reached = Members(), set()
+    members.begin([0] * 8, lambda: work_of)
     while members.env.agenda.times or members.env.apart.times:
         members.env.step()
         reached.add(members.env.now)
-    between = sorted(reached)[1]
-    other = Members()
-    other.begin([*times[:-1], between])
-    with pytest.raises(DisturbedError, match="when members begin or end"):
-        other.env.run()
+    return sorted(reached)[1]
 
 
-def test_a_member_that_begins_again_early_ends_the_run():
-    members = Members()
-    begin = members.alone.of_layers(members.whole, work_of)
-    members.begin(BEGINS, begin)
-    members.begin([last_of(BEGINS) - 1] * 8, begin)
-    with pytest.raises(DisturbedError, match="before all have ended"):
+def ends_early(member, buffer):
+    yield from ()
+
+
+DISTURBANCES = {
+    "a message at first": (lambda members, last: members.env.process(members.other(1)), "another message uses"),
+    "a message at last": (lambda members, last: members.env.process(members.other(last - 1)), "another message uses"),
+    "a message before": (lambda members, last: (members.env.process(members.other(0)), members.begin([1] * 8)),
+                         "something else uses"),
+    "a group on the same links": (lambda members, last: members.begin([BEGINS[-1] + 1] * 8), "something else uses"),
+    "an event when a member ends": (lambda members, last: members.env.timeout(last), "when members begin or end"),
+    "an event booked for then": (lambda members, last: members.env.at(last - 1, (lambda _: members.env.timeout(1),)),
+                                 "when members begin or end"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", DISTURBANCES)
+def test_whatever_else_happens_disturbs(what):
+    disturb, why = DISTURBANCES[what]
+    members, last = Members(), last_of(BEGINS)
+    if what != "a message before":
+        members.begin(BEGINS)
+    disturb(members, last)
+    with pytest.raises(DisturbedError, match=why):
         members.env.run()
 
 
-def test_two_groups_on_the_same_links_end_the_run():
+def test_a_message_afterwards_does_not():
     members = Members()
     members.begin(BEGINS)
-    members.begin([BEGINS[-1] + 1] * 8)
-    with pytest.raises(DisturbedError, match="something else uses"):
+    members.env.process(members.other(last_of(BEGINS) + 1))
+    members.env.run()
+    assert len(members.ended) == 8
+
+
+def test_members_that_begin_early_or_late_disturb():
+    members, last = Members(), last_of(BEGINS)
+    begin = members.alone.of_layers(members.whole, work_of)
+    members.begin(BEGINS, begin)
+    members.begin([last - 1] * 8, begin)
+    with pytest.raises(DisturbedError, match="before all have ended"):
         members.env.run()
-
-
-def test_a_member_that_ends_before_others_begin_ends_the_run():
-    def nothing(member, buffer):
-        yield from ()
-
+    members = Members()
+    members.begin([*[0] * 7, reached_first()])
+    with pytest.raises(DisturbedError, match="when members begin or end"):
+        members.env.run()
     members = Members("2 us")  # in whose memory the ends of no other test are
-    members.begin(
-        BEGINS, members.alone.of_layers(members.whole, lambda call: work_of(call)._replace(algorithm=nothing))
-    )
+    early = members.alone.of_layers(members.whole, lambda call: work_of(call)._replace(algorithm=ends_early))
+    members.begin(BEGINS, early)
     with pytest.raises(DisturbedError, match="before all have begun"):
         members.env.run()
 
 
-@pytest.mark.parametrize("changes", [{"ranks": range(9), "servers": 1}, {"tuned": None}, {"ranks": range(1)}])
-def test_other_groups_are_not_taken(changes):
+def test_groups_that_are_not_taken():
+    """With a server, without a wiring, of one member or too many, or whose heads arrive at once."""
     members = Members()
-    assert members.alone.of_layers(replace(members.whole, **changes), work_of)() is work_of
-
-
-def test_large_groups_are_not_taken(monkeypatch):
-    members = Members()
-    for most in (7, 8):
-        monkeypatch.setattr(collectives_alone, "MOST_MEMBERS", most)
-        assert (members.alone.of_layers(members.whole, work_of)() is work_of) == (most == 7)
-
-
-def test_groups_whose_heads_arrive_at_once_are_not_taken():
-    assert Members("0 s").alone.of_layers(Members().whole, work_of)() is work_of
-    assert Members().alone.of_layers(Members().whole, work_of)() is not work_of
+    whole = members.whole
+    assert members.alone.of_layers(whole, work_of)() is not work_of
+    many = [rank % 8 for rank in range(MOST_MEMBERS + 1)]
+    for changes in ({"ranks": range(9), "servers": 1}, {"tuned": None}, {"ranks": range(1)}, {"ranks": many}):
+        assert members.alone.of_layers(replace(whole, **changes), work_of)() is work_of
+    assert Members("0 s").alone.of_layers(whole, work_of)() is work_of

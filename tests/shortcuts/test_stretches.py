@@ -1,20 +1,18 @@
 """What nothing else can touch, taken at once: the same times as piece by piece, with fewer events."""
 
 from fractions import Fraction
-from math import inf
-from random import Random
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
-from support.campaigns import TIMES, thinned
 from support.runs import totals
-from support.stretches import stretched_values
 
 from hybrid_des import load
 from hybrid_des.collectives.communicator import OnStream, Stream
 from hybrid_des.cost_model.layer_collectives import LayerCollective
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.lineage import LineageEnvironment
+from hybrid_des.engine.recorder import Recorder
 from hybrid_des.planning.program import (
     COMPUTE,
     GRADIENT,
@@ -28,7 +26,6 @@ from hybrid_des.planning.program import (
     Wait,
     call_of,
 )
-from hybrid_des.shortcuts import collectives_alone, rings_alone
 from hybrid_des.shortcuts.run import run
 from hybrid_des.shortcuts.stretches import Stretch, Stretches
 from hybrid_des.simulation.outcome import Run
@@ -82,14 +79,14 @@ def outcome(found):
 def test_what_follows_from_a_stretch_has_the_same_lineage():
     def lineage(*, at_once):
         env = LineageEnvironment(_AnyOrder())
+        gpu = SimpleNamespace(context=SimpleNamespace(env=env, recorder=Recorder(detailed=False)), computation=None)
         env.begin(3)
         ends = []
 
         def process():
             yield env.timeout(7)
             if at_once:
-                env.descend((5, 9, 20))
-                yield env.timeout(20)
+                yield from Stretch((5, 9, 20), (), 0).carry_out(gpu, None)
             else:
                 for delay in (5, 4, 11):
                     yield env.timeout(delay)
@@ -176,14 +173,3 @@ def test_stretches_end_where_another_stream_may_go_on():
 )  # fmt: skip
 def test_there_are_none_beside_a_stream_under_way(others):
     assert moments_in(COMPUTES, others=others) == []
-
-
-@pytest.mark.parametrize("number", thinned(range(60 * TIMES), slow=range(4, 60 * TIMES)))
-def test_random_runs_are_the_same_in_stretches(number, monkeypatch):
-    """With their collectives by messages, which show whether any order will do."""
-    monkeypatch.setattr(rings_alone, "FEWEST", inf)
-    monkeypatch.setattr(collectives_alone, "MOST_MEMBERS", 0)
-    rng = Random(number)
-    values = {**stretched_values(rng), "record": "compute"}
-    found = compared(values, rng.choice((None, QUICKER)))
-    assert outcome(found.stretches) == outcome(found.pieces)

@@ -1,17 +1,26 @@
 """Only runs in which messages reach a link in the same moment trace what their order descends from."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
 import yaml
+from support.fabrics import build, node, star
 from support.foldings import scenario_values
 from support.paths import SCENARIOS, TESTS
 from support.scenarios import merged
 
 from hybrid_des.analysis.critical_path.traced import traced_run
+from hybrid_des.cluster.channel import Channel
+from hybrid_des.cluster.mailbox import Message
+from hybrid_des.cluster.purposes import REDUCTION
+from hybrid_des.engine.recorder import Recorder
 from hybrid_des.folding import folded_transport
+from hybrid_des.folding.refusals import TieError
+from hybrid_des.folding.symmetry import Fold
+from hybrid_des.layout import Layout
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario.loading import load, scenario_from
 from hybrid_des.shortcuts import attempts
@@ -51,6 +60,18 @@ def same(this, other):
     (*mine, tables), (*its, others) = rows_of(this), rows_of(other)
     pairs = [(tables[name][key], others[name][key]) for name in tables for key in tables[name]]
     return mine == its and all(np.array_equal(one, another) for one, another in pairs)
+
+
+@pytest.mark.parametrize("later", [0, 1])
+def test_messages_that_reach_a_further_link_together_tie(later):
+    """From ranks 0 and 1, over links of their own, to the port of rank 4."""
+    fabric, every_rank = build("links", node(8), links=star(8)), Fold(Layout({"data": 8}, ["data"]), [])
+    transport = folded_transport.folded_transport(fabric, "fifo", Recorder(), every_rank, watched=True)
+    for sender in (0, 1):
+        flow, _ = transport.flow(Channel(sender, 4, REDUCTION, "ring", 0, 0))
+        transport.env.at(7 + later * sender, (lambda _, flow=flow: flow.send(Message(8)),))
+    with nullcontext() if later else pytest.raises(TieError):
+        transport.env.run()
 
 
 def test_where_nothing_ties_no_order_is_traced(traced):

@@ -19,7 +19,7 @@ from hybrid_des.report.terminal import render
 from hybrid_des.scenario.loading import load
 from hybrid_des.scenario.sections.outer import Outer
 from hybrid_des.shortcuts.run import run
-from hybrid_des.simulation.outer import Period, inner_of
+from hybrid_des.simulation.outer import OuterPeriod, inner_of
 from hybrid_des.studies.goodput.goodput import goodput
 
 S = 10**12
@@ -136,7 +136,7 @@ def test_data_parallelism_in_the_same_cost_model():
 @pytest.mark.parametrize(("exchange", "percent"), [(103, 95.7), (382, 85.6), (469, 83.0)])
 def test_the_utilisation_of_intellect_1(exchange, percent):
     """38 minutes of inner steps and exchanges as measured (Jaghouar et al., arXiv 2412.01152), here given."""
-    period = Period(14, 112, 100, Outer(), [38 * 60 * S // 100], [Outcome(exchange * S, 0, 0, 0)])
+    period = OuterPeriod(14, 112, 100, Outer(), [38 * 60 * S // 100], [Outcome(exchange * S, 0, 0, 0)])
     assert 100 * period.facts()["utilisation"] == pytest.approx(percent, abs=0.1)
 
 
@@ -147,7 +147,7 @@ def test_the_utilisation_of_intellect_1(exchange, percent):
 def test_an_exchange_is_waited_for_where_it_is_due(overlap, fragments, exchange, waits):
     """Steps of a second, ten between exchanges; two fragments of 8 s each do not fit beside ten steps."""
     parts = [Outcome(exchange * S // fragments, 0, 0, 0)] * fragments
-    period = Period(2, 8, 10, Outer(overlap=overlap, fragments=fragments), [S], parts)
+    period = OuterPeriod(2, 8, 10, Outer(overlap=overlap, fragments=fragments), [S], parts)
     assert period.duration == (10 + waits) * S
 
 

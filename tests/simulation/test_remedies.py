@@ -16,7 +16,7 @@ from hybrid_des.planning.lowering import planned_peaks
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.report.compared import render_comparison
 from hybrid_des.report.explained import render_explanation
-from hybrid_des.report.page.document import Shown, page_of
+from hybrid_des.report.page.document import PageRun, page_of
 from hybrid_des.simulation.memory import memory_parts, misfit
 from hybrid_des.simulation.memory_remedies import remedies, what_would_fit
 from hybrid_des.units import format_bytes
@@ -147,7 +147,7 @@ def test_a_run_that_does_not_fit_says_so_first():
     assert explained == first
     side = side_of_scenario(lacking)
     assert "OUT OF MEMORY: " in render_comparison(compare(side, side)).splitlines()[1]
-    assert '<p class="alarm">OUT OF MEMORY: ' in page_of([Shown(result)])
+    assert '<p class="alarm">OUT OF MEMORY: ' in page_of([PageRun(result)])
     assert "OUT OF MEMORY" not in simulate(given()).report()
 
 

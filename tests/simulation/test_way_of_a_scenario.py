@@ -104,7 +104,7 @@ def test_planning_is_asked_to_plan_to_lower_and_to_describe(name, change):
         assert simulate(scenario).summary
     # the table of programs, and how far replay may be off, which are worked out when they are first read
     described = {"table_of", "_ops", "_messages", "TensorTraffic.delay"}
-    looked_at = {"Program.distinct", "Block.every"}  # for what a folded run takes at once
+    looked_at = {"Program.distinct", "Program.events", "Block.every"}  # for what a folded run takes at once
     parts = ("ProgramTable.", "Worker.", "TrainingProgress.")  # which a run reads, and trains
     asked = {name for name in entries.functions if not name.startswith(parts)}
     assert asked <= {"parts_of", "Lowering.lower", "Reductions.buffers_of", *described, *looked_at}

@@ -17,8 +17,8 @@ from hybrid_des.analysis.metrics import summary
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.errors import HybridDesError
 from hybrid_des.interface.cli.commands.search import _listed
-from hybrid_des.interface.cli.cost_tables import render_stages
 from hybrid_des.planning.program_table import OP_KINDS
+from hybrid_des.report.cost_tables import render_stages
 from hybrid_des.report.explained import advice
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import misnamed, read_scenario

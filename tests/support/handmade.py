@@ -18,7 +18,7 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.compute_speed import ComputeSpeed
 from hybrid_des.planning.layer_traffic import TensorTraffic
 from hybrid_des.planning.lowering import Lowering
-from hybrid_des.planning.program import table_of
+from hybrid_des.planning.program_table import table_of
 from hybrid_des.scenario.sections.cluster import GpuKind
 from hybrid_des.scenario.sections.training import Parallel
 from hybrid_des.simulation.timeline import Timeline
@@ -75,7 +75,7 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
 
 def programs_of(plan, size=1000):
     """The table of a plan's programs, all of whose messages have one size."""
-    stages = {place: StageCosts(1, 2, 1, size, 0, 0, Fraction(0)) for place in plan.stage_of}
+    stages = {place: StageCosts(1, 2, 1, size, 0, Fraction(0)) for place in plan.stage_of}
     costs = Costs(stages, (), (), (0,) * plan.pipeline, (), ())
     lowering = Lowering(plan, costs, {}, overlap=False, blocking=False)
     return table_of([lowering.lower(rank, ComputeSpeed()) for rank in range(plan.pipeline)])

@@ -12,7 +12,7 @@ import pytest
 from support.paths import SCENARIOS
 
 from hybrid_des.analysis import explanation
-from hybrid_des.analysis.tasks import Here
+from hybrid_des.analysis.tasks import LocalTask
 from hybrid_des.errors import UsageError
 from hybrid_des.interface.live.frames import NewerRequest, ended_by
 from hybrid_des.report.explained import render_explanation
@@ -63,7 +63,7 @@ def test_somebody_is_told_how_many_tasks_are_done():
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_what_is_to_be_left_here_runs_here_meanwhile(jobs):
     left, told = [], []
-    tasks = [os.getpid, Here(lambda: left.append(os.getpid())), os.getpid]
+    tasks = [os.getpid, LocalTask(lambda: left.append(os.getpid())), os.getpid]
     first, nothing, second = forked(jobs, lambda *of: told.append(of))(tasks)
     assert (left, nothing, told[-1]) == ([HERE], None, (2, 2))
     assert (first == HERE) == (second == HERE) == (jobs == 1)
@@ -74,7 +74,7 @@ def test_an_error_of_what_runs_here_ends_copies():
         raise UsageError("not here")
 
     with pytest.raises(UsageError, match="not here"):
-        forked(2)([partial(sleep, 60), Here(refuse), partial(sleep, 60)])
+        forked(2)([partial(sleep, 60), LocalTask(refuse), partial(sleep, 60)])
     assert not children()
 
 
@@ -91,7 +91,7 @@ def test_what_runs_here_is_interrupted_at_once():
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         with pytest.raises(KeyboardInterrupt):
-            forked(2)([partial(sleep, 60), Here(wait), partial(sleep, 60)])
+            forked(2)([partial(sleep, 60), LocalTask(wait), partial(sleep, 60)])
     finally:
         signal.signal(signal.SIGALRM, before)
     assert not children()

@@ -1,4 +1,4 @@
-"""Holistic Trace Analysis and TraceLens read the traces of `--hta`, where pip can install them.
+"""Holistic Trace Analysis and TraceLens read the traces of `export --for hta`, where pip can install them.
 
 They need an older pandas than this project, or packages that it lacks, so each has an environment of its own, which is
 made once per run; HYBRID_DES_HTA and HYBRID_DES_TRACELENS may name a Python that has them.

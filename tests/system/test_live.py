@@ -14,8 +14,8 @@ from support.paths import SCENARIOS
 from support.readme import FILES as FILES_OF_README
 
 from hybrid_des.interface.live import worker
-from hybrid_des.interface.live.frames import Desk
 from hybrid_des.interface.live.frames import Request as PageRequest
+from hybrid_des.interface.live.frames import ServerState
 from hybrid_des.result import simulate
 from hybrid_des.scenario.loading import load
 
@@ -177,8 +177,8 @@ def test_a_process_that_fails_is_replaced(monkeypatch, tmp_path):
 
     async def work():
         answers = asyncio.Queue()
-        desk = Desk(SCENARIOS / FILES[0], imports=(str(tmp_path / "own.py"),), budget_s=10.0)
-        pages = worker.Worker(desk)
+        state = ServerState(SCENARIOS / FILES[0], imports=(str(tmp_path / "own.py"),), budget_s=10.0)
+        pages = worker.Worker(state)
         pages.answered = lambda text: answers.put_nowait(json.loads(text))
         found = []
         for number in (1, 2, 3):

@@ -17,7 +17,7 @@ from support.results import RESULTS, result_of, simulated
 from support.scenarios import shared_nics
 
 from hybrid_des.analysis.explanation import explain
-from hybrid_des.report.page.document import Shown, page_of
+from hybrid_des.report.page.document import PageRun, page_of
 from hybrid_des.report.page.traced_pages import explanation_page
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -54,7 +54,7 @@ def look(page, folder, probe, address=""):
 
 @pytest.mark.parametrize("name", thinned(RESULTS, slow=[name for name in RESULTS if name != "simulated"]))
 def test_every_lane_is_painted_without_an_error(name, tmp_path):
-    found = look(page_of([Shown(RESULTS[name]())]), tmp_path, LANES)
+    found = look(page_of([PageRun(RESULTS[name]())]), tmp_path, LANES)
     assert found["painted"] == found["lanes"] > 0
     assert found["used"] == pytest.approx(0.3, rel=0.01)
 
@@ -69,7 +69,7 @@ def test_a_click_on_an_op_shows_its_numbers(tmp_path):
       mouse("mousemove", xOf({middle}), lane.y + 4); const tip = $("tip").textContent;
       mouse("mousedown", xOf({middle}), lane.y + 4); mouse("click", xOf({middle}), lane.y + 4);
       report({{ facts: facts(), tip, address: location.hash }});"""
-    found = look(page_of([Shown(result)]), tmp_path, probe)
+    found = look(page_of([PageRun(result)]), tmp_path, probe)
     lines = found["facts"].splitlines()
     assert lines[0] == "B0 (backward) on rank 1"
     assert (backward.start_s, backward.end_s) == pytest.approx((11.235565e-6, 18.2360660e-6))
@@ -85,14 +85,14 @@ def test_an_address_leads_to_an_op(tmp_path):
     rows = result.timeline
     last = rows[(rows["kind"] == "F") & (rows["rank"] == 3)].iloc[-1]
     address = f"#t={(last.start_s + last.end_s) / 2}&rank=3"
-    found = look(page_of([Shown(result)]), tmp_path, "report({ facts: facts() });", address)
+    found = look(page_of([PageRun(result)]), tmp_path, "report({ facts: facts() });", address)
     assert found["facts"].startswith(f"F{last.microbatch} (forward) on rank 2 and 1 other identical rank\n")
 
 
 @pytest.mark.slow
 def test_curves_of_memory_have_names(tmp_path):
     probe = "report({ curves: runs[0].curves.map((lane) => lane.name) });"
-    many = look(page_of([Shown(result_of(pipeline=16, data=1))]), tmp_path, probe)
+    many = look(page_of([PageRun(result_of(pipeline=16, data=1))]), tmp_path, probe)
     assert many["curves"] == [f"rank {rank}" for rank in (0, 2, 4, 6, 8, 10, 12, 14, 15)]
 
 
@@ -118,7 +118,7 @@ def test_keys_move_and_searching_finds(tmp_path):
       for (const key of ["w", "d", "a", "s", "0"]) { press(key); views.push([...view]); }
       $("search").value = "b1 rank 2"; search("b1 rank 2"); press("Enter");
       report({ views, found: $("found").textContent, facts: facts() });"""
-    found = look(page_of([Shown(result_of(data=1, steps=1))]), tmp_path, probe)
+    found = look(page_of([PageRun(result_of(data=1, steps=1))]), tmp_path, probe)
     whole, nearer, right, left, _, again = found["views"]
     assert nearer[1] - nearer[0] == pytest.approx(0.7 * (whole[1] - whole[0]))
     assert right[0] > nearer[0]
@@ -130,7 +130,7 @@ def test_keys_move_and_searching_finds(tmp_path):
 
 @pytest.mark.slow
 def test_two_runs_share_one_time_axis(tmp_path):
-    runs = [Shown(result_of(), name="A"), Shown(simulated(), name="B")]
+    runs = [PageRun(result_of(), name="A"), PageRun(simulated(), name="B")]
     probe = """report({ heads: lanes.filter((one) => one.head).map((one) => one.head), total,
                          ends: runs.map((run) => run.duration) });"""
     found = look(page_of(runs), tmp_path, probe)

@@ -23,7 +23,7 @@ import numpy as np
 
 from hybrid_des.analysis.counterfactual.what_if import Part, Variant, at_the_mean, kinds_of, part_at
 from hybrid_des.analysis.critical_path.traced import events_of_all
-from hybrid_des.analysis.tasks import AtOnce, Task, in_turn
+from hybrid_des.analysis.tasks import Task
 from hybrid_des.engine.recorder import INSIDE
 from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline.plan import Plan
@@ -125,13 +125,8 @@ class Stragglers(NamedTuple):
         return culprit([(first, loss.removed(first.mean))]) if matters else None
 
 
-def stragglers(base: Run, at_once: AtOnce = in_turn) -> Stragglers | None:
-    """Who was slow; None if nothing is stated to be, and all ranks take the same times."""
-    return stragglers_of(base, at_once(straggler_tasks(base)))
-
-
 def stragglers_of(base: Run, results: Sequence[Any]) -> Stragglers | None:
-    """The same from the results of its tasks."""
+    """Who was slow, from the results of `straggler_tasks`; None if nothing is, and all ranks take the same times."""
     if not results:
         return None
     (ideal, *groups), end = results, base.timeline.duration
@@ -259,7 +254,7 @@ def _ranks_of(base: Run, kind: str, name: int | str) -> list[int]:
 def _uneven(programs: Sequence[Program]) -> bool:
     """Whether ops of one kind take different times on different ranks."""
     times: dict[tuple[str, ...], set[int]] = {}
-    for program in {id(program): program for program in programs}.values():
+    for program in dict.fromkeys(programs):
         for call in program.ops.values():
             if call.ops:
                 times.setdefault(kinds_of(call), set()).add(call.duration)

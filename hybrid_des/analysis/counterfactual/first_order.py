@@ -81,11 +81,7 @@ def _messages(slack: Slack, fabric: Fabric) -> Messages | None:
 
 def _same_messages(before: list[Program], after: list[Program]) -> bool:
     """Whether the order of ops is the same, none is new, and every op sends as many bytes as before."""
-    known: set[tuple[int, int]] = set()
-    for this, other in zip(before, after, strict=True):
-        if (id(this), id(other)) in known:
-            continue
-        known.add((id(this), id(other)))
+    for this, other in dict.fromkeys(zip(before, after, strict=True)):
         if other.ops.keys() - this.ops.keys() or _sends(this) != _sends(other):
             return False
     return True
@@ -102,14 +98,14 @@ def _durations(base: Run, before: list[Program], after: list[Program], variant: 
     pieces = base.trace.pieces.table()
     lags = base.trace.points.mapped()["lag"][pieces["point"]]
     took: Column = np.bincount(pieces["row"], weights=lags, minlength=len(ops["step"])).astype(np.int64)
-    known: dict[tuple[int, int, object, int], int] = {}  # equal ranks share programs
+    known: dict[tuple[Program, Program, object, int], int] = {}  # equal ranks share programs
 
     def more(rank: int, index: int) -> int:
         now = after[rank].ops.get(index)
         return (_retimed(now, rank, variant) if now else 0) - before[rank].ops[index].duration
 
     alike = (lambda rank: None) if variant.retime is None else variant.retime.alike
-    keys = [(id(before[rank]), id(after[rank]), alike(rank)) for rank in range(len(before))]
+    keys = [(this, other, alike(rank)) for rank, (this, other) in enumerate(zip(before, after, strict=True))]
     for row, (rank, index) in enumerate(zip(ops["rank"].tolist(), ops["index"].tolist(), strict=True)):
         key = *keys[rank], index
         if key not in known:

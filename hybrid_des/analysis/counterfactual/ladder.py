@@ -79,18 +79,13 @@ class Curve(NamedTuple):
     points: Sequence[tuple[float, int]]
 
 
-def ladder(base: Run) -> list[Idealisation]:
-    """The run as it is, and under cumulative idealisations, each no longer than the one before it.
+def rungs_of(base: Run, results: Sequence[list[Idealisation]]) -> list[Idealisation]:
+    """The run as it is, and under cumulative idealisations, each no longer than the one before it; from its tasks.
 
     Ranks are made even, and the backward is split, where that shortens the run: it is not bound to (a rank whose ops
     are off the critical path may give them to one whose ops are on it). The last rung is what ranks compute, on
     average, in the run of the rung above it, and no run is shorter than what its ranks compute.
     """
-    return rungs_of(base, in_turn(ladder_tasks(Variant.of(base))))
-
-
-def rungs_of(base: Run, results: Sequence[list[Idealisation]]) -> list[Idealisation]:
-    """The ladder of a run, from the results of its tasks."""
     without_bytes, *others = results
     return [Idealisation("as is", base.timeline.duration), *chain(*others), *without_bytes]
 

@@ -25,7 +25,7 @@ from hybrid_des.analysis.counterfactual.attribution import SLOW, Straggler, Stra
 from hybrid_des.analysis.counterfactual.ladder import Gain, Idealisation
 from hybrid_des.analysis.counterfactual.what_if import (
     Build,
-    Tried,
+    SimulatedChange,
     Variant,
     variant_of,
 )
@@ -87,14 +87,14 @@ class Trials:
     culprit: Straggler | None = None
     costs: Mapping[str, float] = field(default_factory=dict)
     changes: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    trial: Callable[[str, str], Tried | None] = lambda cost, text: None
+    trial: Callable[[str, str], SimulatedChange | None] = lambda cost, text: None
 
     @property
     def tasks(self) -> list[Task]:
         """Tasks that simulate the changes."""
         return [partial(self.trial, cost, text) for cost, texts in self.changes.items() for text in texts]
 
-    def proposals(self, results: Sequence[Tried | None], gains: Sequence[Gain]) -> list[Tried]:
+    def proposals(self, results: Sequence[SimulatedChange | None], gains: Sequence[Gain]) -> list[SimulatedChange]:
         """What helps: first what is slow at the speed of most, then for the largest costs, the most helpful first.
 
         Args:
@@ -174,7 +174,9 @@ def _keys(changes: Mapping[str, object]) -> str:
     return ",".join(f"{path}={value}" for path, value in changes.items())
 
 
-def _most_helpful(tried: Mapping[str, Sequence[Tried | None]], costs: Mapping[str, float]) -> Iterator[Tried]:
+def _most_helpful(
+    tried: Mapping[str, Sequence[SimulatedChange | None]], costs: Mapping[str, float]
+) -> Iterator[SimulatedChange]:
     """What is worth it, by cost: the costliest first unless what helps another helps more than twice as much."""
     helping = {
         name: sorted((one for one in ones if one is not None and one.gain > WORTH), key=lambda tried: -tried.gain)
@@ -186,7 +188,7 @@ def _most_helpful(tried: Mapping[str, Sequence[Tried | None]], costs: Mapping[st
         yield from helping[name]
 
 
-def _mended(base: Run, culprit: Straggler | None) -> Iterator[Tried]:
+def _mended(base: Run, culprit: Straggler | None) -> Iterator[SimulatedChange]:
     """What holds up the run, at the speed of most; nothing where it only has more work than the others."""
     if culprit is not None and culprit.usual is not None:
         change = f"{culprit.name} as quick as the others"
@@ -260,7 +262,7 @@ def _filled_during_ops(scenario: Scenario) -> Iterator[str]:
         yield f"gradients.bucket_rule={rule}" + (",gradients.bucket=25 MB" if whole else "")
 
 
-def _tried(against: str, text: str, *, base: Run, build: Build, own: bool) -> Tried | None:
+def _tried(against: str, text: str, *, base: Run, build: Build, own: bool) -> SimulatedChange | None:
     """A change of keys, simulated until it cannot be worth it any more.
 
     None if it is not, if it is impossible, or if it needs memory that the GPUs do not have. Where the run itself does,
@@ -295,7 +297,7 @@ def _reduced(variant: Variant) -> int:
     return sum(bucket.elements for _, group in variant.parts.reductions.processes for bucket in group.buckets)
 
 
-def _with_faster_links(base: Run, gain: Gain) -> Tried:
+def _with_faster_links(base: Run, gain: Gain) -> SimulatedChange:
     change = f"{gain.part.name} links {gain.change}"
     return _proposal("links", change, base, base.scenario, gain.duration)
 
@@ -305,10 +307,10 @@ def _latest(base: Run, scenario: Scenario) -> Fraction:
     return (1 - Fraction(WORTH)) * _per_microbatch(base) * _microbatches(scenario)
 
 
-def _proposal(against: str, change: str, base: Run, scenario: Scenario, duration: int) -> Tried:
+def _proposal(against: str, change: str, base: Run, scenario: Scenario, duration: int) -> SimulatedChange:
     gain = float(1 - Fraction(duration, _microbatches(scenario)) / _per_microbatch(base))
     sure, microbatches = difference(base.scenario, scenario), scenario.schedule.microbatches
-    return Tried(change, duration, scenario.steps, microbatches, against=against, gain=gain, sure=sure)
+    return SimulatedChange(change, duration, scenario.steps, microbatches, against=against, gain=gain, sure=sure)
 
 
 def _per_microbatch(base: Run) -> Fraction:

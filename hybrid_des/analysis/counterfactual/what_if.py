@@ -184,13 +184,11 @@ class Variant:
         """The mean picoseconds of ops of each kind, over all ranks and steps, of those that take time."""
         sums: dict[tuple[str, ...], int] = defaultdict(int)
         counts: dict[tuple[str, ...], int] = defaultdict(int)
-        programs = self.programs
-        times = Counter(map(id, programs))  # equal ranks share a program
-        for program in {id(one): one for one in programs}.values():
+        for program, ranks in Counter(self.programs).items():  # equal ranks share a program
             calls = (call for of_step in (program, *program.further) for call in of_step.ops.values())
             for call in filter(lambda call: call.duration, calls):
-                sums[kinds_of(call)] += call.duration * times[id(program)]
-                counts[kinds_of(call)] += times[id(program)]
+                sums[kinds_of(call)] += call.duration * ranks
+                counts[kinds_of(call)] += ranks
         return {kinds: Fraction(whole, counts[kinds]) for kinds, whole in sums.items()}
 
     def program_of(self, rank: int) -> Program:
@@ -257,7 +255,7 @@ def _scaled_link(link: LinkSpec, factor: Fraction | None) -> LinkSpec:
     return link._replace(bandwidth=link.bandwidth * factor)
 
 
-class Tried(NamedTuple):
+class SimulatedChange(NamedTuple):
     """A simulated change.
 
     Attributes:

@@ -1,7 +1,10 @@
-"""Critical edges merged to chains, and the order in which values are passed along them.
+"""The critical edges of a graph, shortened: edges in a row, without a branch between them, become one chain.
 
-A chain is a sequence of edges that no other edge joins or leaves. Of what all critical paths pass, only the points
-between chains have to be looked at one by one.
+    ──►──►──►──┬──►──►──┐          three chains: what is looked for on all critical paths, such as the most time of
+               └──►──►──┴──►──     a class, needs to visit only the points where chains meet
+
+Values are passed from chain to chain in the order of these points (`Step`), each in a slot that is used again once all
+chains that begin there are done.
 """
 
 from __future__ import annotations

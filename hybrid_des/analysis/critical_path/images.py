@@ -1,11 +1,12 @@
-"""The images of a folded graph of causes: what is simulated once stands for one copy per element of the fold.
+"""Copies of the graph of causes in a folded run: each point of what is simulated once has an image in every copy.
 
-Elements are numbered in the order of `Fold.elements`, 0 being the identity. A point of a simulated rank has an image
-for every element. Where a group meets, elements that map the group to itself leave the point of the meeting where it
-is: the elements of a coset share a point, and the one that gives the lowest ranks stands for it.
+The copies are the elements of the fold's group, numbered in the order of `Fold.elements`, 0 being the identity. Where a
+process group meets, elements that map the group to itself leave the point of the meeting where it is: the elements of a
+coset share a point, and the one that gives the lowest ranks stands for it.
 
-An edge's `turn` is the element that maps the cause as it is simulated to the one that releases the simulated point;
-the edge's image under g leads from the cause's image under g + turn to the point's image under g.
+An edge may lead from one copy to another, as a message to the next node does. Its `turn` is the element that maps the
+cause as it is simulated to the one that releases the simulated point; the edge's image under g leads from the cause's
+image under g + turn to the point's image under g.
 
 A run that is not folded has one element.
 """

@@ -196,14 +196,14 @@ def count_paths(slack: Slack) -> int | None:
     order = graph.images.order
     if len(slack.critical) * order > MOST_EDGES:
         return None
-    ways = _Ways(slack)
+    edges = _CriticalEdges(slack)
     roots = np.flatnonzero((graph.released == NONE) & (slack.total == 0)).tolist()
     counts: dict[State, int] = {}
     todo: list[tuple[int, State]] = []
     total = 0
 
     def leave(activity: int, inside: set[Place], count: int) -> int:
-        ended, entered = ways.beyond(activity, inside)
+        ended, entered = edges.beyond(activity, inside)
         for (other, _), entries in entered.items():
             state = other, tuple(sorted(entries))
             if state not in counts:
@@ -214,11 +214,11 @@ def count_paths(slack: Slack) -> int | None:
     total += leave(ROOT, {(root, EVERY) for root in roots}, 1)
     while todo:
         _, state = heappop(todo)
-        total += order * leave(state[0], ways.inside(*state), counts.pop(state))
+        total += order * leave(state[0], edges.inside(*state), counts.pop(state))
     return total
 
 
-class _Ways:
+class _CriticalEdges:
     """The critical edges of a graph, by the points where they begin.
 
     A place is a point with the number of its image; `EVERY` where all images are meant.

@@ -72,7 +72,7 @@ class Links(Options):
     """Routes that replace the shortest path, point by point, such as [gpu0, switch1, gpu5]."""
 
 
-class Way(NamedTuple):
+class DirectedWire(NamedTuple):
     """One direction of a wire; `wire` is that wire's place in the list."""
 
     source: str
@@ -89,66 +89,66 @@ class Way(NamedTuple):
 
 def check(cluster: ClusterSpec, options: Links) -> None:
     """Refuse unknown GPUs, duplicate links, disconnected clusters, and routes over missing links."""
-    ways = _ways(options.links)
+    wires = _directed(options.links)
     _check_points(cluster, options.links)
-    _check_doubles(ways)
+    _check_doubles(wires)
     if cluster.gpus > 1:
-        _check_connected(cluster, ways)
-    _check_routes(cluster, options.routes, {(way.source, way.target) for way in ways})
+        _check_connected(cluster, wires)
+    _check_routes(cluster, options.routes, {(wire.source, wire.target) for wire in wires})
 
 
 @topology("links", summary="user-defined wiring, link by link, with shortest-path routing", options=Links, check=check)
 def links(cluster: ClusterSpec, options: Links) -> Fabric:
     """The given links, with routes over them."""
     check(cluster, options)
-    ways = _ways(options.links)
-    by_ends = {(way.source, way.target): way for way in ways}
+    wires = _directed(options.links)
+    by_ends = {(wire.source, wire.target): wire for wire in wires}
     given = {(path[0], path[-1]): [by_ends[ends] for ends in pairwise(path)] for path in options.routes}
-    leaving = _by_source(ways)
+    leaving = _by_source(wires)
 
     @cache
-    def tree(start: str) -> Mapping[str, Way]:
+    def tree(start: str) -> Mapping[str, DirectedWire]:
         return _shortest(start, leaving)
 
     def route(sender: int, receiver: int) -> Route:
         ends = (f"gpu{sender}", f"gpu{receiver}")
         path = given.get(ends) or _back(tree(ends[0]), *ends)
-        return Route(tuple(way.name for way in path), tuple(way.latency for way in path))
+        return Route(tuple(wire.name for wire in path), tuple(wire.latency for wire in path))
 
-    specs = {way.name: LinkSpec(way.name, way.bandwidth, way.source, way.target, way.latency) for way in ways}
+    specs = {wire.name: LinkSpec(wire.name, wire.bandwidth, wire.source, wire.target, wire.latency) for wire in wires}
     return Fabric(specs, route, cluster.gpus, cluster.node_of, linked="wires")
 
 
-def _ways(wires: Sequence[Wire]) -> list[Way]:
+def _directed(given: Sequence[Wire]) -> list[DirectedWire]:
     """Every direction of every wire, in list order."""
-    ways = []
-    for number, wire in enumerate(wires):
+    wires = []
+    for number, wire in enumerate(given):
         (this, other), figures = wire.between, (wire.bandwidth, to_picoseconds(wire.latency), number)
-        ways += (
-            [Way(this, other, *figures)] if wire.one_way else [Way(this, other, *figures), Way(other, this, *figures)]
-        )
-    return ways
+        wires.append(DirectedWire(this, other, *figures))
+        if not wire.one_way:
+            wires.append(DirectedWire(other, this, *figures))
+    return wires
 
 
-def _by_source(ways: Sequence[Way]) -> dict[str, list[Way]]:
-    return grouped_by(ways, lambda way: way.source)
+def _by_source(wires: Sequence[DirectedWire]) -> dict[str, list[DirectedWire]]:
+    return grouped_by(wires, lambda wire: wire.source)
 
 
-def _shortest(start: str, leaving: Mapping[str, Sequence[Way]]) -> dict[str, Way]:
+def _shortest(start: str, leaving: Mapping[str, Sequence[DirectedWire]]) -> dict[str, DirectedWire]:
     """For each point reachable from `start`, the last link on the shortest path (breadth-first search)."""
-    last: dict[str, Way] = {}
+    last: dict[str, DirectedWire] = {}
     queue = deque([start])
     while queue:
-        for way in leaving.get(queue.popleft(), ()):
-            if way.target not in last and way.target != start:
-                last[way.target] = way
-                queue.append(way.target)
+        for wire in leaving.get(queue.popleft(), ()):
+            if wire.target not in last and wire.target != start:
+                last[wire.target] = wire
+                queue.append(wire.target)
     return last
 
 
-def _back(last: Mapping[str, Way], start: str, end: str) -> list[Way]:
+def _back(last: Mapping[str, DirectedWire], start: str, end: str) -> list[DirectedWire]:
     """The path from `start` to `end`, traced back along last links."""
-    path: list[Way] = []
+    path: list[DirectedWire] = []
     while end != start:
         if end not in last:
             raise UsageError(f"there is no route from {start} to {end}")
@@ -165,19 +165,19 @@ def _check_points(cluster: ClusterSpec, wires: Sequence[Wire]) -> None:
                 raise OptionRefusal("links", f'there is no "{point}"; {_gpus(cluster)}', number)
 
 
-def _check_doubles(ways: Sequence[Way]) -> None:
+def _check_doubles(wires: Sequence[DirectedWire]) -> None:
     seen: set[tuple[str, str]] = set()
-    for source, target, _, _, wire in ways:
+    for source, target, _, _, wire in wires:
         if (source, target) in seen:
             message = f"duplicate link from {source} to {target}; give one with the bandwidth of both"
             raise OptionRefusal("links", message, wire)
         seen.add((source, target))
 
 
-def _check_connected(cluster: ClusterSpec, ways: Sequence[Way]) -> None:
+def _check_connected(cluster: ClusterSpec, wires: Sequence[DirectedWire]) -> None:
     """Check that gpu0 reaches all GPUs and all reach it, so that every GPU reaches every other."""
-    there = _shortest("gpu0", _by_source(ways))
-    here = _shortest("gpu0", _by_source([Way(way.target, way.source, *way[2:]) for way in ways]))
+    there = _shortest("gpu0", _by_source(wires))
+    here = _shortest("gpu0", _by_source([DirectedWire(wire.target, wire.source, *wire[2:]) for wire in wires]))
     for gpu in range(1, cluster.gpus):
         for reached, ends in ((there, ("gpu0", f"gpu{gpu}")), (here, (f"gpu{gpu}", "gpu0"))):
             if f"gpu{gpu}" not in reached:

@@ -1,4 +1,4 @@
-"""IEEE 754 binary64: eight bytes per element, lossless."""
+"""Floating-point formats as they are: 64, 32 and 16 bits (IEEE 754) and bfloat16."""
 
 from fractions import Fraction
 

@@ -275,14 +275,15 @@ def _said(config: _Config) -> dict[str, Any]:
 
 
 def _parts(config: _Config, model: Mapping[str, Any]) -> dict[str, Any]:
-    """Latent attention and experts."""
-    latent = {key: config.size(names) for key, names in _LATENT.items()}
-    experts = {key: config.size(names) for key, names in _EXPERTS.items()}
+    """Latent attention and experts; what stands beside them is read where they are there, else it is another thing."""
     parts: dict[str, Any] = {}
-    if latent["key_value"]:
+    if config.size(_LATENT["key_value"]):
+        latent = {key: config.size(names) for key, names in _LATENT.items()}
         parts["latent"] = {key: size for key, size in latent.items() if size}
         parts |= dict.fromkeys(("kv_heads", "head_size", "qk_norm"))  # of no meaning there
-    if experts["count"] and not config.off(*_HAS_EXPERTS):
+    count = config.size(_EXPERTS["count"])
+    experts = {} if count is None else {key: config.size(names) for key, names in _EXPERTS.items()}
+    if count and not config.off(*_HAS_EXPERTS):
         parts["experts"] = _experts(config, experts, model)
         if not parts["experts"].get("dense_layers"):
             parts["ffn"] = model["ffn"] or parts["experts"]["ffn"]  # of no layer
@@ -388,7 +389,8 @@ def _assumed(config: _Config, model: Mapping[str, Any], family: Family | None) -
     if family is None:
         kind = config.text("model_type")
         named = f'model_type "{one_line(kind, LONGEST_SHOWN)}" is not known' if kind else "there is no model_type"
-        yield f"model.mlp, model.norm, model.positions, model.bias, model.qk_norm: as in Llama: {named}"
+        paths = "model.mlp, model.norm, model.positions, model.bias, model.qk_norm, model.causal"
+        yield f"{paths}: as in Llama, like all that no setting names: {named}"
         if not any("tie_word_embeddings" in values for values in (config.values, config.outer)):
             yield "model.tied: false: there is no tie_word_embeddings"
     inner, outer = (values.get("tie_word_embeddings") for values in (config.values, config.outer))

@@ -23,7 +23,7 @@ _LAYERS = re.compile(
     r"layers_enum|hash_layers|attention_chunk)\w*|"
     r"full_attention_(interval|layers?)|attn_(config|layer_\w+|alloc\w*)|ffn_config|expansion_ratio|state_size|"
     r"(en|de)coder_(layers|ffn_dim|attention_heads)|num_(en|de)coder_layers|d_kv|num_hidden_groups|\w*embedding_size|per_layer_config|"
-    r"num_(full|swa|ssm|mamba)\w*|\w*intermediate_size\w*|sparse_attention\w*|o_groups"
+    r"num_(full|swa|ssm|mamba)\w*|\w*intermediate_size\w*|sparse_attention\w*|o_groups|add_cross_attention"
 )
 
 

@@ -22,7 +22,7 @@ WIDTH = 102  # columns of a written line, with its continuation
 _FLAG = re.compile(r"--([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
 _DIRECTIVE = re.compile(r"(?m)^\s*#SBATCH[ \t]+(.*)$")
 _OPTION = re.compile(r"(?:^|(?<=\s))-(?:([A-Za-z])|-([A-Za-z][\w-]*))(?:[=\s]*([^\s=-]\S*))?")
-BARE = re.compile(r"\$(?:\{[A-Za-z_@*]\w*(?:\[[@*]\])?\}|[A-Za-z_@*]\w*)")  # a variable and nothing else
+BARE = re.compile(r"\$(?:\{.+\}|\(.*\)|[A-Za-z_@*]\w*)", re.DOTALL)  # a variable or a command's output, nothing else
 _BUNDLE = re.compile(r"(?i)arg|opt|extra|flag|param|@|\*")  # names of variables that hold flags, not a value
 _SHORT = {"N": "nodes", "n": "ntasks", "G": "gpus", "np": "ntasks"}  # options of sbatch, srun and mpirun
 _SLURM = {  # option of sbatch → variables that have its value
@@ -74,15 +74,15 @@ class Read(NamedTuple):
 
     Attributes:
         flags: with dashes in their names, each with the words that follow it; where one is repeated, the last counts.
-        before: the words in front of the first flag.
-        program: the Python file that is started; empty if none is named.
+        apart: the words of no flag: in front of the first, and after one that has its value, as --nnodes=2.
+        program: the Python file or module that is started; empty if none is named.
         choices: the flags if a condition held that was not decided, each with the condition.
         notes: what was taken for given or left out, one line each.
         elsewhere: variables that get a value only under conditions, with these.
     """
 
     flags: dict[str, list[str]]
-    before: tuple[str, ...]
+    apart: tuple[str, ...]
     program: str
     choices: tuple[tuple[str, dict[str, list[str]]], ...]
     notes: tuple[str, ...]
@@ -131,9 +131,7 @@ def launch_in(text: str, name: str, known: Collection[str] | None = None, *, is_
     ]
     if chosen is not None and chosen.condition:  # so are all of them
         choices += [(one.condition, directives | flags_of(one.words)) for one in candidates if one is not chosen]
-    before = tuple(itertools.takewhile(lambda word: not _FLAG.fullmatch(word), words))
-    program = next((word for word in reversed(words) if word.endswith(".py")), "")
-    return Read(flags, before, program, tuple(choices), (*notes, *script.notes), script.elsewhere)
+    return Read(flags, tuple(_apart(words)), _program(words), tuple(choices), (*notes, *script.notes), script.elsewhere)
 
 
 def _directives(text: str) -> Iterator[tuple[str, str]]:
@@ -162,6 +160,23 @@ def flags_of(words: Iterable[str]) -> dict[str, list[str]]:
             values.append(match[2])
             values = []  # what follows is no value of it
     return flags
+
+
+def _apart(words: Iterable[str]) -> Iterator[str]:
+    """The words of no flag, as in `Read`."""
+    stands_apart = True
+    for word in words:
+        if match := _FLAG.fullmatch(word):
+            stands_apart = match[2] is not None
+        elif stands_apart:
+            yield word
+
+
+def _program(words: Sequence[str]) -> str:
+    """The Python file or module that is started, which a launcher of PyTorch is not."""
+    modules = [word for before, word in itertools.pairwise(words) if before in ("-m", "--module")]
+    named = [word for word in modules if not word.startswith(("torch.distributed", "accelerate"))]
+    return next((word for word in reversed(words) if word.endswith(".py")), next(reversed(named), ""))
 
 
 def _known(flags: Mapping[str, Sequence[str]], known: Collection[str] | None) -> int:
@@ -283,20 +298,28 @@ class Given:
         """A flag with its first word."""
         return one_line(" ".join([flag, *self.flags[flag][:1]]), LONGEST_SHOWN)
 
-    @property
-    def unset(self) -> list[str]:
-        """Words beside the value of a flag that are variables without one: what they hold is missing."""
+    def unset(self, switches: Collection[str]) -> list[str]:
+        """Words beside the value of a flag that are variables without one: what they hold is missing.
+
+        Args:
+            switches: flags without a value, beside those that are read.
+        """
         variables = []
         for flag, words in self.flags.items():
             bare = [(number, word) for number, word in enumerate(words) if BARE.fullmatch(word)]
-            switch_of_ours = flag in self._read and flag not in self._valued
-            variables += [word for number, word in bare if number or switch_of_ours or _BUNDLE.search(word)]
+            switch = flag in switches or (flag in self._read and flag not in self._valued)
+            variables += [word for number, word in bare if number or switch or _bundles(word)]
         return [*dict.fromkeys(one_line(word, LONGEST_SHOWN) for word in variables)]
 
     def meant(self, flag: str) -> str:
         """A hint at the flag that may be meant by one that nothing has read; empty if none is similar."""
         near = difflib.get_close_matches(flag, self._read - self.flags.keys(), n=1, cutoff=TYPING_ERROR)
         return f"; did you mean {near[0]}?" if near else ""
+
+
+def _bundles(word: str) -> bool:
+    """Whether the name of a variable says that it holds flags."""
+    return not word.startswith("$(") and _BUNDLE.search(word) is not None
 
 
 Values = Mapping[str, Any]

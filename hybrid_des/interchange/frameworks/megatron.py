@@ -27,7 +27,7 @@ from hybrid_des.interchange.frameworks.launch_line import (
     torchrun,
 )
 from hybrid_des.interchange.frameworks.megatron_documents import document_values, unsaid_of_documents
-from hybrid_des.interchange.frameworks.megatron_flags import is_idle, other_layers
+from hybrid_des.interchange.frameworks.megatron_flags import SWITCHES, is_idle, other_layers
 from hybrid_des.interchange.frameworks.megatron_layout import DATA_FIRST, DATA_LAST, LAYOUT, order_of, uncounted
 from hybrid_des.interchange.frameworks.megatron_machine import machine
 from hybrid_des.interchange.frameworks.megatron_model import MODEL
@@ -352,17 +352,17 @@ def _difference(flags: Mapping[str, Sequence[str]], others: Mapping[str, Sequenc
 def _program(read: Read) -> Iterator[str]:
     """A program that is not the one whose flags are read."""
     program = read.program.rpartition("/")[2]
-    first = next((word for word in read.before if not re.match(r"-|\w+=", word)), "").rpartition("/")[2]
+    first = next((word for word in read.apart if not re.match(r"-|\w+=", word)), "").rpartition("/")[2]
     if not program and first and not first.startswith("$") and first not in _LAUNCHERS:
-        program = " ".join(read.before)
+        program = " ".join(read.apart)
     if program and "pretrain_gpt" not in program:
         yield f"{one_line(program, LONGEST_SHOWN)}: read as if it were pretrain_gpt.py"
 
 
 def _unset(given: Given, read: Read) -> list[str]:
-    """Variables without a value, in front of the first flag or beside the values of others."""
-    before = [word for word in read.before if BARE.fullmatch(word)]
-    return [*dict.fromkeys((*before, *given.unset))]
+    """Variables without a value that stand apart from flags, or beside the values of others."""
+    apart = [one_line(word, LONGEST_SHOWN) for word in read.apart if BARE.fullmatch(word)]
+    return [*dict.fromkeys((*apart, *given.unset(SWITCHES)))]
 
 
 def _sizes(given: Given, values: dict[str, Any]) -> Iterator[str]:
@@ -399,7 +399,7 @@ def _flags_read() -> frozenset[str]:
     nothing = Given({}, "")
     for rule in RULES:
         rule.read(nothing)
-    return nothing.read - {"--bf16", "--fp16"}  # which others have too
+    return nothing.read - {"--bf16", "--fp16", "--vocab-size"}  # which others have too
 
 
 _FLAGS = _flags_read()

@@ -11,7 +11,9 @@ from typing import Any
 from hybrid_des.errors import LONGEST_SHOWN, one_line
 from hybrid_des.interchange.frameworks.without_effect import without_effect
 
-_IDLE = without_effect("megatron")
+_SWITCHES = without_effect("megatron_switches")
+_IDLE = without_effect("megatron") | _SWITCHES
+SWITCHES = frozenset(f"--{name}" for name in _SWITCHES)
 _FAMILIES = re.compile(
     r"(adam|lr|eval|save|log|tensorboard|wandb|tokenizer|dist-ckpt|ckpt|non-persistent|one-logger|profile|rdzv|container|"
     r"no-container|inprocess|straggler|rerun|error-injection|sbatch|ft)-[\w-]+"

@@ -25,6 +25,7 @@ from hybrid_des.interchange.frameworks.shell_syntax import (
     Negated,
     Node,
     Test,
+    Token,
     parse,
 )
 from hybrid_des.interchange.frameworks.shell_tests import as_written, decided, is_test
@@ -128,6 +129,7 @@ class _Reader:
         self._choices: list[Choice] = []
         self._notes: dict[str, None] = {}
         self._from: dict[str, frozenset[str]] = {}  # variables in the value of a variable
+        self._around: frozenset[str] = frozenset()  # those in the text that is read, or in arguments
         self._elsewhere: dict[str, list[str]] = {}  # conditions under which a variable gets a value
         self._open = ""  # the undecided condition around
         self._file = ""  # the sourced file that is read
@@ -163,7 +165,10 @@ class _Reader:
             held = self.run(node.node)
             return None if held is None else not held
         if isinstance(node, Group):
-            return self._all(node.body)
+            before = {**self._variables.values}
+            held = self._all(node.body)
+            self._variables.values = before if node.own_shell else self._variables.values
+            return held
         if isinstance(node, Chain):
             return self._chain(node)
         if isinstance(node, Function):
@@ -307,7 +312,9 @@ class _Reader:
             elif held:
                 self._all(node.body)
             return True
+        self._variables.used.clear()
         words = [word for token in node.words for word in self._variables.words(token.text)]
+        self._from[node.name] = self._parts()
         started = len(self._started)
         for word in words or [f"${node.name}"]:
             self._variables.values[node.name] = word
@@ -319,17 +326,23 @@ class _Reader:
 
     # commands
 
-    def _assign(self, token_text: str, items: Value | None) -> None:
-        match = ASSIGNMENT.fullmatch(token_text)
+    def _parts(self) -> frozenset[str]:
+        """The variables in what was last expanded, and in those."""
+        used = self._variables.used
+        return self._around.union(used, *(self._from.get(one, ()) for one in used))
+
+    def _assign(self, token: Token) -> None:
+        match = ASSIGNMENT.fullmatch(token.text)
         if match is None:
             return
         name, index, adds = match[1], match[2], bool(match[3])
+        is_array = token.kind == "array"
         self._variables.used.clear()
-        value: Value = self._variables.text(match[4]) if items is None else items
-        parts = frozenset(self._variables.used).union(*(self._from.get(one, ()) for one in self._variables.used))
+        value = self._variables.items(token.items) if is_array else self._variables.text(match[4])
+        parts = self._parts()
         before = self._variables.values.get(name)
         self._from[name] = parts | self._from.get(name, frozenset()) if adds else parts
-        if index is not None and items is None:
+        if index is not None and not is_array:
             key = self._variables.text(index[1:-1])
             kept = before if isinstance(before, dict) else {str(at): one for at, one in enumerate(flat(before))}
             value = {**kept, key: str(value)}
@@ -342,13 +355,13 @@ class _Reader:
 
     def _command(self, node: Command) -> bool | None:
         for token in node.assigned if not node.words else ():
-            self._assign(token.text, self._variables.items(token.items) if token.kind == "array" else None)
+            self._assign(token)
         if not node.words:
             return True
         first = node.words[0].text
         if first in _DECLARE:
             for token in node.words[1:]:
-                self._assign(token.text, self._variables.items(token.items) if token.kind == "array" else None)
+                self._assign(token)
             return True
         if first in ("[", "test"):
             return self._decided([token.text for token in node.words[1:] if token.text != "]"])
@@ -356,7 +369,7 @@ class _Reader:
             return self._all([Test(node.line, (), token.text.strip("\"'")) for token in node.words[1:]])
         self._variables.used.clear()
         words = [word for token in node.words for word in self._variables.words(token.text)]
-        parts = frozenset(self._variables.used).union(*(self._from.get(one, ()) for one in self._variables.used))
+        parts = self._parts()
         if not words:
             return True
         environment = {}
@@ -374,10 +387,11 @@ class _Reader:
         if first in ("source", "."):
             return self._source(node.line, words[1:])
         if first in self._functions and self._depth < DEEPEST:
-            return self._call(first, words[1:])
+            return self._call(first, words[1:], parts)
         if first == "set":
             if "--" in words[:2]:
                 self._variables.positional = words[words.index("--") + 1 :]
+                self._around |= parts
             return True
         if first == "shift":
             count = int(words[1]) if len(words) > 1 and re.fullmatch(r"\d{1,4}", words[1]) else 1
@@ -385,7 +399,7 @@ class _Reader:
             return True
         if first == "unset":
             for name in words[1:]:
-                self._variables.values.pop(name, None)
+                self._variables.unset_one(name)
             return True
         if first == "read":
             for name in words[1:]:
@@ -396,7 +410,7 @@ class _Reader:
         if first in _PRINT:
             return None
         if first == "eval":
-            self._inner(" ".join(words[1:]), node.line)
+            self._inner(" ".join(words[1:]), node.line, parts)
             return None
         if first.startswith("--"):
             self._loose.append((node.line, tuple(words)))
@@ -413,7 +427,7 @@ class _Reader:
             whole = re.search(r"\s", word.strip()) and "--" in word and not re.match(r"--[\w-]+=", word)
             if whole and self._depth < DEEPEST and (word.lstrip().startswith("--") or not after_flag):
                 before, loose = len(self._started), len(self._loose)
-                self._inner(word, line)
+                self._inner(word, line, parts)
                 inner += self._started[before:]
                 outer += [command for _, more in self._loose[loose:] for command in more]
                 del self._started[before:], self._loose[loose:]
@@ -424,29 +438,34 @@ class _Reader:
             self._note(f"{self._at(line)}: starts {one_line(script, LONGEST_SHOWN)}, another script, which is not read")
         for command in inner:
             more = {**environment, **command.environment}
-            self._started.append(Started(line, (*outer, *command.words), more, self._open, parts | command.variables))
+            self._started.append(Started(line, (*outer, *command.words), more, self._open, command.variables))
         if not inner and (has_flags(outer) or any("$" in word for word in outer)):
             self._started.append(Started(line, tuple(outer), environment, self._open, parts))
 
-    def _inner(self, text: str, line: int) -> None:
+    def _inner(self, text: str, line: int, parts: frozenset[str]) -> None:
+        self._within(parse(text, self._name, line) if self._depth < DEEPEST else (), parts)
+
+    def _within(self, nodes: Sequence[Node], parts: frozenset[str]) -> bool | None:
+        """Read commands whose text or arguments were made of some variables."""
+        outer, self._around = self._around, self._around | parts
         self._depth += 1
-        if self._depth <= DEEPEST:
-            self._all(parse(text, self._name, line))
+        held = self._all(nodes)
         self._depth -= 1
+        self._around = outer
+        return held
 
     def _document(self, node: Command, words: Sequence[str]) -> None:
         if words[0] in _SHELLS:
+            self._variables.used.clear()
             text = self._variables.text_of(node.document or "")
-            self._inner(text, node.line)
+            self._inner(text, node.line, self._parts())
         elif "--" in (node.document or ""):
             self._note(f"{self._at(node.line)}: a text that is written with {words[0]} has flags, which are not read")
 
-    def _call(self, name: str, arguments: list[str]) -> bool | None:
+    def _call(self, name: str, arguments: list[str], parts: frozenset[str]) -> bool | None:
         outer = self._variables.positional
         self._variables.positional = arguments
-        self._depth += 1
-        held = self._all(self._functions[name])
-        self._depth -= 1
+        held = self._within(self._functions[name], parts)
         self._variables.positional = outer
         return held
 

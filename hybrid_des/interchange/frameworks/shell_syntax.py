@@ -116,9 +116,10 @@ class Negated(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Commands in braces or parentheses, or of a pipe."""
+    """Commands in braces, or in a shell of their own, which keeps their variables: in parentheses, of a pipe."""
 
     body: tuple["Node", ...]
+    own_shell: bool = False
 
 
 Node = Command | Branches | Loop | Function | Chain | Test | Negated | Group
@@ -346,7 +347,7 @@ class _Parser:
             while self._take("\n"):
                 pass
             nodes.append(self._one())
-        return nodes[0] if len(nodes) == 1 else Group(tuple(nodes))
+        return nodes[0] if len(nodes) == 1 else Group(tuple(nodes), own_shell=True)
 
     def _one(self) -> Node:
         token = self._next
@@ -374,7 +375,7 @@ class _Parser:
         body = tuple(self._list())
         self._take(end)
         self._passed()
-        return Group(body)
+        return Group(body, own_shell=end == ")")
 
     def _passed(self) -> None:
         """Pass redirections after a closed group."""

@@ -26,6 +26,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _PARAMETER = re.compile(r"(!?)([A-Za-z_]\w*|[0-9]+|[@*#?$!-])(?:\[([^\]]*)\])?(.*)", re.DOTALL)
 _CHANGED_TO = re.compile(r"cd\s+(?:-P\s+|--\s+)*(.+?)(?:\s*&?>\s*/dev/null)?(?:\s*2>&1)?\s*(?:&&|;)\s*pwd(?:\s+-P)?")
 _PATH = re.compile(r"(dirname|realpath|readlink)\s+(?:-\w+\s+|--\s+)*(\S.*)")
+_PART = re.compile(r":\s*(\d{1,4})(?::\s*(\d{1,4}))?")
 _LARGEST = 2**63
 DEEPEST = 16  # expansions within expansions
 
@@ -72,6 +73,17 @@ class Variables:
         if value is None:
             self.unset.add(name)
         return value
+
+    def unset_one(self, word: str) -> None:
+        """Take the value from a variable, or one element out of an array."""
+        name, bracket, index = word.rstrip("]").partition("[")
+        value = self.values.get(name)
+        if bracket and isinstance(value, list):
+            self.values[name] = [one for at, one in enumerate(value) if str(at) != index]
+        elif bracket and isinstance(value, dict):
+            self.values[name] = {key: one for key, one in value.items() if key != index}
+        else:
+            self.values.pop(name, None)
 
     def words(self, raw: str, *, split: bool = True) -> list[str]:
         """The words that a word becomes."""
@@ -141,6 +153,8 @@ class Variables:
         if rest.startswith("$((") and (end := _balanced(raw, at + 1)) and raw[end - 1 : end + 1] == "))":
             inner = self.text_of(raw[at + 3 : end - 1], depth + 1)
             return end + 1, [Piece(self.calculated(inner, f"$(({inner}))".replace(" ", "")))]
+        if rest.startswith("$'") and not quoted and (end := raw.find("'", at + 2)) > 0:
+            return end + 1, [Piece(raw[at + 2 : end])]
         if rest.startswith("$[") and (end := raw.find("]", at)) > 0:
             inner = self.text_of(raw[at + 2 : end], depth + 1)
             return end + 1, [Piece(self.calculated(inner, f"$[{inner}]".replace(" ", "")))]
@@ -190,10 +204,22 @@ class Variables:
             return asis
         if isinstance(value, str):
             return [Piece(_changed(value, self.text_of(rest, depth)) if rest else value, divides=not quoted)]
-        *most, last = value or [""]
+        value = self._each(name, value, rest, depth)
         if not value:
             return [Piece("", divides=True)]
+        *most, last = value
         return [*(Piece(one, ends=True) for one in most), Piece(last)]
+
+    def _each(self, name: str, value: list[str], rest: str, depth: int) -> list[str]:
+        """The elements after `${X[@]:1:2}`, which chooses some of them, or after what changes each."""
+        if not rest:
+            return value
+        changes = self.text_of(rest, depth)
+        match = _PART.fullmatch(changes)
+        if match is None:
+            return [_changed(one, changes) for one in value]
+        start = int(match[1]) - (name in ("@", "*"))  # arguments are counted from 1
+        return value[max(0, start) :][: int(match[2]) if match[2] else None]
 
     def _indexed(self, name: str, index: str | None) -> str | list[str] | None:
         value = self.find(name)
@@ -268,24 +294,29 @@ def _changed(value: str, rest: str) -> str:
     """A value after `${X%…}`, `${X#…}`, `${X/a/b}`, `${X,,}` or `${X^^}`; with a dollar where that is not known."""
     if rest in (",,", "^^"):
         return value.lower() if rest == ",," else value.upper()
-    if match := re.fullmatch(r"//?([^/]*)(?:/(.*))?", rest, re.DOTALL):
-        return value.replace(match[1], match[2] or "", -1 if rest.startswith("//") else 1)
+    if match := re.fullmatch(r"//?([^/#%][^/]*)(?:/(.*))?", rest, re.DOTALL):
+        replaced = match[2] or ""
+        return re.sub(_glob(match[1]), lambda _: replaced, value, count=0 if rest.startswith("//") else 1)
     if match := re.fullmatch(r"(%%?|##?)(.*)", rest, re.DOTALL):
         return _stripped(value, match[1], match[2])
-    if match := re.fullmatch(r":(\d{1,4})(?::(\d{1,4}))?", rest):
+    if match := _PART.fullmatch(rest):
         start = int(match[1])
         return value[start : start + int(match[2])] if match[2] else value[start:]
     return f"${{{shown(rest)}}}"
 
 
 def _stripped(value: str, how: str, pattern: str) -> str:
-    glob = re.compile("".join({"*": ".*", "?": "."}.get(one, re.escape(one)) for one in pattern), re.DOTALL)
+    glob = re.compile(_glob(pattern))
     places = range(len(value) + 1)
     if how[0] == "#":
         ends = [at for at in places if glob.fullmatch(value[:at])]
         return value[(max if how == "##" else min)(ends) :] if ends else value
     starts = [at for at in places if glob.fullmatch(value[at:])]
     return value[: (min if how == "%%" else max)(starts)] if starts else value
+
+
+def _glob(pattern: str) -> str:
+    return "".join({"*": "(?s:.*)", "?": "(?s:.)"}.get(one, re.escape(one)) for one in pattern)
 
 
 def _closing(raw: str, at: int) -> int:

@@ -13,7 +13,7 @@
 | kind       | optype                              | F, B, I, W, forward-compute, backward-compute; others are ignored |
 | microbatch | micro_batch, mb_id                  | from 0                                                            |
 | seconds    | duration, or end_s − start_s        | at least 0                                                        |
-| start_s    | start_ts                            | used by `hybrid-des replay` only                                  |
+| start_s    | start_ts                            | used by `hybrid-des import` only                                  |
 
 The other names are those of the straggler study (Lin et al., OSDI 2025) and of this program's own `timeline.csv`.
 """

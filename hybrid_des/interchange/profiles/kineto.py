@@ -184,7 +184,6 @@ class KinetoTrace:
         communications: kernels of communication.
         steps: number of each step → its start and end on the host; on the device if `on_device`.
         main: the thread of the steps, else the one with most annotations.
-        on_device_steps: the same of annotations of the device.
         collectives: thread → start, end, name and bytes of annotations `nccl:…`.
         base: nanoseconds to add to all times, by which traces of several ranks differ.
         waits: waits of streams for events of other streams.
@@ -211,7 +210,6 @@ class KinetoTrace:
     communications: list[Communication] = field(default_factory=list)
     steps: dict[int, tuple[int, int]] = field(default_factory=dict)
     on_device: bool = False
-    on_device_steps: dict[int, tuple[int, int]] = field(default_factory=dict)
     collectives: dict[int, list[tuple[int, int, str, int]]] = field(default_factory=dict)
     main: int = NONE
     base: int = 0

@@ -319,7 +319,7 @@ class KinetoRanks:
                 place=_place(trace, event),
             )  # fmt: skip
             if event in part:
-                self._collective(span, trace, part[event], groups)
+                self._collective(span, part[event], groups)
             spans.append(span)
         end = max(span.end for span in spans)
         spans = _together(spans) if len(spans) > MOST_NODES else spans
@@ -357,7 +357,7 @@ class KinetoRanks:
         fits = whole[-1] < self.world and not self.world % (len(whole) * whole.step)
         return tuple(whole) if fits and self.traces[0].rank in whole else None
 
-    def _collective(self, span: Span, trace: KinetoTrace, key: Key, groups: dict[str, tuple[int, ...]]) -> None:
+    def _collective(self, span: Span, key: Key, groups: dict[str, tuple[int, ...]]) -> None:
         """Make a span a collective, if its group is known; else it communicates for the recorded time."""
         members, ranks = self.collectives[key], self.group_of(key)
         if ranks is None:

@@ -165,6 +165,7 @@ class _Reader:
         self._named: dict[int, tuple[str, Mapping[str, Any]]] = {}  # kernels of communication: name, arguments
         self._operators: dict[int, tuple[int, int, Mapping[str, Any]]] = {}  # of communication, by external number
         self._links: list[tuple[int, int, bool]] = []  # time, thread, whether of a forward
+        self._device_steps: dict[int, tuple[int, int]] = {}  # number of each step → its start and end on the device
         self._backwards: list[tuple[int, int, int]] = []  # time, end, thread
 
     @property
@@ -191,8 +192,8 @@ class _Reader:
             self._take_sync(event)
         elif category == ON_DEVICE and (step := STEP.fullmatch(str(event.get("name", "")))) is not None:
             start, end = self._interval(number, event)
-            before = self._trace.on_device_steps.get(int(step[1]), (start, end))
-            self._trace.on_device_steps[int(step[1])] = min(start, before[0]), max(end, before[1])
+            before = self._device_steps.get(int(step[1]), (start, end))
+            self._device_steps[int(step[1])] = min(start, before[0]), max(end, before[1])
 
     def _time(self, event: Mapping[str, Any], number: int, key: str = "ts") -> int:
         given = event.get(key, 0)
@@ -355,8 +356,8 @@ class _Reader:
                 StreamWait(stream, other, when.get(record, NONE), when.get(wait, NONE))
                 for stream, other, record, wait in self._sync
             ]
-        if not (trace.launched != NONE).any() and (trace.on_device_steps or trace.steps):
-            trace.steps, trace.on_device = trace.on_device_steps or trace.steps, True
+        if not (trace.launched != NONE).any() and (self._device_steps or trace.steps):
+            trace.steps, trace.on_device = self._device_steps or trace.steps, True
 
     def _passes(self) -> dict[int, list[Annotation]]:
         """Forwards and backwards by thread: from the first to the last link of a run of links of one kind."""

@@ -58,9 +58,11 @@ def add_import(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_out(parser: argparse.ArgumentParser, description: str, metavar: str = "DIR", name: str = "--out") -> None:
+def add_out(
+    parser: argparse.ArgumentParser, description: str, metavar: str = "DIR", name: str = "--out"
+) -> argparse.Action:
     """Add `--out`, or an option of another name: a folder or file to write to."""
-    parser.add_argument(name, metavar=metavar, type=as_path, help=description)
+    return parser.add_argument(name, metavar=metavar, type=as_path, help=description)
 
 
 def add_jobs(parser: argparse.ArgumentParser, how_many: str) -> None:
@@ -68,9 +70,9 @@ def add_jobs(parser: argparse.ArgumentParser, how_many: str) -> None:
     parser.add_argument("--jobs", metavar="N", type=processes, help=f"local worker processes{how_many}")
 
 
-def add_budget(parser: argparse.ArgumentParser, description: str) -> None:
+def add_budget(parser: argparse.ArgumentParser, description: str) -> argparse.Action:
     """Add `--budget TIME`, in seconds; without it there is no limit."""
-    parser.add_argument("--budget", metavar="TIME", type=_seconds, default=inf, help=description)
+    return parser.add_argument("--budget", metavar="TIME", type=_seconds, default=inf, help=description)
 
 
 def add_quiet_json(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +80,18 @@ def add_quiet_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="show no status line")
     add_budget(parser, "end after this time, such as 60s, without a result; exit code 3")
+
+
+def refuse_given(command: str, args: argparse.Namespace, options: Sequence[argparse.Action], why: str) -> None:
+    """Refuse options and arguments of a command that do not fit the others: `--link` "needs --from FILE".
+
+    Raises:
+        UsageError: one of them is given.
+    """
+    for option in options:
+        if getattr(args, option.dest) != option.default:
+            name = option.option_strings[0] if option.option_strings else option.metavar
+            raise UsageError(f"{command}: {name} {why}")
 
 
 def import_files(files: Sequence[str], *, checked: bool = True) -> None:

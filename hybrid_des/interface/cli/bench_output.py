@@ -38,7 +38,7 @@ def line_of(row: BenchRow, codec: str, columns: Sequence[int] = WIDE) -> str:
 
 
 def write_bench(folder: Path, about: str, rows: Sequence[BenchRow], limit: float | None, *, by_name: bool) -> None:
-    """Write the table, which `calibrate` reads if it has one collective, and the picture as PNG and SVG.
+    """Write the table, which `measure --from` reads if it has one collective, and the picture as PNG and SVG.
 
     Args:
         folder: the target folder.

@@ -21,7 +21,7 @@ from types import FrameType
 from typing import NoReturn
 
 from hybrid_des.errors import HybridDesError, SimulationError, UsageError, unknown
-from hybrid_des.interface.cli import command_files, simulate
+from hybrid_des.interface.cli import command_files, old_names, simulate
 from hybrid_des.interface.cli.arguments import Parser, import_files, left_out, stand_ins, unused
 from hybrid_des.interface.cli.output import discard_output, make_output_safe, say, warn
 
@@ -152,45 +152,62 @@ def _let_go(error: BaseException | None) -> None:
 def _run(arguments: list[str]) -> int:
     called = "python -m hybrid_des" if Path(sys.argv[0]).name == "__main__.py" else "hybrid-des"
     try:
-        if arguments and arguments[0] in command_files.names():
-            command = command_files.find(arguments[0])
-            parser = Parser(f"{called} {arguments[0]}", description=command.__doc__)
-            command.add_arguments(parser)
-            args = parser.parse_args(arguments[1:])
-            with _checked_within(args):
-                import_files(getattr(args, "imports", ()), checked=arguments[0] != "verify")
-                notices = *stand_ins(args), *left_out(args)
-                args.warnings = [] if arguments[0] == "search" else unused(args)  # which says what its plans leave
-            for notice in notices:
-                say(f"note: {notice}")
-            code = int(command.run(args))
-            if arguments[0] != "search":
-                warn(args)
-            return code
-        listed = "\n".join(f"  {name:<12} {command_files.summary(name)}" for name in command_files.names())
-        parser = Parser(
-            called,
-            description=simulate.__doc__,
-            usage=f"{called} FILE [options]\n       {called} COMMAND ...",
-            epilog=f"commands (each has its own --help):\n{listed}",
-        )
-        simulate.add_arguments(parser)
-        args, rest = parser.parse_known_args(arguments)
-        if args.file is None:
-            parser.error("expected a scenario FILE or a command")
-        _refuse_command(args.file, called)
-        if rest:
-            parser.error(f"unrecognized arguments: {' '.join(rest)}")
-        with _checked_within(args):
-            import_files(args.imports)
-        for notice in stand_ins(args):
-            say(f"note: {notice}")
-        return simulate.run(args)
+        if arguments and (arguments[0] in old_names.OLD or arguments[0] in command_files.names()):
+            return _run_command(called, *arguments)
+        return _simulate(called, arguments)
     except SystemExit as done:  # --help and --version, or a plug-in
         registry = sys.modules.get("hybrid_des.registry")  # without it, no plug-in was imported: `--help` is fast
         if registry is not None and (line := registry.user_line(done)):
             raise UsageError(line) from None
         return int(done.code or 0)
+
+
+def _run_command(called: str, name: str, *arguments: str) -> int:
+    """Run a command by its name, or by an old one."""
+    old = old_names.find(name, arguments)
+    new = name if old is None else old.command
+    command = command_files.find(new)
+    parser = Parser(f"{called} {name}", description=command.__doc__)
+    command.add_arguments(parser)
+    if old is not None:
+        old_names.hint(old.old, old.now)
+    args = parser.parse_args(arguments)
+    if old is not None:
+        old.adapt(args)
+    verifies = new == "schedules" and args.file is not None  # which checks collectives itself
+    with _checked_within(args):
+        import_files(getattr(args, "imports", ()), checked=not verifies)
+        notices = *stand_ins(args), *left_out(args)
+        args.warnings = [] if new == "search" else unused(args)  # which says what its plans leave
+    for notice in notices:
+        say(f"note: {notice}")
+    code = int(command.run(args))
+    if new != "search":
+        warn(args)
+    return code
+
+
+def _simulate(called: str, arguments: list[str]) -> int:
+    """Simulate a file, or show what there is to run."""
+    listed = "\n".join(f"  {name:<12} {command_files.summary(name)}" for name in command_files.names())
+    parser = Parser(
+        called,
+        description=simulate.__doc__,
+        usage=f"{called} FILE [options]\n       {called} COMMAND ...",
+        epilog=f"commands (each has its own --help):\n{listed}",
+    )
+    simulate.add_arguments(parser)
+    args, rest = parser.parse_known_args(arguments)
+    if args.file is None:
+        parser.error("expected a scenario FILE or a command")
+    _refuse_command(args.file, called)
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    with _checked_within(args):
+        import_files(args.imports)
+    for notice in stand_ins(args):
+        say(f"note: {notice}")
+    return simulate.run(args)
 
 
 def _checked_within(args: argparse.Namespace) -> AbstractContextManager[None]:
@@ -211,6 +228,6 @@ def _refuse_command(file: str, called: str) -> None:
     """
     if Path(file).exists() or not re.fullmatch(r"[A-Za-z_][\w-]*", file):
         return
-    if file in command_files.names():
+    if file in old_names.OLD or file in command_files.names():
         raise UsageError(f"{called}: the command {file} comes first: {called} {file} …")
     raise UsageError(f"{called}: {unknown(file, command_files.names(), 'command')}")

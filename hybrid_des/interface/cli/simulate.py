@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des.errors import UsageError
 from hybrid_des.interface.cli.arguments import add_budget, add_common, add_jobs, add_out
+from hybrid_des.interface.cli.old_names import hint
 from hybrid_des.interface.cli.output import (
     output_width,
     print_json,
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from hybrid_des.studies.sweep.rows import Row
 
 
+OLD_TRACES = "hta", "chakra"  # options that `export --for` has replaced
+
+
 class ShowVersion(argparse.Action):
     """Print the installed version, which takes longer to find than all help texts, and exit."""
 
@@ -52,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a scenario or sweep file, and output options."""
     parser.add_argument("file", nargs="?", metavar="FILE", help="a scenario, such as scenarios/a100_8x.yaml")
     add_common(parser, out="also write summary, timeline, trace and pictures to this folder")
-    add_out(parser, "also write a trace per rank for Holistic Trace Analysis to this folder", name="--hta")
-    add_out(parser, "also write a Chakra execution trace per rank, for ASTRA-sim, to this folder", name="--chakra")
+    for old in OLD_TRACES:
+        add_out(parser, argparse.SUPPRESS, name=f"--{old}")
     parser.add_argument("--json", action="store_true", help="print only the summary, as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="print no report and no messages")
     add_jobs(parser, " for a sweep (default: by its size)")
@@ -74,6 +78,9 @@ def run(args: argparse.Namespace) -> int:
     from hybrid_des.scenario.loading import read_scenario, scenario_of
     from hybrid_des.simulation.watch import UnfinishedError
 
+    for old, folder in _old_traces(args).items() if not args.quiet else ():
+        if folder is not None:
+            hint(old, f"export --for {old[2:]}")
     document = read_scenario(args.file, args.set)
     swept = document.value.get("sweep") not in (None, "none")
     if args.resume and not (swept and args.out is not None):
@@ -81,11 +88,9 @@ def run(args: argparse.Namespace) -> int:
     if has_jobs(document) and not swept:
         return _jobs(args, document)
     if swept:
-        if args.hta is not None or args.chakra is not None:
-            name = "--chakra" if args.hta is None else "--hta"
-            raise UsageError(f"{args.file}: {name} needs a file without a sweep")
-        if args.budget < inf:
-            raise UsageError(f"{args.file}: --budget needs a file without a sweep")
+        for option, given in (*_old_traces(args).items(), ("--budget", args.budget < inf)):
+            if given:
+                raise UsageError(f"{args.file}: {option} needs a file without a sweep")
         return _sweep(args, document)
     if args.jobs is not None or args.dask is not None:
         raise UsageError(f"{args.file}: --jobs and --dask need a file with a sweep")
@@ -107,6 +112,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _old_traces(args: argparse.Namespace) -> dict[str, Path | None]:
+    """The folders of traces that are asked for by old options."""
+    return {f"--{old}": getattr(args, old) for old in OLD_TRACES}
+
+
 def _jobs(args: argparse.Namespace, document: Document) -> int:
     """Simulate several jobs on one cluster, alone and together, and output what they do to each other."""
     from hybrid_des.interface.cli.deadline import within
@@ -115,8 +125,7 @@ def _jobs(args: argparse.Namespace, document: Document) -> int:
     from hybrid_des.studies.forked import forked
     from hybrid_des.studies.jobs.result import jobs_in_time
 
-    others = ("--hta", args.hta), ("--chakra", args.chakra), ("--jobs", args.jobs), ("--dask", args.dask)
-    for option, given in others:
+    for option, given in {**_old_traces(args), "--jobs": args.jobs, "--dask": args.dask}.items():
         if given is not None:
             raise UsageError(f"{args.file}: {option} is for other files; this one holds several jobs on one cluster")
     began = time.monotonic()
@@ -222,12 +231,7 @@ def _sweep(args: argparse.Namespace, document: Document) -> int:
         except (KeyboardInterrupt, sweep.WorkersLostError):
             if finished:
                 _print_rows(args, [row for _, row in sorted(finished.items())], cases)
-                written = (
-                    f"; their rows are in {args.out / sweep.PARTIAL}, --resume simulates the others"
-                    if args.out is not None
-                    else ""
-                )
-                say(f"{len(finished)} of {len(cases)} cases finished{written}")
+                say(f"{len(finished)} of {len(cases)} cases finished{_where(args.out)}")
             raise
     _print_rows(args, rows, cases)
     if any("error" not in row for row in rows):

@@ -1,4 +1,4 @@
-"""The answer to one request of a page: a scenario with its changes, simulated, ready to be drawn; its process."""
+"""What the live page shows after a change: the changed scenario, simulated and ready to be drawn."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hybrid_des.interface.live.schedules import Sizes, schedule_runs
 from hybrid_des.report.content import content_of
 from hybrid_des.report.explained import in_brief
 from hybrid_des.report.fact import Fact
-from hybrid_des.report.page.document import Shown, run_data
+from hybrid_des.report.page.document import PageRun, run_data
 from hybrid_des.report.palette import ACTIVITIES, CAUSES, MESSAGE, cause_colour, cause_name
 from hybrid_des.result import Result, simulate
 from hybrid_des.scenario.composition import anchor, anchor_overrides, files_in, override
@@ -108,7 +108,7 @@ class Request(BaseModel):
 
 
 @dataclass(frozen=True)
-class Desk:
+class ServerState:
     """What all pages of a server start from.
 
     Attributes:
@@ -169,11 +169,11 @@ def _overrides(request: Request) -> list[str]:
     return [f"{path}={value}" for path, value in request.changes.items()]
 
 
-def answer(desk: Desk, request: Request, newer: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+def answer(state: ServerState, request: Request, newer: Callable[[], bool] = lambda: False) -> dict[str, Any]:
     """Answer a request; mistakes in it are `problems`, one line each.
 
     Args:
-        desk: what the pages start from.
+        state: what the pages start from.
         request: the request.
         newer: whether a newer one has arrived; asked a few times per second of a long simulation.
 
@@ -181,23 +181,23 @@ def answer(desk: Desk, request: Request, newer: Callable[[], bool] = lambda: Fal
         NewerRequest: a newer one has arrived.
     """
     try:
-        return {"number": request.number, **_ANSWERS[request.want](desk, request, newer)}
+        return {"number": request.number, **_ANSWERS[request.want](state, request, newer)}
     except HybridDesError as error:
         return {"number": request.number, "problems": str(error).splitlines(), "fields": problems_by_path(error)}
     except OSError as error:
         return {"number": request.number, "problems": [f"{error.filename}: {error.strerror or error}"]}
 
 
-def _frame(desk: Desk, request: Request, newer: Callable[[], bool]) -> dict[str, Any]:
-    document = desk.document(request)
+def _frame(state: ServerState, request: Request, newer: Callable[[], bool]) -> dict[str, Any]:
+    document = state.document(request)
     scenario = scenario_of(document)
 
     def look(headway: RunProgress) -> None:
         if newer():
             raise NewerRequest
 
-    result = simulate(scenario, budget_s=desk.budget_s, progress=look)
-    about, data = run_data(Shown(result), FAST)
+    result = simulate(scenario, budget_s=state.budget_s, progress=look)
+    about, data = run_data(PageRun(result), FAST)
     slow = document.value.get("slow")
     return {
         "file": request.file,
@@ -207,13 +207,13 @@ def _frame(desk: Desk, request: Request, newer: Callable[[], bool]) -> dict[str,
         "data": data,
         **_said(result),
         "summary": result.summary,
-        "command": desk.command(request),
+        "command": state.command(request),
     }
 
 
-def _why(desk: Desk, request: Request, newer: Callable[[], bool]) -> dict[str, Any]:
+def _why(state: ServerState, request: Request, newer: Callable[[], bool]) -> dict[str, Any]:
     """Why a step takes as long as it does, and what else a page may ask for; a newer request ends it."""
-    document = desk.document(request)
+    document = state.document(request)
     scenario = scenario_of(document)
     with ended_by(newer):
         possible = possible_values(document, controls_of(scenario, document))
@@ -301,9 +301,9 @@ def _rounded(number: str) -> str:
     return f"{value:,.0f}" if "," in number else f"{value:#.{DIGITS}g}".rstrip(".")
 
 
-def _yaml(desk: Desk, request: Request, newer: Callable[[], bool]) -> dict[str, Any]:
+def _yaml(state: ServerState, request: Request, newer: Callable[[], bool]) -> dict[str, Any]:
     """The text of a file with the changes in it; its paths are absolute, so that it can be placed anywhere."""
-    document = desk.document(request)
+    document = state.document(request)
     scenario_of(document)  # what is saved can be simulated
     anchor(document, Path.cwd())
     lines = [f"# {request.file}, changed on a page of hybrid-des live:"]
@@ -312,7 +312,7 @@ def _yaml(desk: Desk, request: Request, newer: Callable[[], bool]) -> dict[str, 
     return {"yaml": "\n".join(lines) + "\n\n" + yaml_text(values), "name": request.file}
 
 
-def _schedules(desk: Desk, request: Request, newer: Callable[[], bool]) -> dict[str, Any]:
+def _schedules(state: ServerState, request: Request, newer: Callable[[], bool]) -> dict[str, Any]:
     runs = []
     for entry in schedule_runs(request.sizes):
         if newer():
@@ -321,6 +321,6 @@ def _schedules(desk: Desk, request: Request, newer: Callable[[], bool]) -> dict[
     return {"runs": [about for about, _ in runs], "data": [data for _, data in runs]}
 
 
-_ANSWERS: Mapping[str, Callable[[Desk, Request, Callable[[], bool]], dict[str, Any]]] = {
+_ANSWERS: Mapping[str, Callable[[ServerState, Request, Callable[[], bool]], dict[str, Any]]] = {
     "frame": _frame, "why": _why, "yaml": _yaml, "schedules": _schedules,
 }  # fmt: skip

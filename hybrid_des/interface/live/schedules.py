@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from hybrid_des.errors import HybridDesError, one_line
 from hybrid_des.pipeline import schedules
 from hybrid_des.planning.planner import plan_of
-from hybrid_des.report.page.document import Shown, fill, run_data
+from hybrid_des.report.page.document import PageRun, fill, run_data
 from hybrid_des.result import Result
 from hybrid_des.scenario.composition import override
 from hybrid_des.scenario.definition import Scenario
@@ -98,7 +98,7 @@ def schedule_runs(sizes: Sizes, overrides: Sequence[str] = ()) -> Iterator[tuple
             about = {"name": name, "refused": reason, "duration": 0, "gpuMemory": 0, "tables": {}}
             yield {**about, "lanes": [], "kinds": [], "causes": [], "key": [], "left_out": []}, ""
         else:
-            about, data = run_data(Shown(Result(done), name=name))
+            about, data = run_data(PageRun(Result(done), name=name))
             yield {**about, "note": _note(done, chunks)}, data
 
 

@@ -22,7 +22,7 @@ from tornado.web import Application, HTTPError, RequestHandler
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from hybrid_des.errors import UsageError
-from hybrid_des.interface.live.frames import Desk, Request
+from hybrid_des.interface.live.frames import Request, ServerState
 from hybrid_des.interface.live.schedules import FOLDER, Sizes, schedules_page
 from hybrid_des.interface.live.worker import Worker
 from hybrid_des.report.page.document import fill
@@ -44,7 +44,7 @@ CONTENT = ("default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-in
            "connect-src ws://{host}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")  # fmt: skip
 
 
-class Guarded(RequestHandler):
+class LocalOnlyHandler(RequestHandler):
     """A handler that answers this machine's own pages only."""
 
     def set_default_headers(self) -> None:
@@ -69,25 +69,25 @@ class Guarded(RequestHandler):
         self.finish(f"{status_code} {self._reason}\n")
 
     @property
-    def desk(self) -> Desk:
+    def state(self) -> ServerState:
         """What pages start from."""
-        desk: Desk = self.settings["desk"]
-        return desk
+        state: ServerState = self.settings["state"]
+        return state
 
 
-class LivePage(Guarded):
+class LivePage(LocalOnlyHandler):
     """The page with the controls."""
 
     def get(self, token: str) -> None:
         """Send it."""
-        desk, texts = self.desk, {}
+        state, texts = self.state, {}
         for name, file in {"LIVESTYLE": "live.css", "CONNECTION": "connection.js", "LIVE": "live.js"}.items():
             texts[name] = (FOLDER / file).read_text(encoding="utf-8")
-        more = {"files": desk.files(), "file": desk.file.name, "overrides": desk.overrides}
-        self.finish(fill(FOLDER / "live.html", [], more=more, TITLE=html.escape(desk.file.name), **texts))
+        more = {"files": state.files(), "file": state.file.name, "overrides": state.overrides}
+        self.finish(fill(FOLDER / "live.html", [], more=more, TITLE=html.escape(state.file.name), **texts))
 
 
-class SchedulesPage(Guarded):
+class SchedulesPage(LocalOnlyHandler):
     """The page with all schedules."""
 
     def get(self, token: str) -> None:
@@ -95,7 +95,7 @@ class SchedulesPage(Guarded):
         self.finish(schedules_page(Sizes(), connected=True))
 
 
-class Connected(Guarded, WebSocketHandler):
+class PageConnection(LocalOnlyHandler, WebSocketHandler):
     """The connection of one page, with its own process."""
 
     worker: Worker | None = None
@@ -112,7 +112,7 @@ class Connected(Guarded, WebSocketHandler):
 
     def open(self, *_: str, **__: str) -> None:
         """Start the process."""
-        pages: set[Connected] = self.settings["pages"]
+        pages: set[PageConnection] = self.settings["pages"]
         if len(pages) >= MOST_PAGES:
             self.close(TOO_MANY, f"{MOST_PAGES} pages are open; close one of them and reload")
             return
@@ -120,7 +120,7 @@ class Connected(Guarded, WebSocketHandler):
         spare: list[Worker] = self.settings["spare"]
         self.worker = spare.pop()
         self.worker.answered = self._send
-        spare.append(warm(self.desk))
+        spare.append(warm(self.state))
 
     def on_message(self, message: str | bytes) -> None:
         """Pass a request on."""
@@ -143,18 +143,18 @@ class Connected(Guarded, WebSocketHandler):
             self.write_message(text)
 
 
-def warm(desk: Desk) -> Worker:
+def warm(state: ServerState) -> Worker:
     """A process for the next page, which begins to load what its first answer needs."""
-    worker = Worker(desk)
+    worker = Worker(state)
     worker.warm_up()
     return worker
 
 
-async def serve(desk: Desk, port: int, ready: Callable[[str], None]) -> None:
+async def serve(state: ServerState, port: int, ready: Callable[[str], None]) -> None:
     """Serve the pages until cancelled.
 
     Args:
-        desk: what they start from.
+        state: what they start from.
         port: of this machine; 0: any that is free.
         ready: called with the address.
 
@@ -170,12 +170,12 @@ async def serve(desk: Desk, port: int, ready: Callable[[str], None]) -> None:
     listening.setblocking(False)
     port = listening.getsockname()[1]
     token = secrets.token_urlsafe(24)
-    pages: set[Connected] = set()
-    spare = [warm(desk)]
+    pages: set[PageConnection] = set()
+    spare = [warm(state)]
     application = Application(
-        [(r"/([^/]*)/", LivePage), (r"/([^/]*)/schedules", SchedulesPage), (r"/([^/]*)/socket", Connected)],
-        desk=desk, token=token, hosts={f"{HOST}:{port}", f"localhost:{port}"}, pages=pages, spare=spare,
-        log_function=lambda handler: None, websocket_max_message_size=MOST_BYTES, default_handler_class=Missing,
+        [(r"/([^/]*)/", LivePage), (r"/([^/]*)/schedules", SchedulesPage), (r"/([^/]*)/socket", PageConnection)],
+        state=state, token=token, hosts={f"{HOST}:{port}", f"localhost:{port}"}, pages=pages, spare=spare,
+        log_function=lambda handler: None, websocket_max_message_size=MOST_BYTES, default_handler_class=NotFoundHandler,
     )  # fmt: skip
     server = HTTPServer(application, max_body_size=MOST_BYTES, max_header_size=MOST_BYTES)
     server.add_socket(listening)
@@ -190,7 +190,7 @@ async def serve(desk: Desk, port: int, ready: Callable[[str], None]) -> None:
             worker.stop()
 
 
-class Missing(RequestHandler):
+class NotFoundHandler(RequestHandler):
     """What is answered at any other address."""
 
     def prepare(self) -> None:

@@ -13,7 +13,7 @@ from math import inf
 from multiprocessing.connection import Connection
 from typing import Any
 
-from hybrid_des.interface.live.frames import Desk, NewerRequest, Request, answer
+from hybrid_des.interface.live.frames import NewerRequest, Request, ServerState, answer
 from hybrid_des.registry import import_file
 from hybrid_des.units import format_seconds
 
@@ -30,14 +30,14 @@ class Worker:
     """A process that answers the requests of one page; it is replaced if it takes too long or is killed.
 
     Args:
-        desk: what the page starts from.
+        state: what the page starts from.
 
     Attributes:
         answered: called with every answer as JSON, in the thread of the event loop.
     """
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, state: ServerState) -> None:
+        self._desk = state
         self.answered: Callable[[str], None] = lambda text: None
         self._loop = asyncio.get_running_loop()
         self._newest = 0
@@ -113,10 +113,10 @@ class Worker:
         self._start()
 
 
-def work(desk: Desk, connection: Connection) -> None:
+def work(state: ServerState, connection: Connection) -> None:
     """Answer requests until the connection is closed: of each kind the newest, the kind that waits longest first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the server, which ends this process
-    for file in desk.imports:
+    for file in state.imports:
         import_file(file)
     waiting: dict[str, Request] = {}
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
@@ -128,7 +128,7 @@ def work(desk: Desk, connection: Connection) -> None:
                     waiting.pop("why", None)  # of an earlier one
             request = next(iter(waiting.values()))
             try:
-                reply = answer(desk, request, connection.poll)
+                reply = answer(state, request, connection.poll)
             except NewerRequest:
                 continue
             del waiting[request.want]

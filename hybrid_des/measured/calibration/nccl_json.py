@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hybrid_des.cluster.time_table import shown
-from hybrid_des.measured.calibration.nccl_log import NcclLog, Printed, Row, collective_of, printed
+from hybrid_des.measured.calibration.nccl_log import NcclLog, RoundedNumber, Row, collective_of, printed
 
 Result = Mapping[str, Any]
 
@@ -89,7 +89,7 @@ def _add(log: NcclLog, line: int, result: Result, figures: Result, keys: tuple[s
     log.rows.append(Row(line, size, kind, int(result.get("numCycle") or 0), time, algbw, busbw))
 
 
-def _number(log: NcclLog, line: int, key: str, value: Any) -> Printed:
+def _number(log: NcclLog, line: int, key: str, value: Any) -> RoundedNumber:
     number = printed(f"{value:.6g}") if isinstance(value, int | float) and not isinstance(value, bool) else None
     if number is None or (key == "time" and number.value == 0):
         log.refuse(line, f"{key} is {shown(str(value))}, expected a number{' above 0' * (key == 'time')}")

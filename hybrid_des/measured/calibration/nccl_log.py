@@ -84,7 +84,7 @@ _STARTING = "collective starting"
 _WRONG = {"#wrong", "error", "res"}
 
 
-class Printed(NamedTuple):
+class RoundedNumber(NamedTuple):
     """A number as printed, and the interval that was rounded to it."""
 
     text: str
@@ -103,9 +103,9 @@ class Row(NamedTuple):
     size: int
     kind: str
     cycle: int
-    time: Printed
-    algbw: Printed
-    busbw: Printed
+    time: RoundedNumber
+    algbw: RoundedNumber
+    busbw: RoundedNumber
 
 
 @dataclass
@@ -228,7 +228,7 @@ class NcclLog:
             self.refuse(number, f"a row of {len(words)} columns without a line of column names; expected that line")
         return names + groups + tail
 
-    def _printed(self, line: int, name: str, word: str) -> Printed:
+    def _printed(self, line: int, name: str, word: str) -> RoundedNumber:
         number = printed(word)
         if number is None or (name == "time" and number.value == 0):
             self.refuse(line, f"column {name} holds {shown(word)}, expected a number{' above 0' * (name == 'time')}")
@@ -260,11 +260,11 @@ def collective_of(words: str) -> str | None:
     )
 
 
-def printed(word: str) -> Printed | None:
+def printed(word: str) -> RoundedNumber | None:
     """A number as a program printed it; None if it is none."""
     match = _NUMBER.fullmatch(word)
     if match is None:
         return None
     value = Fraction(word)
     half = Fraction(10) ** (int(match[2] or 0) - len(match[1] or "")) / 2
-    return Printed(word, value, max(Fraction(0), value - half), value + half)
+    return RoundedNumber(word, value, max(Fraction(0), value - half), value + half)

@@ -9,21 +9,23 @@ with the 16-bit peak. Transfers of collectives are those without waiting, so tra
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hybrid_des.cluster.gpus import named_in, part
 from hybrid_des.cluster.gpus import names as gpu_names
+from hybrid_des.cluster.time_table import write_table
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.interchange.profiles.kineto import KinetoTrace, Product
 from hybrid_des.interchange.profiles.kineto_collectives import transfer_of
 from hybrid_des.interchange.profiles.kineto_ranks import KinetoRanks
 from hybrid_des.interchange.profiles.recognition import KINETO, WHAT, recognized
-from hybrid_des.measured.calibration.nccl_tests import Measurement, NcclTests
+from hybrid_des.measured.calibration.nccl_tests import Measurement, NcclTests, all_reduce_table, link_table
 
 SIXTEEN = ("bfloat16", "half", "float16")
 NAMES = {"all-reduce": "all_reduce", "all-gather": "all_gather", "reduce-scatter": "reduce_scatter"}
@@ -32,7 +34,7 @@ LEAST = 10_000  # nanoseconds of a product below which launching it counts as mu
 QUARTILES = (25, 75)
 
 
-class Reached(NamedTuple):
+class AchievedShare(NamedTuple):
     """The share of a peak that a kind of product reached.
 
     Attributes:
@@ -61,13 +63,42 @@ class Calibration(NamedTuple):
     """
 
     gpu: str | None
-    reached: Sequence[Reached]
+    reached: Sequence[AchievedShare]
     collectives: Mapping[str, NcclTests]
     notes: Sequence[str]
 
+    def __str__(self) -> str:
+        """The shares, or why there are none."""
+        halves = {one: " … ".join(f"{share:.1%}" for share in one.quartiles) for one in self.reached}
+        shares = ", ".join(f"{one.what} {one.share:.1%} (half of them {half})" for one, half in halves.items())
+        return f"{shares} of the peak of {self.gpu}" if shares else "; ".join(self.notes)
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The GPU, shares by kind of product, what times of collectives rest on, and what is lacking, for JSON."""
+        reached = {one.what: dict(zip(one._fields[1:], one[1:], strict=True)) for one in self.reached}
+        return {
+            "gpu": self.gpu,
+            "reached": reached,
+            "transfers": {name: test.notes[0] for name, test in self.collectives.items()},
+            "lacking": list(self.notes),
+        }
+
+    def files(self) -> dict[str, str]:
+        """By the names of files: the times of all-reduces for `gradients.table`, and those of a link's messages."""
+        tables: dict[str, str] = {}
+        if (reduces := self.collectives.get("all_reduce")) is not None:
+            tables["all_reduce.csv"] = write_table(all_reduce_table(reduces), "all_reduce in a profile")
+        if known := next(filter(None, map(self.collectives.get, NAMES.values())), None):
+            with suppress(UsageError):  # a group of one, or fewer bytes than ranks
+                tables["link.csv"] = write_table(
+                    link_table(known), f"one message of a ring, from {known.test} in a profile"
+                )
+        return tables
+
 
 def calibrate_profile(target: str | Path, gpu: str | None = None) -> Calibration:
-    """Find what the kernels of profiler traces reached; `gpu` names the GPU, which is else told by the trace.
+    """Find what the kernels of profiler traces reached, as `calibration_of`.
 
     Raises:
         UsageError: these are no such traces, they are broken, or nothing in them can be used.
@@ -76,15 +107,24 @@ def calibrate_profile(target: str | Path, gpu: str | None = None) -> Calibration
     if profile.format != KINETO:
         raise UsageError(f"{target}: {WHAT[profile.format]}; --from-profile reads {WHAT[KINETO]}")
     with profile.told_errors():
-        job = KinetoRanks.read(profile.files)
+        calibration = calibration_of(KinetoRanks.read(profile.files), str(target), gpu)
+    if not calibration.reached and not calibration.collectives:
+        raise UsageError(f"{target}: nothing to calibrate: {'; '.join(calibration.notes)}")
+    return calibration
+
+
+def calibration_of(job: KinetoRanks, source: str, gpu: str | None = None) -> Calibration:
+    """What the kernels of profiler traces reached; `gpu` names the GPU, which is else told by the trace.
+
+    Raises:
+        UsageError: there is no such GPU.
+    """
     notes: list[str] = []
     named = gpu_of(job.traces[0], gpu)
     reached = [] if named is None else _reached(job.traces, float(part(named).peak), notes)
     if named is None:
         notes.append(f"no efficiency: the GPU ({job.traces[0].device or 'not named'}) is unknown; name it by --gpu")
-    collectives = _collectives(job, str(target), notes)
-    if not reached and not collectives:
-        raise UsageError(f"{target}: nothing to calibrate: {'; '.join(notes)}")
+    collectives = _collectives(job, source, notes)
     return Calibration(named if reached else None, reached, collectives, notes)
 
 
@@ -101,7 +141,7 @@ def gpu_of(trace: KinetoTrace, gpu: str | None) -> str | None:
     return named_in(trace.device)
 
 
-def _reached(traces: Sequence[KinetoTrace], peak: float, notes: list[str]) -> list[Reached]:
+def _reached(traces: Sequence[KinetoTrace], peak: float, notes: list[str]) -> list[AchievedShare]:
     shares: dict[str, list[tuple[float, float]]] = {}
     lacking = 0
     for trace in traces:
@@ -120,13 +160,13 @@ def _reached(traces: Sequence[KinetoTrace], peak: float, notes: list[str]) -> li
     return [_share(what, np.array(each), peak) for what, each in sorted(shares.items(), reverse=True)]
 
 
-def _share(what: str, each: np.ndarray[tuple[int, int], np.dtype[np.float64]], peak: float) -> Reached:
+def _share(what: str, each: np.ndarray[tuple[int, int], np.dtype[np.float64]], peak: float) -> AchievedShare:
     flops, seconds = each.T
     share = float(flops.sum() / seconds.sum() / peak)
     single = flops / seconds / peak
     low, high = (float(one) for one in np.percentile(single, QUARTILES))
     error = float(np.mean(np.abs(flops / (share * peak) / seconds - 1)))
-    return Reached(what, share, (low, high), len(each), error)
+    return AchievedShare(what, share, (low, high), len(each), error)
 
 
 def arithmetic(product: Product) -> float | None:

@@ -12,8 +12,11 @@ import yaml
 
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.interchange.profiles.recognition import WHAT, Profile
+from hybrid_des.measured.imports.calibrating import Calibration
+from hybrid_des.measured.replay.stragglers import Stragglers
+from hybrid_des.measured.replay.who_was_slow import told, told_of_ranks
 from hybrid_des.report.files.staging import Written, write_files
-from hybrid_des.report.page.document import Shown, page_of
+from hybrid_des.report.page.document import PageRun, page_of
 from hybrid_des.report.palette import share_name
 from hybrid_des.report.terminal import as_html
 from hybrid_des.units import format_seconds
@@ -26,7 +29,10 @@ HOST = {  # keys of the fact `overhead`, in words
     "latency": "from rank to rank",
 }  # fmt: skip
 TRACES = "chakra.*.et"
-REPLACED = ("collectives.csv", "durations.csv", "order.csv")  # files of an earlier import that this one may lack
+REPLACED = (  # files of an earlier import that this one may lack
+    "collectives.csv", "durations.csv", "order.csv", "classes.csv", "steps.csv", "stragglers.png", "stragglers.svg",
+    "all_reduce.csv", "link.csv",
+)  # fmt: skip
 
 
 class Unusual(NamedTuple):
@@ -72,6 +78,8 @@ class Imported:
         unknown: what the profile does not say, one sentence each.
         clocks: `spread_s`, by which the clocks of ranks differ at least, and whether they are `apart`.
         facts: further figures.
+        stragglers: who was slow, if the profile says whose micro-batch each op is.
+        calibration: what the kernels of a trace reached, and times of its collectives.
         shown: makes the measured and the simulated run to show on a page.
     """
 
@@ -88,6 +96,8 @@ class Imported:
     facts: Mapping[str, Any] = field(default_factory=dict)
     reproduced: int | None = None
     shown: Callable[[], tuple[RunAnalysis, RunAnalysis]] | None = None
+    stragglers: Stragglers | None = None
+    calibration: Calibration | None = None
 
     @property
     def figures(self) -> dict[str, Any]:
@@ -109,6 +119,8 @@ class Imported:
             "unknown": list(self.unknown),
             "clocks": dict(self.clocks),
             **self.facts,
+            **({} if self.stragglers is None else self.stragglers.figures),
+            **({} if self.calibration is None else self.calibration.figures),
             **({} if self.shares is None else {"step_shares": self.shares}),
         }
 
@@ -133,6 +145,8 @@ class Imported:
         return {
             **dict.fromkeys(REPLACED),
             **self.files,
+            **({} if self.stragglers is None else self.stragglers.files()),
+            **({} if self.calibration is None else self.calibration.files()),
             "scenario.yaml": scenario,
             "import.json": self.figures,
             "import.txt": self.text() + "\n",
@@ -163,11 +177,12 @@ class Imported:
         if self.shown is None:
             return None
         named = zip(self.shown(), ("measured", "simulated"), strict=True)  # without real time: files are reproducible
-        return page_of([Shown(RunAnalysis(replace(one.run, wall_s=0.0)), name=name) for one, name in named])
+        return page_of([PageRun(RunAnalysis(replace(one.run, wall_s=0.0)), name=name) for one, name in named])
 
-    def text(self) -> str:
-        """The report, line by line."""
-        return "\n".join(self._lines())
+    def text(self, width: int | None = None) -> str:
+        """The report, line by line, with tables at most as wide as given."""
+        slow = told_of_ranks(self.figures, width) if self.stragglers is None else told(self.stragglers, width)
+        return "\n".join([*self._lines(), *slow])
 
     def _lines(self) -> Iterator[str]:
         count = len(self.profile.files)
@@ -175,7 +190,8 @@ class Imported:
         yield f"{self.values['name']}: {what}, {count} file{'s' if count > 1 else ''}"
         yield ""
         yield from (_labelled("" if number else "step", text) for number, text in enumerate(self._steps()))
-        yield _labelled("schedule", self.schedule or "no pipeline")
+        origin = " (assumed, as the table has no starts)" if self.facts.get("schedule_assumed") else ""
+        yield _labelled("schedule", f"{self.schedule or 'no pipeline'}{origin}")
         yield _labelled("linked", f"{self.linked:.1f} % of the device's work belongs to a known op")
         if self.clocks:
             spread = format_seconds(self.clocks["spread_s"])
@@ -226,6 +242,10 @@ class Imported:
             yield "collectives", f"{whole} per rank, {exposed} of it with no computation beside"
         if self.facts.get("kernels"):
             yield "kernels", ", ".join(f"{share:.0%} {work}" for work, share in self.facts["kernels"].items() if share)
+        if self.calibration is not None:
+            yield "efficiency", str(self.calibration)
+            for name, note in self.calibration.figures["transfers"].items():
+                yield "transfers", f"{name}: {note}"
         if known := [said for name, said in HOST.items() if (self.facts.get("overhead") or {}).get(name)]:
             times = (format_seconds(time) for time in self.facts["overhead"].values() if time)
             yield "overhead", ", ".join(f"{time} {said}" for time, said in zip(times, known, strict=True))

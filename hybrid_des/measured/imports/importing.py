@@ -1,6 +1,6 @@
 """Import a profile: its format decides how its files are read, and what the scenario is made of.
 
-Of results of this program, `timeline.csv` and folders written with `--hta`, ranks do again what they did, gaps
+Of results of this program, `timeline.csv` and folders written by `export --for hta`, ranks do again what they did, gaps
 included, so that the step is the same. The ops also say which schedule they follow and how long each took: with
 `--set schedule.kind=…` the scenario takes medians of them, and messages of the recorded size on the links that are
 given.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +29,13 @@ from hybrid_des.interchange.profiles.op_table import (
     ops_of,
     own_rows,
 )
-from hybrid_des.interchange.profiles.recognition import CHAKRA, DUMP, TABLE, Profile, head_of, recognized
+from hybrid_des.interchange.profiles.recognition import CHAKRA, DUMP, KINETO, TABLE, WHAT, Profile, head_of, recognized
+from hybrid_des.measured.imports.calibrating import calibration_of
 from hybrid_des.measured.imports.imported import Imported
 from hybrid_des.measured.imports.pipelined import PipelineProfile
 from hybrid_des.measured.imports.traced import TraceProfile, chakra_profile, kineto_profile
 from hybrid_des.measured.replay.measured import MeasuredRun, measured_run
+from hybrid_des.measured.replay.stragglers import Stragglers
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.units import PICOSECONDS_PER_SECOND
@@ -48,6 +51,9 @@ def import_profile(
     progress: Progress | None = None,
     machine: Source | None = None,
     overheads_from: Sequence[str | Path] = (),
+    *,
+    schedule: str | None = None,
+    gpu: str | None = None,
 ) -> Imported:
     """Read a profile, make a scenario of it, and simulate it.
 
@@ -58,6 +64,8 @@ def import_profile(
             pipeline; default: the recorded times.
         overheads_from: recordings of the same pipeline with other numbers of chunks per rank, which tell the host time
             of ops from work.
+        schedule: the name of the schedule of a table or of event dumps; default: the one with the recorded order.
+        gpu: the catalogue's name of the GPU of traces that do not name it, for the shares of its peak.
 
     Returns:
         Its figures, its report as text, the scenario as values; `write` puts all of it into a folder.
@@ -73,23 +81,42 @@ def import_profile(
     """
     profile, known = recognized(target), None if machine is None else load(machine)
     with profile.told_errors():
-        return _imported(profile, progress, known, overheads_from)
+        _refuse_idle(profile, schedule, gpu)
+        if profile.format == KINETO and not overheads_from:
+            job = KinetoRanks.read(profile.files, progress)
+            return _of_kineto(profile, job, known, gpu)
+        return _of_ops(profile, known, overheads_from, schedule)
 
 
-def _imported(
-    profile: Profile, progress: Progress | None, machine: Scenario | None, overheads_from: Sequence[str | Path]
+def _refuse_idle(profile: Profile, schedule: str | None, gpu: str | None) -> None:
+    """Refuse what does not apply to a profile of this format.
+
+    Raises:
+        UsageError: something is given that does not apply.
+    """
+    what = f"{profile.name}: {WHAT[profile.format]}"
+    if schedule is not None and profile.format not in (TABLE, DUMP):
+        raise UsageError(f"{what} is done as recorded; --schedule is for tables of durations and event dumps")
+    if gpu is not None and profile.format != KINETO:
+        raise UsageError(f"{what} names no kernels; --gpu is for {WHAT[KINETO]}")
+
+
+def _of_ops(
+    profile: Profile, machine: Scenario | None, overheads_from: Sequence[str | Path], schedule: str | None
 ) -> Imported:
-    if overheads_from:
-        return PipelineProfile.of(profile, [recognized(one) for one in overheads_from]).imported()
-    if profile.format == DUMP:
-        return PipelineProfile.of(profile).imported()
-    if profile.format == TABLE:
-        return (own_timeline(profile) or PipelineProfile.of(profile)).imported()
     if profile.format == CHAKRA:
         return chakra_profile(profile, machine).imported()
-    job = KinetoRanks.read(profile.files, progress)
-    imported = own_kineto(profile, job) or named_pipeline(profile, job) or kineto_profile(profile, job, machine)
-    return imported.imported()
+    if profile.format == TABLE and not overheads_from and schedule is None and (own := own_timeline(profile)):
+        return own.imported()
+    return PipelineProfile.of(profile, [recognized(one) for one in overheads_from], schedule).imported()
+
+
+def _of_kineto(profile: Profile, job: KinetoRanks, machine: Scenario | None, gpu: str | None) -> Imported:
+    if (own := own_kineto(profile, job)) is not None:
+        return own.imported()
+    calibration = calibration_of(job, str(profile.files[0]), gpu)
+    pipeline = named_pipeline(profile, job) or kineto_profile(profile, job, machine)
+    return replace(pipeline.imported(), calibration=calibration)
 
 
 def named_pipeline(profile: Profile, job: KinetoRanks) -> PipelineProfile | None:
@@ -207,7 +234,7 @@ def _transfers(messages: pd.DataFrame) -> pd.DataFrame:
 
 
 def own_kineto(profile: Profile, job: KinetoRanks) -> TraceProfile | None:
-    """The profile of a folder written with `--hta`; None if the traces are others."""
+    """The profile of a folder written by `export --for hta`; None if the traces are others."""
     own = own_rows(job)
     if own is None:
         return None
@@ -249,7 +276,8 @@ def _profile(
         facts={"step": step, "pipeline": run.sizes.stage, "replicas": run.sizes.replica, "chunks": run.sizes.chunk,
                "microbatches": run.sizes.microbatch},
         tables={"durations.csv": _durations(run), "collectives.csv": collectives},
-        schedule=run.schedule,
+        schedule=run.schedule or "its own order",
+        stragglers=Stragglers(run),
         further={"parallel": layout.parallel, "schedule": {"microbatches": run.sizes.microbatch, **chunks},
                  "workload": workload},
     )  # fmt: skip

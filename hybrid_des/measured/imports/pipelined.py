@@ -46,20 +46,22 @@ class PipelineProfile:
         profile: its format and files.
         ops: what they hold.
         others: other runs of the same model on the same ranks, which help to tell the host's time from work.
+        schedule: its name, if it is given; default: that of the order of starts.
     """
 
     profile: Profile
     ops: OpTable
     others: Sequence[OpTable] = ()
+    schedule: str | None = None
 
     @classmethod
-    def of(cls, profile: Profile, others: Sequence[Profile] = ()) -> PipelineProfile:
+    def of(cls, profile: Profile, others: Sequence[Profile] = (), schedule: str | None = None) -> PipelineProfile:
         """Read its files, and those of other runs.
 
         Raises:
             UsageError: they are broken, do not say when each op ran, or other runs have other pipeline ranks.
         """
-        pipelined = cls(profile, ops_of(profile), [ops_of(one) for one in others])
+        pipelined = cls(profile, ops_of(profile), [ops_of(one) for one in others], schedule)
         for recording in pipelined.recordings[1:]:
             if recording.run.sizes.stage != (ranks := pipelined.trace.sizes.stage):
                 source = recording.run.durations.source
@@ -76,7 +78,7 @@ class PipelineProfile:
     @cached_property
     def trace(self) -> MeasuredRun:
         """The measured run."""
-        return measured_run(self.table, self.ops.source)
+        return measured_run(self.table, self.ops.source, self.schedule)
 
     @cached_property
     def recordings(self) -> Sequence[Recording]:
@@ -159,10 +161,12 @@ class PipelineProfile:
             facts={
                 "replicas": self.trace.sizes.replica, "pipeline": self.trace.sizes.stage,
                 "chunks": self.trace.sizes.chunk, "microbatches": self.trace.sizes.microbatch,
+                "schedule_assumed": self.trace.assumed,
                 "steps": list(self.trace.durations.steps), "skipped_steps": list(self.ops.skipped),
                 "overhead": self.overheads._asdict(), **memory,
             },
             shown=self._shown,
+            stragglers=self.replayed,
         )  # fmt: skip
 
     @property

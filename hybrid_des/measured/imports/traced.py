@@ -36,6 +36,7 @@ from hybrid_des.interchange.profiles.recognition import WHAT, Profile
 from hybrid_des.measured.imports.calibrating import gpu_of
 from hybrid_des.measured.imports.imported import TRACES, Imported, Unusual
 from hybrid_des.measured.imports.pipelined import with_recorded
+from hybrid_des.measured.replay.stragglers import Stragglers
 from hybrid_des.planning.given import GivenTraces
 from hybrid_des.planning.planner import parts_of_traces
 from hybrid_des.scenario.definition import Scenario
@@ -64,6 +65,7 @@ class TraceProfile:
         gpu: the GPU, if the catalogue has it: on another one, durations are scaled.
         unknown, clocks, facts, tables: see `Imported`; tables are further files, but for empty ones.
         schedule: name of the schedule that the ops follow, if they are those of a pipeline.
+        stragglers: who was slow, if the ops are those of a pipeline.
         further: sections of the scenario, besides; with `parallel`, every rank has its trace.
     """
 
@@ -80,6 +82,7 @@ class TraceProfile:
     facts: Mapping[str, Any] = field(default_factory=dict)
     tables: Mapping[str, Any] = field(default_factory=dict)
     schedule: str | None = None
+    stragglers: Stragglers | None = None
     further: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -143,6 +146,7 @@ class TraceProfile:
                 **self.facts,
             },
             shown=self._shown,
+            stragglers=self.stragglers,
         )
 
     @property

@@ -1,4 +1,4 @@
-"""What is to be measured, as the command line says."""
+"""Options of `hybrid-des measure`: which operators, collectives and pipelines, of which sizes, and where to write."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def measure(options: Options, show: Show) -> Measured | None:
     if job.rank:
         return None
     folder.write({NOISE: {"before": before, "after": after, "spread": spread_of(folder.tables)}})
-    return _finished(facts, folder, options, Ran(runs, trained), lacking)
+    return _finished(facts, folder, options, MeasuredWorkloads(runs, trained), lacking)
 
 
 def _opened(job: Job, options: Options) -> Folder:
@@ -186,14 +186,14 @@ def spread_of(tables: Mapping[str, Rows]) -> dict[str, dict[str, float]]:
     return spreads
 
 
-class Ran(NamedTuple):
+class MeasuredWorkloads(NamedTuple):
     """What was run: schedules of pipelines, and a model over tensor ranks."""
 
     runs: Sequence[Run]
     trained: Sequence[Trained]
 
 
-def _finished(facts: Facts, folder: Folder, options: Options, ran: Ran, lacking: list[str]) -> Measured:
+def _finished(facts: Facts, folder: Folder, options: Options, ran: MeasuredWorkloads, lacking: list[str]) -> Measured:
     """Write the scenarios of what was measured, and predict what was run."""
     count = f"{facts.ranks} × " if facts.ranks > 1 else ""
     measured = Measured(options.out, f"{count}{facts.device}", [MACHINE], lacking=lacking)

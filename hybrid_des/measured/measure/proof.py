@@ -1,4 +1,4 @@
-"""A prediction beside what it predicts."""
+"""A real training step beside the one that is simulated from what was measured, and the error in per cent."""
 
 from __future__ import annotations
 

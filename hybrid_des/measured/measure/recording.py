@@ -58,7 +58,7 @@ class Recorder:
         self._steps = 0
         self._ranks: tuple[int, ...] | None = None  # of the pipeline
         self._pipeline_rank = 0
-        self._schedule: int | None = None
+        self._schedule: object | None = None
         self._clock: Clock | None = None
 
     def begin(self, schedule: object) -> None:
@@ -67,9 +67,9 @@ class Recorder:
         Raises:
             UsageError: it is that of another schedule than before.
         """
-        if self._schedule not in (None, id(schedule)):
+        if self._schedule is not None and self._schedule is not schedule:
             raise UsageError(f"{self.path}: two schedules in one recording; record each in a file of its own")
-        self._schedule = id(schedule)
+        self._schedule = schedule
         self._steps += 1
         if self._clock is not None:
             self._clock.rebase()
@@ -123,7 +123,7 @@ def record(path: str | Path, warmup: int = 1) -> Iterator[Recorder]:
     ends by an error, each rank writes its own ones beside it, with its rank in the name.
 
     Args:
-        path: the CSV file, as `hybrid-des import`, `replay` and `workload.durations` read it.
+        path: the CSV file, as `hybrid-des import` and `workload.durations` read it.
         warmup: the number of first steps that are left out: in its first one, a schedule works out shapes.
 
     Raises:

@@ -21,7 +21,7 @@ from hybrid_des.measured.measure.shapes import Shape
 ROTATION = 10_000.0  # base of the frequencies
 
 
-class Copied(torch.autograd.Function):
+class CopyToTensorRanks(torch.autograd.Function):
     """What every tensor rank takes as it is; gradients are summed."""
 
     @staticmethod
@@ -38,7 +38,7 @@ class Copied(torch.autograd.Function):
         return gradient, None
 
 
-class Summed(torch.autograd.Function):
+class ReduceFromTensorRanks(torch.autograd.Function):
     """Partial outputs summed over tensor ranks; gradients are the same on all."""
 
     @staticmethod
@@ -59,7 +59,7 @@ def copied(x: torch.Tensor, group: dist.ProcessGroup | None) -> torch.Tensor:
     """An input of products that tensor ranks divide."""
     if group is None:
         return x
-    apply: Any = Copied.apply
+    apply: Any = CopyToTensorRanks.apply
     result: torch.Tensor = apply(x, group)
     return result
 
@@ -68,7 +68,7 @@ def summed(x: torch.Tensor, group: dist.ProcessGroup | None) -> torch.Tensor:
     """The output of products that tensor ranks divide."""
     if group is None:
         return x
-    apply: Any = Summed.apply
+    apply: Any = ReduceFromTensorRanks.apply
     result: torch.Tensor = apply(x, group)
     return result
 

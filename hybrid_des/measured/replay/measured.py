@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 
 from hybrid_des.errors import PlanError, Refusal, UsageError
 from hybrid_des.interchange.profiles.durations import Durations, Sizes, durations_of, sizes_of
-from hybrid_des.interchange.profiles.op_table import read_ops
 from hybrid_des.measured.imports.common_clock import LONGEST, spread_of
 from hybrid_des.options import required_keys
 from hybrid_des.pipeline import schedules
@@ -67,18 +65,12 @@ class MeasuredRun:
         return {"fused": False} if "fused" in known and not self.paired else {}
 
 
-def read_trace(path: Path, schedule: str | None = None) -> MeasuredRun:
-    """Read a measured run; `schedule` names its schedule, which is otherwise inferred from its order.
+def measured_run(table: pd.DataFrame, source: str, schedule: str | None = None) -> MeasuredRun:
+    """The measured run in a table of `read_table`; `schedule` names its schedule, else its order tells.
 
     Raises:
-        UsageError: the file is not a table of durations, has gaps, or has an order that cannot be run.
+        UsageError: the table is none of durations, has gaps, or has an order that cannot be run.
     """
-    ops = read_ops(path)
-    return measured_run(ops.rows, ops.source, schedule)
-
-
-def measured_run(table: pd.DataFrame, source: str, schedule: str | None = None) -> MeasuredRun:
-    """The measured run in a table of `read_table`, with the errors of `read_trace`."""
     if "stage" not in table:
         raise UsageError(f"{source}: no column stage; replica and stage say what runs where")
     sizes = sizes_of(table, source)

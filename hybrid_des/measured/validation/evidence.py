@@ -1,8 +1,8 @@
-"""What fitted numbers rest on: how many rows carry each of them, and the errors of rows left out of the fit.
+"""How well fitted numbers are supported: how many runs determine each, and the errors of runs left out of the fit.
 
-A row carries a number if its step time follows it: by at least a twentieth of what the number itself changes by. A row
-is left out to first order: errors near the fitted numbers are linear in their logarithms, so that the numbers without
-this row, and its error then, need no further simulations.
+A run determines a number if its step time follows it: by at least a twentieth of what the number itself changes by. A
+run is left out to first order: errors near the fitted numbers are linear in their logarithms, so that the numbers
+without this run, and its error then, need no further simulations.
 """
 
 from __future__ import annotations

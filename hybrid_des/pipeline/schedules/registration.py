@@ -12,12 +12,12 @@ last argument. A chunk is a virtual pipeline stage. Files that register nothing 
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from hybrid_des.errors import PlanError
 from hybrid_des.options import Options
 from hybrid_des.pipeline.plan import Plan, PlanRequest
-from hybrid_des.registry import Registry
+from hybrid_des.registry import Registry, completed
 
 Scheduler = Callable[..., Plan]  # (request[, options]) → plan; raises `Refusal`
 Peak = Callable[..., Fraction | int]  # (request, pipeline rank[, options]) → whole-rank micro-batches
@@ -53,6 +53,25 @@ def planned(name: str, request: PlanRequest, arguments: tuple[Any, ...]) -> Plan
     return plan
 
 
+class Facts(TypedDict, total=False):
+    """What a schedule says about itself.
+
+    Attributes:
+        chunks: number of chunks per rank if the schedule fixes it; None, the default, if `schedule.chunks` sets it.
+        many_chunks: whether `schedule.chunks` may be more than 1 (if `chunks` is None).
+        peak: upper bound on the activations of a rank, in whole-rank micro-batches, each counted whole from the start
+            of its F to the end of its backward or, if that is split, of its I, and by the request's weight share from
+            then to the end of its W; checked by tests.
+    """
+
+    chunks: int | None
+    many_chunks: bool
+    peak: Peak | None
+
+
+_DEFAULTS: Facts = {"chunks": None, "many_chunks": False, "peak": None}
+
+
 def schedule(
     name: str,
     *,
@@ -60,10 +79,8 @@ def schedule(
     time: str,
     memory: str,
     source: str,
-    chunks: int | None = None,
-    many_chunks: bool = False,
     options: type[Options] | None = None,
-    peak: Peak | None = None,
+    **facts: Unpack[Facts],
 ) -> Callable[[Scheduler], Scheduler]:
     """Register a schedule with its row in the table of `hybrid-des schedules`.
 
@@ -73,12 +90,8 @@ def schedule(
         time: cost formula with free sends; T = F+I+W, where I is the input part of the backward and W the weight part.
         memory: peak activations in whole-rank micro-batches, counted as `peak` does.
         source: the paper or code it follows.
-        chunks: number of chunks per rank if the schedule fixes it; None if `schedule.chunks` sets it.
-        many_chunks: whether `schedule.chunks` may be more than 1 (if `chunks` is None).
         options: class of its options, which extend a scenario's `schedule:`.
-        peak: upper bound on the activations of a rank, in whole-rank micro-batches, each counted whole from the start
-            of its F to the end of its backward or, if that is split, of its I, and by the request's weight share from
-            then to the end of its W; checked by tests.
+        facts: see `Facts`.
     """
     row = {"summary": summary, "time": time, "memory": memory, "source": source}
-    return _REGISTRY(name, options, **row, chunks=chunks, many_chunks=many_chunks, peak=peak)
+    return _REGISTRY(name, options, **row, **completed("schedule", facts, _DEFAULTS))

@@ -1,6 +1,6 @@
-"""A grid of time slots, on which several schedules define their order before real times are known.
+"""A grid of ranks and time slots, in which several schedules place their ops before real times are known.
 
-A plan keeps only the order.
+Papers draw schedules so, with one slot per op. Only the order of each rank's ops goes into the plan.
 """
 
 from hybrid_des.pipeline.plan import Op

@@ -14,6 +14,7 @@ import numpy as np
 
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
+from hybrid_des.planning.bucket_streams import gathers_of
 from hybrid_des.planning.gradients import ReplicaGroup
 from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program_table import Column, Columns
@@ -59,7 +60,7 @@ class NcclKernels:
             return _kernel(self._given("gathers"), 0, GATHERED, (), what)
         if self._parts.meeting is not None:
             return _kernel("all-gather", self._layer(rank, stage, row["layer"]), GATHERED, self._holders(rank), what)
-        gathers = self._parts.lowering.gathers(stage)
+        gathers = gathers_of(self._parts.lowering.buckets[stage])
         _, part, number = gathers[row["turn"] % len(gathers)]
         _, group = self._groups[rank, stage, part]
         return _kernel("all-gather", group.buckets[number].elements, GATHERED, group.ranks, what)
@@ -90,8 +91,8 @@ class NcclKernels:
         position = self._run.scenario.parallel.layout.coordinate(rank, "pipeline")
         places = [path[stage] for path in self._parts.plan.paths]
         cost = self._parts.costs.stages[next(place for place in places if place[0] == position)]
-        layer = (cost.layers or (cost,))[number]
-        return layer.parameters + layer.experts
+        states = (cost.layers or (cost,))[number].states
+        return states.parameters + states.experts
 
     def _holders(self, rank: int) -> Sequence[int]:
         """The ranks that hold the same layers, of which each has a shard."""

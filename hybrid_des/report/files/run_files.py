@@ -75,6 +75,6 @@ def gantt(findings: RunAnalysis, folder: Path) -> None:
 @output("report.html")
 def report_html(findings: RunAnalysis, folder: Path) -> None:
     """Write report and timeline as one self-contained page; see `hybrid_des.report.page`."""
-    from hybrid_des.report.page.document import Shown, page_of
+    from hybrid_des.report.page.document import PageRun, page_of
 
-    write_content(folder / "report.html", page_of([Shown(findings)]))
+    write_content(folder / "report.html", page_of([PageRun(findings)]))

@@ -1,7 +1,8 @@
 """`trace.json.gz`: Chrome trace events, as Perfetto and PyTorch's profiler read them; open it at https://ui.perfetto.dev.
 
-    process of each GPU      thread "compute": one slice per op; "waits": idle time by cause; "gradient reduction" and
-                             "parameter gathers": buckets and layers; counters for activations in flight and memory
+    process of each GPU      thread "compute": one slice per op; "collectives inside ops": how long ops wait for them,
+                             as if at its end; "waits": idle time by cause; "gradient reduction", "parameter
+                             gathers": buckets and layers; counters for activations in flight and memory
     process of each node     one thread per link: one slice per message; counters for link use
     arrows                   from the op that produced an activation or gradient to the op that needs it
 
@@ -13,7 +14,7 @@ name, in which numbers are therefore padded to equal length. Events are streamed
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import count
 from pathlib import Path
@@ -23,6 +24,7 @@ import numpy as np
 
 from hybrid_des.analysis.collective_phases import groups, phase_name, phases_of
 from hybrid_des.analysis.idle import PARTS, drawn_pieces
+from hybrid_des.analysis.inside_ops import AXES, drawn_inside
 from hybrid_des.analysis.link_use import link_rates
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.analysis.table import COMPUTE
@@ -57,25 +59,26 @@ def trace_json(findings: RunAnalysis, folder: Path) -> list[str]:
     """Write the trace; for a long run, without messages and with a note."""
     scenario, timeline = findings.run.scenario, findings.run.timeline
     other = {"scenario": scenario.name, "version": scenario.version}
-    write_trace(folder / "trace.json.gz", {"displayTimeUnit": "ns", "otherData": other}, events(timeline))
+    write_trace(folder / "trace.json.gz", {"displayTimeUnit": "ns", "otherData": other}, events(findings))
     long = timeline.stream
     return [f"trace.json.gz and report.html leave out {len(long):,} rows of messages"] if long is not None else []
 
 
-def events(timeline: Timeline) -> Iterator[Event]:
-    """All events of a timeline."""
+def events(findings: RunAnalysis) -> Iterator[Event]:
+    """All events of a run."""
     threads = count(1)
-    yield from _gpus(timeline, threads)
-    yield from _links(timeline, threads)
+    yield from _gpus(findings, threads)
+    yield from _links(findings.run.timeline, threads)
 
 
-def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[Event]:
+def _gpus(findings: RunAnalysis, threads: Iterator[int]) -> Iterator[Event]:
     """Each GPU's process: ops, tails of arrows, waits, collectives, counters; then the heads of all arrows.
 
     Heads are last because an arrow between two ops of zero length starts and ends at the same time.
     """
+    timeline = findings.run.timeline
     replica, pipeline_rank, programs = timeline.pipeline, timeline.pipeline_rank, timeline.programs
-    beside, held = _beside(timeline), timeline.memory
+    beside, held = _beside(timeline, findings.inside), timeline.memory
     memory = dict(groups(np.lexsort((held["time"], held["rank"])), held["rank"]))
     ops = _ops(timeline)
     arrows = Arrows(programs, replicas=int(replica.max()) + 1)
@@ -123,14 +126,31 @@ def _op_slice(track: str, row: Row, programs: ProgramTable, many_chunks: bool) -
     return slice_of(track, row, name, OP_KINDS[kind], args)
 
 
-def _beside(timeline: Timeline) -> dict[str, tuple[Rows, Callable[[Row], tuple[str, str, str]]]]:
+def _beside(
+    timeline: Timeline, inside: Mapping[str, Column]
+) -> dict[str, tuple[Rows, Callable[[Row], tuple[str, str, str]]]]:
     """The slices that a GPU's process shows besides its ops, by thread."""
     names = list(map(cause_name, PARTS))
     return {
+        "collectives inside ops": (_inside(timeline, inside), _exchange),
         "waits": (Rows(drawn_pieces(timeline)), lambda row: (names[row["cause"]], "wait", "")),
         "gradient reduction": (Rows(timeline.reductions), partial(_collective, "reduction", "bucket")),
         "parameter gathers": (Rows(timeline.gathers), partial(_collective, "gather", "layer")),
     }
+
+
+def _inside(timeline: Timeline, inside: Mapping[str, Column]) -> Rows:
+    """The collectives inside ops, by number of axis."""
+    columns = [
+        np.stack([timeline.ops["rank"][rows], timeline.ops["step"][rows], np.full(len(rows), AXES.index(axis)), *times])
+        for axis, rows, *times in drawn_inside(timeline, inside)
+    ]
+    table = np.concatenate([np.zeros((5, 0), dtype=np.int64), *columns], axis=1)
+    return Rows(dict(zip(("rank", "step", "axis", "start", "end"), table, strict=True)))
+
+
+def _exchange(row: Row) -> tuple[str, str, str]:
+    return f"{AXES[row['axis']]} collectives", "exchange", f'"step":{row["step"]}'
 
 
 def _collective(kind: str, part: str, row: Row) -> tuple[str, str, str]:

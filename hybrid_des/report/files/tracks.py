@@ -36,7 +36,7 @@ Row = Mapping[str, Any]
 # names that chrome://tracing gives colours to (catapult, color_scheme.html); Perfetto colours by a name without digits
 COLOURS = {
     "F": "rail_response", "B": "rail_idle", "W": "rail_load", "FB": "thread_state_uninterruptible",
-    "optimizer": "black", "reduction": "rail_animation", "gather": "good", "wait": "grey",
+    "optimizer": "black", "reduction": "rail_animation", "gather": "good", "exchange": "bad", "wait": "grey",
 }  # fmt: skip
 
 

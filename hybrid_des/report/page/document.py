@@ -42,7 +42,7 @@ LEVEL = 9  # of zlib
 DISTANCES = ("asked", "end")  # from `start`, in entries of the table of times
 
 
-class Shown(NamedTuple):
+class PageRun(NamedTuple):
     """One run of a page: its findings, its reasons if known, its name if several are compared.
 
     `more` is HTML below the verdict.
@@ -54,7 +54,7 @@ class Shown(NamedTuple):
     more: str = ""
 
 
-def page_of(runs: Sequence[Shown], title: str = "", lead: str = "") -> str:
+def page_of(runs: Sequence[PageRun], title: str = "", lead: str = "") -> str:
     """The page of one run, or of several on one time axis, as HTML.
 
     Args:
@@ -88,7 +88,7 @@ def fill(template: Path, drawn: Sequence[tuple[dict[str, Any], str]], /, *, more
     return re.sub("{{([A-Z]+)}}", lambda name: known[name[1]], text)
 
 
-def run_data(run: Shown, level: int = LEVEL) -> tuple[dict[str, Any], str]:
+def run_data(run: PageRun, level: int = LEVEL) -> tuple[dict[str, Any], str]:
     """What timeline.js draws of a run: its lanes, kinds and figures, and its columns as text.
 
     Args:
@@ -102,7 +102,7 @@ def run_data(run: Shown, level: int = LEVEL) -> tuple[dict[str, Any], str]:
     return _about(run, reasons, tables, heads), text
 
 
-def _about(run: Shown, reasons: Reasons, tables: Tables, heads: dict[str, Any]) -> dict[str, Any]:
+def _about(run: PageRun, reasons: Reasons, tables: Tables, heads: dict[str, Any]) -> dict[str, Any]:
     """The data that the script needs besides the columns."""
     timeline = run.findings.run.timeline
     gpus = run.findings.run.scenario.cluster.kinds
@@ -121,7 +121,7 @@ def _about(run: Shown, reasons: Reasons, tables: Tables, heads: dict[str, Any]) 
     }
 
 
-def _key(run: Shown, reasons: Reasons, tables: Tables) -> list[list[tuple[str, list[str]]]]:
+def _key(run: PageRun, reasons: Reasons, tables: Tables) -> list[list[tuple[str, list[str]]]]:
     """The legend of what is drawn: labels and colours, of kinds, of shades and of idle time."""
     used = [tables.kinds[number] for number in np.unique(tables.bars["kind"]).tolist()]
     kinds = dict.fromkeys((kind["label"], kind["colours"][0]) for kind in used)
@@ -132,7 +132,7 @@ def _key(run: Shown, reasons: Reasons, tables: Tables) -> list[list[tuple[str, l
     return [entries[: len(kinds)], entries[len(kinds) :], list(idle.items())]
 
 
-def _section(run: Shown, reasons: Reasons, several: bool) -> str:
+def _section(run: PageRun, reasons: Reasons, several: bool) -> str:
     """Headline, verdict, tables and report of one run."""
     content = content_of(run.findings)
     about = content.description or (content.name if content.name != run.name else "")

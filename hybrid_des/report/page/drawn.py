@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hybrid_des.analysis.inside_ops import AXES
+from hybrid_des.analysis.inside_ops import AXES, drawn_inside
 from hybrid_des.analysis.reasons import Reasons
 from hybrid_des.cluster.purposes import OF_LAYERS, PARAMETERS, REDUCTION
 from hybrid_des.planning.program_table import NONE, OP_KINDS, Column
@@ -182,17 +182,14 @@ def _inside(
     timeline: Timeline, lane_of: Column, kinds: Kinds, inside: Mapping[str, Column]
 ) -> Iterator[dict[str, Column]]:
     """What ops wait for collectives inside them, below their ends; one axis before the other."""
-    until = timeline.ops["end"]
-    for axis, took in [*inside.items()][::-1]:
-        kept = np.flatnonzero((lane_of[timeline.ops["rank"]] >= 0) & (took > 0))
-        rows, purpose = timeline.op_rows(kept), OF_LAYERS[axis]
+    for axis, having, start, end in drawn_inside(timeline, inside):
+        shown = lane_of[timeline.ops["rank"][having]] >= 0
+        rows, purpose = timeline.op_rows(having[shown]), OF_LAYERS[axis]
         kind = kinds.number(f"{axis} collectives", purpose.label, purpose.colour, "axis")
-        since = until - took
         yield _block(
-            len(kept), lane=lane_of[rows["rank"]], row=0, kind=kind, step=rows["step"], stage=rows["stage"],
-            asked=since[kept], start=since[kept], end=until[kept],
+            len(rows["rank"]), lane=lane_of[rows["rank"]], row=0, kind=kind, step=rows["step"], stage=rows["stage"],
+            asked=start[shown], start=start[shown], end=end[shown],
         )  # fmt: skip
-        until = since
 
 
 def _messages(

@@ -21,7 +21,7 @@ from hybrid_des.analysis.reasons import Reasons, reasons_of
 from hybrid_des.planning.program_table import NONE, Column
 from hybrid_des.report.compared import render_comparison
 from hybrid_des.report.explained import render_explanation
-from hybrid_des.report.page.document import WIDTH, Shown, page_of
+from hybrid_des.report.page.document import WIDTH, PageRun, page_of
 from hybrid_des.report.plots.style import LINES
 from hybrid_des.units import format_seconds
 
@@ -37,7 +37,7 @@ def explanation_page(explanation: Explanation) -> str:
     shown = explanation.traced.shown
     drawn = curves_svg(curves(explanation.run, explanation.gains, explanation.at_once), explanation.seconds(1))
     more = f"<div>{drawn}{what_if_table(explanation)}</div>"
-    return page_of([Shown(RunAnalysis(shown.run), traced_reasons(shown.slack.graph, lines), more=more)])
+    return page_of([PageRun(RunAnalysis(shown.run), traced_reasons(shown.slack.graph, lines), more=more)])
 
 
 def comparison_page(comparison: Comparison) -> str | None:
@@ -49,7 +49,7 @@ def comparison_page(comparison: Comparison) -> str | None:
     sides = [Traced(run).shown for run in (comparison.a.run, comparison.b.run)]
     reasons = (traced_reasons(side.slack.graph, said) for side, said in zip(sides, (text, []), strict=True))
     runs = (RunAnalysis(side.run) for side in sides)
-    return page_of([Shown(*shown) for shown in zip(runs, reasons, names, strict=True)])
+    return page_of([PageRun(*shown) for shown in zip(runs, reasons, names, strict=True)])
 
 
 def traced_reasons(graph: Graph, verdict: Sequence[str] = ()) -> Reasons:

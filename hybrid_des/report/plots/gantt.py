@@ -211,7 +211,7 @@ def title_of(run: Run) -> tuple[str, str]:
     """The name; and schedule, sizes and the main figures."""
     facts, parallel, schedule = summary(run), run.scenario.parallel, run.scenario.schedule
     sizes = f"p {parallel.pipeline}, d {parallel.data}, m {run.microbatches}"
-    figures = f"step {format_seconds(facts['step_time_s'])},  bubble {facts['bubble_ratio']:.1%}"
+    figures = f"step {format_seconds(facts['step_time_s'])},  bubble {facts['step_shares']['bubble']:.1%}"
     kind = verbatim(str(schedule.kind or ("order from a file" if schedule.file else "as traced")))
     return facts["name"], f":  {kind}, {sizes};  {figures}"
 

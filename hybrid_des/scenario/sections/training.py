@@ -1,7 +1,7 @@
 """The sections that say what is trained and how: model or workload, layout, schedule and gradients.
 
-Quantities are exact fractions of SI base units. Field docstrings go into the JSON Schema (`hybrid-des schema`). At the
-end stand the checks of values that these sections must agree on.
+Quantities are exact fractions of SI base units. Field docstrings go into the JSON Schema (`hybrid-des docs --schema`).
+At the end stand the checks of values that these sections must agree on.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from hybrid_des.studies.jobs.neighbours import (
     alone_runs,
     together,
 )
-from hybrid_des.studies.jobs.variants import Build, TriedJobs, asked, proposed, steps_of, why_none
+from hybrid_des.studies.jobs.variants import Build, SimulatedVariant, asked, proposed, steps_of, why_none
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 SHOWN = 0.0005  # of the step; smaller parts have no figures
@@ -69,7 +69,7 @@ class ExplainedJobs:
 
     neighbours: Neighbours
     jobs: Sequence[ExplainedJob]
-    tried: Sequence[TriedJobs] = ()
+    tried: Sequence[SimulatedVariant] = ()
     not_tried: str = ""
 
     def to_mapping(self) -> dict[str, Any]:

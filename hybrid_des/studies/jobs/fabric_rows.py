@@ -31,7 +31,7 @@ from hybrid_des.planning.program_table import Column, Columns
 OTHERS = "background"  # the owner of background traffic
 
 
-class Owned(NamedTuple):
+class OwnerRows(NamedTuple):
     """The message rows of one job, or of background traffic, at times of the fabric.
 
     Attributes:
@@ -75,7 +75,7 @@ class FabricRows:
         concurrent: whether messages share links.
     """
 
-    owners: Sequence[Owned]
+    owners: Sequence[OwnerRows]
     fabric: Fabric
     concurrent: bool
 
@@ -261,7 +261,7 @@ def owned(
     rows: Mapping[str, Column] | None,
     start: int = 0,
     images: FoldedLinks | None = None,
-) -> Owned:
+) -> OwnerRows:
     """The rows of an owner; none, if they were not recorded."""
     nothing = {key: np.zeros(0, dtype=np.int64) for key in ("channel", "asked", "start", "end", "bytes")}
-    return Owned(name, channels if rows is not None else (), nothing if rows is None else rows, start, images)
+    return OwnerRows(name, channels if rows is not None else (), nothing if rows is None else rows, start, images)

@@ -1,4 +1,4 @@
-"""Files."""
+"""What a run of several jobs writes: a folder per job as usual, and tables, pictures and a page of the fabric."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.report import files
 from hybrid_des.report.files.staging import Written, write_files
-from hybrid_des.report.page.document import Shown, page_of
+from hybrid_des.report.page.document import PageRun, page_of
 from hybrid_des.report.plots.curves import natural
 from hybrid_des.report.plots.style import LINES, legend_of_colours, new_figure, plain, scale_of, verbatim
 from hybrid_des.studies.jobs.fabric_rows import OTHERS
@@ -51,7 +51,7 @@ def write(neighbours: Neighbours, folder: str | Path) -> dict[Path, Written]:
 
 def page(neighbours: Neighbours) -> str:
     """A page of all jobs on one time axis, with who waits for whom and the use of links by job."""
-    shown = [Shown(RunAnalysis(_at_its_start(one)), name=one.job.name) for one in neighbours.runs]
+    shown = [PageRun(RunAnalysis(_at_its_start(one)), name=one.job.name) for one in neighbours.runs]
     return page_of(shown, title=neighbours.jobs.name, lead=render(neighbours))
 
 

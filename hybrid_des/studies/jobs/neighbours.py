@@ -38,7 +38,7 @@ from hybrid_des.simulation.memory_remedies import fits
 from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.run import CONCURRENT
 from hybrid_des.simulation.run_jobs import JobRequest, run_jobs
-from hybrid_des.studies.jobs.fabric_rows import OTHERS, FabricRows, Owned, Wait, owned
+from hybrid_des.studies.jobs.fabric_rows import OTHERS, FabricRows, OwnerRows, Wait, owned
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -92,14 +92,14 @@ class Remedy:
     of_jobs: Mapping[str, float]
 
 
-class Tried(NamedTuple):
+class TrialCount(NamedTuple):
     """How many changes of a kind were simulated, of how many that there are."""
 
     changes: int
     of: int
 
 
-NONE_TRIED = Tried(0, 0)
+NONE_TRIED = TrialCount(0, 0)
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ class Remedies:
     slowdown: float
     starts: Remedy | None = None
     priorities: Remedy | None = None
-    tried_starts: Tried = NONE_TRIED
-    tried_orders: Tried = NONE_TRIED
+    tried_starts: TrialCount = NONE_TRIED
+    tried_orders: TrialCount = NONE_TRIED
     skipped: str = ""
     sharing: str = ""
 
@@ -164,7 +164,7 @@ class Neighbours:
     runs: Sequence[JobRun]
     groups: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
-    traffic: Sequence[Owned] = ()
+    traffic: Sequence[OwnerRows] = ()
     wall_s: float = 0.0
     events: int = 0
     events_together: int = 0
@@ -396,7 +396,7 @@ def together(
         TooManyEventsError: a group takes more events.
     """
     by_name, flows = {one.name: one for one in jobs.jobs}, groups.flows
-    runs, traffic, folds, events_of = dict(alone), list[Owned](), dict[str, FoldedLinks](), dict[str, int]()
+    runs, traffic, folds, events_of = dict(alone), list[OwnerRows](), dict[str, FoldedLinks](), dict[str, int]()
     seldom = ((one.name, one.scenario.gradients.every) for one in jobs.jobs)
     left_out = "what replicas exchange every {} steps is left out, alone and together"
     notes = [f"{name}: {left_out.format(every)}" for name, every in seldom if every > 1]
@@ -447,7 +447,7 @@ def _of_all_ranks(
     flows: Sequence[Background],
     traces: Mapping[int, Causes],
     most_events: float,
-) -> tuple[JobsTogether, list[Owned]]:
+) -> tuple[JobsTogether, list[OwnerRows]]:
     """The runs of jobs that share links, and the rows of background traffic beside them."""
     links = simulated.links_of(members[0].scenario, groups.fabric)
     beside = background.Traffic(flows, jobs.cluster, links, groups.fabric)

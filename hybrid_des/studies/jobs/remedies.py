@@ -41,7 +41,7 @@ from hybrid_des.studies.jobs.neighbours import (
     Neighbours,
     Remedies,
     Remedy,
-    Tried,
+    TrialCount,
     alone_runs,
     together,
     weighted,
@@ -140,8 +140,8 @@ def remedies_of(
         base.slowdown,
         starts if starts.slowdown < base.slowdown - WORTH else None,
         best if best.slowdown < base.slowdown - WORTH else None,
-        Tried(shifts, sum(len(COARSE_FIRST) * (len(group) - 1) for group in groups)),
-        Tried(len(orders), len(all_orders)),
+        TrialCount(shifts, sum(len(COARSE_FIRST) * (len(group) - 1) for group in groups)),
+        TrialCount(len(orders), len(all_orders)),
         sharing=_other_sharing(neighbours.jobs),
     )
 

@@ -15,7 +15,7 @@ from hybrid_des.studies.jobs.neighbours import (
     Neighbours,
     Remedies,
     Remedy,
-    Tried,
+    TrialCount,
 )
 from hybrid_des.units import format_bytes, format_seconds
 
@@ -163,7 +163,7 @@ def _remedies(remedies: Remedies | None) -> list[str]:
     ]
 
 
-def _missing(tried: Tried) -> str:
+def _missing(tried: TrialCount) -> str:
     return f" ({tried.changes} of {tried.of} tried)" if tried.changes < tried.of else ""
 
 

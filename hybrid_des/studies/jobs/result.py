@@ -1,4 +1,4 @@
-"""The result for users."""
+"""What `simulate_jobs` returns: jobs on one fabric, with their report, picture and files."""
 
 from __future__ import annotations
 

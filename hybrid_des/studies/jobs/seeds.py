@@ -1,4 +1,4 @@
-"""Many seeds of the jobs' jitter, and two files side by side."""
+"""How much several jobs slow each other down from seed to seed, and in two files side by side."""
 
 from __future__ import annotations
 

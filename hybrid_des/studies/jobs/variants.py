@@ -41,7 +41,7 @@ WORTH = 1e-4  # of the slowdown, less of which needs no proposal and is no gain
 
 
 @dataclass(frozen=True)
-class TriedJobs:
+class SimulatedVariant:
     """A simulated change.
 
     Attributes:
@@ -69,7 +69,7 @@ def steps_of(neighbours: Neighbours) -> dict[str, float]:
 
 
 def asked(jobs: Jobs, changes: Sequence[str], build: Build | None) -> list[Task]:
-    """Tasks that simulate changes that were asked for, a `TriedJobs` each.
+    """Tasks that simulate changes that were asked for, a `SimulatedVariant` each.
 
     Raises:
         UsageError: a key does not exist, or a value cannot be scaled or is not valid for its key.
@@ -102,7 +102,8 @@ def untried(neighbours: Neighbours, tries: int, events: int) -> str:
 def proposed(neighbours: Neighbours, groups: Grouping) -> list[Task]:
     """Tasks that leave out each job that shares links, put each first, and double the kinds of links that they share.
 
-    Each gives a `TriedJobs`, or None where a job that is first is too large, or leaves others hardly any bandwidth.
+    Each gives a `SimulatedVariant`, or None where a job that is first is too large or leaves others hardly any
+    bandwidth.
     """
     names = [one.job.name for one in neighbours.runs if not groups.apart(one.job.name)][:MOST]
     fewer = {
@@ -117,15 +118,15 @@ def proposed(neighbours: Neighbours, groups: Grouping) -> list[Task]:
     return [*without, *first, partial(_tried, f"{' and '.join(sorted(shared))} links 2x", neighbours.jobs, faster)]
 
 
-def _tried(change: str, jobs: Jobs, fabric: Fabric | None = None) -> TriedJobs:
-    return TriedJobs(change, steps_of(_simulated(jobs, fabric)))
+def _tried(change: str, jobs: Jobs, fabric: Fabric | None = None) -> SimulatedVariant:
+    return SimulatedVariant(change, steps_of(_simulated(jobs, fabric)))
 
 
-def _first(jobs: Jobs, name: str, names: Sequence[str], events: int) -> TriedJobs | None:
+def _first(jobs: Jobs, name: str, names: Sequence[str], events: int) -> SimulatedVariant | None:
     """One job before the others; None if that is too large, or others hardly get on."""
     try:
         first = jobs.with_priorities({other: int(other == name) for other in names})
-        return TriedJobs(f"{name} first", steps_of(_simulated(first, most_events=MOST_TIMES * events)))
+        return SimulatedVariant(f"{name} first", steps_of(_simulated(first, most_events=MOST_TIMES * events)))
     except HybridDesError:
         return None
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from math import inf
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from hybrid_des.analysis.safe_csv import write_csv
 from hybrid_des.registry import import_file
@@ -22,7 +23,7 @@ from hybrid_des.studies.plan_search.branch import (
 from hybrid_des.studies.plan_search.outcome import SearchResult
 from hybrid_des.studies.plan_search.plot import draw
 from hybrid_des.studies.plan_search.scenario_files import scenario_file
-from hybrid_des.studies.plan_search.search_log import search_log
+from hybrid_des.studies.plan_search.search_log import NOT_KEPT, Kept, search_log
 from hybrid_des.studies.plan_search.space import plans_in
 from hybrid_des.studies.plan_search.terms import Settings, settings_of
 from hybrid_des.studies.pool import open_pool
@@ -54,28 +55,35 @@ def write(result: SearchResult, folder: str | Path) -> Written:
 SLOTS = 64  # concurrent tasks on a given executor
 
 
+class Execution(TypedDict, total=False):
+    """Where the plans of a search are evaluated, for how long, and who is told: the keywords of `explore`."""
+
+    jobs: int
+    executor: Executor | None
+    budget_s: float
+    progress: Callable[[Standing], None]
+    waiting: Callable[[], None]
+
+
 def search(
     source: Source,
     overrides: Overrides = (),
     *,
-    jobs: int = 1,
-    executor: Executor | None = None,
-    budget_s: float = inf,
     folder: str | Path | None = None,
     resume: bool = False,
-    progress: Callable[[Standing], None] = lambda standing: None,
-    waiting: Callable[[], None] = lambda: None,
+    **how: Unpack[Execution],
 ) -> SearchResult:
     """Find the best plan of a scenario with a `search:` block.
 
     Args:
         source: the file's path, a mapping with the content of one, or a scenario.
         overrides: changes of it, such as ["search.top=3"] or {"search.top": 3}.
+        folder: an existing folder to which every evaluation is written.
+        resume: whether to continue from the evaluations in `folder`.
+        **how: where plans are evaluated, for how long, and who is told.
         jobs: local worker processes, at most one per plan; 1 runs in this process, unless there is a budget.
         executor: instead of `jobs`, anything with the `submit` of `concurrent.futures`.
         budget_s: real seconds after which to stop.
-        folder: an existing folder to which every evaluation is written.
-        resume: whether to continue from the evaluations in `folder`.
         progress: called after every evaluation.
         waiting: called every second in which nothing finishes; may raise.
 
@@ -93,28 +101,18 @@ def search(
         0  simulated         zb-h1        1.194
     """
     settings = settings_of(document_of(source, overrides))
-    return explore(
-        settings,
-        plans_in(settings),
-        jobs=jobs,
-        executor=executor,
-        budget_s=budget_s,
-        folder=None if folder is None else Path(folder),
-        resume=resume,
-        progress=progress,
-        waiting=waiting,
-    )
+    kept = Kept(None if folder is None else Path(folder), resume)
+    return explore(settings, plans_in(settings), kept, **how)
 
 
 def explore(
     settings: Settings,
     cases: Sequence[Case],
+    kept: Kept = NOT_KEPT,
     *,
     jobs: int = 1,
     executor: Executor | None = None,
     budget_s: float = inf,
-    folder: Path | None = None,
-    resume: bool = False,
     progress: Callable[[Standing], None] = lambda standing: None,
     waiting: Callable[[], None] = lambda: None,
 ) -> SearchResult:
@@ -123,11 +121,10 @@ def explore(
     Args:
         settings: the scenario and its `search` block.
         cases: the plans.
+        kept: where every evaluation is written, in an existing folder.
         jobs: local worker processes, at most one per plan; 1 runs in this process, unless there is a budget.
         executor: instead of `jobs`, anything with the `submit` of `concurrent.futures`.
         budget_s: real seconds after which to stop.
-        folder: an existing folder to which every evaluation is written.
-        resume: whether to continue from the evaluations in `folder`.
         progress: called after every evaluation.
         waiting: called every second in which nothing finishes; may raise.
 
@@ -138,7 +135,7 @@ def explore(
         import_file(path)
     started, stopped = time.monotonic(), ""
     how = {"imports": settings.imports, "until": started + budget_s, "waiting": waiting}
-    with search_log(folder, settings, cases, resume=resume) as (known, note):
+    with search_log(kept, settings, cases) as (known, note):
         state = BranchAndBound(settings, cases, known=known, note=note, progress=progress)
         try:
             with open_pool(min(jobs, len(cases)), executor, slots=SLOTS, **how) as pool:

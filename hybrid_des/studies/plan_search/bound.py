@@ -29,19 +29,7 @@ from hybrid_des.planning.expert_copies import COPIES
 from hybrid_des.planning.fsdp import LAYERS
 from hybrid_des.planning.pipeline_classes import PipelineClasses
 from hybrid_des.planning.planner import Parts
-from hybrid_des.planning.program import (
-    BARRIER,
-    PARAMETER,
-    Collective,
-    Compute,
-    Confirm,
-    Join,
-    Receive,
-    Record,
-    Send,
-    Start,
-    Wait,
-)
+from hybrid_des.planning.program import BARRIER, EXCHANGE, MEETING, MESSAGE, PARAMETER, Collective
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.shortcuts.least_remaining import is_perturbed
 
@@ -134,51 +122,39 @@ class IdleWalk:
         ends = (time for c in clocks for time in (c.after_reductions + self._update, c.gathered, c.gathering))
         return max([*self._ends, *ends])
 
-    def _stream(self, pipeline_rank: int, stream: str) -> Iterator[Hashable]:
+    def _stream(self, rank: int, stream: str) -> Iterator[Hashable]:
         """Walk a stream; yields what it waits for."""
         now, times = 0, self._times
-        sent: dict[Hashable, int] = {}
-        instruction: Any
-        key: Hashable
-        started: dict[int, int] = {}  # slot → the least end of its collective
         exchanged = 0  # the least time at which the stream of exchanges is free
-        # the interpreter of `gpu.py` without a clock: each instruction adds the least that it can take, and a stream
-        # that needs what is not there yet is set aside until another brings it
-        for call in self.programs[pipeline_rank].streams[stream]:
-            for instruction in call.block.instructions:
-                kind = instruction.__class__
-                if kind is Compute:
-                    now += instruction.duration
-                elif kind is Receive:
-                    key = pipeline_rank, instruction.purpose, instruction.tag + call.ops[instruction.op].microbatch
-                    if not times[key]:
-                        yield key
-                    now = max(now, times.pop(key)[0])
-                elif kind is Send:
-                    tag = instruction.tag + call.ops[instruction.op].microbatch
-                    sent[instruction.purpose, tag] = now + self._message(
-                        pipeline_rank, instruction.peer, instruction.message.size
-                    )
-                    self._happens((instruction.peer, instruction.purpose, tag), sent[instruction.purpose, tag])
-                elif kind is Confirm:
-                    now = max(now, sent[instruction.purpose, instruction.tag + call.ops[instruction.op].microbatch])
-                elif kind is Record:
-                    self._happens((pipeline_rank, instruction.event), now + (instruction.after or 0))
-                elif kind is Wait:
-                    key = pipeline_rank, instruction.event
-                    if not times[key]:
+        instruction: Any
+        # what a GPU does, without a clock: a stream that needs what is not there yet is set aside until it is
+        for call in self.programs[rank].streams[stream]:
+            for instruction, awaited, takes, signals in call.block.effects:
+                if awaited is MEETING:
+                    now = self._collective(rank, stream, instruction, now)
+                elif awaited is not None:
+                    key = awaited, rank, instruction.signal(call.ops)
+                    if key not in times:
                         yield key
                     now = max(now, times[key].popleft())
-                elif kind is Collective:
-                    now = self._collective(pipeline_rank, stream, instruction, now)
-                elif kind is Start:
-                    begin = max(now, exchanged) if instruction.group[0] in self._streams else now
-                    started[instruction.slot] = begin + self._inside(instruction.call)
-                    if instruction.group[0] in self._streams:
-                        exchanged = started[instruction.slot]
-                elif kind is Join:
-                    now = max(now, started.pop(instruction.slot))
+                    if not times[key]:
+                        del times[key]
+                now += takes
+                if signals:
+                    beside = signals[0] is EXCHANGE and instruction.group[0] in self._streams
+                    there = self._delay(rank, instruction) + (max(now, exchanged) if beside else now)
+                    exchanged = there if beside else exchanged
+                    which = instruction.signal(call.ops)
+                    for signal in signals:
+                        self._happens((signal, instruction.receiver(signal, rank), which), there)
         self._ends.append(now)
+
+    def _delay(self, rank: int, instruction: Any) -> int:
+        """The least time until the signals that an instruction releases are there."""
+        signal = instruction.releases[0]
+        if signal is MESSAGE:
+            return self._message(rank, instruction.peer, instruction.message.size)
+        return self._inside(instruction.call) if signal is EXCHANGE else instruction.after or 0
 
     def _happens(self, key: Hashable, time: int) -> None:
         self._times[key].append(time)

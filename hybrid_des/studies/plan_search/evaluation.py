@@ -104,7 +104,7 @@ def evaluate(settings: Settings, step: str, case: Case) -> Evaluation:
     try:
         with reduced_gc():  # orders are made of many small objects, none of which form cycles
             scenario = _VALIDATED.take(settings, case)
-            evaluation = STEPS[step](settings, case, scenario)
+            evaluation = STEPS[step](settings, scenario)
             if not evaluation.reason and step != LAST:
                 _VALIDATED.keep(settings, case, scenario)
             return evaluation
@@ -125,14 +125,14 @@ def scenario_in(settings: Settings, case: Case) -> Scenario:
     return scenario_of(with_case(settings.document, case, "search"), settings.known)
 
 
-def _screen(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
+def _screen(settings: Settings, scenario: Scenario) -> Evaluation:
     check_stages(scenario)
     if scenario.model is None or scenario.parallel.stages == "balanced":  # stages depend on collectives
-        return _bound_costs(settings, case, scenario)
+        return _bound_costs(settings, scenario)
     return _bounded_first(settings, scenario, first_bound(scenario, _without_collectives(CostBasis.of(scenario))))
 
 
-def _bound_costs(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
+def _bound_costs(settings: Settings, scenario: Scenario) -> Evaluation:
     return _bounded_first(settings, scenario, first_bound(scenario, _shared(scenario)[1], _inside(*_wiring(scenario))))
 
 
@@ -141,8 +141,8 @@ def _bounded_first(settings: Settings, scenario: Scenario, bound: FirstBound) ->
     return bounded if bounded.reason else _costing(settings, scenario, to_seconds(bound.time), bounded)
 
 
-def _price(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
-    bounded = _bound_costs(settings, case, scenario)
+def _price(settings: Settings, scenario: Scenario) -> Evaluation:
+    bounded = _bound_costs(settings, scenario)
     if bounded.reason:
         return bounded
     ordered = _bound_memory(settings, scenario, *_ordered(scenario))
@@ -153,7 +153,7 @@ def _bound_memory(settings: Settings, scenario: Scenario, ranks: RankCosts, plan
     return _bounded(settings, scenario, planned_peaks(plan, costs_in(ranks, plan)))
 
 
-def _bound_order(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
+def _bound_order(settings: Settings, scenario: Scenario) -> Evaluation:
     (times, ranks), plan = _shared(scenario), _ordered(scenario)[1]
     bounded = _bound_memory(settings, scenario, ranks, plan)
     parts = parts_of(scenario, plan, times.fabric, ranks=ranks, times=times)
@@ -164,7 +164,7 @@ def _bound_order(settings: Settings, case: Case, scenario: Scenario) -> Evaluati
     return _costing(settings, scenario, to_seconds(bound_of(scenario, walks)), replace(bounded, fingerprint=shared))
 
 
-def _simulate(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
+def _simulate(settings: Settings, scenario: Scenario) -> Evaluation:
     times, _ = _shared(scenario)
     # a row needs no messages, memory is checked here, and failures over weeks are not part of a step
     changed = {"record": "compute", "on_oom": "warn", "faults": None}
@@ -182,7 +182,7 @@ def _simulate(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
     return _costing(settings, scenario, seconds, replace(bounded, row=row))
 
 
-STEPS: Mapping[str, Callable[[Settings, Case, Scenario], Evaluation]] = {
+STEPS: Mapping[str, Callable[[Settings, Scenario], Evaluation]] = {
     "screen": _screen,
     "price": _price,
     "weigh": _bound_order,

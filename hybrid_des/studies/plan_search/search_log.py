@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybrid_des.errors import UsageError
 from hybrid_des.report.files.staging import cannot_be_written
@@ -30,15 +30,24 @@ Known = Mapping[tuple[str, int], Evaluation]
 Note = Callable[[str, int, Evaluation], None]
 
 
+class Kept(NamedTuple):
+    """Where the evaluations of a search are written, if anywhere, and whether to continue from those found there."""
+
+    folder: Path | None = None
+    resume: bool = False
+
+
+NOT_KEPT = Kept()
+
+
 @contextlib.contextmanager
-def search_log(
-    folder: Path | None, settings: Settings, cases: Sequence[Case], *, resume: bool
-) -> Iterator[tuple[Known, Note]]:
+def search_log(kept: Kept, settings: Settings, cases: Sequence[Case]) -> Iterator[tuple[Known, Note]]:
     """Yield the evaluations of an earlier search, and a function that adds one; without a folder nothing is kept.
 
     Raises:
         UsageError: the folder cannot be written, or, with `resume`, does not hold this search.
     """
+    folder, resume = kept
     if folder is None:
         yield {}, lambda step, number, evaluation: None
         return

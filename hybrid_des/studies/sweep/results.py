@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from fractions import Fraction
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from hybrid_des.analysis.safe_csv import write_csv
 from hybrid_des.errors import LONGEST_SHOWN, one_line
@@ -19,10 +17,9 @@ from hybrid_des.report.plots.style import title, verbatim
 from hybrid_des.report.text_tables import text_table
 from hybrid_des.scenario.loading import Source
 from hybrid_des.scenario.overrides import Overrides
-from hybrid_des.studies.pool import Pool, Progress
 from hybrid_des.studies.sweep.axes import Plot, Sweep, load_sweep
 from hybrid_des.studies.sweep.rows import Row, columns, table
-from hybrid_des.studies.sweep.runner import sweep_rows
+from hybrid_des.studies.sweep.runner import Execution, sweep_rows
 from hybrid_des.studies.sweep.ties import ties_text
 from hybrid_des.units import Dimension, format_seconds, parse_quantity
 
@@ -73,14 +70,7 @@ _DIMENSIONS: tuple[Dimension, ...] = ("number", "span", "size", "bandwidth", "co
 def run_sweep(
     sweep: Sweep | Source,
     overrides: Overrides = (),
-    *,
-    jobs: int = 1,
-    executor: Executor | None = None,
-    pool: Pool | None = None,
-    progress: Progress | None = None,
-    finished: Callable[[int, Row], None] = lambda index, row: None,
-    waiting: Callable[[], None] = lambda: None,
-    known: Mapping[int, Row] = MappingProxyType({}),
+    **how: Unpack[Execution],
 ) -> pd.DataFrame:
     """Simulate every case of a sweep; one row per case, in the order of `Sweep.cases`.
 
@@ -90,6 +80,7 @@ def run_sweep(
         sweep: what to run; also the path of a file with a `sweep:` block, or a mapping with the content of one.
         overrides: changes of a file or mapping, such as ["sweep=[{schedule.kind: [gpipe, 1f1b]}]"] or
             {"sweep": [{"schedule.kind": ["gpipe", "1f1b"]}]}.
+        **how: where cases run, and who is told of them.
         jobs: local worker processes; 1 runs in this process.
         executor: instead of `jobs`, anything with the `submit` of `concurrent.futures`.
         pool: instead of `jobs`, a pool for several consecutive sweeps.
@@ -111,18 +102,7 @@ def run_sweep(
         2                     16        2.478         0.160
     """
     cases = sweep if isinstance(sweep, Sweep) else load_sweep(sweep, overrides)
-    return table(
-        sweep_rows(
-            cases,
-            jobs=jobs,
-            executor=executor,
-            pool=pool,
-            progress=progress,
-            finished=finished,
-            waiting=waiting,
-            known=known,
-        )
-    )
+    return table(sweep_rows(cases, **how))
 
 
 def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:

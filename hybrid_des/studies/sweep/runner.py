@@ -7,7 +7,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from hybrid_des.errors import HybridDesError, UsageError
 from hybrid_des.options import describe
@@ -35,6 +35,18 @@ WORTH_A_WORKER = 200  # cases that take about as long as starting a worker
 def jobs_for(sweep: Sweep) -> int:
     """Number of local workers for a sweep of this size."""
     return max(1, min(cores(), len(sweep) // WORTH_A_WORKER))
+
+
+class Execution(TypedDict, total=False):
+    """Where the cases of a sweep run, and who is told of them: the keywords of `sweep_rows`."""
+
+    jobs: int
+    executor: Executor | None
+    pool: Pool | None
+    progress: Progress | None
+    finished: Callable[[int, Row], None]
+    waiting: Callable[[], None]
+    known: Mapping[int, Row]
 
 
 def sweep_rows(

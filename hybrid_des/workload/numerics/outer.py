@@ -53,7 +53,7 @@ class OuterSettings:
     sent: Callable[[Array], Array]
 
 
-class Arriving(NamedTuple):
+class IncomingWeights(NamedTuple):
     """Weights that arrive after a step: stage, their places in it, and their values."""
 
     step: int
@@ -75,7 +75,7 @@ class OuterStep:
         self._common: dict[int, Array] = {}
         self._momentum: dict[int, Array] = {}
         self._learned = Counter[int]()
-        self._arriving: list[Arriving] = []
+        self._arriving: list[IncomingWeights] = []
 
     def join(self, worker: Learner, group: int) -> None:
         """Add the worker of a rank in a group, with its initial weights."""
@@ -99,14 +99,14 @@ class OuterStep:
             self._arriving.remove(arriving)
             self._arrive(arriving)
 
-    def _exchanged(self, step: int, stage: int, fragment: int) -> Arriving:
+    def _exchanged(self, step: int, stage: int, fragment: int) -> IncomingWeights:
         """Average a fragment of a stage over the groups, and take the outer step."""
         settings, common, momentum = self.settings, self._common[stage], self._momentum[stage]
         places = self._places(common.size, fragment)
         change = sum(settings.sent(common[places] - own[places]) for own in self._of_groups(stage)) / settings.groups
         momentum[places] = settings.momentum * momentum[places] + change
         common[places] -= settings.learning_rate * (change + settings.momentum * momentum[places])
-        return Arriving(step + settings.overlap, stage, places, common[places].copy())
+        return IncomingWeights(step + settings.overlap, stage, places, common[places].copy())
 
     def _of_groups(self, stage: int) -> Iterator[Array]:
         """The weights of a stage in each group; its replicas have the same ones."""
@@ -116,7 +116,7 @@ class OuterStep:
                 seen.add(group)
                 yield worker.stages[stage].weights.astype(np.float64)
 
-    def _arrive(self, arriving: Arriving) -> None:
+    def _arrive(self, arriving: IncomingWeights) -> None:
         kept = self.settings.mixing if self.settings.overlap else 0.0
         for _, worker in self._workers:
             if arriving.stage in worker.stages:

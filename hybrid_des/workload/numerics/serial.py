@@ -7,7 +7,7 @@ from hybrid_des.workload.numerics.datasets import Array, Samples
 from hybrid_des.workload.numerics.layers import StageLayers, TrainingSettings, all_layers, loss_and_gradient
 
 
-class Passed(NamedTuple):
+class PassResult(NamedTuple):
     """Loss of one forward and backward pass, and stage by stage its outputs and its flat gradients.
 
     The loss is the sum over samples, divided by the given number of them; the first stage has no input gradient.
@@ -19,7 +19,7 @@ class Passed(NamedTuple):
     weight_gradients: Sequence[Array]
 
 
-def forward_and_backward(stages: Sequence[StageLayers], batch: Samples, samples: int) -> Passed:
+def forward_and_backward(stages: Sequence[StageLayers], batch: Samples, samples: int) -> PassResult:
     """Run forward and backward of a batch through all stages, whose `gradient` is overwritten.
 
     Loss and gradients are divided by `samples`.
@@ -40,7 +40,7 @@ def forward_and_backward(stages: Sequence[StageLayers], batch: Samples, samples:
         stage.add_weight_gradient(needed)
         input_gradients.append(below)
         weight_gradients.append(stage.gradient.copy())
-    return Passed(loss, outputs, input_gradients[::-1], weight_gradients[::-1])
+    return PassResult(loss, outputs, input_gradients[::-1], weight_gradients[::-1])
 
 
 def loss_and_gradients(settings: TrainingSettings, weights: Array, samples: Samples) -> tuple[float, Array]:

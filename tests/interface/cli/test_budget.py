@@ -96,10 +96,10 @@ workload: {forward: 1 ms, backward: 2 ms, parameters: 1e5}
 """
 
 
-@pytest.mark.parametrize("command", ["verify", "compare", "explain"])
+@pytest.mark.parametrize("command", ["schedules --verify", "compare", "explain"])
 def test_every_command_that_may_take_minutes_has_a_budget(run, write, command):
     file = write(MANY_BUCKETS, "many.yaml")
-    words = [command, file, *([file] if command == "compare" else [])]
+    words = [*command.split(), file, *([file] if command == "compare" else [])]
     assert run(*words, "--budget", "1 h")[0] == 0  # which also imports what an end must not interrupt
     code, out, err = run(*words, "--set", "gradients.bucket=20 B", "--budget", "50 ms")
     assert (code, out) == (3, "")
@@ -109,7 +109,7 @@ def test_every_command_that_may_take_minutes_has_a_budget(run, write, command):
 
 def test_a_training_of_too_many_messages_is_not_verified(refused, write):
     file = write(MANY_BUCKETS.replace("1e5", "4e5"), "many.yaml")
-    line = refused("verify", file, "--set", "gradients.bucket=10 B", "--budget", "1 h")
+    line = refused("schedules", "--verify", file, "--set", "gradients.bucket=10 B", "--budget", "1 h")
     assert "in 2 steps of real numbers in fp64, " in line
     assert "messages with `record: all` are more than can be simulated" in line
 

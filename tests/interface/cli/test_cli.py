@@ -233,17 +233,16 @@ def test_a_name_is_any_text(run, refused, write, tmp_path, recwarn):
 JSON = {
     "collective": ["ring", "--ranks", "2", "--max", "1 KiB"],
     "costs": ["A100"],
+    "docs": ["--schema"],
+    "export": ["A100", "--for", "megatron"],
     "gpus": [],
     "init": ["a100_8x"],
-    "scenarios": [],
-    "schedules": [],
-    "schema": [],
+    "schedules": ["--verify", "PROTOTYPE"],
     "topology": ["A100", "--route", "0", "1"],
-    "verify": ["PROTOTYPE"],
 }
 
 
-@pytest.mark.parametrize("command", thinned(sorted(JSON), slow=["schema"]))
+@pytest.mark.parametrize("command", thinned(sorted(JSON), slow=["docs"]))
 def test_every_command_gives_json(ran, scenarios, tmp_path, monkeypatch, command):
     files = {"A100": scenarios / "a100_8x.yaml", "PROTOTYPE": scenarios / "prototype_4gpu.yaml"}
     monkeypatch.chdir(tmp_path)

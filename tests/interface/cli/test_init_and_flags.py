@@ -1,4 +1,4 @@
-"""`hybrid-des init` from other programs, and `hybrid-des flags`."""
+"""`hybrid-des init` from other programs, and `hybrid-des export`."""
 
 import json
 
@@ -53,6 +53,25 @@ def test_no_file_is_refused_by_the_run_it_names(run, tmp_path):
     assert line.startswith("wider: ") and "messages are more than can be simulated" in line
 
 
+LEAVES = (
+    "cluster.gpu=h100", "cluster.topology=leaf-spine", "cluster.leaf_size=2", "cluster.oversubscription=2",
+    "gradients.bucket=20 kB", "gradients.pad=true",
+)  # fmt: skip
+
+
+def test_no_file_needs_a_fold_that_messages_show_inexact(run, tmp_path):
+    """Pieces are alike, but replicas share the links of leaf switches, so that 3.9e8 messages cannot be left out."""
+    small = (
+        "torchrun --nnodes 32 --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-size 256 "
+        "--num-attention-heads 4 --seq-length 64 --max-position-embeddings 64 --vocab-size 1024 --global-batch-size 256"
+    )
+    words = (word for setting in LEAVES for word in ("--set", setting))
+    code, out, (line,) = run("init", "leaves", "--from-megatron", small, *words, "--out", tmp_path)
+    assert (code, out) == (2, "") and not (tmp_path / "leaves.yaml").exists()
+    assert line.startswith("leaves: 3.9e+08 messages are more than can be simulated")
+    assert line.endswith("replicas differ: link leaf1/up carries the messages of several replicas")
+
+
 def test_what_a_line_leaves_out_is_asked_for(run, tmp_path):
     code, out, _ = run("init", "--from-megatron", LINE, "--json", "--out", tmp_path)
     found = json.loads(out)
@@ -86,9 +105,9 @@ def test_what_cannot_be_started_from_is_refused(refused, arguments, said):
 
 
 def test_the_line_of_a_scenario_is_a_shell_command(ran, scenarios):
-    out, _ = ran("flags", scenarios / "llama3.1-70b_128.yaml", "--for", "megatron")
+    out, _ = ran("export", scenarios / "llama3.1-70b_128.yaml", "--for", "megatron")
     assert out.startswith("CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --nnodes 16 --nproc-per-node 8 pretrain_gpt.py \\\n")
-    out, _ = ran("flags", scenarios / "a100_8x.yaml", "--for", "torchtitan")
+    out, _ = ran("export", scenarios / "a100_8x.yaml", "--for", "torchtitan")
     assert out.startswith("# no flag: model: register a configuration")
-    out, _ = ran("flags", scenarios / "llama3.1-70b_128.yaml", "--for", "megatron", "--json")
+    out, _ = ran("export", scenarios / "llama3.1-70b_128.yaml", "--for", "megatron", "--json")
     assert "--num-layers 80" in json.loads(out)["flags"]

@@ -1,4 +1,4 @@
-"""`hybrid-des verify`: pass, or the first op that is wrong; exit code 0 or 1."""
+"""`hybrid-des schedules --verify`: pass, or the first op that is wrong; exit code 0 or 1."""
 
 import re
 
@@ -19,7 +19,7 @@ workload: {forward: 1, backward: 2}
 @pytest.fixture
 def verify(write, capsys):
     def verify(*arguments, text=SCENARIO):
-        code = main(["verify", str(write(text)), *arguments])
+        code = main(["schedules", "--verify", str(write(text)), *arguments])
         shown = capsys.readouterr()
         assert shown.err == ""
         return code, shown.out
@@ -127,9 +127,11 @@ def test_a_forgotten_weight_gradient_is_named(verify, monkeypatch):
 
 
 def test_what_the_small_model_cannot_be_divided_by_is_refused(run, scenarios):
-    code, out, (err,) = run("verify", scenarios / "llama3.1-8b_8.yaml")
+    code, out, (err,) = run("schedules", "--verify", scenarios / "llama3.1-8b_8.yaml")
     assert (code, out) == (2, "")
     _, _, remedy = err.partition("cannot divide: ")
     assert remedy == "--set parallel.context=1 --set sharding=none"
-    code, out, _ = run("verify", scenarios / "llama3.1-8b_8.yaml", *remedy.split(" "), "--set", "batch=16")
+    code, out, _ = run(
+        "schedules", "--verify", scenarios / "llama3.1-8b_8.yaml", *remedy.split(" "), "--set", "batch=16"
+    )
     assert (code, out[:5]) == (0, "pass:")

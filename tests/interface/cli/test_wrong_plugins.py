@@ -244,7 +244,11 @@ def mine():
 
 @pytest.mark.parametrize(
     "command",
-    [[], pytest.param(["explain"], marks=pytest.mark.slow), pytest.param(["verify"], marks=pytest.mark.slow)],
+    [
+        [],
+        pytest.param(["explain"], marks=pytest.mark.slow),
+        pytest.param(["schedules", "--verify"], marks=pytest.mark.slow),
+    ],
     ids=["simulate", "explain", "verify"],
 )
 def test_a_budget_ends_a_kind_of_model_that_never_returns(run, write, command):

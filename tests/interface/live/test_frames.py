@@ -10,9 +10,18 @@ from support.paths import SCENARIOS
 
 from hybrid_des.errors import UsageError
 from hybrid_des.interface.live.controls import controls_of
-from hybrid_des.interface.live.frames import FAST, LOOK_S, Desk, NewerRequest, Request, answer, as_known, ended_by
+from hybrid_des.interface.live.frames import (
+    FAST,
+    LOOK_S,
+    NewerRequest,
+    Request,
+    ServerState,
+    answer,
+    as_known,
+    ended_by,
+)
 from hybrid_des.report.fact import Fact
-from hybrid_des.report.page.document import Shown, run_data
+from hybrid_des.report.page.document import PageRun, run_data
 from hybrid_des.result import simulate
 from hybrid_des.scenario.loading import load, read_scenario, scenario_of
 
@@ -27,12 +36,12 @@ MODULE = "hybrid_des.shortcuts.run"
 
 
 @pytest.fixture
-def desk():
-    return Desk(SCENARIOS / "a100_8x.yaml")
+def state():
+    return ServerState(SCENARIOS / "a100_8x.yaml")
 
 
-def asked(desk, file="a100_8x.yaml", want="frame", **changes):
-    return answer(desk, Request(number=1, want=want, file=file, changes=changes))
+def asked(state, file="a100_8x.yaml", want="frame", **changes):
+    return answer(state, Request(number=1, want=want, file=file, changes=changes))
 
 
 def undescribed(scenario):
@@ -46,25 +55,25 @@ def facts(summary):
 
 
 @pytest.mark.parametrize("changes", [{}, *CHANGES])
-def test_a_frame_is_what_simulate_gives(desk, changes):
-    frame = asked(desk, **changes)
-    result = simulate(load(desk.file, [f"{path}={value}" for path, value in changes.items()]))
-    about, data = run_data(Shown(result), FAST)
+def test_a_frame_is_what_simulate_gives(state, changes):
+    frame = asked(state, **changes)
+    result = simulate(load(state.file, [f"{path}={value}" for path, value in changes.items()]))
+    about, data = run_data(PageRun(result), FAST)
     assert facts(frame["summary"]) == facts(result.summary)
     assert (frame["run"], frame["data"]) == (about, data)
     assert json.loads(json.dumps(frame, allow_nan=False))["number"] == 1
 
 
 @pytest.mark.parametrize("changes", CHANGES)
-def test_a_saved_file_is_the_changed_scenario(desk, tmp_path, changes):
-    saved = asked(desk, want="yaml", **changes)["yaml"]
+def test_a_saved_file_is_the_changed_scenario(state, tmp_path, changes):
+    saved = asked(state, want="yaml", **changes)["yaml"]
     (tmp_path / "saved.yaml").write_text(saved, encoding="utf-8")
-    expected = load(desk.file, [f"{path}={value}" for path, value in changes.items()])
+    expected = load(state.file, [f"{path}={value}" for path, value in changes.items()])
     assert undescribed(load(tmp_path / "saved.yaml")) == undescribed(expected)
 
 
-def test_the_copied_command_simulates_the_same(desk, run):
-    frame = asked(desk, **CHANGES[3])
+def test_the_copied_command_simulates_the_same(state, run):
+    frame = asked(state, **CHANGES[3])
     program, *arguments = shlex.split(frame["command"])
     code, out, _ = run(*arguments, "--json")
     assert (program, code) == ("hybrid-des", 0)
@@ -84,8 +93,8 @@ def test_a_value_sent_back_as_shown_changes_nothing(name):
         assert undescribed(changed) == undescribed(scenario), control
 
 
-def test_sliders_hold_their_values(desk):
-    controls = {control["path"]: control for control in asked(desk)["controls"]}
+def test_sliders_hold_their_values(state):
+    controls = {control["path"]: control for control in asked(state)["controls"]}
     assert all(c["least"] <= c["number"] <= c["most"] or c["number"] == 0 for c in controls.values() if c["number"])
     bandwidth = controls["cluster.infiniband.bandwidth"]
     assert (bandwidth["kind"], bandwidth["number"], bandwidth["value"]) == ("bandwidth", 25e9, "25 GB/s")
@@ -98,31 +107,31 @@ def test_sliders_hold_their_values(desk):
     assert (controls["workload.forward"]["kind"], controls["workload.parameters"]["kind"]) == ("time", "number")
 
 
-def test_options_of_the_chosen_plugin_have_controls(desk):
-    frame = asked(desk, **{"schedule.kind": "gpipe", "cluster.topology": "leaf-spine"})
+def test_options_of_the_chosen_plugin_have_controls(state):
+    frame = asked(state, **{"schedule.kind": "gpipe", "cluster.topology": "leaf-spine"})
     controls = {control["path"]: control for control in frame["controls"]}
     assert controls["schedule.backward_order"]["choices"] == ["fifo", "lifo"]
     assert controls["cluster.leaf_size"]["group"] == "Links"
 
 
 def test_slow_parts_are_listed_as_the_file_states_them():
-    frame = asked(Desk(SCENARIOS / "slow_gpu_h100_2x8.yaml"), "slow_gpu_h100_2x8.yaml")
+    frame = asked(ServerState(SCENARIOS / "slow_gpu_h100_2x8.yaml"), "slow_gpu_h100_2x8.yaml")
     assert frame["slow"] == [{"gpu": 3, "factor": 0.8}]
 
 
 @pytest.mark.parametrize("file", ["a100_8x.yaml", "contention_faster.yaml", "llama3.1-8b_8.yaml"])
 def test_idle_shares_have_colours_of_their_own(file):
-    shares = asked(Desk(SCENARIOS / file), file)["shares"]
+    shares = asked(ServerState(SCENARIOS / file), file)["shares"]
     assert len({share["colour"] for share in shares}) == len(shares) > 2
 
 
-def test_a_mistake_is_a_problem_and_not_an_end(desk):
-    assert asked(desk, **{"parallel.pipeline": "x"})["problems"] == [
+def test_a_mistake_is_a_problem_and_not_an_end(state):
+    assert asked(state, **{"parallel.pipeline": "x"})["problems"] == [
         '--set parallel.pipeline=x: parallel.pipeline: expected a whole number, found "x"'
     ]
-    assert "did you mean" in asked(desk, **{"schedule.knd": "gpipe"})["problems"][0]
-    assert "no such file" in asked(desk, "nowhere.yaml")["problems"][0]
-    assert "problems" not in asked(desk)
+    assert "did you mean" in asked(state, **{"schedule.knd": "gpipe"})["problems"][0]
+    assert "no such file" in asked(state, "nowhere.yaml")["problems"][0]
+    assert "problems" not in asked(state)
 
 
 @pytest.mark.parametrize("path", ["../README.md", "/etc/passwd", "sub/../../README.md", "link.yaml", "a\0.yaml"])
@@ -130,9 +139,9 @@ def test_a_file_outside_the_folder_is_refused(tmp_path, path):
     (tmp_path / "a.yaml").write_text((SCENARIOS / "a100_8x.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     (tmp_path / "sub").mkdir()
     (tmp_path / "link.yaml").symlink_to(SCENARIOS / "h100_2x8.yaml")
-    desk = Desk(tmp_path / "a.yaml")
-    assert "outside of" in asked(desk, path)["problems"][0]
-    assert "problems" not in asked(desk, "a.yaml")
+    state = ServerState(tmp_path / "a.yaml")
+    assert "outside of" in asked(state, path)["problems"][0]
+    assert "problems" not in asked(state, "a.yaml")
 
 
 @pytest.mark.parametrize("key", ["schedule.file", "workload.durations", "cluster.nvlink.table"])
@@ -141,8 +150,8 @@ def test_a_change_cannot_name_a_file_outside(tmp_path, key):
     (tmp_path / "own.csv").write_text("")
     section, _, last = key.rpartition(".")
     for changes in ({key: "/etc/passwd"}, {key: "../x.csv"}, {section: f"{{{last}: /etc/passwd}}"}):
-        assert "outside of" in asked(Desk(tmp_path / "a.yaml"), "a.yaml", **changes)["problems"][0]
-    assert "outside of" not in asked(Desk(tmp_path / "a.yaml"), "a.yaml", **{key: "own.csv"})["problems"][0]
+        assert "outside of" in asked(ServerState(tmp_path / "a.yaml"), "a.yaml", **changes)["problems"][0]
+    assert "outside of" not in asked(ServerState(tmp_path / "a.yaml"), "a.yaml", **{key: "own.csv"})["problems"][0]
 
 
 @pytest.mark.parametrize(
@@ -156,58 +165,58 @@ def test_what_no_page_would_send_is_refused(text):
         Request.of(text)
 
 
-def test_a_newer_request_ends_an_older_one(desk, monkeypatch):
+def test_a_newer_request_ends_an_older_one(state, monkeypatch):
     monkeypatch.setattr("hybrid_des.simulation.watch.SHOWN_EVERY_S", 0)
     request = Request(number=1, file="a100_8x.yaml", changes=LONG)
     with pytest.raises(NewerRequest):
-        answer(desk, request, newer=lambda: True)
-    assert "problems" not in answer(desk, request, newer=lambda: False)
+        answer(state, request, newer=lambda: True)
+    assert "problems" not in answer(state, request, newer=lambda: False)
 
 
 def test_a_simulation_has_a_budget():
-    desk = Desk(SCENARIOS / "a100_8x.yaml", budget_s=1e-9)
-    assert "budget of 1 ns is spent" in asked(desk, **LONG)["problems"][0]
+    state = ServerState(SCENARIOS / "a100_8x.yaml", budget_s=1e-9)
+    assert "budget of 1 ns is spent" in asked(state, **LONG)["problems"][0]
 
 
 def test_the_command_lines_own_overrides_come_first():
-    desk = Desk(SCENARIOS / "a100_8x.yaml", overrides=("steps=2",), imports=("mine.py",))
-    frame = asked(desk, barrier="false")
+    state = ServerState(SCENARIOS / "a100_8x.yaml", overrides=("steps=2",), imports=("mine.py",))
+    frame = asked(state, barrier="false")
     assert frame["command"].endswith("--import mine.py --set steps=2 --set barrier=false")
     assert next(control["value"] for control in frame["controls"] if control["path"] == "steps") == "2"
-    assert asked(desk, "h100_2x8.yaml")["summary"]["name"] == "h100_2x8"
+    assert asked(state, "h100_2x8.yaml")["summary"]["name"] == "h100_2x8"
 
 
 def test_why_gives_reasons_and_possible_values(scenarios):
-    desk = Desk(scenarios / "a100_8x.yaml")
-    given = answer(desk, Request(number=3, file="a100_8x.yaml", want="why"))
+    state = ServerState(scenarios / "a100_8x.yaml")
+    given = answer(state, Request(number=3, file="a100_8x.yaml", want="why"))
     assert list(given["why"]) == ["Verdict", "Path", "Next"]
     assert given["possible"]["parallel.pipeline"] == ["1", "2", "3", "4"]
     assert "gpipe" in given["possible"]["schedule.kind"]
     assert "hanayo" in given["possible"]["schedule.kind"]  # with two chunks, as by default
     changes = {"schedule.kind": "interleaved-1f1b", "schedule.chunks": "1"}
-    given = answer(desk, Request(number=4, file="a100_8x.yaml", want="why", changes=changes))
+    given = answer(state, Request(number=4, file="a100_8x.yaml", want="why", changes=changes))
     assert "hanayo" not in given["possible"]["schedule.kind"]  # which has no wave of one
 
 
 def test_possible_values_are_those_that_simulate(scenarios):
-    desk = Desk(scenarios / "prototype_4gpu.yaml")
-    possible = answer(desk, Request(number=1, file="prototype_4gpu.yaml", want="why"))["possible"]
+    state = ServerState(scenarios / "prototype_4gpu.yaml")
+    possible = answer(state, Request(number=1, file="prototype_4gpu.yaml", want="why"))["possible"]
     for path in ("parallel.pipeline", "parallel.data"):
         for value in map(str, range(1, 7)):
-            changed = answer(desk, Request(number=2, file="prototype_4gpu.yaml", changes={path: value}))
+            changed = answer(state, Request(number=2, file="prototype_4gpu.yaml", changes={path: value}))
             assert ("summary" in changed) == (value in possible[path]), (path, value)
 
 
 def test_a_newer_request_ends_the_search_for_reasons(scenarios):
-    desk = Desk(scenarios / "llama3.1-8b_8.yaml")
+    state = ServerState(scenarios / "llama3.1-8b_8.yaml")
     with pytest.raises(NewerRequest):
-        answer(desk, Request(number=1, file="llama3.1-8b_8.yaml", want="why"), lambda: True)
+        answer(state, Request(number=1, file="llama3.1-8b_8.yaml", want="why"), lambda: True)
 
 
 def test_problems_are_told_by_the_path_of_their_value(scenarios):
-    desk = Desk(scenarios / "a100_8x.yaml")
+    state = ServerState(scenarios / "a100_8x.yaml")
     changes = {"parallel.pipeline": "x", "workload.forward": "3 GB"}
-    fields = answer(desk, Request(number=1, file="a100_8x.yaml", changes=changes))["fields"]
+    fields = answer(state, Request(number=1, file="a100_8x.yaml", changes=changes))["fields"]
     assert fields["parallel.pipeline"] == 'expected a whole number, found "x"'
     assert fields["workload.forward"] == '"3 GB" is a size; expected a time such as 50 ms'
     assert "--set" not in str(fields)

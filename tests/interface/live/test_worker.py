@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hybrid_des.interface.live.frames import Desk, Request
+from hybrid_des.interface.live.frames import Request, ServerState
 from hybrid_des.interface.live.worker import Worker
 
 
@@ -37,7 +37,7 @@ def worker(monkeypatch, timers, tmp_path):
         "hybrid_des.interface.live.worker.asyncio.get_running_loop", lambda: SimpleNamespace(call_later=call_later)
     )
     monkeypatch.setattr(Worker, "_start", started)
-    return Worker(Desk(tmp_path / "a.yaml", budget_s=10.0))
+    return Worker(ServerState(tmp_path / "a.yaml", budget_s=10.0))
 
 
 def arrived(worker, number):

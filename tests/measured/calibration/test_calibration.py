@@ -105,13 +105,13 @@ def test_pasted_output_of_nccl_tests_is_read(write):
 
 
 def test_calibrate_prints_a_table_and_how_well_it_fits(write, capsys, tmp_path):
-    assert main(["calibrate", str(write(PASTED, "nccl.txt"))]) == 0
+    assert main(["measure", "--from", str(write(PASTED, "nccl.txt"))]) == 0
     out, err = capsys.readouterr()
     facts = "# all_reduce in nccl.txt\n# operation: all_reduce\n# ranks: 8\n"
     assert out == f"{facts}bytes,time_us\n8388608,167.5\n33554432,398.2\n134217728,1191\n"
     assert "a table of every second size: " in err
     assert re.search(r"one latency and one bandwidth: \d\.\d% mean and \d\.\d% worst error on 3 sizes", err)
-    assert main(["calibrate", str(write(PASTED, "nccl.txt")), "--out", str(tmp_path / "t.csv")]) == 0
+    assert main(["measure", "--from", str(write(PASTED, "nccl.txt")), "--out", str(tmp_path / "t.csv")]) == 0
     assert (tmp_path / "t.csv").read_text() == out
 
 
@@ -122,7 +122,7 @@ def test_calibrate_prints_a_table_and_how_well_it_fits(write, capsys, tmp_path):
 ])  # fmt: skip
 def test_calibrating_on_something_else_is_one_line(write, capsys, tmp_path, text, said):
     file = tmp_path / "none.txt" if text is None else write(text, "n.txt")
-    assert main(["calibrate", str(file)]) == 2
+    assert main(["measure", "--from", str(file)]) == 2
     out, err = capsys.readouterr()
     assert out == "" and said in err and err.count("\n") == 1
 

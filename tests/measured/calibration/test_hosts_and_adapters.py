@@ -28,10 +28,10 @@ def test_hosts_of_the_list_are_counted(write, run):
     assert [parse_nccl_tests(log_on(nodes), "n.txt").nodes for nodes in (1, 2, 8)] == [1, 2, 8]
     assert parse_nccl_tests(log(ranks=()), "n.txt").nodes is None
     file = write(log_on(2), "n.txt")
-    _, out, err = run("calibrate", file)
+    _, out, err = run("measure", "--from", file)
     assert "# nodes: 2" in out
     assert any(line.startswith("8 ranks on 2 nodes; ") for line in err)
-    assert json.loads(run("calibrate", file, "--json")[1])["nodes"] == 2
+    assert json.loads(run("measure", "--from", file, "--json")[1])["nodes"] == 2
 
 
 def test_hosts_of_one_name_are_not_taken_for_one():
@@ -48,9 +48,9 @@ def test_several_ranks_of_a_node_share_its_adapters(nodes, adapters, write, run)
     assert link_table(parse_nccl_tests(text, "n.txt")).adapters == adapters
     file = write(text, "n.txt")
     said = "times are those of all adapters of a node together, of which infiniband.table gives each its share"
-    assert any(said in line for line in run("calibrate", file, "--link")[2]) == (adapters is not None)
-    assert not any(said in line for line in run("calibrate", file, "--link", "--nics-per-node", "4")[2])
-    assert json.loads(run("calibrate", file, "--link", "--json")[1])["adapters"] == adapters
+    assert any(said in line for line in run("measure", "--from", file, "--link")[2]) == (adapters is not None)
+    assert not any(said in line for line in run("measure", "--from", file, "--link", "--nics-per-node", "4")[2])
+    assert json.loads(run("measure", "--from", file, "--link", "--json")[1])["adapters"] == adapters
 
 
 @pytest.mark.parametrize("given", [None, 2])
@@ -65,8 +65,8 @@ def test_a_ring_over_two_adapters_takes_the_measured_time(write, given):
 
 def test_adapters_need_a_link(write, run):
     file = write(log(), "n.txt")
-    assert run("calibrate", file, "--nics-per-node", "2")[0] == 2
-    assert run("calibrate", file, "--link", "--nics-per-node", "0")[0] == 2
+    assert run("measure", "--from", file, "--nics-per-node", "2")[0] == 2
+    assert run("measure", "--from", file, "--link", "--nics-per-node", "0")[0] == 2
 
 
 def test_a_table_of_all_adapters_is_read_back(write):
@@ -85,7 +85,7 @@ def test_a_table_of_other_nodes_is_refused():
 def test_sizes_beyond_the_measured_ones_are_said_to_be_extrapolated(write, run):
     large = {2**29: 2600.0, 2**30: 4600.0, 2**31: 8600.0}
     file = write(log(times=large), "n.txt")
-    _, out, err = run("calibrate", file)
+    _, out, err = run("measure", "--from", file)
     assert "sizes below 536.9 MB (600 µs at zero) and above 2.147 GB are extrapolated" in " ".join(err)
     table = write(out, "t.csv")
     _, _, err = run("collective", "measured", "--table", table, "--ranks", 8, "--gpus-per-node", 8, "--max", "1 GiB")

@@ -87,5 +87,5 @@ def test_an_all_to_all_has_ranks_but_no_table(write, run):
     text = STARTING.format("alltoall_perf") + NAMES + rows(test="all_gather")
     assert parse_nccl_tests(text, "n.txt").ranks == 8
     file = write(text, "n.txt")
-    assert run("calibrate", file)[2] == [f"{file}:2: times of alltoall, expected all_reduce"]
-    assert "--link needs a run of all_reduce, all_gather" in run("calibrate", file, "--link")[2][0]
+    assert run("measure", "--from", file)[2] == [f"{file}:2: times of alltoall, expected all_reduce"]
+    assert "--link needs a run of all_reduce, all_gather" in run("measure", "--from", file, "--link")[2][0]

@@ -41,7 +41,7 @@ def costs_of(scenario):
     parts = parts_of(scenario)
     (stage,) = parts.costs.stages.values()
     computed = (stage.time(kind) - stage.waits(kind) for kind in "FB")
-    return [time / 1e12 for time in (*computed, stage.optimizer)]
+    return [time / 1e12 for time in (*computed, stage.states.optimizer)]
 
 
 def test_measured_operators_take_their_time(tmp_path):

@@ -9,9 +9,9 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from support.counterfactuals import stragglers
 from support.paths import SHARED
 
-from hybrid_des.analysis.counterfactual.attribution import stragglers
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.shortcuts.run import run

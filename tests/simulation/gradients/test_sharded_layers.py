@@ -94,12 +94,15 @@ def test_two_blocks_and_both_ends_are_held_gathered():
     for mine, same in zip((one, many), divided, strict=True):
         assert mine.costs.resident == same.costs.resident
     (stage,) = one.costs.stages.values()
-    *blocks, last = [layer.parameters for layer in stage.layers]
+    *blocks, last = [layer.states.parameters for layer in stage.layers]
     gathered = sum(blocks[:1]) + sum(sorted(blocks[1:])[-2:]) + last  # both ends, and two blocks
     waiting = 4 * max(blocks[1:]) + 2 * last  # a block's gradient in 32 bits while it is scattered, and the logits'
-    assert one.costs.resident[0] == stage.resident + stage.transient + stage.reserved + 2 * gathered + waiting
+    assert one.costs.resident[0] == stage.states.resident + stage.transient + stage.reserved + 2 * gathered + waiting
     for (rank, _), held in many.costs.stages.items():
-        assert many.costs.resident[rank] == held.resident + held.transient + held.reserved + 2 * held.parameters
+        assert (
+            many.costs.resident[rank]
+            == held.states.resident + held.transient + held.reserved + 2 * held.states.parameters
+        )
 
 
 def test_a_layer_takes_few_events():

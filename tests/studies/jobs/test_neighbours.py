@@ -99,8 +99,12 @@ def test_waits_name_the_job_and_the_link(found):
         assert 0 < waits[waits.job == name].waited_s.sum() <= queued
 
 
-def test_no_wait_of_the_report_is_longer_than_a_step(found):
+def test_no_wait_of_the_report_is_longer_than_a_step():
     """A sum over messages that wait at the same time says nothing about the step: the mean of each does."""
+    job = {**BERT, "parallel": {"data": 8}, "gradients": {"algorithm": "parameter-server"}}  # which all reach at once
+    jobs = {"gpt": {**job, "ranks": [0, 1, 2, 3, 8, 9, 10, 11]}, "bert": {**job, "ranks": [4, 5, 6, 7, 12, 13, 14, 15]}}
+    leaves = {"leaf_size": 2, "oversubscription": 4, "sharing": "fair", "infiniband": {"nics_per_node": 4}}
+    found = simulate_jobs({"name": "crowded", "cluster": merged(CLUSTER, leaves), "jobs": jobs})
     block = found.report().partition("messages that wait for others' messages")[2].partition("\n\n")[0]
     rows = [re.split(r"  +", line.strip()) for line in block.splitlines()[2:] if "…" not in line]
     steps = {one.job.name: one.facts[1]["step_time_s"] for one in found.runs}

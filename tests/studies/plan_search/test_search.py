@@ -30,7 +30,7 @@ from hybrid_des.studies.plan_search.branch import EXCLUDED, IMPOSSIBLE, MISFIT, 
 from hybrid_des.studies.plan_search.evaluation import evaluate, scenario_in
 from hybrid_des.studies.plan_search.outcome import SearchResult
 from hybrid_des.studies.plan_search.plot import draw
-from hybrid_des.studies.plan_search.search_log import LOG
+from hybrid_des.studies.plan_search.search_log import LOG, Kept
 from hybrid_des.studies.plan_search.space import factors, plans_in, values_of
 from hybrid_des.studies.plan_search.terms import settings_of
 
@@ -84,6 +84,16 @@ def test_a_search_finds_what_simulating_all_plans_finds(number):
         if candidate.status == EXCLUDED and not known.reason:
             assert candidate.least <= known.least
             assert known.least >= found.ranked[top - 1].least
+
+
+@pytest.mark.parametrize("number", thinned(range(SPACES), slow=[0, 5, 6, 8, 10]))
+def test_only_plans_that_fit_are_shown(number):
+    """Each is simulated by itself, apart from what the search knows of it."""
+    settings, _, found = explored(number)
+    most = settings.block.memory or 4 * 10**9  # of the GPU
+    for one in (*found.ranked, *found.front()):
+        held = simulate(scenario_in(settings, one.case)).summary["peak_memory_bytes"]
+        assert 0 < max(held) <= most, one.case
 
 
 @pytest.mark.slow
@@ -309,7 +319,7 @@ def test_a_search_that_is_stopped_and_resumed_loses_nothing(tmp_path, monkeypatc
         return evaluate(settings, step, case)
 
     monkeypatch.setattr(branch, "evaluate", interrupted)
-    first = explore(settings, plans, folder=tmp_path)
+    first = explore(settings, plans, Kept(tmp_path))
     assert first.stopped == "interrupted"
     assert first.counts[SIMULATED] == 2
     assert 0 < first.least <= whole.best.least <= first.best.least
@@ -317,7 +327,7 @@ def test_a_search_that_is_stopped_and_resumed_loses_nothing(tmp_path, monkeypatc
     with (tmp_path / LOG).open("a") as file:
         file.write('{"step": "simulate", "pl')  # what a kill leaves
     budget[0] = whole.counts[SIMULATED] - 2
-    second = explore(settings, plans, folder=tmp_path, resume=True)
+    second = explore(settings, plans, Kept(tmp_path, resume=True))
     assert (second.stopped, second.counts) == ("", whole.counts)
     assert [one.least for one in second.ranked] == [one.least for one in whole.ranked]
 
@@ -326,13 +336,13 @@ def test_only_the_same_search_is_resumed(tmp_path):
     settings = spaces.settings(spaces.of_workload(), axes=AXES)
     plans = plans_in(settings)
     with pytest.raises(UsageError, match="nothing to resume"):
-        explore(settings, plans, folder=tmp_path, resume=True)
-    explore(settings, plans, folder=tmp_path)
+        explore(settings, plans, Kept(tmp_path, resume=True))
+    explore(settings, plans, Kept(tmp_path))
     other = spaces.settings(spaces.of_workload(), axes=AXES, reserve="1 GB")
     with pytest.raises(UsageError, match="from a different search; --resume needs the same scenario, plans"):
-        explore(other, plans, folder=tmp_path, resume=True)
+        explore(other, plans, Kept(tmp_path, resume=True))
     with pytest.raises(UsageError, match=f"from a different search of {len(plans)} plans, not {len(plans) - 1};"):
-        explore(settings, plans[1:], folder=tmp_path, resume=True)
+        explore(settings, plans[1:], Kept(tmp_path, resume=True))
 
 
 @pytest.mark.parametrize(
@@ -349,11 +359,11 @@ def test_only_the_same_search_is_resumed(tmp_path):
 def test_a_spoilt_log_of_a_search_says_where(tmp_path, spoilt, said):
     settings = spaces.settings(spaces.of_workload(), axes=AXES[:1])
     plans = plans_in(settings)[:2]
-    explore(settings, plans, folder=tmp_path)
+    explore(settings, plans, Kept(tmp_path))
     log = tmp_path / LOG
     log.write_text("".join(f"{line}\n" for line in spoilt(*log.read_text().splitlines())))
     with pytest.raises(UsageError, match=re.escape(f"{log}:{said}")):
-        explore(settings, plans, folder=tmp_path, resume=True)
+        explore(settings, plans, Kept(tmp_path, resume=True))
 
 
 def test_a_budget_leaves_a_gap_that_is_told(monkeypatch):

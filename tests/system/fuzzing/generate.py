@@ -139,12 +139,12 @@ def table_file(rng: Random) -> Case:
 
 
 def paste(rng: Random) -> Case:
-    """Output of nccl-tests, changed, for `calibrate`."""
+    """Output of nccl-tests, changed, for `measure --from`."""
     text = mutated(rng.choice(PASTES), rng, CELLS)
     options = rng.choice(([], [], ["--link"], ["--link", "--out", "t.csv"], ["--out", "t.csv"]))
     if rng.random() < 0.1:
-        return Case(("calibrate", "/dev/stdin", *options), {}, text)
-    return Case(("calibrate", "p.txt", *options), {"p.txt": text})
+        return Case(("measure", "--from", "/dev/stdin", *options), {}, text)
+    return Case(("measure", "--from", "p.txt", *options), {"p.txt": text})
 
 
 def layer_table(rng: Random) -> Case:
@@ -219,7 +219,7 @@ def measured_run(rng: Random) -> Case:
     """Durations of ops, changed, replayed or as the workload of a scenario."""
     files = {"d.csv": mutated(DURATIONS, rng, CELLS) if rng.random() < 0.9 else DURATIONS}
     if rng.random() < 0.6:
-        return Case(("replay", "d.csv", *rng.choice(([], ["--json"], ["--schedule", any_value(rng)]))), files)
+        return Case(("import", "d.csv", *rng.choice(([], ["--json"], ["--schedule", any_value(rng)]))), files)
     files["a.yaml"] = """\
 parallel: {pipeline: 2, data: 2}
 schedule: {kind: 1f1b, microbatches: 3}
@@ -230,7 +230,7 @@ steps: 2
 
 
 def imported(rng: Random) -> Case:
-    """A profile, one of its files changed, imported, replayed, calibrated with or run as the trace of a scenario."""
+    """A profile, one of its files changed, imported, or run as the trace of a scenario."""
     files = dict(rng.choice(PROFILES))
     name = rng.choice(list(files))
     changed = files[name] if rng.random() < 0.1 else mutated(files[name], rng, CELLS if name == "d.csv" else ())
@@ -243,7 +243,7 @@ def imported(rng: Random) -> Case:
             ("a.yaml", *rng.choice(([], ["--json"], ["--set", f"{rng.choice(key_paths())}={any_value(rng)}"]))), files
         )
     source = "." if rng.random() < 0.7 else rng.choice(["*.json", "*.et", *files])
-    command = rng.choice((["import"],) * 6 + (["replay"], ["calibrate", "--from-profile"]))
+    command = rng.choice((["import"],) * 6 + (["replay"], ["calibrate", "--from-profile"]))  # old names, until 0.4
     return Case((*command, source, *rng.choice(([], ["--json"]))), files)
 
 

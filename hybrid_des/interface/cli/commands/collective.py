@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pieces", type=whole, metavar="K", help="segments per buffer, for pipelined algorithms")
     parser.add_argument("--servers", type=whole, metavar="K", help="parameter-server: number of servers")
     parser.add_argument("--servers-on", metavar="ranks|hosts", help="parameter-server: placement of servers")
-    parser.add_argument("--table", metavar="FILE", help="measured: the table of times")
+    parser.add_argument("--table", metavar="FILE", help="measured: its table of times, as of measure --from")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     add_common(parser, out="write the table and a picture to this folder")
 

@@ -13,8 +13,8 @@ from functools import partial
 from hybrid_des.analysis.costs import costs
 from hybrid_des.analysis.safe_csv import write_csv
 from hybrid_des.interface.cli.arguments import add_common, add_out
-from hybrid_des.interface.cli.cost_tables import render_layers, render_stages
 from hybrid_des.interface.cli.output import output_width, say, show_result, write_file
+from hybrid_des.report.cost_tables import render_layers, render_stages
 from hybrid_des.scenario.loading import load
 
 

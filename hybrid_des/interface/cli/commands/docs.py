@@ -1,10 +1,12 @@
-"""Show the documentation of this version: its pages, one of them, one section, or what the reference says of a key.
+"""Show the documentation of this version: a page, a section, what it says of a key, or the JSON Schema.
 
 `hybrid-des docs gradients` prints the section on `gradients`, `hybrid-des docs gradients.bucket` what the reference
-says of that key; with the page, `hybrid-des docs reference gradients`, the section and those below it.
+says of that key; with the page, `hybrid-des docs reference gradients`, the section and those below it. --schema prints
+the JSON Schema of scenario files instead, for completion and checks in editors.
 """
 
 import argparse
+import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -12,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hybrid_des.errors import UsageError, unknown
+from hybrid_des.interface.cli.arguments import add_import, refuse_given
 from hybrid_des.interface.cli.output import output_width, show_result
 from hybrid_des.interface.cli.reference_keys import Entry, about
 from hybrid_des.report.text import folded, labelled
@@ -25,19 +28,28 @@ HEADING = re.compile(r"^(#+) (.+)$", flags=re.MULTILINE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add a page and a section."""
-    parser.add_argument(
+    """Add a page and a section, or the schema."""
+    page = parser.add_argument(
         "page",
         metavar="PAGE|KEY",
         nargs="?",
         help="a page, or a key of a scenario or summary; without one, all pages are listed",
     )
     parser.add_argument("section", metavar="SECTION", nargs="?", help="words of a heading (default: the whole page)")
+    parser.add_argument("--schema", action="store_true", help="print the JSON Schema of scenario files")
     parser.add_argument("--json", action="store_true", help="print pages, or the text, as JSON")
+    add_import(parser)
+    parser.set_defaults(not_schema=[page])
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list of pages, a page, or a section."""
+    """Print the list of pages, a page, a section, or the schema."""
+    if args.schema:
+        from hybrid_des.scenario.export import json_schema
+
+        refuse_given("docs", args, args.not_schema, "does not go with --schema")
+        print(json.dumps(json_schema(), indent=2))
+        return 0
     files = pages()
     if args.page is None:
         titles = {name: title(path) for name, path in files.items()}

@@ -1,15 +1,24 @@
-"""Import a profile or trace of a measured run as a scenario, and say how well its simulation meets it.
+"""Make a scenario of a profile or trace of a measured run; say how well it is met, and who was slow.
 
 SOURCE is a file, a folder, an archive (tar, zip) or a pattern, or several of them; their content tells what it is:
 traces of the PyTorch profiler, event dumps of Primus or Megatron, a timeline.csv of this program, a table of durations,
 Chakra execution traces (one per rank). DIR gets scenario.yaml, which runs, the tables it uses, import.json with all
 figures, import.txt, and timelines.html, with a measured step and its simulation on one time axis.
+
+Who was slow: where the source says whose micro-batch each op is, slowdowns are those of "Understanding Stragglers in
+Large Model Training Using What-if Analysis" (OSDI 2025), a step over one in which all ops of a kind take their mean,
+and the same with only some ops as measured; DIR also gets steps.csv, classes.csv and stragglers.png. Of other traces,
+it is the rank that others waited for in collectives.
+
+What kernels reached: traces with shapes of operators give the shares of the GPU's peak that matrix products and
+attention reached, for `efficiency`. Traces of several ranks give times of collectives without waiting: all_reduce.csv
+for `gradients.table`, link.csv for `cluster.nvlink.table` or `cluster.infiniband.table`.
 """
 
 import argparse
 
 from hybrid_des.interface.cli.arguments import add_out
-from hybrid_des.interface.cli.output import progress_bar, say_written, show_result
+from hybrid_des.interface.cli.output import output_width, progress_bar, say_written, show_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SOURCE",
         help="a recording of the same pipeline with another number of chunks: tells host time of ops from work",
     )
+    parser.add_argument(
+        "--schedule", metavar="NAME", help="the schedule of a table or of event dumps (default: the recorded order)"
+    )
+    parser.add_argument("--gpu", metavar="NAME", help="the GPU, such as h100-sxm, if traces do not name it")
     add_out(parser, "write the scenario, its tables, the report and the page to this folder")
     parser.add_argument("--json", action="store_true", help="print only the figures, as one JSON object")
 
@@ -38,9 +51,11 @@ def run(args: argparse.Namespace) -> int:
 
     with progress_bar(args.json, "reading") as progress:
         machine = None if args.machine is None else load(args.machine)
-        imported = import_profile(args.source, progress, machine, args.overheads_from)
+        imported = import_profile(
+            args.source, progress, machine, args.overheads_from, schedule=args.schedule, gpu=args.gpu
+        )
         written = None if args.out is None else imported.write(args.out)
     if written is not None:
         say_written(args.out, written)
-    show_result(args, lambda: imported.figures, imported.text)
+    show_result(args, lambda: imported.figures, lambda: imported.text(output_width()))
     return 0

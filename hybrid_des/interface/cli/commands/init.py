@@ -1,9 +1,9 @@
-"""Copy a shipped scenario, or make one from a model's config.json or a launch line of Megatron-LM.
+"""List the shipped scenarios, copy one, or make one from a model's config.json or a launch line of Megatron-LM.
 
-The copy of a shipped scenario comes with the files that it builds on; `hybrid-des scenarios` lists the names. `--from`
-takes a config.json of Hugging Face, `--from-megatron` the flags of pretrain_gpt.py or a script that starts it, which is
-read and not run. What is assumed, unknown, not understood or refused by Megatron-LM is listed; values that depend on
-conditions of the script are UNKNOWN until --set states them. Files that exist are left alone, unless they are the same.
+Without a name, the shipped scenarios are listed. A copy comes with the files that it builds on. `--from` takes a
+config.json of Hugging Face, `--from-megatron` the flags of pretrain_gpt.py or a script that starts it, which is read
+and not run. What is assumed, unknown, not understood or refused by Megatron-LM is listed; values that depend on
+conditions of the script are UNKNOWN until --set states them. A file is never replaced by another text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.interface.cli.arguments import add_out, as_path
-from hybrid_des.interface.cli.output import say, show, write_file
+from hybrid_des.interface.cli.output import output_width, say, show, show_result, status_line, write_file
 
 if TYPE_CHECKING:
     from hybrid_des.interchange.frameworks.scenario_file import Imported
@@ -25,10 +25,14 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the name, what a scenario is made from, and a folder."""
-    parser.add_argument("name", metavar="NAME", nargs="?", help="a shipped scenario, such as a100_8x; or a new name")
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?", help="a shipped scenario, such as a100_8x, or a new name; default: list all"
+    )
     parser.add_argument("--from", dest="config", metavar="FILE", type=as_path, help="a model's config.json")
     parser.add_argument("--from-megatron", dest="line", metavar="LINE", help="flags of Megatron-LM, or a script's path")
-    parser.add_argument("--json", action="store_true", help="print the written files, or what was found, as JSON")
+    parser.add_argument(
+        "--json", action="store_true", help="print the list, the written files, or what was found, as JSON"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="a value of the new scenario")
     add_out(parser, "write to this folder instead")
 
@@ -39,8 +43,10 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("init: --from and --from-megatron: expected one of the two")
     if args.config is not None or args.line is not None:
         return _import(args)
-    if args.name is None or args.set:
+    if args.set or (args.name is None and args.out is not None):
         raise UsageError("init: expected the NAME of a shipped scenario, --from FILE or --from-megatron LINE")
+    if args.name is None:
+        return _list(args)
     from hybrid_des.scenario.shipped import with_bases
 
     texts = with_bases(args.name)
@@ -52,6 +58,21 @@ def run(args: argparse.Namespace) -> int:
         show(f"{scenario}: run it with hybrid-des {scenario}", verbatim=True)
     for path in [*files][:-1]:
         say(f"wrote {path}, which it builds on")
+    return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    """Print names and descriptions of the shipped scenarios."""
+    from hybrid_des.report.text_tables import text_table
+    from hybrid_des.scenario.shipped import shipped, shipped_description
+
+    rows = [
+        {"name": name, "description": shipped_description(file), "file": str(file)} for name, file in shipped().items()
+    ]
+    table = [(row["name"], row["description"]) for row in rows]
+    show_result(
+        args, lambda: rows, lambda: text_table(("name", "description"), table, width=output_width()), ascii_only=False
+    )
     return 0
 
 
@@ -75,7 +96,7 @@ def _import(args: argparse.Namespace) -> int:
     name, imported = _read(args)
     imported, scenario = within_limits(name, without_stated(imported, args.set), args.set)
     if scenario is not None:
-        _refuse_too_large(scenario)
+        _refuse_too_large(scenario, quiet=args.json)
     text, unknown = scenario_file(name, imported, args.set)
     (file,) = _write(args, {f"{name}.yaml": text})
     if args.json:
@@ -84,8 +105,8 @@ def _import(args: argparse.Namespace) -> int:
             "unknown": unknown,
             "not_understood": imported.unread,
             "refused": imported.refused,
+            "without_effect": imported.idle,
         }
-        facts |= {"without_effect": imported.idle, "refused": imported.refused}
         print(json.dumps({"file": str(file), **facts}, indent=2, ensure_ascii=False))
         return 0
     then = f"run it with hybrid-des {file}" if not unknown else "state what is UNKNOWN, then run it"
@@ -103,22 +124,19 @@ def _import(args: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse_too_large(scenario: Scenario) -> None:
-    """Refuse a scenario that would be refused when it is run, as far as that is known before.
+def _refuse_too_large(scenario: Scenario, *, quiet: bool) -> None:
+    """Refuse a scenario that is refused when it is run: where all replicas are too many, the run tells.
 
     Raises:
         Refusal: it is too large; the message names a setting with which it is not, if there is one.
     """
-    from hybrid_des.planning.planner import parts_of
     from hybrid_des.scenario.sizes import too_large
-    from hybrid_des.shortcuts.folds import Replicas, folds_of
-    from hybrid_des.shortcuts.run import check_size
+    from hybrid_des.shortcuts.run import run as simulated
 
-    if too_large(scenario, scenario.parallel.data):  # if no replica stands for others, which planning shows
-        reasons: list[str] = []
-        fold = next(folds_of(Replicas(scenario, parts_of(scenario)), reasons), None)
+    if too_large(scenario, scenario.parallel.data):  # whether one replica stands for others shows as messages meet
         try:
-            check_size(scenario, fold, reasons)
+            with status_line(quiet):
+                simulated(scenario.model_copy(update={"on_oom": "warn"}), detailed=False)
         except Refusal as refusal:
             raise Refusal(f"{scenario.name}: {refusal}") from None
 

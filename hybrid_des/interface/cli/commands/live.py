@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         if (error.name or "").partition(".")[0] != "tornado":
             raise
         raise UsageError(f"live needs the live extra: {installing('live')}") from None
-    from hybrid_des.interface.live.frames import Desk
+    from hybrid_des.interface.live.frames import ServerState
     from hybrid_des.scenario.jobs import has_jobs
     from hybrid_des.scenario.loading import SEVERAL, read_scenario
     from hybrid_des.scenario.shipped import shipped
@@ -57,5 +57,5 @@ def run(args: argparse.Namespace) -> int:
         if not args.no_browser:
             webbrowser.open(address)
 
-    asyncio.run(serve(Desk(file, tuple(args.set), tuple(args.imports), args.budget), args.port, ready))
+    asyncio.run(serve(ServerState(file, tuple(args.set), tuple(args.imports), args.budget), args.port, ready))
     return 0

@@ -1,13 +1,23 @@
-"""Measure this machine with PyTorch, and write a folder that a scenario takes as its base.
+"""Measure this machine with PyTorch as a base for scenarios, or make a table of the output of nccl-tests.
 
     torchrun --nproc-per-node 8 -m hybrid_des measure --model llama3.1-8b --tensor 1,2 --out node
     torchrun --nproc-per-node 4 -m hybrid_des measure my_model:stages --shapes 1x4096 --pipeline 4 --out node
+    hybrid-des measure --from all_reduce.txt --link --out infiniband.csv
 
 Started by torchrun with a process per GPU, or on processors over gloo. Of a model, the operators of its layers are
 measured, and a training step. MODULE:FUNCTION is a function of yours that returns the module of one stage, given its
 number and how many there are; real pipelines of PyTorch run them. DIR gets machine.yaml, which a scenario names as
 `base: DIR`, tables of what was measured, and noise.json. Then steps that were run, but not used, are predicted, and the
 errors printed. A measurement that was stopped goes on where it was.
+
+With --from, the output of nccl-tests or rccl-tests becomes a table of times for scenarios, which is printed, or
+written to the file --out. By default it is for `gradients.table`: the time of a whole all-reduce by size. With --link
+it is for `cluster.nvlink.table` or `cluster.infiniband.table`: the time of one message, chosen so that a simulated ring
+takes the measured time. Between nodes, all adapters of a node carry that message: a scenario gives each its share by
+`nics_per_node`, unless --nics-per-node says how many they were. Whatever was assumed, and the quality of fit, is
+printed to stderr: the error of a table of every second size at the sizes in between (above 1 MiB), compared with the
+best single latency and bandwidth; and which sizes are extrapolated. The output, as text or JSON (-J of nccl-tests, -Z
+json of rccl-tests), must be that of one run; other lines around it are skipped.
 """
 
 from __future__ import annotations
@@ -20,8 +30,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybrid_des.errors import UsageError
-from hybrid_des.interface.cli.arguments import add_out
+from hybrid_des.interface.cli.arguments import add_out, refuse_given, whole
 from hybrid_des.interface.cli.output import say, show_result
+from hybrid_des.measured.calibration.nccl_tests import COLLECTIVES
 
 if TYPE_CHECKING:
     from hybrid_des.measured.measure.chosen import Options
@@ -31,29 +42,38 @@ LINES = 10  # of progress where there is no terminal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what is measured, how often, and output options."""
-    parser.add_argument("modules", nargs="?", metavar="MODULE:FUNCTION", help="your stages: function(stage, count)")
-    parser.add_argument(
-        "--shapes", help="what the first stage takes per micro-batch, such as 1x4096, or 1x4096:int64 for tokens"
-    )
-    parser.add_argument("--model", metavar="NAME", help="a published model, or a scenario's file with one")
-    parser.add_argument(
-        "--tensor", type=_counts, default=(1,), metavar="T,…", help="of a model: tensor ranks, such as 1,2"
-    )
-    parser.add_argument("--pipeline", type=_count, default=1, metavar="P", help="pipeline ranks: one per process")
-    parser.add_argument("--chunks", type=_counts, default=(1,), metavar="V,…", help="chunks per rank, such as 1,2")
-    parser.add_argument(
-        "--microbatches", type=_count, metavar="M", help="of a pipeline, a multiple of P (default: 2 × P)"
-    )
-    parser.add_argument("--repeats", type=_count, default=20, metavar="N", help="of each operator and collective (20)")
-    parser.add_argument("--rounds", type=_count, default=3, metavar="N", help="steps of each model and schedule (3)")
-    parser.add_argument("--again", action="store_true", help="measure everything anew")
-    add_out(parser, "the folder (required)")
-    parser.add_argument("--json", action="store_true", help="print only the figures, as one JSON object")
+    """Add what is measured, how often, what is read instead, and output options."""
+    add = parser.add_argument
+    measuring = [
+        add("modules", nargs="?", metavar="MODULE:FUNCTION", help="your stages: function(stage, count)"),
+        add("--shapes", help="what the first stage takes per micro-batch, such as 1x4096, or 1x4096:int64 for tokens"),
+        add("--model", metavar="NAME", help="a published model, or a scenario's file with one"),
+        add("--tensor", type=_counts, default=(1,), metavar="T,…", help="of a model: tensor ranks, such as 1,2"),
+        add("--pipeline", type=_count, default=1, metavar="P", help="pipeline ranks: one per process"),
+        add("--chunks", type=_counts, default=(1,), metavar="V,…", help="chunks per rank, such as 1,2"),
+        add("--microbatches", type=_count, metavar="M", help="of a pipeline, a multiple of P (default: 2 × P)"),
+        add("--repeats", type=_count, default=20, metavar="N", help="of each operator and collective (20)"),
+        add("--rounds", type=_count, default=3, metavar="N", help="steps of each model and schedule (3)"),
+        add("--again", action="store_true", help="measure everything anew"),
+    ]
+    add("--from", dest="source", metavar="FILE", help="the output of all_reduce_perf or the like; - reads stdin")
+    reading = [
+        add("--link", action="store_true", help="with --from: a table for a link instead of a whole collective"),
+        add("--nics-per-node", type=whole, metavar="N", help="with --link: adapters that carried a node's messages"),
+        add("--collective", choices=COLLECTIVES, help="with --from: the collective, if the output does not name it"),
+    ]
+    add_out(parser, "the folder (required); with --from, the file", metavar="DIR|FILE")
+    add("--json", action="store_true", help="print only the figures, as one JSON object")
+    parser.set_defaults(measuring=measuring, reading=reading)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print what came of it on rank 0, and write files."""
+    """Measure, print what came of it on rank 0, and write files; or make a table of what was measured elsewhere."""
+    if args.source is not None:
+        from hybrid_des.interface.cli.benchmark_tables import print_table
+
+        refuse_given("measure", args, args.measuring, "does not go with --from, which measures nothing")
+        return print_table(args)
     from hybrid_des.measured.measure.job import rank_of_process
     from hybrid_des.measured.measure.measuring import AgreedError, measure
 
@@ -84,19 +104,8 @@ def _options(args: argparse.Namespace) -> Options:
         _check(args)
     except UsageError as error:
         raise AgreedError(str(error)) from error
-    return Options(
-        out=Path(args.out),
-        modules=args.modules,
-        shapes=args.shapes,
-        model=args.model,
-        tensor=args.tensor,
-        pipeline=args.pipeline,
-        chunks=args.chunks,
-        microbatches=args.microbatches or 2 * args.pipeline,
-        repeats=args.repeats,
-        rounds=args.rounds,
-        again=args.again,
-    )
+    given = {option.dest: getattr(args, option.dest) for option in args.measuring}
+    return Options(Path(args.out), **{**given, "microbatches": args.microbatches or 2 * args.pipeline})
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -107,6 +116,7 @@ def _check(args: argparse.Namespace) -> None:
     """
     if args.out is None:
         raise UsageError("measure: --out DIR is required: the folder that scenarios take as their base")
+    refuse_given("measure", args, args.reading, "needs --from FILE, the output of nccl-tests")
     if (args.modules is None) != (args.shapes is None):
         raise UsageError("measure: MODULE:FUNCTION and --shapes belong together: the stages, and what the first takes")
     if args.modules is not None and args.pipeline == 1:

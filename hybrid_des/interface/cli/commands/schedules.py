@@ -1,4 +1,4 @@
-"""Print the schedules, or the order of one as a grid of time × rank.
+"""List the schedules, print the order of one as a grid of time × rank, or verify one on real numbers.
 
 Without a name: every schedule with its time, peak activations and source (p pipeline ranks, m micro-batches, v chunks;
 F forward, B the whole backward, I and W its input and weight part, T = F+I+W); --out writes them as CSV or, to a file
@@ -6,6 +6,11 @@ that ends in .html, a page of all schedules side by side, whose ops light up as 
 both. With a name: what each rank does at each time, as stage, kind and micro-batch, for F = I = W = 1 on free links;
 "│" goes on with the op above, "·" is idle; --out writes the order in PyTorch's format, which a scenario reads by
 schedule.file.
+
+With --verify, the schedule of a scenario runs on real numbers: a small model is trained for two steps in double
+precision, uncompressed, with the scenario's layout, schedule and collective. Every op's result, every reduced gradient
+and the activation memory are compared with serial training. Prints `pass`, or `fail` with the first wrong op, and exits
+with 0 or 1.
 """
 
 from __future__ import annotations
@@ -18,8 +23,8 @@ from math import gcd
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.errors import UsageError, one_line
-from hybrid_des.interface.cli.arguments import add_common, add_out, whole
-from hybrid_des.interface.cli.output import output_width, say, show_result, terminal_width, write_file
+from hybrid_des.interface.cli.arguments import add_budget, add_common, add_out, one_scenario, refuse_given, whole
+from hybrid_des.interface.cli.output import output_width, say, show, show_result, terminal_width, write_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,18 +40,33 @@ IDLE, ON = "·", "│"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a name and sizes for the grid."""
-    parser.add_argument("name", nargs="?", metavar="NAME", help="a schedule; default: list all")
-    parser.add_argument("--pipeline", type=whole, default=4, metavar="P", help="pipeline ranks (default 4)")
-    parser.add_argument("--microbatches", type=whole, default=8, metavar="M", help="micro-batches (default 8)")
-    parser.add_argument("--chunks", type=whole, metavar="V", help="chunks per rank, where the schedule allows a choice")
-    parser.add_argument("--json", action="store_true", help="print the table or the times of all ops as JSON")
     out = "also write the table as CSV, a page (FILE.html) or both (a folder); with NAME, the order in PyTorch's format"
-    add_out(parser, out, metavar="FILE")
+    shown = [
+        parser.add_argument("name", nargs="?", metavar="NAME", help="a schedule; default: list all"),
+        parser.add_argument("--pipeline", type=whole, default=4, metavar="P", help="pipeline ranks (default 4)"),
+        parser.add_argument("--microbatches", type=whole, default=8, metavar="M", help="micro-batches (default 8)"),
+        parser.add_argument(
+            "--chunks", type=whole, metavar="V", help="chunks per rank, where the schedule allows a choice"
+        ),
+        add_out(parser, out, metavar="FILE"),
+    ]
+    parser.add_argument(
+        "--verify", dest="file", metavar="SCENARIO", help="compare the schedule of a scenario with serial training"
+    )
+    budget = add_budget(parser, "with --verify: end after this time, such as 60s, without a result; exit code 3")
+    parser.add_argument(
+        "--json", action="store_true", help="print the table, the times of all ops or the verdict as JSON"
+    )
     add_common(parser)
+    parser.set_defaults(shown=shown, verifying=[budget])
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table or one grid."""
+    """Print the table or one grid; or verify a schedule, which fails with 1."""
+    if args.file is not None:
+        refuse_given("schedules", args, args.shown, "does not go with --verify, whose schedule is that of SCENARIO")
+        return _verify(args)
+    refuse_given("schedules", args, args.verifying, "needs --verify SCENARIO")
     if args.name is None:
         rows = _facts()
         texts = {path: _page(args) if path.suffix == PAGE else _csv(rows) for path in _tables_and_pages(args.out)}
@@ -64,6 +84,28 @@ def run(args: argparse.Namespace) -> int:
         write_file(args.out, write_order(done.plan))
         say(f"wrote {args.out}")
     return 0
+
+
+def _verify(args: argparse.Namespace) -> int:
+    """Run a schedule on real numbers, print the verdict and return the exit code."""
+    from hybrid_des.errors import PlanError, SimulationError
+    from hybrid_des.interface.cli.deadline import OutOfTimeError, within
+    from hybrid_des.studies.verification import verify
+
+    with within(args.budget, args.file):
+        scenario = one_scenario("schedules --verify", args.file, args.set)
+    try:
+        with within(args.budget, scenario.name):
+            verdict, account = "pass", verify(scenario)
+    except OutOfTimeError:
+        raise
+    except (PlanError, SimulationError) as error:
+        verdict, account = "fail", str(error)
+    show(
+        json.dumps({"verdict": verdict, "account": account}) if args.json else f"{verdict}: {account}",
+        verbatim=True,
+    )
+    return 0 if verdict == "pass" else 1
 
 
 def _tables_and_pages(out: Path | None) -> list[Path]:

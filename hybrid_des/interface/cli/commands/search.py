@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from hybrid_des.errors import UsageError
 from hybrid_des.interchange.frameworks import megatron, torchtitan
 from hybrid_des.interface.cli.arguments import add_budget, add_common, add_jobs, as_path, count
-from hybrid_des.interface.cli.commands.flags import launch_text
+from hybrid_des.interface.cli.commands.export import launch_text
 from hybrid_des.interface.cli.dask_workers import workers
 from hybrid_des.interface.cli.output import output_width, print_json, say, show, terminal_width, warn, write_file
 from hybrid_des.pipeline.order_csv import write_order
@@ -35,7 +35,7 @@ from hybrid_des.studies.plan_search.best_plan import explore, write
 from hybrid_des.studies.plan_search.branch import IMPOSSIBLE, Candidate, Standing
 from hybrid_des.studies.plan_search.outcome import SearchResult
 from hybrid_des.studies.plan_search.scenario_files import scenario_file
-from hybrid_des.studies.plan_search.search_log import LOG
+from hybrid_des.studies.plan_search.search_log import LOG, Kept
 from hybrid_des.studies.plan_search.space import LAYOUT, kept_in, plans_in, unused_by, values_of
 from hybrid_des.studies.plan_search.terms import Settings, settings_of
 from hybrid_des.studies.plan_search.tuning import tune
@@ -49,7 +49,7 @@ MOST_VALUES = 12  # of a key in the list of what varies
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a scenario, limits of the search, and output options."""
-    parser.add_argument("file", metavar="SCENARIO", help="such as scenarios/search/13b_64.yaml")
+    parser.add_argument("file", metavar="SCENARIO", help="a scenario, such as scenarios/search/13b_64.yaml")
     add_common(parser, out="also write the table of all plans, a picture and the best plan's files to this folder")
     parser.add_argument("--list", action="store_true", help="only count the plans and list what varies")
     parser.add_argument("--json", action="store_true", help="print only the outcome, as one JSON object")
@@ -61,7 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--write", metavar="FILE", type=as_path, help="write the best plan as a scenario file")
     parser.add_argument("--order", metavar="FILE", type=as_path, help="write its order of ops in PyTorch's format")
     parser.add_argument("--tune", metavar="N", type=count, help="then try N values of the knobs in search.tune")
-    parser.add_argument("--verify", action="store_true", help="verify its order on real numbers, as `verify` does")
+    parser.add_argument(
+        "--verify", action="store_true", help="verify its order on real numbers, as `schedules --verify` does"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -83,8 +85,8 @@ def run(args: argparse.Namespace) -> int:
         _bar(settings, talks) as progress,
         workers(args.dask, args.jobs or cores()) as where,
     ):
-        how = {"budget_s": args.budget, "folder": args.out, "resume": args.resume, **where}
-        result = explore(settings, plans, progress=progress, **how)
+        kept = Kept(args.out, args.resume)
+        result = explore(settings, plans, kept, budget_s=args.budget, progress=progress, **where)
     if args.out is not None and not result.stopped:
         (args.out / LOG).unlink(missing_ok=True)
     if args.json:

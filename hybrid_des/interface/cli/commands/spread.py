@@ -1,10 +1,10 @@
 """Simulate a scenario with many seeds, and print how its step time is distributed.
 
-Random are jitter and drawn lengths of documents. Printed are mean, median, 90 % and 99 % with their 95 % confidence
-intervals, and the step time without jitter, or of the first seed. With a
-second scenario, or values of the first to change (--with), both run with the same random numbers, and the differences
-of runs with the same seed tell them apart. With --ties N, the order varies in which links serve messages that arrive
-at the same time, instead of the seed.
+A seed draws jitter and lengths of documents. Printed are the mean, the median, the 90th and the 99th percentile with
+their 95 % confidence intervals, and the step time without jitter, or of the first seed. With a second scenario, or
+values of the first to change (--with), both run with the same random numbers, and the differences of runs with the same
+seed tell them apart. With --ties N, not the seed varies but the order in which links serve messages that arrive at the
+same time.
 """
 
 import argparse

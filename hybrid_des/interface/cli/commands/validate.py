@@ -87,7 +87,7 @@ class Validation:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the corpus, what to fit, and output options."""
-    parser.add_argument("file", metavar="CORPUS", help="such as scenarios/validation/zero_bubble.yaml")
+    parser.add_argument("file", metavar="CORPUS", help="a scenario, such as scenarios/validation/zero_bubble.yaml")
     parser.add_argument("--rows", metavar="FILE", help="take the rows of this CSV file instead")
     parser.add_argument("--where", metavar="CONDITION", help="rows to predict, or to fit: 'split == \"fit\"'")
     parser.add_argument("--fit", metavar="KEYS", help="numbers to fit, such as efficiency.gemm,efficiency.memory")
