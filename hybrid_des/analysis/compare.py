@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.critical_path.traced import traced_run
+from hybrid_des.analysis.difference import Difference, difference
 from hybrid_des.analysis.matching import changes, first_difference, matched, unmatched
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.analysis.notebook_view import as_html
@@ -97,9 +98,15 @@ class Comparison:
 
     @property
     def tied(self) -> bool:
-        """Whether the steps differ by less than predictions of measured runs were off (90 %)."""
-        interval = self.a.summary.get("experience", {}).get("interval_s")
-        return bool(interval and self.change and interval[0] <= self.b.summary["step_time_s"] <= interval[1])
+        """Whether the steps differ by less than 2 %, and not for certain."""
+        return bool(self.change and self.difference and self.difference.is_tie(self.regression))
+
+    @cached_property
+    def difference(self) -> Difference | None:
+        """How sure the change is; None if a side is a folder, or without a model, or of another one."""
+        if self.a.run is None or self.b.run is None:
+            return None
+        return difference(self.a.run.scenario, self.b.run.scenario)
 
     @cached_property
     def pairs(self) -> pd.DataFrame:
@@ -173,6 +180,7 @@ class Comparison:
             },
             "bounds_s": None if self.bounds is None else [self._seconds(bound) for bound in self.bounds],
             **({"bill": bill} if (bill := self.bill()) else {}),
+            **({"difference": self.difference.to_mapping(self.regression)} if self.difference else {}),
         }
 
     def tables(self) -> dict[str, pd.DataFrame]:

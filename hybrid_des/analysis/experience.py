@@ -4,15 +4,20 @@
 by `hybrid-des validate CORPUS --record`, never by hand.
 
 Beside a predicted step stand the errors of the runs most like it: of the same generation of GPUs, precision, and dense
-or with experts; where there are several, also alike in whether layers are sharded; of those, the nearest in size.
+or with experts; where there are several, also alike in their software, and in whether layers are sharded; of those, the
+nearest in size.
 
 An interval that contains the measured step nine times out of ten rests on all runs, with weights: the shortest that
 holds 0.9 of the weight of all runs and of one more, whose error may be any (conformal prediction with fixed weights:
 Barber, Candès, Ramdas and Tibshirani, Annals of Statistics 51, 2023; with equal weights it is the ⌈0.9 (n+1)⌉-th
-smallest error of n: Vovk et al., Algorithmic Learning in a Random World, 2005). A weight halves with every unit of
-unlikeness: 1 for each characteristic that differs (those above, and whether tensor ranks divide layers), ½ for a factor
-of ten in size. The unit is chosen for every prediction so that all weights sum to 19, the fewest runs of which one may
-lie outside: where many runs are alike only they count; where few are, others do too, and it is as wide as theirs.
+smallest error of n: Vovk et al., Algorithmic Learning in a Random World, 2005). A weight is 2^−u² for an unlikeness
+of u units (`Likeness.unlike`). The unit is chosen for every prediction so that all weights sum to 19, the fewest runs
+of which one may lie outside: where many runs are alike only they count; where few are, others do too, and it is as
+wide as theirs.
+
+No scenario tells a slow site from others with the same software, GPUs and settings, so that the interval knows none.
+Where fewer than five runs tell of a software on such a GPU, with efficiencies that were not fitted to them, or are the
+catalogue's, nobody measured it, and the interval is at least that of all corpora, each of equal weight.
 
 Where k numbers were fitted to a corpus of m runs, its errors are divided by 1 − k/m, as if each run had been left out
 of the fit (the mean leverage is k/m: Allen, Technometrics 16, 1974).
@@ -21,7 +26,7 @@ of the fit (the mean leverage is k/m: Allen, Technometrics 16, 1974).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from math import exp, log, sqrt
 from typing import Any, NamedTuple
@@ -33,6 +38,12 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.units import format_seconds
 
 NEAREST = 30  # runs whose errors are shown
+
+
+COUNTS = 0.25  # the least weight of a run that the interval is said to rest on
+
+
+SHOWN = 2  # places of runs that are named
 
 
 FEW = 5  # fewer runs with the same sharding are not considered by themselves
@@ -50,6 +61,9 @@ ENOUGH = 19.0  # runs of which 18, ⌈0.9 (19 + 1)⌉, lie inside
 NARROWEST, WIDEST = 1e-3, 1e3  # units of unlikeness
 
 
+FARTHEST = 30.0  # units; runs that are farther count for nothing
+
+
 class Experience(NamedTuple):
     """The measured runs most like a predicted one.
 
@@ -59,6 +73,9 @@ class Experience(NamedTuple):
         reach: the half-width of the interval as a logarithm; None if fewer than nine runs are known.
         runs: the number of runs that the interval rests on, the less the more unlike they are.
         latest: the last of them to be recorded; None if there are none.
+        places: software and GPU of the runs that count at least a quarter in the interval → their number, most first.
+        place: its software and GPU, in words.
+        measured: whether the interval rests on runs of this software on such GPUs; if not, it is wider.
     """
 
     like: str
@@ -66,6 +83,9 @@ class Experience(NamedTuple):
     reach: float | None = None
     runs: int = 0
     latest: Recorded | None = None
+    places: tuple[tuple[str, int], ...] = ()
+    place: str = ""
+    measured: bool = True
 
     def interval(self, step: float) -> tuple[float, float] | None:
         """The interval around a predicted step time."""
@@ -93,16 +113,31 @@ def of_runs(like: Likeness, runs: Sequence[Recorded]) -> Experience:
     """The runs most like this one, their errors, and the interval of all."""
     sizes = Counter(one.corpus for one in runs)
     errors = {id(one): error_left_out(one, sizes[one.corpus]) for one in runs}
-    reach = _reach([(errors[id(one)], like.unlike(one.like)) for one in runs])
-    alike = [one for one in runs if one.like[:3] == like[:3]]
-    same = [one for one in alike if one.like.sharded == like.sharded]
-    shown = same if len(same) >= FEW else alike
+    unlike = [like.unlike(one.like) for one in runs]
+    reach, unit = _reach([(errors[id(one)], each) for one, each in zip(runs, unlike, strict=True)])
+    near = Counter(one.like.place for one, each in zip(runs, unlike, strict=True) if _weight(each / unit) >= COUNTS)
+    places = tuple(near.most_common())
+    known = sum(one.tells_of(like) for one in runs) >= FEW
+    if not known and reach is not None:
+        reach = max(reach, _of_sources(runs, errors))
+    shown, shared = _narrowed(like, runs)
     if not shown:
-        return Experience(like.words, reach=reach, runs=len(runs))
+        return Experience(shared.words, reach=reach, runs=len(runs), places=places, place=like.place, measured=known)
     nearest = sorted(shown, key=lambda recorded: like.distance(recorded.like))[:NEAREST]
-    shared = like if shown is same else like._replace(sharded=False)
     off = tuple(sorted(exp(errors[id(one)]) - 1 for one in nearest))
-    return Experience(shared.words, off, reach, len(runs), max(shown, key=lambda recorded: recorded.date))
+    latest = max(shown, key=lambda recorded: recorded.date)
+    return Experience(shared.words, off, reach, len(runs), latest, places, like.place, known)
+
+
+def _narrowed(like: Likeness, runs: Sequence[Recorded]) -> tuple[Sequence[Recorded], Likeness]:
+    """The runs whose errors are shown, and what they have in common with this one."""
+    shown = [one for one in runs if one.like[:3] == like[:3]]
+    shared = like._replace(sharded=False)
+    for name in ("stack", "sharded"):
+        same = [one for one in shown if getattr(one.like, name) == getattr(like, name)]
+        if len(same) >= FEW or not shown:
+            shown, shared = same, shared._replace(**{name: getattr(like, name)})
+    return shown, shared
 
 
 def error_left_out(recorded: Recorded, of: int) -> float:
@@ -110,32 +145,49 @@ def error_left_out(recorded: Recorded, of: int) -> float:
     return abs(log(recorded.ratio)) / (1 - min(recorded.fitted, of - 1) / of)
 
 
-def _reach(runs: Sequence[tuple[float, float]]) -> float | None:
-    """The error that the interval reaches to, given the error and the unlikeness of every run."""
+def _reach(runs: Sequence[tuple[float, float]]) -> tuple[float | None, float]:
+    """The error that the interval reaches to, given the error and the unlikeness of every run, and the unit."""
     narrow, wide = NARROWEST, WIDEST
     while wide > narrow * 1.001:
         unit = sqrt(narrow * wide)
-        if sum(2 ** (-unlike / unit) for _, unlike in runs) < ENOUGH:
+        if sum(_weight(unlike / unit) for _, unlike in runs) < ENOUGH:
             narrow = unit
         else:
             wide = unit
-    weights = sorted((error, 2 ** (-unlike / wide)) for error, unlike in runs)
-    needed = COVERED * (sum(weight for _, weight in weights) + 1)
-    inside = accumulate(weight for _, weight in weights)
-    return next((error for (error, _), sofar in zip(weights, inside, strict=True) if sofar >= needed - ROUNDING), None)
+    return _reached([(error, _weight(unlike / wide)) for error, unlike in runs]), wide
 
 
-def tied(experience: Experience | None, step: float, other: float) -> bool:
-    """Whether two predictions differ by less than their interval."""
-    return bool(
-        experience and experience.reach is not None and step and other and abs(log(other / step)) <= experience.reach
+def _weight(units: float) -> float:
+    return float(2 ** -(min(units, FARTHEST) ** 2))
+
+
+def _reached(weighted: Sequence[tuple[float, float]]) -> float | None:
+    """The error that holds nine tenths of the weight of errors and of one more run; None if that is any."""
+    ascending = sorted(weighted)
+    needed = COVERED * (sum(weight for _, weight in weighted) + 1)
+    inside = accumulate(weight for _, weight in ascending)
+    return next(
+        (error for (error, _), sofar in zip(ascending, inside, strict=True) if sofar >= needed - ROUNDING), None
     )
+
+
+def _of_sources(runs: Sequence[Recorded], errors: Mapping[int, float]) -> float:
+    """The error that holds nine tenths of the weight of all corpora, each of equal weight, and of one more."""
+    sizes = Counter(one.corpus for one in runs)
+    most = max(errors.values())
+    return _reached([(errors[id(one)], 1 / sizes[one.corpus]) for one in runs]) or most
 
 
 def facts(experience: Experience, step: float) -> dict[str, Any]:
     """As values of a summary."""
     interval = experience.interval(step)
-    rests = {"interval_s": None if interval is None else list(interval), "interval_runs": experience.runs}
+    rests = {
+        "interval_s": None if interval is None else list(interval),
+        "interval_runs": experience.runs,
+        "stack": experience.place,
+        "stack_measured": experience.measured,
+        "rests_on": dict(experience.places),
+    }
     if experience.latest is None:
         return {"like": experience.like, "runs": 0, **rests, "text": text(experience, step)}
     return {
@@ -151,17 +203,29 @@ def facts(experience: Experience, step: float) -> dict[str, Any]:
 
 
 def text(experience: Experience, step: float) -> str:
-    """How sure a predicted step is, in words."""
-    count, interval = len(experience.errors), experience.interval(step)
-    if count >= FEW:
-        median, most = 100 * experience.median, 100 * experience.most
-        return f"runs like it were predicted within {median:.1f} % (median), {most:.1f} % (90 %)"
-    if not count:
-        said = "nothing like this was measured"
-    else:
-        runs = "the only run" if count == 1 else f"the {count} runs"
-        said = f"{runs} like it {'was' if count == 1 else 'were'} predicted within {100 * experience.errors[-1]:.1f} %"
+    """How sure a predicted step is, in words: "likely 5.7 … 7.5 s; 21 runs like it, Megatron on H100"."""
+    interval = experience.interval(step)
     if interval is None:
-        return said
-    low, high = map(format_seconds, interval)
-    return f"{said}; {low} to {high} going by other runs (90 %)"
+        return "nothing like this was measured"
+    return f"likely {range_text(*interval)}; {_rests_on(experience)}"
+
+
+def _rests_on(experience: Experience) -> str:
+    """The runs that an interval rests on, in words."""
+    total = sum(number for _, number in experience.places)
+    few = "1 run" if total == 1 else f"{total} runs"
+    if not experience.measured:
+        return f"a stack that nobody measured ({experience.place}), by {few} of others"
+    names = [place for place, _ in experience.places]
+    if len(names) == 1:
+        return f"{few} like it, {names[0]}"
+    listed = [f"{place} ({number})" for place, number in experience.places[:SHOWN]]
+    rest = sum(number for _, number in experience.places[SHOWN:])
+    return f"{few} like it: {', '.join(listed + [f'others ({rest})'] * bool(rest))}"
+
+
+def range_text(low: float, high: float) -> str:
+    """Two times with two digits, of which the unit is said once if it is the same: "5.7 … 7.5 s"."""
+    first, last = (format_seconds(float(f"{value:.2g}")) for value in (low, high))
+    number, unit = first.split()
+    return f"{number if last.endswith(f' {unit}') else first} … {last}"

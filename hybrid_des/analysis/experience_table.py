@@ -4,22 +4,42 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from fractions import Fraction
 from functools import cache
 from math import log10
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from hybrid_des.scenario.defaults import fill_efficiency
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.sections.training import ModelChoice
+from hybrid_des.workload.models.kinds import registration as kinds
 from hybrid_des.workload.models.layer import Gemm
 
 TABLE = Path(__file__).with_name("experience.csv")
 
 
-DECADE = 0.5  # how unlike runs are that differ by a factor of ten in size
+UNLIKE = {  # how unlike runs are that differ in this
+    "stack": 3.0, "calibrated": 2.0, "gpu": 1.0, "precision": 1.0, "kind": 1.0, "sharded": 1.0, "divided": 1.0,
+    "recomputed": 1.0, "graphs": 1.0, "pipelined": 1.0,
+}  # fmt: skip
+
+
+DECADES = {"parameters": 0.5, "gpus": 0.5, "work": 1.0, "rows": 1.0}  # how unlike those that differ by a factor of ten
+
+
+STACKS = {"megatron": "Megatron", "pytorch": "PyTorch", "compiled": "compiled PyTorch", "deepspeed": "DeepSpeed",
+          "jax": "JAX"}  # fmt: skip
 
 
 PRECISIONS = {"bf16": "16 bits", "fp16": "16 bits"}
+
+
+RECOMPUTED = {"none": "none", "full": "all"}
+
+
+SHARES = ("gemm", "attention", "memory")  # of the peaks
 
 
 class Likeness(NamedTuple):
@@ -29,47 +49,105 @@ class Likeness(NamedTuple):
         gpu: the generation, such as "a100".
         precision: that of products.
         kind: "dense" or "experts".
+        stack: the software, a value of `model.written`; "" if it is not known.
         sharded: whether single layers are sharded.
         divided: whether tensor ranks divide layers.
+        recomputed: what backwards recompute: "none", "some" or "all".
+        graphs: what is launched without the host, a value of `cuda_graphs`.
+        pipelined: whether there is a pipeline.
+        calibrated: whether it states shares of the peaks that are not those of the catalogue, such as fitted ones.
         parameters, gpus: the size of the model and the number of its GPUs.
+        work: FLOP of an operation on a rank, for a micro-batch, on average.
+        rows: tokens of a micro-batch for one expert; 0 without experts.
     """
 
     gpu: str
     precision: str
     kind: str
+    stack: str
     sharded: bool
     divided: bool
+    recomputed: str
+    graphs: str
+    pipelined: bool
+    calibrated: bool
     parameters: int
     gpus: int
+    work: float
+    rows: float
 
     @classmethod
-    def of(cls, scenario: Scenario) -> Likeness:
-        """That of a scenario with a model."""
+    def of(cls, scenario: Scenario, stack: str = "") -> Likeness:
+        """That of a scenario with a model, by default of the software that the model is written for."""
         assert scenario.model is not None
-        model = scenario.model.network
-        experts = any(isinstance(one, Gemm) and one.expert for layer in model.layers for one in layer.operations)
+        model, parallel = scenario.model.network, scenario.parallel
+        operations = [one for layer in model.layers for one in layer.operations]
+        experts = [one for one in operations if isinstance(one, Gemm) and one.expert]
+        samples = Fraction(scenario.schedule.microbatch_size, parallel.context)
+        share = "none" if scenario.recompute == () else "some"
         return cls(
             scenario.cluster.kinds[0].gpu.name.partition("-")[0],
             PRECISIONS.get(scenario.precision, scenario.precision),
             "experts" if experts else "dense",
+            stack or _stack(scenario.model),
             scenario.fsdp,
-            scenario.parallel.tensor > 1,
+            parallel.tensor > 1,
+            RECOMPUTED.get(str(scenario.recompute), share) if scenario.recompute_layers is None else "some",
+            scenario.cuda_graphs,
+            parallel.pipeline > 1,
+            _is_calibrated(scenario),
             model.parameters,
-            scenario.parallel.ranks,
+            parallel.ranks,
+            float(model.flop * samples / parallel.tensor / len(operations)),
+            float(model.tokens * samples * experts[0].rows * parallel.expert) if experts else 0.0,
         )
 
     @property
     def words(self) -> str:
-        """In words, without sizes."""
+        """In words, without software and sizes."""
         return ", ".join([self.gpu, self.precision, self.kind, *(["sharded layers"] if self.sharded else [])])
+
+    @property
+    def place(self) -> str:
+        """Its software and GPU in words: "Megatron on H100"."""
+        gpu = self.gpu.upper()
+        return f"{STACKS.get(self.stack, self.stack)} on {gpu}" if self.stack else gpu
+
+    def decades(self, other: Likeness, name: str) -> float:
+        """Between these figures of two runs; none if one of them has none."""
+        first, second = getattr(self, name), getattr(other, name)
+        return abs(log10(first / second)) if first and second else 0.0
 
     def distance(self, other: Likeness) -> float:
         """Between the sizes of two runs, in decades."""
-        return abs(log10(self.parameters / other.parameters)) + abs(log10(self.gpus / other.gpus))
+        return self.decades(other, "parameters") + self.decades(other, "gpus")
 
     def unlike(self, other: Likeness) -> float:
-        """How many of the five characteristics differ, and by how much the size does."""
-        return sum(one != its for one, its in zip(self[:5], other[:5], strict=True)) + DECADE * self.distance(other)
+        """How many characteristics differ, another software counting most, and by how much the sizes do."""
+        differ = sum(weight for name, weight in UNLIKE.items() if getattr(self, name) != getattr(other, name))
+        return differ + sum(weight * self.decades(other, name) for name, weight in DECADES.items())
+
+    @property
+    def where(self) -> tuple[str, str, str]:
+        """What decides whether anybody measured such a run: its software, its GPU, and the kind of model."""
+        return self.stack, self.gpu, self.kind
+
+
+def _is_calibrated(scenario: Scenario) -> bool:
+    usual: dict[str, object] = {}
+    given: dict[str, object] = {
+        "cluster": {"gpu": scenario.cluster.kinds[0].gpu.name},
+        "precision": scenario.precision,
+        "model": {},
+        "operators": {"attention": getattr(scenario.operators, "attention", None)},
+    }
+    fill_efficiency(usual, given)
+    return any(float(getattr(scenario.efficiency, name)) != float(str(usual.get(name, "nan"))) for name in SHARES)
+
+
+def _stack(model: ModelChoice) -> str:
+    """The software that a model is written for, or that its kind has."""
+    return str(getattr(model.options, "written", None) or kinds.find(model.kind).facts["framework"] or "")
 
 
 class Recorded(NamedTuple):
@@ -89,8 +167,25 @@ class Recorded(NamedTuple):
     date: str
     commit: str
 
+    def tells_of(self, like: Likeness) -> bool:
+        """Whether it tells how the software of another run does on its GPU.
+
+        One whose own efficiencies were fitted to it says nothing of those of the catalogue.
+        """
+        own = self.like.calibrated and self.fitted > 0
+        return self.like.where == like.where and (like.calibrated or not own)
+
 
 COLUMNS = ("corpus", *Likeness._fields, "fitted", "ratio", "date", "commit")
+
+
+def _is_yes(cell: str) -> bool:
+    return cell == "yes"
+
+
+READ: tuple[Callable[[str], Any], ...] = (  # the cells of a likeness
+    str, str, str, str, _is_yes, _is_yes, str, str, _is_yes, _is_yes, int, int, float, float,
+)  # fmt: skip
 
 
 @cache
@@ -105,8 +200,7 @@ def read(text: str) -> tuple[Recorded, ...]:
     return tuple(
         Recorded(
             row["corpus"],
-            Likeness(row["gpu"], row["precision"], row["kind"], row["sharded"] == "yes", row["divided"] == "yes",
-                     int(row["parameters"]), int(row["gpus"])),
+            Likeness(*(read_cell(row[name]) for name, read_cell in zip(Likeness._fields, READ, strict=True))),
             int(row["fitted"]), float(row["ratio"]), row["date"], row["commit"],
         )
         for row in rows
@@ -122,8 +216,11 @@ def written(runs: Iterable[Recorded]) -> str:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
     for run in sorted(runs, key=lambda run: (run.corpus, run.like)):
-        how = ["yes" if each else "no" for each in (run.like.sharded, run.like.divided)]
-        writer.writerow(
-            [run.corpus, *run.like[:3], *how, *run.like[5:], run.fitted, f"{run.ratio:.5f}", run.date, run.commit]
-        )
+        writer.writerow([run.corpus, *map(_cell, run.like), run.fitted, f"{run.ratio:.5f}", run.date, run.commit])
     return file.getvalue()
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -49,6 +49,7 @@ from hybrid_des.analysis.critical_path.rows import (
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.critical_path.spans import Span
 from hybrid_des.analysis.critical_path.traced import TRACED, Traced, traced_parts
+from hybrid_des.analysis.difference import difference
 from hybrid_des.analysis.first_runs import SHORT, traced_beside_ladder
 from hybrid_des.analysis.holding_document import HoldingDocument, holding_document
 from hybrid_des.analysis.idle import EXPOSED, HOST, OTHERS, REPLICA
@@ -261,7 +262,7 @@ class Explanation:
             "what_if": [
                 {"change": one.change,
                  "first_order_s": None if one.first_order is None else self.seconds(one.first_order), **_outcome(one),
-                 "out_of_memory": not one.fits}
+                 "out_of_memory": not one.fits, **self._sure(one)}
                 for one in self.what_if
             ],
             "ladder": [{"step": rung.name, "step_time_s": self.seconds(rung.duration)} for rung in self.rungs],
@@ -271,7 +272,7 @@ class Explanation:
                 for gain in self.gains
             ],
             "proposals": [
-                {"against": one.against, "change": one.change, **_outcome(one), "gain": one.gain}
+                {"against": one.against, "change": one.change, **_outcome(one), "gain": one.gain, **self._sure(one)}
                 for one in self.proposals
             ],
             "idle": self._idle(),
@@ -281,6 +282,11 @@ class Explanation:
             "ties": None if self.ties is None else self.ties.to_mapping(self.run.scenario.steps),
             **({"ties_not_tried": self.ties_not_tried} if self.ties_not_tried else {}),
         }  # fmt: skip
+
+    def _sure(self, tried: SimulatedChange) -> dict[str, Any]:
+        """How sure a change of the step is, where that is known."""
+        change = tried.duration * self.run.scenario.steps / (self.duration * tried.steps) - 1 if self.duration else 0.0
+        return {} if tried.sure is None else {"difference": tried.sure.to_mapping(change)}
 
     def _document(self) -> dict[str, Any] | None:
         if self.document is None:
@@ -479,8 +485,8 @@ def _simulated(name: str, change: Variant, traced: Traced, end: int | None) -> S
     if end is None:  # first: it refuses durations that no column holds
         run = change.simulated(detailed=False)
         end = run.duration
-    first = first_order(traced.fitting(run.fold), change)
-    return SimulatedChange(name, end, changed.steps, changed.schedule.microbatches, first, fits=fits(run))
+    first, sure = first_order(traced.fitting(run.fold), change), difference(traced.run.scenario, changed)
+    return SimulatedChange(name, end, changed.steps, changed.schedule.microbatches, first, fits=fits(run), sure=sure)
 
 
 def _without_barrier(base: Run) -> list[Task]:

@@ -15,6 +15,7 @@ from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.scenario.sections.experts import ExpertTraffic
 from hybrid_des.scenario.sections.operators import Operators
+from hybrid_des.scenario.sections.optimizer import Optimizer
 from hybrid_des.scenario.sections.training import (
     ModelChoice,
     Offload,
@@ -61,6 +62,7 @@ class CostBasis(NamedTuple):
         accumulation: of gradients.
         ordering: with a workload: the schedule, since durations may be given for every op.
         microbatch_size: with a model: samples.
+        scatters_once: whether replicas that divide gradients do so once per step, until when whole ones are summed.
         chunked: whether the plan will say which stages a rank holds.
         together: the number of replicas that learn together, over which `sharding` divides.
         draws: of the loads of experts.
@@ -79,6 +81,7 @@ class CostBasis(NamedTuple):
     offload: Offload
     cuda_graphs: str
     operators: Operators
+    optimizer: Optimizer
     precision: str
     recompute: str | tuple[str, ...]
     recompute_layers: int | None
@@ -86,6 +89,7 @@ class CostBasis(NamedTuple):
     accumulation: Accumulation
     ordering: Schedule | None
     microbatch_size: int
+    scatters_once: bool
     chunked: bool
     together: int
     draws: LoadDraws
@@ -102,6 +106,7 @@ class CostBasis(NamedTuple):
             ordering=None if scenario.workload is None else schedule,
             accumulation=Accumulation(gradients.codec, gradients.fused, (packed or schedule).microbatches > 1),
             microbatch_size=schedule.microbatch_size,
+            scatters_once=scenario.scatters_once,
             chunked=schedule.chunks > 1,
             together=scenario.parallel.data // scenario.outer_groups,
             draws=LoadDraws(scenario.seed if experts.drawn else 0, scenario.steps if experts.varies else 1),

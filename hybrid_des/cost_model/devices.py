@@ -33,7 +33,7 @@ def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
     gpu = basis.cluster.kinds[0].gpu
     peak, memory = float(gpu.peak or 0), float(gpu.bandwidth or 0)
     # otherwise each micro-batch's gradients are scattered immediately
-    whole = basis.sharding in ("none", "zero-1") or basis.parallel.pipeline > 1
+    whole = basis.sharding in ("none", "zero-1") or basis.scatters_once
     codec, fused, several = basis.accumulation
     accumulating, adding = SUMS[codec == "fp16", fused] if whole and several else (ELEMENT, 0)
     return Device(
@@ -51,4 +51,5 @@ def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
         accumulating=accumulating,
         adding=adding,
         measured=efficiency.table or NONE_MEASURED,
+        state=basis.optimizer.state,
     )

@@ -16,7 +16,7 @@ input alone; `selective` repeats the attention core and does not keep the score 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
@@ -33,7 +33,7 @@ from hybrid_des.workload.models.layer import Attention, Elementwise, Gemm, Kept,
 Axis = Literal["tensor", "context", "expert"]
 # bytes of logits and their gradients at the same time, relative to the 8 of 32-bit ones: 16-bit ones where a compiler
 # joins all that is between (4), or logarithms, their gradients and those of the logits, all of 32 bits (12)
-LOGITS = {"fused": Fraction(1), "compiled": Fraction(4, 8), "eager": Fraction(12, 8)}
+LOGITS = {"fused": Fraction(1), "compiled": Fraction(4, 8), "eager": Fraction(12, 8), "chunked": Fraction(0)}
 SUMS = ("all-reduce", "reduce-scatter")
 COPIES = Elementwise("copies around collectives", 0, 0, "none")
 DIVIDED = Fraction(16, 8)  # the same, eager over tensor ranks: an exponential and a sum more
@@ -118,7 +118,8 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     more = basis.efficiency.kept if basis.efficiency is not None and layer.is_block else Fraction(1)
     kept = times_up(kept, more)
     logits = _logits(basis) if layer.place == "last" else Fraction(1)
-    widest = times_up(basis.tokens, layer.transient * logits / basis.parallel.tensor)
+    divided = 1 if layer.place == "last" and _gathers_logits(basis) else basis.parallel.tensor
+    widest = times_up(basis.tokens, layer.transient * logits / divided)
     inputs = -(-layer.output * basis.tokens // basis.regular)
     parameters = _parameters(layer, basis)
     gradients = ELEMENT * (sum(parameters) + copied_parameters(layer, basis))
@@ -150,6 +151,8 @@ def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device)
         return _attention(operation, basis, device)
     if isinstance(operation, Elementwise):
         over = {"none": 1, "sequence": basis.regular, "tensor": t}[operation.split]
+        if layer.place == "last" and operation.split == "tensor" and _gathers_logits(basis):
+            over = 1  # every rank computes the loss over the whole vocabulary
         busiest = float(layer.balance) if operation.expert else 1.0
         if (known := device.passed(operation.name, operation.forward * m / over * busiest)) is not None:
             return known
@@ -257,6 +260,9 @@ def _tensor_traffic(
     sums, gathers = (inside + of_end for of_end in ends)
     if not basis.parallel.sequence:
         gathers = 0
+    if layer.place == "last" and not backward and _gathers_logits(basis):
+        columns = sum(one.n for one in layer.operations if isinstance(one, Gemm) and one.name == "logits")
+        yield Exchange("tensor", "all-gather", ELEMENT * basis.tokens * columns)
     summing = "reduce-scatter" if basis.parallel.sequence else "all-reduce"
     gathered = size  # inputs of products, which are converted before (NVIDIA/TransformerEngine, pytorch/distributed.py)
     if layer.is_block and basis.precision in OPERANDS:
@@ -339,7 +345,13 @@ def _logits(basis: CostBasis) -> Fraction:
     Eager over tensor ranks: torch/distributed/tensor/parallel/loss.py, the backward of both.
     """
     how = basis.operators.loss
-    return DIVIDED if how == "eager" and basis.parallel.tensor > 1 else LOGITS[how]
+    divided = basis.parallel.tensor > 1 and not _gathers_logits(basis)
+    return DIVIDED if how == "eager" and divided else LOGITS[how]
+
+
+def _gathers_logits(basis: CostBasis) -> bool:
+    """Whether tensor ranks gather the logits, whose gradients each has of the whole vocabulary too."""
+    return basis.parallel.tensor > 1 and basis.operators.logits == "gathered"
 
 
 class SkippedWork(NamedTuple):
@@ -385,6 +397,8 @@ def _gathered_again(forward: Sequence[Exchange], modules: Sequence[Module]) -> t
 def _kept(layer: Layer, basis: CostBasis, modules: Sequence[Module], *, scores: bool) -> int:
     t = basis.parallel.tensor
     eager = basis.operators.blocks == "eager"
+    if basis.parallel.expert > 1:  # what an exchange brought is kept: torchtitan saves all-to-alls
+        modules = [one._replace(kept=replace(one.kept, received=0)) for one in modules]
     kept, routed = _kept_per_token(layer, tuple(modules), t, basis.parallel.of_expert, eager=eager)
     inner = kept.tensor + (_scores(layer, kept.scores, basis) if scores else 0)
     return rounded_up(basis.tokens * (kept.sequence / basis.regular + inner / t + routed))

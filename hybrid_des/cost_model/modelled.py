@@ -45,7 +45,6 @@ from hybrid_des.cost_model.layer_costs import (
 )
 from hybrid_des.cost_model.operation_times import ELEMENT, Times
 from hybrid_des.cost_model.rank_costs import (
-    MOMENTS,
     HostTimes,
     ModelStates,
     RankCosts,
@@ -256,10 +255,10 @@ class Costing:
         self._lanes = basis.load.lanes if basis.load else None  # that share documents along context
         self._hidden = {"tensor": basis.overlap.tensor, "expert": basis.overlap.experts, "context": Fraction(0)}
         holders = basis.together * parallel.context
-        pipelined = parallel.pipeline > 1
-        self._dense = Sharding.of(basis.sharding, holders, pipelined=pipelined)
+        once, state = basis.scatters_once, basis.optimizer.state
+        self._dense = Sharding.of(basis.sharding, holders, once=once, state=state)
         of_experts = max(1, holders * parallel.tensor // (parallel.expert * parallel.of_expert))
-        self._experts = Sharding.of(basis.sharding, of_experts, pipelined=pipelined)
+        self._experts = Sharding.of(basis.sharding, of_experts, once=once, state=state)
         self._gradient = codecs.find(basis.accumulation.codec).build().bytes_per_element
         self._host = host_bandwidth(basis.cluster)
         reached = basis.efficiency
@@ -376,7 +375,7 @@ class Costing:
         held = self._dense.parts(dense, self._gradient), self._experts.parts(experts, self._gradient), copies
         weights, gradients = map(sum, zip(*held, strict=True))
         updated = dense / self._dense.optimizer + experts / self._experts.optimizer
-        away = int(self.basis.offload.optimizer * round(MOMENTS * updated))
+        away = int(self.basis.offload.optimizer * round(self._dense.state * updated))
         resident = self._dense.bytes(dense, self._gradient) + self._experts.bytes(experts, self._gradient)
         return ModelStates(
             parameters=dense,

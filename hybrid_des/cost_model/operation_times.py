@@ -34,7 +34,7 @@ HEAD = 128  # size of the heads that `efficiency.attention` is stated for
 ELEMENT = 2  # bytes
 
 
-UPDATE = 40  # bytes moved per updated parameter
+UPDATE = 16  # bytes moved per updated parameter, besides the optimizer's state, which is read and written
 
 
 EIGHT_BITS = Fraction(1, 2) + Fraction(4, 2 * 128)  # of 16: an 8-bit element, and a 4-byte scale per 128 (DeepEP)
@@ -75,6 +75,7 @@ class Device:
         adding: bytes moved per weight by an addition after the product.
         grouped, latent: shares of the rate that products of experts, and latent attention, reach.
         measured: times of operators of some shapes and sizes, which take these.
+        state: bytes of the optimizer's state per parameter.
     """
 
     flops: float
@@ -91,6 +92,7 @@ class Device:
     measured: OperatorTable = NONE_MEASURED
     half: float = 0.0
     head: float = 0.0
+    state: int = 12
 
     def product(
         self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False, result: float = ELEMENT
@@ -158,7 +160,7 @@ class Device:
     def update(self, parameters: float) -> float:
         """Seconds of the optimizer step of so many parameters."""
         known = self.measured.sized(OPTIMIZER, parameters) if parameters else None
-        return parameters * UPDATE / self.memory if known is None else known[0]
+        return parameters * (UPDATE + 2 * self.state) / self.memory if known is None else known[0]
 
     def flash(self, flop: float, keys: float, head: float) -> Times:
         """Flash attention with `flop` FLOP in the forward, over so many keys, with heads of this size.

@@ -41,20 +41,21 @@ class Sharding(NamedTuple):
     weights: int = 1
     gradients: int = 1
     optimizer: int = 1
+    state: int = MOMENTS  # bytes of the optimizer's state per parameter
 
     @classmethod
-    def of(cls, name: str, ranks: int, *, pipelined: bool = False) -> Sharding:
+    def of(cls, name: str, ranks: int, *, once: bool = False, state: int = MOMENTS) -> Sharding:
         """The division that `sharding: name` means for a group of ranks.
 
-        In a pipeline, gradients are scattered once per step: until then their sum over micro-batches is undivided.
+        Gradients that are scattered `once` per step, as in a pipeline, are undivided until then.
         """
         level = {"none": 0, "zero-1": 1, "zero-2": 2, "zero-3": 3}[name]
         weights, gradients, optimizer = (ranks if level >= needed else 1 for needed in (3, 2, 1))
-        return cls(weights, 1 if pipelined else gradients, optimizer)
+        return cls(weights, 1 if once else gradients, optimizer, state)
 
     def per_parameter(self, gradient: Fraction) -> Fraction:
         """Bytes that a rank holds per parameter; `gradient` are those of an undivided gradient."""
-        return Fraction(WEIGHTS, self.weights) + gradient / self.gradients + Fraction(MOMENTS, self.optimizer)
+        return Fraction(WEIGHTS, self.weights) + gradient / self.gradients + Fraction(self.state, self.optimizer)
 
     def bytes(self, parameters: int, gradient: Fraction) -> int:
         """Bytes that a rank holds for this number of parameters."""

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.transfers import Sizes
 from hybrid_des.cost_model.expert_loads import ExpertLoads
-from hybrid_des.cost_model.rank_costs import MOMENTS, WEIGHTS, Sharding
+from hybrid_des.cost_model.rank_costs import WEIGHTS, Sharding
 from hybrid_des.errors import Refusal
 from hybrid_des.workload.placements import Placement
 
@@ -104,9 +104,9 @@ class ExpertCopies:
             raise Refusal(f"experts.placement: {message}, outside pipelines")
         parameters = Fraction(layer.parameters.expert, self.loads.layers[number].count * parallel.of_expert)
         holders = basis.together * parallel.context * parallel.tensor // (parallel.expert * parallel.of_expert)
-        shared = Sharding.of(basis.sharding, max(1, holders), pipelined=parallel.pipeline > 1)
+        shared = Sharding.of(basis.sharding, max(1, holders), once=basis.scatters_once, state=basis.optimizer.state)
         gradient = codecs.find(basis.accumulation.codec).build().bytes_per_element
-        of_state = Fraction(MOMENTS, shared.optimizer)
+        of_state = Fraction(shared.state, shared.optimizer)
         return _Sizes(*(ceil(parameters * size) for size in (gradient, Fraction(WEIGHTS), of_state)))
 
 

@@ -85,6 +85,7 @@ class Fsdp:
         times: how long collectives take.
         gradients: their codec and channels.
         once: whether layers are gathered once per step, before their first forward, instead of before every use.
+        scatters_once: whether gradients are scattered once per step, after their last backward.
         ahead, overlapped: whether the parameter stream runs the gathers (`ahead`) and the scatters (`overlapped`).
     """
 
@@ -92,6 +93,7 @@ class Fsdp:
     times: CollectiveTimes
     gradients: Gradients
     once: bool
+    scatters_once: bool
     ahead: bool
     overlapped: bool
 
@@ -119,6 +121,17 @@ class Fsdp:
         parts = zip(self.groups, parts_of_stage(*sizes, self.times.layout), strict=True)
         return tuple(self.times.around(name, groups, size, build, count) for groups, size in parts)
 
+    @cached_property
+    def _last(self) -> Mapping[int, int]:
+        """Chunk → the micro-batch that completes its gradients."""
+        return {op.chunk: op.microbatch for action in self.plan.programs[0] for op in action if op.kind in "BW"}
+
+    def scatters(self, action: Action) -> bool:
+        """Whether gradients are scattered after an action."""
+        if not self.scatters_once:
+            return True
+        return any(op.microbatch == self._last[op.chunk] for op in action if op.kind in "BW")
+
     def passes(
         self, rank: int, action: Action, costs: Sequence[StageCosts], pace: ComputeSpeed, fresh: frozenset[int]
     ) -> tuple[LayerPass, ...]:
@@ -126,7 +139,7 @@ class Fsdp:
 
         `costs` are those of its ops.
         """
-        scatter, gather = self._halves
+        (scatter, gather), scatters = self._halves, self.scatters(action)
         passes = []
         fused = self.plan.fused_time if len(action) > 1 else 1
         for op, cost in sorted(zip(action, costs, strict=True), key=lambda each: each[0].kind != "F"):
@@ -142,7 +155,9 @@ class Fsdp:
                         number,
                         pace.duration((layer.time(op.kind) - waits) * fused, waits * fused),
                         self._outcomes(gather, needed, SIXTEEN_BITS) if gathers else NOTHING,
-                        self._outcomes(scatter, sizes, self.gradients.codec) if op.kind in "BW" else NOTHING,
+                        self._outcomes(scatter, sizes, self.gradients.codec)
+                        if scatters and op.kind in "BW"
+                        else NOTHING,
                     )
                 )
         return tuple(passes)

@@ -346,6 +346,8 @@ class Lowering:
             alike = ends
             if index in completes or index in fresh:
                 alike += completes.get(index), fresh.get(index)
+            if self.fsdp:
+                alike += (self.fsdp.scatters(action),)
             if numbers:  # documents differ from micro-batch to micro-batch
                 alike += tuple([numbers[op.microbatch] for op in action])
             if alike not in tasks:

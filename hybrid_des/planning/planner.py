@@ -155,7 +155,8 @@ def _fsdp(scenario: Scenario, plan: Plan, times: CollectiveTimes) -> Fsdp | None
     if not scenario.fsdp:
         return None
     once, ahead, gradients = scenario.sharding == "zero-2", scenario.overlap.parameters, scenario.gradients
-    return Fsdp(plan, times, gradients, once, ahead, overlapped=gradients.overlap if once else ahead)
+    overlapped = gradients.overlap if once else ahead
+    return Fsdp(plan, times, gradients, once, scenario.scatters_once, ahead, overlapped)
 
 
 def _lowered(

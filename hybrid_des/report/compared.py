@@ -43,8 +43,8 @@ def _title(comparison: Comparison) -> Iterator[str]:
     before, after = (format_seconds(side.summary["step_time_s"]) for side in (comparison.a, comparison.b))
     change = f"{_signed(comparison.change)} ({comparison.regression * 100:+.1f} %)"
     yield f"{comparison.a.name} → {comparison.b.name}: step {before} → {after}, {change}"
-    if comparison.tied:
-        yield "a tie: the steps differ by less than predictions of measured runs like these were off (90 %)"
+    if comparison.difference is not None and comparison.change:
+        yield comparison.difference.text(comparison.regression)
     yield from (
         f"{ALARM}: {side.name}: {CANNOT_RUN}"
         for side in (comparison.a, comparison.b)

@@ -383,7 +383,8 @@ def _one_of_each(ordered: Sequence[SimulatedChange]) -> list[SimulatedChange]:
 
 def _proposed(tried: SimulatedChange) -> str:
     per = " per micro-batch" if "microbatches=" in tried.change else ""
-    return f"{tried.change} ({_gain(tried.gain)}{per})"
+    likely = f", {tried.sure.likely(-tried.gain)}" if tried.sure is not None else ""
+    return f"{tried.change} ({_gain(tried.gain)}{per}{likely})"
 
 
 def _gain(share: float) -> str:

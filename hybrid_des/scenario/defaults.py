@@ -43,7 +43,7 @@ def fill(values: Mapping[str, object]) -> FilledValues:
         values = {**values, "model": expanded(values["model"])}
     filled = FilledValues({key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()})
     modelled = values.get("model") not in (None, "none")
-    costs = {"efficiency": _fill_efficiency} if modelled else {"workload": _fill_workload}
+    costs = {"efficiency": fill_efficiency} if modelled else {"workload": _fill_workload}
     fills = {"cluster": _fill_cluster, "schedule": _fill_schedule, **costs, "gradients": _fill_gradients}
     for name, complete in fills.items():
         section = filled.setdefault(name, {} if name != "workload" else None)  # costs have no defaults
@@ -55,7 +55,8 @@ def fill(values: Mapping[str, object]) -> FilledValues:
     return filled
 
 
-def _fill_efficiency(efficiency: dict[str, object], scenario: Mapping[str, object]) -> None:
+def fill_efficiency(efficiency: dict[str, object], scenario: Mapping[str, object]) -> None:
+    """Complete a model's `efficiency` by that of the catalogue for its GPU and precision."""
     cluster, precision = scenario["cluster"], scenario.get("precision", "bf16")
     gpu = cluster.get("gpu") if isinstance(cluster, Mapping) else None
     if isinstance(gpu, str) and gpu in catalogue.names() and isinstance(precision, str):

@@ -26,6 +26,7 @@ from hybrid_des.scenario.sections.faults import FaultsOrNone, misfits_of_faults
 from hybrid_des.scenario.sections.groups import misfits_of_outer, misfits_of_sites
 from hybrid_des.scenario.sections.numerics import NumericsOrNone
 from hybrid_des.scenario.sections.operators import Operators
+from hybrid_des.scenario.sections.optimizer import Optimizer
 from hybrid_des.scenario.sections.perturbations import (
     AllJitter,
     AllSlow,
@@ -58,7 +59,7 @@ MODELLED = {  # keys that are read with `model` only, and their defaults
     "schedule.microbatch_size": 1,
     "parallel.sequence": False, "parallel.context_method": "ring", "parallel.stages": "even",
     "parallel.expert_tensor": None, "experts": ExpertTraffic(), "offload": Offload(), "cuda_graphs": "none",
-    "gradients.fused": None, "operators": Operators(), "data": None,
+    "gradients.fused": None, "operators": Operators(), "optimizer": Optimizer(), "data": None,
 }  # fmt: skip
 SHARDING = ("none", "zero-1", "zero-2", "zero-3")  # each divides what the one before does, and more
 SHARDING_NAMES = {  # PyTorch's names, and Megatron-LM's
@@ -112,6 +113,7 @@ class Scenario(Section):
     cuda_graphs: Annotated[Literal["none", "layers", "full"], choice("none", "layers", "full")] = "none"
     """What is launched as a graph, without the host: nothing, layers but for their experts, or the whole step."""
     operators: Operators = Field(default_factory=Operators)
+    optimizer: Optimizer = Field(default_factory=Optimizer)
     efficiency: Efficiency | None = None
     """Achieved shares of the GPU's peaks."""
     batch: Count | None = None
@@ -143,6 +145,12 @@ class Scenario(Section):
     """Replicas that do the same are simulated once; auto: as few as is exact, in runs of many GPUs; or how many."""
     record: Annotated[Literal["all", "compute", "none"], choice("all", "compute", "none"), LABEL] = "all"
     """What the timeline records; compute: no rows for messages; none: summary only."""
+
+    @property
+    def scatters_once(self) -> bool:
+        """Whether gradients that replicas divide are whole until the last micro-batch: in a pipeline, or as stated."""
+        once = self.gradients.scattered == "step" and self.schedule.microbatches > 1
+        return self.parallel.pipeline > 1 or once
 
     @property
     def fsdp(self) -> bool:
@@ -347,6 +355,9 @@ def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
     if scenario.fsdp and scenario.gradients.bucket is not None:
         message = f"{scenario.sharding} scatters gradients layer by layer; expected none"
         yield misfit(message, "gradients.bucket", "sharding")
+    if scenario.gradients.scattered == "step" and not scenario.fsdp:
+        message = "is read with zero-2 and zero-3 outside pipelines only"
+        yield misfit(message, "gradients.scattered", "sharding", "parallel.pipeline")
     if scenario.gradients.first_bucket != 2**20 and scenario.gradients.bucket_rule != "ddp":
         yield misfit("is read with `bucket_rule: ddp` only", "gradients.first_bucket", "gradients.bucket_rule")
     if scenario.fsdp and scenario.tensor_traffic == "messages":

@@ -129,8 +129,8 @@ def test_bytes_per_parameter_are_those_of_zero():
 
 def test_a_pipeline_holds_the_whole_sum_of_gradients():
     n, d = 1000, 8
-    assert Sharding.of("zero-2", d, pipelined=True) == Sharding.of("zero-1", d)
-    assert Sharding.of("zero-3", d, pipelined=True).bytes(n, 4) == 4 * n + 14 * n // d
+    assert Sharding.of("zero-2", d, once=True) == Sharding.of("zero-1", d)
+    assert Sharding.of("zero-3", d, once=True).bytes(n, 4) == 4 * n + 14 * n // d
     for p, whole in ((1, False), (2, True)):
         sections = {"parallel": {"pipeline": p, "data": 4}, "gradients": {"codec": "bf16"}}
         one, two = (stages_of(scenario(sharding=name, **sections))[0] for name in ("zero-1", "zero-2"))

@@ -30,6 +30,7 @@ from hybrid_des.analysis.counterfactual.what_if import (
     variant_of,
 )
 from hybrid_des.analysis.critical_path.traced import events_of_all
+from hybrid_des.analysis.difference import difference
 from hybrid_des.analysis.tasks import Task
 from hybrid_des.cost_model.documents import packed_steps
 from hybrid_des.errors import HybridDesError
@@ -308,7 +309,8 @@ def _latest(base: Run, scenario: Scenario) -> Fraction:
 
 def _proposal(against: str, change: str, base: Run, scenario: Scenario, duration: int) -> SimulatedChange:
     gain = float(1 - Fraction(duration, _microbatches(scenario)) / _per_microbatch(base))
-    return SimulatedChange(change, duration, scenario.steps, scenario.schedule.microbatches, against=against, gain=gain)
+    sure, microbatches = difference(base.scenario, scenario), scenario.schedule.microbatches
+    return SimulatedChange(change, duration, scenario.steps, microbatches, against=against, gain=gain, sure=sure)
 
 
 def _per_microbatch(base: Run) -> Fraction:

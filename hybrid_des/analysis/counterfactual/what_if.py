@@ -23,6 +23,7 @@ import numpy as np
 
 from hybrid_des import collectives
 from hybrid_des.analysis.critical_path.traced import FEWEST_FOLDED
+from hybrid_des.analysis.difference import Difference
 from hybrid_des.cluster.fabric import ChangedLinks, Fabric, LinkSpec, Route
 from hybrid_des.cluster.topologies.nodes import KNOWN_ROUTES
 from hybrid_des.cost_model.collective_times import CollectiveTimes
@@ -264,6 +265,7 @@ class SimulatedChange(NamedTuple):
         against: of a proposal, one of memory, slow ranks, uneven ranks, documents, bubble, network, links.
         gain: of a proposal the saved share of the time per micro-batch.
         fits: whether no GPU exceeds its memory.
+        sure: how sure the change is; None if that is not known.
     """
 
     change: str
@@ -274,6 +276,7 @@ class SimulatedChange(NamedTuple):
     against: str = ""
     gain: float = 0.0
     fits: bool = True
+    sure: Difference | None = None
 
 
 class Part(NamedTuple):

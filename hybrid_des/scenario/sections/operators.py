@@ -12,5 +12,13 @@ class Operators(Section):
 
     blocks: Annotated[Literal["fused", "eager"], choice("fused", "eager")] = "fused"
     """Of blocks: fused as by Megatron-LM or torch.compile, or eager, each a kernel of its own, as PyTorch runs them."""
-    loss: Annotated[Literal["fused", "compiled", "eager"], choice("fused", "compiled", "eager")] = "fused"
-    """Of the loss: fused as by Megatron-LM, compiled by torch.compile, or eager; copies of the logits differ."""
+    loss: Annotated[
+        Literal["fused", "compiled", "eager", "chunked"], choice("fused", "compiled", "eager", "chunked")
+    ] = "fused"
+    """Of the loss: fused as by Megatron-LM, compiled by torch.compile, or eager; copies of the logits differ.
+
+    chunked: as compiled, for some tokens after the other, so that hardly any logits exist at a time."""
+    logits: Annotated[Literal["sharded", "gathered"], choice("sharded", "gathered")] = "sharded"
+    """Of tensor ranks: each has its part of the vocabulary, or all of it, gathered before the loss.
+
+    As in PyTorch without `loss_parallel` (torch/distributed/tensor/parallel)."""

@@ -260,6 +260,10 @@ class Gradients(PluginSection):
     """Steps between two exchanges of groups of replicas (`outer`); 1: all replicas are reduced in every step."""
     outer: Outer | None = None
     """The exchange, with `every`."""
+    scattered: Annotated[Literal["micro-batch", "step"], choice("micro-batch", "step")] = "micro-batch"
+    """With zero-2 and zero-3, outside pipelines: how often gradients are scattered.
+
+    step: whole gradients are summed over micro-batches, as PyTorch's `no_sync` and `set_requires_gradient_sync` do."""
     fused: Flag | None = None
     """Whether weight gradients are accumulated over micro-batches inside the products that compute them.
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.analysis.experience import experience, tied
+from hybrid_des.analysis.difference import LEAST, difference
 from hybrid_des.analysis.notebook_view import as_html
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario.definition import Scenario
@@ -92,11 +92,14 @@ class SearchResult:
 
     @cached_property
     def ties(self) -> list[Candidate]:
-        """The simulated plans that are as good as the best, as far as predictions of measured runs were right."""
-        if self.best is None:
+        """The simulated plans that are as good as the best: that differ by less than 2 %, and not for certain."""
+        best = self.best
+        if best is None or not best.least:
             return []
-        known = experience(self.scenario(self.best))
-        return [one for one in self.ranked if one is not self.best and tied(known, self.best.least, one.least)]
+        close = [one for one in self.ranked if one is not best and one.least < best.least * (1 + LEAST)]
+        scenario = self.scenario(best) if close else None
+        known = [(one, difference(scenario, self.scenario(one))) for one in close if scenario is not None]
+        return [one for one, sure in known if sure is not None and sure.is_tie(one.least / best.least - 1)]
 
     def front(self) -> list[Candidate]:
         """The simulated plans that no other simulated one undercuts in both time and memory, fastest first."""

@@ -4,9 +4,9 @@
     1F1B,8,1f1b,,1.42,fit
     ZB-2p,8,zb-auto,2p,1.24,kept
 
-An empty cell leaves the key as in the file with the sweep. Columns that start with `measured.`, `split` and `release`
-(of the software that was measured) are not keys; they are kept with the row. In a row with `collective.name` and
-`collective.bytes` (of a member's buffer) only that collective runs, over all ranks of the scenario.
+An empty cell leaves the key as in the file with the sweep. Columns that start with `measured.`, `split`, and `release`
+and `stack` (of the software that was measured) are not keys; they are kept with the row. In a row with
+`collective.name` and `collective.bytes` (of a member's buffer) only that collective runs, over all of its ranks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hybrid_des.files import LARGEST, open_file
 from hybrid_des.scenario.loading import misnamed
 from hybrid_des.scenario.strict_yaml import parse_value
 
-_GROUPS = ("split", "release")
+_GROUPS = ("split", "release", "stack")
 
 
 _TEXTS = ("name", "description", *_GROUPS)

@@ -20,6 +20,7 @@ from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.studies.sweep.axes import Plot, Sweep, load_sweep
 from hybrid_des.studies.sweep.rows import Row, columns, table
 from hybrid_des.studies.sweep.runner import Execution, sweep_rows
+from hybrid_des.studies.sweep.ties import ties_text
 from hybrid_des.units import Dimension, format_seconds, parse_quantity
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def render(rows: Sequence[Row], sweep: Sweep, width: int | None = None) -> str:
         )
         lines.append([*(_shown(row, path) for path in paths), *figures])
     listed = text_table([*paths, *shown, *bills], lines, width=width)
-    return "\n".join([listed, "", *_best(ranked[0], ranking, sweep), _counts(rows)])
+    return "\n".join([listed, "", *_best(ranked, ranking, sweep), _counts(rows)])
 
 
 def _of_jobs(rows: Sequence[Row], paths: Sequence[str], width: int | None) -> str:
@@ -180,8 +181,9 @@ def _text(value: Any) -> str:
     return "default" if value is None else str(value)
 
 
-def _best(row: Row, ranking: Ranking, sweep: Sweep) -> list[str]:
-    """The best case that fits, by its values."""
+def _best(rows: Sequence[Row], ranking: Ranking, sweep: Sweep) -> list[str]:
+    """The best case that fits, by its values, and how many others are as good as far as can be told; best first."""
+    row = rows[0]
     if "error" in row:
         return []
     if row.get("out_of_memory"):
@@ -192,7 +194,8 @@ def _best(row: Row, ranking: Ranking, sweep: Sweep) -> list[str]:
     figure = format_seconds(value) if times else f"{value:.1%}" if y.endswith("_ratio") else f"{value:.4g}"
     share = ranking.share(row, y)
     per = f", {format_seconds(share) if times else f'{share:.4g}'} per {ranking.unit}" if share != value else ""
-    return [f"best: {values}: {label(y).removesuffix(' (s)')} {figure}{per}"]
+    best = f"best: {values}: {label(y).removesuffix(' (s)')} {figure}{per}"
+    return [best, *([ties] if y == STEP and (ties := ties_text(rows, ranking, sweep)) else [])]
 
 
 def _counts(rows: Sequence[Row]) -> str:

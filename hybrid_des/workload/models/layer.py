@@ -130,8 +130,8 @@ class Elementwise:
         return Fraction(0)
 
     def moved(self, how: str) -> tuple[int, int]:
-        """Bytes per token, forward and backward, where its operators are fused, compiled or eager."""
-        given = {"eager": self.eager, "compiled": self.compiled}.get(how)
+        """Bytes per token, forward and backward, where its operators are fused, compiled, chunked or eager."""
+        given = {"eager": self.eager, "compiled": self.compiled, "chunked": self.compiled}.get(how)
         return (self.forward, self.backward) if given is None else given
 
 

@@ -10,8 +10,10 @@ import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from support.tables import from_table
 
-from hybrid_des.analysis import experience_table
+from hybrid_des.analysis import experience_table, pair_table
 from hybrid_des.analysis.experience_table import COLUMNS, known, read
+from hybrid_des.analysis.pair_table import Pair, known_pairs
+from hybrid_des.analysis.pair_table import read as read_pairs
 from hybrid_des.errors import UsageError
 from hybrid_des.interface.cli.commands import validate as validating
 from hybrid_des.measured.validation.conditions import condition
@@ -287,15 +289,21 @@ sweep: {file: rows.csv}
 
 @pytest.fixture
 def table(monkeypatch, tmp_path):
-    """The package's table of runs, with one of this corpus and one of another."""
-    like = "h100,bf16,dense,no,no,8000000,8,1"
-    file = tmp_path / "experience.csv"
+    """The package's table of runs, with one of this corpus and one of another, and that of pairs, with two likewise."""
+    like = "h100,16 bits,dense,megatron,no,no,none,none,no,no,8000000,8,1e9,0,1"
+    file, pairs = tmp_path / "experience.csv", tmp_path / "pairs.csv"
     file.write_text(f"{','.join(COLUMNS)}\nmine,{like},1.5,2026-01-01,abc\nother,{like},1.25,2026-01-01,abc\n")
+    pair = "precision,0.5,0.6,2026-01-01,abc"
+    pairs.write_text(f"{','.join(Pair._fields)}\nmine,{pair}\nother,{pair}\n")
     for module in (experience_table, validating):
         monkeypatch.setattr(module, "TABLE", file)
+    for module in (pair_table, validating):
+        monkeypatch.setattr(module, "PAIRS", pairs)
     known.cache_clear()
+    known_pairs.cache_clear()
     yield file
     known.cache_clear()
+    known_pairs.cache_clear()
 
 
 @pytest.mark.parametrize(("said", "fitted"), [(", fitted: 3", 3), ("", 1)], ids=["said", "the efficiency"])
@@ -303,11 +311,25 @@ def test_record_replaces_the_runs_of_a_corpus(validate, write, table, said, fitt
     rows = "name,parallel.data,measured.step_time_s,measured.peak_memory_bytes\nfirst,1,1,\nsecond,2,,1e9\nthird,4,1,\n"
     write(rows, "rows.csv")
     code, _, err = validate(write(MODELLED.replace(".csv}", f".csv{said}}}"), "mine.yaml"), "--record")
-    assert (code, err) == (0, [f"{table}: 3 runs, 2 of mine"])
+    assert (code, err) == (0, [f"{table}: 3 runs, 2 of mine; pairs.csv: 2 pairs, 1 of it"])
     mine, _, other = read(table.read_text())
     assert (other.corpus, other.ratio) == ("other", 1.25)
     assert (mine.corpus, mine.like.gpu, mine.like.gpus, mine.fitted) == ("mine", "h100", 1, fitted)
+    assert (mine.like.stack, mine.like.calibrated) == ("megatron", True)
     assert mine.date > other.date
+
+
+def test_record_notes_pairs_that_differ_in_one_setting(validate, write, table):
+    """Of one machine and batch: the first and the second in recomputation, the third from both in two settings."""
+    head = "name,recompute,precision,stack,measured.step_time_s"
+    rows = ("first,none,bf16,deepspeed,2", "second,full,bf16,deepspeed,3", "third,selective,fp8,deepspeed,3")
+    write("\n".join([head, *rows]), "rows.csv")
+    assert validate(write(MODELLED, "mine.yaml"), "--record")[0] == 0
+    mine, other = read_pairs(table.with_name("pairs.csv").read_text())
+    assert (mine.corpus, mine.move, mine.measured) == ("mine", "recomputation", 1.5)
+    assert 1.2 < mine.predicted < 1.4
+    assert other.corpus == "other"
+    assert {one.like.stack for one in read(table.read_text()) if one.corpus == "mine"} == {"deepspeed"}
 
 
 @pytest.mark.parametrize("word", ["--fit", "--where"])

@@ -204,9 +204,10 @@ def _frontier(result: SearchResult) -> str:
 def _as_good(result: SearchResult) -> str:
     """Which plans are ties."""
     assert result.best is not None
-    last = 1 + len(result.ties)
+    places = [1 + result.ranked.index(one) for one in result.ties]
     more = result.ties[-1].least / result.best.least - 1
-    return f"plans 1 to {last} are ties: up to {more:.1%} apart, less than predictions of measured runs were off (90 %)"
+    listed = f"1 to {places[-1]}" if len(places) == places[-1] - 1 else ", ".join(map(str, [1, *places]))
+    return f"plans {listed} are ties: up to {more:.1%} apart, less than 9 of 10 such differences were off"
 
 
 def _flags(scenario: Scenario) -> str:

@@ -20,7 +20,9 @@ from typing import Any
 
 import yaml
 
-from hybrid_des.analysis.experience_table import TABLE, Likeness, Recorded, known, written
+from hybrid_des.analysis.experience_table import TABLE, known, written
+from hybrid_des.analysis.pair_table import PAIRS, known_pairs
+from hybrid_des.analysis.pair_table import written as written_pairs
 from hybrid_des.analysis.safe_csv import write_csv
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.interface.cli.arguments import add_common, add_jobs
@@ -37,6 +39,7 @@ from hybrid_des.measured.validation.corpus import (
 from hybrid_des.measured.validation.evidence import Evidence, evidence
 from hybrid_des.measured.validation.fitting import fitted, starts, with_numbers
 from hybrid_des.measured.validation.picture import picture
+from hybrid_des.measured.validation.record import Corpus, MeasuredRun, pairs_of, runs_of
 from hybrid_des.report.files.staging import write_whole
 from hybrid_des.report.text_tables import text_table
 from hybrid_des.scenario.composition import nested, value_at
@@ -88,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", metavar="FILE", help="take the rows of this CSV file instead")
     parser.add_argument("--where", metavar="CONDITION", help="rows to predict, or to fit: 'split == \"fit\"'")
     parser.add_argument("--fit", metavar="KEYS", help="numbers to fit, such as efficiency.gemm,efficiency.memory")
-    parser.add_argument("--record", action="store_true", help="note the errors in the package's table of measured runs")
+    parser.add_argument("--record", action="store_true", help="note the errors in the package's tables")
     parser.add_argument("--by", metavar="COLUMN", action="append", default=[], help="errors for each value of a column")
     add_common(parser, out="also write the table, a picture and the fitted numbers to this folder")
     parser.add_argument("--json", action="store_true", help="print only the errors, as one JSON object")
@@ -120,16 +123,28 @@ def _note(args: argparse.Namespace, sweep: Sweep, validation: Validation) -> Non
     block = read_scenario(args.file, args.set).value["sweep"]  # --rows replaces it
     stated = sum(map(partial(_is_fitted, document), document.places))
     fitted = block.get("fitted", stated) if isinstance(block, dict) else stated
-    day, commit = date.today().isoformat(), _commit()
+    stack = block.get("stack", "") if isinstance(block, dict) else ""
+    rows = [
+        MeasuredRun(
+            scenario_of(with_case(document, one.case)), str(one.case.get("stack", stack)),
+            one.predicted["step_time_s"], one.measured["step_time_s"],
+        )
+        for one in validation.predictions
+        if one.ratio("step_time_s") is not None
+    ]  # fmt: skip
+    noted = Corpus(corpus, fitted, date.today().isoformat(), _commit())
     known.cache_clear()  # another process may have noted a corpus meanwhile
-    runs = [one for one in known() if one.corpus != corpus]
-    for prediction in validation.predictions:
-        if (ratio := prediction.ratio("step_time_s")) is not None:
-            like = Likeness.of(scenario_of(with_case(document, prediction.case)))
-            runs.append(Recorded(corpus, like, fitted, ratio, day, commit))
+    known_pairs.cache_clear()
+    runs = [*(one for one in known() if one.corpus != corpus), *runs_of(noted, rows)]
+    pairs = [*(one for one in known_pairs() if one.corpus != corpus), *pairs_of(noted, rows)]
     write_file(TABLE, written(runs))
+    write_file(PAIRS, written_pairs(pairs))
     known.cache_clear()
-    say(f"{TABLE}: {len(runs)} runs, {sum(one.corpus == corpus for one in runs)} of {corpus}")
+    known_pairs.cache_clear()
+    of_corpus = [sum(one.corpus == corpus for one in table) for table in (runs, pairs)]
+    say(
+        f"{TABLE}: {len(runs)} runs, {of_corpus[0]} of {corpus}; {PAIRS.name}: {len(pairs)} pairs, {of_corpus[1]} of it"
+    )
 
 
 def _is_fitted(document: Document, path: KeyPath) -> bool:

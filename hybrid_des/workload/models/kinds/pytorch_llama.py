@@ -30,6 +30,37 @@ def separate_heads(h: int, queries: int, keys: int, *, bias: bool) -> Part:
     return sum(parts, Part()) + Part(passes, kept=Kept(tensor=2 * ELEMENT * (queries - keys)))
 
 
+def checkpointed_experts(h: int, queries: int, keys: int, active: int, inner: int, *, normed: bool) -> Part:
+    """What `checkpointed` is for a block with experts: none of their products is kept, for they are grouped ones.
+
+    Kept are results of attention, queries and values; and what an exchange with experts on other ranks brought, which
+    `layer_costs` knows.
+
+    Args:
+        h: hidden size.
+        queries: elements of a token's queries.
+        keys: elements of its keys, and of its values.
+        active: experts of a token.
+        inner: elements inside its experts.
+        normed: whether queries and keys have norms.
+    """
+    experts = ("router", "routing", "experts up", "experts' activation", "experts down", "shared activation")
+    ops = Module(
+        OPS,
+        ("norms and residuals", "query and key norms", "attention output", *experts),
+        Kept(
+            sequence=3 * ELEMENT * h,
+            tensor=ELEMENT * (keys + (queries + keys if normed else 0)),
+            received=ELEMENT * active * h,
+            expert=ELEMENT * inner,
+        ),
+        summed=("attention output",),
+        sums=Kept(sequence=ELEMENT * h),
+        gathers=True,
+    )
+    return Part(modules=(ops,))
+
+
 def checkpointed(h: int, queries: int, keys: int, ffn: int, *, gated: bool) -> Part:
     """What torchtitan's checkpointing by operators keeps and repeats (torchtitan/distributed/activation_checkpoint.py).
 

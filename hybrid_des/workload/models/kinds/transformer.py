@@ -27,7 +27,12 @@ from functools import lru_cache
 from typing import Annotated, Literal
 
 from hybrid_des.options import MOST, Count, Factor, Flag, Options, Section, TokenCount, choice, whole
-from hybrid_des.workload.models.kinds.pytorch_llama import checkpointed, eager_norms, separate_heads
+from hybrid_des.workload.models.kinds.pytorch_llama import (
+    checkpointed,
+    checkpointed_experts,
+    eager_norms,
+    separate_heads,
+)
 from hybrid_des.workload.models.kinds.registration import ModelRefusal, kind
 from hybrid_des.workload.models.layer import (
     ELEMENT,
@@ -281,6 +286,10 @@ def _block(options: Transformer, experts: Experts | None) -> Layer:
     else:
         parts.append(Part(kept=Kept(sequence=ELEMENT * h)))  # the router's input
     sent = ELEMENT * experts.active * h
+    if options.latent is None:
+        queries, keys = (heads * options.head for heads in (options.heads, options.kv_heads or options.heads))
+        inner = experts.active * (_up(options, experts.ffn) + experts.ffn)
+        parts.append(checkpointed_experts(h, queries, keys, experts.active, inner, normed=options.qk_norm))
     return layer_of("", parts, ELEMENT * h, dispatched=sent, balance=experts.balance, routing=experts.routing)
 
 

@@ -1,0 +1,114 @@
+"""How sure a difference between two predictions is: how far predicted ratios of measured runs were off.
+
+Errors of two predictions of one system are alike, so that their ratio is better known than either. `pairs.csv` holds
+one row per pair of measured runs of a corpus that differ in one kind of setting; it is written by `hybrid-des validate
+CORPUS --record`, never by hand.
+
+Of one kind of change, nine of ten ratios lie within the error that holds 0.9 of the weight of all its pairs and of one
+more, whose error may be any, each corpus of equal weight (conformal prediction with weights, see `experience`); of a
+kind with fewer than nine pairs, within the widest of all kinds that have as many. Errors of several kinds add up as
+independent ones: the root of the sum of their squares.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import exp, expm1, hypot, log
+from typing import Any, NamedTuple
+
+from hybrid_des.analysis.experience import ROUNDING
+from hybrid_des.analysis.moves import moves
+from hybrid_des.analysis.pair_table import Pair, known_pairs
+from hybrid_des.scenario.definition import Scenario
+
+COVERED = 0.9
+
+
+FEWEST = 9  # pairs of which nine of ten can be told
+
+
+LEAST = 0.02  # a smaller change that may be none is a tie
+
+
+class Difference(NamedTuple):
+    """What is known of a change between two scenarios.
+
+    Attributes:
+        moves: the kinds of settings that differ.
+        reach: the half-width of the interval of the ratio, as a logarithm.
+        pairs: the number of pairs of measured runs that differ in one of these.
+    """
+
+    moves: tuple[str, ...]
+    reach: float
+    pairs: int
+
+    def interval(self, change: float) -> tuple[float, float]:
+        """The interval around a change of a step, as shares of it: −0.12 is a step that is 12 % shorter."""
+        return (1 + change) * exp(-self.reach) - 1, (1 + change) * exp(self.reach) - 1
+
+    def is_open(self, change: float) -> bool:
+        """Whether the interval leaves open which of the two is quicker."""
+        return abs(log(1 + change)) <= self.reach
+
+    def is_tie(self, change: float) -> bool:
+        """Whether it does so and the change is small itself."""
+        return self.is_open(change) and abs(change) < LEAST
+
+    def verdict(self, change: float) -> str:
+        """What can be told of a change: nothing, that it is likely, or that it is certain."""
+        if self.is_tie(change):
+            return "a tie"
+        if self.is_open(change):
+            return f"probably {'slower' if change > 0 else 'quicker'}, not certain"
+        return "slower" if change > 0 else "quicker"
+
+    def likely(self, change: float) -> str:
+        """The interval in words: "likely -16 to -8 %"."""
+        low, high = self.interval(change)
+        return f"likely {100 * low:+.0f} to {100 * high:+.0f} %"
+
+    def text(self, change: float) -> str:
+        """All in words: "quicker, likely -16 to -8 %: 9 of 10 such differences (schedule) were within ± 4 %"."""
+        within = f"± {100 * expm1(self.reach):.0f} %"
+        such = f"9 of 10 such differences ({', '.join(self.moves)}) were within {within}"
+        return f"{self.verdict(change)}, {self.likely(change)}: {such}"
+
+    def to_mapping(self, change: float) -> dict[str, Any]:
+        """As values of a summary; the interval in shares."""
+        return {
+            "moves": list(self.moves),
+            "interval": list(self.interval(change)),
+            "pairs": self.pairs,
+            "text": self.text(change),
+        }
+
+
+def difference(first: Scenario, second: Scenario) -> Difference | None:
+    """What is known of the change from one scenario to another; None if their models differ, or too few pairs."""
+    changed = moves(first, second)
+    return of_pairs(changed, known_pairs()) if changed else None
+
+
+def of_pairs(changed: Sequence[str], pairs: Sequence[Pair]) -> Difference | None:
+    """What pairs tell of a change of these kinds of settings; None if no kind has enough."""
+    kinds = {move: [pair for pair in pairs if pair.move == move] for move in {*changed, *(pair.move for pair in pairs)}}
+    reaches = {move: _reach(some) for move, some in kinds.items() if len(some) >= FEWEST}
+    if not reaches:
+        return None
+    widest = max(reaches.values())
+    reach = hypot(*(reaches.get(move, max([widest, *(pair.error for pair in kinds[move])])) for move in changed))
+    return Difference(tuple(changed), reach, sum(len(kinds[move]) for move in changed))
+
+
+def _reach(pairs: Sequence[Pair]) -> float:
+    """The error that nine of ten ratios lie within, each corpus of equal weight; the largest if none does."""
+    sizes = Counter(pair.corpus for pair in pairs)
+    each = len(pairs) / len(sizes)
+    needed, sofar = COVERED * (len(pairs) + 1), 0.0
+    for pair in sorted(pairs, key=lambda pair: pair.error):
+        sofar += each / sizes[pair.corpus]
+        if sofar >= needed - ROUNDING:
+            return pair.error
+    return max(pair.error for pair in pairs)

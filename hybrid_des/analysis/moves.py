@@ -1,0 +1,59 @@
+"""What differs between two scenarios of one model, in the kinds of settings that people change."""
+
+from __future__ import annotations
+
+from hybrid_des.scenario.definition import Scenario
+
+AXES = ("tensor", "context", "pipeline", "data", "expert")
+
+
+def moves(first: Scenario, second: Scenario) -> tuple[str, ...] | None:
+    """The kinds of settings that differ between two scenarios; None if their models do, or one has none.
+
+    A change of the layout is one kind by the axes that it moves GPUs between, such as "data and tensor ranks"; of those
+    that have other numbers of GPUs it is "number of GPUs". What follows from another change, such as the encoding of
+    gradients from another sharding, counts as part of it.
+    """
+    if first.model is None or first.model != second.model:
+        return None
+    before, after = first.parallel, second.parallel
+    axes = [name for name in AXES if getattr(before, name) != getattr(after, name)]
+    scaled = before.ranks != after.ranks
+    chip = first.cluster.kinds[0].gpu.name != second.cluster.kinds[0].gpu.name
+    differences = {
+        "chip": chip,
+        "precision": first.precision != second.precision,
+        "number of GPUs": scaled,
+        f"{' and '.join(axes)} ranks": bool(axes) and not scaled,
+        "micro-batch": first.schedule.microbatch_size != second.schedule.microbatch_size,
+        "batch": _batch(first) != _batch(second) and not scaled,
+        "recomputation": _recomputed(first) != _recomputed(second),
+        "sharding": first.sharding != second.sharding,
+        "schedule": _schedule(first) != _schedule(second),
+        "graphs": first.cuda_graphs != second.cuda_graphs,
+        "experts": first.experts != second.experts,
+        "network": not chip and not scaled and first.cluster != second.cluster,
+    }
+    same = not any(differences.values())
+    differences["communication"] = first.overlap != second.overlap or (same and first.gradients != second.gradients)
+    differences["others"] = same and not differences["communication"] and _unnamed(first) != _unnamed(second)
+    return tuple(name for name, differs in differences.items() if differs)
+
+
+def _unnamed(scenario: Scenario) -> Scenario:
+    return scenario.model_copy(update={"name": "", "description": ""})
+
+
+def _batch(scenario: Scenario) -> int:
+    """Samples of a step."""
+    schedule = scenario.schedule
+    return schedule.microbatches * schedule.microbatch_size * scenario.parallel.data
+
+
+def _recomputed(scenario: Scenario) -> object:
+    return scenario.recompute, scenario.recompute_layers
+
+
+def _schedule(scenario: Scenario) -> object:
+    """All of the schedule but how samples are divided."""
+    return scenario.schedule.model_copy(update={"microbatches": 1, "microbatch_size": 1})

@@ -1,0 +1,50 @@
+"""What is noted of a corpus: how far each prediction was off, and each ratio of two that differ in one setting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from hybrid_des.analysis.experience_table import Likeness, Recorded
+from hybrid_des.analysis.moves import moves
+from hybrid_des.analysis.pair_table import Pair
+from hybrid_des.scenario.definition import Scenario
+
+
+class MeasuredRun(NamedTuple):
+    """A measured run and its prediction: the software, a value of `model.written`, and both steps in seconds."""
+
+    scenario: Scenario
+    stack: str
+    predicted: float
+    measured: float
+
+
+class Corpus(NamedTuple):
+    """A corpus as it is noted: its name, how many numbers were fitted to it, and when by what it was predicted."""
+
+    name: str
+    fitted: int
+    date: str
+    commit: str
+
+
+def runs_of(corpus: Corpus, rows: Sequence[MeasuredRun]) -> list[Recorded]:
+    """The errors of all rows."""
+    return [
+        Recorded(corpus.name, Likeness.of(row.scenario, row.stack), corpus.fitted, row.predicted / row.measured,
+                 corpus.date, corpus.commit)
+        for row in rows
+    ]  # fmt: skip
+
+
+def pairs_of(corpus: Corpus, rows: Sequence[MeasuredRun]) -> list[Pair]:
+    """The ratios of all pairs of rows that differ in one kind of setting."""
+    pairs = []
+    for first, second in combinations(rows, 2):
+        kinds = moves(first.scenario, second.scenario)
+        if kinds and len(kinds) == 1 and first.stack == second.stack:
+            predicted, measured = second.predicted / first.predicted, second.measured / first.measured
+            pairs.append(Pair(corpus.name, kinds[0], predicted, measured, corpus.date, corpus.commit))
+    return pairs

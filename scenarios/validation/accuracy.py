@@ -1,0 +1,80 @@
+"""Print the table of accuracy.md from what `hybrid-des validate CORPUS --record` noted, and that of differences.
+
+    python scenarios/validation/accuracy.py
+
+"Interval holds" counts the runs that lie in their intervals, known by all others; "source left out" those that do so
+known by other sources alone, and how many of the rest are told to be of a stack that nobody measured.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from math import exp
+
+from hybrid_des.analysis.difference import LEAST, of_pairs
+from hybrid_des.analysis.experience import error_left_out, of_runs
+from hybrid_des.analysis.experience_table import Recorded, known
+from hybrid_des.analysis.pair_table import Pair, known_pairs
+
+# inputs that no scenario states: deterministic tests, second iterations, GPUs limited in power, how FLOP were counted
+SPECIAL = ("bigscience_a100", "bigscience_v100", "megatron_golden_7b", "nemo_24_03_long", "torchao_b200")
+
+
+def held(runs: Sequence[Recorded], kept: Callable[[int, int], bool]) -> list[tuple[bool, bool]]:
+    """For each run whether its interval, by the runs that are kept, holds it, and whether its stack is known."""
+    sizes, found = Counter(one.corpus for one in runs), []
+    for number, one in enumerate(runs):
+        told = of_runs(one.like, [other for place, other in enumerate(runs) if kept(number, place)])
+        found.append((told.reach is not None and error_left_out(one, sizes[one.corpus]) <= told.reach, told.measured))
+    return found
+
+
+def sources(runs: Sequence[Recorded]) -> Iterable[list[str]]:
+    """The lines of the table of sources."""
+    alone = held(runs, lambda number, place: number != place)
+    unseen = held(runs, lambda number, place: runs[number].corpus != runs[place].corpus)
+    lines = defaultdict(list)
+    for one, (inside, _), (outer, measured) in zip(runs, alone, unseen, strict=True):
+        lines[one.corpus].append((one, inside, outer, not outer and not measured))
+        every = ("all",) if one.corpus in SPECIAL else ("all, without special inputs", "all")
+        for name in every:
+            lines[name].append((one, inside, outer, not outer and not measured))
+    for corpus, rows in sorted(lines.items(), key=lambda each: (each[0].startswith("all"), each[0])):
+        errors = [abs(one.ratio - 1) for one, *_ in rows]
+        stacks = ", ".join(sorted({one.like.place for one, *_ in rows})) if not corpus.startswith("all") else ""
+        fitted = rows[0][0].fitted if not corpus.startswith("all") else ""
+        bias = sum(one.ratio for one, *_ in rows) / len(rows) - 1
+        figures = f"{sum(errors) / len(errors):.1%}", f"{bias:+.1%}", f"{max(errors):.0%}"
+        inside, outer, told = (sum(row[column] for row in rows) for column in (1, 2, 3))
+        yield [corpus, stacks, str(len(rows)), str(fitted), *figures, str(inside), f"{outer} + {told}"]
+
+
+def differences(pairs: Sequence[Pair]) -> Iterable[list[str]]:
+    """The lines of the table of differences."""
+    kinds = defaultdict(list)
+    for pair in pairs:
+        layout = "chip, precision or layout" if pair.move in ("chip", "precision") or "ranks" in pair.move else None
+        for name in filter(None, (pair.move, layout, "all")):
+            kinds[name].append(pair)
+            if name in (layout, "all") and pair.corpus not in SPECIAL:
+                kinds[f"{name}, without special inputs"].append(pair)
+    for move, some in sorted(kinds.items(), key=lambda each: -len(each[1])):
+        told = [pair for pair in some if abs(pair.predicted - 1) >= LEAST]
+        mean = sum(exp(pair.error) - 1 for pair in some) / len(some)
+        right = f"{sum(pair.agrees for pair in told)} of {len(told)}"
+        sure = of_pairs([move], pairs) if move in {pair.move for pair in pairs} else None
+        yield [move, str(len(some)), f"{mean:.1%}", f"± {exp(sure.reach) - 1:.0%}" if sure else "", right]
+
+
+def print_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
+    """Print Markdown."""
+    for line in (heads, ["---"] * len(heads), *lines):
+        print(f"| {' | '.join(line)} |")
+
+
+if __name__ == "__main__":
+    held_in = ("interval holds", "source left out + told")
+    heads = ("source", "stack", "rows", "numbers fitted", "mean", "bias", "worst", *held_in)
+    print_table(heads, sources(known()))
+    print()
+    heads = ("differ in", "pairs", "mean", "9 of 10 within", "right, of those beyond 2 %")
+    print_table(heads, differences(known_pairs()))

@@ -1,0 +1,128 @@
+"""How sure a difference is: what differs between two scenarios, and how far predicted ratios of such pairs were off."""
+
+from math import exp
+
+import pytest
+
+from hybrid_des import compare
+from hybrid_des.analysis import difference as differences
+from hybrid_des.analysis.difference import of_pairs
+from hybrid_des.analysis.moves import moves
+from hybrid_des.analysis.pair_table import Pair, known_pairs, read, written
+from hybrid_des.scenario.loading import load
+
+ONE = {"model": "gpt2", "cluster": {"gpu": "h100", "nodes": 2}, "batch": 32, "parallel": {"tensor": 2, "data": 4},
+       "schedule": {"kind": "1f1b"}}  # fmt: skip
+
+
+def pair_of(error=0.1, move="schedule", corpus="one"):
+    """A pair whose predicted ratio is off by so much."""
+    return Pair(corpus, move, 0.8 * exp(error), 0.8, "2026-11-28", "abc1234")
+
+
+PAIRS = [pair_of(number / 100) for number in range(1, 20)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, ()),
+        ({"name": "other"}, ()),
+        ({"cluster": {"gpu": "b200", "nodes": 2}}, ("chip",)),
+        ({"precision": "fp8"}, ("precision",)),
+        ({"parallel": {"tensor": 4, "data": 2}}, ("tensor and data ranks",)),
+        ({"parallel": {"pipeline": 2, "data": 4}}, ("tensor and pipeline ranks",)),
+        ({"parallel": {"tensor": 2, "data": 8}}, ("number of GPUs",)),
+        ({"schedule": {"kind": "1f1b", "microbatch_size": 4}}, ("micro-batch",)),
+        ({"batch": 64}, ("batch",)),
+        ({"recompute": "full"}, ("recomputation",)),
+        ({"sharding": "zero-1"}, ("sharding",)),
+        ({"cuda_graphs": "layers"}, ("graphs",)),
+        ({"gradients": {"codec": "bf16"}}, ("communication",)),
+        ({"cluster": {**ONE["cluster"], "infiniband": {"bandwidth": "25 GB/s"}}}, ("network",)),
+        ({"efficiency": {"gemm": 0.5}}, ("others",)),
+        ({"precision": "fp8", "recompute": "full"}, ("precision", "recomputation")),
+        ({"model": "bert-large"}, None),
+    ],
+)  # fmt: skip
+def test_a_change_is_of_a_kind(changes, found):
+    """What follows from it, such as the micro-batches of a batch or the encoding of gradients, is part of it."""
+    assert moves(load(ONE), load({**ONE, **changes})) == found
+
+
+def test_a_schedule_is_a_kind_of_its_own():
+    one, other = ({"model": "gpt2", "batch": 32, "parallel": {"pipeline": 4}, "schedule": {"kind": kind}}
+                  for kind in ("1f1b", "zb-h1"))  # fmt: skip
+    assert moves(load(one), load(other)) == ("schedule",)
+
+
+def test_nine_of_ten_differences_lie_inside():
+    found = of_pairs(["schedule"], PAIRS)
+    assert (found.reach, found.pairs) == (pytest.approx(0.18), 19)  # the 18th of 19
+    low, high = found.interval(-0.12)
+    assert (low, high) == pytest.approx((0.88 * exp(-0.18) - 1, 0.88 * exp(0.18) - 1))
+    assert found.text(-0.12) == (
+        "probably quicker, not certain, likely -26 to +5 %: 9 of 10 such differences (schedule) were within ± 20 %"
+    )
+    assert found.text(-0.3).startswith("quicker, likely -42 to -16 %")
+
+
+def test_a_tie_is_a_small_change_that_may_be_none():
+    sure = of_pairs(["schedule"], [pair_of(0.005)] * 9)
+    assert [sure.verdict(change) for change in (0.004, 0.01, 0.03)] == ["a tie", "slower", "slower"]
+    unsure = of_pairs(["schedule"], [pair_of(0.1)] * 9)
+    assert [unsure.verdict(change) for change in (-0.019, -0.021, -0.2)] == [
+        "a tie", "probably quicker, not certain", "quicker",
+    ]  # fmt: skip
+
+
+def test_every_corpus_counts_alike():
+    """Nine tenths of the weight: those of the small corpus are needed, of which the large one has ten times as many."""
+    pairs = [pair_of(0.01)] * 30 + [pair_of(0.3, corpus="two")] * 3
+    assert of_pairs(["schedule"], pairs).reach == pytest.approx(0.3)
+    assert of_pairs(["schedule"], pairs[:30]).reach == pytest.approx(0.01)
+
+
+def test_several_kinds_add_up_and_few_pairs_take_the_widest():
+    pairs = [*[pair_of(0.03)] * 9, *[pair_of(0.04, "precision")] * 9, *[pair_of(0.01, "chip")] * 8]
+    assert of_pairs(["schedule", "precision"], pairs).reach == pytest.approx(0.05)
+    assert of_pairs(["chip"], pairs).reach == pytest.approx(0.04)
+    assert of_pairs(["graphs"], pairs).reach == pytest.approx(0.04)
+    assert of_pairs(["chip"], [*pairs, pair_of(0.2, "chip")]).reach == pytest.approx(0.2)
+    assert of_pairs(["chip"], pairs[-8:]) is None
+
+
+def test_a_table_of_pairs_is_read_as_it_was_written():
+    assert [one.move for one in read(written(PAIRS))] == ["schedule"] * 19
+    assert read(written(PAIRS))[0].error == pytest.approx(0.01, abs=1e-3)
+
+
+def test_a_comparison_says_how_sure_it_is(monkeypatch):
+    monkeypatch.setattr(differences, "known_pairs", lambda: tuple(PAIRS))
+    scenario = {"model": "gpt2", "batch": 32, "parallel": {"pipeline": 4}, "schedule": {"kind": "1f1b"}}
+    both = compare(scenario, overrides={"schedule.kind": "zb-h1"})
+    stated = both.to_mapping()["difference"]
+    assert (stated["moves"], stated["pairs"]) == (["schedule"], 19)
+    assert stated["interval"][0] < both.regression < stated["interval"][1]
+    assert not both.tied
+    without = compare({"schedule": {"kind": "1f1b", "microbatches": 4}, "workload": {"forward": 1, "backward": 2}},
+                      overrides={"schedule.microbatches": 8})  # fmt: skip
+    assert "difference" not in without.to_mapping()
+
+
+@pytest.mark.slow
+def test_recorded_differences_hold_nine_of_ten():
+    """Each pair known by all others."""
+    pairs = known_pairs()
+    held = []
+    for number, one in enumerate(pairs):
+        sure = of_pairs([one.move], [*pairs[:number], *pairs[number + 1 :]])
+        held.append(one.error <= sure.reach)
+    assert len(held) >= 200
+    assert sum(held) >= 0.85 * len(held)
+
+
+def test_recorded_pairs_are_of_known_kinds():
+    kinds = {one.move for one in known_pairs()}
+    assert {"chip", "precision", "schedule", "micro-batch", "number of GPUs", "pipeline and data ranks"} <= kinds
+    assert sum(one.move in ("chip", "precision") or one.move.endswith("ranks") for one in known_pairs()) >= 60

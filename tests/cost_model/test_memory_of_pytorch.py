@@ -1,0 +1,132 @@
+"""Memory as PyTorch's stacks hold it: the optimizer's state, logits, whole gradients, checkpoints by operators."""
+
+import pytest
+
+from hybrid_des import simulate
+from hybrid_des.errors import ScenarioError
+from hybrid_des.scenario.loading import load
+
+MODEL = {"layers": 2, "hidden": 512, "heads": 8, "ffn": 1024, "vocab": 4096, "sequence": 512, "tied": False}
+ONE = {
+    "model": MODEL,
+    "cluster": {"gpu": "h100"},
+    "batch": 8,
+    "parallel": {"data": 1},
+    "schedule": {"microbatch_size": 2},
+}
+SHARDED = {**ONE, "parallel": {"data": 2}, "sharding": "zero-3"}
+TOKENS = 512 * 2
+EXPERTS = {**MODEL, "experts": {"count": 8, "active": 2, "ffn": 256}, "qk_norm": True}
+
+
+def figures(*changes):
+    values = {}
+    for change in changes:
+        values |= change
+    return simulate(load(values)).summary
+
+
+def part(name, *changes):
+    (parts,) = {tuple(each[name] for each in [figures(*changes)["memory_parts_bytes"]])}
+    return parts[0]
+
+
+def test_the_optimizer_keeps_as_many_bytes_per_parameter_as_stated():
+    usual, short = figures(ONE), figures(ONE, {"optimizer": {"state": 4}})
+    count = usual["model_parameters"]
+    assert part("optimizer", ONE) == 12 * count
+    assert part("optimizer", ONE, {"optimizer": {"state": 4}}) == 4 * count
+    assert short["step_time_s"] < usual["step_time_s"]  # of which it reads and writes less
+
+
+def test_replicas_divide_the_stated_state():
+    count = figures(SHARDED)["model_parameters"]
+    assert part("optimizer", SHARDED, {"optimizer": {"state": 8}}) == pytest.approx(8 * count / 2, rel=1e-6)
+
+
+def test_a_chunked_loss_holds_hardly_any_logits():
+    compiled, chunked = (figures(ONE, {"operators": {"loss": how}}) for how in ("compiled", "chunked"))
+    assert max(compiled["peak_memory_bytes"]) - max(chunked["peak_memory_bytes"]) == 4 * TOKENS * 4096
+    assert compiled["step_time_s"] == chunked["step_time_s"]
+
+
+def test_tensor_ranks_may_gather_all_logits():
+    """Each then has 4 bytes per logit of the whole vocabulary, and received half of them in 16 bits."""
+    halves = {"parallel": {"tensor": 2}, "operators": {"loss": "compiled"}}
+    whole = {**halves, "operators": {"loss": "compiled", "logits": "gathered"}}
+    sharded, gathered = figures(ONE, halves), figures(ONE, whole)
+    assert max(gathered["peak_memory_bytes"]) - max(sharded["peak_memory_bytes"]) == 4 * TOKENS * 4096 // 2
+    more = gathered["bytes_tensor"] - sharded["bytes_tensor"]
+    assert more == 4 * 2 * (2 * TOKENS * 4096 // 2)  # micro-batches, ranks, bytes that each sends
+    assert gathered["step_time_s"] > sharded["step_time_s"]
+
+
+def test_whole_gradients_are_summed_until_the_last_micro_batch():
+    every, once = figures(SHARDED), figures(SHARDED, {"gradients": {"scattered": "step"}})
+    assert part("gradients", SHARDED, {"gradients": {"scattered": "step"}}) == 2 * part("gradients", SHARDED)
+    assert every["bytes_gradients"] == 2 * once["bytes_gradients"] > 0  # of two micro-batches
+    alone = {**SHARDED, "batch": 4}  # one micro-batch each: nothing to sum
+    assert figures(alone, {"gradients": {"scattered": "step"}})["step_time_s"] == figures(alone)["step_time_s"]
+
+
+@pytest.mark.parametrize("more", [{}, {"sharding": "zero-1"}, {"sharding": "zero-3", "parallel": {"pipeline": 2}}])
+def test_whole_gradients_are_for_layers_that_are_scattered(more):
+    with pytest.raises(ScenarioError, match=r"gradients.scattered: is read with zero-2 and zero-3 outside pipelines"):
+        load({**ONE, "schedule": {"kind": "1f1b"}, **more, "gradients": {"scattered": "step"}})
+
+
+def test_checkpoints_by_operators_keep_attention_alone_beside_experts():
+    """Its input, queries, values and results of attention; with experts on other ranks also what was exchanged."""
+    one = {**ONE, "model": EXPERTS, "recompute": ["ops"], "parallel": {"data": 2}}
+    h, kept = 512, part("activations", one)
+    ends = part("activations", one, {"model": {**EXPERTS, "layers": 1}})
+    assert kept - ends == TOKENS * 2 * (h + h + h + h)
+    both = {"parallel": {"data": 2, "expert": 2}}
+    apart = part("activations", one, both) - part("activations", one, both, {"model": {**EXPERTS, "layers": 1}})
+    assert apart == TOKENS * 2 * (4 * h + 2 * h)  # two experts per token
+    again = figures(one)["hardware_flop_per_step"] - figures(one, {"recompute": "none"})["hardware_flop_per_step"]
+    products = 2 * 2 * (h * h + 8 * h + 2 * 3 * h * 256)  # of two blocks: results of attention, router, experts
+    assert again == products * TOKENS * 4  # eight samples
+
+
+def test_a_million_tokens_fit_as_reported():
+    """Qwen3 8B on 8 H100s, context 8, states sharded, inputs of blocks on the host: 56.2 GB (huggingface/trl 6846)."""
+    model = {"layers": 36, "hidden": 4096, "heads": 32, "kv_heads": 8, "head_size": 128, "ffn": 12288, "vocab": 151936,
+             "sequence": 1048560, "written": "pytorch", "qk_norm": True}  # fmt: skip
+    found = figures({
+        "model": model, "cluster": {"gpu": "h100"}, "parallel": {"context": 8}, "batch": 1, "sharding": "zero-3",
+        "recompute": "full", "offload": {"activations": 1}, "operators": {"blocks": "eager", "loss": "chunked"},
+    })  # fmt: skip
+    assert max(found["peak_memory_bytes"]) == pytest.approx(56.2e9, rel=0.1)
+    assert not found["out_of_memory"]
+
+
+def test_checkpoints_by_operators_with_experts_fit_as_reported():
+    """Qwen3 30B-A3B on 8 B200s with torchtitan, micro-batches of 8: 141.8 GiB (mlc-ai/pith-train, issue 79)."""
+    found = figures({
+        "model": {"base": "qwen3-30b-a3b", "sequence": 8192}, "cluster": {"gpu": "b200"}, "parallel": {"data": 8},
+        "schedule": {"microbatch_size": 8}, "batch": 64, "sharding": "zero-3", "recompute": ["ops"],
+        "operators": {"loss": "chunked"},
+    })  # fmt: skip
+    assert max(found["peak_memory_bytes"]) == pytest.approx(141.8 * 2**30, rel=0.1)
+    assert not found["out_of_memory"]
+
+
+@pytest.mark.parametrize(
+    ("layout", "samples", "gib"),
+    [({"data": 2}, 2, 62.4), ({"tensor": 2, "data": 2}, 4, 45.9), ({"tensor": 4, "data": 8}, 4, 27.6)],
+)
+def test_states_of_16_bits_and_whole_logits_take_as_reported(layout, samples, gib):
+    """Llama 3 8B on H200s with KempnerForge, GiB (its benchmarks/mfu_scaling, April 2026).
+
+    Parameters and Adam's moments are of 16 bits, gradients whole 32-bit sums over micro-batches, and every tensor rank
+    has the logits of the whole vocabulary and their gradients, each twice in 16 bits: 8 bytes.
+    """
+    found = figures({
+        "model": {"base": "llama3-8b", "sequence": 4096, "written": "pytorch"},
+        "cluster": {"gpu": "h200", "nodes": 8, "gpus_per_node": 4}, "parallel": {"sequence": True, **layout},
+        "schedule": {"microbatches": 8 // samples, "microbatch_size": samples}, "sharding": "zero-3",
+        "recompute": "full", "gradients": {"scattered": "step"}, "optimizer": {"state": 4},
+        "operators": {"blocks": "fused", "loss": "fused", "logits": "gathered"},
+    })  # fmt: skip
+    assert max(found["peak_memory_bytes"]) == pytest.approx(gib * 2**30, rel=0.12)
