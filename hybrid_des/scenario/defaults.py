@@ -14,6 +14,7 @@ from hybrid_des.collectives import codecs
 from hybrid_des.options import OfRanks, mark_of, of_ranks
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.framework_defaults import fill_as_framework
+from hybrid_des.scenario.stacks import fill_as_stack
 from hybrid_des.scenario.sections.cluster import NODES, QUANTISED, Cluster
 from hybrid_des.scenario.sections.training import Gradients, Schedule, expanded
 from hybrid_des.scenario.sections.values import per_rank, read_tensors
@@ -56,8 +57,9 @@ def fill(values: Mapping[str, object]) -> Filled:
     return filled
 
 
-def _fill_efficiency(efficiency: dict[str, object], scenario: Mapping[str, object]) -> None:
-    cluster, precision = scenario["cluster"], scenario.get("precision", "bf16")
+def _fill_efficiency(efficiency: dict[str, object], scenario: dict[str, object]) -> None:
+    fill_as_stack(efficiency, scenario)
+    cluster, precision, operators = scenario["cluster"], scenario.get("precision", "bf16"), scenario.get("operators")
     gpu = cluster.get("gpu") if isinstance(cluster, Mapping) else None
     if isinstance(gpu, str) and gpu in catalogue.names() and isinstance(precision, str):
         reached = catalogue.part(gpu).efficiency
@@ -68,7 +70,10 @@ def _fill_efficiency(efficiency: dict[str, object], scenario: Mapping[str, objec
         if scenario.get("layer_collectives") != "textbook":  # NCCL's have times to start of their own
             of_precision = {key: value for key, value in of_precision.items() if key != "collective_overhead"}
         of_attention = {key: getattr(catalogue.part(gpu), key) for key in ("attention_half", "attention_head")}
-        efficiency.update({**of_precision, **of_attention, **efficiency})
+        kernel = operators.get("attention") if isinstance(operators, Mapping) else None
+        kernels = catalogue.part(gpu).attention_kernels
+        of_kernel = {"attention": share for name, share in kernels.items() if name == kernel}
+        efficiency.update({**of_precision, **of_attention, **of_kernel, **efficiency})
 
 
 def _fill_cluster(cluster: dict[str, object], scenario: Mapping[str, object]) -> None:

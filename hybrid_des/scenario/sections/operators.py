@@ -7,10 +7,17 @@ from typing import Annotated, Literal
 from hybrid_des.options import Section, choice
 
 
+Attention = Annotated[
+    Literal["cudnn", "flash-2", "flash-3", "triton", "plain"], choice("cudnn", "flash-2", "flash-3", "triton", "plain")
+]
+
+
 class Operators(Section):
     """Operators between products: norms, rotations, activations, losses. Each kernel reads and writes memory."""
 
     blocks: Annotated[Literal["fused", "eager"], choice("fused", "eager")] = "fused"
     """Of blocks: fused as by Megatron-LM or torch.compile, or eager, each a kernel of its own, as PyTorch runs them."""
+    attention: Attention | None = None
+    """The kernel of attention. Default: cudnn, the rate of the GPU's `efficiency`; plain: score matrices are written."""
     loss: Annotated[Literal["fused", "compiled", "eager"], choice("fused", "compiled", "eager")] = "fused"
     """Of the loss: fused as by Megatron-LM, compiled by torch.compile, or eager; copies of the logits differ."""

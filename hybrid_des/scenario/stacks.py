@@ -1,0 +1,82 @@
+"""What a software stack fuses, how it computes attention and experts, and what its host launches.
+
+| `model.written` | blocks, loss | attention | products of experts | `efficiency.launch` |
+|---|---|---|---|---|
+| megatron | fused, fused | cudnn | per-expert | 115 us |
+| deepspeed | fused, eager | cudnn | per-expert | 115 us |
+| pytorch | eager, eager | flash-2 | fused | 115 us |
+| compiled | fused, compiled | flash-2 | fused | 115 us |
+| jax | fused, compiled | cudnn | fused | 0 |
+
+Megatron-LM: fused norms, rotations and activations of TransformerEngine, and a call of cuBLAS for each expert
+(`general_grouped_gemm`). Megatron-DeepSpeed has Megatron-LM's fused kernels of 2021, whose loss is a chain of operators
+of PyTorch in 32 bits (megatron/mpu/cross_entropy.py). PyTorch takes FlashAttention-2 for scaled_dot_product_attention
+(docs.pytorch.org), and one kernel for all experts (torch._grouped_mm, in torchtitan's models/moe); torch.compile joins
+what is between products (`compiled`). XLA compiles a step into one program, whose kernels are launched without Python,
+takes cuDNN's attention (openxla.org, "GPU architecture"), and grouped products from one kernel (jax.lax.ragged_dot).
+
+115 us per operator of a layer as `Layer.kernels` counts them, of which each is several kernels and autograd nodes of an
+eager stack: layers of an A100's host take at least 3.0 to 3.9 ms for 13 operators of forward and 19 of backward (the 32
+profiles of github.com/VIA-Research/vTrain: 95 to 120 us), Llama 3's 70B on eight tensor ranks (SimuMax, B200) 115, and
+Qwen3-30B of Megatron-Bridge on H100s 135. Models that are no transformers have no default: none was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from hybrid_des.cluster import gpus as catalogue
+from hybrid_des.workload.models import kinds
+
+
+class Stack(NamedTuple):
+    """Defaults of a stack, as in the scenario."""
+
+    blocks: str = "fused"
+    loss: str = "fused"
+    attention: str = "cudnn"
+    kernel: str = "per-expert"
+    launch: str = "115 us"
+
+
+STACKS: Mapping[str, Stack] = {
+    "megatron": Stack(),
+    "deepspeed": Stack(loss="eager"),
+    "pytorch": Stack("eager", "eager", "flash-2", "fused"),
+    "compiled": Stack("fused", "compiled", "flash-2", "fused"),
+    "jax": Stack("fused", "compiled", "cudnn", "fused", "0 us"),
+}
+OF_TRANSFORMERS = ("transformer", "vision")  # kinds with the operators that were counted
+
+
+def stack_of(model: object) -> Stack | None:
+    """The stack of a model's values; None if it is none of ours, or no transformer."""
+    if not isinstance(model, Mapping) or model.get("kind", kinds.DEFAULT) not in OF_TRANSFORMERS:
+        return None
+    written = model.get("written", "megatron")
+    return STACKS.get(written) if isinstance(written, str) else None
+
+
+def fill_as_stack(efficiency: dict[str, object], filled: dict[str, object]) -> None:
+    """Complete `operators`, `experts` and `efficiency.launch` by what the model's stack does."""
+    model = filled["model"]
+    stack = stack_of(model)
+    if stack is None or not isinstance(model, Mapping):
+        return
+    efficiency.setdefault("launch", stack.launch)
+    operators = filled.setdefault("operators", {})
+    if isinstance(operators, dict):
+        operators.setdefault("blocks", stack.blocks)
+        operators.setdefault("loss", stack.loss)
+        if model.get("attention", "flash") == "flash" and stack.attention in kernels_of(filled.get("cluster")):
+            operators.setdefault("attention", stack.attention)
+    experts = filled.setdefault("experts", {}) if model.get("experts") else None
+    if isinstance(experts, dict):
+        experts.setdefault("kernel", stack.kernel)
+
+
+def kernels_of(cluster: object) -> Mapping[str, float]:
+    """Kernels of attention of which the catalogue has the share that they reach on a cluster's GPUs."""
+    gpu = cluster.get("gpu") if isinstance(cluster, Mapping) else None
+    return catalogue.part(gpu).attention_kernels if isinstance(gpu, str) and gpu in catalogue.names() else {}
