@@ -401,7 +401,9 @@ class Costing:
         launched = self._launched(layer)
         overhead = float(self.efficiency.layer_overhead) if layer.place == "block" else 0.0
         floors = [overhead * share * (1 + way) for way, share in enumerate(launched.shares)]
-        kernels = [sum(each) for each in zip(launched.kernels, self._merging(costs), self._for_experts(layer), strict=True)]
+        kernels = [
+            sum(each) for each in zip(launched.kernels, self._merging(costs), self._for_experts(layer), strict=True)
+        ]
         calls = self._calls(costs)
         again = self._repeated(layer, kernels[0])
         kernels[1] += again * kernels[0]
@@ -435,7 +437,9 @@ class Costing:
             return 1.0
         modules = (one.operations for one in layer.modules if one.name in how)
         names = {"attention"} if how == "selective" else set(chain.from_iterable(modules))
-        parts = [one for one in layer.operations if one.name in names and (graphs == "none" or getattr(one, "expert", False))]
+        parts = [
+            one for one in layer.operations if one.name in names and (graphs == "none" or getattr(one, "expert", False))
+        ]
         return sum(getattr(one, "kernels", 1) for one in parts) / launched
 
     def _for_experts(self, layer: Layer) -> tuple[float, float]:

@@ -23,10 +23,11 @@ Qwen3-30B of Megatron-Bridge on H100s 135. Models that are no transformers have 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from hybrid_des.cluster import gpus as catalogue
+from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.workload.models import kinds
 
 
@@ -62,18 +63,41 @@ def fill_as_stack(efficiency: dict[str, object], filled: dict[str, object]) -> N
     """Complete `operators`, `experts` and `efficiency.launch` by what the model's stack does."""
     model = filled["model"]
     stack = stack_of(model)
-    if stack is None or not isinstance(model, Mapping):
+    if stack is None or not isinstance(model, dict):
         return
     efficiency.setdefault("launch", stack.launch)
     operators = filled.setdefault("operators", {})
     if isinstance(operators, dict):
         operators.setdefault("blocks", stack.blocks)
         operators.setdefault("loss", stack.loss)
+        if operators.get("attention") == "plain":
+            model.setdefault("attention", "plain")
         if model.get("attention", "flash") == "flash" and stack.attention in kernels_of(filled.get("cluster")):
             operators.setdefault("attention", stack.attention)
     experts = filled.setdefault("experts", {}) if model.get("experts") else None
     if isinstance(experts, dict):
         experts.setdefault("kernel", stack.kernel)
+
+
+def misfits_of_attention(kernel: str | None, model: object, gpu: str, reached: float) -> Iterator[Problem]:
+    """A kernel of attention whose rate is not known on a GPU, or that the model does not run.
+
+    Args:
+        kernel: as in `operators.attention`.
+        model: the options of the model.
+        gpu: the name of the GPU.
+        reached: `efficiency.attention`.
+    """
+    if kernel is None or not hasattr(model, "attention"):
+        return
+    if (kernel == "plain") != (model.attention == "plain"):
+        yield misfit(f"{kernel}, but `model.attention` is {model.attention}", "operators.attention", "model")
+    elif kernel not in ("cudnn", "plain") and gpu in catalogue.names():
+        part = catalogue.part(gpu)
+        if kernel not in part.attention_kernels and reached in {one["attention"] for one in part.efficiency.values()}:
+            known = ", ".join(["cudnn", "plain", *part.attention_kernels])
+            message = f"what {kernel} reaches is not known on {gpu}; expected `efficiency.attention`, or one of {known}"
+            yield misfit(message, "operators.attention")
 
 
 def kernels_of(cluster: object) -> Mapping[str, float]:

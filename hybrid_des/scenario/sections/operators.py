@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from hybrid_des.options import Section, choice
 
-
 Attention = Annotated[
     Literal["cudnn", "flash-2", "flash-3", "triton", "plain"], choice("cudnn", "flash-2", "flash-3", "triton", "plain")
 ]

@@ -264,8 +264,9 @@ def _block(options: Transformer, experts: Experts | None) -> Layer:
     """One block, with experts or an MLP."""
     h = options.hidden
     second = _norm_weights(h, options.norm_parameters)
+    eager = eager_norms(h, layer=options.norm == "layer")
     norms = second + Part(
-        (Elementwise("norms and residuals", 22 * h, 30 * h, "sequence", kernels=4, eager=eager_norms(h)),),
+        (Elementwise("norms and residuals", 22 * h, 30 * h, "sequence", kernels=4, eager=eager),),
         kept=Kept(sequence=2 * ELEMENT * h + (2 * h if options.mlp == "gelu" else 0)),  # two inputs, masks of dropout
         modules=(Module("layernorm", (), Kept(sequence=2 * ELEMENT * h), bytes=2 * 2 * ELEMENT * h),),
     )
