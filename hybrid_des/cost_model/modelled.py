@@ -401,9 +401,8 @@ class Costing:
         launched = self._launched(layer)
         overhead = float(self.efficiency.layer_overhead) if layer.place == "block" else 0.0
         floors = [overhead * share * (1 + way) for way, share in enumerate(launched.shares)]
-        kernels = [
-            sum(each) for each in zip(launched.kernels, self._merging(costs), self._for_experts(layer), strict=True)
-        ]
+        further = self._merging(costs), self._for_experts(layer)
+        kernels = [sum(each) for each in zip(launched.kernels, *further, strict=True)]
         calls = self._calls(costs)
         again = self._repeated(layer, kernels[0])
         kernels[1] += again * kernels[0]

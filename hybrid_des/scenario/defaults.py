@@ -72,8 +72,9 @@ def _fill_efficiency(efficiency: dict[str, object], scenario: dict[str, object])
         of_attention = {key: getattr(catalogue.part(gpu), key) for key in ("attention_half", "attention_head")}
         kernel = operators.get("attention") if isinstance(operators, Mapping) else None
         kernels = catalogue.part(gpu).attention_kernels
-        of_kernel = {"attention": share for name, share in kernels.items() if name == kernel}
-        efficiency.update({**of_precision, **of_attention, **of_kernel, **efficiency})
+        if isinstance(kernel, str) and kernel in kernels:
+            of_attention["attention"] = kernels[kernel]
+        efficiency.update({**of_precision, **of_attention, **efficiency})
 
 
 def _fill_cluster(cluster: dict[str, object], scenario: Mapping[str, object]) -> None:

@@ -42,8 +42,8 @@ def test_the_same_is_the_source_before():
     )  # fmt: skip
 
 
-# TFLOP/s of the best kernels, m, n and k of at least 2,048, one release on every chip (aiconfigurator-core 0.12, gemm_perf of
-# TensorRT-LLM 1.3.0rc20)
+# TFLOP/s of the best kernels, m, n and k of at least 2,048, one release on every chip (aiconfigurator-core 0.12,
+# gemm_perf of TensorRT-LLM 1.3.0rc20)
 KERNELS = {
     "h100": {"bf16": 836, "fp8": 1327}, "b200": {"bf16": 1649, "fp8": 2611, "nvfp4": 3922},
     "gb200": {"bf16": 1716, "fp8": 2664, "nvfp4": 4149}, "b300": {"bf16": 1695, "fp8": 2760, "nvfp4": 4575},
@@ -82,8 +82,11 @@ def test_4_bits_of_blackwell_reach_1_7_times_8(name):
 
 @pytest.mark.parametrize("name", gpus.names())
 def test_efficiencies_of_cut_parts_are_those_of_their_chip(name):
-    chip = {"h800": "h100", "h20": "h100", "h200": "h100", "h100-pcie": "h100", "h100-nvl": "h100", "l40s": "h100",
-            "a800": "a100-80gb", "a100-pcie-40gb": "a100-80gb", "a100-pcie-80gb": "a100-80gb"}.get(name, name)  # fmt: skip
+    hopper, ampere = (
+        ("h800", "h20", "h200", "h100-pcie", "h100-nvl", "l40s"),
+        ("a800", "a100-pcie-40gb", "a100-pcie-80gb"),
+    )
+    chip = "h100" if name in hopper else "a100-80gb" if name in ampere else name
     for precision, shares in gpus.part(name).efficiency.items():
         assert shares["gemm"] == gpus.part(chip).efficiency[precision]["gemm"]
 

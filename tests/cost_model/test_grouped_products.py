@@ -8,9 +8,9 @@ from hybrid_des.cost_model.modelled import layer_parts
 from hybrid_des.cost_model.operation_times import PER_EXPERT, Device
 from hybrid_des.planning.planner import parts_of
 
-# Grouped products of TransformerEngine in bf16 with sums of gradients in fp32: experts, rows of each, n, k, and the shares
-# of the peak that forward, input gradient and weight gradient reached (github.com/MooreThreads/SimuMax, Apache-2.0,
-# configs/system/a100_pcie.json and b200_bf16_ceperm.json, which also has the share of other products, `gemm` here)
+# Grouped products of TransformerEngine in bf16 with sums of gradients in fp32: experts, rows of each, n, k, and the
+# shares of the peak that forward, input gradient and weight gradient reached (github.com/MooreThreads/SimuMax,
+# Apache-2.0: configs/system/a100_pcie.json and b200_bf16_ceperm.json); `gemm`: its `efficient_factor` of all products
 A100 = [
     (40, 616, 3072, 5120, None, 0.6791, 0.5197), (40, 616, 5120, 1536, 0.6293, 0.6582, 0.5198),
     (20, 1232, 3072, 5120, 0.7074, 0.7039, 0.6036), (20, 1232, 5120, 1536, 0.6755, 0.6572, 0.6372),
@@ -114,8 +114,10 @@ def test_only_what_is_repeated_is_launched_again(recompute, more):
 
 def test_biases_of_experts_are_passes_of_their_own_unless_one_kernel_does_all():
     biased = {"model": MIXTURE | {"bias": True}}
-    took = {kernel: dict((one.name, took) for one, took in block(**biased, experts={"kernel": kernel}).operations)
-            for kernel in ("per-expert", "fused")}  # fmt: skip
+    took = {
+        kernel: {one.name: took for one, took in block(**biased, experts={"kernel": kernel}).operations}
+        for kernel in ("per-expert", "fused")
+    }
     memory = 0.8 * 3350e9
     assert took["per-expert"]["experts' biases"].forward == pytest.approx(128 * 2 * 256 * 28 / memory)
     assert sum(took["fused"]["experts' biases"]) == 0

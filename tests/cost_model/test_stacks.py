@@ -1,4 +1,4 @@
-"""What a software stack sets: fusion, the kernels of attention and experts, launches; and heads without tensor cores."""
+"""What a software stack sets: fusion, kernels of attention and experts, launches; and heads without tensor cores."""
 
 import pytest
 

@@ -17,6 +17,6 @@ class Operators(Section):
     blocks: Annotated[Literal["fused", "eager"], choice("fused", "eager")] = "fused"
     """Of blocks: fused as by Megatron-LM or torch.compile, or eager, each a kernel of its own, as PyTorch runs them."""
     attention: Attention | None = None
-    """The kernel of attention. Default: cudnn, the rate of the GPU's `efficiency`; plain: score matrices are written."""
+    """The kernel of attention. cudnn: as fast as the GPU's `efficiency` says, the default; plain: writes scores."""
     loss: Annotated[Literal["fused", "compiled", "eager"], choice("fused", "compiled", "eager")] = "fused"
     """Of the loss: fused as by Megatron-LM, compiled by torch.compile, or eager; copies of the logits differ."""

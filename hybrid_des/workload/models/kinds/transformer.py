@@ -142,12 +142,12 @@ class Transformer(Options):
     positions: Positions = "rotary"
     """learned: a vector per place in the sequence; rotary: no parameters."""
     written: Written = "megatron"
-    """The stack: megatron, deepspeed, jax: products joined, sequences before batches; pytorch, compiled: torchtitan's Llama.
+    """megatron, deepspeed, jax: products joined, sequences before batches; pytorch, compiled: as torchtitan's Llama.
 
-    It also sets what is fused, the kernels of attention and experts, and launches (hybrid_des/scenario/stacks.py).
-    In torchtitan's Llama queries, keys, values and both halves of a gated MLP are products of their own; keys and values are copied for
+    There queries, keys, values and both halves of a gated MLP are products of their own; keys and values are copied for
     every query head, and context ranks exchange the copies; tensors begin with the batch, so that what tensor ranks
-    gather or scatter along sequences is copied; and products of few bits convert their operands again in backwards."""
+    gather or scatter along sequences is copied; and products of few bits convert their operands again in backwards.
+    It also sets what is fused, the kernels of attention and experts, and launches (hybrid_des/scenario/stacks.py)."""
     qk_norm: Flag = False
     """Whether queries and keys are normalized, each head by itself, as in Qwen3."""
     token_types: OrNone = 0
@@ -410,23 +410,22 @@ def _routed(options: Transformer, experts: Experts) -> Part:
         _activation(options, "experts' activation", active * ffn, expert=True),
         Gemm("experts down", h, ffn, "rows", share, count, expert=True),
     )
-    if options.bias:
-        products += (_biases_of_experts(active * h),)
     tensors = (up * h, up, h * ffn, h) if options.bias else (up * h, h * ffn)  # of all experts, as grouped products
     own = weights(*(Parameters(expert=count * size, idle=(count - active) * size) for size in tensors))
     kept = Kept(received=ELEMENT * active * h, expert=inner)
     router = linear("router", h, count, "sequence", bias=experts.router_bias)
     again = Module("moe_act", ("experts' activation",), Kept(expert=ELEMENT * active * ffn))
-    return router + Part(products, kept=kept, transient=inner, modules=(again,)) + own
+    biases = Part((_biases_of_experts(active * h),) if options.bias else ())
+    return router + Part(products, kept=kept, transient=inner, modules=(again,)) + biases + own
 
 
 def _biases_of_experts(size: int) -> Elementwise:
-    """Biases of the experts' results, `size` elements per token, which Megatron-LM adds in 32 bits, expert by expert.
+    """Biases of the experts' results, `size` elements per token, added in 32 bits, expert by expert.
 
     A bias times the router's weight is written (4 bytes), added to the result (10), joined with those of other experts
     (8), and converted (6). The backward converts back and forth (12), joins (4), and forms gradients of biases and
-    of the router's weights, a product and a sum each (24): NVIDIA/Megatron-LM, megatron/core/transformer/moe/experts.py,
-    `TEGroupedMLP._apply_bias`. Those of the first product are added by the product.
+    of the router's weights, a product and a sum each (24): NVIDIA/Megatron-LM, `TEGroupedMLP._apply_bias` in
+    megatron/core/transformer/moe/experts.py. Those of the first product are added by the product.
     """
     return Elementwise("experts' biases", 28 * size, 40 * size, "sequence", expert=True, kernels=2, of_each=True)
 
