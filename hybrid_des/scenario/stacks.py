@@ -24,11 +24,14 @@ Qwen3-30B of Megatron-Bridge on H100s 135. Models that are no transformers have 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.workload.models import kinds
+
+if TYPE_CHECKING:
+    from hybrid_des.scenario.definition import Scenario
 
 
 class Stack(NamedTuple):
@@ -68,8 +71,9 @@ def fill_as_stack(efficiency: dict[str, object], filled: dict[str, object]) -> N
     efficiency.setdefault("launch", stack.launch)
     operators = filled.setdefault("operators", {})
     if isinstance(operators, dict):
-        operators.setdefault("blocks", stack.blocks)
-        operators.setdefault("loss", stack.loss)
+        for key in ("blocks", "loss"):
+            if getattr(stack, key) != getattr(STACKS["megatron"], key):  # else the default, which nobody said
+                operators.setdefault(key, getattr(stack, key))
         if operators.get("attention") == "plain":
             model.setdefault("attention", "plain")
         if model.get("attention", "flash") == "flash" and stack.attention in kernels_of(filled.get("cluster")):
@@ -77,6 +81,13 @@ def fill_as_stack(efficiency: dict[str, object], filled: dict[str, object]) -> N
     experts = filled.setdefault("experts", {}) if model.get("experts") else None
     if isinstance(experts, dict):
         experts.setdefault("kernel", stack.kernel)
+
+
+def unsaid(scenario: Scenario) -> bool:
+    """Whether a scenario of a transformer says neither its stack nor what is fused."""
+    if scenario.model is None or scenario.model.kind not in OF_TRANSFORMERS or scenario.operators.model_fields_set:
+        return False
+    return "written" not in scenario.model.options.model_fields_set
 
 
 def misfits_of_attention(kernel: str | None, model: object, gpu: str, reached: float) -> Iterator[Problem]:
