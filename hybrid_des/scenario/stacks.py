@@ -87,7 +87,7 @@ def unsaid(scenario: Scenario) -> bool:
     """Whether a scenario of a transformer says neither its stack nor what is fused."""
     if scenario.model is None or scenario.model.kind not in OF_TRANSFORMERS or scenario.operators.model_fields_set:
         return False
-    return "written" not in scenario.model.options.model_fields_set
+    return "written" not in getattr(scenario.model.options, "model_fields_set", ())
 
 
 def misfits_of_attention(kernel: str | None, model: object, gpu: str, reached: float) -> Iterator[Problem]:
