@@ -17,6 +17,9 @@ from hybrid_des.workload.models.kinds.transformer import Transformer
 MOST_EVENTS = 200_000  # of the run beyond which nothing else is simulated
 EAGER = ("operators.blocks=eager", "operators.loss=eager")
 
+VOCABULARY = "model.vocab"
+PADDED = ("megatron", "deepspeed")  # stacks that pad vocabularies (Megatron-LM's --make-vocab-size-divisible-by)
+
 Build = Callable[[tuple[str, ...]], Scenario]  # the same file with further keys set
 
 
@@ -57,7 +60,7 @@ def alignment(scenario: Scenario, step: float, events: int, build: Build) -> Ite
     """Sizes that cost tensor cores, each with the step of the next size that does not."""
     for text, key, size in misaligned(scenario):
         aligned = f"{size} is the next that is one"
-        if events <= MOST_EVENTS:
+        if events <= MOST_EVENTS and key != VOCABULARY:
             with suppress(HybridDesError):
                 took = format_seconds(_step(build((f"{key}={size}",))))
                 aligned = f"with {size} the step takes {took} instead of {format_seconds(step)}"
@@ -74,17 +77,18 @@ def misaligned(scenario: Scenario) -> Iterator[Misaligned]:
         how = "plain attention runs without tensor cores" if options.attention == "plain" else "kernels pad them"
         text = f"model.heads: heads of {options.head} elements are no multiple of {ALIGNED}: {how}"
         yield Misaligned(text, "model.head_size", _next(options.head, ALIGNED))
-    for name in ("hidden", "ffn", "vocab"):
-        size = getattr(options, name)
+    names = ("hidden", "ffn") if options.written in PADDED else ("hidden", "ffn", "vocab")
+    for name in names:
+        size, key = getattr(options, name), f"model.{name}"
         if size and size % (ALIGNED * ranks):
             each = f" on each of {ranks} tensor ranks" if ranks > 1 else ""
             costs = (
-                "its product takes about twice as long on GPUs, which is not modelled"
-                if name == "vocab"
-                else ("its products run without tensor cores on GPUs, or pad, which is not modelled")
+                "takes about twice as long" if key == VOCABULARY else "runs without tensor cores, or on padded copies"
             )
-            text = f"model.{name}: {size} is no multiple of {ALIGNED}{each}: {costs}"
-            yield Misaligned(text, f"model.{name}", _next(size, ALIGNED * ranks))
+            text = (
+                f"{key}: {size} is no multiple of {ALIGNED}{each}: on GPUs its product {costs}, which is not modelled"
+            )
+            yield Misaligned(text, key, _next(size, ALIGNED * ranks))
 
 
 def _next(size: int, multiple: int) -> int:
