@@ -22,7 +22,6 @@ from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache, cached_property, partial
-from itertools import chain
 from typing import Any, NamedTuple
 
 from hybrid_des.cluster.self_contention import Groups
@@ -33,7 +32,7 @@ from hybrid_des.cost_model.basis import CostBasis
 from hybrid_des.cost_model.collective_times import CollectiveTimes
 from hybrid_des.cost_model.devices import device_of, host_bandwidth
 from hybrid_des.cost_model.documents import Load
-from hybrid_des.cost_model.elementwise import is_array, larger, rounded
+from hybrid_des.cost_model.elementwise import is_any, is_array, larger, rounded
 from hybrid_des.cost_model.expert_loads import expert_layers
 from hybrid_des.cost_model.layer_collectives import ALGORITHMS, LayerCollective, traffic_of
 from hybrid_des.cost_model.layer_costs import (
@@ -404,9 +403,9 @@ class Costing:
         further = self._merging(costs), self._for_experts(layer)
         kernels = [sum(each) for each in zip(launched.kernels, *further, strict=True)]
         calls = self._calls(costs)
-        again = self._repeated(layer, kernels[0])
-        kernels[1] += again * kernels[0]
-        floors[1] += again * floors[0]
+        if is_any(costs.again):  # of some modules, too: runs that recompute these say so, for reasons not known
+            kernels[1] += kernels[0]
+            floors[1] += floors[0]
         launches = [float(self.efficiency.launch) * sum(each) for each in zip(kernels, calls, strict=True)]
         there, back = map(max, floors, launches)
         computed, copied = costs.times.input + costs.times.weight + costs.again, moved / self._host
@@ -426,20 +425,6 @@ class Costing:
         """Kernels that the host launches for the further blocks of keys in a ring, unless a graph does."""
         steps = max((one.steps for one in costs.forward), default=0) if self.basis.cuda_graphs == "none" else 0
         return steps * RING_STEP[0], steps * RING_STEP[1]
-
-    def _repeated(self, layer: Layer, launched: float) -> float:
-        """The share of a forward's launches that the backward repeats."""
-        how, graphs = self.basis.recompute, self.basis.cuda_graphs
-        if not layer.is_block or how in ("none", ()) or not launched:
-            return 0.0
-        if how == "full":
-            return 1.0
-        modules = (one.operations for one in layer.modules if one.name in how)
-        names = {"attention"} if how == "selective" else set(chain.from_iterable(modules))
-        parts = [
-            one for one in layer.operations if one.name in names and (graphs == "none" or getattr(one, "expert", False))
-        ]
-        return sum(getattr(one, "kernels", 1) for one in parts) / launched
 
     def _for_experts(self, layer: Layer) -> tuple[float, float]:
         """What the host does for experts in forward and backward besides launching kernels, in kernels' launches."""

@@ -14,9 +14,9 @@ PyTorch: DistributedDataParallel reduces during the backward (docs.pytorch.org/d
 parameters, and so gradients, are in fp32; torchtitan's mixed_precision_reduce is float32 (its config/job_config.py).
 A stage's FSDP modules reduce in perform_reduce_grad (torch/distributed/pipelining/stage.py).
 
-Megatron-DeepSpeed reduces as Megatron-LM (DeepSpeed's `overlap_comm` is off: deepspeed.ai/docs/config-json). In JAX,
+Megatron-DeepSpeed reduces as Megatron-LM (DeepSpeed's overlap_comm is off: deepspeed.ai/docs/config-json). In JAX,
 XLA's latency-hiding scheduler starts a reduction when its gradients are known (openxla.org, "GPU performance"), in the
-32 bits of the weights (MaxText, `weight_dtype`); buckets are taken to be PyTorch's.
+32 bits of the weights (MaxText's weight_dtype); buckets are taken to be PyTorch's.
 
 Models of `kind: layers` and of a user's own kind, and a `workload`, have no framework.
 """

@@ -9,11 +9,12 @@
 | jax | fused, compiled | cudnn | fused | 0 |
 
 Megatron-LM: fused norms, rotations and activations of TransformerEngine, and a call of cuBLAS for each expert
-(`general_grouped_gemm`). Megatron-DeepSpeed has Megatron-LM's fused kernels of 2021, whose loss is a chain of operators
-of PyTorch in 32 bits (megatron/mpu/cross_entropy.py). PyTorch takes FlashAttention-2 for scaled_dot_product_attention
-(docs.pytorch.org), and one kernel for all experts (torch._grouped_mm, in torchtitan's models/moe); torch.compile joins
-what is between products (`compiled`). XLA compiles a step into one program, whose kernels are launched without Python,
-takes cuDNN's attention (openxla.org, "GPU architecture"), and grouped products from one kernel (jax.lax.ragged_dot).
+(general_grouped_gemm in its cpp_extensions). Megatron-DeepSpeed has Megatron-LM's fused kernels of 2021, whose loss is
+a chain of operators of PyTorch in 32 bits (megatron/mpu/cross_entropy.py). PyTorch takes FlashAttention-2 for
+scaled_dot_product_attention (docs.pytorch.org), and one kernel for all experts (torch._grouped_mm, in torchtitan's
+models/moe); torch.compile joins what is between products (compiled). XLA compiles a step into one program, whose
+kernels are launched without Python, takes cuDNN's attention (openxla.org, "GPU architecture"), and multiplies experts
+in one kernel (jax.lax.ragged_dot).
 
 115 us per operator of a layer as `Layer.kernels` counts them, of which each is several kernels and autograd nodes of an
 eager stack: layers of an A100's host take at least 3.0 to 3.9 ms for 13 operators of forward and 19 of backward (the 32
@@ -24,14 +25,11 @@ Qwen3-30B of Megatron-Bridge on H100s 135. Models that are no transformers have 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.workload.models import kinds
-
-if TYPE_CHECKING:
-    from hybrid_des.scenario.definition import Scenario
 
 
 class Stack(NamedTuple):
@@ -64,30 +62,26 @@ def stack_of(model: object) -> Stack | None:
 
 def fill_as_stack(efficiency: dict[str, object], filled: dict[str, object]) -> None:
     """Complete `operators`, `experts` and `efficiency.launch` by what the model's stack does."""
-    model = filled["model"]
+    model, usual = filled["model"], STACKS["megatron"]
     stack = stack_of(model)
     if stack is None or not isinstance(model, dict):
         return
     efficiency.setdefault("launch", stack.launch)
-    operators = filled.setdefault("operators", {})
-    if isinstance(operators, dict):
-        for key in ("blocks", "loss"):
-            if getattr(stack, key) != getattr(STACKS["megatron"], key):  # else the default, which nobody said
-                operators.setdefault(key, getattr(stack, key))
-        if operators.get("attention") == "plain":
-            model.setdefault("attention", "plain")
-        if model.get("attention", "flash") == "flash" and stack.attention in kernels_of(filled.get("cluster")):
-            operators.setdefault("attention", stack.attention)
-    experts = filled.setdefault("experts", {}) if model.get("experts") else None
-    if isinstance(experts, dict):
-        experts.setdefault("kernel", stack.kernel)
+    given = filled.get("operators")
+    if isinstance(given, dict) and given.get("attention") == "plain":
+        model.setdefault("attention", "plain")
+    own = {key: getattr(stack, key) for key in ("blocks", "loss") if getattr(stack, key) != getattr(usual, key)}
+    if model.get("attention", "flash") == "flash" and stack.attention in kernels_of(filled.get("cluster")):
+        own["attention"] = stack.attention
+    _fill_in(filled, "operators", own)
+    if model.get("experts") and stack.kernel != usual.kernel:
+        _fill_in(filled, "experts", {"kernel": stack.kernel})
 
 
-def unsaid(scenario: Scenario) -> bool:
-    """Whether a scenario of a transformer says neither its stack nor what is fused."""
-    if scenario.model is None or scenario.model.kind not in OF_TRANSFORMERS or scenario.operators.model_fields_set:
-        return False
-    return "written" not in getattr(scenario.model.options, "model_fields_set", ())
+def _fill_in(filled: dict[str, object], name: str, own: Mapping[str, str]) -> None:
+    section = filled.setdefault(name, {}) if own else None
+    if isinstance(section, dict):
+        section.update({**own, **section})
 
 
 def misfits_of_attention(kernel: str | None, model: object, gpu: str, reached: float) -> Iterator[Problem]:

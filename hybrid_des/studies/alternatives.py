@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hybrid_des.cost_model.layer_costs import ALIGNED
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.scenario.stacks import unsaid
+from hybrid_des.scenario.stacks import OF_TRANSFORMERS
 from hybrid_des.shortcuts.run import run
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 from hybrid_des.workload.models.kinds.transformer import Transformer
@@ -48,6 +48,13 @@ def by_stack(scenario: Scenario, step: float, events: int, build: Build) -> dict
     if not unsaid(scenario) or events > MOST_EVENTS:
         return {}
     return {"fused": step, "eager": _step(build(EAGER))}
+
+
+def unsaid(scenario: Scenario) -> bool:
+    """Whether a scenario of a transformer says neither its stack nor what is fused."""
+    if scenario.model is None or scenario.model.kind not in OF_TRANSFORMERS or scenario.operators.model_fields_set:
+        return False
+    return "written" not in getattr(scenario.model.options, "model_fields_set", ())
 
 
 def said_by_stack(steps: dict[str, float]) -> str:

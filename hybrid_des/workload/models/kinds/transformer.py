@@ -424,7 +424,7 @@ def _biases_of_experts(size: int) -> Elementwise:
 
     A bias times the router's weight is written (4 bytes), added to the result (10), joined with those of other experts
     (8), and converted (6). The backward converts back and forth (12), joins (4), and forms gradients of biases and
-    of the router's weights, a product and a sum each (24): NVIDIA/Megatron-LM, `TEGroupedMLP._apply_bias` in
+    of the router's weights, a product and a sum each (24): NVIDIA/Megatron-LM, TEGroupedMLP._apply_bias in
     megatron/core/transformer/moe/experts.py. Those of the first product are added by the product.
     """
     return Elementwise("experts' biases", 28 * size, 40 * size, "sequence", expert=True, kernels=2, of_each=True)
