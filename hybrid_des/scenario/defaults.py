@@ -63,8 +63,6 @@ def _fill_efficiency(efficiency: dict[str, object], scenario: dict[str, object])
     gpu = cluster.get("gpu") if isinstance(cluster, Mapping) else None
     if isinstance(gpu, str) and gpu in catalogue.names() and isinstance(precision, str):
         reached = catalogue.part(gpu).efficiency
-        if precision in QUANTISED:  # the efficiency in few bits says little about 16 bits
-            efficiency.setdefault("gemm_16bit", reached["bf16"]["gemm"])
         family = reached.get(precision.partition("-")[0], reached["bf16"])  # one that the GPU lacks has its own check
         of_precision = reached.get(precision, family)
         if scenario.get("layer_collectives") != "textbook":  # NCCL's have times to start of their own
@@ -74,6 +72,8 @@ def _fill_efficiency(efficiency: dict[str, object], scenario: dict[str, object])
         kernels = catalogue.part(gpu).attention_kernels
         if isinstance(kernel, str) and kernel in kernels:
             of_attention["attention"] = kernels[kernel]
+        if precision in QUANTISED:  # the efficiency in few bits says little about 16 bits
+            of_precision = {"gemm_16bit": reached["bf16"]["gemm"], **of_precision}
         efficiency.update({**of_precision, **of_attention, **efficiency})
 
 
