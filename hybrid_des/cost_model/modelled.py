@@ -403,7 +403,7 @@ class Costing:
         further = self._merging(costs), self._for_experts(layer)
         kernels = [sum(each) for each in zip(launched.kernels, *further, strict=True)]
         calls = self._calls(costs)
-        if is_any(costs.again):  # of some modules, too: runs that recompute these say so, for reasons not known
+        if is_any(costs.again):
             kernels[1] += kernels[0]
             floors[1] += floors[0]
         launches = [float(self.efficiency.launch) * sum(each) for each in zip(kernels, calls, strict=True)]
