@@ -47,9 +47,9 @@ HEAD = 128  # size of the heads that `efficiency.attention` is stated for
 ELEMENT = 2  # bytes
 
 
-# seconds that a product of TransformerEngine takes for each expert besides, on one of four streams (general_grouped_gemm):
-# 45 products on a B200 (github.com/MooreThreads/SimuMax, configs/system/b200_bf16_ceperm.json) are met within 13.5 % mean;
-# with each of them left out 4.4 to 4.6 us and 14.0 %
+# seconds that a product of TransformerEngine takes for each expert besides, on one of four streams
+# (general_grouped_gemm): 45 products on a B200 (github.com/MooreThreads/SimuMax,
+# configs/system/b200_bf16_ceperm.json) are met within 13.5 % mean; with each of them left out 4.4 to 4.6 us and 14.0 %
 PER_EXPERT = 4.5e-6
 
 

@@ -335,5 +335,6 @@ def _per_microbatch(base: Run) -> Fraction:
 
 
 def _microbatches(scenario: Scenario) -> int:
-    """The micro-batches of all steps, in samples."""
-    return scenario.steps * scenario.schedule.microbatches * scenario.schedule.microbatch_size
+    """The micro-batches of all steps and replicas, in samples."""
+    schedule = scenario.schedule
+    return scenario.steps * schedule.microbatches * schedule.microbatch_size * scenario.parallel.data
