@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache, lru_cache
 from pathlib import Path
@@ -54,6 +54,7 @@ class GpuPart:
         power: the most that the GPU draws, in watts; None: no data sheet was read.
         attention_half: keys over which flash attention reaches half of its rate.
         attention_head: size of heads that cost as much beside their products.
+        attention_kernels: by kernel of attention, its share of the peak where it is not that of `efficiency`.
     """
 
     name: str
@@ -74,6 +75,7 @@ class GpuPart:
     power: Fraction | None = None
     attention_half: int = 0
     attention_head: int = 0
+    attention_kernels: Mapping[str, float] = field(default_factory=dict)
 
 
 @cache

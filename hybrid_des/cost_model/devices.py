@@ -5,7 +5,7 @@ from __future__ import annotations
 from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.cluster.operator_table import NONE_MEASURED
 from hybrid_des.cost_model.basis import CostBasis
-from hybrid_des.cost_model.operation_times import ELEMENT, OPERANDS, PASSES, Device
+from hybrid_des.cost_model.operation_times import ELEMENT, OPERANDS, PASSES, PER_EXPERT, Device
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.efficiency import Efficiency
 
@@ -41,6 +41,7 @@ def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
         flops16=peak * float(efficiency.gemm_16bit or efficiency.gemm),
         attention=peak * float(efficiency.attention),
         grouped=float(efficiency.grouped),
+        per_expert=PER_EXPERT if basis.experts.kernel == "per-expert" else 0.0,
         latent=float(efficiency.latent),
         half=float(efficiency.attention_half),
         head=float(efficiency.attention_head),

@@ -36,7 +36,11 @@ Axis = Literal["tensor", "context", "expert"]
 LOGITS = {"fused": Fraction(1), "compiled": Fraction(4, 8), "eager": Fraction(12, 8), "chunked": Fraction(0)}
 SUMS = ("all-reduce", "reduce-scatter")
 COPIES = Elementwise("copies around collectives", 0, 0, "none")
-DIVIDED = Fraction(16, 8)  # the same, eager over tensor ranks: an exponential and a sum more
+ALIGNED = 8  # elements of 16 bits: tensor cores take rows of a multiple of 16 bytes
+# how much longer products take without them: 39 TFLOP/s of 312 in 16 bits (NVIDIA A100 datasheet; NVIDIA, "Matrix
+# Multiplication Background", section "Requirements to use tensor cores")
+UNALIGNED = 8
+DIVIDED = Fraction(16, 8)  # as `LOGITS`, eager over tensor ranks: an exponential and a sum more
 
 
 class Exchange(NamedTuple):
@@ -150,6 +154,8 @@ def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device)
     if isinstance(operation, Attention):
         return _attention(operation, basis, device)
     if isinstance(operation, Elementwise):
+        if operation.of_each and basis.experts.kernel == "fused":
+            return Times()
         over = {"none": 1, "sequence": basis.regular, "tensor": t}[operation.split]
         if layer.place == "last" and operation.split == "tensor" and _gathers_logits(basis):
             over = 1  # every rank computes the loss over the whole vocabulary
@@ -169,7 +175,7 @@ def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Time
     divides = basis.parallel.of_expert if gemm.expert else basis.parallel.tensor
     rows = float(gemm.rows) * basis.tokens
     if gemm.expert:
-        count = _held(layer, gemm, basis)
+        count = held_experts(layer, gemm, basis)
         rows *= basis.parallel.expert * float(layer.balance) * divides / basis.parallel.tensor
         rows *= gemm.count // basis.parallel.expert / count
     if gemm.split == "columns":
@@ -179,13 +185,13 @@ def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Time
     elif gemm.split == "sequence":
         rows /= basis.regular
     if gemm.expert:
-        device = device.slower(device.grouped)
+        device = device.of_experts
     quantised = layer.is_block and gemm.name != "logits"
     how = {"quantised": quantised, "converts": not gemm.shares, "anew": layer.batch_first}
     return device.layer_product(larger(1.0, rows), n, k, count, **how)
 
 
-def _held(layer: Layer, gemm: Gemm, basis: CostBasis) -> int:
+def held_experts(layer: Layer, gemm: Gemm, basis: CostBasis) -> int:
     """Experts that a rank holds, copies included; their rows are those of the experts that it holds without."""
     without = gemm.count // basis.parallel.expert
     return layer.routing.slots(basis.parallel.expert) if layer.routing is not None else without
@@ -211,6 +217,8 @@ def _attention(attention: Attention, basis: CostBasis, device: Device) -> Times:
         queries, count = keys / basis.context, documents * attention.heads / t
         products += device.product(queries, keys, attention.key_size, count)
         products += device.product(queries, attention.value_size, keys, count)
+    if any(size % ALIGNED for size in (attention.key_size, attention.value_size)):
+        products *= UNALIGNED
     forward, backward = (size * float(basis.reach(attention)) * m / t for size in attention.score_bytes)
     passes = device.moving(forward, backward)
     return Times(products + passes.forward, 2 * products + passes.input)

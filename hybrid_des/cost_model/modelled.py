@@ -39,6 +39,7 @@ from hybrid_des.cost_model.layer_costs import (
     Exchange,
     LayerCosts,
     copied_parameters,
+    held_experts,
     layer_costs,
     tensor_sizes,
     tied_parameters,
@@ -60,7 +61,7 @@ from hybrid_des.errors import Refusal
 from hybrid_des.layout import Layout
 from hybrid_des.scenario.sections.efficiency import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
-from hybrid_des.workload.models.layer import Attention, Elementwise, Layer, Parameters
+from hybrid_des.workload.models.layer import Attention, Elementwise, Gemm, Layer, Parameters
 from hybrid_des.workload.models.stages import cut
 
 # kernels of forward and backward for each block of keys but the rank's own: attention, then the logarithms of sums and
@@ -71,6 +72,10 @@ RING_STEP = (1 + 2, 3 + 2)
 # on the GPU, to plan what is sent (NVIDIA/Megatron-LM, reroute_samples_to_dcp_ranks in megatron/core/datasets/
 # data_schedule_utils.py); `in` compares, asks whether any is equal, and reads the answer (PyTorch, torch/_tensor.py)
 ROUTING = 2 * 3
+COUNTING = 20 - 6  # further operators of routing where the host reads how many tokens each expert receives
+KERNEL = 13.5 / 115  # of an operator's launch: a kernel of PyTorch (NVIDIA/TransformerEngine, issue 2053)
+OF_EACH = (2, 5)  # kernels for each expert of what is done expert by expert, in forward and backward
+EXPERT_CALL = 9 / 115  # of an operator's launch: calling the product of one expert
 OVERHEAD_OF_MEMBERS = 0.2  # of a collective's overhead, for each member but the first
 
 
@@ -392,7 +397,8 @@ class Costing:
         launched = self._launched(layer)
         overhead = float(self.efficiency.layer_overhead) if layer.place == "block" else 0.0
         floors = [overhead * share * (1 + way) for way, share in enumerate(launched.shares)]
-        kernels = [sum(each) for each in zip(launched.kernels, self._merging(costs), strict=True)]
+        further = self._merging(costs), self._for_experts(layer)
+        kernels = [sum(each) for each in zip(launched.kernels, *further, strict=True)]
         calls = self._calls(costs)
         if is_any(costs.again):
             kernels[1] += kernels[0]
@@ -416,6 +422,21 @@ class Costing:
         """Kernels that the host launches for the further blocks of keys in a ring, unless a graph does."""
         steps = max((one.steps for one in costs.forward), default=0) if self.basis.cuda_graphs == "none" else 0
         return steps * RING_STEP[0], steps * RING_STEP[1]
+
+    def _for_experts(self, layer: Layer) -> tuple[float, float]:
+        """What the host does for experts in forward and backward besides launching kernels, in kernels' launches."""
+        experts, graphs = self.basis.experts, self.basis.cuda_graphs
+        if layer.routing is None or graphs == "full":
+            return 0.0, 0.0
+        counted = experts.dispatcher == "all-to-all" and not experts.pad and graphs == "none"
+        products = [one for one in layer.operations if isinstance(one, Gemm) and one.expert]
+        calls = sum(held_experts(layer, one, self.basis) for one in products) * EXPERT_CALL
+        each = sum(isinstance(one, Elementwise) and one.of_each for one in layer.operations)
+        kernels = each * held_experts(layer, products[0], self.basis) * KERNEL
+        if experts.kernel == "fused":
+            calls = kernels = 0.0
+        forward, backward = OF_EACH
+        return COUNTING * counted + calls + forward * kernels, COUNTING * counted + 2 * calls + backward * kernels
 
     def _launched(self, layer: Layer) -> Launched:
         """The kernels that the host launches, not a graph."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache, reduce
+from functools import cached_property, lru_cache, reduce
 from math import ceil
 from typing import NamedTuple
 
@@ -32,6 +32,12 @@ HEAD = 128  # size of the heads that `efficiency.attention` is stated for
 
 
 ELEMENT = 2  # bytes
+
+
+# seconds that a product of TransformerEngine takes for each expert besides, on one of four streams
+# (general_grouped_gemm): 45 products on a B200 (github.com/MooreThreads/SimuMax,
+# configs/system/b200_bf16_ceperm.json) are met within 13.5 % mean; with each of them left out 4.4 to 4.6 us and 14.0 %
+PER_EXPERT = 4.5e-6
 
 
 UPDATE = 16  # bytes moved per updated parameter, besides the optimizer's state, which is read and written
@@ -74,6 +80,8 @@ class Device:
         accumulating: bytes per weight of the product that also adds a micro-batch's gradients to earlier ones.
         adding: bytes moved per weight by an addition after the product.
         grouped, latent: shares of the rate that products of experts, and latent attention, reach.
+        per_expert: seconds that the product of each expert takes besides.
+        each: seconds that each of several products takes besides.
         measured: times of operators of some shapes and sizes, which take these.
         state: bytes of the optimizer's state per parameter.
     """
@@ -89,6 +97,8 @@ class Device:
     adding: float = 0.0
     grouped: float = 1.0
     latent: float = 1.0
+    per_expert: float = 0.0
+    each: float = 0.0
     measured: OperatorTable = NONE_MEASURED
     half: float = 0.0
     head: float = 0.0
@@ -105,7 +115,7 @@ class Device:
         flops, operand = (self.flops, self.operand or 1) if quantised else (self.flops16, ELEMENT)
         moved = (operand * (m * k + k * n) + result * m * n) * count
         share = (shapes if stacked else shape)(m, n, k, count, self.multiprocessors)
-        return larger(2 * m * n * k * count / (flops * share), moved / self.memory)
+        return larger(2 * m * n * k * count / (flops * share), moved / self.memory) + self.each * count
 
     def layer_product(
         self,
@@ -137,9 +147,11 @@ class Device:
                 inward += (of_weights + (ELEMENT * m * k if converts else 0)) * count / self.memory
         return Times(forward, inward, weights + self.adding * n * k * count / self.memory)
 
-    def slower(self, share: float) -> Device:
-        """The same GPU with products at a share of their rate."""
-        return self if share == 1 else replace(self, flops=self.flops * share, flops16=self.flops16 * share)
+    @cached_property
+    def of_experts(self) -> Device:
+        """The same GPU with the products of experts."""
+        flops, flops16 = self.flops * self.grouped, self.flops16 * self.grouped
+        return replace(self, flops=flops, flops16=flops16, each=self.per_expert)
 
     def moving(self, forward: float, backward: float) -> Times:
         """A memory-bound operation that moves these bytes."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from hybrid_des.analysis.idle import HOST
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.analysis.model_figures import peak_of
 from hybrid_des.analysis.step_breakdown import BUBBLE, COMMUNICATION, RECOMPUTING, StepBreakdown
@@ -30,6 +31,7 @@ BYTES = {
 }  # fmt: skip
 ALARM = "OUT OF MEMORY"
 CANNOT_RUN = "this step cannot run; its figures are those of GPUs with enough memory"
+HOST_BOUND = Fraction(1, 10)  # share of the step in launches from which a run is called host-bound
 ACROSS_STEPS = ("zb-h2", "zb-auto")  # schedules whose drain overlaps the next step's warm-up
 
 
@@ -75,7 +77,7 @@ def content_of(findings: RunAnalysis) -> Content:
             *filter(None, [_perturbations(scenario, run.timeline.duration / PICOSECONDS_PER_SECOND)]),
         ],
         [
-            *_headline(facts, breakdown),
+            *_headline(scenario, facts, breakdown),
             *_model_headline(scenario, facts),
             *packed_facts(scenario, facts),
             *bill_headline(facts),
@@ -232,7 +234,7 @@ def _time(seconds: Fraction) -> str:
     return f"{float(seconds / 3600):.4g} h" if seconds >= 3600 else format_seconds(float(seconds))
 
 
-def _headline(facts: Mapping[str, Any], breakdown: StepBreakdown) -> list[Fact]:
+def _headline(scenario: Scenario, facts: Mapping[str, Any], breakdown: StepBreakdown) -> list[Fact]:
     rate = f"{format_number(facts['microbatches_per_s'])} micro-batches/s"
     sure = [facts["experience"]["text"]] if "experience" in facts else []
     pipeline = f"{facts['bubble_ratio']:.1%} of the pipeline's {format_seconds(facts['pipeline_time_s'])}"
@@ -240,8 +242,17 @@ def _headline(facts: Mapping[str, Any], breakdown: StepBreakdown) -> list[Fact]:
         Fact("step time", format_seconds(facts["step_time_s"]), "; ".join([rate, *sure])),
         Fact("bubble", f"{float(breakdown.shares[BUBBLE]):.1%}", f"of the step; ranks are idle for {pipeline}"),
         *_communication(facts, breakdown),
+        *_host_bound(scenario, breakdown),
         Fact("speed-up", f"{facts['speedup']:.2f}×", _efficient(facts)),
     ]
+
+
+def _host_bound(scenario: Scenario, breakdown: StepBreakdown) -> list[Fact]:
+    """The share of the step in which GPUs wait for the host to launch kernels, if it is large."""
+    reached, share = scenario.efficiency, float(breakdown.shares[HOST])
+    if reached is None or not reached.launch or scenario.offload.activations or share < HOST_BOUND:
+        return []
+    return [Fact("host-bound", f"{share:.1%}", "of the step waits for launches (efficiency.launch, cuda_graphs)")]
 
 
 def _efficient(facts: Mapping[str, Any]) -> str:

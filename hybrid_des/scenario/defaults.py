@@ -17,6 +17,7 @@ from hybrid_des.scenario.framework_defaults import fill_as_framework
 from hybrid_des.scenario.sections.cluster import NODES, QUANTISED, Cluster
 from hybrid_des.scenario.sections.training import Gradients, Schedule, expanded
 from hybrid_des.scenario.sections.values import per_rank, read_tensors
+from hybrid_des.scenario.stacks import fill_as_stack
 
 _PERCENT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*")
 
@@ -55,19 +56,24 @@ def fill(values: Mapping[str, object]) -> FilledValues:
     return filled
 
 
-def fill_efficiency(efficiency: dict[str, object], scenario: Mapping[str, object]) -> None:
-    """Complete a model's `efficiency` by that of the catalogue for its GPU and precision."""
-    cluster, precision = scenario["cluster"], scenario.get("precision", "bf16")
+def fill_efficiency(efficiency: dict[str, object], scenario: dict[str, object]) -> None:
+    """Complete a model's `efficiency` by its stack, and by that of the catalogue for its GPU and precision."""
+    fill_as_stack(efficiency, scenario)
+    cluster, precision, operators = scenario["cluster"], scenario.get("precision", "bf16"), scenario.get("operators")
     gpu = cluster.get("gpu") if isinstance(cluster, Mapping) else None
     if isinstance(gpu, str) and gpu in catalogue.names() and isinstance(precision, str):
         reached = catalogue.part(gpu).efficiency
-        if precision in QUANTISED:  # the efficiency in few bits says little about 16 bits
-            efficiency.setdefault("gemm_16bit", reached["bf16"]["gemm"])
         family = reached.get(precision.partition("-")[0], reached["bf16"])  # one that the GPU lacks has its own check
         of_precision = reached.get(precision, family)
         if scenario.get("layer_collectives") != "textbook":  # NCCL's have times to start of their own
             of_precision = {key: value for key, value in of_precision.items() if key != "collective_overhead"}
         of_attention = {key: getattr(catalogue.part(gpu), key) for key in ("attention_half", "attention_head")}
+        kernel = operators.get("attention") if isinstance(operators, Mapping) else None
+        kernels = catalogue.part(gpu).attention_kernels
+        if isinstance(kernel, str) and kernel in kernels:
+            of_attention["attention"] = kernels[kernel]
+        if precision in QUANTISED:  # the efficiency in few bits says little about 16 bits
+            of_precision = {"gemm_16bit": reached["bf16"]["gemm"], **of_precision}
         efficiency.update({**of_precision, **of_attention, **efficiency})
 
 

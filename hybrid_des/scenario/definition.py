@@ -51,6 +51,7 @@ from hybrid_des.scenario.sections.training import (
 )
 from hybrid_des.scenario.sections.values import Fold, Recompute
 from hybrid_des.scenario.sizes import excesses
+from hybrid_des.scenario.stacks import misfits_of_attention
 from hybrid_des.workload.models.kinds.registration import ModelRefusal
 
 MODELLED = {  # keys that are read with `model` only, and their defaults
@@ -313,6 +314,9 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
     if isinstance(scenario.recompute, tuple) and (lacks := set(scenario.recompute) - held):
         message = f"this model has no {' or '.join(sorted(lacks))}; expected some of {', '.join(sorted(held))}"
         yield misfit(message, "recompute", "model")
+    reached = 0.0 if scenario.efficiency is None else float(scenario.efficiency.attention)
+    kernel, gpu = scenario.operators.attention, scenario.cluster.kinds[0].gpu.name
+    yield from misfits_of_attention(kernel, scenario.model.options, gpu, reached)
     yield from _gpus_run_models(scenario)
 
 

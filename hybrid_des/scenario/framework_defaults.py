@@ -14,6 +14,10 @@ PyTorch: DistributedDataParallel reduces during the backward (docs.pytorch.org/d
 parameters, and so gradients, are in fp32; torchtitan's mixed_precision_reduce is float32 (its config/job_config.py).
 A stage's FSDP modules reduce in perform_reduce_grad (torch/distributed/pipelining/stage.py).
 
+Megatron-DeepSpeed reduces as Megatron-LM (DeepSpeed's overlap_comm is off: deepspeed.ai/docs/config-json). In JAX,
+XLA's latency-hiding scheduler starts a reduction when its gradients are known (openxla.org, "GPU performance"), in the
+32 bits of the weights (MaxText's weight_dtype); buckets are taken to be PyTorch's.
+
 Models of `kind: layers` and of a user's own kind, and a `workload`, have no framework.
 """
 
@@ -43,7 +47,10 @@ class Framework(NamedTuple):
 
 FRAMEWORKS = {
     "megatron": Framework("Megatron-LM", overlaps=False, rule="megatron", besides="; NeMo's recipes overlap"),
+    "deepspeed": Framework("Megatron-DeepSpeed", overlaps=False, rule="megatron"),
     "pytorch": Framework("PyTorch", overlaps=True, rule="ddp"),
+    "compiled": Framework("PyTorch", overlaps=True, rule="ddp"),
+    "jax": Framework("JAX", overlaps=True, rule="ddp"),
 }  # by the value of `model.written`
 
 
@@ -75,7 +82,7 @@ def fill_as_framework(gradients: dict[str, object], scenario: Mapping[str, objec
 
 def codec_of(framework: Framework, precision: object) -> str:
     """The codec in which a framework reduces gradients by default."""
-    return "fp16" if framework.name == "Megatron-LM" and precision == "fp16" else "fp32"
+    return "fp16" if framework.rule == "megatron" and precision == "fp16" else "fp32"
 
 
 def splitting_rule(model: object, sharding: str) -> str:

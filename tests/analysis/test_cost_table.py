@@ -49,7 +49,7 @@ def test_a_row_is_a_stage_on_a_rank(kind):
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_operations_add_up_to_layers_and_layers_to_stages(recompute):
-    chosen = scenario(parallel={"tensor": 2, "pipeline": 2}, recompute=recompute)
+    chosen = scenario(parallel={"tensor": 2, "pipeline": 2}, recompute=recompute, efficiency={"launch": 0})
     operations, stages = costs(chosen, layers=True), costs(chosen)
     last = operations.operation == TOTAL
     totals = operations[last].set_index("layer")

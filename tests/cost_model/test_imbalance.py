@@ -28,8 +28,8 @@ def test_equal_loads_cost_nothing():
 
 def test_the_busiest_rank_sets_the_time_of_experts():
     """Two experts on each rank: those of rank 0 are wanted three times as much as the mean of the others."""
-    _, _, unequal, _, _ = layers({"loads": [3, 3, *[1] * 14]})
-    _, _, equal, _, _ = layers({})
+    _, _, unequal, _, _ = layers({"loads": [3, 3, *[1] * 14], "kernel": "fused"})
+    _, _, equal, _, _ = layers({"kernel": "fused"})
     busiest = 3 / ((6 + 14) / 16)
     assert unequal.inner[0] == pytest.approx(busiest * equal.inner[0], rel=0.2)  # larger products are faster
     assert unequal.imbalance == unequal.forward + unequal.backward - equal.forward - equal.backward > 0

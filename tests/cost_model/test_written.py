@@ -17,7 +17,8 @@ MODEL = {
 
 def scenario(written="pytorch", **more):
     return load({
-        "model": MODEL | {"written": written}, "schedule": {"microbatch_size": 2}, "cluster": {"gpu": "h100"}, **more,
+        "model": MODEL | {"written": written}, "schedule": {"microbatch_size": 2}, "cluster": {"gpu": "h100"},
+        "operators": {"blocks": "fused", "loss": "fused"}, **more,
     })  # fmt: skip
 
 
@@ -149,7 +150,6 @@ def test_ends_stay_gathered_and_gradients_wait_for_their_scatter():
 @pytest.mark.parametrize(("values", "said"), [
     ({"written": "megatron", "recompute": ["ops"]}, "this model has no ops"),
     ({"recompute": ["ops", "mlp"]}, "ops covers all operators"),
-    ({"model": {"base": "mixtral-8x7b", "written": "pytorch"}}, "pytorch is not known for"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(values, said):
     with pytest.raises(ScenarioError, match=said):

@@ -141,9 +141,16 @@ def test_a_line_becomes_the_published_model_it_describes():
     )
     values = {**nested(read_megatron(line, "line").values), "name": "scenario"}
     found = fewest(values)
-    assert found["model"] == "llama3-8b"
+    assert found["model"] == {"base": "llama3-8b"}
     assert found["parallel"] == {"tensor": 2, "data": 8, "sequence": True}
     assert found["batch"] == 8
+
+
+@pytest.mark.parametrize(("flag", "written"), [("", "megatron"), ("--deepspeed", "deepspeed")])
+def test_a_file_says_which_stack_its_line_starts(flag, written):
+    line = f"torchrun --nnodes=1 --nproc_per_node 8 x.py {LLAMA} --bf16 {flag}"
+    text, _ = scenario_file("line", read_megatron(line, "line"), ())
+    assert yaml.safe_load(text)["model"] == {"base": "llama3-8b", "written": written}
 
 
 def test_tokens_choose_two_experts_by_default():

@@ -120,7 +120,7 @@ def test_what_background_traffic_may_delay_is_not_replayed(ends, replayed):
     flow = {"from": ends[0], "to": ends[1], "rate": "50 GB/s", "message": "10 kB"}
     sections = {
         "cluster": {"nodes": 2, "gpus_per_node": 4}, "parallel": {"tensor": 4, "data": 2}, "background": [flow],
-        "model": {**DENSE, "hidden": 1024}, "layer_collectives": "textbook",
+        "model": {**DENSE, "hidden": 1024}, "layer_collectives": "textbook", "efficiency": {"launch": 0},
     }  # fmt: skip
     found, (alone, messages) = run(scenario("auto", **sections)), both(**sections)
     assert bool(found.traffic.replayed) == replayed

@@ -4,6 +4,7 @@
     slow ranks    the component at the speed of most
     uneven ranks  other cuts of the layers into stages
     documents     other packings of documents of unequal length
+    host          CUDA graphs; larger micro-batches and fewer tensor ranks, which launch less for the same work
     bubble        schedules with a smaller one that fit into memory; more micro-batches
     network       overlap, buckets, the codec, the layout; then faster links, which have to be bought, unless a slow
                   link is to blame: its cost is not the network's
@@ -31,6 +32,8 @@ from hybrid_des.analysis.counterfactual.what_if import (
 )
 from hybrid_des.analysis.critical_path.traced import events_of_all
 from hybrid_des.analysis.difference import difference
+from hybrid_des.analysis.idle import HOST
+from hybrid_des.analysis.step_breakdown import step_breakdown
 from hybrid_des.analysis.tasks import Task
 from hybrid_des.cost_model.documents import packed_steps
 from hybrid_des.errors import HybridDesError
@@ -138,6 +141,8 @@ def trials_of(
         "network": ((broken.least if broken else end) - rung["no latency"]) / end,
         "bubble": (rung["all ranks at the mean"] - rung["work / ranks"]) / end,
     }
+    if base.scenario.efficiency is not None and base.scenario.efficiency.launch:
+        costs["host"] = float(step_breakdown(base).shares[HOST])
     if (packed := packed_steps(base.scenario)) is not None and packed.varies:
         costs["documents"] = (rung["no latency"] - rung["all ranks at the mean"]) / end
     changes = {**_fitting(base), **_changes_by_cost(base, culprit, costs)}
@@ -157,6 +162,8 @@ def _changes_by_cost(base: Run, culprit: Straggler | None, costs: Mapping[str, f
         changes["uneven ranks"] = [*_evener(base.scenario)]
     if costs.get("documents", 0) >= SLOW:
         changes["documents"] = [*_packed_evenly(base.scenario)]
+    if costs.get("host", 0) >= least:
+        changes["host"] = [*_fewer_launches(base.scenario)]
     if costs["bubble"] >= least:
         changes["bubble"] = [*_less_bubble(base.scenario)][:most]
     return changes
@@ -220,6 +227,19 @@ def _less_bubble(scenario: Scenario) -> Iterator[str]:
     if scenario.model is not None and schedule.microbatch_size % 2 == 0:
         half = f"schedule.microbatch_size={schedule.microbatch_size // 2}"
         yield half if scenario.batch else f"{half},schedule.microbatches={2 * schedule.microbatches}"
+
+
+def _fewer_launches(scenario: Scenario) -> Iterator[str]:
+    """Graphs, and layouts in which one launch does more."""
+    schedule, parallel = scenario.schedule, scenario.parallel
+    graphs = ("none", "layers", "full")
+    yield from (f"cuda_graphs={more}" for more in graphs[graphs.index(scenario.cuda_graphs) + 1 :])
+    count = schedule.microbatches
+    fewer = "" if scenario.batch else ",schedule.microbatches={}"
+    if count % 2 == 0:
+        yield f"schedule.microbatch_size={2 * schedule.microbatch_size}" + fewer.format(count // 2)
+    if parallel.tensor % 2 == 0 and count % 2 == 0:
+        yield f"parallel.tensor={parallel.tensor // 2},parallel.data={2 * parallel.data}" + fewer.format(count // 2)
 
 
 def _less_exposed(scenario: Scenario) -> Iterator[str]:
@@ -319,5 +339,6 @@ def _per_microbatch(base: Run) -> Fraction:
 
 
 def _microbatches(scenario: Scenario) -> int:
-    """The micro-batches of all steps, in samples."""
-    return scenario.steps * scenario.schedule.microbatches * scenario.schedule.microbatch_size
+    """The micro-batches of all steps and replicas, in samples."""
+    schedule = scenario.schedule
+    return scenario.steps * schedule.microbatches * schedule.microbatch_size * scenario.parallel.data

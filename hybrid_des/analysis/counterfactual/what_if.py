@@ -262,7 +262,8 @@ class SimulatedChange(NamedTuple):
         change: the change, in the syntax of `--what-if` and `--set`, or in words.
         duration, steps, microbatches: of the changed run: picoseconds, steps, micro-batches per replica and step.
         first_order: the end of the run if order and messages stayed; None if they change.
-        against: of a proposal, one of memory, slow ranks, uneven ranks, documents, bubble, network, links.
+        against: of a proposal, one of memory, slow ranks, uneven ranks, documents, host, bubble, network,
+            links.
         gain: of a proposal the saved share of the time per micro-batch.
         fits: whether no GPU exceeds its memory.
         sure: how sure the change is; None if that is not known.

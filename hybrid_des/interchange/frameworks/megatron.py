@@ -227,7 +227,7 @@ def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
         f"model: {kind}: its sizes are no flags of pretrain_gpt.py": "model.layers" not in values,
         "model.causal: false": values.get("model.causal") is False,
         "model.post_norm: true": values.get("model.post_norm"),
-        "model.written: pytorch": values.get("model.written") == "pytorch",
+        f"model.written: {(written := values.get('model.written'))}": written in ("pytorch", "compiled", "jax"),
         f"recompute: {OPS}": scenario.recompute == (OPS,),
         "operators: eager": "eager" in (scenario.operators.blocks, scenario.operators.loss),
         "model.token_types, model.pooler": values.get("model.token_types") or values.get("model.pooler"),
@@ -280,7 +280,7 @@ def read_megatron(text: str, name: str, *, is_file: bool = False) -> Imported:
     unread = given.unread
     idle = [flag for flag in unread if is_idle(flag, read.flags[flag], values)]
     sizes = {path.partition(".")[2]: values.pop(path) for path in [*values] if path.startswith("model.")}
-    merged = {**by_path(published_model(sizes)), **values}
+    merged = {**by_path(_written(published_model(sizes), given)), **values}
     wrong = [f"{given.shown(flag)}{given.meant(flag)}" for flag in unread if flag not in idle]
     wrong += [f"{word}: has no value in the script; flags in it are missing" for word in _unset(given, read)]
     gpus = machine(given)
@@ -314,6 +314,12 @@ def _values(given: Given) -> tuple[dict[str, Any], list[str]]:
     if recipe := other_recipe(given):
         assumed.append(f"precision: {values['precision']}: for {recipe}; a written line has the recipe's usual format")
     return values, assumed
+
+
+def _written(model: str | dict[str, Any], given: Given) -> dict[str, Any]:
+    """A model with the stack that the line starts."""
+    sizes = {"base": model} if isinstance(model, str) else model
+    return {**sizes, "written": "deepspeed" if "--deepspeed" in given.flags else "megatron"}
 
 
 def _flash_of(given: Given) -> list[str]:

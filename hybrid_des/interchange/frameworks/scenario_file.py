@@ -13,7 +13,7 @@ from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.collectives import codecs
 from hybrid_des.interchange.frameworks.launch_line import Values
 from hybrid_des.options import Section
-from hybrid_des.scenario.composition import nested, override
+from hybrid_des.scenario.composition import nested, override, value_at
 from hybrid_des.scenario.defaults import megatron_bucket
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import fewest, scenario_of
@@ -150,7 +150,11 @@ def scenario_file(name: str, imported: Imported, overrides: Sequence[str]) -> tu
     stated = document.value
     if not unknown:
         scenario_of(document)  # with the place of an override in an error
+        written = value_at(stated, "model.written")
         stated = fewest(stated)
+        if written is not None:  # a default too, which would leave open what the line says
+            model = stated["model"]
+            stated["model"] = {**(model if isinstance(model, dict) else {"base": model}), "written": written}
     stated.setdefault("cluster", {})
     if isinstance(machine := stated["cluster"], dict):
         stated["cluster"] = {"gpu": catalogue.DEFAULT, **machine}

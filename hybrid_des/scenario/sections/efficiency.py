@@ -34,14 +34,13 @@ class Efficiency(Section):
     """Share of every link's bandwidth."""
     adapters: Reached | None = None
     """The same of adapters and of switches between nodes. Default from the GPU; without one, `network`."""
-    grouped: Reached = Fraction(29, 50)
-    """Products of experts: share of the rate of other products of their shape.
-
-    About 0.6 in DeepSeek's profile (github.com/deepseek-ai/profile-data); 0.58 fits runs of Megatron-Bridge."""
-    latent: Reached = Fraction(3, 5)
+    grouped: Reached = Fraction(1)
+    """Products of experts: share of the rate of other products of their shape."""
+    latent: Reached = Fraction(41, 50)
     """Latent attention, whose keys are longer than its values: share of the rate of other attention.
 
-    From the same profile."""
+    Kernels with keys of 192 and values of 128 against 128 and 128: 0.83 to 1.1 forward, 0.77 to 0.84 backward
+    (github.com/MooreThreads/SimuMax, configs/system/b200_bf16_ceperm.json and a100_pcie.json)."""
     exchange_overhead: Time = Fraction(28, 10**5)
     """Added to each per-node exchange with experts, instead of `collective_overhead`.
 

@@ -66,6 +66,10 @@ class ExpertTraffic(PluginSection):
     """per-node: a token crosses the network once per node with any of its experts; all-to-all: once per expert."""
     dispatch: Annotated[Literal["bf16", "fp8"], choice("bf16", "fp8")] = "bf16"
     """Elements on the way to experts, and of gradients that retrace the way back; the other two ways have 16 bits."""
+    kernel: Annotated[Literal["per-expert", "fused"], choice("per-expert", "fused")] = "per-expert"
+    """per-expert: a call of cuBLAS for each expert's product, as by TransformerEngine; fused: one kernel for all.
+
+    Default by `model.written`."""
     channels: Annotated[int, whole(1, MOST_CHANNELS)] | None = None
     """per-node: ranks of each node that take in tokens from other nodes. Default: all of the group's."""
     concentration: Factor | None = None

@@ -6,12 +6,18 @@ from typing import Annotated, Literal
 
 from hybrid_des.options import Section, choice
 
+Attention = Annotated[
+    Literal["cudnn", "flash-2", "flash-3", "triton", "plain"], choice("cudnn", "flash-2", "flash-3", "triton", "plain")
+]
+
 
 class Operators(Section):
     """Operators between products: norms, rotations, activations, losses. Each kernel reads and writes memory."""
 
     blocks: Annotated[Literal["fused", "eager"], choice("fused", "eager")] = "fused"
     """Of blocks: fused as by Megatron-LM or torch.compile, or eager, each a kernel of its own, as PyTorch runs them."""
+    attention: Attention | None = None
+    """The kernel of attention. cudnn: as fast as the GPU's `efficiency` says, the default; plain: writes scores."""
     loss: Annotated[
         Literal["fused", "compiled", "eager", "chunked"], choice("fused", "compiled", "eager", "chunked")
     ] = "fused"

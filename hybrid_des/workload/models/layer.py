@@ -111,6 +111,7 @@ class Elementwise:
 
     Attributes:
         kernels: number of kernels of the forward; the backward has as many.
+        of_each: whether it is done expert by expert, unless one kernel does all experts, which then does it too.
         eager, compiled: bytes, forward and backward, where every operator is a kernel of its own, and where a compiler
             joins them; None: as many.
     """
@@ -121,6 +122,7 @@ class Elementwise:
     split: Split
     expert: bool = False
     kernels: int = 1
+    of_each: bool = False
     eager: tuple[int, int] | None = None
     compiled: tuple[int, int] | None = None
 

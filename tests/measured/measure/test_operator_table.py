@@ -47,7 +47,7 @@ def costs_of(scenario):
 def test_measured_operators_take_their_time(tmp_path):
     needed, table = needed_by(scenario()), tmp_path / "operators.csv"
     table.write_text(measured(needed) + "\n")
-    forward, backward, optimizer = costs_of(scenario(efficiency={"table": str(table)}))
+    forward, backward, optimizer = costs_of(scenario(efficiency={"table": str(table), "launch": 0}))
     m, h, f = 256, 64, 256
     products = [(m, 48, h), (m, h, 32), (m, f, h), (m, h, f // 2)]  # of a block: QKV, output, up, down
     multiplied = 2 * sum(x * y * z for x, y, z in products) + m * 500 * h

@@ -57,7 +57,10 @@ Depth = Annotated[int, whole(1, DEEPEST)]
 Mlp = Annotated[Literal["gelu", "swiglu"], choice("gelu", "swiglu")]
 Norm = Annotated[Literal["layer", "rms"], choice("layer", "rms")]
 Positions = Annotated[Literal["learned", "rotary"], choice("learned", "rotary")]
-Written = Annotated[Literal["megatron", "pytorch"], choice("megatron", "pytorch")]
+Written = Annotated[
+    Literal["megatron", "pytorch", "compiled", "deepspeed", "jax"],
+    choice("megatron", "pytorch", "compiled", "deepspeed", "jax"),
+]
 AttentionKind = Annotated[Literal["plain", "flash"], choice("plain", "flash")]
 
 
@@ -144,11 +147,12 @@ class Transformer(Options):
     positions: Positions = "rotary"
     """learned: a vector per place in the sequence; rotary: no parameters."""
     written: Written = "megatron"
-    """megatron: products joined, sequences before batches; pytorch: as torchtitan's Llama.
+    """megatron, deepspeed, jax: products joined, sequences before batches; pytorch, compiled: as torchtitan's Llama.
 
     There queries, keys, values and both halves of a gated MLP are products of their own; keys and values are copied for
     every query head, and context ranks exchange the copies; tensors begin with the batch, so that what tensor ranks
-    gather or scatter along sequences is copied; and products of few bits convert their operands again in backwards."""
+    gather or scatter along sequences is copied; and products of few bits convert their operands again in backwards.
+    It also sets what is fused, the kernels of attention and experts, and launches (hybrid_des/scenario/stacks.py)."""
     qk_norm: Flag = False
     """Whether queries and keys are normalized, each head by itself, as in Qwen3."""
     token_types: OrNone = 0
@@ -164,8 +168,8 @@ class Transformer(Options):
 
     @property
     def pytorch(self) -> bool:
-        """Whether it is written as torchtitan's Llama."""
-        return self.written == "pytorch"
+        """Whether it is written as torchtitan's Llama; its experts and latent attention are those of Megatron-LM."""
+        return self.written in ("pytorch", "compiled") and self.latent is None and self.experts is None
 
     @property
     def head(self) -> int:
@@ -206,8 +210,6 @@ def _check(options: Transformer) -> None:
                 raise ModelRefusal(name, "has no meaning with latent attention")
     elif options.head_size is None:
         check_heads(options.hidden, options.heads)
-    if options.pytorch and (latent is not None or experts is not None):
-        raise ModelRefusal("written", "pytorch is not known for latent attention or experts; expected megatron")
     if options.kv_heads is not None and options.heads % options.kv_heads:
         raise ModelRefusal(
             "kv_heads", f"{options.heads} heads cannot share {options.kv_heads} heads of keys and values"
@@ -267,8 +269,9 @@ def _block(options: Transformer, experts: Experts | None) -> Layer:
     """One block, with experts or an MLP."""
     h = options.hidden
     second = _norm_weights(h, options.norm_parameters)
+    eager = eager_norms(h, layer=options.norm == "layer")
     norms = second + Part(
-        (Elementwise("norms and residuals", 22 * h, 30 * h, "sequence", kernels=4, eager=eager_norms(h)),),
+        (Elementwise("norms and residuals", 22 * h, 30 * h, "sequence", kernels=4, eager=eager),),
         kept=Kept(sequence=2 * ELEMENT * h + (2 * h if options.mlp == "gelu" else 0)),  # two inputs, masks of dropout
         modules=(Module("layernorm", (), Kept(sequence=2 * ELEMENT * h), bytes=2 * 2 * ELEMENT * h),),
     )
@@ -421,7 +424,19 @@ def _routed(options: Transformer, experts: Experts) -> Part:
     kept = Kept(received=ELEMENT * active * h, expert=inner)
     router = linear("router", h, count, "sequence", bias=experts.router_bias)
     again = Module("moe_act", ("experts' activation",), Kept(expert=ELEMENT * active * ffn))
-    return router + Part(products, kept=kept, transient=inner, modules=(again,)) + own
+    biases = Part((_biases_of_experts(active * h),) if options.bias else ())
+    return router + Part(products, kept=kept, transient=inner, modules=(again,)) + biases + own
+
+
+def _biases_of_experts(size: int) -> Elementwise:
+    """Biases of the experts' results, `size` elements per token, added in 32 bits, expert by expert.
+
+    A bias times the router's weight is written (4 bytes), added to the result (10), joined with those of other experts
+    (8), and converted (6). The backward converts back and forth (12), joins (4), and forms gradients of biases and
+    of the router's weights, a product and a sum each (24): NVIDIA/Megatron-LM, TEGroupedMLP._apply_bias in
+    megatron/core/transformer/moe/experts.py. Those of the first product are added by the product.
+    """
+    return Elementwise("experts' biases", 28 * size, 40 * size, "sequence", expert=True, kernels=2, of_each=True)
 
 
 def _activation(options: Transformer, name: str, ffn: int, *, expert: bool = False) -> Elementwise:

@@ -1,0 +1,107 @@
+"""What a step would take where a scenario leaves its stack open, and with sizes that tensor cores take whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from hybrid_des.cost_model.layer_costs import ALIGNED
+from hybrid_des.errors import HybridDesError
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.stacks import OF_TRANSFORMERS
+from hybrid_des.shortcuts.run import run
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
+from hybrid_des.workload.models.kinds.transformer import Transformer
+
+MOST_EVENTS = 200_000  # of the run beyond which nothing else is simulated
+EAGER = ("operators.blocks=eager", "operators.loss=eager")
+
+VOCABULARY = "model.vocab"
+PADDED = ("megatron", "deepspeed")  # stacks that pad vocabularies (Megatron-LM's --make-vocab-size-divisible-by)
+
+Build = Callable[[tuple[str, ...]], Scenario]  # the same file with further keys set
+
+
+class Misaligned(NamedTuple):
+    """A size that is no multiple of what tensor cores take.
+
+    Attributes:
+        text: which, in words.
+        key, size: a key of the scenario, and its next value that is one.
+    """
+
+    text: str
+    key: str
+    size: int
+
+
+def by_stack(scenario: Scenario, step: float, events: int, build: Build) -> dict[str, float]:
+    """Seconds of a step where operators are fused, `step`, and eager; none where the scenario says which.
+
+    Args:
+        scenario: what was simulated.
+        step: its seconds.
+        events: of its simulation; of very many, the other is not simulated.
+        build: makes the same scenario with further keys.
+    """
+    if not unsaid(scenario) or events > MOST_EVENTS:
+        return {}
+    return {"fused": step, "eager": _step(build(EAGER))}
+
+
+def unsaid(scenario: Scenario) -> bool:
+    """Whether a scenario of a transformer says neither its stack nor what is fused."""
+    if scenario.model is None or scenario.model.kind not in OF_TRANSFORMERS or scenario.operators.model_fields_set:
+        return False
+    return "written" not in getattr(scenario.model.options, "model_fields_set", ())
+
+
+def said_by_stack(steps: dict[str, float]) -> str:
+    """Both steps in a line."""
+    listed = ", ".join(f"{name} {format_seconds(step)}" for name, step in steps.items())
+    return f"{listed}, by what the stack fuses, which the file leaves open (model.written)"
+
+
+def alignment(scenario: Scenario, step: float, events: int, build: Build) -> Iterator[str]:
+    """Sizes that cost tensor cores, each with the step of the next size that does not."""
+    for text, key, size in misaligned(scenario):
+        aligned = f"{size} is the next that is one"
+        if events <= MOST_EVENTS and key != VOCABULARY:
+            with suppress(HybridDesError):
+                took = format_seconds(_step(build((f"{key}={size}",))))
+                aligned = f"with {size} the step takes {took} instead of {format_seconds(step)}"
+        yield f"{text}; {aligned}"
+
+
+def misaligned(scenario: Scenario) -> Iterator[Misaligned]:
+    """Sizes of a transformer whose share on a tensor rank is no multiple of 16 bytes in 16 bits."""
+    options = None if scenario.model is None else scenario.model.options
+    if not isinstance(options, Transformer):
+        return
+    ranks = scenario.parallel.tensor
+    if options.latent is None and options.head % ALIGNED:
+        how = "plain attention runs without tensor cores" if options.attention == "plain" else "kernels pad them"
+        text = f"model.heads: heads of {options.head} elements are no multiple of {ALIGNED}: {how}"
+        yield Misaligned(text, "model.head_size", _next(options.head, ALIGNED))
+    names = ("hidden", "ffn") if options.written in PADDED else ("hidden", "ffn", "vocab")
+    for name in names:
+        size, key = getattr(options, name), f"model.{name}"
+        if size and size % (ALIGNED * ranks):
+            each = f" on each of {ranks} tensor ranks" if ranks > 1 else ""
+            costs = (
+                "takes about twice as long" if key == VOCABULARY else "runs without tensor cores, or on padded copies"
+            )
+            text = (
+                f"{key}: {size} is no multiple of {ALIGNED}{each}: on GPUs its product {costs}, which is not modelled"
+            )
+            yield Misaligned(text, key, _next(size, ALIGNED * ranks))
+
+
+def _next(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
+def _step(scenario: Scenario) -> float:
+    done = run(scenario.model_copy(update={"record": "none"}))
+    return done.timeline.duration / scenario.steps / PICOSECONDS_PER_SECOND
