@@ -80,7 +80,7 @@ def host(**sections):
     """Microseconds for which the GPU waits for the host in the forward of a block."""
     given = load({"model": MIXTURE, "cluster": {"gpu": "h100"}, "schedule": {"microbatches": 2}, **sections})
     stage = parts_of(given).costs.stages[0, 0].layers[1]
-    return stage.host_forward / 10**6, (stage.forward - stage.host_forward) / 10**6
+    return stage.host_times.forward / 10**6, (stage.forward - stage.host_times.forward) / 10**6
 
 
 def test_a_host_that_counts_tokens_launches_twenty_operators_for_routing():

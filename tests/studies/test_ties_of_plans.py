@@ -47,7 +47,7 @@ def test_plans_of_a_search_within_two_percent_are_ties(off_by, share, tied):
 
 def test_advice_says_how_sure_a_gain_is(off_by):
     off_by(0.03)
-    piped = {**ONE, "parallel": {"pipeline": 4}, "batch": 8}
+    piped = {**ONE, "parallel": {"pipeline": 4}, "batch": 8, "efficiency": {"launch": 0}}
     found = explain(load(piped))
     proposal = next(one for one in found.to_mapping()["proposals"] if one["change"].startswith("schedule.kind="))
     low, high = proposal["difference"]["interval"]
