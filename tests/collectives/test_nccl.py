@@ -158,7 +158,7 @@ def test_rings_of_before_begin_later_and_are_slower():
 
 @pytest.mark.parametrize(("does", "count", "size", "us", "allowed"), [
     ("all-gather", 2, 2**28, 548.5, 0.1), ("reduce-scatter", 8, 2**28, 721.7, 0.1),
-    ("reduce-scatter", 8, 2**21, 17.9, 0.16),  # not met: docs/background/accuracy.md
+    ("reduce-scatter", 8, 2**21, 17.9, 0.16),  # not met: docs/background/accuracy_details.md
 ])  # fmt: skip
 def test_measured_halves_on_one_node_are_met(does, count, size, us, allowed):
     """On H100s, from the same tables."""

@@ -133,7 +133,7 @@ OF_NVIDIA = {
 }
 
 
-# docs/background/accuracy.md names them, with those like them, among what is beyond a tenth
+# docs/background/accuracy_details.md names them, with those like them, among what is beyond a tenth
 NOT_MET = {
     ("b200", 8, "2.29.2", 2**25): 0.14,
     ("b300", 2, "2.29.2", 2**24): 0.18,  # no figure is within a tenth of it and of 46.3 to 50 on other Blackwells
