@@ -109,9 +109,10 @@ class Likeness(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Its software and GPU in words: "Megatron on H100"."""
-        gpu = self.gpu.upper()
-        return f"{STACKS.get(self.stack, self.stack)} on {gpu}" if self.stack else gpu
+        """Its software, kind of model and GPU in words: "Megatron with experts on H100"."""
+        experts = " with experts" if self.kind == "experts" else ""
+        software = STACKS.get(self.stack, self.stack) + experts
+        return f"{software.strip()} on {self.gpu.upper()}" if software else self.gpu.upper()
 
     def decades(self, other: Likeness, name: str) -> float:
         """Between these figures of two runs; none if one of them has none."""
