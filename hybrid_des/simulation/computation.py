@@ -116,7 +116,7 @@ class Computation:
         work: Amount = end - begin if pace is None else pace.done(begin, end)
         for since, until, lost in spans:
             beside = until - since if pace is None else int(pace.done(since, until))
-            work -= beside * lost.numerator // lost.denominator
+            work -= beside * lost  # exactly: an op may compute beside a collective in several pieces
         return work
 
     def _spans(self, begin: int, until: int | None = None) -> list[Span]:

@@ -34,7 +34,7 @@ from support import spaces
 
 NOTHING = "nothing that was tried makes it shorter"
 QUICKER = re.compile(r"quicker ops, little else costs: (.+) (10 % quicker|twice as fast) ([-+][\d.]+) %")
-GAIN = re.compile(r" \(([-+][\d.]+) %( per micro-batch)?\)$")
+GAIN = re.compile(r" \(([-+][\d.]+) %(?:, likely [^)]+)?( per micro-batch)?\)$")
 SLOW = ("gpu", "node")
 
 
@@ -180,10 +180,15 @@ def _faster(fabric: Fabric, kind: str) -> dict[str, Fraction]:
 
 def _saved(scenario: Scenario, found: Explanation, changed: Run) -> float:
     """The share of the time per sample that a change saves, in percent with one decimal place, negative."""
-    schedule, other = scenario.schedule, changed.scenario.schedule
-    before = Fraction(found.duration, scenario.steps * schedule.microbatches * schedule.microbatch_size)
-    samples = changed.scenario.steps * other.microbatches * other.microbatch_size
+    before = Fraction(found.duration, _samples_of(scenario))
+    samples = _samples_of(changed.scenario)
     return round(float(Fraction(changed.timeline.duration, samples) / before - 1) * 100, 1)
+
+
+def _samples_of(scenario: Scenario) -> int:
+    """Samples of all steps and replicas."""
+    schedule = scenario.schedule
+    return scenario.steps * schedule.microbatches * schedule.microbatch_size * scenario.parallel.data
 
 
 def _searched(file: Path, rng: Random) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ COMMAND = [sys.executable, "-m", "hybrid_des"]
 
 @pytest.mark.slow
 def test_a_reader_that_leaves_early_is_no_error():
-    shell = f"set -o pipefail; '{COMMAND[0]}' -m hybrid_des schema | head -c 10 >/dev/null"
+    shell = f"set -o pipefail; '{COMMAND[0]}' -m hybrid_des docs --schema | head -c 10 >/dev/null"
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
