@@ -34,7 +34,7 @@ from support import spaces
 
 NOTHING = "nothing that was tried makes it shorter"
 QUICKER = re.compile(r"quicker ops, little else costs: (.+) (10 % quicker|twice as fast) ([-+][\d.]+) %")
-GAIN = re.compile(r" \(([-+][\d.]+) %(?:, likely [^)]+)?( per micro-batch)?\)$")
+GAIN = re.compile(r" \(([-+][\d.]+) %( per micro-batch)?(?:, likely [^)]+)?\)$")
 SLOW = ("gpu", "node")
 
 
@@ -135,7 +135,7 @@ def _kind_followed(part: str, file: Path, scenario: Scenario, found: Explanation
         _quicker(quicker, found)
         return "explain: quicker", part
     part, _, why = part.partition(": the barrier")
-    text = part.removeprefix("to buy: ")
+    text = part.removeprefix("to buy: ").removeprefix("to fit into memory: ")
     gain = GAIN.search(text)
     assert gain is not None, part
     change = text[: gain.start()]
