@@ -6,8 +6,8 @@ CORPUS --record`, never by hand.
 
 Of one kind of change, nine of ten ratios lie within the error that holds 0.9 of the weight of all its pairs and of one
 more, whose error may be any, each corpus of equal weight (conformal prediction with weights, see `experience`); of a
-kind with fewer than nine pairs, within the widest of all kinds that have as many. Errors of several kinds add up as
-independent ones: the root of the sum of their squares.
+kind with fewer than nine pairs, within the widest of all kinds that have as many. Errors of several kinds combine as
+independent ones do: to the root of the sum of their squares.
 """
 
 from __future__ import annotations

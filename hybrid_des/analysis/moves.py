@@ -5,6 +5,10 @@ from __future__ import annotations
 from hybrid_des.scenario.definition import Scenario
 
 AXES = ("tensor", "context", "pipeline", "data", "expert")
+NAMED = {  # fields of a scenario whose changes are of the kinds below, or no change of the run
+    "name", "description", "model", "cluster", "precision", "parallel", "schedule", "batch", "recompute",
+    "recompute_layers", "sharding", "cuda_graphs", "experts", "overlap", "gradients",
+}  # fmt: skip
 
 
 def moves(first: Scenario, second: Scenario) -> tuple[str, ...] | None:
@@ -36,7 +40,10 @@ def moves(first: Scenario, second: Scenario) -> tuple[str, ...] | None:
     }
     same = not any(differences.values())
     differences["communication"] = first.overlap != second.overlap or (same and first.gradients != second.gradients)
-    differences["others"] = same and not differences["communication"] and _unnamed(first) != _unnamed(second)
+    of_catalogue = {"efficiency"} if chip or differences["precision"] else set()  # what a GPU reaches, by precision
+    others = any(getattr(first, one) != getattr(second, one) for one in {*Scenario.model_fields} - NAMED - of_catalogue)
+    rest = same and not differences["communication"] and _unnamed(first) != _unnamed(second)
+    differences["others"] = others or rest
     return tuple(name for name, differs in differences.items() if differs)
 
 

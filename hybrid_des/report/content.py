@@ -52,8 +52,7 @@ class Content:
     limits: str  # what is not modelled
 
 
-# how far steps were off that were recorded on one GPU and scaled to another (issue 60: the recordings of both GPUs that
-# there are)
+# how far steps were off that were recorded on one GPU and scaled to another; the recordings are not public
 CARRIED = {
     ("h100", "mi300x"): "of five models recorded on both, steps were met within 12 %, kernels alone within 51 %",
 }

@@ -42,6 +42,8 @@ PAIRS = [pair_of(number / 100) for number in range(1, 20)]
         ({"cluster": {**ONE["cluster"], "infiniband": {"bandwidth": "25 GB/s"}}}, ("network",)),
         ({"efficiency": {"gemm": 0.5}}, ("others",)),
         ({"precision": "fp8", "recompute": "full"}, ("precision", "recomputation")),
+        ({"recompute": "full", "efficiency": {"gemm": 0.5}}, ("recomputation", "others")),
+        ({"recompute": "full", "slow": [{"gpu": 3, "factor": 0.8}]}, ("recomputation", "others")),
         ({"model": "bert-large"}, None),
     ],
 )  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 
 from hybrid_des.cluster import gpus
 from hybrid_des.cluster.gpu_sources import Figure, figures
-from hybrid_des.interface.cli.arguments import add_common, add_out
+from hybrid_des.interface.cli.arguments import add_out
 from hybrid_des.interface.cli.output import output_width, say, show_result, terminal_width, write_file
 from hybrid_des.report.text import labelled
 from hybrid_des.report.text_tables import text_table
@@ -36,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="a GPU; default: list all")
     parser.add_argument("--json", action="store_true", help="print the table, or the figures, as JSON")
     add_out(parser, "write all GPUs and their sources as a page in Markdown", metavar="FILE")
-    add_common(parser)
 
 
 def run(args: argparse.Namespace) -> int:
