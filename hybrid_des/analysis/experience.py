@@ -102,11 +102,11 @@ class Experience(NamedTuple):
         return float(np.percentile(self.errors, 100 * COVERED))
 
 
-def experience(scenario: Scenario) -> Experience | None:
-    """The measured runs most like a scenario; None if it has no model, so that its times are given."""
+def experience(scenario: Scenario, stack: str = "") -> Experience | None:
+    """The measured runs most like a scenario, by default of its own software; None if it has no model."""
     if scenario.model is None:
         return None
-    return of_runs(Likeness.of(scenario), known())
+    return of_runs(Likeness.of(scenario, stack), known())
 
 
 def of_runs(like: Likeness, runs: Sequence[Recorded]) -> Experience:
@@ -199,6 +199,29 @@ def facts(experience: Experience, step: float) -> dict[str, Any]:
         "recorded": experience.latest.date,
         "commit": experience.latest.commit,
         "text": text(experience, step),
+    }
+
+
+def facts_of_several(found: Mapping[str, tuple[Experience, float]]) -> dict[str, Any]:
+    """As values of a summary, where any of several stacks may be meant: the interval spans those of all.
+
+    Args:
+        found: what each stack is called → what is known of it, and the step it takes, the first the simulated one.
+    """
+    each = {name: facts(known, step) for name, (known, step) in found.items()}
+    usual, *_ = each.values()
+    ends = [end for one in each.values() for end in one["interval_s"] or ()]
+    spans = [min(ends), max(ends)] if all(one["interval_s"] for one in each.values()) else None
+    rests = Counter[str]()
+    for one in each.values():
+        rests |= Counter(one["rests_on"])
+    words = "; ".join(f"if {name}, {_rests_on(known)}" for name, (known, _) in found.items())
+    return usual | {
+        "interval_s": spans,
+        "stack": " or ".join(dict.fromkeys(one["stack"] for one in each.values())),
+        "stack_measured": all(one["stack_measured"] for one in each.values()),
+        "rests_on": dict(rests.most_common()),
+        "text": usual["text"] if spans is None else f"likely {range_text(*spans)}; {words}",
     }
 
 

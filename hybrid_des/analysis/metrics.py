@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.bill import bill, bill_per_day
 from hybrid_des.analysis.documents import document_figures
-from hybrid_des.analysis.experience import experience, facts
 from hybrid_des.analysis.expert_use import expert_use
 from hybrid_des.analysis.idle import EXPOSED, account, hidden_gathers, hidden_reduction, inside_waits
 from hybrid_des.analysis.inside_ops import inside_ops
+from hybrid_des.analysis.stack_steps import figures_of_stack
 from hybrid_des.analysis.step_breakdown import StepBreakdown, step_breakdown
 from hybrid_des.analysis.step_times import StepTimes, step_times, total
 from hybrid_des.analysis.table import empty_table, table
@@ -83,7 +83,7 @@ def summary(run: Run, breakdown: StepBreakdown | None = None) -> dict[str, Any]:
     replicas, steps, pipeline = times.begin.shape
     ranks, simulated = scenario.parallel.ranks, replicas * pipeline
     parts = account(timeline, times)
-    step_time = _seconds(times.total, steps)
+    step_time, spans = _seconds(times.total, steps), _pipeline(times, timeline.waits)
     seconds = _consistent(step_time, {name: _seconds(value, simulated * steps) for name, value in parts.items()})
     busy, reduced = seconds.pop("busy"), _communication(timeline, times, seconds, simulated * steps)
     shown = [one for one in PURPOSES if one.usual or getattr(run, one.counter) or one.key in reduced]
@@ -99,7 +99,7 @@ def summary(run: Run, breakdown: StepBreakdown | None = None) -> dict[str, Any]:
         "ranks": ranks,
         "ranks_simulated": simulated,
         "step_time_s": step_time,
-        **_pipeline(times, timeline.waits),
+        **spans,
         "busy_s": busy,
         "idle_s": seconds,
         "exposed_communication_ratio": _ratio(exposed, simulated * times.total),
@@ -118,7 +118,7 @@ def summary(run: Run, breakdown: StepBreakdown | None = None) -> dict[str, Any]:
         **_memory(run),
         **({"data": document_figures(scenario)} if scenario.model and scenario.data else {}),
         **(model_figures(run, times, step_time, seconds, reduced, inside) if scenario.model else {}),
-        **({"experience": facts(known_runs, step_time)} if (known_runs := experience(scenario)) else {}),
+        **figures_of_stack(run, step_time, spans["pipeline_time_s"]),
         **_bill(run, Fraction(times.total, steps * PICOSECONDS_PER_SECOND), share),
         **(run.numerics or {}),
         **({} if run.outer is None else {"outer": run.outer.facts()}),

@@ -239,11 +239,19 @@ def _headline(scenario: Scenario, facts: Mapping[str, Any], breakdown: StepBreak
     pipeline = f"{facts['bubble_ratio']:.1%} of the pipeline's {format_seconds(facts['pipeline_time_s'])}"
     return [
         Fact("step time", format_seconds(facts["step_time_s"]), "; ".join([rate, *sure])),
+        *_stack(facts),
         Fact("bubble", f"{float(breakdown.shares[BUBBLE]):.1%}", f"of the step; ranks are idle for {pipeline}"),
         *_communication(facts, breakdown),
         *_host_bound(scenario, breakdown),
         Fact("speed-up", f"{facts['speedup']:.2f}×", _efficient(facts)),
     ]
+
+
+def _stack(facts: Mapping[str, Any]) -> Iterator[Fact]:
+    """The step of either stack where the scenario leaves open which one it is."""
+    if "step_time_by_stack_s" in facts:
+        fused, eager = map(format_seconds, facts["step_time_by_stack_s"].values())
+        yield Fact("stack", "open", f"fused {fused}, eager about {eager}; model.written says which")
 
 
 def _host_bound(scenario: Scenario, breakdown: StepBreakdown) -> list[Fact]:

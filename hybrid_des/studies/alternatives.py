@@ -1,4 +1,4 @@
-"""What a step would take where a scenario leaves its stack open, and with sizes that tensor cores take whole."""
+"""What a step would take with sizes that tensor cores take whole."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from typing import NamedTuple
 from hybrid_des.cost_model.layer_costs import ALIGNED
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.scenario.stacks import OF_TRANSFORMERS
 from hybrid_des.shortcuts.run import run
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 from hybrid_des.workload.models.kinds.transformer import Transformer
 
 MOST_EVENTS = 200_000  # of the run beyond which nothing else is simulated
-EAGER = ("operators.blocks=eager", "operators.loss=eager")
 
 VOCABULARY = "model.vocab"
 PADDED = ("megatron", "deepspeed")  # stacks that pad vocabularies (Megatron-LM's --make-vocab-size-divisible-by)
@@ -34,33 +32,6 @@ class Misaligned(NamedTuple):
     text: str
     key: str
     size: int
-
-
-def by_stack(scenario: Scenario, step: float, events: int, build: Build) -> dict[str, float]:
-    """Seconds of a step where operators are fused, `step`, and eager; none where the scenario says which.
-
-    Args:
-        scenario: what was simulated.
-        step: its seconds.
-        events: of its simulation; of very many, the other is not simulated.
-        build: makes the same scenario with further keys.
-    """
-    if not unsaid(scenario) or events > MOST_EVENTS:
-        return {}
-    return {"fused": step, "eager": _step(build(EAGER))}
-
-
-def unsaid(scenario: Scenario) -> bool:
-    """Whether a scenario of a transformer says neither its stack nor what is fused."""
-    if scenario.model is None or scenario.model.kind not in OF_TRANSFORMERS or scenario.operators.model_fields_set:
-        return False
-    return "written" not in getattr(scenario.model.options, "model_fields_set", ())
-
-
-def said_by_stack(steps: dict[str, float]) -> str:
-    """Both steps in a line."""
-    listed = ", ".join(f"{name} {format_seconds(step)}" for name, step in steps.items())
-    return f"{listed}, by what the stack fuses, which the file leaves open (model.written)"
 
 
 def alignment(scenario: Scenario, step: float, events: int, build: Build) -> Iterator[str]:

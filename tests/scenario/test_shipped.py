@@ -10,9 +10,10 @@ from types import ModuleType
 import pytest
 from support.paths import ROOT, SCENARIOS
 
+from hybrid_des.analysis.stack_steps import stack_is_open
 from hybrid_des.errors import UsageError
 from hybrid_des.interface.cli.commands.docs import pages
-from hybrid_des.scenario.loading import read_scenario
+from hybrid_des.scenario.loading import read_scenario, scenario_of
 from hybrid_des.scenario.shipped import files_of, located, shipped, shipped_description, with_bases
 
 
@@ -53,6 +54,14 @@ def test_a_wheel_takes_scenarios_and_documentation_along(hatch_build):
     assert len(docs) > 4
     hook.initialize("editable", none := {"force_include": {}})
     assert none["force_include"] == {}
+
+
+def test_shipped_scenarios_say_which_stack_they_mean():
+    files = [file for file in SCENARIOS.rglob("*.yaml") if "validation" not in file.parts]
+    documents = [read_scenario(file) for file in files]
+    alone = [one for one in documents if "model" in one.value and not {"sweep", "jobs"} & one.value.keys()]
+    assert len(alone) > 20
+    assert [one.source for one in alone if stack_is_open(scenario_of(one))] == []
 
 
 def test_every_scenario_is_listed_with_what_it_shows(run):

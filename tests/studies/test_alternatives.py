@@ -1,11 +1,11 @@
-"""What else a step may take: by an eager stack where none is said, with sizes that tensor cores take whole."""
+"""What a step would take with sizes that tensor cores take whole."""
 
 import pytest
 import yaml
 
 from hybrid_des import load
 from hybrid_des.shortcuts.run import run
-from hybrid_des.studies.alternatives import MOST_EVENTS, alignment, by_stack, misaligned
+from hybrid_des.studies.alternatives import alignment, misaligned
 
 SIZES = {"layers": 2, "hidden": 512, "heads": 8, "ffn": 1024, "vocab": 4096, "sequence": 256}
 
@@ -24,22 +24,6 @@ def builder(model=()):
         return given(dict(model) | sections.pop("model", {}), **sections)
 
     return build
-
-
-def test_both_stacks_are_simulated_where_none_is_said():
-    step = run(given()).timeline.duration / 1e12
-    steps = by_stack(given(), step, 100, builder())
-    assert steps["fused"] == step
-    eager = given(operators={"blocks": "eager", "loss": "eager"})
-    assert steps["eager"] == run(eager).timeline.duration / 1e12 >= step
-
-
-@pytest.mark.parametrize("said", [
-    {"model": {"written": "megatron"}}, {"model": {"written": "pytorch"}}, {"operators": {"blocks": "fused"}},
-])  # fmt: skip
-def test_a_stack_that_is_said_has_one_step(said):
-    assert by_stack(given(**said), 1.0, 100, builder()) == {}
-    assert by_stack(given(), 1.0, MOST_EVENTS + 1, builder()) == {}
 
 
 @pytest.mark.parametrize(("model", "parallel", "found"), [

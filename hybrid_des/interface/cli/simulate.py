@@ -103,9 +103,8 @@ def run(args: argparse.Namespace) -> int:
         _show_unfinished(args, unfinished.facts)
         raise
     _say_unused(args, document, scenario)
-    steps = _alternatives(args, scenario, result)
-    summary = {**result.summary, "step_time_by_stack_s": steps} if steps else result.summary
-    _output(args, summary, lambda: _report(result, steps))
+    _warn_of_sizes(args, scenario, result)
+    _output(args, result.summary, lambda: _report(result))
     if not args.quiet:
         if args.json and result.summary["out_of_memory"]:  # the report shows it
             say(f"warning: {args.file}: out of memory; see peak_memory_bytes")
@@ -265,27 +264,22 @@ def _output(args: argparse.Namespace, value: Any, report: Callable[[], None]) ->
         report()
 
 
-def _alternatives(args: argparse.Namespace, scenario: Scenario, result: Result) -> dict[str, float]:
-    """The step of both stacks where none is said; warns of sizes that cost tensor cores."""
+def _warn_of_sizes(args: argparse.Namespace, scenario: Scenario, result: Result) -> None:
+    """Warn of sizes that cost tensor cores."""
     from hybrid_des.scenario.loading import read_scenario, scenario_of
-    from hybrid_des.studies.alternatives import alignment, by_stack
+    from hybrid_des.studies.alternatives import alignment
 
     def build(more: Sequence[str]) -> Scenario:
         return scenario_of(read_scenario(args.file, [*args.set, *more]))
 
-    run = scenario, result.summary["step_time_s"], result.summary["events"], build
-    for doubt in alignment(*run):
+    for doubt in alignment(scenario, result.summary["step_time_s"], result.summary["events"], build):
         args.warnings.append(doubt)
         if not args.quiet:
             say(f"warning: {doubt}")
-    return {} if args.quiet else by_stack(*run)
 
 
-def _report(result: Result, steps: dict[str, float]) -> None:
+def _report(result: Result) -> None:
     from hybrid_des.report.terminal import render
-    from hybrid_des.studies.alternatives import said_by_stack
 
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     print(render(result, color=color, width=terminal_width()))
-    if steps:
-        print(f"\nStack  {said_by_stack(steps)}")
