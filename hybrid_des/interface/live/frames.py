@@ -35,6 +35,7 @@ from hybrid_des.scenario.export import yaml_text
 from hybrid_des.scenario.loading import read_scenario, scenario_of
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.watch import RunProgress
+from hybrid_des.studies.sweep.rows import columns
 from hybrid_des.units import format_bytes
 
 FAST = 1  # level of zlib's compression
@@ -53,7 +54,7 @@ MOST_CHANGES = 100
 
 
 NUMBERS = {  # of the summary, for comparisons: labels and units by key
-    "step_time_s": ("step time", "s"), "bubble_ratio": ("bubble", "share"),
+    "step_time_s": ("step time", "s"), "step_shares.bubble": ("bubble", "share"),
     "exposed_communication_ratio": ("exposed communication", "share"), "efficiency": ("efficiency", "share"),
     "mfu": ("MFU", "share"), "microbatches_per_s": ("micro-batches per second", "number"),
     "messages": ("messages per step", "number"),
@@ -265,8 +266,9 @@ def problems_by_path(error: HybridDesError) -> dict[str, str]:
 def _said(result: Result) -> dict[str, Any]:
     """The report of a run, in parts."""
     content, summary = content_of(result), result.summary
-    numbers = [{"label": label, "unit": unit, "value": summary[key]} for key, (label, unit) in NUMBERS.items()
-               if summary.get(key) is not None]  # fmt: skip
+    figures = columns({**summary})
+    numbers = [{"label": label, "unit": unit, "value": figures[key]} for key, (label, unit) in NUMBERS.items()
+               if figures.get(key) is not None]  # fmt: skip
     peak, memory = max(summary["peak_memory_bytes"], default=0), content.resources[0]
     numbers.append({"label": "peak memory", "unit": "bytes", "value": peak})
     held = Fact("peak memory", format_bytes(peak), "; ".join([memory.value, memory.note]))

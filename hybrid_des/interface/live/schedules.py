@@ -114,7 +114,7 @@ def _note(done: Run, chunks: int | None) -> str:
     peaks = [size / ACTIVATIONS for size in summary["peak_memory_bytes"]]
     most = max(peaks)
     held = f"at most {most:.3g} {UNIT} held" + (f", on rank {peaks.index(most)}" if min(peaks) < most else "")
-    figures = [format_seconds(summary["step_time_s"]), f"bubble {summary['bubble_ratio']:.1%}", held]
+    figures = [format_seconds(summary["step_time_s"]), f"bubble {summary['step_shares']['bubble']:.1%}", held]
     return " · ".join([*figures, *([f"v = {chunks}"] if chunks is not None else [])])
 
 

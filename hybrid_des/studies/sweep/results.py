@@ -33,14 +33,14 @@ from hybrid_des.studies.sweep.ranking import STEP, Ranking, larger_is_better, nu
 
 SHOWN: Mapping[str, Callable[[Row], str]] = {
     "step time": lambda row: format_seconds(row["step_time_s"]),
-    "bubble": lambda row: f"{row['bubble_ratio']:.1%}",
+    "bubble": lambda row: f"{row['step_shares']['bubble']:.1%}",
     "exposed": lambda row: f"{row['exposed_communication_ratio']:.1%}",
     "efficiency": lambda row: f"{row['efficiency']:.1%}",
     "peak memory": lambda row: f"{max(row['peak_memory_bytes']) / 1e9:.4g} GB{MISFIT if row['out_of_memory'] else ''}",
 }
 
 
-SHOWN_KEYS = ("step_time_s", "bubble_ratio", "exposed_communication_ratio", "efficiency", "peak_memory_bytes")
+SHOWN_KEYS = ("step_time_s", "step_shares.bubble", "exposed_communication_ratio", "efficiency", "peak_memory_bytes")
 
 
 MISFIT = " does not fit"
