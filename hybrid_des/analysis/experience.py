@@ -7,13 +7,15 @@ Beside a predicted step stand the errors of the runs most like it: of the same g
 or with experts; where there are several, also alike in their software, and in whether layers are sharded; of those, the
 nearest in size.
 
-An interval that contains the measured step nine times out of ten rests on all runs, with weights: the shortest that
-holds 0.9 of the weight of all runs and of one more, whose error may be any (conformal prediction with fixed weights:
-Barber, Candès, Ramdas and Tibshirani, Annals of Statistics 51, 2023; with equal weights it is the ⌈0.9 (n+1)⌉-th
-smallest error of n: Vovk et al., Algorithmic Learning in a Random World, 2005). A weight is 2^−u² for an unlikeness
-of u units (`Likeness.unlike`). The unit is chosen for every prediction so that all weights sum to 19, the fewest runs
-of which one may lie outside: where many runs are alike only they count; where few are, others do too, and it is as
-wide as theirs.
+An interval that contains the measured step nine times out of ten rests on all runs, each error taken in units of how
+far runs like that one are off: the mean error of the ten most like it, itself left out, and 2 %, by which repeats of
+one setting differ (normalized conformal prediction: Lei, G'Sell, Rinaldo, Tibshirani and Wasserman, Journal of the
+American Statistical Association 113, 2018, section 5.2). So where runs are met well it is narrow, and one source that
+is far off widens only intervals of runs like it. It is the shortest that holds 0.9 of the weight of all runs and of
+one more, whose error may be any (with fixed weights: Barber, Candès, Ramdas and Tibshirani, Annals of Statistics 51,
+2023; with equal weights it is the ⌈0.9 (n+1)⌉-th smallest of n: Vovk et al., Algorithmic Learning in a Random World,
+2005). A weight is 2^−u² for an unlikeness of u units (`unlikeness`). The unit is chosen for every prediction so that
+all weights sum to 29, of which 27 lie inside: where many runs are alike only they count; where few are, others do too.
 
 No scenario tells a slow site from others with the same software, GPUs and settings, so that the interval knows none.
 Where fewer than five runs tell of a software on such a GPU, with efficiencies that were not fitted to them, or are the
@@ -27,13 +29,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from math import exp, log, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hybrid_des.analysis.experience_table import Likeness, Recorded, known
+from hybrid_des.analysis.experience_table import Likeness, Recorded, Units, known, unlikeness
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.units import format_seconds
 
@@ -46,6 +49,9 @@ COUNTS = 0.25  # the least weight of a run that the interval is said to rest on
 SHOWN = 2  # places of runs that are named
 
 
+FEWEST = 9  # runs of which nine of ten can be told
+
+
 FEW = 5  # fewer runs with the same sharding are not considered by themselves
 
 
@@ -55,7 +61,13 @@ COVERED = 0.9
 ROUNDING = 1e-9
 
 
-ENOUGH = 19.0  # runs of which 18, ⌈0.9 (19 + 1)⌉, lie inside
+ENOUGH = 29.0  # runs of which 27, ⌈0.9 (29 + 1)⌉, lie inside
+
+
+ALIKE = 10  # runs whose mean error is the unit of an error
+
+
+REPEATS = 0.02  # by which the same setting differs between two measurements (docs/background/accuracy_details.md)
 
 
 NARROWEST, WIDEST = 1e-3, 1e3  # units of unlikeness
@@ -109,22 +121,45 @@ def experience(scenario: Scenario, stack: str = "") -> Experience | None:
     return of_runs(Likeness.of(scenario, stack), known())
 
 
+class _Pool(NamedTuple):
+    """Known runs: what each is like, its error as a logarithm, and how far runs like it are off usually."""
+
+    likes: tuple[Likeness, ...]
+    errors: Units
+    usual: Units
+
+
+@lru_cache(maxsize=2)
+def _pool_of(runs: tuple[Recorded, ...]) -> _Pool:
+    sizes = Counter(one.corpus for one in runs)
+    errors = np.array([error_left_out(one, sizes[one.corpus]) for one in runs])
+    likes = tuple(one.like for one in runs)
+    if len(runs) < FEWEST:
+        return _Pool(likes, errors, np.ones(len(runs)))
+    unlike = unlikeness(likes, likes)
+    np.fill_diagonal(unlike, np.inf)  # each is left out
+    return _Pool(likes, errors, _usual(unlike, errors))
+
+
 def of_runs(like: Likeness, runs: Sequence[Recorded]) -> Experience:
     """The runs most like this one, their errors, and the interval of all."""
-    sizes = Counter(one.corpus for one in runs)
-    errors = {id(one): error_left_out(one, sizes[one.corpus]) for one in runs}
-    unlike = [like.unlike(one.like) for one in runs]
-    reach, unit = _reach([(errors[id(one)], each) for one, each in zip(runs, unlike, strict=True)])
-    near = Counter(one.like.place for one, each in zip(runs, unlike, strict=True) if _weight(each / unit) >= COUNTS)
+    pool = _pool_of(tuple(runs))
+    unlike = unlikeness([like], pool.likes)[0] if runs else np.zeros(0)
+    weights = _weights(unlike)
+    scores = zip((pool.errors / pool.usual).tolist(), weights.tolist(), strict=True)
+    score = _reached([*scores])
+    reach = None if score is None else score * float(_usual(unlike, pool.errors))
+    near = Counter(one.like.place for one, weight in zip(runs, weights, strict=True) if weight >= COUNTS)
     places = tuple(near.most_common())
     known = sum(one.tells_of(like) for one in runs) >= FEW
     if not known and reach is not None:
-        reach = max(reach, _of_sources(runs, errors))
+        reach = max(reach, _of_sources(runs, pool.errors))
     shown, shared = _narrowed(like, runs)
     if not shown:
         return Experience(shared.words, reach=reach, runs=len(runs), places=places, place=like.place, measured=known)
     nearest = sorted(shown, key=lambda recorded: like.distance(recorded.like))[:NEAREST]
-    off = tuple(sorted(exp(errors[id(one)]) - 1 for one in nearest))
+    error = {id(one): each for one, each in zip(runs, pool.errors.tolist(), strict=True)}
+    off = tuple(sorted(exp(error[id(one)]) - 1 for one in nearest))
     latest = max(shown, key=lambda recorded: recorded.date)
     return Experience(shared.words, off, reach, len(runs), latest, places, like.place, known)
 
@@ -145,20 +180,27 @@ def error_left_out(recorded: Recorded, of: int) -> float:
     return abs(log(recorded.ratio)) / (1 - min(recorded.fitted, of - 1) / of)
 
 
-def _reach(runs: Sequence[tuple[float, float]]) -> tuple[float | None, float]:
-    """The error that the interval reaches to, given the error and the unlikeness of every run, and the unit."""
+def _usual(unlike: Units, errors: Units) -> Units:
+    """How far runs are off usually: the mean error of the runs most like each, those as like it included."""
+    last = min(ALIKE, len(errors) - 1) - 1
+    nearest = unlike <= np.partition(unlike, last, axis=-1)[..., last, None] + ROUNDING
+    return np.asarray((nearest * errors).sum(axis=-1) / nearest.sum(axis=-1) + REPEATS)
+
+
+def _weights(unlike: Units) -> Units:
+    """The weights of runs, which sum to `ENOUGH` if there are as many."""
     narrow, wide = NARROWEST, WIDEST
     while wide > narrow * 1.001:
         unit = sqrt(narrow * wide)
-        if sum(_weight(unlike / unit) for _, unlike in runs) < ENOUGH:
+        if _weight(unlike / unit).sum() < ENOUGH:
             narrow = unit
         else:
             wide = unit
-    return _reached([(error, _weight(unlike / wide)) for error, unlike in runs]), wide
+    return _weight(unlike / wide)
 
 
-def _weight(units: float) -> float:
-    return float(2 ** -(min(units, FARTHEST) ** 2))
+def _weight(units: Units) -> Units:
+    return np.asarray(np.exp2(-(np.minimum(units, FARTHEST) ** 2)))
 
 
 def _reached(weighted: Sequence[tuple[float, float]]) -> float | None:
@@ -171,11 +213,11 @@ def _reached(weighted: Sequence[tuple[float, float]]) -> float | None:
     )
 
 
-def _of_sources(runs: Sequence[Recorded], errors: Mapping[int, float]) -> float:
+def _of_sources(runs: Sequence[Recorded], errors: Units) -> float:
     """The error that holds nine tenths of the weight of all corpora, each of equal weight, and of one more."""
     sizes = Counter(one.corpus for one in runs)
-    most = max(errors.values())
-    return _reached([(errors[id(one)], 1 / sizes[one.corpus]) for one in runs]) or most
+    shares = [1 / sizes[one.corpus] for one in runs]
+    return _reached([*zip(errors.tolist(), shares, strict=True)]) or float(errors.max())
 
 
 def facts(experience: Experience, step: float) -> dict[str, Any]:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import cache
 from math import log10
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hybrid_des.scenario.defaults import fill_efficiency
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.training import ModelChoice
 from hybrid_des.workload.models.kinds import registration as kinds
 from hybrid_des.workload.models.layer import Gemm
+
+Units = NDArray[np.float64]
+
 
 TABLE = Path(__file__).with_name("experience.csv")
 
@@ -123,15 +129,29 @@ class Likeness(NamedTuple):
         """Between the sizes of two runs, in decades."""
         return self.decades(other, "parameters") + self.decades(other, "gpus")
 
-    def unlike(self, other: Likeness) -> float:
-        """How many characteristics differ, another software counting most, and by how much the sizes do."""
-        differ = sum(weight for name, weight in UNLIKE.items() if getattr(self, name) != getattr(other, name))
-        return differ + sum(weight * self.decades(other, name) for name, weight in DECADES.items())
-
     @property
     def where(self) -> tuple[str, str, str]:
         """What decides whether anybody measured such a run: its software, its GPU, and the kind of model."""
         return self.stack, self.gpu, self.kind
+
+
+def unlikeness(some: Sequence[Likeness], others: Sequence[Likeness]) -> Units:
+    """How unlike each of some runs is to each of others, some × others.
+
+    Every characteristic that differs counts, another software most; of sizes, the decades between them, unless one of
+    both has none.
+    """
+    units = np.zeros((len(some), len(others)))
+    for name, weight in UNLIKE.items():
+        codes: dict[object, int] = {}  # numbers compare faster than words
+        values = [[codes.setdefault(getattr(one, name), len(codes)) for one in runs] for runs in (some, others)]
+        mine, theirs = (np.array(each) for each in values)
+        units += weight * (mine[:, None] != theirs)
+    for name, weight in DECADES.items():
+        mine, theirs = (np.array([getattr(one, name) for one in runs], float) for runs in (some, others))
+        decades = np.log10(np.where(mine > 0, mine, 1))[:, None] - np.log10(np.where(theirs > 0, theirs, 1))
+        units += weight * np.abs(decades) * ((mine > 0)[:, None] & (theirs > 0))
+    return units
 
 
 def _is_calibrated(scenario: Scenario) -> bool:

@@ -2,13 +2,15 @@
 
     python scenarios/validation/accuracy.py
 
-"Interval holds" counts the runs that lie in their intervals, known by all others; "source left out" those that do so
-known by other sources alone, and how many of the rest are told to be of a stack that nobody measured.
+"Interval holds" counts the runs that lie in their intervals, known by all others, "interval" is the median of these;
+"source left out" counts those that do so known by other sources alone, and how many of the rest are told to be of a
+stack that nobody measured.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from math import exp
+from statistics import median
 
 from hybrid_des.analysis.difference import LEAST, of_pairs
 from hybrid_des.analysis.experience import error_left_out, of_runs
@@ -19,12 +21,16 @@ from hybrid_des.analysis.pair_table import Pair, known_pairs
 SPECIAL = ("bigscience_a100", "bigscience_v100", "megatron_golden_7b", "nemo_24_03_long", "torchao_b200")
 
 
-def held(runs: Sequence[Recorded], kept: Callable[[int, int], bool]) -> list[tuple[bool, bool]]:
-    """For each run whether its interval, by the runs that are kept, holds it, and whether its stack is known."""
+def held(runs: Sequence[Recorded], kept: Callable[[int, int], bool]) -> list[tuple[bool, bool, float]]:
+    """For each run whether its interval, by the runs that are kept, holds it, whether its stack is known, and its width.
+
+    The width is what the upper end is above the prediction, as a share of it.
+    """
     sizes, found = Counter(one.corpus for one in runs), []
     for number, one in enumerate(runs):
         told = of_runs(one.like, [other for place, other in enumerate(runs) if kept(number, place)])
-        found.append((told.reach is not None and error_left_out(one, sizes[one.corpus]) <= told.reach, told.measured))
+        reach = told.reach or 0.0
+        found.append((error_left_out(one, sizes[one.corpus]) <= reach, told.measured, exp(reach) - 1))
     return found
 
 
@@ -33,11 +39,11 @@ def sources(runs: Sequence[Recorded]) -> Iterable[list[str]]:
     alone = held(runs, lambda number, place: number != place)
     unseen = held(runs, lambda number, place: runs[number].corpus != runs[place].corpus)
     lines = defaultdict(list)
-    for one, (inside, _), (outer, measured) in zip(runs, alone, unseen, strict=True):
-        lines[one.corpus].append((one, inside, outer, not outer and not measured))
+    for one, (inside, _, width), (outer, measured, _) in zip(runs, alone, unseen, strict=True):
+        lines[one.corpus].append((one, inside, outer, not outer and not measured, width))
         every = ("all",) if one.corpus in SPECIAL else ("all, without special inputs", "all")
         for name in every:
-            lines[name].append((one, inside, outer, not outer and not measured))
+            lines[name].append((one, inside, outer, not outer and not measured, width))
     for corpus, rows in sorted(lines.items(), key=lambda each: (each[0].startswith("all"), each[0])):
         errors = [abs(one.ratio - 1) for one, *_ in rows]
         stacks = ", ".join(sorted({one.like.place for one, *_ in rows})) if not corpus.startswith("all") else ""
@@ -45,7 +51,8 @@ def sources(runs: Sequence[Recorded]) -> Iterable[list[str]]:
         bias = sum(one.ratio for one, *_ in rows) / len(rows) - 1
         figures = f"{sum(errors) / len(errors):.1%}", f"{bias:+.1%}", f"{max(errors):.0%}"
         inside, outer, told = (sum(row[column] for row in rows) for column in (1, 2, 3))
-        yield [corpus, stacks, str(len(rows)), str(fitted), *figures, str(inside), f"{outer} + {told}"]
+        wide = f"± {median(row[4] for row in rows):.0%}"
+        yield [corpus, stacks, str(len(rows)), str(fitted), *figures, str(inside), wide, f"{outer} + {told}"]
 
 
 def differences(pairs: Sequence[Pair]) -> Iterable[list[str]]:
@@ -72,7 +79,7 @@ def print_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
 
 
 if __name__ == "__main__":
-    held_in = ("interval holds", "source left out + told")
+    held_in = ("interval holds", "interval", "source left out + told")
     heads = ("source", "stack", "rows", "numbers fitted", "mean", "bias", "worst", *held_in)
     print_table(heads, sources(known()))
     print()

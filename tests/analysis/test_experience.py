@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hybrid_des import simulate
 from hybrid_des.analysis import experience
 from hybrid_des.analysis.experience import error_left_out, of_runs, text
-from hybrid_des.analysis.experience_table import Likeness, Recorded, known, read, written
+from hybrid_des.analysis.experience_table import Likeness, Recorded, known, read, unlikeness, written
 from hybrid_des.report.terminal import render
 from hybrid_des.scenario.loading import load
 
@@ -19,11 +19,15 @@ LIKE = Likeness(
     "h100", "16 bits", "dense", "megatron", sharded=False, divided=False, recomputed="none", graphs="none",
     pipelined=False, calibrated=False, parameters=8 * 10**9, gpus=8, work=1e12, rows=0.0,
 )  # fmt: skip
-GPT2 = {"model": "gpt2", "batch": 8, "parallel": {"data": 8}}
+GPT2 = {"model": {"base": "gpt2", "written": "megatron"}, "batch": 8, "parallel": {"data": 8}}
 
 
 def run_of(ratio=1.1, corpus="one", fitted=0, **like):
     return Recorded(corpus, LIKE._replace(**like), fitted, ratio, "2026-11-23", "abc1234")
+
+
+def unlike(first, second):
+    return unlikeness([first], [second])[0, 0]
 
 
 def step_line(result):
@@ -36,34 +40,47 @@ def test_a_table_is_read_as_it_was_written():
 
 
 def test_the_interval_reaches_to_the_rank_that_conformal_prediction_asks():
-    runs = [run_of(exp(error / 100)) for error in range(1, 20)]
+    """The 18th of 19, ⌈0.9 · 20⌉, in units of the mean error of runs like it, itself left out, and 2 %."""
+    errors = [n / 100 for n in range(1, 20)]
+    runs = [run_of(exp(error)) for error in errors]
     found = of_runs(LIKE, runs)
-    assert found.reach == pytest.approx(0.18)  # the 18th of 19: ⌈0.9 · 20⌉
+    scores = [error / ((sum(errors) - error) / 18 + 0.02) for error in errors]
+    assert found.reach == pytest.approx(sorted(scores)[17] * (sum(errors) / 19 + 0.02))
     low, high = found.interval(2.0)
-    assert (low, high) == pytest.approx((2 * exp(-0.18), 2 * exp(0.18)))
+    assert (low, high) == pytest.approx((2 * exp(-found.reach), 2 * exp(found.reach)))
     assert of_runs(LIKE, runs[:8]).reach is None  # nine of ten cannot be told from eight
 
 
 def test_runs_count_less_the_more_unlike_they_are():
-    """Of 19 equal ones and more that differ, only the former; of few, the others widen the interval."""
-    runs, others = [run_of(exp(error / 100)) for error in range(1, 20)], [run_of(1.5, gpu="a100")] * 50
-    assert of_runs(LIKE, [*runs, *others]).reach == pytest.approx(0.18, abs=0.011)
-    assert of_runs(LIKE, [*runs[:5], *others]).reach == pytest.approx(log(1.5))
+    """Of 29 equal ones and more that differ, only the former; of few, the others widen the interval."""
+    runs, others = [run_of(exp(error / 100)) for error in range(1, 30)], [run_of(1.5, gpu="a100")] * 50
+    alone = of_runs(LIKE, runs).reach
+    assert of_runs(LIKE, [*runs, *others]).reach == pytest.approx(alone, abs=0.011)
+    usual = (sum(range(1, 6)) / 100 + 50 * log(1.5)) / 55 + 0.02  # the ten nearest, and those as near as the tenth
+    widened = log(1.5) / (log(1.5) + 0.02) * usual
+    assert of_runs(LIKE, [*runs[:5], *others]).reach == pytest.approx(widened)
     nearer, farther = [run_of(1.2, gpu="a100")] * 30, [run_of(1.5, gpu="b200", kind="experts")] * 3
-    assert of_runs(LIKE, [*runs[:5], *nearer, *farther]).reach == pytest.approx(log(1.2))
+    assert 0.05 < of_runs(LIKE, [*runs[:5], *nearer, *farther]).reach < log(1.2)
+
+
+def test_a_source_that_is_far_off_widens_intervals_of_runs_like_it():
+    """Its errors are large, but no larger than is usual for such runs; others keep their own scale."""
+    near, far = [run_of(exp(error / 100)) for error in range(1, 13)], [run_of(exp(0.8), "far", gpu="b200")] * 12
+    assert of_runs(LIKE, [*near, *far]).reach < 0.15
+    assert of_runs(LIKE._replace(gpu="b200"), [*near, *far]).reach > 0.75
 
 
 def test_unlikeness_counts_what_differs():
     other = LIKE._replace(gpu="a100", sharded=True, divided=True)
-    assert LIKE.unlike(LIKE) == 0
-    assert LIKE.unlike(other) == other.unlike(LIKE) == 3
-    assert LIKE.unlike(LIKE._replace(parameters=8 * 10**10, gpus=80)) == pytest.approx(1)
-    assert LIKE.unlike(LIKE._replace(work=1e10)) == pytest.approx(2)  # a decade of work per operation counts 1
-    assert LIKE.unlike(LIKE._replace(stack="pytorch")) == 3
-    assert LIKE.unlike(LIKE._replace(recomputed="all", graphs="full", pipelined=True)) == 3
+    assert unlike(LIKE, LIKE) == 0
+    assert unlike(LIKE, other) == unlike(other, LIKE) == 3
+    assert unlike(LIKE, LIKE._replace(parameters=8 * 10**10, gpus=80)) == pytest.approx(1)
+    assert unlike(LIKE, LIKE._replace(work=1e10)) == pytest.approx(2)  # a decade of work per operation counts 1
+    assert unlike(LIKE, LIKE._replace(stack="pytorch")) == 3
+    assert unlike(LIKE, LIKE._replace(recomputed="all", graphs="full", pipelined=True)) == 3
     experts = LIKE._replace(kind="experts", rows=256.0)
-    assert experts.unlike(experts._replace(rows=2560.0)) == pytest.approx(1)
-    assert experts.unlike(LIKE) == 1  # that of a dense one has no rows to compare
+    assert unlike(experts, experts._replace(rows=2560.0)) == pytest.approx(1)
+    assert unlike(experts, LIKE) == 1  # that of a dense one has no rows to compare
 
 
 def test_runs_are_like_a_scenario_in_what_decides_their_errors():
@@ -133,7 +150,7 @@ def chance_of_all(count):
 
 @pytest.mark.slow
 def test_recorded_intervals_cover_nine_of_ten_runs_left_out():
-    """Of all; and in each source with twelve rows or more: of fourteen, all held are as good as thirteen."""
+    """Of all; and in each source with twelve rows or more: of fifteen, all held are as good as fourteen."""
     found = covered(lambda number, one, place, other: number == place)
     held = {corpus: [inside for inside, _ in each] for corpus, each in found.items()}
     every = [one for each in held.values() for one in each]
@@ -142,7 +159,7 @@ def test_recorded_intervals_cover_nine_of_ten_runs_left_out():
     assert len(large) >= 8
     assert {corpus: sum(each) / len(each) for corpus, each in large.items() if sum(each) < 0.85 * len(each)} == {}
     wide = {corpus: len(each) for corpus, each in large.items() if sum(each) > 0.97 * len(each)}
-    assert [corpus for corpus, count in wide.items() if chance_of_all(count) < 0.05] == []
+    assert [corpus for corpus, count in wide.items() if chance_of_all(count) < 0.2] == []
 
 
 @pytest.mark.slow
@@ -191,8 +208,9 @@ def test_the_report_and_the_summary_say_how_sure_they_are(monkeypatch):
 def test_an_interval_says_which_runs_it_rests_on():
     others = [run_of(1.2, gpu="a100")] * 30
     found = of_runs(LIKE, [*[run_of(1.1)] * 5, *others, *[run_of(1.1, gpu="b200")] * 4, *[run_of(1.1, gpu="h200")] * 3])
+    # 30 of 42 are off by 1.2, where 0.158 is usual: by a factor of exp(log(1.2) / (log(1.2) + 0.02) · 0.178)
     assert (
-        text(found, 6.0) == "likely 5 … 7.2 s; 42 runs like it: Megatron on A100 (30), Megatron on H100 (5), others (7)"
+        text(found, 6.0) == "likely 5.1 … 7 s; 42 runs like it: Megatron on A100 (30), Megatron on H100 (5), others (7)"
     )
 
 
