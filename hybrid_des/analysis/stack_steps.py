@@ -35,7 +35,8 @@ def figures_of_stack(run: Run, step: float, pipeline: float) -> dict[str, Any]:
 
     Args:
         run: the run.
-        step, pipeline: seconds per step, and of its pipeline, as in the summary.
+        step: seconds per step, as in the summary.
+        pipeline: seconds of its pipeline, likewise.
     """
     scenario = run.scenario
     if not stack_is_open(scenario):

@@ -22,7 +22,7 @@ SPECIAL = ("bigscience_a100", "bigscience_v100", "megatron_golden_7b", "nemo_24_
 
 
 def held(runs: Sequence[Recorded], kept: Callable[[int, int], bool]) -> list[tuple[bool, bool, float]]:
-    """For each run whether its interval, by the runs that are kept, holds it, whether its stack is known, and its width.
+    """For each run whether its interval, by the runs kept, holds it, whether its stack is known, and the width.
 
     The width is what the upper end is above the prediction, as a share of it.
     """

@@ -19,7 +19,7 @@ def given(model=(), **sections):
 
 @pytest.mark.parametrize(("sections", "within"), [
     ({}, 0.005),
-    ({"parallel": {"pipeline": 4, "data": 2}, "schedule": {"kind": "interleaved-1f1b", "chunks": 2, "microbatches": 8}}, 0.005),
+    ({"parallel": {"pipeline": 4, "data": 2}, "schedule": {"kind": "interleaved-1f1b", "microbatches": 8}}, 0.005),
     ({"parallel": {"data": 8}, "sharding": "zero-3"}, 0.03),
 ])  # fmt: skip
 def test_the_eager_step_is_that_of_a_simulation(sections, within):

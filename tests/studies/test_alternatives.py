@@ -4,7 +4,6 @@ import pytest
 import yaml
 
 from hybrid_des import load
-from hybrid_des.shortcuts.run import run
 from hybrid_des.studies.alternatives import alignment, misaligned
 
 SIZES = {"layers": 2, "hidden": 512, "heads": 8, "ffn": 1024, "vocab": 4096, "sequence": 256}
