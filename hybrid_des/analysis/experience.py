@@ -244,20 +244,20 @@ def facts(experience: Experience, step: float) -> dict[str, Any]:
     }
 
 
-def facts_of_several(found: Mapping[str, tuple[Experience, float]]) -> dict[str, Any]:
+def facts_of_several(stacks: Mapping[str, tuple[Experience, float]]) -> dict[str, Any]:
     """As values of a summary, where any of several stacks may be meant: the interval spans those of all.
 
     Args:
-        found: what each stack is called → what is known of it, and the step it takes, the first the simulated one.
+        stacks: what each is called → what is known of it, and the step it takes, the first the simulated one.
     """
-    each = {name: facts(known, step) for name, (known, step) in found.items()}
+    each = {name: facts(known, step) for name, (known, step) in stacks.items()}
     usual, *_ = each.values()
     ends = [end for one in each.values() for end in one["interval_s"] or ()]
     spans = [min(ends), max(ends)] if all(one["interval_s"] for one in each.values()) else None
+    words = "; ".join(f"if {name}, {_rests_on(known)}" for name, (known, _) in stacks.items())
     rests = Counter[str]()
-    for one in each.values():
-        rests |= Counter(one["rests_on"])
-    words = "; ".join(f"if {name}, {_rests_on(known)}" for name, (known, _) in found.items())
+    for known, _ in stacks.values():
+        rests |= Counter(dict(known.places))
     return usual | {
         "interval_s": spans,
         "stack": " or ".join(dict.fromkeys(one["stack"] for one in each.values())),

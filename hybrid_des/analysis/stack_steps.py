@@ -43,9 +43,9 @@ def figures_of_stack(run: Run, step: float, pipeline: float) -> dict[str, Any]:
         known = experience(scenario)
         return {} if known is None else {"experience": facts(known, step)}
     steps = {FUSED: step, EAGER: step + min(step, pipeline) * (_eager_ratio(run) - 1)}
-    found = {name: experience(scenario, stack) for name, stack in STACK_OF.items()}
-    several = {name: (one, steps[name]) for name, one in found.items() if one is not None}
-    return {"experience": facts_of_several(several), "step_time_by_stack_s": steps}
+    known_of = {name: experience(scenario, stack) for name, stack in STACK_OF.items()}
+    stacks = {name: (known, steps[name]) for name, known in known_of.items() if known is not None}
+    return {"experience": facts_of_several(stacks), "step_time_by_stack_s": steps}
 
 
 def _eager_ratio(run: Run) -> float:
@@ -63,7 +63,7 @@ def _busiest(run: Run, scenario: Scenario) -> int:
     costs = costs_of(costs_per_rank(CostBasis.of(scenario), run.parts.times), plan)
     micro_batches, times = Counter(plan.path_of), Counter[int]()
     for path, places in enumerate(plan.paths):
-        for place in places:
-            stage = costs.stages[place]
-            times[place[0]] += micro_batches[path] * (stage.forward + stage.backward)
+        for rank, chunk in places:
+            stage = costs.stages[rank, chunk]
+            times[rank] += micro_batches[path] * (stage.forward + stage.backward)
     return max(times.values(), default=0)

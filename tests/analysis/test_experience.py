@@ -63,7 +63,7 @@ def test_runs_count_less_the_more_unlike_they_are():
     assert 0.05 < of_runs(LIKE, [*runs[:5], *nearer, *farther]).reach < log(1.2)
 
 
-def test_a_source_that_is_far_off_widens_intervals_of_runs_like_it():
+def test_a_source_far_off_widens_only_intervals_of_its_like():
     """Its errors are large, but no larger than is usual for such runs; others keep their own scale."""
     near, far = [run_of(exp(error / 100)) for error in range(1, 13)], [run_of(exp(0.8), "far", gpu="b200")] * 12
     assert of_runs(LIKE, [*near, *far]).reach < 0.15
