@@ -256,8 +256,8 @@ def facts_of_several(stacks: Mapping[str, tuple[Experience, float]]) -> dict[str
     spans = [min(ends), max(ends)] if all(one["interval_s"] for one in each.values()) else None
     words = "; ".join(f"if {name}, {_rests_on(known)}" for name, (known, _) in stacks.items())
     rests = Counter[str]()
-    for known, _ in stacks.values():
-        rests |= Counter(dict(known.places))
+    for told, _ in stacks.values():
+        rests |= Counter(dict(told.places))
     return usual | {
         "interval_s": spans,
         "stack": " or ".join(dict.fromkeys(one["stack"] for one in each.values())),
