@@ -37,6 +37,11 @@ PAIRS = [pair_of(number / 100) for number in range(1, 20)]
         ({"batch": 64}, ("batch",)),
         ({"recompute": "full"}, ("recomputation",)),
         ({"sharding": "zero-1"}, ("sharding",)),
+        ({"sharding": "zero-3"}, ("sharding",)),
+        ({"precision": "fp16"}, ("precision",)),
+        ({"sharding": "zero-1", "gradients": {"codec": "bf16"}}, ("sharding", "communication")),
+        ({"precision": "fp16", "gradients": {"codec": "bf16"}}, ("precision", "communication")),
+        ({"batch": 64, "gradients": {"overlap": True}}, ("batch", "communication")),
         ({"cuda_graphs": "layers"}, ("graphs",)),
         ({"gradients": {"codec": "bf16"}}, ("communication",)),
         ({"cluster": {**ONE["cluster"], "infiniband": {"bandwidth": "25 GB/s"}}}, ("network",)),
@@ -50,6 +55,16 @@ PAIRS = [pair_of(number / 100) for number in range(1, 20)]
 def test_a_change_is_of_a_kind(changes, found):
     """What follows from it, such as the micro-batches of a batch or the encoding of gradients, is part of it."""
     assert moves(load(ONE), load({**ONE, **changes})) == found
+
+
+def test_buckets_follow_from_other_settings():
+    """Megatron's are padded with a distributed optimizer, and grow with more than 40 replicas, if not stated."""
+    one = {**ONE, "gradients": {"overlap": True}}
+    assert moves(load(one), load({**one, "sharding": "zero-1"})) == ("sharding",)
+    many = {"cluster": {"gpu": "h100", "nodes": 16}, "parallel": {"tensor": 2, "data": 64}, "batch": 64}
+    assert moves(load(one), load({**one, **many})) == ("number of GPUs",)
+    stated = {**many, "gradients": {"overlap": True, "bucket": "8 MiB"}}
+    assert moves(load(one), load({**one, **stated})) == ("number of GPUs", "communication")
 
 
 def test_a_schedule_is_a_kind_of_its_own():
