@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
 from hybrid_des.scenario.defaults import fill
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
@@ -13,7 +18,8 @@ NAMED = {  # fields of a scenario whose changes are of the kinds below, or no ch
     "recompute_layers", "sharding", "cuda_graphs", "experts", "overlap", "gradients",
 }  # fmt: skip
 
-FOLLOWING = {  # what has defaults that follow from other sections, each key after those of its own that it follows from
+FOLLOWING: Mapping[str, tuple[type[BaseModel], tuple[str, ...]]] = {
+    # what has defaults that follow from other sections, each key after those of its own that it follows from
     "gradients": (Gradients, ("codec", "bucket_rule", "pad", "bucket")),
     "overlap": (Overlap, ("parameters",)),
 }
@@ -60,12 +66,14 @@ def _is_chosen(name: str, first: Scenario, second: Scenario) -> bool:
     actual = [getattr(one, name) for one in (first, second)]
     if actual[0] == actual[1]:
         return False
-    (kind, following), values = FOLLOWING[name], [to_mapping(one) for one in (first, second)]
+    kind, following = FOLLOWING[name]
+    values: list[dict[str, Any]] = [to_mapping(one) for one in (first, second)]
     given, other = ({key: value for key, value in one[name].items() if key not in following} for one in values)
     if given != other:
         return True
     for key in following:
-        usual = [getattr(kind.model_validate(fill({**one, name: given})[name]), key) for one in values]
+        filled = [kind.model_validate(fill({**one, name: given})[name]) for one in values]
+        usual = [getattr(section, key) for section in filled]
         found = [getattr(section, key) for section in actual]
         if usual != found and found[0] != found[1]:
             return True
