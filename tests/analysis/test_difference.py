@@ -140,7 +140,16 @@ def test_recorded_differences_hold_nine_of_ten():
     assert sum(held) >= 0.85 * len(held)
 
 
+def test_recorded_ratios_are_met():
+    """In chip, precision or one setting of the layout; signs where more was measured than repeats of a source differ by."""
+    one = ("chip", "precision", "micro-batch", "schedule", "sharding")
+    pairs = [pair for pair in known_pairs() if pair.move in one or pair.move.endswith("ranks")]
+    clear = [pair for pair in pairs if abs(pair.measured - 1) > 0.028]  # the widest: bigscience_a100
+    assert len(pairs) >= 60
+    assert sum(exp(pair.error) - 1 for pair in pairs) <= 0.06 * len(pairs)
+    assert sum(pair.agrees for pair in clear) >= 0.9 * len(clear)
+
+
 def test_recorded_pairs_are_of_known_kinds():
     kinds = {one.move for one in known_pairs()}
     assert {"chip", "precision", "schedule", "micro-batch", "number of GPUs", "pipeline and data ranks"} <= kinds
-    assert sum(one.move in ("chip", "precision") or one.move.endswith("ranks") for one in known_pairs()) >= 60
