@@ -21,9 +21,8 @@ from hybrid_des.analysis.pair_table import Pair, known_pairs
 # inputs that no scenario states: deterministic tests, second iterations, GPUs limited in power, how FLOP were counted
 SPECIAL = ("bigscience_a100", "bigscience_v100", "megatron_golden_7b", "nemo_24_03_long", "torchao_b200")
 
-REPEATS = {  # by how much repeats of one setting differ: of these on one day, 48 nodes with 4 tensor ranks and micro-batch 2
-    "bigscience_a100": 113.54 / 110.48 - 1,
-}
+# by how much repeats of one setting differ on one day: 48 nodes, 4 tensor and 12 pipeline ranks, micro-batches of 2
+REPEATS = {"bigscience_a100": 113.54 / 110.48 - 1}
 LATER = 0.02  # elsewhere, the same setting one release later
 
 
@@ -62,9 +61,9 @@ def differences(pairs: Sequence[Pair]) -> Iterable[list[str]]:
     for pair in pairs:
         ranks = pair.move in ("chip", "precision") or "ranks" in pair.move
         layout = ranks or pair.move in ("micro-batch", "schedule", "sharding")
-        joint = ["chip, precision or ranks"] * ranks + ["chip, precision or one setting of the layout"] * layout + ["all"]
+        joint = {"chip, precision or ranks": ranks, "chip, precision or one setting of the layout": layout, "all": True}
         kinds[pair.move].append(pair)
-        for name in joint:
+        for name in (name for name, holds in joint.items() if holds):
             kinds[name].append(pair)
             if pair.corpus not in SPECIAL:
                 kinds[f"{name}, without special inputs"].append(pair)

@@ -141,7 +141,7 @@ def test_recorded_differences_hold_nine_of_ten():
 
 
 def test_recorded_ratios_are_met():
-    """In chip, precision or one setting of the layout; signs where more was measured than repeats of a source differ by."""
+    """In chip, precision or one setting of the layout; signs where more was measured than repeats differ by."""
     one = ("chip", "precision", "micro-batch", "schedule", "sharding")
     pairs = [pair for pair in known_pairs() if pair.move in one or pair.move.endswith("ranks")]
     clear = [pair for pair in pairs if abs(pair.measured - 1) > 0.028]  # the widest: bigscience_a100

@@ -215,7 +215,7 @@ def _not_included(document: Document, at: KeyPath, item: Mapping[str, Any]) -> l
 
 
 def _wrong_keys(document: Document, at: KeyPath, item: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    """Keys of rows that are none, a count of fitted numbers that is none, software without a name, and what is noted."""
+    """Keys of rows that are none, and wrong values of those that may be left out."""
     wrong = [document.problem((*at, key), unknown(str(key), names)) for key in item if key not in names]
     count = item.get(FITTED, 0)
     if type(count) is not int or count < 0:

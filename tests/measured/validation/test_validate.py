@@ -333,7 +333,7 @@ def test_record_notes_pairs_that_differ_in_one_setting(validate, write, table):
 
 
 def test_runs_of_several_releases_are_no_pairs(validate, write, table):
-    """Their settings are not all that differs; nor are runs of several days, between which the machines were changed."""
+    """Their settings are not all that differs; nor with runs of several days, between which machines were changed."""
     head = "name,release,recompute,measured.step_time_s"
     write("\n".join([head, "first,25.04,none,2", "second,25.11,full,3", "third,25.11,none,2.5"]), "rows.csv")
     assert validate(write(MODELLED, "mine.yaml"), "--record")[0] == 0
