@@ -21,8 +21,9 @@ from hybrid_des.analysis.pair_table import Pair, known_pairs
 # inputs that no scenario states: deterministic tests, second iterations, GPUs limited in power, how FLOP were counted
 SPECIAL = ("bigscience_a100", "bigscience_v100", "megatron_golden_7b", "nemo_24_03_long", "torchao_b200")
 
-# by how much repeats of one setting differ on one day: 48 nodes, 4 tensor and 12 pipeline ranks, micro-batches of 2
-REPEATS = {"bigscience_a100": 113.54 / 110.48 - 1}
+# by how much repeats of one setting differ: on one day, 48 nodes of A100s with 4 tensor and 12 pipeline ranks and
+# micro-batches of 2; in four days, 64 V100s
+REPEATS = {"bigscience_a100": 113.54 / 110.48 - 1, "bigscience_v100": 225 / 125 - 1}
 LATER = 0.02  # elsewhere, the same setting one release later
 
 
