@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from hybrid_des.scenario.defaults import fill
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.export import to_mapping
+from hybrid_des.scenario.sections.training import Gradients, Overlap
 
 AXES = ("tensor", "context", "pipeline", "data", "expert")
 NAMED = {  # fields of a scenario whose changes are of the kinds below, or no change of the run
@@ -10,13 +18,19 @@ NAMED = {  # fields of a scenario whose changes are of the kinds below, or no ch
     "recompute_layers", "sharding", "cuda_graphs", "experts", "overlap", "gradients",
 }  # fmt: skip
 
+FOLLOWING: Mapping[str, tuple[type[BaseModel], tuple[str, ...]]] = {
+    # what has defaults that follow from other sections, each key after those of its own that it follows from
+    "gradients": (Gradients, ("codec", "bucket_rule", "pad", "bucket")),
+    "overlap": (Overlap, ("parameters",)),
+}
+
 
 def moves(first: Scenario, second: Scenario) -> tuple[str, ...] | None:
     """The kinds of settings that differ between two scenarios; None if their models do, or one has none.
 
     A change of the layout is one kind by the axes that it moves GPUs between, such as "data and tensor ranks"; of those
     that have other numbers of GPUs it is "number of GPUs". What follows from another change, such as the encoding of
-    gradients from another sharding, counts as part of it.
+    gradients from another precision, counts as part of it.
     """
     if first.model is None or first.model != second.model:
         return None
@@ -39,12 +53,33 @@ def moves(first: Scenario, second: Scenario) -> tuple[str, ...] | None:
         "network": not chip and not scaled and first.cluster != second.cluster,
     }
     same = not any(differences.values())
-    differences["communication"] = first.overlap != second.overlap or (same and first.gradients != second.gradients)
+    differences["communication"] = any(_is_chosen(name, first, second) for name in FOLLOWING)
     of_catalogue = {"efficiency"} if chip or differences["precision"] else set()  # what a GPU reaches, by precision
     others = any(getattr(first, one) != getattr(second, one) for one in {*Scenario.model_fields} - NAMED - of_catalogue)
     rest = same and not differences["communication"] and _unnamed(first) != _unnamed(second)
     differences["others"] = others or rest
     return tuple(name for name, differs in differences.items() if differs)
+
+
+def _is_chosen(name: str, first: Scenario, second: Scenario) -> bool:
+    """Whether a section differs by more than what follows from other settings by default."""
+    actual = [getattr(one, name) for one in (first, second)]
+    if actual[0] == actual[1]:
+        return False
+    kind, following = FOLLOWING[name]
+    values: list[dict[str, Any]] = [to_mapping(one) for one in (first, second)]
+    given, other = ({key: value for key, value in one[name].items() if key not in following} for one in values)
+    if given != other:
+        return True
+    for key in following:
+        filled = [kind.model_validate(fill({**one, name: given})[name]) for one in values]
+        usual = [getattr(section, key) for section in filled]
+        found = [getattr(section, key) for section in actual]
+        if usual != found and found[0] != found[1]:
+            return True
+        if usual != found:  # the same in both
+            given[key] = values[0][name][key]
+    return False
 
 
 def _unnamed(scenario: Scenario) -> Scenario:

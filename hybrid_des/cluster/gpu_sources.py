@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 ENTRY = re.compile(r"^  ([\w-]+):$")
 FIGURE = re.compile(r"^    (\w+): *([^#]*?) *(?:# (.*))?$")
-SHARES = re.compile(r"^      (\w+): \{(.*)\}$")
+SHARES = re.compile(r"^      (\w+): \{(.*)\} *(?:# (.*))?$")
 SAME = re.compile(r"^the same(?: page)?(?P<more>[:;,].*)?$")
 ABOVE = "see the head of hybrid_des/cluster/gpus.yaml"
 LINKS = {"nvlink": "bandwidth", "infiniband": "bandwidth", "pcie": "bandwidth", "host": "bandwidth"}
@@ -47,7 +47,8 @@ def _entries() -> Mapping[str, tuple[Figure, ...]]:
                 before = re.split("[:;]", source)[0]
             entries[name].append(Figure(figure[1], figure[2], source))
         elif name and (shares := SHARES.match(line)):
-            entries[name].append(Figure(f"efficiency.{shares[1]}", shares[2], entries[name][-1].source))
+            source = shares[3] or next(one.source for one in reversed(entries[name]) if one.name == "efficiency")
+            entries[name].append(Figure(f"efficiency.{shares[1]}", shares[2], source))
     return {name: tuple(figures) for name, figures in entries.items()}
 
 

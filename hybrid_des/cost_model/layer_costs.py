@@ -37,8 +37,8 @@ LOGITS = {"fused": Fraction(1), "compiled": Fraction(4, 8), "eager": Fraction(12
 SUMS = ("all-reduce", "reduce-scatter")
 COPIES = Elementwise("copies around collectives", 0, 0, "none")
 ALIGNED = 8  # elements of 16 bits: tensor cores take rows of a multiple of 16 bytes
-# how much longer products take without them: 39 TFLOP/s of 312 in 16 bits (NVIDIA A100 datasheet; NVIDIA, "Matrix
-# Multiplication Background", section "Requirements to use tensor cores")
+# how much longer products take without them: A100's peaks, 39 of 312 TFLOP/s in 16 bits (its datasheet; NVIDIA, "Matrix
+# Multiplication Background", section "Requirements to use tensor cores"); assumed for other GPUs, and fitted to nothing
 UNALIGNED = 8
 DIVIDED = Fraction(16, 8)  # as `LOGITS`, eager over tensor ranks: an exponential and a sum more
 

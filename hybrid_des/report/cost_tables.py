@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.costs import COLLECTIVES, TOTAL
 from hybrid_des.analysis.model_figures import AXES, peak_of
+from hybrid_des.cluster import gpus as catalogue
+from hybrid_des.cluster.gpu_sources import figures
 from hybrid_des.cost_model.operation_times import ATTENTION_BACKWARD
 from hybrid_des.report.content import recomputed
 from hybrid_des.report.text_tables import text_table
@@ -105,7 +107,7 @@ def _modelled(scenario: Scenario) -> dict[str, str]:
     (more, slower), attention = ATTENTION_BACKWARD, partial(_attention, scenario)
     return {
         "forward": f"computation of a micro-batch: products 2mnk / ({rate} · {float(efficiency.gemm):.3g} · shape), "
-        f"what is bound by memory bytes / ({memory}){attention('FLOP')}; shape is what tiles leave",
+        f"what is bound by memory bytes / ({memory}){attention('FLOP')}; shape is what tiles leave{_rest(scenario)}",
         "input": f"gradient of the input: the products (m, k, n){attention(f'{more} FLOP', f'{slower} · ')}",
         "weight": "gradient of the weights: the products (k, n, m)",
         "total": "with the waits and recomputation of a layer; at least efficiency.layer_overhead",
@@ -135,6 +137,17 @@ def _attention(scenario: Scenario, flop: str, slower: str = "") -> str:
         return ""
     peak = float(scenario.cluster.kinds[0].gpu.peak or 0) / 1e12
     return f", flash attention {flop} / ({slower}{peak:.4g} TFLOP/s · {float(scenario.efficiency.attention):.3g})"
+
+
+def _rest(scenario: Scenario) -> str:
+    """What the catalogue's shares of the peaks rest on; empty where the scenario states its own."""
+    gpu, given = scenario.cluster.kinds[0].gpu.name, scenario.efficiency
+    shares = catalogue.part(gpu).efficiency if gpu in catalogue.names() else {}
+    family = scenario.precision if scenario.precision in shares else scenario.precision.partition("-")[0]
+    if given is None or family not in shares or float(given.gemm) != shares[family]["gemm"]:
+        return ""
+    source = next(one.source for one in figures(gpu) if one.name == f"efficiency.{family}")
+    return f"; shares of {gpu} in {family}: {source}"
 
 
 def render_layers(frame: pd.DataFrame, scenario: Scenario) -> str:

@@ -6,6 +6,7 @@ from support.scenarios import scenario as given
 from hybrid_des import costs, load, simulate
 from hybrid_des.analysis.costs import TOTAL
 from hybrid_des.errors import UsageError
+from hybrid_des.report.cost_tables import render_stages
 
 TIMES = ["forward_s", "input_gradient_s", "weight_gradient_s"]
 
@@ -71,3 +72,16 @@ def test_a_workload_shows_what_was_given():
     assert frame.peak_bytes.tolist() == [4_016_000_000, 2_016_000_000]
     with pytest.raises(UsageError, match="a workload gives no layers"):
         costs(given(), layers=True)
+
+
+@pytest.mark.parametrize(("changes", "rests_on"), [
+    ({}, "shares of b200 in mxfp8: gemm: megatron_bridge (5 rows"),
+    ({"precision": "bf16"}, "shares of b200 in bf16: gemm not fitted: 0.85 of the kernel rate"),
+    ({"efficiency": {"gemm": 0.5}}, None),
+])  # fmt: skip
+def test_formulas_say_what_shares_rest_on(changes, rests_on):
+    chosen = load({"model": "gpt2", "cluster": {"gpu": "b200"}, "precision": "mxfp8", "batch": 8,
+                   "parallel": {"data": 8}, "schedule": {"kind": "1f1b"}, **changes})  # fmt: skip
+    said = " ".join(render_stages(costs(chosen), chosen).split())
+    assert ("shares of" in said) == (rests_on is not None)
+    assert (rests_on or "") in said

@@ -1,9 +1,10 @@
 """The catalogue of GPUs: what it has, what each figure rests on, and GPUs of one's own."""
 
 import json
+import re
 
 import pytest
-from support.paths import ROOT
+from support.paths import ROOT, SCENARIOS
 
 from hybrid_des.cluster import gpus
 from hybrid_des.cluster.gpu_sources import figures
@@ -30,6 +31,24 @@ def test_every_figure_says_what_it_rests_on(name):
     for figure in found.values():
         assert figure.source or figure.name == "topology", figure
         assert "the same" not in figure.source.partition(":")[0] or figure.source.startswith("as "), figure
+
+
+CORPUS = re.compile(r"(\w+) \((\d+) rows")
+
+
+@pytest.mark.parametrize("name", gpus.names())
+def test_every_share_names_its_runs_or_is_not_fitted(name):
+    """Runs of a corpus, more than one; a share of kernels or of another GPU is said not to be fitted to runs."""
+    shares = [one for one in figures(name) if one.name.startswith(("efficiency.", "attention_kernels"))]
+    assert shares
+    for share in shares:
+        runs = CORPUS.findall(share.source)
+        assert runs or "not fitted" in share.source, share
+        for corpus, rows in runs:
+            assert (SCENARIOS / "validation" / f"{corpus}.yaml").exists(), share
+            assert int(rows) >= 2, share
+        if "gemm_16bit" in share.value:
+            assert "gemm_16bit" in share.source, share
 
 
 def test_the_same_is_the_source_before():

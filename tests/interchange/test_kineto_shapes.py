@@ -188,7 +188,8 @@ def test_another_gpu_scales_kernels_by_what_bounds_them(tmp_path):
         (tmp_path / "out" / "scenario.yaml").read_text().replace("recorded_on: a100-80gb", "recorded_on: h100")
     )
     moved = simulate(load(tmp_path / "out" / "scenario.yaml", ["cluster.gpu=mi300x"]))
-    assert "of five models recorded on both, steps were met within 12 %" in " ".join(moved.report().split())
+    said = " ".join(moved.report().split())
+    assert "of five models recorded on both (AMD-AGI/TraceLens) were met within -24 to +49 %" in said
 
 
 @pytest.mark.parametrize(("apart", "step"), [(30, 130e-6), (180e6, 100e-6)])

@@ -13,10 +13,18 @@ from hybrid_des.scenario.definition import Scenario
 
 
 class MeasuredRun(NamedTuple):
-    """A measured run and its prediction: the software, a value of `model.written`, and both steps in seconds."""
+    """A measured run and its prediction.
+
+    Attributes:
+        scenario: its settings.
+        stack: the software, a value of `model.written`.
+        release: of the software, or the day of the measurement; "" if it is not known.
+        predicted, measured: the step in seconds.
+    """
 
     scenario: Scenario
     stack: str
+    release: str
     predicted: float
     measured: float
 
@@ -40,11 +48,12 @@ def runs_of(corpus: Corpus, rows: Sequence[MeasuredRun]) -> list[Recorded]:
 
 
 def pairs_of(corpus: Corpus, rows: Sequence[MeasuredRun]) -> list[Pair]:
-    """The ratios of all pairs of rows that differ in one kind of setting."""
+    """The ratios of all pairs of rows of one software and release that differ in one kind of setting."""
     pairs = []
     for first, second in combinations(rows, 2):
-        kinds = moves(first.scenario, second.scenario)
-        if kinds and len(kinds) == 1 and first.stack == second.stack:
+        alike = (first.stack, first.release) == (second.stack, second.release)
+        kinds = moves(first.scenario, second.scenario) if alike else None
+        if kinds and len(kinds) == 1:
             predicted, measured = second.predicted / first.predicted, second.measured / first.measured
             pairs.append(Pair(corpus.name, kinds[0], predicted, measured, corpus.date, corpus.commit))
     return pairs

@@ -33,6 +33,12 @@ FITTED = "fitted"  # how many numbers were fitted to rows, those of the catalogu
 STACK = "stack"  # what software ran the rows; may be left out
 
 
+NOTED = "noted"  # `pairs`: of rows that other corpora have too, only these are noted; may be left out
+
+
+_OF_ROWS = (FITTED, STACK, NOTED)
+
+
 _PICTURE = ("x", "y", "hue", "where")
 
 
@@ -184,7 +190,7 @@ def _in_file(
     document: Document, at: KeyPath, item: Mapping[str, Any], problems: list[str]
 ) -> tuple[tuple[Case, ...], ...]:
     """The cases of `sweep: {file: rows.csv}`, whose path is relative to the folder of the scenario."""
-    problems += _wrong_keys(document, at, item, ("file", FITTED, STACK))
+    problems += _wrong_keys(document, at, item, ("file", *_OF_ROWS))
     file = item["file"]
     if not isinstance(file, str) or not file:
         problems.append(document.problem((*at, "file"), f"expected the path of a CSV file, found {describe(file)}"))
@@ -198,7 +204,7 @@ def _in_file(
 
 def _not_included(document: Document, at: KeyPath, item: Mapping[str, Any]) -> list[str]:
     """What is wrong with `sweep: {rows: not included, source: …, columns: […]}`; at least that rows are needed."""
-    wrong = _wrong_keys(document, at, item, (*_ABSENT, FITTED, STACK))
+    wrong = _wrong_keys(document, at, item, (*_ABSENT, *_OF_ROWS))
     wrong += [document.problem((*at, key), "is required") for key in _ABSENT if not item.get(key)]
     if wrong:
         return wrong
@@ -209,13 +215,15 @@ def _not_included(document: Document, at: KeyPath, item: Mapping[str, Any]) -> l
 
 
 def _wrong_keys(document: Document, at: KeyPath, item: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    """Keys of rows that are none, a count of fitted numbers that is none, and software without a name."""
+    """Keys of rows that are none, and wrong values of those that may be left out."""
     wrong = [document.problem((*at, key), unknown(str(key), names)) for key in item if key not in names]
     count = item.get(FITTED, 0)
     if type(count) is not int or count < 0:
         wrong.append(document.problem((*at, FITTED), f"expected how many numbers, found {describe(count)}"))
     if not isinstance(item.get(STACK, ""), str):
         wrong.append(document.problem((*at, STACK), f"expected the name of software, found {describe(item[STACK])}"))
+    if item.get(NOTED, "pairs") != "pairs":
+        wrong.append(document.problem((*at, NOTED), f"expected `pairs`, found {describe(item[NOTED])}"))
     return wrong
 
 

@@ -27,7 +27,7 @@ MOST_FITTED = {
     "bigscience_a100": 0, "bigscience_v100": 0, "fms_fsdp": 0, "gpu_recipes": 0, "internevo_a100": 0,
     "internevo_a100_hybrid_zero": 0, "kempnerforge_h200": 0, "megatron_golden_7b": 0, "megatron_lm_weak_scaling": 0,
     "mlperf_5_1_8b": 0, "moe_model_zoo": 0, "nemo_24_03_long": 0, "nemo_24_07": 0, "simumax_deepseek_b200": 0,
-    "torchao_b200": 0,
+    "torchao_b200": 0, "h100_precisions": 1, "fsdp_chips": 0,
 }  # fmt: skip
 FACTS = ("parameters", "weight_gradients")  # of `overlap`: what is done, not how well
 
@@ -88,8 +88,37 @@ def test_a_corpus_lists_the_columns_of_its_rows(rows_of, file):
     with rows_of(file).open(encoding="utf-8", newline="") as rows:
         columns = yaml.safe_load(file.read_text())["sweep"]["columns"]
         given = next(csv.reader(rows))
-    told = {"stack", "model.written"} - {*given}  # which software a row ran, where a corpus has several
+    told = {"stack", "model.written", "release"} - {*given}  # of the software of a row, where a corpus has several
     assert [name for name in columns if name not in told] == given
+
+
+PUBLIC = re.compile(r"github\.com/[\w.-]+/[\w.-]+|arXiv \d{4}\.\d{5}|\(PyPI\)|issues? \d+")
+DATED = re.compile(r"\b20\d\d\b")
+# recorded as a newcomer predicts them, nothing fitted
+NEWCOMERS = [
+    "bigscience_a100", "bigscience_v100", "fms_fsdp", "gpu_recipes", "internevo_a100", "internevo_a100_hybrid_zero",
+    "kempnerforge_h200", "megatron_golden_7b", "megatron_lm_weak_scaling", "mlperf_5_1_8b", "moe_model_zoo",
+    "nemo_24_03_long", "nemo_24_07", "simumax_deepseek_b200", "torchao_b200",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("file", CORPORA, ids=lambda file: file.stem)
+def test_a_corpus_names_a_public_source(file):
+    head = file.read_text().partition("\nname:")[0]
+    source = yaml.safe_load(file.read_text())["sweep"].get("source", "")
+    assert PUBLIC.search(head + source)
+
+
+@pytest.mark.parametrize("name", NEWCOMERS)
+def test_a_corpus_says_from_which_file_and_year_it_is(name):
+    """The repository of its source and a path in it, GPU and year, so that rows can be looked up."""
+    text = (FOLDER / f"{name}.yaml").read_text()
+    head, source = text.partition("\nname:")[0], yaml.safe_load(text)["sweep"]["source"]
+    assert DATED.search(head + source)
+    assert re.search(r"\b[ABGHV]+\d00s?\b", head)
+    path, _, repository = source.partition(" of ")
+    assert repository.startswith("github.com/")
+    assert "/" in path or path.endswith(".md")
 
 
 def test_a_corpus_without_its_rows_takes_given_ones(run, write):

@@ -332,6 +332,24 @@ def test_record_notes_pairs_that_differ_in_one_setting(validate, write, table):
     assert {one.like.stack for one in read(table.read_text()) if one.corpus == "mine"} == {"deepspeed"}
 
 
+def test_runs_of_several_releases_are_no_pairs(validate, write, table):
+    """Their settings are not all that differs; nor with runs of several days, between which machines were changed."""
+    head = "name,release,recompute,measured.step_time_s"
+    write("\n".join([head, "first,25.04,none,2", "second,25.11,full,3", "third,25.11,none,2.5"]), "rows.csv")
+    assert validate(write(MODELLED, "mine.yaml"), "--record")[0] == 0
+    mine, _ = read_pairs(table.with_name("pairs.csv").read_text())
+    assert mine.measured == pytest.approx(2.5 / 3, abs=1e-4)
+
+
+def test_of_rows_that_others_have_only_pairs_are_noted(validate, write, table):
+    write("name,recompute,measured.step_time_s\nfirst,none,2\nsecond,full,3\n", "rows.csv")
+    code, _, err = validate(write(MODELLED.replace(".csv}", ".csv, noted: pairs}"), "mine.yaml"), "--record")
+    assert (code, err) == (0, [f"{table}: 1 runs, 0 of mine; pairs.csv: 2 pairs, 1 of it"])
+    code, _, err = validate(write(MODELLED.replace(".csv}", ".csv, noted: runs}"), "mine.yaml"))
+    assert code == 2
+    assert 'sweep.noted: expected `pairs`, found "runs"' in err[0]
+
+
 @pytest.mark.parametrize("word", ["--fit", "--where"])
 def test_only_whole_corpora_as_they_stand_are_recorded(validate, write, table, word):
     write("name,parallel.data,measured.step_time_s\nfirst,1,1\n", "rows.csv")

@@ -47,7 +47,7 @@ from hybrid_des.scenario.loading import read_scenario, scenario_of
 from hybrid_des.scenario.strict_yaml import Document, KeyPath, dotted
 from hybrid_des.studies.local_workers import cores
 from hybrid_des.studies.pool import open_pool
-from hybrid_des.studies.sweep.axes import Sweep, sweep_of
+from hybrid_des.studies.sweep.axes import FITTED, NOTED, STACK, Sweep, sweep_of
 from hybrid_des.studies.sweep.case_files import plain
 from hybrid_des.studies.sweep.rows import table
 from hybrid_des.studies.sweep.runner import sweep_rows, with_case
@@ -55,7 +55,7 @@ from hybrid_des.units import format_bytes, format_seconds
 
 HEADS = ("", "n", "mean", "median", "90 %", "worst", "bias")
 PACKAGE = TABLE.parents[1]
-FITTED = (("efficiency",), ("overlap",))  # sections whose numbers a corpus states because they were fitted to it
+SECTIONS = (("efficiency",), ("overlap",))  # sections whose numbers a corpus states because they were fitted to it
 WORDS = {"step_time_s": "step time", "collective_time_s": "time", "peak_memory_bytes": "peak memory"}
 
 
@@ -122,12 +122,12 @@ def _note(args: argparse.Namespace, sweep: Sweep, validation: Validation) -> Non
     corpus, document = str(sweep.document.value["name"]), sweep.document
     block = read_scenario(args.file, args.set).value["sweep"]  # --rows replaces it
     stated = sum(map(partial(_is_fitted, document), document.places))
-    fitted = block.get("fitted", stated) if isinstance(block, dict) else stated
-    stack = block.get("stack", "") if isinstance(block, dict) else ""
+    block = block if isinstance(block, dict) else {}
+    fitted, stack = block.get(FITTED, stated), block.get(STACK, "")
     rows = [
         MeasuredRun(
             scenario_of(with_case(document, one.case)), str(one.case.get("stack", stack)),
-            one.predicted["step_time_s"], one.measured["step_time_s"],
+            str(one.case.get("release", "")), one.predicted["step_time_s"], one.measured["step_time_s"],
         )
         for one in validation.predictions
         if one.ratio("step_time_s") is not None
@@ -135,7 +135,8 @@ def _note(args: argparse.Namespace, sweep: Sweep, validation: Validation) -> Non
     noted = Corpus(corpus, fitted, date.today().isoformat(), _commit())
     known.cache_clear()  # another process may have noted a corpus meanwhile
     known_pairs.cache_clear()
-    runs = [*(one for one in known() if one.corpus != corpus), *runs_of(noted, rows)]
+    own = [] if block.get(NOTED) == "pairs" else runs_of(noted, rows)
+    runs = [*(one for one in known() if one.corpus != corpus), *own]
     pairs = [*(one for one in known_pairs() if one.corpus != corpus), *pairs_of(noted, rows)]
     write_file(TABLE, written(runs))
     write_file(PAIRS, written_pairs(pairs))
@@ -149,7 +150,7 @@ def _note(args: argparse.Namespace, sweep: Sweep, validation: Validation) -> Non
 
 def _is_fitted(document: Document, path: KeyPath) -> bool:
     """Whether the corpus itself, not its base, states this number for its rows."""
-    if path[:1] not in FITTED or len(path) != 2 or not document.places[path].startswith(f"{document.source}:"):
+    if path[:1] not in SECTIONS or len(path) != 2 or not document.places[path].startswith(f"{document.source}:"):
         return False
     value = value_at(document.value, dotted(path))
     return value is not None and not isinstance(value, bool)
