@@ -241,6 +241,23 @@ def read_positive(value: Any, dimension: Dimension, otherwise: str = "must be mo
     return number
 
 
+def positive(dimension: Dimension) -> Reads:
+    """One quantity more than 0."""
+    return Reads(lambda value: read_positive(value, dimension), quantity_schema(dimension))
+
+
+def within(least: float, most: float, said: str, why: str = "") -> Reads:
+    """A number from `least` to `most`, which messages call as `said`; `why` follows what was found."""
+
+    def read(value: Any) -> Fraction:
+        number = read_quantity(value, "number")
+        if not Fraction(str(least)) <= number <= most:
+            raise ValueError(f"must be {said}, not {decimal(number)}{why}")
+        return number
+
+    return Reads(read, {"type": "number", "minimum": least, "maximum": most})
+
+
 def quantity_schema(dimension: Dimension) -> dict[str, Any]:
     """The JSON Schema of a quantity."""
     text = {"type": "string", "pattern": r"^\s*\+?(\d|\.\d)[0-9.eE+-]*\s*[A-Za-zµμ/]*\s*$"}
@@ -360,9 +377,7 @@ def _limit(value: Any) -> Fraction | None:
 
 Time = Annotated[Fraction, quantity("time")]  # seconds
 Span = Annotated[Fraction, quantity("span")]  # seconds, such as weeks
-LastingSpan = Annotated[  # more than 0 seconds
-    Fraction, Reads(lambda value: read_positive(value, "span"), quantity_schema("span"))
-]
+LastingSpan = Annotated[Fraction, positive("span")]  # more than 0 seconds
 ComputeRate = Annotated[Fraction, quantity("compute")]  # FLOP/s
 Number = Annotated[Fraction, quantity("number")]  # at least 0
 Factor = Annotated[  # more than 0

@@ -34,6 +34,7 @@ from hybrid_des.options import (
     read_quantity,
     read_text,
     whole,
+    within,
     word_or_count,
 )
 from hybrid_des.pipeline import schedules
@@ -79,11 +80,10 @@ def per_rank(dimension: Dimension) -> Reads:
 
 def share(*, above_0: bool = False, below_1: bool = False) -> Reads:
     """A number from 0 to 1, without the ends that are excluded."""
+    whole_range = within(0, 1, "from 0 to 1")
 
     def read(value: object) -> Fraction:
-        number = read_quantity(value, "number")
-        if number > 1:
-            raise ValueError(f"must be from 0 to 1, not {decimal(number)}")
+        number: Fraction = whole_range.read(value)
         if above_0 and number == 0:
             raise ValueError("must be more than 0")
         if below_1 and number == 1:
