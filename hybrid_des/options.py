@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -31,7 +32,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from hybrid_des.errors import LONGEST_SHOWN, one_line, unknown
+from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line, unknown
 from hybrid_des.units import EXAMPLES, Dimension, parse_quantity
 
 Mark = TypeVar("Mark")
@@ -169,6 +170,22 @@ class Reads(GroupedMetadata):
     def __iter__(self) -> Iterator[Any]:
         yield PlainValidator(lambda value: self.read(plain(value)))
         yield WithJsonSchema(self.schema)
+
+
+def table_file(read: Callable[[str | Path], Any], *known: type) -> Reads:
+    """The path of a CSV file, which is read when it is named; a table of a known class stays as it is."""
+
+    def read_named(value: Any) -> Any:
+        if isinstance(value, known):
+            return value
+        if not isinstance(value, str | Path):
+            raise ValueError(f"expected the path of a CSV file, found {describe(value)}")
+        try:
+            return read(value)
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+
+    return Reads(read_named, {"type": "string"})
 
 
 def plain(value: Any) -> Any:

@@ -36,11 +36,10 @@ from hybrid_des.options import (
     NamesFile,
     Number,
     Options,
-    Reads,
     TokenCount,
     choice,
-    describe,
     describe_type,
+    table_file,
 )
 from hybrid_des.registry import Registry, check_call
 from hybrid_des.workload.distributions import Sigma
@@ -124,12 +123,10 @@ def read_lengths(path: str | Path) -> LengthTable:
     """Read a CSV file of lengths: one per line, or a column `length` and perhaps one `count`.
 
     Raises:
-        ValueError: it cannot be read or holds no lengths; one line with the file and the line in it.
+        UsageError: it cannot be read.
+        ValueError: it holds no lengths; one line with the file and the line in it.
     """
-    try:
-        text = read_text(path, "lengths of documents")
-    except UsageError as error:
-        raise ValueError(str(error)) from None
+    text = read_text(path, "lengths of documents")
     rows = [(number, cells) for number, cells in enumerate(csv.reader(text.splitlines()), 1) if any(cells)]
     if not rows:
         raise ValueError(f"{path}: no lengths; expected a number of tokens per line")
@@ -161,13 +158,7 @@ def _cell(cells: Sequence[str], column: int, where: str) -> int:
     return int(text)
 
 
-def _file(value: Any) -> LengthTable:
-    if not isinstance(value, str | Path | LengthTable):
-        raise ValueError(f"expected the path of a CSV file, found {describe(value)}")
-    return value if isinstance(value, LengthTable) else read_lengths(value)
-
-
-LengthFile = Annotated[LengthTable, Reads(_file, {"type": "string"}), NamesFile()]
+LengthFile = Annotated[LengthTable, table_file(read_lengths, LengthTable), NamesFile()]
 
 
 class Lognormal(Options):
