@@ -148,9 +148,9 @@ def bars_of(source: Timeline | pd.DataFrame, every: int = 1, inside: Column | No
     else:
         ops, reductions = ops_of(source), reductions_of(source)
         second = np.full(len(ops["kind"]), NONE)
-    rank, replica, place = (np.concatenate([ops[name], reductions[name]]) for name in PLACES)
+    rank, replica, places = (np.concatenate([ops[name], reductions[name]]) for name in PLACES)
     ranks, row = np.unique(rank, return_index=True)
-    order = np.lexsort((place[row], replica[row]))
+    order = np.lexsort((places[row], replica[row]))
     line = np.zeros(int(ranks.max(initial=-1)) + 1, dtype=np.int64)
     line[ranks[order]] = np.arange(len(ranks))
     whole = max(int(rows["end"].max(initial=0)) for rows in (ops, reductions))
@@ -166,7 +166,7 @@ def bars_of(source: Timeline | pd.DataFrame, every: int = 1, inside: Column | No
             inside=np.zeros(len(second)) if within is None else within / PICOSECONDS_PER_SECOND,
         ),
         _table(line=line[reducing], start=start / PICOSECONDS_PER_SECOND, end=end / PICOSECONDS_PER_SECOND),
-        _table(rank=ranks[order], replica=replica[row][order], place=place[row][order], times=times),
+        _table(rank=ranks[order], replica=replica[row][order], place=places[row][order], times=times),
         int(ops["chunk"].max(initial=0)) + 1,
     )
 
