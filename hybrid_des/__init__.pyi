@@ -21,8 +21,8 @@ from .report.compared import render_comparison as render_comparison
 from .report.explained import render_explanation as render_explanation
 from .result import Result as Result
 from .result import simulate as simulate
-from .scenario import Scenario as Scenario
-from .scenario import load as load
+from .scenario.definition import Scenario as Scenario
+from .scenario.loading import load as load
 from .studies.goodput.goodput import Goodput as Goodput
 from .studies.goodput.goodput import goodput as goodput
 from .studies.jobs.result import simulate_jobs as simulate_jobs

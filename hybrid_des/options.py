@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -31,7 +32,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from hybrid_des.errors import LONGEST_SHOWN, one_line, unknown
+from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line, unknown
 from hybrid_des.units import EXAMPLES, Dimension, parse_quantity
 
 Mark = TypeVar("Mark")
@@ -171,6 +172,22 @@ class Reads(GroupedMetadata):
         yield WithJsonSchema(self.schema)
 
 
+def table_file(read: Callable[[str | Path], Any], *known: type) -> Reads:
+    """The path of a CSV file, which is read when it is named; a table of a known class stays as it is."""
+
+    def read_named(value: Any) -> Any:
+        if isinstance(value, known):
+            return value
+        if not isinstance(value, str | Path):
+            raise ValueError(f"expected the path of a CSV file, found {describe(value)}")
+        try:
+            return read(value)
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+
+    return Reads(read_named, {"type": "string"})
+
+
 def plain(value: Any) -> Any:
     """A copy of nested values in which NumPy's scalars and arrays are Python's numbers, strings and lists."""
     if isinstance(value, Mapping):
@@ -239,6 +256,23 @@ def read_positive(value: Any, dimension: Dimension, otherwise: str = "must be mo
     if number == 0:
         raise ValueError(otherwise)
     return number
+
+
+def positive(dimension: Dimension) -> Reads:
+    """One quantity more than 0."""
+    return Reads(lambda value: read_positive(value, dimension), quantity_schema(dimension))
+
+
+def within(least: float, most: float, said: str, why: str = "") -> Reads:
+    """A number from `least` to `most`, which messages call as `said`; `why` follows what was found."""
+
+    def read(value: Any) -> Fraction:
+        number = read_quantity(value, "number")
+        if not Fraction(str(least)) <= number <= most:
+            raise ValueError(f"must be {said}, not {decimal(number)}{why}")
+        return number
+
+    return Reads(read, {"type": "number", "minimum": least, "maximum": most})
 
 
 def quantity_schema(dimension: Dimension) -> dict[str, Any]:
@@ -360,9 +394,7 @@ def _limit(value: Any) -> Fraction | None:
 
 Time = Annotated[Fraction, quantity("time")]  # seconds
 Span = Annotated[Fraction, quantity("span")]  # seconds, such as weeks
-LastingSpan = Annotated[  # more than 0 seconds
-    Fraction, Reads(lambda value: read_positive(value, "span"), quantity_schema("span"))
-]
+LastingSpan = Annotated[Fraction, positive("span")]  # more than 0 seconds
 ComputeRate = Annotated[Fraction, quantity("compute")]  # FLOP/s
 Number = Annotated[Fraction, quantity("number")]  # at least 0
 Factor = Annotated[  # more than 0

@@ -131,6 +131,11 @@ def format_seconds(seconds: float) -> str:
     return "0 s" if seconds == 0 else f"{seconds / 1e-12:.4g} ps"
 
 
+def signed_seconds(seconds: float) -> str:
+    """Format a difference of times: "−3.2 µs"."""
+    return f"−{format_seconds(-seconds)}" if seconds < 0 else format_seconds(seconds)
+
+
 def format_bytes(size: float) -> str:
     """Format a size in powers of ten: "1.2 GB"."""
     for factor, unit in ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):

@@ -23,12 +23,12 @@ from hybrid_des.pipeline import schedules
 from hybrid_des.planning.program_table import OP_KINDS
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report import palette
-from hybrid_des.report.files import write_whole
+from hybrid_des.report.files.staging import write_whole
 from hybrid_des.report.palette import ACTIVITIES
 from hybrid_des.report.plots.fabric_map import draw_fabric
 from hybrid_des.report.plots.gantt import size_of, title_of
 from hybrid_des.report.plots.style import LINES, patches_of, plain
-from hybrid_des.scenario import read_scenario
+from hybrid_des.scenario.loading import read_scenario
 from hybrid_des.studies import sweep
 from hybrid_des.studies.jobs.result import simulate_jobs
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds

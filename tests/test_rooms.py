@@ -212,7 +212,7 @@ def test_only_a_scenario_and_a_run_have_many_fields():
         for node in nodes_of(NAMES[name])
         if isinstance(node, ast.ClassDef) and sum(isinstance(one, ast.AnnAssign) for one in node.body) > 25
     }
-    assert many == {"scenario.definition.Scenario", "simulation.outcome.Run"}
+    assert many == {"scenario.keys.ScenarioKeys", "simulation.outcome.Run"}
 
 
 def test_simpy_insides_are_known_to_the_engine_only():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Seconds = NDArray[np.float64]
+Table = Any  # a `numpy.recarray`: an entry per row, columns as attributes
 
 
+PLACES = ("rank", "replica", "pipeline_rank")
 FINEST = 1000  # reductions less than a thousandth of the run apart are merged
 
 
@@ -31,126 +33,101 @@ class Bars:
     """Bars of a chart, with times in seconds; a line is a rank, counted from the top.
 
     Attributes:
-        line, kind, step, microbatch, chunk, start, end: one entry per op; `kind` is an index into `OP_KINDS`.
-        second: the micro-batch of a fused pair's backward; −1 for others, and if only a table is known.
-        inside: how long each op waits for collectives inside it, drawn at its end; 0 if only a table is known.
-        waits: line, begin and end of each period of gradient reduction, one row each.
-        ranks, replicas, places: the rank on each line, its replica, and its place in its pipeline.
-        times: how many identical ranks each line stands for.
+        ops: line, kind (an index into `OP_KINDS`), step, microbatch, chunk, start and end of each op; `second`, the
+            micro-batch of a fused pair's backward, −1 for others, and if only a table is known; `inside`, how long it
+            waits for collectives inside it, drawn at its end, 0 if only a table is known.
+        waits: line, start and end of each period of gradient reduction.
+        lines: rank, replica, place in its pipeline, and how many identical ranks each line stands for (`times`).
         chunks: number of chunks of the run, whichever are drawn.
     """
 
-    line: Column
-    kind: Column
-    step: Column
-    microbatch: Column
-    chunk: Column
-    start: Seconds
-    end: Seconds
-    second: Column
-    inside: Seconds
-    waits: Seconds
-    ranks: tuple[int, ...]
-    replicas: tuple[int, ...]
-    places: tuple[int, ...]
-    times: tuple[int, ...]
+    ops: Table
+    waits: Table
+    lines: Table
     chunks: int
 
     @property
     def first(self) -> float:
         """The begin of the first bar."""
-        return min(float(self.start.min(initial=np.inf)), float(self.waits[:, 1].min(initial=np.inf)), self.last)
+        return min(float(self.ops.start.min(initial=np.inf)), float(self.waits.start.min(initial=np.inf)), self.last)
 
     @property
     def last(self) -> float:
         """The end of the last bar."""
-        return max(float(self.end.max(initial=0.0)), float(self.waits[:, 2].max(initial=0.0)))
+        return max(float(self.ops.end.max(initial=0.0)), float(self.waits.end.max(initial=0.0)))
 
     @property
     def typical(self) -> dict[int, float]:
         """The median length of each kind of op that takes time, optimizers excepted, by index into `OP_KINDS`."""
-        length = self.end - self.start
-        real = (length > 0) & (self.kind != OP_KINDS.index("optimizer"))
-        return {kind: float(np.median(length[real & (self.kind == kind)])) for kind in np.unique(self.kind[real])}
+        kinds, length = self.ops.kind, self.ops.end - self.ops.start
+        real = (length > 0) & (kinds != OP_KINDS.index("optimizer"))
+        return {kind: float(np.median(length[real & (kinds == kind)])) for kind in np.unique(kinds[real])}
 
     def kept(self, which: NDArray[np.bool_]) -> Bars:
         """The bars of some ops alone."""
-        columns = ("line", "kind", "step", "microbatch", "chunk", "start", "end", "second", "inside")
-        return replace(self, **{name: getattr(self, name)[which] for name in columns})
+        return replace(self, ops=self.ops[which])
 
     def of_ranks(self, ranks: Collection[int]) -> Bars:
         """The lines of some ranks alone, in their order."""
-        return self._of_lines([line for line, rank in enumerate(self.ranks) if rank in ranks])
+        return self._of_lines(np.flatnonzero(np.isin(self.lines.rank, list(ranks))))
 
-    def _of_lines(self, lines: Sequence[int]) -> Bars:
-        position = np.full(len(self.ranks), NONE)
+    def _of_lines(self, lines: Column) -> Bars:
+        position = np.full(len(self.lines), NONE)
         position[lines] = np.arange(len(lines))
-        ops, waits = (
-            self.kept(position[self.line] != NONE),
-            self.waits[position[self.waits[:, 0].astype(np.int64)] != NONE],
-        )
-        waits = np.column_stack([position[waits[:, 0].astype(np.int64)], waits[:, 1:]])
-        ranks, replicas, places, times = (
-            tuple(column[line] for line in lines) for column in (self.ranks, self.replicas, self.places, self.times)
-        )
-        whole = replace(ops, line=position[ops.line], waits=waits)
-        return replace(whole, ranks=ranks, replicas=replicas, places=places, times=times)
+        ops, waits = (bars[position[bars.line] != NONE] for bars in (self.ops, self.waits))
+        for bars in (ops, waits):
+            bars.line = position[bars.line]
+        return replace(self, ops=ops, waits=waits, lines=self.lines[lines])
 
     def merged(self) -> Bars:
         """Pipelines with the same bars once: the first of them, whose lines count the ranks that they stand for."""
-        pipelines = list(self._pipelines().values())
-        shown = self._shown()
-        same = grouped_by(pipelines, lambda lines: tuple((self.places[line], shown[line]) for line in lines))
-        times = list(self.times)
+        places, lines, shown = self.lines.place.tolist(), self.lines.copy(), self._shown()
+        same = grouped_by(self._pipelines(), lambda pipeline: tuple((places[line], shown[line]) for line in pipeline))
         for first, *others in same.values():
             for at, line in enumerate(first):
-                times[line] += sum(self.times[lines[at]] for lines in others)
-        kept = sorted(line for lines, *_ in same.values() for line in lines)
-        return replace(self, times=tuple(times))._of_lines(kept)
+                lines.times[line] += sum(self.lines.times[pipeline[at]] for pipeline in others)
+        kept = sorted(line for pipelines in same.values() for line in pipelines[0])
+        return replace(self, lines=lines)._of_lines(np.array(kept, dtype=np.int64))
 
-    def _pipelines(self) -> dict[tuple[int, int], tuple[int, ...]]:
+    def _pipelines(self) -> list[tuple[int, ...]]:
         """The lines of each pipeline, by replica and by its number among those of the replica."""
         lines_of: dict[tuple[int, int], tuple[int, ...]] = {}
         seen: dict[tuple[int, int], int] = {}
-        for line, at in enumerate(zip(self.replicas, self.places, strict=True)):
+        for line, at in enumerate(zip(self.lines.replica.tolist(), self.lines.place.tolist(), strict=True)):
             number = seen[at] = seen.get(at, -1) + 1
             lines_of[at[0], number] = (*lines_of.get((at[0], number), ()), line)
-        return lines_of
+        return list(lines_of.values())
 
     def _shown(self) -> list[bytes]:
         """All that is drawn on each line."""
-        facts = (self.kind, self.step, self.microbatch, self.chunk, self.second, self.start, self.end, self.inside)
-        order = np.lexsort((self.kind, self.start, self.line))
-        ops = np.column_stack([np.asarray(fact, dtype=np.float64)[order] for fact in facts])
-        waits = self.waits[np.lexsort((self.waits[:, 1], self.waits[:, 0]))]
-        lines = np.arange(1, len(self.ranks))
-        pieces = zip(
-            np.split(ops, np.searchsorted(self.line[order], lines)),
-            np.split(waits[:, 1:], np.searchsorted(waits[:, 0], lines)),
-            strict=True,
-        )
-        return [b"|".join(piece.tobytes() for piece in both) for both in pieces]
+        ops = self.ops[np.lexsort((self.ops.kind, self.ops.start, self.ops.line))]
+        waits = self.waits[np.lexsort((self.waits.start, self.waits.line))]
+        pieces = []
+        for bars in (ops, waits):
+            facts = np.column_stack([bars[name] for name in bars.dtype.names if name != "line"])
+            pieces.append(np.split(facts, np.searchsorted(bars.line, np.arange(1, len(self.lines)))))
+        return [b"|".join(piece.tobytes() for piece in both) for both in zip(*pieces, strict=True)]
 
     def of_steps(self, steps: Collection[int]) -> Bars:
         """The bars of some steps alone, with reductions from the begin of each until the next one begins."""
-        every, at = np.unique(self.step, return_inverse=True)
+        every, at = np.unique(self.ops.step, return_inverse=True)
         begins, ends = np.full(len(every) + 1, np.inf), np.zeros(len(every))
-        np.minimum.at(begins, at, self.start)
-        np.maximum.at(ends, at, self.end)
+        np.minimum.at(begins, at, self.ops.start)
+        np.maximum.at(ends, at, self.ops.end)
         waits = [self.waits[:0]]
         for i in np.flatnonzero(np.isin(every, list(steps))).tolist():
             until = max(float(ends[i]), float(begins[i + 1]))
             last = i + 1 == len(every) or every[i + 1] not in steps
             begin, end = begins[i] if i else 0.0, until if last else begins[i + 1]
-            mine = self.waits[(self.waits[:, 1] >= begin) & (self.waits[:, 1] < end)].copy()
-            mine[:, 2] = np.minimum(mine[:, 2], until)
+            mine = self.waits[(self.waits.start >= begin) & (self.waits.start < end)]
+            mine.end = np.minimum(mine.end, until)
             waits.append(mine)
-        return replace(self.kept(np.isin(self.step, list(steps))), waits=np.concatenate(waits))
+        return replace(self.kept(np.isin(self.ops.step, list(steps))), waits=np.concatenate(waits).view(np.recarray))
 
     def within(self, begin: float, end: float) -> Bars:
         """The bars that are seen in a window of time, whole."""
-        seen = (self.waits[:, 1] < end) & (self.waits[:, 2] > begin)
-        return replace(self.kept((self.start < end) & (self.end > begin)), waits=self.waits[seen])
+        ops, waits = (bars[(bars.start < end) & (bars.end > begin)] for bars in (self.ops, self.waits))
+        return replace(self, ops=ops, waits=waits)
 
 
 def bars_of(source: Timeline | pd.DataFrame, every: int = 1, inside: Column | None = None) -> Bars:
@@ -171,32 +148,31 @@ def bars_of(source: Timeline | pd.DataFrame, every: int = 1, inside: Column | No
     else:
         ops, reductions = ops_of(source), reductions_of(source)
         second = np.full(len(ops["kind"]), NONE)
-    rank, replica, pipeline_rank = (
-        np.concatenate([ops[name], reductions[name]]) for name in ("rank", "replica", "pipeline_rank")
-    )
+    rank, replica, places = (np.concatenate([ops[name], reductions[name]]) for name in PLACES)
     ranks, row = np.unique(rank, return_index=True)
-    order = np.lexsort((pipeline_rank[row], replica[row]))
+    order = np.lexsort((places[row], replica[row]))
     line = np.zeros(int(ranks.max(initial=-1)) + 1, dtype=np.int64)
     line[ranks[order]] = np.arange(len(ranks))
     whole = max(int(rows["end"].max(initial=0)) for rows in (ops, reductions))
     reducing, start, end = _merge(reductions["rank"], reductions["asked"], reductions["end"], gap=whole // FINEST)
+    times = np.full(len(ranks), source.alike if isinstance(source, Timeline) else 1)
     return Bars(
-        line[ops["rank"]],
-        ops["kind"],
-        ops["step"],
-        ops["microbatch"],
-        ops["chunk"],
-        ops["start"] / PICOSECONDS_PER_SECOND,
-        ops["end"] / PICOSECONDS_PER_SECOND,
-        second,
-        np.zeros(len(second)) if within is None else within / PICOSECONDS_PER_SECOND,
-        np.column_stack([line[reducing], start / PICOSECONDS_PER_SECOND, end / PICOSECONDS_PER_SECOND]),
-        tuple(ranks[order].tolist()),
-        tuple(replica[row][order].tolist()),
-        tuple(pipeline_rank[row][order].tolist()),
-        (source.alike if isinstance(source, Timeline) else 1,) * len(ranks),
+        _table(
+            line=line[ops["rank"]],
+            **{name: ops[name] for name in ("kind", "step", "microbatch", "chunk")},
+            start=ops["start"] / PICOSECONDS_PER_SECOND,
+            end=ops["end"] / PICOSECONDS_PER_SECOND,
+            second=second,
+            inside=np.zeros(len(second)) if within is None else within / PICOSECONDS_PER_SECOND,
+        ),
+        _table(line=line[reducing], start=start / PICOSECONDS_PER_SECOND, end=end / PICOSECONDS_PER_SECOND),
+        _table(rank=ranks[order], replica=replica[row][order], place=places[row][order], times=times),
         int(ops["chunk"].max(initial=0)) + 1,
     )
+
+
+def _table(**columns: NDArray[Any]) -> Table:
+    return np.rec.fromarrays(list(columns.values()), [(name, column.dtype) for name, column in columns.items()])
 
 
 def _reductions(timeline: Timeline, mine: NDArray[np.bool_] | None) -> Columns:

@@ -18,8 +18,8 @@ from hybrid_des.report.fact import Fact
 from hybrid_des.report.packed import packed_facts, packed_line
 from hybrid_des.report.step_rows import Share, step_rows
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.scenario.framework_defaults import codec_of, framework_of, splitting_rule
 from hybrid_des.scenario.sections.perturbations import Jitter, Slow
+from hybrid_des.scenario.stacks import codec_of, framework_of, splitting_rule
 from hybrid_des.simulation.memory import MemoryPeak, memory_parts, misfit, worst_peak
 from hybrid_des.simulation.memory_remedies import what_would_fit
 from hybrid_des.simulation.outcome import Run

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from functools import partial
+from functools import cache
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.costs import COLLECTIVES, TOTAL
@@ -13,6 +14,7 @@ from hybrid_des.analysis.model_figures import AXES, peak_of
 from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.cluster.gpu_sources import figures
 from hybrid_des.cost_model.operation_times import ATTENTION_BACKWARD
+from hybrid_des.files import read_catalogue
 from hybrid_des.report.content import recomputed
 from hybrid_des.report.text_tables import text_table
 from hybrid_des.scenario.definition import Scenario
@@ -73,58 +75,49 @@ def _scaled(name: str, values: Sequence[float], most: float) -> tuple[str, list[
     return unit, [f"{value / size:.4g}" if value else "0" for value in values]
 
 
+@cache
+def _patterns() -> dict[str, dict[str, str]]:
+    """The formulas of a workload and of a model, by heading."""
+    patterns: dict[str, dict[str, str]] = read_catalogue(Path(__file__).with_name("cost_words.yaml"))
+    return patterns
+
+
 def formulas(scenario: Scenario) -> dict[str, str]:
     """The formula behind each column, in words; for a workload, the key that gave the number."""
-    return _given(scenario) if scenario.model is None else _modelled(scenario)
+    kind, said = ("workload", _given(scenario)) if scenario.model is None else ("model", _modelled(scenario))
+    return {head: pattern.format(**said) for head, pattern in _patterns()[kind].items()}
 
 
-def _given(scenario: Scenario) -> dict[str, str]:
+def _given(scenario: Scenario) -> dict[str, Any]:
     assert scenario.workload is not None
-    given = "activation" in scenario.workload.memory.model_fields_set
-    each = (
-        "the whole model, divided over ranks and chunks"
-        if scenario.workload.per == "model"
-        else "each rank, divided over its chunks"
-    )
+    of_model = "the whole model, divided over ranks and chunks"
     return {
-        "forward": f"workload.forward of a micro-batch, for {each}; workload.ends added",
-        "input": "workload.backward without its weight part, with workload.recompute of the forward",
-        "weight": "workload.weight, half of workload.backward unless given",
-        "message": "workload.activation, to the next stage; its gradient is as large",
-        "params": "workload.parameters",
-        "state": "parameters × workload.memory.per_parameter",
-        "kept": f"workload.memory.activation of a micro-batch{'' if given else ': not given'}",
-        "peak": "of the rank: state, and the activations kept for the micro-batches in flight in the plan",
+        "each": of_model if scenario.workload.per == "model" else "each rank, divided over its chunks",
+        "unless_given": "" if "activation" in scenario.workload.memory.model_fields_set else ": not given",
     }
 
 
-def _modelled(scenario: Scenario) -> dict[str, str]:
-    efficiency, parallel, gpu = scenario.efficiency, scenario.parallel, scenario.cluster.kinds[0].gpu
+def _modelled(scenario: Scenario) -> dict[str, Any]:
+    efficiency, parallel, overlap = scenario.efficiency, scenario.parallel, scenario.overlap
     assert efficiency is not None
-    rate = f"{peak_of(scenario) / 1e12:.4g} TFLOP/s"
-    memory = f"{format_bandwidth(gpu.bandwidth)} · {float(efficiency.memory):.3g}"
-    shared = parallel.data * parallel.context
-    (more, slower), attention = ATTENTION_BACKWARD, partial(_attention, scenario)
+    shared, (more, slower) = parallel.data * parallel.context, ATTENTION_BACKWARD
     return {
-        "forward": f"computation of a micro-batch: products 2mnk / ({rate} · {float(efficiency.gemm):.3g} · shape), "
-        f"what is bound by memory bytes / ({memory}){attention('FLOP')}; shape is what tiles leave{_rest(scenario)}",
-        "input": f"gradient of the input: the products (m, k, n){attention(f'{more} FLOP', f'{slower} · ')}",
-        "weight": "gradient of the weights: the products (k, n, m)",
-        "total": "with the waits and recomputation of a layer; at least efficiency.layer_overhead",
-        "again": f"what recompute: {recomputed(scenario)} repeats of the forward before the backward, without traffic",
-        "tensor": f"a forward and a backward wait for collectives of {parallel.tensor} tensor ranks, each simulated "
-        f"once, alone on the wiring; {float(scenario.overlap.tensor):.0%} is hidden"
-        + ("; input gradients are reduced beside weight" if scenario.overlap.weight_gradients else ""),
-        "context": f"the same of {parallel.context} context ranks, {parallel.context_method}; a ring beside attention",
-        "expert": f"the same of {parallel.expert} ranks with experts: tokens there and back; "
-        f"{float(scenario.overlap.experts):.0%} is hidden",
-        "message": "2 B for each number between two layers"
-        + (", divided by tensor ranks" if parallel.sequence else ""),
-        "params": "numbers that a rank holds: of products divided by tensor ranks, of experts by expert ranks too",
-        "state": f"2 B weights, gradients as {scenario.gradients.codec}, 12 B of optimizer for each; sharding: "
-        f"{scenario.sharding} over {shared} {'ranks' if shared > 1 else 'rank'}",
-        "kept": f"activations of a micro-batch until its backward, recompute: {recomputed(scenario)}",
-        "peak": "of the rank: state, the activations kept for the micro-batches in flight in the plan, and transients",
+        **dict(parallel),
+        "rate": f"{peak_of(scenario) / 1e12:.4g} TFLOP/s",
+        "gemm": float(efficiency.gemm),
+        "bandwidth": format_bandwidth(scenario.cluster.kinds[0].gpu.bandwidth),
+        "memory": float(efficiency.memory),
+        "attention": _attention(scenario, "FLOP"),
+        "attention_backward": _attention(scenario, f"{more} FLOP", f"{slower} · "),
+        "recomputed": recomputed(scenario),
+        "overlapped": float(overlap.tensor),
+        "overlapped_experts": float(overlap.experts),
+        "beside_weight": "; input gradients are reduced beside weight" if overlap.weight_gradients else "",
+        "divided": ", divided by tensor ranks" if parallel.sequence else "",
+        "codec": scenario.gradients.codec,
+        "sharding": scenario.sharding,
+        "sharing": f"{shared} {'ranks' if shared > 1 else 'rank'}",
+        "rest": _rest(scenario),
     }
 
 

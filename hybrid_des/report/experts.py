@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hybrid_des.report.fact import Fact
-from hybrid_des.units import format_bytes, format_seconds
+from hybrid_des.units import format_bytes, signed_seconds
 
 
 def expert_lines(facts: Mapping[str, Any]) -> list[Fact]:
@@ -19,7 +19,7 @@ def _whole(facts: Mapping[str, Any]) -> Iterator[Fact]:
         share = facts["expert_imbalance_s"] / facts["step_time_s"] if facts["step_time_s"] else 0.0
         why = "some experts are more wanted than others" if share else "all ranks serve as many tokens"
         note = f"per rank, {share:.1%} of the step: {why}"
-        yield Fact("experts' imbalance", _signed(facts["expert_imbalance_s"]), note)
+        yield Fact("experts' imbalance", signed_seconds(facts["expert_imbalance_s"]), note)
 
 
 def _of_layers(use: Mapping[str, Any]) -> Iterator[Fact]:
@@ -27,7 +27,7 @@ def _of_layers(use: Mapping[str, Any]) -> Iterator[Fact]:
         return
     unequal = any(layer["imbalance_s"] or layer["busiest_ratio"] != 1 for layer in use["layers"])
     for layer in use["layers"] if unequal else ():
-        yield Fact(f"  layer {layer['layer']}", _signed(layer["imbalance_s"]), _ratios(layer))
+        yield Fact(f"  layer {layer['layer']}", signed_seconds(layer["imbalance_s"]), _ratios(layer))
     more = use["layers_with_experts"] - len(use["layers"])
     if more > 0 and unequal:
         yield Fact("", "", f"and {more} more layer{'s' if more > 1 else ''} with experts; step {use['step']}")
@@ -49,8 +49,4 @@ def _ratios(layer: Mapping[str, Any]) -> str:
     if then >= now:
         return f"{busiest}; no balanced placement has less"
     moves = layer["balanced_moves"]
-    return f"{busiest}; balanced {then:.2f}×, {_signed(layer['balanced_imbalance_s'])}, {moves} experts moved"
-
-
-def _signed(seconds: float) -> str:
-    return f"−{format_seconds(-seconds)}" if seconds < 0 else format_seconds(seconds)
+    return f"{busiest}; balanced {then:.2f}×, {signed_seconds(layer['balanced_imbalance_s'])}, {moves} experts moved"

@@ -37,7 +37,7 @@ KINDS = (*OP_KINDS, "reduction", "exchange", "idle")
 IDLE, REDUCTION_LETTER, EXCHANGE = KINDS.index("idle"), KINDS.index("reduction"), KINDS.index("exchange")
 
 
-OPTIMIZER = KINDS.index("optimizer")
+FORWARD, OPTIMIZER = KINDS.index("F"), KINDS.index("optimizer")
 
 
 MOST_LINES = 16
@@ -87,15 +87,15 @@ def chart_of(timeline: Timeline, width: int, *, apart: bool = False, inside: Col
     ranks, replicas = np.unique(steps["rank"]), layout.sizes["data"]
     many = np.count_nonzero(layout.first(ranks, *inner) == ranks) > MOST_LINES
     bars = bars_of(timeline, every=replicas if many else 1, inside=inside)
-    alike = [layout.group(rank, *inner) for rank in bars.ranks]
-    firsts = [i for i, group in enumerate(alike) if bars.ranks[i] == group[0]]
+    alike = [layout.group(rank, *inner) for rank in bars.lines.rank.tolist()]
+    firsts = [i for i, group in enumerate(alike) if bars.lines.rank[i] == group[0]]
     shown, note = _shown(bars, firsts, len(alike[0]), replicas)
     name = max(len(_name(alike[i])) for i in shown)
     for label in (name + 2, name + len(f" ×{replicas}") + 2):
         whole = Window(begin / PICOSECONDS_PER_SECOND, end / PICOSECONDS_PER_SECOND, width - label)
         windows, shares = _windows(bars, shown, whole)
         blocks = [_cells(bars, shown, window, shares) for window in windows]
-        times = _times(np.concatenate(blocks, axis=1), [bars.replicas[i] for i in shown])
+        times = _times(np.concatenate(blocks, axis=1), bars.lines.replica[shown].tolist())
         if max(times) == 1:
             break  # no line needs room for its number
     lines = _lines(blocks, [_name(alike[i]) for i in shown], times, label, "without" in note)
@@ -142,9 +142,9 @@ def _name(ranks: Sequence[int]) -> str:
 
 def _shown(bars: Bars, lines: list[int], ranks: int, replicas: int) -> tuple[list[int], str]:
     """The lines to show in the chart, of `ranks` ranks each, and a note about the others."""
-    if len(lines) <= MOST_LINES and len(set(bars.replicas)) == replicas:
+    if len(lines) <= MOST_LINES and len(set(bars.lines.replica)) == replicas:
         return lines, ""
-    mine = [i for i in lines if bars.replicas[i] == bars.replicas[0]]
+    mine = [i for i in lines if bars.lines.replica[i] == bars.lines.replica[0]]
     note = f"the first of {replicas:,} replicas" if replicas > 1 else ""
     if len(mine) > MOST_LINES:
         left_out = (len(mine) - MOST_LINES) * ranks
@@ -155,16 +155,17 @@ def _shown(bars: Bars, lines: list[int], ranks: int, replicas: int) -> tuple[lis
 
 def _windows(bars: Bars, shown: list[int], whole: Window) -> tuple[list[Window], bool]:
     """The stretches of the step to show, and whether letters show shares."""
-    inside = (bars.start < whole.end) & np.isin(bars.line, shown)
-    ops = bars.kept(inside & (bars.kind != OPTIMIZER) & (bars.end > bars.start))
-    if not ops.typical:
+    ops = bars.ops
+    inside = (ops.start < whole.end) & np.isin(ops.line, shown)
+    drawn = bars.kept(inside & (ops.kind != OPTIMIZER) & (ops.end > ops.start))
+    if not drawn.typical:
         return [whole], False
-    shortest, period = min(ops.typical.values()), sum(ops.typical.values())
+    shortest, period = min(drawn.typical.values()), sum(drawn.typical.values())
     if shortest >= max(LETTERS) * (whole.end - whole.begin) / whole.columns:
         return [whole], False
-    forward = ops.kind == KINDS.index("F")
-    last_in = max((ops.start[(ops.line == i) & ~forward].min(initial=whole.end) for i in shown), default=whole.end)
-    first_out = min((ops.end[(ops.line == i) & forward].max(initial=whole.begin) for i in shown), default=whole.begin)
+    forwards, others = drawn.ops[drawn.ops.kind == FORWARD], drawn.ops[drawn.ops.kind != FORWARD]
+    last_in = max((others.start[others.line == i].min(initial=whole.end) for i in shown), default=whole.end)
+    first_out = min((forwards.end[forwards.line == i].max(initial=whole.begin) for i in shown), default=whole.begin)
     needed = last_in - whole.begin + PERIODS * period, whole.end - first_out + period
     for letters in LETTERS:
         cell, columns = shortest / letters, whole.columns - len(MARK)
@@ -200,12 +201,12 @@ def _filled(bars: Bars, shown: list[int], window: Window) -> Seconds:
     begin, end, columns = window
     width = (end - begin) / columns
     filled, row_of = np.zeros((len(shown), columns, len(KINDS))), {line: i for i, line in enumerate(shown)}
-    waits, within, computed = bars.waits.T, bars.inside > 0, bars.end - bars.inside
-    line = np.concatenate([bars.line, bars.line[within], waits[0].astype(np.int64)])
-    letters = np.full_like(bars.kind[within], EXCHANGE), np.full(len(bars.waits), REDUCTION_LETTER)
-    kind = np.concatenate([bars.kind, *letters])
-    start = np.concatenate([bars.start, computed[within], waits[1]])
-    stop = np.concatenate([computed, bars.end[within], waits[2]])
+    waits, within, computed = bars.waits, bars.ops.inside > 0, bars.ops.end - bars.ops.inside
+    line = np.concatenate([bars.ops.line, bars.ops.line[within], waits.line])
+    letters = np.full_like(bars.ops.kind[within], EXCHANGE), np.full(len(waits), REDUCTION_LETTER)
+    kind = np.concatenate([bars.ops.kind, *letters])
+    start = np.concatenate([bars.ops.start, computed[within], waits.start])
+    stop = np.concatenate([computed, bars.ops.end[within], waits.end])
     inside = (start < end) & (stop >= begin) & np.isin(line, shown)
     for row, what, low, high in zip(*(column[inside].tolist() for column in (line, kind, start, stop)), strict=True):
         last = min(int((high - begin) / width), columns - 1)

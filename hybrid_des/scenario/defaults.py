@@ -13,11 +13,10 @@ from hybrid_des.cluster import gpus as catalogue
 from hybrid_des.collectives import codecs
 from hybrid_des.options import OfRanks, mark_of, of_ranks
 from hybrid_des.pipeline import schedules
-from hybrid_des.scenario.framework_defaults import fill_as_framework
 from hybrid_des.scenario.sections.cluster import NODES, QUANTISED, Cluster
 from hybrid_des.scenario.sections.training import Gradients, Schedule, expanded
 from hybrid_des.scenario.sections.values import per_rank, read_tensors
-from hybrid_des.scenario.stacks import fill_as_stack
+from hybrid_des.scenario.stacks import fill_as_framework, fill_as_stack
 
 _PERCENT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*")
 

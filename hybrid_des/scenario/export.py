@@ -28,21 +28,18 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _FILE_KEYS = Path(__file__).with_name("file_keys.json")
 
 
-def to_mapping(scenario: Scenario) -> dict[str, object]:
-    """Convert a scenario to plain values in SI base units, from which `scenario_from` restores an equal one.
+def to_mapping(scenario: BaseModel) -> dict[str, object]:
+    """Convert a scenario, or a section of one, to plain values in SI base units.
 
-    Defaults are included, absent values left out. A fraction without a finite decimal stays a `Fraction`.
+    From those of a scenario, `scenario_from` restores an equal one. Defaults are included, absent values left out. A
+    fraction without a finite decimal stays a `Fraction`.
     """
-    return _keys_of(scenario)
-
-
-def _keys_of(section: BaseModel) -> dict[str, object]:
-    return {name: _plain(item) for name, item in _items_of(section).items() if item is not None}
+    return {name: _plain(item) for name, item in _items_of(scenario).items() if item is not None}
 
 
 def _plain(value: object) -> object:
     if isinstance(value, BaseModel):
-        return _keys_of(value)
+        return to_mapping(value)
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if isinstance(value, Fraction):
@@ -57,7 +54,7 @@ def _items_of(section: BaseModel) -> dict[str, object]:
     items = _named_as_in_files(section)
     if isinstance(section, PluginSection):  # options share the section's level
         del items["options"]
-        items |= {**_keys_of(section.options or Options()), **section.unread}
+        items |= {**to_mapping(section.options or Options()), **section.unread}
     workload = section.workload if isinstance(section, Scenario) and section.numerics else None
     if workload and "parameters" not in workload.model_fields_set:  # counted from the model
         items["workload"] = workload.model_copy(update={"parameters": None})

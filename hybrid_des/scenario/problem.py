@@ -1,8 +1,6 @@
 """Problems of a scenario: where, what, and which other values they depend on.
 
-Keys are also known by the names of other tools, so that a message can say which key is meant: those of Megatron-LM
-(megatron/training/arguments.py), torchtitan, DeepSpeed, and the configurations of Hugging Face models, and their usual
-abbreviations.
+Keys are also known by the names of other tools (`other_names.yaml`), so that a message can say which key is meant.
 """
 
 from __future__ import annotations
@@ -10,11 +8,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple, get_args, get_origin
 
 from pydantic import ValidationError
 
 from hybrid_des.errors import LONGEST_SHOWN, misspelled, one_line, unknown
+from hybrid_des.files import read_catalogue
 from hybrid_des.options import Section, describe
 from hybrid_des.scenario.strict_yaml import KeyPath
 
@@ -109,55 +109,21 @@ def sections_in(annotation: object, *, lists: bool = True) -> Iterator[type[Sect
             yield from sections_in(part, lists=lists)
 
 
-NAMES: Mapping[str, str] = {  # key → its other names
-    "cluster.nodes": "num_nodes nnodes",
-    "cluster.gpus_per_node": "num_gpus_per_node nproc_per_node gpus_per_host",
-    "parallel.tensor": "tp tp_size tensor_parallel tensor_parallel_size tensor_parallel_degree "
-    "tensor_model_parallel_size",
-    "parallel.pipeline": "pp pp_size pipeline_parallel pipeline_parallel_size pipeline_parallel_degree "
-    "pipeline_model_parallel_size",
-    "parallel.data": "dp dp_size data_parallel data_parallel_size data_parallel_replicate_degree replicas",
-    "parallel.context": "cp cp_size context_parallel context_parallel_size context_parallel_degree",
-    "parallel.expert": "ep ep_size expert_parallel expert_parallel_size expert_parallel_degree "
-    "expert_model_parallel_size",
-    "parallel.sequence": "sp sequence_parallel",
-    "schedule.chunks": "vpp vp virtual_stages virtual_pipeline num_model_chunks num_virtual_stages_per_pipeline_rank "
-    "virtual_pipeline_model_parallel_size",
-    "schedule.microbatch_size": "mbs micro_batch_size micro_batch microbatch train_micro_batch_size_per_gpu "
-    "per_device_train_batch_size",
-    "schedule.microbatches": "num_microbatches num_micro_batches micro_batches gradient_accumulation_steps",
-    "batch": "gbs global_batch_size global_batch batch_size train_batch_size",
-    "recompute": "recompute_granularity activation_checkpointing gradient_checkpointing",
-    "sharding": "zero zero_stage",
-    "gradients.overlap": "overlap_grad_reduce",
-    "gradients.bucket": "bucket_size ddp_bucket_size bucket_cap_mb",
-    "model.layers": "num_layers n_layers n_layer num_hidden_layers",
-    "model.hidden": "hidden_size hidden_dim d_model n_embd dim",
-    "model.heads": "num_attention_heads num_heads n_heads n_head",
-    "model.kv_heads": "num_query_groups num_key_value_heads num_kv_heads n_kv_heads",
-    "model.head_size": "kv_channels head_dim",
-    "model.ffn": "ffn_hidden_size intermediate_size d_ff",
-    "model.vocab": "vocab_size padded_vocab_size",
-    "model.sequence": "seq_length seq_len seqlen sequence_length max_seq_len max_position_embeddings",
-    "model.experts.count": "num_experts num_local_experts n_experts",
-    "model.experts.active": "moe_router_topk num_experts_per_tok top_k",
-}
-
-_WITH_VALUES = {  # switches of others, which are values of a key here
-    "fsdp": "sharding: zero-3", "fsdp2": "sharding: zero-3", "fully_shard": "sharding: zero-3",
-    "distributed_optimizer": "sharding: zero-1", "use_distributed_optimizer": "sharding: zero-1",
-}  # fmt: skip
+@cache
+def other_names() -> dict[str, list[str]]:
+    """Key, or key and value → what other tools call it."""
+    names: dict[str, list[str]] = read_catalogue(Path(__file__).with_name("other_names.yaml"))
+    return names
 
 
-def _keys_by_name() -> Mapping[str, list[str]]:
+@cache
+def _meant() -> Mapping[str, list[str]]:
+    """The keys that a name may mean; a key's own name too: it may stand in another section."""
     paths = defaultdict(list)
-    for path, names in NAMES.items():
-        for name in (path.rpartition(".")[2], *names.split()):  # its own name too: it may stand in another section
+    for path, names in other_names().items():
+        for name in (path.rpartition(".")[2], *names):
             paths[name].append(path)
-    return paths | {name: [path] for name, path in _WITH_VALUES.items()}
-
-
-_KEYS = _keys_by_name()
+    return paths
 
 
 def unknown_key(key: str, known: Iterable[str], elsewhere: Sequence[str] = ()) -> str:
@@ -168,7 +134,7 @@ def unknown_key(key: str, known: Iterable[str], elsewhere: Sequence[str] = ()) -
         known: the section's keys.
         elsewhere: paths of other sections that end in this key.
     """
-    meant: Sequence[str] | None = _KEYS.get(key.lower().replace("-", "_"))
+    meant: Sequence[str] | None = _meant().get(key.lower().replace("-", "_"))
     if meant is None and not misspelled(key, known := [*known]):
         meant = elsewhere[:MOST_ELSEWHERE]
     if not meant:

@@ -26,10 +26,10 @@ from typing import Any
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs, token_exchange
 from hybrid_des.errors import Refusal, UsageError
+from hybrid_des.scenario.keys import ScenarioKeys
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.scenario.sections.numerics import Numerics
 from hybrid_des.scenario.sections.training import ModelChoice
-from hybrid_des.scenario.sections.whole import Whole
 
 FOLDED_FROM = 129  # number of GPUs from which `fold: auto` folds replicas; up to 128, all of them are shown
 MESSAGES_FOLDED = 100_000  # number of messages from which it folds fewer GPUs too: more take longer than a fold to find
@@ -74,7 +74,7 @@ BY_RULE = ("nodes", "rails", "leaf-spine", "pcie")  # topologies that create lin
 PerRank = Fraction | tuple[Fraction, ...]
 
 
-def excesses(scenario: Whole, fixed: Collection[str] = ()) -> Iterator[Problem]:
+def excesses(scenario: ScenarioKeys, fixed: Collection[str] = ()) -> Iterator[Problem]:
     """The first count of a `Scenario` that is too large, with the estimate; others would follow from it.
 
     Whoever asks decides about the `fixed` keys, whatever the scenario says.
@@ -86,7 +86,7 @@ def excesses(scenario: Whole, fixed: Collection[str] = ()) -> Iterator[Problem]:
             return
 
 
-def too_large(scenario: Whole, kept: int, reason: str = "", fixed: Collection[str] = ()) -> str:
+def too_large(scenario: ScenarioKeys, kept: int, reason: str = "", fixed: Collection[str] = ()) -> str:
     """Why a run cannot be simulated; empty if it can.
 
     Args:
@@ -102,7 +102,7 @@ def too_large(scenario: Whole, kept: int, reason: str = "", fixed: Collection[st
     return f"{why}{differ}{_way_out(scenario, kept, fixed)}" if why else ""
 
 
-def _way_out(scenario: Whole, kept: int, fixed: Collection[str]) -> str:
+def _way_out(scenario: ScenarioKeys, kept: int, fixed: Collection[str]) -> str:
     """The first settings, of those that change no time of a step, with which a run is small enough; empty without."""
     settings: list[dict[str, Any]] = [{"record": "compute"}, {"steps": 1}, {"record": "compute", "steps": 1}]
     for changes in settings:
@@ -113,7 +113,7 @@ def _way_out(scenario: Whole, kept: int, fixed: Collection[str]) -> str:
     return ""
 
 
-def _kept(scenario: Whole) -> int:
+def _kept(scenario: ScenarioKeys) -> int:
     """The least number of replicas that are simulated."""
     replicas, fold = scenario.parallel.data, scenario.fold
     if fold == "off" or (fold == "auto" and scenario.parallel.ranks < FOLDED_FROM) or scenario.numerics is not None:
@@ -121,7 +121,7 @@ def _kept(scenario: Whole) -> int:
     return 1 if fold == "auto" else int(fold)
 
 
-def _counts(scenario: Whole, kept: int) -> Iterator[tuple[int, int, str, str]]:
+def _counts(scenario: ScenarioKeys, kept: int) -> Iterator[tuple[int, int, str, str]]:
     """The counts of a run that simulates `kept` replicas: estimate, limit, name, and the keys it depends on."""
     parallel, schedule = scenario.parallel, scenario.schedule
     share = Fraction(kept, parallel.data)
@@ -170,7 +170,7 @@ def too_many(algorithm: str, options: Mapping[str, object], groups: Iterable[tup
     return ""
 
 
-def most_channels(scenario: Whole) -> int:
+def most_channels(scenario: ScenarioKeys) -> int:
     """Channels of a ring, at most: one per adapter, and per GPU of a node that is not taken by other tensor ranks."""
     parallel, nodes = scenario.parallel, scenario.cluster.kinds
     if parallel.ranks <= nodes[0].gpus_per_node:  # on one node
@@ -183,11 +183,11 @@ def _written(count: int) -> str:
     return f"{count}" if count < 10**8 else f"{count:.3g}"
 
 
-def _links(scenario: Whole) -> int:
+def _links(scenario: ScenarioKeys) -> int:
     return sum(2 * kind.count * (kind.gpus_per_node + kind.infiniband.nics_per_node) for kind in scenario.cluster.kinds)
 
 
-def _messages(scenario: Whole) -> int:
+def _messages(scenario: ScenarioKeys) -> int:
     parallel, schedule = scenario.parallel, scenario.schedule
     stages = parallel.pipeline * schedule.chunks
     messages = 2 * (stages - 1) * schedule.microbatches * parallel.data
@@ -202,7 +202,7 @@ def _messages(scenario: Whole) -> int:
     return messages * scenario.steps
 
 
-def _pairs(scenario: Whole) -> int:
+def _pairs(scenario: ScenarioKeys) -> int:
     """Pairs in the reductions of all pipeline ranks."""
     parallel, gradients = scenario.parallel, scenario.gradients
     if parallel.data == 1 or not _buckets(scenario, 1):
@@ -219,7 +219,7 @@ def _estimated(estimate: Callable[..., int], name: str, call: collectives.CallSi
         return 0
 
 
-def _inside_ops(scenario: Whole) -> int:
+def _inside_ops(scenario: ScenarioKeys) -> int:
     """Messages of the collectives of layers: about two collectives of 2 · peers per rank and axis, in each pass."""
     if scenario.model is None or scenario.tensor_traffic != "messages" or scenario.model.lacking:
         return 0
@@ -234,7 +234,7 @@ def _inside_ops(scenario: Whole) -> int:
     return 4 * peers * passes * layers * ranks * scenario.schedule.microbatches * scenario.steps
 
 
-def _buckets(scenario: Whole, stages: int) -> int:
+def _buckets(scenario: ScenarioKeys, stages: int) -> int:
     """Buckets of all stages."""
     gradients, workload, size = scenario.gradients, scenario.workload, _reduced(scenario)
     if not size:
@@ -246,7 +246,7 @@ def _buckets(scenario: Whole, stages: int) -> int:
     return stages + alike * int(size // gradients.bucket)
 
 
-def _reduced(scenario: Whole) -> int:
+def _reduced(scenario: ScenarioKeys) -> int:
     """Bytes of the gradients of all stages."""
     workload = scenario.workload
     parameters = _of_model(scenario.model) if workload is None else _most(workload.parameters)
@@ -262,7 +262,7 @@ def _of_model(model: ModelChoice | None) -> int:
         return 0
 
 
-def _trained(scenario: Whole) -> int:
+def _trained(scenario: ScenarioKeys) -> int:
     numerics, replicas = scenario.numerics, scenario.parallel.data
     if numerics is None:
         return 0
@@ -276,7 +276,7 @@ def _weights(numerics: Numerics | None) -> int:
     return 0 if numerics is None else int(numerics.layers * numerics.width**2)
 
 
-def _held(scenario: Whole) -> int:
+def _held(scenario: ScenarioKeys) -> int:
     workload = scenario.workload
     if workload is None:  # those of a model are computed
         return 0

@@ -1,4 +1,4 @@
-"""What a software stack fuses, how it computes attention and experts, and what its host launches.
+"""What a software stack does by default: what it fuses, its attention and experts, its host, and gradients.
 
 | `model.written` | blocks, loss | attention | products of experts | `efficiency.launch` |
 |---|---|---|---|---|
@@ -20,6 +20,28 @@ in one kernel (jax.lax.ragged_dot).
 eager stack: layers of an A100's host take at least 3.0 to 3.9 ms for 13 operators of forward and 19 of backward (the 32
 profiles of github.com/VIA-Research/vTrain: 95 to 120 us), Llama 3's 70B on eight tensor ranks (SimuMax, B200) 115, and
 Qwen3-30B of Megatron-Bridge on H100s 135. Models that are no transformers have no default: none was measured.
+
+With gradients, unless told otherwise, the framework of a stack does this.
+
+| | sums in | reduced | buckets where they are reduced during the backward |
+|---|---|---|---|
+| Megatron-LM | fp32; fp16 with fp16 | after the backward | `megatron`, padded by its distributed optimizer |
+| PyTorch | fp32 | during it | `ddp`; FSDP, layer by layer, in a pipeline when a stage's last backward ends (`stage`) |
+
+Megatron-LM: `--overlap-grad-reduce` is off (megatron/core/distributed/distributed_data_parallel_config.py); with bf16
+it turns on `--accumulate-allreduce-grads-in-fp32` unless there is `--grad-reduce-in-bf16`, with fp16 it does not
+(validate_args in megatron/training/arguments.py). Recipes of NeMo and of Megatron Bridge overlap where there are
+several replicas and a distributed optimizer (nemo/lightning/pytorch/callbacks/megatron_comm_overlap.py).
+
+PyTorch: DistributedDataParallel reduces during the backward (docs.pytorch.org/docs/stable/notes/ddp); under autocast
+parameters, and so gradients, are in fp32; torchtitan's mixed_precision_reduce is float32 (its config/job_config.py).
+A stage's FSDP modules reduce in perform_reduce_grad (torch/distributed/pipelining/stage.py).
+
+Megatron-DeepSpeed reduces as Megatron-LM (DeepSpeed's overlap_comm is off: deepspeed.ai/docs/config-json). In JAX,
+XLA's latency-hiding scheduler starts a reduction when its gradients are known (openxla.org, "GPU performance"), in the
+32 bits of the weights (MaxText's weight_dtype); buckets are taken to be PyTorch's.
+
+Models of `kind: layers` and of a user's own kind, and a `workload`, have no framework.
 """
 
 from __future__ import annotations
@@ -33,8 +55,20 @@ from hybrid_des.workload.models import kinds
 
 
 class Stack(NamedTuple):
-    """Defaults of a stack, as in the scenario."""
+    """Defaults of a stack.
 
+    Attributes:
+        name: of its framework.
+        overlaps: whether that reduces gradients during the backward.
+        rule: its rule of buckets where gradients are reduced then.
+        besides: who uses it otherwise.
+        blocks, loss, attention, kernel, launch: as in the scenario.
+    """
+
+    name: str
+    overlaps: bool = False
+    rule: str = "megatron"
+    besides: str = ""
     blocks: str = "fused"
     loss: str = "fused"
     attention: str = "cudnn"
@@ -42,13 +76,15 @@ class Stack(NamedTuple):
     launch: str = "115 us"
 
 
+_PYTORCH = Stack("PyTorch", overlaps=True, rule="ddp", attention="flash-2", kernel="fused")
 STACKS: Mapping[str, Stack] = {
-    "megatron": Stack(),
-    "deepspeed": Stack(loss="eager"),
-    "pytorch": Stack("eager", "eager", "flash-2", "fused"),
-    "compiled": Stack("fused", "compiled", "flash-2", "fused"),
-    "jax": Stack("fused", "compiled", "cudnn", "fused", "0 us"),
-}
+    "megatron": Stack("Megatron-LM", besides="; NeMo's recipes overlap"),
+    "deepspeed": Stack("Megatron-DeepSpeed", loss="eager"),
+    "pytorch": _PYTORCH._replace(blocks="eager", loss="eager"),
+    "compiled": _PYTORCH._replace(loss="compiled"),
+    "jax": Stack("JAX", overlaps=True, rule="ddp", loss="compiled", kernel="fused", launch="0 us"),
+}  # by the value of `model.written`
+LAYERED = ("zero-2", "zero-3")  # what FSDP shards
 OF_TRANSFORMERS = ("transformer", "vision")  # kinds with the operators that were counted
 
 
@@ -109,3 +145,40 @@ def kernels_of(cluster: object) -> Mapping[str, float]:
     """Kernels of attention of which the catalogue has the share that they reach on a cluster's GPUs."""
     gpu = cluster.get("gpu") if isinstance(cluster, Mapping) else None
     return catalogue.part(gpu).attention_kernels if isinstance(gpu, str) and gpu in catalogue.names() else {}
+
+
+def framework_of(model: object) -> Stack | None:
+    """The stack whose framework reduces the gradients of a model, a section of a scenario or its values; None: none."""
+    values = model if isinstance(model, Mapping) else {"kind": getattr(model, "kind", None)}
+    kind = values.get("kind", kinds.DEFAULT)
+    written = values.get("written") or getattr(getattr(model, "options", None), "written", None)
+    if written is None and isinstance(kind, str) and kind in kinds.names():
+        written = kinds.find(kind).facts["framework"]
+    return STACKS.get(written) if isinstance(written, str) else None
+
+
+def fill_as_framework(gradients: dict[str, object], scenario: Mapping[str, object]) -> None:
+    """Complete a model's `gradients` by what its framework does."""
+    framework, sharding = framework_of(scenario.get("model")), scenario.get("sharding", "none")
+    if framework is None:
+        return
+    overlap = scenario.get("overlap")
+    waits = isinstance(overlap, Mapping) and overlap.get("parameters") is False and sharding == "zero-3"
+    if framework.overlaps and not waits:
+        gradients.setdefault("overlap", True)
+    gradients.setdefault("codec", codec_of(framework, scenario.get("precision", "bf16")))
+    if gradients.get("overlap") is True and sharding not in LAYERED and "bucket_rule" not in gradients:
+        gradients["bucket_rule"] = framework.rule
+        if framework.rule == "megatron" and sharding == "zero-1":
+            gradients.setdefault("pad", True)
+
+
+def codec_of(framework: Stack, precision: object) -> str:
+    """The codec in which a framework reduces gradients by default."""
+    return "fp16" if framework.rule == "megatron" and precision == "fp16" else "fp32"
+
+
+def splitting_rule(model: object, sharding: str) -> str:
+    """The rule of buckets that are ready before a rank's last op ends; of a workload, by what shards its optimizer."""
+    framework = framework_of(model)
+    return framework.rule if framework is not None else "ddp" if sharding == "none" else "megatron"

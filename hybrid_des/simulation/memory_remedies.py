@@ -23,8 +23,9 @@ from hybrid_des.planning.lowering import planned_peaks
 from hybrid_des.planning.planner import build_plan, costs_in, parts_of, plan_of
 from hybrid_des.planning.wiring import times_of
 from hybrid_des.scenario.composition import OMITTED, put
-from hybrid_des.scenario.definition import SHARDING, Scenario
+from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
+from hybrid_des.scenario.keys import SHARDING
 from hybrid_des.scenario.loading import scenario_from, scenario_of
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.memory import MemoryPeak, worst_peak

@@ -45,8 +45,8 @@ from hybrid_des.planning.wiring import fabric_of, times_of
 from hybrid_des.scenario.composition import OMITTED, put
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
+from hybrid_des.scenario.groups import ranks_of_group
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.scenario.sections.groups import ranks_of_group
 from hybrid_des.scenario.sections.outer import Outer
 from hybrid_des.simulation.outer_overlap import Overlapped, overlapped
 from hybrid_des.units import PICOSECONDS_PER_SECOND, split_evenly

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid_des.errors import UsageError
-from hybrid_des.options import Factor, Options, Reads, describe, describe_type, read_quantity
+from hybrid_des.options import Factor, Options, describe_type, within
 from hybrid_des.registry import Registry, check_call
 
 Floats = NDArray[np.float64]
@@ -104,22 +104,10 @@ def _check_factors(what: str, factors: object, count: int) -> None:
 WIDEST = 10  # largest standard deviation of a factor or of its logarithm
 
 
-def _up_to(most: int, said: str) -> Reads:
-    """A number from 0 to `most`."""
-
-    def read(value: object) -> Fraction:
-        number = read_quantity(value, "number")
-        if number > most:
-            raise ValueError(f"must be {said}, not {describe(number)}")
-        return number
-
-    return Reads(read, {"type": "number", "minimum": 0, "maximum": most})
+Sigma = Annotated[Fraction, within(0, WIDEST, f"at most {WIDEST}")]
 
 
-Sigma = Annotated[Fraction, _up_to(WIDEST, f"at most {WIDEST}")]
-
-
-Probability = Annotated[Fraction, _up_to(1, "from 0 to 1")]
+Probability = Annotated[Fraction, within(0, 1, "from 0 to 1")]
 
 
 class Normal(Options):

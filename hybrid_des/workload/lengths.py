@@ -36,11 +36,10 @@ from hybrid_des.options import (
     NamesFile,
     Number,
     Options,
-    Reads,
     TokenCount,
     choice,
-    describe,
     describe_type,
+    table_file,
 )
 from hybrid_des.registry import Registry, check_call
 from hybrid_des.workload.distributions import Sigma
@@ -81,6 +80,16 @@ def lengths(
     return _REGISTRY(name, options, summary=summary, drawn=drawn)
 
 
+def endless(block: Callable[[np.random.Generator], NDArray[Any]]) -> Draw:
+    """Blocks of lengths without end, each as a function of the generator gives it."""
+
+    def draw(generator: np.random.Generator) -> Iterator[NDArray[Any]]:
+        while True:
+            yield block(generator)
+
+    return draw
+
+
 class LengthTable:
     """Lengths in a file, with the number of documents of each; equal tables are equal objects for all that depends.
 
@@ -114,12 +123,10 @@ def read_lengths(path: str | Path) -> LengthTable:
     """Read a CSV file of lengths: one per line, or a column `length` and perhaps one `count`.
 
     Raises:
-        ValueError: it cannot be read or holds no lengths; one line with the file and the line in it.
+        UsageError: it cannot be read.
+        ValueError: it holds no lengths; one line with the file and the line in it.
     """
-    try:
-        text = read_text(path, "lengths of documents")
-    except UsageError as error:
-        raise ValueError(str(error)) from None
+    text = read_text(path, "lengths of documents")
     rows = [(number, cells) for number, cells in enumerate(csv.reader(text.splitlines()), 1) if any(cells)]
     if not rows:
         raise ValueError(f"{path}: no lengths; expected a number of tokens per line")
@@ -151,13 +158,7 @@ def _cell(cells: Sequence[str], column: int, where: str) -> int:
     return int(text)
 
 
-def _file(value: Any) -> LengthTable:
-    if not isinstance(value, str | Path | LengthTable):
-        raise ValueError(f"expected the path of a CSV file, found {describe(value)}")
-    return value if isinstance(value, LengthTable) else read_lengths(value)
-
-
-LengthFile = Annotated[LengthTable, Reads(_file, {"type": "string"}), NamesFile()]
+LengthFile = Annotated[LengthTable, table_file(read_lengths, LengthTable), NamesFile()]
 
 
 class Lognormal(Options):
@@ -212,35 +213,20 @@ def lognormal(request: LengthRequest, options: Lognormal) -> Draw:
     """Lengths exp(µ + σZ)."""
     sigma = float(options.sigma)
     middle = np.log(float(options.mean)) - sigma**2 / 2
-
-    def draw(generator: np.random.Generator) -> Iterator[NDArray[Any]]:
-        while True:
-            yield np.exp(middle + sigma * generator.standard_normal(BLOCK))
-
-    return draw
+    return endless(lambda generator: np.exp(middle + sigma * generator.standard_normal(BLOCK)))
 
 
 @lengths("uniform", summary="every length from least to most equally often")
 def uniform(request: LengthRequest) -> Draw:
     """Lengths from least to most."""
-
-    def draw(generator: np.random.Generator) -> Iterator[NDArray[Any]]:
-        while True:
-            yield generator.integers(request.least, request.most + 1, BLOCK)
-
-    return draw
+    return endless(lambda generator: generator.integers(request.least, request.most + 1, BLOCK))
 
 
 @lengths("fixed", summary="all documents have the same length", options=Fixed, drawn=False)
 def fixed(request: LengthRequest, options: Fixed) -> Draw:
     """The same length again and again."""
     block = np.full(BLOCK, options.length or request.sequence)
-
-    def draw(generator: np.random.Generator) -> Iterator[NDArray[Any]]:
-        while True:
-            yield block
-
-    return draw
+    return endless(lambda generator: block)
 
 
 @lengths("histogram", summary="given lengths, each as often as its weight says", options=Histogram)
@@ -250,24 +236,14 @@ def histogram(request: LengthRequest, options: Histogram) -> Draw:
     weights = options.weights or (1,) * len(values)
     numbers = np.array(values, dtype=np.int64) if table is None else table.values
     shares = np.array([float(weight) for weight in weights]) if table is None else table.counts.astype(float)
-
-    def draw(generator: np.random.Generator) -> Iterator[NDArray[Any]]:
-        while True:
-            yield generator.choice(numbers, BLOCK, p=shares / shares.sum())
-
-    return draw
+    return endless(lambda generator: generator.choice(numbers, BLOCK, p=shares / shares.sum()))
 
 
 @lengths("file", summary="those of a file, in random order or as given", options=Listed)
 def listed(request: LengthRequest, options: Listed) -> Draw:
     """The lengths of the file in random order, then in another one; or as given, again and again."""
     every = np.repeat(options.file.values, options.file.counts)
-
-    def draw(generator: np.random.Generator) -> Iterator[NDArray[Any]]:
-        while True:
-            yield every if options.order == "given" else generator.permutation(every)
-
-    return draw
+    return endless(lambda generator: every if options.order == "given" else generator.permutation(every))
 
 
 class Documents:

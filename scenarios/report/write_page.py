@@ -15,7 +15,7 @@ from typing import Any
 
 from hybrid_des import Result, load, simulate
 from hybrid_des.planning.planner import parts_of
-from hybrid_des.report.files import write_whole
+from hybrid_des.report.files.staging import write_whole
 from hybrid_des.studies.sweep import load_sweep
 from hybrid_des.units import format_bytes, format_seconds
 

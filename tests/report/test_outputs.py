@@ -16,9 +16,9 @@ from support.results import result_of
 
 from hybrid_des.analysis.table import COLUMNS, EXACT, ops_of
 from hybrid_des.errors import UsageError
-from hybrid_des.report import files as outputs
+from hybrid_des.report.files import registration as outputs
 from hybrid_des.report.files.run_files import timeline_parquet
-from hybrid_des.report.files.staging import reserved
+from hybrid_des.report.files.staging import reserved, write_files
 from hybrid_des.result import Result
 
 
@@ -69,7 +69,7 @@ def test_a_second_run_removes_files_that_it_does_not_write(folder):
 
 def test_a_file_named_like_a_picture_without_ending_stays(tmp_path):
     (tmp_path / "fabric").write_text("the user's own")
-    drawn = outputs.write_files(tmp_path, {"fabric": Figure(), "gone.html": None})
+    drawn = write_files(tmp_path, {"fabric": Figure(), "gone.html": None})
     assert sorted(path.name for path in drawn.paths) == ["fabric.png", "fabric.svg"]
     assert (tmp_path / "fabric").read_text() == "the user's own"
 

@@ -38,8 +38,8 @@ from hybrid_des.analysis.tasks import Task
 from hybrid_des.cost_model.documents import packed_steps
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.scenario.framework_defaults import LAYERED, framework_of, splitting_rule
 from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES
+from hybrid_des.scenario.stacks import LAYERED, framework_of, splitting_rule
 from hybrid_des.simulation.memory_remedies import fits, remedies
 from hybrid_des.simulation.outcome import Run
 from hybrid_des.workload.models.stages import RULES

@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import inf
 from types import FrameType
@@ -19,6 +19,30 @@ class OutOfTimeError(SimulationError):
     exit_code = 3
 
 
+def has_timer() -> bool:
+    """Whether this system, and this thread, can be interrupted by a timer."""
+    return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+
+
+@contextmanager
+def timer(after_s: float, every_s: float, act: Callable[[], None]) -> Iterator[None]:
+    """Call a function after some real seconds, and then every few; what it raises ends what runs inside."""
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        act()
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, after_s, every_s)
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)  # again: the timer may have interrupted the one above
+        signal.signal(signal.SIGALRM, before)
+
+
 @contextmanager
 def within(budget_s: float, name: str, grace_s: float = 0.0) -> Iterator[None]:
     """End what runs inside after some real seconds and a grace; infinitely many are no limit.
@@ -30,29 +54,22 @@ def within(budget_s: float, name: str, grace_s: float = 0.0) -> Iterator[None]:
     if budget_s == inf:
         yield
         return
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+    if not has_timer():
         raise UsageError(f"{name}: --budget: there is no timer here that could end the command")
     spent = OutOfTimeError(f"{name}: not complete: the budget of {format_seconds(budget_s)} is spent")
-    fired: list[int] = []
+    fired: list[bool] = []
 
-    def end(number: int, frame: FrameType | None) -> None:
-        fired.append(number)
+    def end() -> None:
+        fired.append(True)
         raise spent
 
-    before = signal.signal(signal.SIGALRM, end)
     try:
-        try:
-            signal.setitimer(signal.ITIMER_REAL, budget_s + grace_s, AGAIN_S)
+        with timer(budget_s + grace_s, AGAIN_S, end):
             yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
     except Exception:
         if fired:  # compiled code may replace an exception with its own
             raise spent from None
         raise
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)  # again: the timer may have interrupted the one above
-        signal.signal(signal.SIGALRM, before)
 
 
 GRACE_S = 1.0  # after which a run ends that has not looked at its budget: it is planned, or a plug-in does not return
@@ -60,5 +77,4 @@ GRACE_S = 1.0  # after which a run ends that has not looked at its budget: it is
 
 def ended_late(budget_s: float, name: str) -> AbstractContextManager[None]:
     """End a simulation that does not end by itself when its budget is spent, where a timer can."""
-    can = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
-    return within(budget_s, name, GRACE_S) if can else nullcontext()
+    return within(budget_s, name, GRACE_S) if has_timer() else nullcontext()

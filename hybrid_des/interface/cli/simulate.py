@@ -202,9 +202,14 @@ def _say_unused(args: argparse.Namespace, document: Document, scenario: Scenario
     from hybrid_des.scenario.unused_gpus import unused_gpus
 
     if unused := unused_gpus(document, scenario):
-        args.warnings.append(unused)
-        if not args.quiet:
-            say(f"warning: {unused}")
+        _doubt(args, unused)
+
+
+def _doubt(args: argparse.Namespace, warning: str) -> None:
+    """Add a warning to those of the command, and say it."""
+    args.warnings.append(warning)
+    if not args.quiet:
+        say(f"warning: {warning}")
 
 
 def _sweep(args: argparse.Namespace, document: Document) -> int:
@@ -273,9 +278,7 @@ def _warn_of_sizes(args: argparse.Namespace, scenario: Scenario, result: Result)
         return scenario_of(read_scenario(args.file, [*args.set, *more]))
 
     for doubt in alignment(scenario, result.summary["step_time_s"], result.summary["events"], build):
-        args.warnings.append(doubt)
-        if not args.quiet:
-            say(f"warning: {doubt}")
+        _doubt(args, doubt)
 
 
 def _report(result: Result) -> None:

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from functools import cache
 from math import isfinite
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
 from hybrid_des.errors import LONGEST_LINE
+from hybrid_des.files import read_catalogue
 from hybrid_des.scenario.composition import value_at
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import flow_text, to_mapping
@@ -20,36 +22,8 @@ from hybrid_des.scenario.sections.plugins import PluginSection
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.units import EXAMPLES, format_bytes, format_number, format_seconds, parse_quantity
 
-GROUPS: Mapping[str, Mapping[str, str]] = {  # labels by path; a path that a scenario does not have is left out
-    "Layout": {
-        "parallel.pipeline": "pipeline ranks p", "parallel.data": "replicas d", "parallel.tensor": "tensor ranks",
-        "parallel.context": "context ranks", "cluster.gpu": "GPU", "cluster.nodes": "nodes",
-        "cluster.gpus_per_node": "GPUs per node", "steps": "steps",
-    },
-    "Schedule": {
-        "schedule.kind": "schedule", "schedule.microbatches": "micro-batches m", "batch": "samples per step",
-        "schedule.microbatch_size": "samples per micro-batch", "schedule.chunks": "chunks per rank v",
-        "schedule.p2p": "sends", "barrier": "barrier between steps",
-    },
-    "Times and sizes": {
-        "workload.forward": "forward", "workload.backward": "backward", "workload.weight": "weight part of backward",
-        "workload.recompute": "share recomputed", "workload.optimizer": "optimizer",
-        "workload.activation": "message between stages", "workload.parameters": "parameters",
-        "workload.memory.activation": "activations per micro-batch", "efficiency.gemm": "efficiency of products",
-        "efficiency.memory": "efficiency of memory", "precision": "precision", "recompute": "recomputation",
-        "sharding": "sharding",
-    },
-    "Links": {
-        "cluster.nvlink.bandwidth": "NVLink bandwidth", "cluster.nvlink.latency": "NVLink latency",
-        "cluster.infiniband.bandwidth": "InfiniBand bandwidth", "cluster.infiniband.latency": "InfiniBand latency",
-        "cluster.infiniband.nics_per_node": "adapters per node", "cluster.topology": "topology",
-        "cluster.sharing": "sharing of links",
-    },
-    "Gradients": {
-        "gradients.algorithm": "algorithm", "gradients.channels": "channels", "gradients.overlap": "overlap",
-        "gradients.codec": "codec", "gradients.bucket": "bucket",
-    },
-}  # fmt: skip
+# labels by group and path; a path that a scenario does not have is left out
+GROUPS: dict[str, dict[str, str]] = read_catalogue(Path(__file__).with_name("controls.yaml"))
 OF_PLUGINS = {"cluster": "Links", "schedule": "Schedule", "gradients": "Gradients"}  # sections, and their group
 SHARES = ("workload.recompute",)  # numbers from 0 to 1 that may also be lists
 MODELLED = ("parallel.tensor", "parallel.context", "schedule.microbatch_size", "precision", "sharding")

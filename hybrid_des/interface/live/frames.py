@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from types import FrameType
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -20,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from hybrid_des.analysis.explanation import explain
 from hybrid_des.analysis.model_figures import AXES
 from hybrid_des.errors import HybridDesError, UsageError, one_line
+from hybrid_des.interface.cli.deadline import has_timer, timer
 from hybrid_des.interface.live.controls import controls_of
 from hybrid_des.interface.live.possible import possible_values
 from hybrid_des.interface.live.schedules import Sizes, schedule_runs
@@ -234,24 +232,13 @@ def ended_by(newer: Callable[[], bool]) -> Iterator[None]:
     Raises:
         NewerRequest: it has arrived.
     """
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
-    def look(number: int, frame: FrameType | None) -> None:
+    def look() -> None:
         if newer():
             raise NewerRequest
 
-    before = signal.signal(signal.SIGALRM, look)
-    try:
-        try:
-            signal.setitimer(signal.ITIMER_REAL, LOOK_S, LOOK_S)
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)  # again: the timer may have interrupted the one above
-        signal.signal(signal.SIGALRM, before)
+    with timer(LOOK_S, LOOK_S, look) if has_timer() else nullcontext():
+        yield
 
 
 def problems_by_path(error: HybridDesError) -> dict[str, str]:

@@ -12,9 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from hybrid_des.errors import UsageError, one_line, unknown
 from hybrid_des.options import plain
@@ -167,6 +168,7 @@ def narrow(ax: Axes) -> bool:
     return figure is not None and bool(figure.get_figwidth() < NARROW)
 
 
+@dataclass(kw_only=True)
 class Look:
     """Other colours and labels of a picture than its usual ones, and its size.
 
@@ -178,19 +180,17 @@ class Look:
         legend: `above`, `right`, `below` or `none`; by default, where the picture usually has it.
     """
 
-    def __init__(
-        self,
-        colours: Mapping[str, str] | None = None,
-        labels: Mapping[str, str] | None = None,
-        size: Size | None = None,
-        legend: LegendPlace | None = None,
-    ) -> None:
+    colours: Mapping[str, str] | None = None
+    labels: Mapping[str, str] | None = None
+    size: Size | None = None
+    legend: LegendPlace | None = None
+
+    def __post_init__(self) -> None:
         from matplotlib.colors import is_color_like
 
-        if legend is not None and legend not in LEGENDS:
-            raise UsageError(f"legend: {unknown(legend, LEGENDS)}")
-        self.legend = legend
-        self._colours, self._labels, self._size = dict(colours or {}), dict(labels or {}), size
+        if self.legend is not None and self.legend not in LEGENDS:
+            raise UsageError(f"legend: {unknown(self.legend, LEGENDS)}")
+        self._colours, self._labels = dict(self.colours or {}), dict(self.labels or {})
         self._asked = set[str]()
         for name, colour in self._colours.items():
             if not is_color_like(colour):
@@ -209,14 +209,14 @@ class Look:
             UsageError: the size is wrong, or axes are given too.
         """
         if ax is not None:
-            if self._size is not None:
+            if self.size is not None:
                 raise UsageError("size: the given axes have a size; expected one or the other")
             yield ax
             return
         import matplotlib as mpl
         import matplotlib.pyplot as plt
 
-        style, inches = _style_and_size(self._size, height)
+        style, inches = _style_and_size(self.size, height)
         with plt.style.context(style):
             figure: Any = plt.figure(figsize=inches, layout="constrained", FigureClass=vector_figure())
             figure.captioned = any(one.stem == "paper" for one in style)
@@ -272,18 +272,13 @@ class Look:
         return {*names, *bare.values()}
 
 
+@dataclass(kw_only=True)
 class View(Look):
     """What a picture of a run shows, some of its steps, ranks and time, and how."""
 
-    def __init__(
-        self,
-        steps: Iterable[int] | int | None = None,
-        ranks: Iterable[int] | None = None,
-        window: Window | None = None,
-        **style: Unpack[Style],
-    ) -> None:
-        super().__init__(**style)
-        self.steps, self.ranks, self.window = steps, ranks, window
+    steps: Iterable[int] | int | None = None
+    ranks: Iterable[int] | None = None
+    window: Window | None = None
 
 
 def seconds_of(window: Window | None) -> tuple[float, float] | None:

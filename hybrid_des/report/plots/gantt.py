@@ -90,7 +90,7 @@ FULL = 0.86
 
 def draw(run: Run, picture: Callable[[Run, Axes], Axes]) -> Figure:
     """Make a picture of a run on a new figure, outside pyplot's state."""
-    figure = new_figure(size_of(len(_lines_of(run).ranks) if picture is gantt else run.scenario.parallel.ranks))
+    figure = new_figure(size_of(len(_lines_of(run).lines) if picture is gantt else run.scenario.parallel.ranks))
     picture(run, figure.add_subplot())
     return figure
 
@@ -139,13 +139,14 @@ def gantt(
     else:
         bars = bars_of(run.timeline, every, collectives_of(inside_ops(run)))
     between = seconds_of(view.window)
-    steps, ranks = chosen("steps", view.steps, bars.step.tolist()), chosen("ranks", view.ranks, bars.ranks)
+    steps = chosen("steps", view.steps, bars.ops.step.tolist())
+    ranks = chosen("ranks", view.ranks, bars.lines.rank.tolist())
     bars = bars if ranks is None else bars.of_ranks(ranks)
     bars = bars if steps is None else bars.of_steps(steps)
     bars = bars.within(*between) if between is not None else bars
     bars = bars.merged() if ranks is None else bars
     whole = between is None and steps is None
-    with view.canvas(ax, lambda width: size_of(len(bars.ranks), width)[1]) as ax:
+    with view.canvas(ax, lambda width: size_of(len(bars.lines), width)[1]) as ax:
         note: list[str] = []
         if whole:
             bars, note = _visible_steps(bars, points_across(ax))
@@ -165,7 +166,7 @@ def _draw(ax: Axes, bars: Bars, shown: tuple[float, float], note: Sequence[str],
     banded = min(bars.typical.values(), default=0.0) * points_across(ax) < narrowest * (end - begin)
     scale, unit = scale_of(end - begin)
     ax.set_xlim(begin / scale, end / scale or 1)
-    ax.set_ylim(len(bars.ranks) - 0.4, -0.6)
+    ax.set_ylim(len(bars.lines) - 0.4, -0.6)
     colours = {kind: look.colour(one.label, one.colour) for kind, one in ACTIVITIES.items()}
     entries = _legend(bars, colours, two_way and not banded, 1 if banded else bars.chunks)
     if (bubble := look.colour(BUBBLE, None)) is not None:
@@ -184,21 +185,21 @@ def _draw(ax: Axes, bars: Bars, shown: tuple[float, float], note: Sequence[str],
 
 def _draw_bubble(ax: Axes, bars: Bars, scale: float, begin: float, colour: str) -> None:
     """Fill every line from the begin to the last op of what is drawn, below the bars."""
-    end = bars.kept(bars.kind != OP_KINDS.index("optimizer")).end.max(initial=begin)
-    lines = np.arange(len(bars.ranks))
+    end = bars.ops.end[bars.ops.kind != OP_KINDS.index("optimizer")].max(initial=begin)
+    lines = np.arange(len(bars.lines))
     whole = np.ones(len(lines))
     _rectangles(ax, lines, begin / scale * whole, end / scale * whole, FULL * whole, np.repeat([colour], len(lines)))
 
 
 def _visible_steps(bars: Bars, width: float) -> tuple[Bars, list[str]]:
     """The bars of as many steps as show typical ops wide enough, at least one, and a note on those left out."""
-    shortest, steps = min(bars.typical.values(), default=0.0), np.unique(bars.step)
+    shortest, steps = min(bars.typical.values(), default=0.0), np.unique(bars.ops.step)
     if len(steps) <= 1 or shortest * width >= READABLE * bars.last:
         return bars, []
-    ends = np.array([bars.end[bars.step == step].max() for step in steps])
+    ends = np.array([bars.ops.end[bars.ops.step == step].max() for step in steps])
     shown = max(1, int(np.count_nonzero(np.maximum.accumulate(ends) * READABLE <= shortest * width)))
     which = "first step" if shown == 1 else f"first {shown} steps"
-    return bars.of_steps(np.unique(bars.step)[:shown].tolist()), [f"the {which} of {len(steps):,}"]
+    return bars.of_steps(np.unique(bars.ops.step)[:shown].tolist()), [f"the {which} of {len(steps):,}"]
 
 
 def replicas_apart(run: Run) -> int:
@@ -218,30 +219,30 @@ def title_of(run: Run) -> tuple[str, str]:
 
 def _legend(bars: Bars, colours: Mapping[str, str], two_way: bool, chunks: int) -> dict[str, list[str]]:
     """The colours of each kind of bar, and the shades of chunks or directions."""
-    kinds = [kind for i, kind in enumerate(OP_KINDS) if (bars.kind == i).any()]
-    kinds += ["reduction"] * bool(len(bars.waits)) + ["exchange"] * bool(bars.inside.any())
+    kinds = [kind for i, kind in enumerate(OP_KINDS) if (bars.ops.kind == i).any()]
+    kinds += ["reduction"] * bool(len(bars.waits)) + ["exchange"] * bool(bars.ops.inside.any())
     return dict(palette.key([(ACTIVITIES[kind].label, colours[kind]) for kind in kinds], chunks, two_way))
 
 
 def _draw_bars(ax: Axes, bars: Bars, scale: float, kinds: Sequence[str], colours: Mapping[str, str]) -> None:
     """Draw ops of some kinds, and periods of gradient reduction along the lower edge of their line."""
-    mine = np.isin(bars.kind, [OP_KINDS.index(kind) for kind in kinds])
+    mine = np.isin(bars.ops.kind, [OP_KINDS.index(kind) for kind in kinds])
     shade_of = np.array([shades(colours[kind], bars.chunks) for kind in OP_KINDS])
     tall = np.array([TALL.get(kind, FULL) for kind in OP_KINDS])
-    kind, start, end = bars.kind[mine], bars.start[mine] / scale, bars.end[mine] / scale
+    kind, start, end = bars.ops.kind[mine], bars.ops.start[mine] / scale, bars.ops.end[mine] / scale
     across = _across(ax)
     edge = min(MOST_EDGE, EDGE * min(bars.typical.values(), default=0.0) / scale * across)
-    shade = shade_of[kind, np.maximum(bars.chunk[mine], 0)]
-    _rectangles(ax, bars.line[mine], start, end, tall[kind], shade, edge=edge)
-    within = np.flatnonzero(mine & (bars.inside > 0))
+    shade = shade_of[kind, np.maximum(bars.ops.chunk[mine], 0)]
+    _rectangles(ax, bars.ops.line[mine], start, end, tall[kind], shade, edge=edge)
+    within = np.flatnonzero(mine & (bars.ops.inside > 0))
     if len(within):
-        begin, colour = (bars.end - bars.inside)[within] / scale, np.repeat([colours["exchange"]], len(within))
-        _rectangles(ax, bars.line[within], begin, bars.end[within] / scale, tall[bars.kind[within]], colour)
-    line, start, end = bars.waits.T
-    edge = min(MOST_EDGE, EDGE * float(np.median(end - start)) / scale * across) if len(line) else 0.0
-    low = line + (FULL - TALL["reduction"]) / 2  # along the lower edge, below the numbers
-    colour = np.repeat([colours["reduction"]], len(line))
-    _rectangles(ax, low, start / scale, end / scale, np.full(len(line), TALL["reduction"]), colour, edge=edge)
+        begin, colour = (bars.ops.end - bars.ops.inside)[within] / scale, np.repeat([colours["exchange"]], len(within))
+        _rectangles(ax, bars.ops.line[within], begin, bars.ops.end[within] / scale, tall[bars.ops.kind[within]], colour)
+    waits, count = bars.waits, len(bars.waits)
+    edge = min(MOST_EDGE, EDGE * float(np.median(waits.end - waits.start)) / scale * across) if count else 0.0
+    low = waits.line + (FULL - TALL["reduction"]) / 2  # along the lower edge, below the numbers
+    colour = np.repeat([colours["reduction"]], count)
+    _rectangles(ax, low, waits.start / scale, waits.end / scale, np.full(count, TALL["reduction"]), colour, edge=edge)
 
 
 def _across(ax: Axes) -> float:
@@ -258,16 +259,16 @@ def _draw_bands(ax: Axes, bars: Bars, scale: float, shown: tuple[float, float], 
     begin, end = shown
     time = np.linspace(begin, end, places)
     left, right = np.maximum(time - window / 2, begin), np.minimum(time + window / 2, end)
-    lines = np.arange(len(bars.ranks))
+    lines = np.arange(len(bars.lines))
     under = np.zeros((len(lines), places))
-    last = bars.end - bars.inside
-    periods = {OP_KINDS[kind]: (bars.kind == kind, bars.start, last) for kind in bars.typical}
-    periods |= {"exchange": (bars.inside > 0, last, bars.end)} if bars.inside.any() else {}
+    last = bars.ops.end - bars.ops.inside
+    periods = {OP_KINDS[kind]: (bars.ops.kind == kind, bars.ops.start, last) for kind in bars.typical}
+    periods |= {"exchange": (bars.ops.inside > 0, last, bars.ops.end)} if bars.ops.inside.any() else {}
     for kind, (of_kind, starts, stops) in periods.items():
         mine = np.flatnonzero(of_kind)
-        mine = mine[np.lexsort((starts[mine], bars.line[mine]))]
+        mine = mine[np.lexsort((starts[mine], bars.ops.line[mine]))]
         top = under.copy()
-        for line, ops in enumerate(np.split(mine, np.searchsorted(bars.line[mine], lines[1:]))):
+        for line, ops in enumerate(np.split(mine, np.searchsorted(bars.ops.line[mine], lines[1:]))):
             ends = np.column_stack([starts[ops], stops[ops]]).ravel()
             busy = np.cumsum(np.diff(ends, prepend=0.0) * (np.arange(len(ends)) % 2))  # until each end
             if len(ops):
@@ -306,11 +307,11 @@ def _rectangles(
 
 def _draw_numbers(ax: Axes, bars: Bars, scale: float, colours: Mapping[str, str]) -> None:
     """Write micro-batch numbers into all ops, as large as fits; into none if one has no room."""
-    mine = np.flatnonzero((bars.microbatch >= 0) & (bars.end > bars.start))
-    pairs = zip(bars.microbatch[mine].tolist(), bars.second[mine].tolist(), strict=True)
+    mine = np.flatnonzero((bars.ops.microbatch >= 0) & (bars.ops.end > bars.ops.start))
+    pairs = zip(bars.ops.microbatch[mine].tolist(), bars.ops.second[mine].tolist(), strict=True)
     texts = [palette.number(*pair) for pair in pairs]
-    wide = (bars.end - bars.start)[mine] / scale * _across(ax)
-    high = ax.get_window_extent().height * 72 / ax.figure.dpi / max(len(bars.ranks), 1)
+    wide = (bars.ops.end - bars.ops.start)[mine] / scale * _across(ax)
+    high = ax.get_window_extent().height * 72 / ax.figure.dpi / max(len(bars.lines), 1)
     letters = np.array([len(text) for text in texts])
     for size in map(points, NUMBER_SIZES):
         if high >= 1.3 * size and (wide > size * WIDTH_OF_DIGIT * letters + BESIDE).all():
@@ -318,33 +319,34 @@ def _draw_numbers(ax: Axes, bars: Bars, scale: float, colours: Mapping[str, str]
     else:
         return
     for i, text in zip(mine.tolist(), texts, strict=True):
-        middle = (bars.start[i] + bars.end[i]) / 2 / scale
-        shade = shades(colours[OP_KINDS[bars.kind[i]]], bars.chunks)[bars.chunk[i]]
-        ax.text(middle, bars.line[i], text, color=ink(shade), fontsize=size, **NUMBER)
+        middle = (bars.ops.start[i] + bars.ops.end[i]) / 2 / scale
+        shade = shades(colours[OP_KINDS[bars.ops.kind[i]]], bars.chunks)[bars.ops.chunk[i]]
+        ax.text(middle, bars.ops.line[i], text, color=ink(shade), fontsize=size, **NUMBER)
 
 
 def _line_name(bars: Bars, line: int) -> str:
-    return f"rank {bars.ranks[line]}" + (f"{TIMES}{bars.times[line]:,}" if bars.times[line] > 1 else "")
+    rank, times = bars.lines.rank[line], bars.lines.times[line]
+    return f"rank {rank}" + (f"{TIMES}{times:,}" if times > 1 else "")
 
 
 def _name_lines(ax: Axes, bars: Bars) -> None:
     """Label as many ranks as fit on the left, and draw a line between replicas."""
-    count = len(bars.ranks)
+    count = len(bars.lines)
     most = min(40.0, ax.get_window_extent().height * 72 / ax.figure.dpi / points(0.9))
     every = next(step for step in (1, 2, 4, 8, 16, 32, 64, 128, 1 << 40) if count / step <= most)
     shown = range(0, count, every)
-    many = len(set(bars.replicas)) > 1
+    many = len(set(bars.lines.replica)) > 1
     ax.set_yticks(list(shown), [_line_name(bars, i) for i in shown], fontsize=points(0.8 if every == 1 else 0.7))
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)
-    starts = [i for i in range(count) if i == 0 or bars.replicas[i] != bars.replicas[i - 1]]
+    starts = [i for i in range(count) if i == 0 or bars.lines.replica[i] != bars.lines.replica[i - 1]]
     if not many:
         return
     tall = ax.get_window_extent().height * 72 / ax.figure.dpi / count
     for begin, end in zip(starts, [*starts[1:], count], strict=True):
         if begin and count / len(starts) > 1:
             ax.axhline(begin - 0.5, color="0.75", linewidth=0.8)
-        name, upright = f"replica {bars.replicas[begin]}", end - begin <= 2
+        name, upright = f"replica {bars.lines.replica[begin]}", end - begin <= 2
         room = tall * (end - begin) >= points(0.8 * WIDTH_OF_LETTER) * (1 if upright else len(name))
         if len(starts) <= 16 and room:
             ax.text(

@@ -16,11 +16,10 @@ from hybrid_des.options import (
     Reads,
     Section,
     describe,
+    positive,
     quantity,
-    quantity_schema,
-    read_positive,
-    read_quantity,
     whole,
+    within,
 )
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.scenario.sections.cluster import Cluster
@@ -59,20 +58,6 @@ def _prices(value: Any) -> str | dict[str, str]:
     return prices
 
 
-def _share(value: Any) -> Fraction:
-    number = read_quantity(value, "number")
-    if number > 1:
-        raise ValueError(f"must be a share from 0 to 1, not {describe(number)}")
-    return number
-
-
-def _overhead(value: Any) -> Fraction:
-    number = read_quantity(value, "number")
-    if not 1 <= number <= 10:
-        raise ValueError(f"must be from 1 to 10, not {describe(number)}: all energy over that of the computers")
-    return number
-
-
 Watts = Annotated[Fraction, quantity("power")]
 
 
@@ -99,15 +84,13 @@ class Price(Section):
 class Power(Section):
     """What the machine draws."""
 
-    busy: Annotated[Fraction | None, Reads(lambda value: read_positive(value, "power"), quantity_schema("power"))] = (
-        None
-    )
+    busy: Annotated[Fraction | None, positive("power")] = None
     """A GPU that computes. Default: the most that its data sheet states."""
-    idle: Annotated[Fraction, Reads(_share, {"type": "number", "minimum": 0, "maximum": 1})] = Fraction(1)
+    idle: Annotated[Fraction, within(0, 1, "a share from 0 to 1")] = Fraction(1)
     """A GPU that waits, as a share of `busy`."""
     node: Watts = Fraction(0)
     """The rest of a node: processors, adapters, fans."""
-    pue: Annotated[Fraction, Reads(_overhead, {"type": "number", "minimum": 1, "maximum": 10})] = Fraction(1)
+    pue: Annotated[Fraction, within(1, 10, "from 1 to 10", ": all energy over that of the computers")] = Fraction(1)
     """Energy of the whole data centre over that of its computers."""
 
     def of(self, gpu: str) -> Fraction | None:

@@ -26,8 +26,8 @@ from hybrid_des.options import (
     describe,
     quantity_schema,
     read_positive,
-    read_quantity,
     whole,
+    within,
     word_or_count,
 )
 from hybrid_des.scenario.problem import Problem, misfit
@@ -38,7 +38,6 @@ from hybrid_des.units import EXAMPLES
 
 OPTIMAL, NEVER = "optimal", "none"
 LEAF, NO_NODE, ONE_NODE = "leaf", "none", "node"
-LEAST_SHAPE, MOST_SHAPE = Fraction(1, 10), 100  # of Weibull distributions: the mean is scale · Γ(1 + 1/shape)
 WIDE = ("switch", "power")  # each serves several nodes
 RATES = ("mtbf", "count", "weibull", "times")
 READ_BY = {"cost": ("sync",), "blocking": ("async", "memory"), "write": ("async", "memory"), "persist": ("memory",)}
@@ -57,13 +56,6 @@ def _every(value: object) -> Fraction | str:
     except ValueError as error:
         message = str(error).replace(EXAMPLES["span"], "30 min, 200 steps, optimal or none")
         raise ValueError(message) from None
-
-
-def _shape(value: object) -> Fraction:
-    number = read_quantity(value, "number")
-    if not LEAST_SHAPE <= number <= MOST_SHAPE:
-        raise ValueError(f"must be from 0.1 to 100, not {describe(number)}")
-    return number
 
 
 def _effect(value: object) -> object:
@@ -87,7 +79,8 @@ class Weibull(Section):
 
     scale: LastingSpan
     """63 % of the parts fail before this age."""
-    shape: Annotated[Fraction, Reads(_shape, {"type": "number", "minimum": 0.1, "maximum": 100})]
+    # the mean is scale · Γ(1 + 1/shape)
+    shape: Annotated[Fraction, within(0.1, 100, "from 0.1 to 100")]
     """Below 1 new parts fail more often, above 1 old ones; 1 is exponential."""
 
 

@@ -23,7 +23,7 @@ from hybrid_des.options import (
     Time,
     choice,
     describe,
-    quantity_schema,
+    positive,
     read_positive,
     whole,
 )
@@ -257,9 +257,7 @@ def _end(value: object) -> str:
 
 
 End = Annotated[str, Reads(_end, {"type": "string", "pattern": f"^{_END.pattern}$"})]
-FlowRate = Annotated[
-    Fraction, Reads(lambda value: read_positive(value, "bandwidth"), quantity_schema("bandwidth"))
-]  # bytes per second
+FlowRate = Annotated[Fraction, positive("bandwidth")]  # bytes per second
 
 
 class Background(Section):

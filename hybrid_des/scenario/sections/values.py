@@ -19,7 +19,7 @@ from hybrid_des.cluster import topologies
 from hybrid_des.cluster.operator_table import OperatorTable, read_operator_table
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.registration import algorithms
-from hybrid_des.errors import Refusal, UsageError
+from hybrid_des.errors import Refusal
 from hybrid_des.options import (
     MOST,
     NamesFile,
@@ -33,7 +33,9 @@ from hybrid_des.options import (
     read_bytes,
     read_quantity,
     read_text,
+    table_file,
     whole,
+    within,
     word_or_count,
 )
 from hybrid_des.pipeline import schedules
@@ -79,11 +81,10 @@ def per_rank(dimension: Dimension) -> Reads:
 
 def share(*, above_0: bool = False, below_1: bool = False) -> Reads:
     """A number from 0 to 1, without the ends that are excluded."""
+    whole_range = within(0, 1, "from 0 to 1")
 
     def read(value: object) -> Fraction:
-        number = read_quantity(value, "number")
-        if number > 1:
-            raise ValueError(f"must be from 0 to 1, not {decimal(number)}")
+        number: Fraction = whole_range.read(value)
         if above_0 and number == 0:
             raise ValueError("must be more than 0")
         if below_1 and number == 1:
@@ -246,18 +247,7 @@ RankShares = Annotated[Fraction | tuple[Fraction, ...], Reads(_shares, per_rank(
 File = Annotated[Path | None, Reads(_path, {"type": "string"}), NamesFile()]
 
 
-def _operators(value: object) -> OperatorTable:
-    if isinstance(value, OperatorTable):
-        return value
-    if not isinstance(value, str | Path):
-        raise ValueError(f"expected the path of a CSV file, found {describe(value)}")
-    try:
-        return read_operator_table(value)
-    except UsageError as error:
-        raise ValueError(str(error)) from None
-
-
-OperatorFile = Annotated[OperatorTable, Reads(_operators, {"type": "string"}), NamesFile()]
+OperatorFile = Annotated[OperatorTable, table_file(read_operator_table, OperatorTable), NamesFile()]
 
 
 ORDER_SCHEMA = {"type": "array", "items": {"enum": [*AXES, CONTEXT]}, "minItems": 3, "maxItems": 4, "uniqueItems": True}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hybrid_des.analysis.metrics import RunAnalysis
-from hybrid_des.report import files
+from hybrid_des.report.files import registration as formats
 from hybrid_des.report.files.staging import Written, write_files
 from hybrid_des.report.page.document import PageRun, page_of
 from hybrid_des.report.plots.curves import natural
@@ -35,7 +35,8 @@ def write(neighbours: Neighbours, folder: str | Path) -> dict[Path, Written]:
     """
     folder = Path(folder)
     written = {
-        folder / one.job.name: files.write(RunAnalysis(one.together), folder / one.job.name) for one in neighbours.runs
+        folder / one.job.name: formats.write(RunAnalysis(one.together), folder / one.job.name)
+        for one in neighbours.runs
     }
     contents = {
         "summary.json": neighbours.summary,

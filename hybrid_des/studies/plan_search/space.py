@@ -30,7 +30,8 @@ from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.composition import value_at
 from hybrid_des.scenario.defaults import fill
-from hybrid_des.scenario.definition import SHARDING, Scenario
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.keys import SHARDING
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.unused_gpus import left_unused, used_gpus
 from hybrid_des.studies.plan_search.terms import PACKING, VARIED, Settings

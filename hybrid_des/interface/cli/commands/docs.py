@@ -8,14 +8,13 @@ the JSON Schema of scenario files instead, for completion and checks in editors.
 import argparse
 import json
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.interface.cli.arguments import add_import, refuse_given
-from hybrid_des.interface.cli.output import output_width, show_result
+from hybrid_des.interface.cli.output import output_width, show_result, terminal_width
 from hybrid_des.interface.cli.reference_keys import Entry, about
 from hybrid_des.report.text import folded, labelled
 from hybrid_des.report.text_tables import text_table
@@ -78,7 +77,7 @@ def _show_key(args: argparse.Namespace, files: Mapping[str, Path]) -> int:
 
 
 def _as_text(entries: Sequence[Entry]) -> str:
-    room = shutil.get_terminal_size((100, 24)).columns
+    room = terminal_width()
     sections = [entry.text for entry in entries if entry.heads]
     rows = [entry for entry in entries if not entry.heads]
     if sections:

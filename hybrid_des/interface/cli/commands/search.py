@@ -96,7 +96,8 @@ def run(args: argparse.Namespace) -> int:
             show(_table(result, result.ranked[: settings.block.top]))
         show(result.sentence)
         if settings.objective.days is not None and result.best is not None:
-            show(f"days against money: of these, none is cheaper and none sooner than another\n{_frontier(result)}")
+            show("days against money: of these, none is cheaper and none sooner than another")
+            show(_table(result, result.frontier()))
         if result.ties:
             show(_as_good(result))
     if args.out is not None:
@@ -194,11 +195,6 @@ def _table(result: SearchResult, shown: Sequence[Candidate]) -> str:
         cells = ["" if value is None else str(plain(value)) for value in values]
         rows.append([str(number), objective.text(candidate.least), *days, format_bytes(candidate.held), *cells])
     return text_table(heads, rows, width=output_width())
-
-
-def _frontier(result: SearchResult) -> str:
-    """The frontier as a table."""
-    return _table(result, result.frontier())
 
 
 def _as_good(result: SearchResult) -> str:

@@ -33,7 +33,7 @@ from hybrid_des.studies.jobs.seeds import spread_jobs
 from hybrid_des.studies.spread.estimates import as_mapping
 from hybrid_des.studies.spread.plot import histogram
 from hybrid_des.studies.spread.seeds import as_simulated, random_parts, spread, without_jitter
-from hybrid_des.units import format_seconds
+from hybrid_des.units import format_seconds, signed_seconds
 
 WORDS = {"mean": "mean", "p50": "median", "p90": "90 %", "p99": "99 %"}
 MOST_STEPS = 12  # step times in a report of ties
@@ -95,7 +95,7 @@ def _jobs(args: argparse.Namespace) -> int:
 def _jobs_report(jobs: Jobs, figures: Mapping[str, Any]) -> str:
     rows = []
     for job in jobs.jobs:
-        for key, write in (("step_time_s", _signed), ("slowdown", "{:.3f}×".format)):
+        for key, write in (("step_time_s", signed_seconds), ("slowdown", "{:.3f}×".format)):
             figure = figures[f"jobs.{job.name}.{key}"]
             rows.append([job.name, key.removesuffix("_time_s"), *(write(figure[name]) for name in WORDS)])
     table = text_table(["job", "", *WORDS.values()], rows, "  ", width=output_width())
@@ -198,13 +198,9 @@ def _report(figures: Mapping[str, Any]) -> str:
 def _rows(figures: Mapping[str, Any]) -> list[list[str]]:
     rows = []
     for name, word in WORDS.items():
-        ends = " … ".join("?" if end is None else _signed(end) for end in figures[f"{name}_ci95"])
-        rows.append([word, _signed(figures[name]), ends])
+        ends = " … ".join("?" if end is None else signed_seconds(end) for end in figures[f"{name}_ci95"])
+        rows.append([word, signed_seconds(figures[name]), ends])
     return rows
-
-
-def _signed(seconds: float) -> str:
-    return f"−{format_seconds(-seconds)}" if seconds < 0 else format_seconds(seconds)
 
 
 def _write(folder: Path, tables: Mapping[str, pd.DataFrame], figures: Mapping[str, Any]) -> None:

@@ -13,11 +13,10 @@ import csv
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from hybrid_des.errors import UsageError
 from hybrid_des.files import read_text
-from hybrid_des.options import NamesFile, Options, Reads, describe
+from hybrid_des.options import NamesFile, Options, table_file
 from hybrid_des.units import Dimension, parse_quantity
 from hybrid_des.workload.models.kinds.registration import kind
 from hybrid_des.workload.models.layer import Kept, Kernel, Layer, Model, Parameters
@@ -30,12 +29,10 @@ def read_layers(path: str | Path) -> tuple[Layer, ...]:
     """Read a table.
 
     Raises:
-        ValueError: it cannot be read or is not such a table; one line with the file and the line in it.
+        UsageError: it cannot be read.
+        ValueError: it is not such a table; one line with the file and the line in it.
     """
-    try:
-        text = read_text(path, "a table of layers")
-    except UsageError as error:
-        raise ValueError(str(error)) from None
+    text = read_text(path, "a table of layers")
     rows = list(_rows(text, path))
     if not rows or tuple(cell.strip() for cell in rows[0][1]) != COLUMNS:
         where = f"{path}:{rows[0][0]}" if rows else path
@@ -80,16 +77,10 @@ def _amount(text: str, dimension: Dimension, where: str) -> int:
     return int(number)
 
 
-def _file(value: Any) -> tuple[Layer, ...]:
-    if not isinstance(value, str | Path):
-        raise ValueError(f"expected the path of a CSV file, found {describe(value)}")
-    return read_layers(value)
-
-
 class LayerTable(Options):
     """A network from a file."""
 
-    file: Annotated[tuple[Layer, ...], Reads(_file, {"type": "string"}), NamesFile()]
+    file: Annotated[tuple[Layer, ...], table_file(read_layers), NamesFile()]
     """A CSV file with the columns name, flop, bytes, parameters, output_bytes and kept_bytes per sample."""
 
 

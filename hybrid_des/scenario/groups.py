@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from hybrid_des.scenario.keys import ScenarioKeys
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.training import Parallel
-from hybrid_des.scenario.sections.whole import Whole
 
 
 def ranks_of_group(parallel: Parallel, groups: int, group: int) -> Sequence[int]:
@@ -44,7 +44,7 @@ def misfits_of_sites(cluster: Cluster) -> Iterator[Problem]:
             return
 
 
-def misfits_of_outer(scenario: Whole) -> Iterator[Problem]:
+def misfits_of_outer(scenario: ScenarioKeys) -> Iterator[Problem]:
     """Groups that do not divide the replicas, exchanges without groups, and what is not supported with them."""
     gradients, outer, data = scenario.gradients, scenario.gradients.outer, scenario.parallel.data
     if gradients.every == 1:
@@ -74,7 +74,7 @@ def misfits_of_outer(scenario: Whole) -> Iterator[Problem]:
         yield misfit("needs `barrier` with `numerics`, so that groups exchange after the same step", every, "barrier")
 
 
-def _across(scenario: Whole, groups: int) -> Problem | None:
+def _across(scenario: ScenarioKeys, groups: int) -> Problem | None:
     """The first group whose ranks are at several sites."""
     cluster = scenario.cluster
     if len(cluster.sites) < 2 or scenario.parallel.ranks > cluster.gpus:
