@@ -7,34 +7,38 @@ A loop is read once per word. Files that a script sources are read where they ar
 
 import fnmatch
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from tree_sitter import Node
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 from hybrid_des.files import read_text
 from hybrid_des.interchange.frameworks.shell_syntax import (
-    ASSIGNMENT,
-    Branches,
-    Chain,
-    Command,
+    DAMAGED,
     Condition,
-    Function,
-    Group,
-    Loop,
-    Negated,
-    Node,
-    Test,
-    Token,
+    cases_of,
+    document_of,
+    field,
+    is_arithmetic,
+    is_test,
+    line_of,
     parse,
+    parts_of_test,
+    shown,
+    statements_in,
+    text_of,
+    unredirected,
+    words_of,
 )
-from hybrid_des.interchange.frameworks.shell_tests import as_written, decided, is_test
+from hybrid_des.interchange.frameworks.shell_tests import decided
 from hybrid_des.interchange.frameworks.shell_values import Value, Variables, added, flat, has_flags
 
 DEEPEST = 8  # lines within lines, files within files
 _MOST = 20_000  # commands, loops unrolled
 _PRINT = frozenset(("echo", "printf", "cat", "tee", "logger", "grep", "sed", "awk", "mkdir", "rm", "cp", "mv", "ls"))
-_DECLARE = ("export", "local", "declare", "readonly", "typeset")
+_ACTS = ("command", "declaration_command", "unset_command", "variable_assignment", "variable_assignments")
 _SHELLS = ("sbatch", "bash", "sh", "srun", "ssh", "zsh")
 _SCRIPT = re.compile(r"\S+\.sh")
 _STEP = re.compile(r"\s*([A-Za-z_]\w*)\s*(\+\+|--)\s*")
@@ -110,8 +114,7 @@ def read_script(text: str, name: str, variables: Mapping[str, str], *, is_file: 
     """
     reader = _Reader(name, variables, is_file=is_file)
     try:
-        for node in parse(text, name):
-            reader.run(node)
+        reader.run(parse(text, name))
     except RecursionError:
         raise UsageError(f"{name}: nested too deeply to be read; expected a launch line or a shell script") from None
     return reader.found()
@@ -123,7 +126,7 @@ class _Reader:
     def __init__(self, name: str, variables: Mapping[str, str], *, is_file: bool) -> None:
         self._name, self._is_file = name, is_file
         self._variables = Variables(name, {**variables})
-        self._functions: dict[str, tuple[Node, ...]] = {}
+        self._functions: dict[str, Node] = {}
         self._started: list[Started] = []
         self._loose: list[tuple[int, tuple[str, ...]]] = []
         self._choices: list[Choice] = []
@@ -134,6 +137,24 @@ class _Reader:
         self._open = ""  # the undecided condition around
         self._file = ""  # the sourced file that is read
         self._depth = self._count = 0
+        self._readers: Mapping[str, Callable[[Node], bool | None]] = {
+            "command": self._command,
+            "redirected_statement": self._redirected,
+            "variable_assignment": self._assign,
+            "unset_command": self._unset,
+            "test_command": self._test,
+            "negated_command": self._negated,
+            "list": self._chain,
+            "pipeline": self._own_shell,
+            "subshell": self._own_shell,
+            "if_statement": self._branches,
+            "case_statement": self._branches,
+            "for_statement": self._loop,
+            "c_style_for_statement": self._loop,
+            "while_statement": self._while,
+            "function_definition": self._function,
+            DAMAGED: self._damaged,
+        }
 
     def found(self) -> Script:
         """What was read."""
@@ -150,33 +171,19 @@ class _Reader:
         )
 
     def run(self, node: Node) -> bool | None:
-        """Read a command; whether it succeeds, None if that is not known."""
+        """Read a command, or all in a group; whether it succeeds, None if that is not known."""
         self._count += 1
         if self._count > _MOST:
             self._note(f"only the first {_MOST:,} commands are read, loops unrolled")
             return None
-        if isinstance(node, Command):
-            return self._command(node)
-        if isinstance(node, Test):
-            if node.arithmetic is not None:
-                return self._arithmetic(node.arithmetic)
-            return self._decided([token.text for token in node.words])
-        if isinstance(node, Negated):
-            held = self.run(node.node)
-            return None if held is None else not held
-        if isinstance(node, Group):
-            before = {**self._variables.values}
-            held = self._all(node.body)
-            self._variables.values = before if node.own_shell else self._variables.values
-            return held
-        if isinstance(node, Chain):
-            return self._chain(node)
-        if isinstance(node, Function):
-            self._functions[node.name] = node.body
-            return True
-        return self._loop(node) if isinstance(node, Loop) else self._branches(node)
+        read = self._readers.get(node.type)
+        if read is not None:
+            return read(node)
+        if is_arithmetic(node):
+            return self._arithmetic(text_of(node)[2:-2])
+        return self._all(statements_in(node))
 
-    def _all(self, nodes: Sequence[Node]) -> bool | None:
+    def _all(self, nodes: Iterable[Node]) -> bool | None:
         held: bool | None = True
         for node in nodes:
             held = self.run(node)
@@ -190,42 +197,55 @@ class _Reader:
 
     # branches
 
-    def _chain(self, node: Chain) -> bool | None:
-        asked = isinstance(node.first, Test | Chain | Negated) or is_test(node.first)
+    def _negated(self, node: Node) -> bool | None:
+        held = self._all(statements_in(node))
+        return None if held is None else not held
+
+    def _own_shell(self, node: Node) -> bool | None:
+        """Read commands in parentheses or of a pipe, which keep their variables."""
+        before = {**self._variables.values}
+        held = self._all(statements_in(node))
+        self._variables.values = before
+        return held
+
+    def _chain(self, node: Node) -> bool | None:
+        before, after, *_ = statements_in(node)
+        asked = is_test(before) or unredirected(before).type in ("list", "negated_command")
         self._variables.unset.clear()
-        first = self.run(node.first)
+        first = self.run(before)
         if not asked and first is None:
             first = True  # a command is taken to succeed
-        shown = Condition(as_written(node.first))
-        wanted = node.operator == "&&"
+        condition = Condition(shown([unredirected(before)]))
+        wanted = any(child.type == "&&" for child in node.children)
         if first is None:
-            self._undecided(node.line, [(shown, (node.second,)), (Condition("else"), ())])
+            self._undecided(line_of(node), [(condition, [after]), (Condition("else"), ())])
             return None
         unset = {*self._variables.unset}
         if first is wanted:
-            return self.run(node.second)
+            return self.run(after)
         if asked and unset:
-            self._left_out(node.line, shown, (node.second,), unset)
+            self._left_out(line_of(node), condition, [after], unset)
         return first
 
-    def _branches(self, node: Branches) -> bool | None:
-        for number, (condition, body) in enumerate(node.cases):
+    def _branches(self, node: Node) -> bool | None:
+        line, cases = line_of(node), cases_of(node)
+        for number, (condition, body) in enumerate(cases):
             self._variables.unset.clear()
             held = self._holds(condition)
             unset = {*self._variables.unset}
             if held is None:
-                rest = [*node.cases[number:]]
+                rest = cases[number:]
                 if not rest[-1][0].otherwise:
                     rest.append((Condition("else"), ()))
-                self._undecided(node.line, rest)
+                self._undecided(line, rest)
                 return None
             if held:
                 if unset:
-                    for other, left in node.cases[number + 1 :]:
-                        self._left_out(node.line, other, left, unset)
+                    for other, left in cases[number + 1 :]:
+                        self._left_out(line, other, left, unset)
                 return self._all(body)
             if unset:
-                self._left_out(node.line, condition, body, unset)
+                self._left_out(line, condition, body, unset)
         return True
 
     def _holds(self, condition: Condition) -> bool | None:
@@ -240,7 +260,7 @@ class _Reader:
         held = True
         for node in condition.commands:
             asked = self.run(node)
-            if asked is None or (isinstance(node, Command) and not is_test(node)):
+            if asked is None or (unredirected(node).type in _ACTS and not is_test(node)):
                 return None
             held = asked
         return held
@@ -268,8 +288,8 @@ class _Reader:
         if not said:
             return
         names = ", ".join(sorted(f"${name}" for name in unset))
-        shown = one_line("; ".join(said), LONGEST_SHOWN * 3)
-        self._note(f"{where}: {names} not set in the script, taken as unset; left out: {shown}")
+        left_out = one_line("; ".join(said), LONGEST_SHOWN * 3)
+        self._note(f"{where}: {names} not set in the script, taken as unset; left out: {left_out}")
 
     def _undecided(self, line: int, cases: Sequence[tuple[Condition, Sequence[Node]]]) -> None:
         """Take no branch; keep what differs among them."""
@@ -304,24 +324,28 @@ class _Reader:
 
     # loops
 
-    def _loop(self, node: Loop) -> bool | None:
-        if not node.name:
-            held = self._holds(Condition(as_written(node.condition[0]) if node.condition else "", node.condition))
-            if held is None:
-                self._undecided(node.line, [(Condition("a loop"), node.body), (Condition("else"), ())])
-            elif held:
-                self._all(node.body)
-            return True
+    def _while(self, node: Node) -> bool | None:
+        held = self._holds(Condition("", [one for one in node.children_by_field_name("condition") if one.is_named]))
+        body = statements_in(node.children[-1])
+        if held is None:
+            self._undecided(line_of(node), [(Condition("a loop"), [*body]), (Condition("else"), ())])
+        elif held != (node.children[0].type == "until"):
+            self._all(body)
+        return True
+
+    def _loop(self, node: Node) -> bool | None:
+        name = text_of(field(node, "variable")) if node.type == "for_statement" else "_"
         self._variables.used.clear()
-        words = [word for token in node.words for word in self._variables.words(token.text)]
-        self._from[node.name] = self._parts()
+        values = node.children_by_field_name("value")
+        words = [word for value in values for word in self._variables.words(text_of(value))]
+        self._from[name] = self._parts()
         started = len(self._started)
-        for word in words or [f"${node.name}"]:
-            self._variables.values[node.name] = word
-            self._all(node.body)
+        for word in words or [f"${name}"]:
+            self._variables.values[name] = word
+            self.run(field(node, "body"))
         if len(words) > 1 and len(self._started) > started:
-            shown = one_line(" ".join(words), LONGEST_SHOWN)
-            self._note(f"{self._at(node.line)}: for {node.name} in {shown}: read with the last of them")
+            listed = one_line(" ".join(words), LONGEST_SHOWN)
+            self._note(f"{self._at(line_of(node))}: for {name} in {listed}: read with the last of them")
         return True
 
     # commands
@@ -331,19 +355,23 @@ class _Reader:
         used = self._variables.used
         return self._around.union(used, *(self._from.get(one, ()) for one in used))
 
-    def _assign(self, token: Token) -> None:
-        match = ASSIGNMENT.fullmatch(token.text)
-        if match is None:
-            return
-        name, index, adds = match[1], match[2], bool(match[3])
-        is_array = token.kind == "array"
+    def _assign(self, node: Node) -> bool | None:
+        name, bracket, index = text_of(field(node, "name")).rstrip("]").partition("[")
+        given = node.child_by_field_name("value")
+        is_array = given is not None and given.type == "array"
+        adds = any(child.type == "+=" for child in node.children)
         self._variables.used.clear()
-        value = self._variables.items(token.items) if is_array else self._variables.text(match[4])
+        if given is None:
+            value: Value = ""
+        elif is_array:
+            value = self._variables.items([text_of(item) for item in given.named_children if item.type != "comment"])
+        else:
+            value = self._variables.text(text_of(given))
         parts = self._parts()
         before = self._variables.values.get(name)
         self._from[name] = parts | self._from.get(name, frozenset()) if adds else parts
-        if index is not None and not is_array:
-            key = self._variables.text(index[1:-1])
+        if bracket and not is_array:
+            key = self._variables.text(index)
             kept = before if isinstance(before, dict) else {str(at): one for at, one in enumerate(flat(before))}
             value = {**kept, key: str(value)}
         elif adds and isinstance(value, list):
@@ -352,40 +380,59 @@ class _Reader:
             value = f"{' '.join(flat(before))}{value if isinstance(value, str) else ''}"
         self._variables.values.pop(name, None)  # so that the order is that of the last assignments
         self._variables.values[name] = value
+        return True
 
-    def _command(self, node: Command) -> bool | None:
-        for token in node.assigned if not node.words else ():
-            self._assign(token)
-        if not node.words:
-            return True
-        first = node.words[0].text
-        if first in _DECLARE:
-            for token in node.words[1:]:
-                self._assign(token)
-            return True
-        if first in ("[", "test"):
-            return self._decided([token.text for token in node.words[1:] if token.text != "]"])
-        if first == "let":
-            return self._all([Test(node.line, (), token.text.strip("\"'")) for token in node.words[1:]])
+    def _unset(self, node: Node) -> bool | None:
+        for word in re.sub("[\"']", "", text_of(node)).split()[1:]:
+            self._variables.unset_one(word)
+        return True
+
+    def _redirected(self, node: Node) -> bool | None:
+        body = unredirected(node)
+        held: bool | None = True
+        if body.type == "command":
+            held = self._command(body, node)
+        elif body is not node:
+            held = self.run(body)
+        for redirect in node.children_by_field_name("redirect"):
+            self._all(statements_in(redirect))
+        return held
+
+    def _damaged(self, node: Node) -> bool | None:
+        self._all(statements_in(node))
+        return self._do(node, words_of(node), {}, None)
+
+    def _command(self, node: Node, redirected: Node | None = None) -> bool | None:
+        more = [] if redirected is None else words_of(redirected)
+        environment = {}
+        for given in node.children:
+            if given.type == "variable_assignment":
+                name, _, value = text_of(given).partition("=")
+                environment[name] = self._variables.text(value)
+        return self._do(node, [*words_of(node), *more], environment, redirected and document_of(redirected))
+
+    def _do(
+        self, node: Node, written: Sequence[str], environment: Mapping[str, str], document: str | None
+    ) -> bool | None:
+        if written[:1] == ["test"]:
+            return self._decided(written[1:])
+        if written[:1] == ["let"]:
+            return [self._arithmetic(word.strip("\"'")) for word in written][-1]
         self._variables.used.clear()
-        words = [word for token in node.words for word in self._variables.words(token.text)]
+        words = [word for one in written for word in self._variables.words(one)]
         parts = self._parts()
         if not words:
             return True
-        environment = {}
-        for token in node.assigned:
-            name, _, value = token.text.partition("=")
-            environment[name] = self._variables.text(value)
-        return self._start(node, words, environment, parts)
+        if document is not None:
+            self._document(line_of(node), document, words)
+        return self._start(line_of(node), words, environment, parts)
 
-    def _start(
-        self, node: Command, words: list[str], environment: Mapping[str, str], parts: frozenset[str]
-    ) -> bool | None:
+    def _start(self, line: int, words: list[str], environment: Mapping[str, str], parts: frozenset[str]) -> bool | None:
         first = words[0]
         if first in (":", "true", "false"):
             return first != "false"
         if first in ("source", "."):
-            return self._source(node.line, words[1:])
+            return self._source(line, words[1:])
         if first in self._functions and self._depth < DEEPEST:
             return self._call(first, words[1:], parts)
         if first == "set":
@@ -397,25 +444,19 @@ class _Reader:
             count = int(words[1]) if len(words) > 1 and re.fullmatch(r"\d{1,4}", words[1]) else 1
             self._variables.positional = (self._variables.positional or [])[count:] or None
             return True
-        if first == "unset":
-            for name in words[1:]:
-                self._variables.unset_one(name)
-            return True
         if first == "read":
             for name in words[1:]:
                 self._variables.values[name] = f"${name}"
             return None
-        if node.document is not None:
-            self._document(node, words)
         if first in _PRINT:
             return None
         if first == "eval":
-            self._inner(" ".join(words[1:]), node.line, parts)
+            self._inner(" ".join(words[1:]), line, parts)
             return None
         if first.startswith("--"):
-            self._loose.append((node.line, tuple(words)))
+            self._loose.append((line, tuple(words)))
             return None
-        self._begin(node.line, words, environment, parts)
+        self._begin(line, words, environment, parts)
         return None
 
     def _begin(self, line: int, words: list[str], environment: Mapping[str, str], parts: frozenset[str]) -> None:
@@ -443,24 +484,28 @@ class _Reader:
             self._started.append(Started(line, tuple(outer), environment, self._open, parts))
 
     def _inner(self, text: str, line: int, parts: frozenset[str]) -> None:
-        self._within(parse(text, self._name, line) if self._depth < DEEPEST else (), parts)
+        if self._depth < DEEPEST:
+            self._within(parse(text, self._name, line), parts)
 
-    def _within(self, nodes: Sequence[Node], parts: frozenset[str]) -> bool | None:
+    def _within(self, node: Node, parts: frozenset[str]) -> bool | None:
         """Read commands whose text or arguments were made of some variables."""
         outer, self._around = self._around, self._around | parts
         self._depth += 1
-        held = self._all(nodes)
+        held = self.run(node)
         self._depth -= 1
         self._around = outer
         return held
 
-    def _document(self, node: Command, words: Sequence[str]) -> None:
+    def _document(self, line: int, text: str, words: Sequence[str]) -> None:
         if words[0] in _SHELLS:
             self._variables.used.clear()
-            text = self._variables.text_of(node.document or "")
-            self._inner(text, node.line, self._parts())
-        elif "--" in (node.document or ""):
-            self._note(f"{self._at(node.line)}: a text that is written with {words[0]} has flags, which are not read")
+            self._inner(self._variables.text_of(text), line, self._parts())
+        elif "--" in text:
+            self._note(f"{self._at(line)}: a text that is written with {words[0]} has flags, which are not read")
+
+    def _function(self, node: Node) -> bool | None:
+        self._functions[text_of(field(node, "name"))] = field(node, "body")
+        return True
 
     def _call(self, name: str, arguments: list[str], parts: frozenset[str]) -> bool | None:
         outer = self._variables.positional
@@ -475,20 +520,23 @@ class _Reader:
         given = _HERE.sub("./", given)  # a script is started from its folder, most often
         places = [Path(self._name).parent / given, Path(given)] if self._is_file else []
         path = next((one for one in places if "$" not in given and one.is_file()), None)
-        shown = one_line(given, LONGEST_SHOWN)
+        short = one_line(given, LONGEST_SHOWN)
         if path is None or self._depth >= DEEPEST:
             why = "not found beside the script" if self._is_file else "a line names no folder"
             why = "its name is not known" if "$" in given else why
-            self._note(f"{self._at(line)}: source {shown}: not read, as {why}; flags and variables in it are missing")
+            self._note(f"{self._at(line)}: source {short}: not read, as {why}; flags and variables in it are missing")
             return None
         outer, self._file = self._file, one_line(path.name, LONGEST_SHOWN)
         self._depth += 1
-        self._all(parse(read_text(path, "a shell script"), str(path)))
+        self.run(parse(read_text(path, "a shell script"), str(path)))
         self._depth -= 1
         self._file = outer
         return True
 
     # conditions
+
+    def _test(self, node: Node) -> bool | None:
+        return self._decided(parts_of_test(node)[1:-1])
 
     def _decided(self, raw: Sequence[str]) -> bool | None:
         return decided([self._plain(word) if word not in ("<", ">", "(", ")", "&&", "||") else word for word in raw])
