@@ -7,41 +7,26 @@ table of families.
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 from hybrid_des.interchange.frameworks.foreign import foreign
-from hybrid_des.interchange.frameworks.hugging_face_families import FAMILIES, REFUSED, Family
-from hybrid_des.interchange.frameworks.hugging_face_keys import IDLE, changes_layers, is_off
+from hybrid_des.interchange.frameworks.hugging_face_tables import (
+    EXPERTS,
+    FAMILIES,
+    IDLE,
+    LATENT,
+    REFUSED,
+    SIZES,
+    Family,
+    changes_layers,
+    is_off,
+)
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported, published_model
 from hybrid_des.options import describe
 
-_SIZES = {  # ours → theirs, the first that is there
-    "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
-    "hidden": ("hidden_size", "n_embd", "d_model"),
-    "heads": ("num_attention_heads", "n_head", "n_heads"),
-    "kv_heads": ("num_key_value_heads", "num_kv_heads", "multi_query_group_num"),
-    "head_size": ("head_dim", "attention_head_dim", "kv_channels"),
-    "ffn": ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim"),
-    "vocab": ("vocab_size", "padded_vocab_size"),
-    "predictions": ("num_nextn_predict_layers", "mtp_num_hidden_layers"),
-    "sequence": ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length"),
-}
-_EXPERTS = {
-    "count": ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts"),
-    "active": ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_k"),
-    "ffn": ("moe_intermediate_size",),
-    "shared": ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"),
-    "dense_layers": ("first_k_dense_replace", "moe_layer_start_index"),
-    "groups": ("n_group",),
-    "top_groups": ("topk_group",),
-}
 _SHARED_WIDTHS = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size")
-_LATENT = {
-    "query": ("q_lora_rank",), "key_value": ("kv_lora_rank",), "nope": ("qk_nope_head_dim",),
-    "rope": ("qk_rope_head_dim",), "value": ("v_head_dim",),
-}  # fmt: skip
 _INNER = ("text_config", "llm_config", "language_config")  # where a model of several parts has its language model
 _ATTENTION_BIASES = ("attention_bias", "qkv_bias", "use_qkv_bias", "add_qkv_bias")
 _ALL_BIASES = ("use_bias", "bias", "add_bias_linear")
@@ -52,7 +37,7 @@ _WINDOWS = ("sliding_attention", "sliding_window")
 _ACTIVATIONS = ("hidden_act", "activation_function", "hidden_activation", "mlp_hidden_act")
 _GATED = ("silu", "swish", "swiglu")  # activations of MLPs as Llama's
 _FULL = "full_attention"
-_NAMES = {name for table in (_SIZES, _EXPERTS, _LATENT) for names in table.values() for name in names}
+_NAMES = {name for table in (SIZES, EXPERTS, LATENT) for names in table.values() for name in names}
 
 
 def read_hugging_face(text: str, name: str) -> Imported:
@@ -113,7 +98,7 @@ class _Config:
         self._read: set[str] = {"model_type", "tie_word_embeddings"}
         self._wrong: list[str] = []
 
-    def size(self, names: tuple[str, ...]) -> int | None:
+    def size(self, names: Sequence[str]) -> int | None:
         """The first of these settings that is there.
 
         Raises:
@@ -227,7 +212,7 @@ def _sizes(config: _Config, family: str) -> dict[str, Any]:
     Raises:
         UsageError: one is missing, or is no number.
     """
-    sizes = {key: config.size(names) for key, names in _SIZES.items()}
+    sizes = {key: config.size(names) for key, names in SIZES.items()}
     if family == "falcon":
         sizes["kv_heads"] = _falcon_heads(config, sizes["kv_heads"])
     if config.on("multi_query"):
@@ -235,7 +220,7 @@ def _sizes(config: _Config, family: str) -> dict[str, Any]:
     wide = (*FAMILIES.get(family, Family()).values.items(),)
     if sizes["ffn"] is None and ("mlp", "gelu") in wide and sizes["hidden"] is not None:
         sizes["ffn"] = 4 * sizes["hidden"]  # the default of these families
-    lacking = [_SIZES[key][0] for key in ("layers", "hidden", "heads", "vocab") if not sizes[key]]
+    lacking = [SIZES[key][0] for key in ("layers", "hidden", "heads", "vocab") if not sizes[key]]
     if lacking:
         lacking += ["intermediate_size"] if not sizes["ffn"] else []
         raise UsageError(f"{config.name}: {', '.join(lacking)} missing; expected the config.json of a language model")
@@ -277,12 +262,12 @@ def _said(config: _Config) -> dict[str, Any]:
 def _parts(config: _Config, model: Mapping[str, Any]) -> dict[str, Any]:
     """Latent attention and experts; what stands beside them is read where they are there, else it is another thing."""
     parts: dict[str, Any] = {}
-    if config.size(_LATENT["key_value"]):
-        latent = {key: config.size(names) for key, names in _LATENT.items()}
+    if config.size(LATENT["key_value"]):
+        latent = {key: config.size(names) for key, names in LATENT.items()}
         parts["latent"] = {key: size for key, size in latent.items() if size}
         parts |= dict.fromkeys(("kv_heads", "head_size", "qk_norm"))  # of no meaning there
-    count = config.size(_EXPERTS["count"])
-    experts = {} if count is None else {key: config.size(names) for key, names in _EXPERTS.items()}
+    count = config.size(EXPERTS["count"])
+    experts = {} if count is None else {key: config.size(names) for key, names in EXPERTS.items()}
     if count and not config.off(*_HAS_EXPERTS):
         parts["experts"] = _experts(config, experts, model)
         if not parts["experts"].get("dense_layers"):
