@@ -7,8 +7,7 @@ Attributes are those that ASTRA-sim reads: `is_cpu_op`, `comm_type`, `comm_size`
 `pg_name`, whose ranks a JSON file beside the traces lists (ASTRA-sim's `--comm-group-configuration`). Ours besides:
 `duration_picos` (durations are whole µs), `start_picos`, `stream`, `involved_ranks`, and what an op is.
 Of dependencies, only data edges are read: control edges make cycles in traces of PyTorch.
-Schema: mlcommons/chakra, schema/protobuf/et_def.proto. Of the wire format of protocol buffers (protobuf.dev,
-"Encoding"), only varints and sized fields occur in nodes; fixed numbers are skipped.
+Schema: mlcommons/chakra, schema/protobuf/et_def.proto; what is used of it is in `chakra.textproto`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,6 @@ from hybrid_des.interchange.profiles.graph import (
 )
 from hybrid_des.interchange.profiles.recognition import BOM, GROUPS, GZIP, head_of, natural
 
-VARINT, FIXED64, SIZED, FIXED32 = 0, 1, 2, 5
-MOST_BITS = 64
-SHORT = [bytes([value]) for value in range(128)]  # numbers of one byte
 VERSION = b"0.0.4"
 MICROSECOND = 10**6  # picoseconds
 LONGEST = 10**18  # picoseconds
@@ -63,14 +60,9 @@ FLAGS = ("given", "gap", "named")
 WORDED = {"op_kind": ("F", "B", "I", "W"), "purpose": tuple(purpose.name for purpose in PURPOSES)}
 OWN = (*NUMBERED, *FLAGS, *WORDED)  # facts of a node's place
 MEMBERS = re.compile(r"\d+")
-UINT64, BOOL, TEXT, UINT64_LIST = 13, 27, 29, 14  # fields of an attribute's value
-INT32, INT64 = 7, 9
 FIELDS = {  # as mlcommons/chakra's feeder reads them; that of ASTRA-sim converts from any
-    "comm_type": INT64, "comm_size": INT64, "comm_src": INT32, "comm_dst": INT32, "comm_tag": INT32,
+    "comm_type": "int64", "comm_size": "int64", "comm_src": "int32", "comm_dst": "int32", "comm_tag": "int32",
 }  # fmt: skip
-_SIGNED = (7, 9)  # int32, int64
-_ZIGZAG = (15, 17)  # sint32, sint64
-_LISTS = (8, 10, 12, 14, 16, 18, 28)
 
 
 def read_chakra(files: Sequence[Path]) -> list[RankTrace]:
@@ -171,41 +163,46 @@ def _read(path: Path, listed: Mapping[str, tuple[int, ...]]) -> RankTrace:
 
 
 def _of_messages(content: bytes) -> Iterator[dict[str, Any]]:
-    messages = sized(content)
-    next(messages, None)  # the metadata
-    for message in messages:
-        fields: dict[str, Any] = {"id": 0, "name": "", "type": 0, "needs": [], "duration": 0, "attributes": {}}
-        for number, value in fields_of(message):
-            if number == 1 and isinstance(value, int):
-                fields["id"] = value
-            elif number == 2 and isinstance(value, bytes):
-                fields["name"] = value.decode("utf-8", "replace")
-            elif number == 3:
-                fields["type"] = value
-            elif number == 5:
-                fields["needs"] += numbers_of(value)
-            elif number == 7 and isinstance(value, int):
-                fields["duration"] = value * MICROSECOND
-            elif number == 10 and isinstance(value, bytes):
-                name, what = _attribute(value)
-                fields["attributes"][name] = what
-        yield fields
+    from google.protobuf.message import DecodeError
+    from google.protobuf.proto import parse_length_prefixed
+
+    stream = BytesIO(content)
+    try:
+        parse_length_prefixed(messages()["GlobalMetadata"], stream)
+        while (node := parse_length_prefixed(messages()["Node"], stream)) is not None:
+            yield {
+                "id": node.id, "name": node.name.decode("utf-8", "replace"), "type": node.type,
+                "needs": list(node.data_deps), "duration": node.duration_micros * MICROSECOND,
+                "attributes": {one.name.decode("utf-8", "replace"): _value(one) for one in node.attr},
+            }  # fmt: skip
+    except (DecodeError, EOFError):
+        raise ValueError(f"the message before byte {stream.tell()} is damaged or cut") from None
 
 
-def _attribute(message: bytes) -> tuple[str, Any]:
-    name = ""
-    what: Any = None
-    for number, value in fields_of(message):
-        if number == 1 and isinstance(value, bytes):
-            name = value.decode("utf-8", "replace")
-        elif number in _LISTS and isinstance(value, bytes):
-            what = [one for _, part in fields_of(value) for one in numbers_of(part)]
-        elif number in (29, 31) and isinstance(value, bytes):
-            what = value.decode("utf-8", "replace")
-        elif isinstance(value, int):
-            negative = -(value & 1) if number in _ZIGZAG else 0
-            what = (value >> 1) ^ negative if number in _ZIGZAG else signed(value) if number in _SIGNED else value
-    return name, what
+def _value(attribute: Any) -> Any:
+    """A number, a text or a list of numbers; None if it is something else."""
+    value: Any = None
+    for field, given in attribute.ListFields():
+        if field.message_type is not None:
+            value = list(given.values)
+        elif field.name != "name":
+            value = given.decode("utf-8", "replace") if isinstance(given, bytes) else given
+    return value
+
+
+@cache
+def messages() -> Mapping[str, Any]:
+    """The classes of messages by name."""
+    from google.protobuf import text_format
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.descriptor_pool import DescriptorPool
+    from google.protobuf.message_factory import GetMessageClass
+
+    schema = Path(__file__).with_name("chakra.textproto").read_text(encoding="utf-8")
+    file = text_format.Parse(schema, FileDescriptorProto())
+    pool = DescriptorPool()
+    pool.Add(file)
+    return {one.name: GetMessageClass(pool.FindMessageTypeByName(f"chakra.{one.name}")) for one in file.message_type}
 
 
 def _of_json(content: bytes) -> Iterator[dict[str, Any]]:
@@ -282,16 +279,16 @@ def _group(known: Mapping[str, Any], groups: dict[str, tuple[int, ...]], listed:
 
 def write_chakra(trace: RankTrace) -> bytes:
     """The trace of a rank as a `.et` file."""
-    written = [write_sized(write_field(1, VERSION))]
-    written += [write_sized(_message(node, trace.groups)) for node in trace.nodes]
-    return b"".join(written)
+    from google.protobuf.proto import serialize_length_prefixed
+
+    written = BytesIO()
+    serialize_length_prefixed(messages()["GlobalMetadata"](version=VERSION), written)
+    for node in trace.nodes:
+        serialize_length_prefixed(_message(node, trace.groups), written)
+    return written.getvalue()
 
 
-def _message(node: Node, groups: Mapping[str, tuple[int, ...]]) -> bytes:
-    fields: list[tuple[int, int | bytes]] = [(1, node.id), (2, node.name.encode()), (3, TYPES[node.kind])]
-    if node.needs:
-        fields.append((5, b"".join(map(write_varint, node.needs))))
-    fields.append((7, round(node.duration / MICROSECOND)))
+def _message(node: Node, groups: Mapping[str, tuple[int, ...]]) -> Any:
     facts: dict[str, Any] = {"is_cpu_op": False, "duration_picos": node.duration}
     if node.start >= 0:
         facts["start_picos"] = node.start
@@ -306,106 +303,26 @@ def _message(node: Node, groups: Mapping[str, tuple[int, ...]]) -> bytes:
             facts["does"] = EXCHANGE
     if node.kind == COLLECTIVE and (members := groups.get(node.group, ())):
         facts |= {"pg_name": node.group, "involved_ranks": members}
-    values = [write_field(10, _encoded(name, value)) for name, value in {**facts, **node.place}.items()]
-    return b"".join([*(write_field(*one) for one in fields), *values])
+    return messages()["Node"](
+        id=node.id,
+        name=node.name.encode(),
+        type=TYPES[node.kind],
+        data_deps=node.needs,
+        duration_micros=round(node.duration / MICROSECOND),
+        attr=[_attribute(name, value) for name, value in {**facts, **node.place}.items()],
+    )
 
 
 @lru_cache(maxsize=1 << 14, typed=True)  # kinds and sizes recur
-def _encoded(name: str, value: bool | int | str | tuple[int, ...]) -> bytes:
-    """An attribute: its name, and its value by type."""
-    named = write_field(1, name.encode())
+def _attribute(name: str, value: bool | int | str | tuple[int, ...]) -> Any:
+    """An attribute with its value by type."""
+    made = messages()["Attribute"](name=name.encode())
     if isinstance(value, bool):
-        return named + write_field(BOOL, int(value))
-    if isinstance(value, int):
-        return named + write_field(FIELDS.get(name, UINT64), value)
-    if isinstance(value, str):
-        return named + write_field(TEXT, value.encode())
-    return named + write_field(UINT64_LIST, write_field(1, b"".join(map(write_varint, value))))
-
-
-def varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number at a place, and the place after it."""
-    number = shift = 0
-    while True:
-        if at >= len(data) or shift >= MOST_BITS + 7:
-            raise ValueError(f"a number is cut at byte {at}")
-        byte = data[at]
-        number |= (byte & 127) << shift
-        at += 1
-        if byte < 128:
-            return number, at
-        shift += 7
-
-
-def sized(data: bytes) -> Iterator[bytes]:
-    """The messages of a file, each preceded by its size."""
-    at = 0
-    while at < len(data):
-        size, at = varint(data, at)
-        if at + size > len(data):
-            raise ValueError(f"a message of {size} bytes is cut after {len(data) - at}")
-        yield data[at : at + size]
-        at += size
-
-
-def fields_of(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The number and the value of every field of a message: a number, or bytes."""
-    at = 0
-    while at < len(data):
-        key, at = varint(data, at)
-        kind = key & 7
-        if kind == VARINT:
-            value, at = varint(data, at)
-            yield key >> 3, value
-            continue
-        if kind == SIZED:
-            size, at = varint(data, at)
-        elif kind in (FIXED64, FIXED32):
-            size = 8 if kind == FIXED64 else 4
-        else:
-            raise ValueError(f"a field of type {kind} at byte {at}")
-        if at + size > len(data):
-            raise ValueError(f"a field of {size} bytes is cut after {len(data) - at}")
-        yield key >> 3, data[at : at + size]
-        at += size
-
-
-def numbers_of(value: int | bytes) -> Iterator[int]:
-    """The numbers of a repeated field, packed or not."""
-    if isinstance(value, int):
-        yield value
-        return
-    at = 0
-    while at < len(value):
-        number, at = varint(value, at)
-        yield number
-
-
-def signed(value: int) -> int:
-    """A number that was written as a 64-bit one with a sign."""
-    return value - (1 << 64) if value >> 63 else value
-
-
-def write_varint(value: int) -> bytes:
-    """A number of at most 64 bits."""
-    if 0 <= value < 128:
-        return SHORT[value]
-    value &= (1 << MOST_BITS) - 1
-    encoded = bytearray()
-    while value > 127:
-        encoded.append(value & 127 | 128)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
-
-
-def write_field(number: int, value: int | bytes) -> bytes:
-    """A field with a number, or with bytes."""
-    if isinstance(value, int):
-        return write_varint(number << 3 | VARINT) + write_varint(value)
-    return write_varint(number << 3 | SIZED) + write_varint(len(value)) + value
-
-
-def write_sized(message: bytes) -> bytes:
-    """A message of a file."""
-    return write_varint(len(message)) + message
+        made.bool = int(value)
+    elif isinstance(value, int):
+        setattr(made, FIELDS.get(name, "uint64"), value)
+    elif isinstance(value, str):
+        made.string = value.encode()
+    else:
+        made.uint64_list.values.extend(value)
+    return made
