@@ -15,23 +15,7 @@ from tree_sitter import Node
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 from hybrid_des.files import read_text
-from hybrid_des.interchange.frameworks.shell_syntax import (
-    DAMAGED,
-    Condition,
-    cases_of,
-    document_of,
-    field,
-    is_arithmetic,
-    is_test,
-    line_of,
-    parse,
-    parts_of_test,
-    shown,
-    statements_in,
-    text_of,
-    unredirected,
-    words_of,
-)
+from hybrid_des.interchange.frameworks import shell_syntax as syntax
 from hybrid_des.interchange.frameworks.shell_tests import decided
 from hybrid_des.interchange.frameworks.shell_values import Value, Variables, added, flat, has_flags
 
@@ -114,7 +98,7 @@ def read_script(text: str, name: str, variables: Mapping[str, str], *, is_file: 
     """
     reader = _Reader(name, variables, is_file=is_file)
     try:
-        reader.run(parse(text, name))
+        reader.run(syntax.parse(text, name))
     except RecursionError:
         raise UsageError(f"{name}: nested too deeply to be read; expected a launch line or a shell script") from None
     return reader.found()
@@ -153,7 +137,7 @@ class _Reader:
             "c_style_for_statement": self._loop,
             "while_statement": self._while,
             "function_definition": self._function,
-            DAMAGED: self._damaged,
+            syntax.DAMAGED: self._damaged,
         }
 
     def found(self) -> Script:
@@ -179,9 +163,9 @@ class _Reader:
         read = self._readers.get(node.type)
         if read is not None:
             return read(node)
-        if is_arithmetic(node):
-            return self._arithmetic(text_of(node)[2:-2])
-        return self._all(statements_in(node))
+        if syntax.is_arithmetic(node):
+            return self._arithmetic(syntax.text_of(node)[2:-2])
+        return self._all(syntax.statements_in(node))
 
     def _all(self, nodes: Iterable[Node]) -> bool | None:
         held: bool | None = True
@@ -198,37 +182,37 @@ class _Reader:
     # branches
 
     def _negated(self, node: Node) -> bool | None:
-        held = self._all(statements_in(node))
+        held = self._all(syntax.statements_in(node))
         return None if held is None else not held
 
     def _own_shell(self, node: Node) -> bool | None:
         """Read commands in parentheses or of a pipe, which keep their variables."""
         before = {**self._variables.values}
-        held = self._all(statements_in(node))
+        held = self._all(syntax.statements_in(node))
         self._variables.values = before
         return held
 
     def _chain(self, node: Node) -> bool | None:
-        before, after, *_ = statements_in(node)
-        asked = is_test(before) or unredirected(before).type in ("list", "negated_command")
+        before, after, *_ = syntax.statements_in(node)
+        asked = syntax.is_test(before) or syntax.unredirected(before).type in ("list", "negated_command")
         self._variables.unset.clear()
         first = self.run(before)
         if not asked and first is None:
             first = True  # a command is taken to succeed
-        condition = Condition(shown([unredirected(before)]))
+        condition = syntax.Condition(syntax.shown([syntax.unredirected(before)]))
         wanted = any(child.type == "&&" for child in node.children)
         if first is None:
-            self._undecided(line_of(node), [(condition, [after]), (Condition("else"), ())])
+            self._undecided(syntax.line_of(node), [(condition, [after]), (syntax.Condition("else"), ())])
             return None
         unset = {*self._variables.unset}
         if first is wanted:
             return self.run(after)
         if asked and unset:
-            self._left_out(line_of(node), condition, [after], unset)
+            self._left_out(syntax.line_of(node), condition, [after], unset)
         return first
 
     def _branches(self, node: Node) -> bool | None:
-        line, cases = line_of(node), cases_of(node)
+        line, cases = syntax.line_of(node), syntax.cases_of(node)
         for number, (condition, body) in enumerate(cases):
             self._variables.unset.clear()
             held = self._holds(condition)
@@ -236,7 +220,7 @@ class _Reader:
             if held is None:
                 rest = cases[number:]
                 if not rest[-1][0].otherwise:
-                    rest.append((Condition("else"), ()))
+                    rest.append((syntax.Condition("else"), ()))
                 self._undecided(line, rest)
                 return None
             if held:
@@ -248,7 +232,7 @@ class _Reader:
                 self._left_out(line, condition, body, unset)
         return True
 
-    def _holds(self, condition: Condition) -> bool | None:
+    def _holds(self, condition: syntax.Condition) -> bool | None:
         if condition.word is not None:
             word = self._plain(condition.word)
             patterns = [self._plain(pattern) for pattern in condition.patterns]
@@ -260,7 +244,7 @@ class _Reader:
         held = True
         for node in condition.commands:
             asked = self.run(node)
-            if asked is None or (unredirected(node).type in _ACTS and not is_test(node)):
+            if asked is None or (syntax.unredirected(node).type in _ACTS and not syntax.is_test(node)):
                 return None
             held = asked
         return held
@@ -275,7 +259,7 @@ class _Reader:
         del self._started[started:], self._loose[loose:], self._choices[choices:]
         return after, commands
 
-    def _left_out(self, line: int, condition: Condition, body: Sequence[Node], unset: set[str]) -> None:
+    def _left_out(self, line: int, condition: syntax.Condition, body: Sequence[Node], unset: set[str]) -> None:
         """Say what is not read because a variable has no value in the script."""
         after, started = self._scratch(body)
         said = [" ".join(command.words) for command in started if has_flags(command.words)]
@@ -291,7 +275,7 @@ class _Reader:
         left_out = one_line("; ".join(said), LONGEST_SHOWN * 3)
         self._note(f"{where}: {names} not set in the script, taken as unset; left out: {left_out}")
 
-    def _undecided(self, line: int, cases: Sequence[tuple[Condition, Sequence[Node]]]) -> None:
+    def _undecided(self, line: int, cases: Sequence[tuple[syntax.Condition, Sequence[Node]]]) -> None:
         """Take no branch; keep what differs among them."""
         before, outer = {**self._variables.values}, self._open
         results = []
@@ -325,27 +309,29 @@ class _Reader:
     # loops
 
     def _while(self, node: Node) -> bool | None:
-        held = self._holds(Condition("", [one for one in node.children_by_field_name("condition") if one.is_named]))
-        body = statements_in(node.children[-1])
+        conditions = [one for one in node.children_by_field_name("condition") if one.is_named]
+        held = self._holds(syntax.Condition("", conditions))
+        body = syntax.field(node, "body")
         if held is None:
-            self._undecided(line_of(node), [(Condition("a loop"), [*body]), (Condition("else"), ())])
+            cases = (syntax.Condition("a loop"), [body]), (syntax.Condition("else"), ())
+            self._undecided(syntax.line_of(node), cases)
         elif held != (node.children[0].type == "until"):
-            self._all(body)
+            self.run(body)
         return True
 
     def _loop(self, node: Node) -> bool | None:
-        name = text_of(field(node, "variable")) if node.type == "for_statement" else "_"
+        name = syntax.text_of(syntax.field(node, "variable")) if node.type == "for_statement" else "_"
         self._variables.used.clear()
         values = node.children_by_field_name("value")
-        words = [word for value in values for word in self._variables.words(text_of(value))]
+        words = [word for value in values for word in self._variables.words(syntax.text_of(value))]
         self._from[name] = self._parts()
         started = len(self._started)
         for word in words or [f"${name}"]:
             self._variables.values[name] = word
-            self.run(field(node, "body"))
+            self.run(syntax.field(node, "body"))
         if len(words) > 1 and len(self._started) > started:
             listed = one_line(" ".join(words), LONGEST_SHOWN)
-            self._note(f"{self._at(line_of(node))}: for {name} in {listed}: read with the last of them")
+            self._note(f"{self._at(syntax.line_of(node))}: for {name} in {listed}: read with the last of them")
         return True
 
     # commands
@@ -356,7 +342,7 @@ class _Reader:
         return self._around.union(used, *(self._from.get(one, ()) for one in used))
 
     def _assign(self, node: Node) -> bool | None:
-        name, bracket, index = text_of(field(node, "name")).rstrip("]").partition("[")
+        name, bracket, index = syntax.text_of(syntax.field(node, "name")).rstrip("]").partition("[")
         given = node.child_by_field_name("value")
         is_array = given is not None and given.type == "array"
         adds = any(child.type == "+=" for child in node.children)
@@ -364,9 +350,10 @@ class _Reader:
         if given is None:
             value: Value = ""
         elif is_array:
-            value = self._variables.items([text_of(item) for item in given.named_children if item.type != "comment"])
+            items = [syntax.text_of(item) for item in given.named_children if item.type != "comment"]
+            value = self._variables.items(items)
         else:
-            value = self._variables.text(text_of(given))
+            value = self._variables.text(syntax.text_of(given))
         parts = self._parts()
         before = self._variables.values.get(name)
         self._from[name] = parts | self._from.get(name, frozenset()) if adds else parts
@@ -383,33 +370,34 @@ class _Reader:
         return True
 
     def _unset(self, node: Node) -> bool | None:
-        for word in re.sub("[\"']", "", text_of(node)).split()[1:]:
+        for word in re.sub("[\"']", "", syntax.text_of(node)).split()[1:]:
             self._variables.unset_one(word)
         return True
 
     def _redirected(self, node: Node) -> bool | None:
-        body = unredirected(node)
+        body = syntax.unredirected(node)
         held: bool | None = True
         if body.type == "command":
             held = self._command(body, node)
         elif body is not node:
             held = self.run(body)
         for redirect in node.children_by_field_name("redirect"):
-            self._all(statements_in(redirect))
+            self._all(syntax.statements_in(redirect))
         return held
 
     def _damaged(self, node: Node) -> bool | None:
-        self._all(statements_in(node))
-        return self._do(node, words_of(node), {}, None)
+        self._all(syntax.statements_in(node))
+        return self._do(node, syntax.words_of(node), {}, None)
 
     def _command(self, node: Node, redirected: Node | None = None) -> bool | None:
-        more = [] if redirected is None else words_of(redirected)
+        more = [] if redirected is None else syntax.words_of(redirected)
         environment = {}
         for given in node.children:
             if given.type == "variable_assignment":
-                name, _, value = text_of(given).partition("=")
+                name, _, value = syntax.text_of(given).partition("=")
                 environment[name] = self._variables.text(value)
-        return self._do(node, [*words_of(node), *more], environment, redirected and document_of(redirected))
+        document = redirected and syntax.document_of(redirected)
+        return self._do(node, [*syntax.words_of(node), *more], environment, document)
 
     def _do(
         self, node: Node, written: Sequence[str], environment: Mapping[str, str], document: str | None
@@ -424,8 +412,8 @@ class _Reader:
         if not words:
             return True
         if document is not None:
-            self._document(line_of(node), document, words)
-        return self._start(line_of(node), words, environment, parts)
+            self._document(syntax.line_of(node), document, words)
+        return self._start(syntax.line_of(node), words, environment, parts)
 
     def _start(self, line: int, words: list[str], environment: Mapping[str, str], parts: frozenset[str]) -> bool | None:
         first = words[0]
@@ -485,7 +473,7 @@ class _Reader:
 
     def _inner(self, text: str, line: int, parts: frozenset[str]) -> None:
         if self._depth < DEEPEST:
-            self._within(parse(text, self._name, line), parts)
+            self._within(syntax.parse(text, self._name, line), parts)
 
     def _within(self, node: Node, parts: frozenset[str]) -> bool | None:
         """Read commands whose text or arguments were made of some variables."""
@@ -504,7 +492,7 @@ class _Reader:
             self._note(f"{self._at(line)}: a text that is written with {words[0]} has flags, which are not read")
 
     def _function(self, node: Node) -> bool | None:
-        self._functions[text_of(field(node, "name"))] = field(node, "body")
+        self._functions[syntax.text_of(syntax.field(node, "name"))] = syntax.field(node, "body")
         return True
 
     def _call(self, name: str, arguments: list[str], parts: frozenset[str]) -> bool | None:
@@ -528,7 +516,7 @@ class _Reader:
             return None
         outer, self._file = self._file, one_line(path.name, LONGEST_SHOWN)
         self._depth += 1
-        self.run(parse(read_text(path, "a shell script"), str(path)))
+        self.run(syntax.parse(read_text(path, "a shell script"), str(path)))
         self._depth -= 1
         self._file = outer
         return True
@@ -536,7 +524,7 @@ class _Reader:
     # conditions
 
     def _test(self, node: Node) -> bool | None:
-        return self._decided(parts_of_test(node)[1:-1])
+        return self._decided(syntax.parts_of_test(node)[1:-1])
 
     def _decided(self, raw: Sequence[str]) -> bool | None:
         return decided([self._plain(word) if word not in ("<", ">", "(", ")", "&&", "||") else word for word in raw])

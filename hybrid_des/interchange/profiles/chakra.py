@@ -24,32 +24,20 @@ from typing import Any
 from hybrid_des.cluster.purposes import PURPOSES
 from hybrid_des.errors import UsageError
 from hybrid_des.files import open_file, read_text
-from hybrid_des.interchange.profiles.graph import (
-    COLLECTIVE,
-    COMPUTATION,
-    COMPUTE,
-    EVERYBODY,
-    EXCHANGE,
-    MOST_NAMED,
-    RECEIVE,
-    SEND,
-    Node,
-    RankTrace,
-    in_order,
-)
+from hybrid_des.interchange.profiles import graph
 from hybrid_des.interchange.profiles.recognition import BOM, GROUPS, GZIP, head_of, natural
 
 VERSION = b"0.0.4"
 MICROSECOND = 10**6  # picoseconds
 LONGEST = 10**18  # picoseconds
 LARGEST = 2**31  # bytes of a file
-KINDS = {4: COMPUTATION, 5: SEND, 6: RECEIVE, 7: COLLECTIVE}
+KINDS = {4: graph.COMPUTATION, 5: graph.SEND, 6: graph.RECEIVE, 7: graph.COLLECTIVE}
 TYPES = {kind: number for number, kind in KINDS.items()}
 COLLECTIVES = {
     0: "all-reduce", 1: "reduce", 2: "all-gather", 3: "gather", 4: "scatter", 5: "broadcast", 6: "all-to-all",
     7: "reduce-scatter", 8: "reduce-scatter", 9: "barrier",
 }  # fmt: skip
-NUMBERS = {does: number for number, does in reversed(COLLECTIVES.items())} | {EXCHANGE: 6}
+NUMBERS = {does: number for number, does in reversed(COLLECTIVES.items())} | {graph.EXCHANGE: 6}
 WORDS = {  # in names of kernels, where a trace does not give the type
     "AllReduce": "all-reduce", "AllGather": "all-gather", "ReduceScatter": "reduce-scatter", "Broadcast": "broadcast",
     "AllToAll": "all-to-all", "SendRecv": "all-to-all",
@@ -65,7 +53,7 @@ FIELDS = {  # as mlcommons/chakra's feeder reads them; that of ASTRA-sim convert
 }  # fmt: skip
 
 
-def read_chakra(files: Sequence[Path]) -> list[RankTrace]:
+def read_chakra(files: Sequence[Path]) -> list[graph.RankTrace]:
     """Read the traces of ranks, by the numbers in the names of their files.
 
     Raises:
@@ -82,7 +70,7 @@ def read_chakra(files: Sequence[Path]) -> list[RankTrace]:
     return traces if len(traces) == 1 else _placed(traces, ranks_of(ordered))
 
 
-def _placed(traces: Sequence[RankTrace], ranks: Sequence[int]) -> list[RankTrace]:
+def _placed(traces: Sequence[graph.RankTrace], ranks: Sequence[int]) -> list[graph.RankTrace]:
     """The traces with places among them instead of ranks: those of some ranks of a job need not begin at 0.
 
     Raises:
@@ -93,8 +81,8 @@ def _placed(traces: Sequence[RankTrace], ranks: Sequence[int]) -> list[RankTrace
     for trace, rank in zip(traces, ranks, strict=True):
         for node in trace.nodes:
             members = trace.groups.get(node.group, (rank,))
-            if node.kind == COLLECTIVE and rank not in members:
-                shown = ", ".join(map(str, members[:MOST_NAMED]))
+            if node.kind == graph.COLLECTIVE and rank not in members:
+                shown = ", ".join(map(str, members[: graph.MOST_NAMED]))
                 raise UsageError(f'{trace.source}: node {node.id}: rank {rank} is not in group "{node.group}": {shown}')
             node.peer = place_of.get(node.peer, node.peer)
         kept = {name: [one for one in members if one in place_of] for name, members in trace.groups.items()}
@@ -132,7 +120,7 @@ def listed_groups(folder: Path) -> dict[str, tuple[int, ...]]:
     return groups
 
 
-def _read(path: Path, listed: Mapping[str, tuple[int, ...]]) -> RankTrace:
+def _read(path: Path, listed: Mapping[str, tuple[int, ...]]) -> graph.RankTrace:
     try:
         with open_file(path) as file:
             content = file.read(LARGEST + 1)
@@ -153,13 +141,13 @@ def _read(path: Path, listed: Mapping[str, tuple[int, ...]]) -> RankTrace:
     unlisted = [name for name, ranks in groups.items() if not ranks]
     for node in nodes:
         if node.group in unlisted:
-            node.group = EVERYBODY
+            node.group = graph.EVERYBODY
     untimed = sum(
-        node.kind == COMPUTATION and not node.duration and "duration_picos" not in fact["attributes"]
+        node.kind == graph.COMPUTATION and not node.duration and "duration_picos" not in fact["attributes"]
         for node, fact in zip(nodes, facts, strict=True)
     )
     known = {name: ranks for name, ranks in groups.items() if ranks}
-    return RankTrace(str(path), in_order(nodes, str(path)), known, unlisted, untimed=untimed)
+    return graph.RankTrace(str(path), graph.in_order(nodes, str(path)), known, unlisted, untimed=untimed)
 
 
 def _of_messages(content: bytes) -> Iterator[dict[str, Any]]:
@@ -224,25 +212,26 @@ def _of_json(content: bytes) -> Iterator[dict[str, Any]]:
 
 def _node(
     message: Mapping[str, Any], groups: dict[str, tuple[int, ...]], listed: Mapping[str, tuple[int, ...]]
-) -> Node:
+) -> graph.Node:
     known, name, kind = message["attributes"], message["name"], KINDS[message["type"]]
     host = bool(known.get("is_cpu_op"))
     if host:
-        kind = COMPUTATION  # the call that launches a collective is work of the host
+        kind = graph.COMPUTATION  # the call that launches a collective is work of the host
     duration = known.get("duration_picos", message["duration"])
     if not isinstance(message["id"], int) or not isinstance(duration, int) or not 0 <= duration <= LONGEST:
         raise ValueError(f"node {message['id']}: expected a whole number, and a time of at least 0 and at most 11 days")
-    node = Node(message["id"], name, kind, duration, tuple(message["needs"]), start=int(known.get("start_picos", -1)))
+    start = int(known.get("start_picos", -1))
+    node = graph.Node(message["id"], name, kind, duration, tuple(message["needs"]), start=start)
     node.place = {key: known[key] for key in OWN if key in known and _is_own(key, known[key])}
-    if kind == COMPUTATION:
-        node.stream = str(known.get("stream", f"host {known.get('tid', 0)}" if host else COMPUTE))
+    if kind == graph.COMPUTATION:
+        node.stream = str(known.get("stream", f"host {known.get('tid', 0)}" if host else graph.COMPUTE))
         return node
     node.stream, node.size = str(known.get("stream", "")), max(0, int(known.get("comm_size") or 0))
-    if kind == COLLECTIVE:
+    if kind == graph.COLLECTIVE:
         node.does = _does(known, name)
         node.group = _group(known, groups, listed)
         return node
-    node.peer = int(known["comm_dst" if kind == SEND else "comm_src"])
+    node.peer = int(known["comm_dst" if kind == graph.SEND else "comm_src"])
     node.tag = int(known.get("comm_tag") or 0)
     return node
 
@@ -255,8 +244,8 @@ def _is_own(key: str, value: Any) -> bool:
 
 
 def _does(known: Mapping[str, Any], name: str) -> str:
-    if known.get("does") == EXCHANGE:  # ours: the schema has no such type
-        return EXCHANGE
+    if known.get("does") == graph.EXCHANGE:  # ours: the schema has no such type
+        return graph.EXCHANGE
     number = known.get("comm_type")
     if isinstance(number, int) and number in COLLECTIVES:
         return COLLECTIVES[number]
@@ -270,14 +259,14 @@ def _group(known: Mapping[str, Any], groups: dict[str, tuple[int, ...]], listed:
         ranks = list(map(int, MEMBERS.findall(known["pg_ranks"])))
     given = known.get("pg_name")
     if not ranks and given in (None, ""):
-        return EVERYBODY
+        return graph.EVERYBODY
     ranks = tuple(map(int, ranks or listed.get(str(given), ())))
     name = str(given or ",".join(map(str, ranks)))
     groups[name] = ranks
     return name
 
 
-def write_chakra(trace: RankTrace) -> bytes:
+def write_chakra(trace: graph.RankTrace) -> bytes:
     """The trace of a rank as a `.et` file."""
     from google.protobuf.proto import serialize_length_prefixed
 
@@ -288,20 +277,20 @@ def write_chakra(trace: RankTrace) -> bytes:
     return written.getvalue()
 
 
-def _message(node: Node, groups: Mapping[str, tuple[int, ...]]) -> Any:
+def _message(node: graph.Node, groups: Mapping[str, tuple[int, ...]]) -> Any:
     facts: dict[str, Any] = {"is_cpu_op": False, "duration_picos": node.duration}
     if node.start >= 0:
         facts["start_picos"] = node.start
     if node.stream:
         facts["stream"] = node.stream
-    if node.kind in (SEND, RECEIVE):
-        end = "comm_dst" if node.kind == SEND else "comm_src"
+    if node.kind in (graph.SEND, graph.RECEIVE):
+        end = "comm_dst" if node.kind == graph.SEND else "comm_src"
         facts |= {end: node.peer, "comm_tag": node.tag, "comm_size": node.size}
-    elif node.kind == COLLECTIVE:
+    elif node.kind == graph.COLLECTIVE:
         facts |= {"comm_type": NUMBERS[node.does], "comm_size": node.size}
-        if node.does == EXCHANGE:
-            facts["does"] = EXCHANGE
-    if node.kind == COLLECTIVE and (members := groups.get(node.group, ())):
+        if node.does == graph.EXCHANGE:
+            facts["does"] = graph.EXCHANGE
+    if node.kind == graph.COLLECTIVE and (members := groups.get(node.group, ())):
         facts |= {"pg_name": node.group, "involved_ranks": members}
     return messages()["Node"](
         id=node.id,
