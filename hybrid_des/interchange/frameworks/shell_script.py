@@ -62,29 +62,7 @@ class Choice(NamedTuple):
     variable: str
 
 
-class Script(NamedTuple):
-    """What was found in a script.
-
-    Attributes:
-        started: its commands with flags, in order.
-        loose: words of lines that begin with a flag, of no command; they count where nothing is started.
-        assigned: flags of variables, in order of assignment; they count where nothing else does.
-        choices: what depends on conditions that were not decided.
-        notes: what was taken for given, or not followed; one line each.
-        variables: the values of its variables at its end.
-        elsewhere: variables that get a value under conditions that do not hold or are not decided, with these.
-    """
-
-    started: tuple[Started, ...]
-    loose: tuple[tuple[int, tuple[str, ...]], ...]
-    assigned: tuple[str, ...]
-    choices: tuple[Choice, ...]
-    notes: tuple[str, ...]
-    variables: Variables
-    elsewhere: Mapping[str, str]
-
-
-def read_script(text: str, name: str, variables: Mapping[str, str], *, is_file: bool = False) -> Script:
+def read_script(text: str, name: str, variables: Mapping[str, str], *, is_file: bool = False) -> "Script":
     """What a script starts.
 
     Args:
@@ -96,23 +74,29 @@ def read_script(text: str, name: str, variables: Mapping[str, str], *, is_file: 
     Raises:
         UsageError: a quotation is not closed, or it is nested too deeply.
     """
-    reader = _Reader(name, variables, is_file=is_file)
+    script = Script(name, variables, is_file=is_file)
     try:
-        reader.run(syntax.parse(text, name))
+        script.run(syntax.parse(text, name))
     except RecursionError:
         raise UsageError(f"{name}: nested too deeply to be read; expected a launch line or a shell script") from None
-    return reader.found()
+    return script
 
 
-class _Reader:
-    """A script that is being read."""
+class Script:
+    """What is found in a script that is read.
+
+    Attributes:
+        started: its commands with flags, in order.
+        loose: words of lines that begin with a flag, of no command; they count where nothing is started.
+        variables: the values of its variables at its end.
+    """
 
     def __init__(self, name: str, variables: Mapping[str, str], *, is_file: bool) -> None:
         self._name, self._is_file = name, is_file
-        self._variables = Variables(name, {**variables})
+        self.variables = Variables(name, {**variables})
         self._functions: dict[str, Node] = {}
-        self._started: list[Started] = []
-        self._loose: list[tuple[int, tuple[str, ...]]] = []
+        self.started: list[Started] = []
+        self.loose: list[tuple[int, tuple[str, ...]]] = []
         self._choices: list[Choice] = []
         self._notes: dict[str, None] = {}
         self._from: dict[str, frozenset[str]] = {}  # variables in the value of a variable
@@ -140,19 +124,26 @@ class _Reader:
             syntax.DAMAGED: self._damaged,
         }
 
-    def found(self) -> Script:
-        """What was read."""
-        assigned = [word for value in self._variables.values.values() for word in flat(value) if has_flags(flat(value))]
-        choices = [choice for choice in self._choices if choice.words]
-        return Script(
-            tuple(self._started),
-            tuple(self._loose),
-            tuple(assigned),
-            tuple(choices),
-            tuple(self._notes),
-            self._variables,
-            {name: one_line(", ".join(lines), LONGEST_SHOWN * 4) for name, lines in self._elsewhere.items()},
-        )
+    @property
+    def assigned(self) -> tuple[str, ...]:
+        """Flags of variables, in order of assignment; they count where nothing else does."""
+        values = map(flat, self.variables.values.values())
+        return tuple(word for words in values for word in words if has_flags(words))
+
+    @property
+    def choices(self) -> list[Choice]:
+        """What depends on conditions that were not decided."""
+        return [choice for choice in self._choices if choice.words]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was taken for given, or not followed; one line each."""
+        return tuple(self._notes)
+
+    @property
+    def elsewhere(self) -> Mapping[str, str]:
+        """Variables that get a value under conditions that do not hold or are not decided, with these."""
+        return {name: one_line(", ".join(lines), LONGEST_SHOWN * 4) for name, lines in self._elsewhere.items()}
 
     def run(self, node: Node) -> bool | None:
         """Read a command, or all in a group; whether it succeeds, None if that is not known."""
@@ -187,15 +178,15 @@ class _Reader:
 
     def _own_shell(self, node: Node) -> bool | None:
         """Read commands in parentheses or of a pipe, which keep their variables."""
-        before = {**self._variables.values}
+        before = {**self.variables.values}
         held = self._all(syntax.statements_in(node))
-        self._variables.values = before
+        self.variables.values = before
         return held
 
     def _chain(self, node: Node) -> bool | None:
         before, after, *_ = syntax.statements_in(node)
         asked = syntax.is_test(before) or syntax.unredirected(before).type in ("list", "negated_command")
-        self._variables.unset.clear()
+        self.variables.unset.clear()
         first = self.run(before)
         if not asked and first is None:
             first = True  # a command is taken to succeed
@@ -204,7 +195,7 @@ class _Reader:
         if first is None:
             self._undecided(syntax.line_of(node), [(condition, [after]), (syntax.Condition("else"), ())])
             return None
-        unset = {*self._variables.unset}
+        unset = {*self.variables.unset}
         if first is wanted:
             return self.run(after)
         if asked and unset:
@@ -214,9 +205,9 @@ class _Reader:
     def _branches(self, node: Node) -> bool | None:
         line, cases = syntax.line_of(node), syntax.cases_of(node)
         for number, (condition, body) in enumerate(cases):
-            self._variables.unset.clear()
+            self.variables.unset.clear()
             held = self._holds(condition)
-            unset = {*self._variables.unset}
+            unset = {*self.variables.unset}
             if held is None:
                 rest = cases[number:]
                 if not rest[-1][0].otherwise:
@@ -251,12 +242,12 @@ class _Reader:
 
     def _scratch(self, nodes: Sequence[Node]) -> tuple[dict[str, Value], list[Started]]:
         """The variables and commands after some commands, without keeping them."""
-        before, notes = {**self._variables.values}, {**self._notes}
-        started, loose, choices = len(self._started), len(self._loose), len(self._choices)
+        before, notes = {**self.variables.values}, {**self._notes}
+        started, loose, choices = len(self.started), len(self.loose), len(self._choices)
         self._all(nodes)
-        after, commands = self._variables.values, self._started[started:]
-        self._variables.values, self._notes = before, notes
-        del self._started[started:], self._loose[loose:], self._choices[choices:]
+        after, commands = self.variables.values, self.started[started:]
+        self.variables.values, self._notes = before, notes
+        del self.started[started:], self.loose[loose:], self._choices[choices:]
         return after, commands
 
     def _left_out(self, line: int, condition: syntax.Condition, body: Sequence[Node], unset: set[str]) -> None:
@@ -265,7 +256,7 @@ class _Reader:
         said = [" ".join(command.words) for command in started if has_flags(command.words)]
         where = f"{self._at(line)}: {one_line(condition.text, LONGEST_SHOWN * 2)}"
         for name, value in after.items():
-            before = self._variables.values.get(name)
+            before = self.variables.values.get(name)
             if value != before:
                 self._elsewhere.setdefault(name, []).append(where)
                 said.append(f"{name}={' '.join(added(flat(before), flat(value)))}")
@@ -277,15 +268,15 @@ class _Reader:
 
     def _undecided(self, line: int, cases: Sequence[tuple[syntax.Condition, Sequence[Node]]]) -> None:
         """Take no branch; keep what differs among them."""
-        before, outer = {**self._variables.values}, self._open
+        before, outer = {**self.variables.values}, self._open
         results = []
         for condition, body in cases:
             said = f"{self._at(line)}: {one_line(condition.text, LONGEST_SHOWN * 2)}"
             self._open = said
-            self._variables.values = {**before}
+            self.variables.values = {**before}
             self._all(body)
-            results.append((said, self._variables.values))
-        self._variables.values, self._open = before, outer
+            results.append((said, self.variables.values))
+        self.variables.values, self._open = before, outer
         for name in dict.fromkeys(name for _, after in results for name in after):
             values = [after.get(name) for _, after in results]
             if all(value == values[0] for value in values):
@@ -294,14 +285,14 @@ class _Reader:
                 self._differs(name, [(said, after.get(name)) for said, after in results])
 
     def _differs(self, name: str, results: Sequence[tuple[str, Value | None]]) -> None:
-        before = self._variables.values.get(name)
+        before = self.variables.values.get(name)
         if any(has_flags(flat(value)) for _, value in results):
             if before is None:
-                self._variables.values[name] = ""
+                self.variables.values[name] = ""
             for said, value in results:
                 self._choices.append(Choice(said, tuple(added(flat(before), flat(value))), name))
             return
-        self._variables.values[name] = f"${name}"
+        self.variables.values[name] = f"${name}"
         self._elsewhere.setdefault(name, []).extend(
             f"{said}: {one_line(' '.join(flat(value)), LONGEST_SHOWN)}" for said, value in results if value is not None
         )
@@ -321,15 +312,15 @@ class _Reader:
 
     def _loop(self, node: Node) -> bool | None:
         name = syntax.text_of(syntax.field(node, "variable")) if node.type == "for_statement" else "_"
-        self._variables.used.clear()
+        self.variables.used.clear()
         values = node.children_by_field_name("value")
-        words = [word for value in values for word in self._variables.words(syntax.text_of(value))]
+        words = [word for value in values for word in self.variables.words(syntax.text_of(value))]
         self._from[name] = self._parts()
-        started = len(self._started)
+        started = len(self.started)
         for word in words or [f"${name}"]:
-            self._variables.values[name] = word
+            self.variables.values[name] = word
             self.run(syntax.field(node, "body"))
-        if len(words) > 1 and len(self._started) > started:
+        if len(words) > 1 and len(self.started) > started:
             listed = one_line(" ".join(words), LONGEST_SHOWN)
             self._note(f"{self._at(syntax.line_of(node))}: for {name} in {listed}: read with the last of them")
         return True
@@ -338,7 +329,7 @@ class _Reader:
 
     def _parts(self) -> frozenset[str]:
         """The variables in what was last expanded, and in those."""
-        used = self._variables.used
+        used = self.variables.used
         return self._around.union(used, *(self._from.get(one, ()) for one in used))
 
     def _assign(self, node: Node) -> bool | None:
@@ -346,32 +337,32 @@ class _Reader:
         given = node.child_by_field_name("value")
         is_array = given is not None and given.type == "array"
         adds = any(child.type == "+=" for child in node.children)
-        self._variables.used.clear()
+        self.variables.used.clear()
         if given is None:
             value: Value = ""
         elif is_array:
             items = [syntax.text_of(item) for item in given.named_children if item.type != "comment"]
-            value = self._variables.items(items)
+            value = self.variables.items(items)
         else:
-            value = self._variables.text(syntax.text_of(given))
+            value = self.variables.text(syntax.text_of(given))
         parts = self._parts()
-        before = self._variables.values.get(name)
+        before = self.variables.values.get(name)
         self._from[name] = parts | self._from.get(name, frozenset()) if adds else parts
         if bracket and not is_array:
-            key = self._variables.text(index)
+            key = self.variables.text(index)
             kept = before if isinstance(before, dict) else {str(at): one for at, one in enumerate(flat(before))}
             value = {**kept, key: str(value)}
         elif adds and isinstance(value, list):
             value = [*flat(before), *value]
         elif adds:
             value = f"{' '.join(flat(before))}{value if isinstance(value, str) else ''}"
-        self._variables.values.pop(name, None)  # so that the order is that of the last assignments
-        self._variables.values[name] = value
+        self.variables.values.pop(name, None)  # so that the order is that of the last assignments
+        self.variables.values[name] = value
         return True
 
     def _unset(self, node: Node) -> bool | None:
         for word in re.sub("[\"']", "", syntax.text_of(node)).split()[1:]:
-            self._variables.unset_one(word)
+            self.variables.unset_one(word)
         return True
 
     def _redirected(self, node: Node) -> bool | None:
@@ -395,7 +386,7 @@ class _Reader:
         for given in node.children:
             if given.type == "variable_assignment":
                 name, _, value = syntax.text_of(given).partition("=")
-                environment[name] = self._variables.text(value)
+                environment[name] = self.variables.text(value)
         document = redirected and syntax.document_of(redirected)
         return self._do(node, [*syntax.words_of(node), *more], environment, document)
 
@@ -406,8 +397,8 @@ class _Reader:
             return self._decided(written[1:])
         if written[:1] == ["let"]:
             return [self._arithmetic(word.strip("\"'")) for word in written][-1]
-        self._variables.used.clear()
-        words = [word for one in written for word in self._variables.words(one)]
+        self.variables.used.clear()
+        words = [word for one in written for word in self.variables.words(one)]
         parts = self._parts()
         if not words:
             return True
@@ -425,16 +416,16 @@ class _Reader:
             return self._call(first, words[1:], parts)
         if first == "set":
             if "--" in words[:2]:
-                self._variables.positional = words[words.index("--") + 1 :]
+                self.variables.positional = words[words.index("--") + 1 :]
                 self._around |= parts
             return True
         if first == "shift":
             count = int(words[1]) if len(words) > 1 and re.fullmatch(r"\d{1,4}", words[1]) else 1
-            self._variables.positional = (self._variables.positional or [])[count:] or None
+            self.variables.positional = (self.variables.positional or [])[count:] or None
             return True
         if first == "read":
             for name in words[1:]:
-                self._variables.values[name] = f"${name}"
+                self.variables.values[name] = f"${name}"
             return None
         if first in _PRINT:
             return None
@@ -442,7 +433,7 @@ class _Reader:
             self._inner(" ".join(words[1:]), line, parts)
             return None
         if first.startswith("--"):
-            self._loose.append((line, tuple(words)))
+            self.loose.append((line, tuple(words)))
             return None
         self._begin(line, words, environment, parts)
         return None
@@ -455,11 +446,11 @@ class _Reader:
             after_flag = at > 0 and words[at - 1].startswith("--") and "=" not in words[at - 1]
             whole = re.search(r"\s", word.strip()) and "--" in word and not re.match(r"--[\w-]+=", word)
             if whole and self._depth < DEEPEST and (word.lstrip().startswith("--") or not after_flag):
-                before, loose = len(self._started), len(self._loose)
+                before, loose = len(self.started), len(self.loose)
                 self._inner(word, line, parts)
-                inner += self._started[before:]
-                outer += [command for _, more in self._loose[loose:] for command in more]
-                del self._started[before:], self._loose[loose:]
+                inner += self.started[before:]
+                outer += [command for _, more in self.loose[loose:] for command in more]
+                del self.started[before:], self.loose[loose:]
             else:
                 outer.append(word)
         script = next((word for word in words if _SCRIPT.fullmatch(word)), None)
@@ -467,9 +458,9 @@ class _Reader:
             self._note(f"{self._at(line)}: starts {one_line(script, LONGEST_SHOWN)}, another script, which is not read")
         for command in inner:
             more = {**environment, **command.environment}
-            self._started.append(Started(line, (*outer, *command.words), more, self._open, command.variables))
+            self.started.append(Started(line, (*outer, *command.words), more, self._open, command.variables))
         if not inner and (has_flags(outer) or any("$" in word for word in outer)):
-            self._started.append(Started(line, tuple(outer), environment, self._open, parts))
+            self.started.append(Started(line, tuple(outer), environment, self._open, parts))
 
     def _inner(self, text: str, line: int, parts: frozenset[str]) -> None:
         if self._depth < DEEPEST:
@@ -486,8 +477,8 @@ class _Reader:
 
     def _document(self, line: int, text: str, words: Sequence[str]) -> None:
         if words[0] in _SHELLS:
-            self._variables.used.clear()
-            self._inner(self._variables.text_of(text), line, self._parts())
+            self.variables.used.clear()
+            self._inner(self.variables.text_of(text), line, self._parts())
         elif "--" in text:
             self._note(f"{self._at(line)}: a text that is written with {words[0]} has flags, which are not read")
 
@@ -496,10 +487,10 @@ class _Reader:
         return True
 
     def _call(self, name: str, arguments: list[str], parts: frozenset[str]) -> bool | None:
-        outer = self._variables.positional
-        self._variables.positional = arguments
+        outer = self.variables.positional
+        self.variables.positional = arguments
         held = self._within(self._functions[name], parts)
-        self._variables.positional = outer
+        self.variables.positional = outer
         return held
 
     def _source(self, line: int, words: Sequence[str]) -> bool | None:
@@ -534,20 +525,20 @@ class _Reader:
 
         def value(match: re.Match[str]) -> str:
             name = match[1] or match[2]
-            if name in self._variables.values:
+            if name in self.variables.values:
                 return match[0]  # known to be unknown
-            self._variables.unset.add(name)
+            self.variables.unset.add(name)
             return ""
 
-        return _UNSET.sub(value, self._variables.text(raw))
+        return _UNSET.sub(value, self.variables.text(raw))
 
     def _arithmetic(self, text: str) -> bool | None:
         """Whether `(( … ))` is not 0; what it assigns is kept, or unknown where it cannot be calculated."""
         if match := _STEP.fullmatch(text) or _ASSIGNS.fullmatch(text):
             name, operator, right = match[1], match[2], match[3] if len(match.groups()) > 2 else "1"
-            right = self._variables.text_of(right)
+            right = self.variables.text_of(right)
             whole = right if operator == "=" else f"{name} {operator[0]} ({right})"
-            self._variables.values[name] = self._variables.calculated(whole, f"${name}")
+            self.variables.values[name] = self.variables.calculated(whole, f"${name}")
             return None
-        value = self._variables.calculated(self._variables.text_of(text), "")
+        value = self.variables.calculated(self.variables.text_of(text), "")
         return bool(int(value)) if value else None

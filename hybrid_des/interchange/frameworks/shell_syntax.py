@@ -57,7 +57,7 @@ def parse(text: str, name: str, line: int = 1) -> Node:
     lines = "\n" * (line - 1) + text.replace("\r\n", "\n")
     root = _tree(lines)
     if root.has_error:
-        root = _tree(_UNQUOTED.sub(lambda found: shlex.quote(found[0]), lines))
+        root = _tree(_UNQUOTED.sub(lambda match: shlex.quote(match[0]), lines))
     if root.has_error and _is_unclosed(root):
         raise UsageError(f"{name}: a quotation is not closed; expected a launch line or a shell script")
     return root
@@ -69,8 +69,8 @@ def _tree(text: str) -> Node:
     while True:
         source = repaired
         root = Parser(BASH).parse(source).root_node
-        found = QueryCursor(MISREAD).captures(root)
-        for node in sorted(chain(*found.values()), key=lambda node: -node.start_byte):
+        misread = chain(*QueryCursor(MISREAD).captures(root).values())
+        for node in sorted(misread, key=lambda node: -node.start_byte):
             before, rest = source[: node.start_byte], repaired[node.start_byte :]
             repaired = before + (_ended(node, rest) if node.type == "variable_assignment" else _braced(rest))
         if repaired == source:

@@ -161,13 +161,13 @@ def _of_messages(content: bytes) -> Iterator[dict[str, Any]]:
             yield {
                 "id": node.id, "name": node.name.decode("utf-8", "replace"), "type": node.type,
                 "needs": list(node.data_deps), "duration": node.duration_micros * MICROSECOND,
-                "attributes": {one.name.decode("utf-8", "replace"): _value(one) for one in node.attr},
+                "attributes": {one.name.decode("utf-8", "replace"): _number_or_text(one) for one in node.attr},
             }  # fmt: skip
     except (DecodeError, EOFError):
         raise ValueError(f"the message before byte {stream.tell()} is damaged or cut") from None
 
 
-def _value(attribute: Any) -> Any:
+def _number_or_text(attribute: Any) -> Any:
     """A number, a text or a list of numbers; None if it is something else."""
     value: Any = None
     for field, given in attribute.ListFields():
