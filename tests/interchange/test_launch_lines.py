@@ -240,7 +240,7 @@ def test_every_assertion_is_violated_by_some_line():
     file = Path(__file__).with_name("tables.yaml")
     _, *rows = yaml.safe_load(file.read_text())["test_what_megatron_refuses_names_the_flag"]
     found = {one for line, _ in rows for one in refused(line)}
-    assert found == {f"{row.flag}: {row.why}" for row in TABLE}
+    assert found == {*map(str, TABLE)}
 
 
 def test_shipped_plans_start_as_written(scenarios):

@@ -213,6 +213,11 @@ FORMS = [
     f"T=`expr 2 \\* 2`\n{RUN} {TENSOR} $T",
     f"while [[ $# -gt 0 ]]; do case $1 in --tp) T=$2;; esac; shift; done\nT=${{T:-4}}\n{RUN} {TENSOR} $T",
     f'if ! [ "${{X}}" ]; then T=4; fi\n{RUN} {TENSOR} $T',
+    f"T=4 P=2\n{RUN} {TENSOR} $T",
+    f"T=2\nD=$A/$B/c T=4\n{RUN} --save $D/$B.pt {TENSOR} $T",
+    f"[ 1 -gt -1 ] && T=4\n{RUN} 2>&1 {TENSOR} $T | tee log",
+    f"A=({RUN} {TENSOR} 4 --bad 1); unset 'A[-1]' A[99]; ${{A[@]}}",
+    f"DATA=<path of the data>\n{RUN} --data-path $DATA {TENSOR} 4",
 ]
 
 

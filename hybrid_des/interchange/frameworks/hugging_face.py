@@ -7,41 +7,16 @@ table of families.
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
+from hybrid_des.interchange.frameworks import hugging_face_tables as tables
 from hybrid_des.interchange.frameworks.foreign import foreign
-from hybrid_des.interchange.frameworks.hugging_face_families import FAMILIES, REFUSED, Family
-from hybrid_des.interchange.frameworks.hugging_face_keys import IDLE, changes_layers, is_off
 from hybrid_des.interchange.frameworks.scenario_file import UNKNOWN, Imported, published_model
 from hybrid_des.options import describe
 
-_SIZES = {  # ours → theirs, the first that is there
-    "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
-    "hidden": ("hidden_size", "n_embd", "d_model"),
-    "heads": ("num_attention_heads", "n_head", "n_heads"),
-    "kv_heads": ("num_key_value_heads", "num_kv_heads", "multi_query_group_num"),
-    "head_size": ("head_dim", "attention_head_dim", "kv_channels"),
-    "ffn": ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim"),
-    "vocab": ("vocab_size", "padded_vocab_size"),
-    "predictions": ("num_nextn_predict_layers", "mtp_num_hidden_layers"),
-    "sequence": ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length"),
-}
-_EXPERTS = {
-    "count": ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts"),
-    "active": ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_k"),
-    "ffn": ("moe_intermediate_size",),
-    "shared": ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"),
-    "dense_layers": ("first_k_dense_replace", "moe_layer_start_index"),
-    "groups": ("n_group",),
-    "top_groups": ("topk_group",),
-}
 _SHARED_WIDTHS = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size")
-_LATENT = {
-    "query": ("q_lora_rank",), "key_value": ("kv_lora_rank",), "nope": ("qk_nope_head_dim",),
-    "rope": ("qk_rope_head_dim",), "value": ("v_head_dim",),
-}  # fmt: skip
 _INNER = ("text_config", "llm_config", "language_config")  # where a model of several parts has its language model
 _ATTENTION_BIASES = ("attention_bias", "qkv_bias", "use_qkv_bias", "add_qkv_bias")
 _ALL_BIASES = ("use_bias", "bias", "add_bias_linear")
@@ -52,7 +27,7 @@ _WINDOWS = ("sliding_attention", "sliding_window")
 _ACTIVATIONS = ("hidden_act", "activation_function", "hidden_activation", "mlp_hidden_act")
 _GATED = ("silu", "swish", "swiglu")  # activations of MLPs as Llama's
 _FULL = "full_attention"
-_NAMES = {name for table in (_SIZES, _EXPERTS, _LATENT) for names in table.values() for name in names}
+_NAMES = {name for table in (tables.SIZES, tables.EXPERTS, tables.LATENT) for names in table.values() for name in names}
 
 
 def read_hugging_face(text: str, name: str) -> Imported:
@@ -68,13 +43,13 @@ def read_hugging_face(text: str, name: str) -> Imported:
     config = _Config(*_parsed(text, name), name)
     family = config.text("model_type")
     config.check_family(family)
-    known = FAMILIES.get(family)
-    config.values = {**(known or Family()).settings, **config.values}
+    known = tables.FAMILIES.get(family)
+    config.values = {**(known or tables.Family()).settings, **config.values}
     model = _sizes(config, family)
-    model |= {"tied": config.tied(known), **(known or Family()).values, **_said(config)}
+    model |= {"tied": config.tied(known), **(known or tables.Family()).values, **_said(config)}
     if model.get("pooler"):
         model["token_types"] = config.size(("type_vocab_size",))
-    model |= _parts(config, model) | _window(config, known or Family(), model)
+    model |= _parts(config, model) | _window(config, known or tables.Family(), model)
     config.check()
     if model["ffn"] is None:
         raise UsageError(f"{name}: intermediate_size missing; expected the config.json of a language model")
@@ -113,7 +88,7 @@ class _Config:
         self._read: set[str] = {"model_type", "tie_word_embeddings"}
         self._wrong: list[str] = []
 
-    def size(self, names: tuple[str, ...]) -> int | None:
+    def size(self, names: Sequence[str]) -> int | None:
         """The first of these settings that is there.
 
         Raises:
@@ -162,7 +137,7 @@ class _Config:
         """Keep a line about a setting that was not understood."""
         self._wrong.append(line)
 
-    def tied(self, family: Family | None) -> bool:
+    def tied(self, family: tables.Family | None) -> bool:
         """Whether both ends share a matrix; what stands beside the language model counts too."""
         for values in (self.values, self.outer):
             if isinstance(stated := values.get("tie_word_embeddings"), bool):
@@ -175,9 +150,9 @@ class _Config:
         Raises:
             UsageError: it is one; the message has the settings that make its layers.
         """
-        if family not in REFUSED and not self.on("is_encoder_decoder"):
+        if family not in tables.REFUSED and not self.on("is_encoder_decoder"):
             return
-        why = REFUSED.get(family, "it is an encoder with a decoder")
+        why = tables.REFUSED.get(family, "it is an encoder with a decoder")
         others = [line for line in self._others() if line.partition(":")[0] not in _NAMES]
         beside = f" ({_few(others)})" if others else ""
         shown = one_line(family, LONGEST_SHOWN)
@@ -196,15 +171,16 @@ class _Config:
         return [
             f"{name}: {_shown(value)}"
             for name, value in self.values.items()
-            if name not in self._read and name not in IDLE and changes_layers(name) and not is_off(name, value)
+            if name not in self._read and name not in tables.IDLE
+            if tables.changes_layers(name) and not tables.is_off(name, value)
         ]
 
     def rest(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The settings that were not understood, and those without effect."""
         left = [name for name in self.values if name not in self._read]
         absent = [name for name in left if self.values[name] is None or self.values[name] in ([], {}, "")]
-        neutral = [name for name in left if changes_layers(name) and is_off(name, self.values[name])]
-        idle = tuple(name for name in left if name in IDLE or name in absent or name in neutral)
+        neutral = [name for name in left if tables.changes_layers(name) and tables.is_off(name, self.values[name])]
+        idle = tuple(name for name in left if name in tables.IDLE or name in absent or name in neutral)
         lines = [f"{name}: {_shown(self.values[name])}" for name in left if name not in idle]
         parts = [name for name, value in self.outer.items() if isinstance(value, dict) and name.endswith("_config")]
         lines += [f"{name}: another part of the model, left out" for name in parts if name != "quantization_config"]
@@ -227,15 +203,15 @@ def _sizes(config: _Config, family: str) -> dict[str, Any]:
     Raises:
         UsageError: one is missing, or is no number.
     """
-    sizes = {key: config.size(names) for key, names in _SIZES.items()}
+    sizes = {key: config.size(names) for key, names in tables.SIZES.items()}
     if family == "falcon":
         sizes["kv_heads"] = _falcon_heads(config, sizes["kv_heads"])
     if config.on("multi_query"):
         sizes["kv_heads"] = sizes["kv_heads"] or 1
-    wide = (*FAMILIES.get(family, Family()).values.items(),)
+    wide = (*tables.FAMILIES.get(family, tables.Family()).values.items(),)
     if sizes["ffn"] is None and ("mlp", "gelu") in wide and sizes["hidden"] is not None:
         sizes["ffn"] = 4 * sizes["hidden"]  # the default of these families
-    lacking = [_SIZES[key][0] for key in ("layers", "hidden", "heads", "vocab") if not sizes[key]]
+    lacking = [tables.SIZES[key][0] for key in ("layers", "hidden", "heads", "vocab") if not sizes[key]]
     if lacking:
         lacking += ["intermediate_size"] if not sizes["ffn"] else []
         raise UsageError(f"{config.name}: {', '.join(lacking)} missing; expected the config.json of a language model")
@@ -267,7 +243,7 @@ def _said(config: _Config) -> dict[str, Any]:
         said["qk_norm"] = True
     config.pass_over("mlp_bias", *_ATTENTION_BIASES)
     for name in _ACTIVATIONS:  # a family has the one that it is known for
-        if config.text("model_type") in FAMILIES or config.values.get(name) in _GATED:
+        if config.text("model_type") in tables.FAMILIES or config.values.get(name) in _GATED:
             config.pass_over(name)
     if config.text("position_embedding_type") in ("relative_key", "relative_key_query"):
         config.understand_not(f"position_embedding_type: {config.text('position_embedding_type')}")
@@ -277,12 +253,12 @@ def _said(config: _Config) -> dict[str, Any]:
 def _parts(config: _Config, model: Mapping[str, Any]) -> dict[str, Any]:
     """Latent attention and experts; what stands beside them is read where they are there, else it is another thing."""
     parts: dict[str, Any] = {}
-    if config.size(_LATENT["key_value"]):
-        latent = {key: config.size(names) for key, names in _LATENT.items()}
+    if config.size(tables.LATENT["key_value"]):
+        latent = {key: config.size(names) for key, names in tables.LATENT.items()}
         parts["latent"] = {key: size for key, size in latent.items() if size}
         parts |= dict.fromkeys(("kv_heads", "head_size", "qk_norm"))  # of no meaning there
-    count = config.size(_EXPERTS["count"])
-    experts = {} if count is None else {key: config.size(names) for key, names in _EXPERTS.items()}
+    count = config.size(tables.EXPERTS["count"])
+    experts = {} if count is None else {key: config.size(names) for key, names in tables.EXPERTS.items()}
     if count and not config.off(*_HAS_EXPERTS):
         parts["experts"] = _experts(config, experts, model)
         if not parts["experts"].get("dense_layers"):
@@ -333,7 +309,7 @@ def _dense_layers(config: _Config, stated: int | None, layers: int) -> int | Non
     return stated
 
 
-def _window(config: _Config, family: Family, model: Mapping[str, Any]) -> dict[str, Any]:
+def _window(config: _Config, family: tables.Family, model: Mapping[str, Any]) -> dict[str, Any]:
     """The sliding window, where one of so many layers, the first, has it; what is not so is named."""
     kinds = _kinds(config)
     size, off = config.values.get("sliding_window", family.window), config.off("use_sliding_window")
@@ -369,7 +345,7 @@ def _kinds(config: _Config) -> list[str]:
     return [_FULL if kind == "attention" else kind for kind in kinds]
 
 
-def _every(kinds: list[str], pattern: Any, family: Family) -> int | None:
+def _every(kinds: list[str], pattern: Any, family: tables.Family) -> int | None:
     """Of how many layers the first has the window; None where it is not so."""
     if not kinds:
         if pattern == 2 and type(pattern) is int:
@@ -382,7 +358,7 @@ def _every(kinds: list[str], pattern: Any, family: Family) -> int | None:
     return step if windows == [place % step == 0 for place in range(len(windows))] else None
 
 
-def _assumed(config: _Config, model: Mapping[str, Any], family: Family | None) -> Iterator[str]:
+def _assumed(config: _Config, model: Mapping[str, Any], family: tables.Family | None) -> Iterator[str]:
     longest = model.get("sequence")
     if longest:
         yield f"model.sequence: {longest}: the longest that the model takes; state that of training"

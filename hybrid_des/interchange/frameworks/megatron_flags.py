@@ -1,31 +1,24 @@
 """Flags of Megatron-LM that are read nowhere: those without effect on a step, and those that change layers.
 
-Names: megatron/training/arguments.py (core 0.13 to 0.15), torchrun and sbatch. A flag that stands in neither list is
-named as not understood: what is without effect is listed here, never guessed from a name.
+They are in `without_effect.yaml` and `megatron_flags.yaml`. A flag that stands in neither is named as not understood:
+what is without effect is listed there, never guessed from a name.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from hybrid_des.errors import LONGEST_SHOWN, one_line
+from hybrid_des.files import read_catalogue
 from hybrid_des.interchange.frameworks.without_effect import without_effect
 
 _SWITCHES = without_effect("megatron_switches")
 _IDLE = without_effect("megatron") | _SWITCHES
 SWITCHES = frozenset(f"--{name}" for name in _SWITCHES)
-_FAMILIES = re.compile(
-    r"(adam|lr|eval|save|log|tensorboard|wandb|tokenizer|dist-ckpt|ckpt|non-persistent|one-logger|profile|rdzv|container|"
-    r"no-container|inprocess|straggler|rerun|error-injection|sbatch|ft)-[\w-]+"
-)
-_LAYERS = re.compile(  # what pretrain_gpt.py builds from these are none of those here
-    r"(hybrid|mamba|linear-(attention|attn|conv|key|value|num)|csa|dsa|mhc|retro|heterogeneous|swin|dino|vision)-[\w.-]+|is-hybrid-model|"
-    r"experimental-attention-variant|encoder-num-layers|moe-latent-size|attention-output-gate|"
-    r"mtp-use-repeated-layer|peft-type|lora-target-modules|use-dualpipev|"
-    # experts and latent attention as MegaBlocks and MindSpeed-LLM write them
-    r"moe-num-experts|n-shared-experts|first-k-dense-replace|moe-intermediate-size|multi-head-latent-attention|"
-    r"qk-(nope|rope)-head-dim"
-)
+_PATTERNS = read_catalogue(Path(__file__).with_name("megatron_flags.yaml"))
+_FAMILIES = re.compile(rf"({'|'.join(_PATTERNS['families'])})-[\w-]+")
+_LAYERS = re.compile("|".join(_PATTERNS["layers"]))
 
 
 def is_idle(flag: str, words: Sequence[str], values: Mapping[str, Any]) -> bool:

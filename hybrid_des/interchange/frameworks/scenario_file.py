@@ -4,6 +4,7 @@ What is unknown is marked in it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import yaml
@@ -29,6 +30,11 @@ LONGEST = 100  # characters of a section in one line
 _ORDER = (
     "name", "cluster", "model", "parallel", "batch", "schedule", "precision", "recompute", "recompute_layers",
     "sharding", "overlap",
+)  # fmt: skip
+_AS_STATED = (
+    "schedule.kind", "schedule.chunks", "schedule.p2p", "schedule.microbatch_size", "schedule.microbatches",
+    "precision", "recompute", "recompute_layers", "sharding", "overlap.tensor", "overlap.parameters",
+    "gradients.codec", "gradients.overlap", "gradients.fused", "offload.optimizer", "cuda_graphs",
 )  # fmt: skip
 _NEEDED = ("layers", "hidden", "heads", "ffn", "vocab", "sequence")  # sizes without which there is no transformer
 
@@ -61,25 +67,10 @@ def values_of(scenario: Scenario) -> dict[str, Any]:
         size = None  # as by default
     values |= {
         "parallel.order": parallel.layout.order,
-        "schedule.kind": schedule.kind,
-        "schedule.chunks": schedule.chunks,
-        "schedule.p2p": schedule.p2p,
-        "schedule.microbatch_size": schedule.microbatch_size,
-        "schedule.microbatches": schedule.microbatches,
         "batch": schedule.microbatches * schedule.microbatch_size * parallel.data,
-        "precision": scenario.precision,
-        "recompute": scenario.recompute,
-        "recompute_layers": scenario.recompute_layers,
-        "sharding": scenario.sharding,
-        "overlap.tensor": scenario.overlap.tensor,
-        "overlap.parameters": scenario.overlap.parameters,
-        "gradients.codec": gradients.codec,
-        "gradients.overlap": gradients.overlap,
         "gradients.bucket": size,
-        "gradients.fused": gradients.fused,
-        "offload.optimizer": scenario.offload.optimizer,
-        "cuda_graphs": scenario.cuda_graphs,
     }
+    values |= {path: attrgetter(path)(scenario) for path in _AS_STATED}
     values |= {f"experts.{name}": value for name, value in scenario.experts}
     if scenario.model is not None and isinstance(scenario.model.options, Transformer):
         for name, value in scenario.model.options:
@@ -90,7 +81,7 @@ def values_of(scenario: Scenario) -> dict[str, Any]:
 def published_model(sizes: Mapping[str, Any]) -> str | dict[str, Any]:
     """The published model that has these sizes, by name if the sequence is its own too; else the sizes themselves."""
     stated = {key: value for key, value in sizes.items() if value is not None}
-    if not {"layers", "hidden", "heads", "ffn", "vocab", "sequence"} <= stated.keys():
+    if not {*_NEEDED} <= stated.keys():
         return stated
     try:
         asked = Transformer.model_validate(stated)

@@ -7,34 +7,22 @@ A loop is read once per word. Files that a script sources are read where they ar
 
 import fnmatch
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tree_sitter import Node
+
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 from hybrid_des.files import read_text
-from hybrid_des.interchange.frameworks.shell_syntax import (
-    ASSIGNMENT,
-    Branches,
-    Chain,
-    Command,
-    Condition,
-    Function,
-    Group,
-    Loop,
-    Negated,
-    Node,
-    Test,
-    Token,
-    parse,
-)
-from hybrid_des.interchange.frameworks.shell_tests import as_written, decided, is_test
+from hybrid_des.interchange.frameworks import shell_syntax as syntax
+from hybrid_des.interchange.frameworks.shell_tests import decided
 from hybrid_des.interchange.frameworks.shell_values import Value, Variables, added, flat, has_flags
 
 DEEPEST = 8  # lines within lines, files within files
 _MOST = 20_000  # commands, loops unrolled
 _PRINT = frozenset(("echo", "printf", "cat", "tee", "logger", "grep", "sed", "awk", "mkdir", "rm", "cp", "mv", "ls"))
-_DECLARE = ("export", "local", "declare", "readonly", "typeset")
+_ACTS = ("command", "declaration_command", "unset_command", "variable_assignment", "variable_assignments")
 _SHELLS = ("sbatch", "bash", "sh", "srun", "ssh", "zsh")
 _SCRIPT = re.compile(r"\S+\.sh")
 _STEP = re.compile(r"\s*([A-Za-z_]\w*)\s*(\+\+|--)\s*")
@@ -74,29 +62,7 @@ class Choice(NamedTuple):
     variable: str
 
 
-class Script(NamedTuple):
-    """What was found in a script.
-
-    Attributes:
-        started: its commands with flags, in order.
-        loose: words of lines that begin with a flag, of no command; they count where nothing is started.
-        assigned: flags of variables, in order of assignment; they count where nothing else does.
-        choices: what depends on conditions that were not decided.
-        notes: what was taken for given, or not followed; one line each.
-        variables: the values of its variables at its end.
-        elsewhere: variables that get a value under conditions that do not hold or are not decided, with these.
-    """
-
-    started: tuple[Started, ...]
-    loose: tuple[tuple[int, tuple[str, ...]], ...]
-    assigned: tuple[str, ...]
-    choices: tuple[Choice, ...]
-    notes: tuple[str, ...]
-    variables: Variables
-    elsewhere: Mapping[str, str]
-
-
-def read_script(text: str, name: str, variables: Mapping[str, str], *, is_file: bool = False) -> Script:
+def read_script(text: str, name: str, variables: Mapping[str, str], *, is_file: bool = False) -> "Script":
     """What a script starts.
 
     Args:
@@ -108,24 +74,29 @@ def read_script(text: str, name: str, variables: Mapping[str, str], *, is_file: 
     Raises:
         UsageError: a quotation is not closed, or it is nested too deeply.
     """
-    reader = _Reader(name, variables, is_file=is_file)
+    script = Script(name, variables, is_file=is_file)
     try:
-        for node in parse(text, name):
-            reader.run(node)
+        script.run(syntax.parse(text, name))
     except RecursionError:
         raise UsageError(f"{name}: nested too deeply to be read; expected a launch line or a shell script") from None
-    return reader.found()
+    return script
 
 
-class _Reader:
-    """A script that is being read."""
+class Script:
+    """What is found in a script that is read.
+
+    Attributes:
+        started: its commands with flags, in order.
+        loose: words of lines that begin with a flag, of no command; they count where nothing is started.
+        variables: the values of its variables at its end.
+    """
 
     def __init__(self, name: str, variables: Mapping[str, str], *, is_file: bool) -> None:
         self._name, self._is_file = name, is_file
-        self._variables = Variables(name, {**variables})
-        self._functions: dict[str, tuple[Node, ...]] = {}
-        self._started: list[Started] = []
-        self._loose: list[tuple[int, tuple[str, ...]]] = []
+        self.variables = Variables(name, {**variables})
+        self._functions: dict[str, Node] = {}
+        self.started: list[Started] = []
+        self.loose: list[tuple[int, tuple[str, ...]]] = []
         self._choices: list[Choice] = []
         self._notes: dict[str, None] = {}
         self._from: dict[str, frozenset[str]] = {}  # variables in the value of a variable
@@ -134,49 +105,60 @@ class _Reader:
         self._open = ""  # the undecided condition around
         self._file = ""  # the sourced file that is read
         self._depth = self._count = 0
+        self._readers: Mapping[str, Callable[[Node], bool | None]] = {
+            "command": self._command,
+            "redirected_statement": self._redirected,
+            "variable_assignment": self._assign,
+            "unset_command": self._unset,
+            "test_command": self._test,
+            "negated_command": self._negated,
+            "list": self._chain,
+            "pipeline": self._own_shell,
+            "subshell": self._own_shell,
+            "if_statement": self._branches,
+            "case_statement": self._branches,
+            "for_statement": self._loop,
+            "c_style_for_statement": self._loop,
+            "while_statement": self._while,
+            "function_definition": self._function,
+            syntax.DAMAGED: self._damaged,
+        }
 
-    def found(self) -> Script:
-        """What was read."""
-        assigned = [word for value in self._variables.values.values() for word in flat(value) if has_flags(flat(value))]
-        choices = [choice for choice in self._choices if choice.words]
-        return Script(
-            tuple(self._started),
-            tuple(self._loose),
-            tuple(assigned),
-            tuple(choices),
-            tuple(self._notes),
-            self._variables,
-            {name: one_line(", ".join(lines), LONGEST_SHOWN * 4) for name, lines in self._elsewhere.items()},
-        )
+    @property
+    def assigned(self) -> tuple[str, ...]:
+        """Flags of variables, in order of assignment; they count where nothing else does."""
+        values = map(flat, self.variables.values.values())
+        return tuple(word for words in values for word in words if has_flags(words))
+
+    @property
+    def choices(self) -> list[Choice]:
+        """What depends on conditions that were not decided."""
+        return [choice for choice in self._choices if choice.words]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was taken for given, or not followed; one line each."""
+        return tuple(self._notes)
+
+    @property
+    def elsewhere(self) -> Mapping[str, str]:
+        """Variables that get a value under conditions that do not hold or are not decided, with these."""
+        return {name: one_line(", ".join(lines), LONGEST_SHOWN * 4) for name, lines in self._elsewhere.items()}
 
     def run(self, node: Node) -> bool | None:
-        """Read a command; whether it succeeds, None if that is not known."""
+        """Read a command, or all in a group; whether it succeeds, None if that is not known."""
         self._count += 1
         if self._count > _MOST:
             self._note(f"only the first {_MOST:,} commands are read, loops unrolled")
             return None
-        if isinstance(node, Command):
-            return self._command(node)
-        if isinstance(node, Test):
-            if node.arithmetic is not None:
-                return self._arithmetic(node.arithmetic)
-            return self._decided([token.text for token in node.words])
-        if isinstance(node, Negated):
-            held = self.run(node.node)
-            return None if held is None else not held
-        if isinstance(node, Group):
-            before = {**self._variables.values}
-            held = self._all(node.body)
-            self._variables.values = before if node.own_shell else self._variables.values
-            return held
-        if isinstance(node, Chain):
-            return self._chain(node)
-        if isinstance(node, Function):
-            self._functions[node.name] = node.body
-            return True
-        return self._loop(node) if isinstance(node, Loop) else self._branches(node)
+        read = self._readers.get(node.type)
+        if read is not None:
+            return read(node)
+        if syntax.is_arithmetic(node):
+            return self._arithmetic(syntax.text_of(node)[2:-2])
+        return self._all(syntax.statements_in(node))
 
-    def _all(self, nodes: Sequence[Node]) -> bool | None:
+    def _all(self, nodes: Iterable[Node]) -> bool | None:
         held: bool | None = True
         for node in nodes:
             held = self.run(node)
@@ -190,45 +172,58 @@ class _Reader:
 
     # branches
 
-    def _chain(self, node: Chain) -> bool | None:
-        asked = isinstance(node.first, Test | Chain | Negated) or is_test(node.first)
-        self._variables.unset.clear()
-        first = self.run(node.first)
+    def _negated(self, node: Node) -> bool | None:
+        held = self._all(syntax.statements_in(node))
+        return None if held is None else not held
+
+    def _own_shell(self, node: Node) -> bool | None:
+        """Read commands in parentheses or of a pipe, which keep their variables."""
+        before = {**self.variables.values}
+        held = self._all(syntax.statements_in(node))
+        self.variables.values = before
+        return held
+
+    def _chain(self, node: Node) -> bool | None:
+        before, after, *_ = syntax.statements_in(node)
+        asked = syntax.is_test(before) or syntax.unredirected(before).type in ("list", "negated_command")
+        self.variables.unset.clear()
+        first = self.run(before)
         if not asked and first is None:
             first = True  # a command is taken to succeed
-        shown = Condition(as_written(node.first))
-        wanted = node.operator == "&&"
+        condition = syntax.Condition(syntax.shown([syntax.unredirected(before)]))
+        wanted = any(child.type == "&&" for child in node.children)
         if first is None:
-            self._undecided(node.line, [(shown, (node.second,)), (Condition("else"), ())])
+            self._undecided(syntax.line_of(node), [(condition, [after]), (syntax.Condition("else"), ())])
             return None
-        unset = {*self._variables.unset}
+        unset = {*self.variables.unset}
         if first is wanted:
-            return self.run(node.second)
+            return self.run(after)
         if asked and unset:
-            self._left_out(node.line, shown, (node.second,), unset)
+            self._left_out(syntax.line_of(node), condition, [after], unset)
         return first
 
-    def _branches(self, node: Branches) -> bool | None:
-        for number, (condition, body) in enumerate(node.cases):
-            self._variables.unset.clear()
+    def _branches(self, node: Node) -> bool | None:
+        line, cases = syntax.line_of(node), syntax.cases_of(node)
+        for number, (condition, body) in enumerate(cases):
+            self.variables.unset.clear()
             held = self._holds(condition)
-            unset = {*self._variables.unset}
+            unset = {*self.variables.unset}
             if held is None:
-                rest = [*node.cases[number:]]
+                rest = cases[number:]
                 if not rest[-1][0].otherwise:
-                    rest.append((Condition("else"), ()))
-                self._undecided(node.line, rest)
+                    rest.append((syntax.Condition("else"), ()))
+                self._undecided(line, rest)
                 return None
             if held:
                 if unset:
-                    for other, left in node.cases[number + 1 :]:
-                        self._left_out(node.line, other, left, unset)
+                    for other, left in cases[number + 1 :]:
+                        self._left_out(line, other, left, unset)
                 return self._all(body)
             if unset:
-                self._left_out(node.line, condition, body, unset)
+                self._left_out(line, condition, body, unset)
         return True
 
-    def _holds(self, condition: Condition) -> bool | None:
+    def _holds(self, condition: syntax.Condition) -> bool | None:
         if condition.word is not None:
             word = self._plain(condition.word)
             patterns = [self._plain(pattern) for pattern in condition.patterns]
@@ -240,48 +235,48 @@ class _Reader:
         held = True
         for node in condition.commands:
             asked = self.run(node)
-            if asked is None or (isinstance(node, Command) and not is_test(node)):
+            if asked is None or (syntax.unredirected(node).type in _ACTS and not syntax.is_test(node)):
                 return None
             held = asked
         return held
 
     def _scratch(self, nodes: Sequence[Node]) -> tuple[dict[str, Value], list[Started]]:
         """The variables and commands after some commands, without keeping them."""
-        before, notes = {**self._variables.values}, {**self._notes}
-        started, loose, choices = len(self._started), len(self._loose), len(self._choices)
+        before, notes = {**self.variables.values}, {**self._notes}
+        started, loose, choices = len(self.started), len(self.loose), len(self._choices)
         self._all(nodes)
-        after, commands = self._variables.values, self._started[started:]
-        self._variables.values, self._notes = before, notes
-        del self._started[started:], self._loose[loose:], self._choices[choices:]
+        after, commands = self.variables.values, self.started[started:]
+        self.variables.values, self._notes = before, notes
+        del self.started[started:], self.loose[loose:], self._choices[choices:]
         return after, commands
 
-    def _left_out(self, line: int, condition: Condition, body: Sequence[Node], unset: set[str]) -> None:
+    def _left_out(self, line: int, condition: syntax.Condition, body: Sequence[Node], unset: set[str]) -> None:
         """Say what is not read because a variable has no value in the script."""
         after, started = self._scratch(body)
         said = [" ".join(command.words) for command in started if has_flags(command.words)]
         where = f"{self._at(line)}: {one_line(condition.text, LONGEST_SHOWN * 2)}"
         for name, value in after.items():
-            before = self._variables.values.get(name)
+            before = self.variables.values.get(name)
             if value != before:
                 self._elsewhere.setdefault(name, []).append(where)
                 said.append(f"{name}={' '.join(added(flat(before), flat(value)))}")
         if not said:
             return
         names = ", ".join(sorted(f"${name}" for name in unset))
-        shown = one_line("; ".join(said), LONGEST_SHOWN * 3)
-        self._note(f"{where}: {names} not set in the script, taken as unset; left out: {shown}")
+        left_out = one_line("; ".join(said), LONGEST_SHOWN * 3)
+        self._note(f"{where}: {names} not set in the script, taken as unset; left out: {left_out}")
 
-    def _undecided(self, line: int, cases: Sequence[tuple[Condition, Sequence[Node]]]) -> None:
+    def _undecided(self, line: int, cases: Sequence[tuple[syntax.Condition, Sequence[Node]]]) -> None:
         """Take no branch; keep what differs among them."""
-        before, outer = {**self._variables.values}, self._open
+        before, outer = {**self.variables.values}, self._open
         results = []
         for condition, body in cases:
             said = f"{self._at(line)}: {one_line(condition.text, LONGEST_SHOWN * 2)}"
             self._open = said
-            self._variables.values = {**before}
+            self.variables.values = {**before}
             self._all(body)
-            results.append((said, self._variables.values))
-        self._variables.values, self._open = before, outer
+            results.append((said, self.variables.values))
+        self.variables.values, self._open = before, outer
         for name in dict.fromkeys(name for _, after in results for name in after):
             values = [after.get(name) for _, after in results]
             if all(value == values[0] for value in values):
@@ -290,132 +285,157 @@ class _Reader:
                 self._differs(name, [(said, after.get(name)) for said, after in results])
 
     def _differs(self, name: str, results: Sequence[tuple[str, Value | None]]) -> None:
-        before = self._variables.values.get(name)
+        before = self.variables.values.get(name)
         if any(has_flags(flat(value)) for _, value in results):
             if before is None:
-                self._variables.values[name] = ""
+                self.variables.values[name] = ""
             for said, value in results:
                 self._choices.append(Choice(said, tuple(added(flat(before), flat(value))), name))
             return
-        self._variables.values[name] = f"${name}"
+        self.variables.values[name] = f"${name}"
         self._elsewhere.setdefault(name, []).extend(
             f"{said}: {one_line(' '.join(flat(value)), LONGEST_SHOWN)}" for said, value in results if value is not None
         )
 
     # loops
 
-    def _loop(self, node: Loop) -> bool | None:
-        if not node.name:
-            held = self._holds(Condition(as_written(node.condition[0]) if node.condition else "", node.condition))
-            if held is None:
-                self._undecided(node.line, [(Condition("a loop"), node.body), (Condition("else"), ())])
-            elif held:
-                self._all(node.body)
-            return True
-        self._variables.used.clear()
-        words = [word for token in node.words for word in self._variables.words(token.text)]
-        self._from[node.name] = self._parts()
-        started = len(self._started)
-        for word in words or [f"${node.name}"]:
-            self._variables.values[node.name] = word
-            self._all(node.body)
-        if len(words) > 1 and len(self._started) > started:
-            shown = one_line(" ".join(words), LONGEST_SHOWN)
-            self._note(f"{self._at(node.line)}: for {node.name} in {shown}: read with the last of them")
+    def _while(self, node: Node) -> bool | None:
+        conditions = [one for one in node.children_by_field_name("condition") if one.is_named]
+        held = self._holds(syntax.Condition("", conditions))
+        body = syntax.field(node, "body")
+        if held is None:
+            cases = (syntax.Condition("a loop"), [body]), (syntax.Condition("else"), ())
+            self._undecided(syntax.line_of(node), cases)
+        elif held != (node.children[0].type == "until"):
+            self.run(body)
+        return True
+
+    def _loop(self, node: Node) -> bool | None:
+        name = syntax.text_of(syntax.field(node, "variable")) if node.type == "for_statement" else "_"
+        self.variables.used.clear()
+        values = node.children_by_field_name("value")
+        words = [word for value in values for word in self.variables.words(syntax.text_of(value))]
+        self._from[name] = self._parts()
+        started = len(self.started)
+        for word in words or [f"${name}"]:
+            self.variables.values[name] = word
+            self.run(syntax.field(node, "body"))
+        if len(words) > 1 and len(self.started) > started:
+            listed = one_line(" ".join(words), LONGEST_SHOWN)
+            self._note(f"{self._at(syntax.line_of(node))}: for {name} in {listed}: read with the last of them")
         return True
 
     # commands
 
     def _parts(self) -> frozenset[str]:
         """The variables in what was last expanded, and in those."""
-        used = self._variables.used
+        used = self.variables.used
         return self._around.union(used, *(self._from.get(one, ()) for one in used))
 
-    def _assign(self, token: Token) -> None:
-        match = ASSIGNMENT.fullmatch(token.text)
-        if match is None:
-            return
-        name, index, adds = match[1], match[2], bool(match[3])
-        is_array = token.kind == "array"
-        self._variables.used.clear()
-        value = self._variables.items(token.items) if is_array else self._variables.text(match[4])
+    def _assign(self, node: Node) -> bool | None:
+        name, bracket, index = syntax.text_of(syntax.field(node, "name")).rstrip("]").partition("[")
+        given = node.child_by_field_name("value")
+        is_array = given is not None and given.type == "array"
+        adds = any(child.type == "+=" for child in node.children)
+        self.variables.used.clear()
+        if given is None:
+            value: Value = ""
+        elif is_array:
+            items = [syntax.text_of(item) for item in given.named_children if item.type != "comment"]
+            value = self.variables.items(items)
+        else:
+            value = self.variables.text(syntax.text_of(given))
         parts = self._parts()
-        before = self._variables.values.get(name)
+        before = self.variables.values.get(name)
         self._from[name] = parts | self._from.get(name, frozenset()) if adds else parts
-        if index is not None and not is_array:
-            key = self._variables.text(index[1:-1])
+        if bracket and not is_array:
+            key = self.variables.text(index)
             kept = before if isinstance(before, dict) else {str(at): one for at, one in enumerate(flat(before))}
             value = {**kept, key: str(value)}
         elif adds and isinstance(value, list):
             value = [*flat(before), *value]
         elif adds:
             value = f"{' '.join(flat(before))}{value if isinstance(value, str) else ''}"
-        self._variables.values.pop(name, None)  # so that the order is that of the last assignments
-        self._variables.values[name] = value
+        self.variables.values.pop(name, None)  # so that the order is that of the last assignments
+        self.variables.values[name] = value
+        return True
 
-    def _command(self, node: Command) -> bool | None:
-        for token in node.assigned if not node.words else ():
-            self._assign(token)
-        if not node.words:
-            return True
-        first = node.words[0].text
-        if first in _DECLARE:
-            for token in node.words[1:]:
-                self._assign(token)
-            return True
-        if first in ("[", "test"):
-            return self._decided([token.text for token in node.words[1:] if token.text != "]"])
-        if first == "let":
-            return self._all([Test(node.line, (), token.text.strip("\"'")) for token in node.words[1:]])
-        self._variables.used.clear()
-        words = [word for token in node.words for word in self._variables.words(token.text)]
+    def _unset(self, node: Node) -> bool | None:
+        for word in re.sub("[\"']", "", syntax.text_of(node)).split()[1:]:
+            self.variables.unset_one(word)
+        return True
+
+    def _redirected(self, node: Node) -> bool | None:
+        body = syntax.unredirected(node)
+        held: bool | None = True
+        if body.type == "command":
+            held = self._command(body, node)
+        elif body is not node:
+            held = self.run(body)
+        for redirect in node.children_by_field_name("redirect"):
+            self._all(syntax.statements_in(redirect))
+        return held
+
+    def _damaged(self, node: Node) -> bool | None:
+        self._all(syntax.statements_in(node))
+        return self._do(node, syntax.words_of(node), {}, None)
+
+    def _command(self, node: Node, redirected: Node | None = None) -> bool | None:
+        more = [] if redirected is None else syntax.words_of(redirected)
+        environment = {}
+        for given in node.children:
+            if given.type == "variable_assignment":
+                name, _, value = syntax.text_of(given).partition("=")
+                environment[name] = self.variables.text(value)
+        document = redirected and syntax.document_of(redirected)
+        return self._do(node, [*syntax.words_of(node), *more], environment, document)
+
+    def _do(
+        self, node: Node, written: Sequence[str], environment: Mapping[str, str], document: str | None
+    ) -> bool | None:
+        if written[:1] == ["test"]:
+            return self._decided(written[1:])
+        if written[:1] == ["let"]:
+            return [self._arithmetic(word.strip("\"'")) for word in written][-1]
+        self.variables.used.clear()
+        words = [word for one in written for word in self.variables.words(one)]
         parts = self._parts()
         if not words:
             return True
-        environment = {}
-        for token in node.assigned:
-            name, _, value = token.text.partition("=")
-            environment[name] = self._variables.text(value)
-        return self._start(node, words, environment, parts)
+        if document is not None:
+            self._document(syntax.line_of(node), document, words)
+        return self._start(syntax.line_of(node), words, environment, parts)
 
-    def _start(
-        self, node: Command, words: list[str], environment: Mapping[str, str], parts: frozenset[str]
-    ) -> bool | None:
+    def _start(self, line: int, words: list[str], environment: Mapping[str, str], parts: frozenset[str]) -> bool | None:
         first = words[0]
         if first in (":", "true", "false"):
             return first != "false"
         if first in ("source", "."):
-            return self._source(node.line, words[1:])
+            return self._source(line, words[1:])
         if first in self._functions and self._depth < DEEPEST:
             return self._call(first, words[1:], parts)
         if first == "set":
             if "--" in words[:2]:
-                self._variables.positional = words[words.index("--") + 1 :]
+                self.variables.positional = words[words.index("--") + 1 :]
                 self._around |= parts
             return True
         if first == "shift":
             count = int(words[1]) if len(words) > 1 and re.fullmatch(r"\d{1,4}", words[1]) else 1
-            self._variables.positional = (self._variables.positional or [])[count:] or None
-            return True
-        if first == "unset":
-            for name in words[1:]:
-                self._variables.unset_one(name)
+            self.variables.positional = (self.variables.positional or [])[count:] or None
             return True
         if first == "read":
             for name in words[1:]:
-                self._variables.values[name] = f"${name}"
+                self.variables.values[name] = f"${name}"
             return None
-        if node.document is not None:
-            self._document(node, words)
         if first in _PRINT:
             return None
         if first == "eval":
-            self._inner(" ".join(words[1:]), node.line, parts)
+            self._inner(" ".join(words[1:]), line, parts)
             return None
         if first.startswith("--"):
-            self._loose.append((node.line, tuple(words)))
+            self.loose.append((line, tuple(words)))
             return None
-        self._begin(node.line, words, environment, parts)
+        self._begin(line, words, environment, parts)
         return None
 
     def _begin(self, line: int, words: list[str], environment: Mapping[str, str], parts: frozenset[str]) -> None:
@@ -426,11 +446,11 @@ class _Reader:
             after_flag = at > 0 and words[at - 1].startswith("--") and "=" not in words[at - 1]
             whole = re.search(r"\s", word.strip()) and "--" in word and not re.match(r"--[\w-]+=", word)
             if whole and self._depth < DEEPEST and (word.lstrip().startswith("--") or not after_flag):
-                before, loose = len(self._started), len(self._loose)
+                before, loose = len(self.started), len(self.loose)
                 self._inner(word, line, parts)
-                inner += self._started[before:]
-                outer += [command for _, more in self._loose[loose:] for command in more]
-                del self._started[before:], self._loose[loose:]
+                inner += self.started[before:]
+                outer += [command for _, more in self.loose[loose:] for command in more]
+                del self.started[before:], self.loose[loose:]
             else:
                 outer.append(word)
         script = next((word for word in words if _SCRIPT.fullmatch(word)), None)
@@ -438,35 +458,39 @@ class _Reader:
             self._note(f"{self._at(line)}: starts {one_line(script, LONGEST_SHOWN)}, another script, which is not read")
         for command in inner:
             more = {**environment, **command.environment}
-            self._started.append(Started(line, (*outer, *command.words), more, self._open, command.variables))
+            self.started.append(Started(line, (*outer, *command.words), more, self._open, command.variables))
         if not inner and (has_flags(outer) or any("$" in word for word in outer)):
-            self._started.append(Started(line, tuple(outer), environment, self._open, parts))
+            self.started.append(Started(line, tuple(outer), environment, self._open, parts))
 
     def _inner(self, text: str, line: int, parts: frozenset[str]) -> None:
-        self._within(parse(text, self._name, line) if self._depth < DEEPEST else (), parts)
+        if self._depth < DEEPEST:
+            self._within(syntax.parse(text, self._name, line), parts)
 
-    def _within(self, nodes: Sequence[Node], parts: frozenset[str]) -> bool | None:
+    def _within(self, node: Node, parts: frozenset[str]) -> bool | None:
         """Read commands whose text or arguments were made of some variables."""
         outer, self._around = self._around, self._around | parts
         self._depth += 1
-        held = self._all(nodes)
+        held = self.run(node)
         self._depth -= 1
         self._around = outer
         return held
 
-    def _document(self, node: Command, words: Sequence[str]) -> None:
+    def _document(self, line: int, text: str, words: Sequence[str]) -> None:
         if words[0] in _SHELLS:
-            self._variables.used.clear()
-            text = self._variables.text_of(node.document or "")
-            self._inner(text, node.line, self._parts())
-        elif "--" in (node.document or ""):
-            self._note(f"{self._at(node.line)}: a text that is written with {words[0]} has flags, which are not read")
+            self.variables.used.clear()
+            self._inner(self.variables.text_of(text), line, self._parts())
+        elif "--" in text:
+            self._note(f"{self._at(line)}: a text that is written with {words[0]} has flags, which are not read")
+
+    def _function(self, node: Node) -> bool | None:
+        self._functions[syntax.text_of(syntax.field(node, "name"))] = syntax.field(node, "body")
+        return True
 
     def _call(self, name: str, arguments: list[str], parts: frozenset[str]) -> bool | None:
-        outer = self._variables.positional
-        self._variables.positional = arguments
+        outer = self.variables.positional
+        self.variables.positional = arguments
         held = self._within(self._functions[name], parts)
-        self._variables.positional = outer
+        self.variables.positional = outer
         return held
 
     def _source(self, line: int, words: Sequence[str]) -> bool | None:
@@ -475,20 +499,23 @@ class _Reader:
         given = _HERE.sub("./", given)  # a script is started from its folder, most often
         places = [Path(self._name).parent / given, Path(given)] if self._is_file else []
         path = next((one for one in places if "$" not in given and one.is_file()), None)
-        shown = one_line(given, LONGEST_SHOWN)
+        short = one_line(given, LONGEST_SHOWN)
         if path is None or self._depth >= DEEPEST:
             why = "not found beside the script" if self._is_file else "a line names no folder"
             why = "its name is not known" if "$" in given else why
-            self._note(f"{self._at(line)}: source {shown}: not read, as {why}; flags and variables in it are missing")
+            self._note(f"{self._at(line)}: source {short}: not read, as {why}; flags and variables in it are missing")
             return None
         outer, self._file = self._file, one_line(path.name, LONGEST_SHOWN)
         self._depth += 1
-        self._all(parse(read_text(path, "a shell script"), str(path)))
+        self.run(syntax.parse(read_text(path, "a shell script"), str(path)))
         self._depth -= 1
         self._file = outer
         return True
 
     # conditions
+
+    def _test(self, node: Node) -> bool | None:
+        return self._decided(syntax.parts_of_test(node)[1:-1])
 
     def _decided(self, raw: Sequence[str]) -> bool | None:
         return decided([self._plain(word) if word not in ("<", ">", "(", ")", "&&", "||") else word for word in raw])
@@ -498,20 +525,20 @@ class _Reader:
 
         def value(match: re.Match[str]) -> str:
             name = match[1] or match[2]
-            if name in self._variables.values:
+            if name in self.variables.values:
                 return match[0]  # known to be unknown
-            self._variables.unset.add(name)
+            self.variables.unset.add(name)
             return ""
 
-        return _UNSET.sub(value, self._variables.text(raw))
+        return _UNSET.sub(value, self.variables.text(raw))
 
     def _arithmetic(self, text: str) -> bool | None:
         """Whether `(( … ))` is not 0; what it assigns is kept, or unknown where it cannot be calculated."""
         if match := _STEP.fullmatch(text) or _ASSIGNS.fullmatch(text):
             name, operator, right = match[1], match[2], match[3] if len(match.groups()) > 2 else "1"
-            right = self._variables.text_of(right)
+            right = self.variables.text_of(right)
             whole = right if operator == "=" else f"{name} {operator[0]} ({right})"
-            self._variables.values[name] = self._variables.calculated(whole, f"${name}")
+            self.variables.values[name] = self.variables.calculated(whole, f"${name}")
             return None
-        value = self._variables.calculated(self._variables.text_of(text), "")
+        value = self.variables.calculated(self.variables.text_of(text), "")
         return bool(int(value)) if value else None

@@ -8,8 +8,6 @@ import fnmatch
 import re
 from collections.abc import Callable, Sequence
 
-from hybrid_des.interchange.frameworks.shell_syntax import Chain, Command, Negated, Node, Test
-
 _NUMBERS: dict[str, Callable[[int, int], bool]] = {
     "-eq": lambda left, right: left == right, "-ne": lambda left, right: left != right,
     "-lt": lambda left, right: left < right, "-le": lambda left, right: left <= right,
@@ -65,24 +63,3 @@ def _compared(first: str, how: str, second: str) -> bool | None:
     if how in _NUMBERS and all(re.fullmatch(r"-?\d{1,15}", word) for word in (first, second)):
         return _NUMBERS[how](int(first), int(second))
     return None
-
-
-def is_test(node: Node) -> bool:
-    """Whether a command only says whether something holds."""
-    return isinstance(node, Test) or (
-        isinstance(node, Command) and bool(node.words) and node.words[0].text in ("[", "test", "true", "false", ":")
-    )
-
-
-def as_written(node: Node) -> str:
-    """A condition as it is written, about."""
-    if isinstance(node, Command):
-        return " ".join(token.text for token in node.words)
-    if isinstance(node, Test):
-        words = " ".join(token.text for token in node.words)
-        return f"(({node.arithmetic}))" if node.arithmetic is not None else f"[[ {words} ]]"
-    if isinstance(node, Negated):
-        return f"! {as_written(node.node)}"
-    if isinstance(node, Chain):
-        return f"{as_written(node.first)} {node.operator} {as_written(node.second)}"
-    return "…"

@@ -11,8 +11,6 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from hybrid_des.interchange.frameworks.shell_syntax import Token
-
 Value = str | list[str] | dict[str, str]
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv,
@@ -108,12 +106,12 @@ class Variables:
         """A word as one text, as in an assignment."""
         return " ".join(self.words(raw, split=False))
 
-    def items(self, tokens: Sequence[Token]) -> Value:
+    def items(self, words: Sequence[str]) -> Value:
         """The elements of an array; by key where they are written `[key]=value`."""
-        keyed = [re.fullmatch(r"\[([^\]]*)\]=(.*)", token.text, re.DOTALL) for token in tokens]
-        if tokens and all(keyed):
+        keyed = [re.fullmatch(r"\[([^\]]*)\]=(.*)", word, re.DOTALL) for word in words]
+        if words and all(keyed):
             return {self.text(match[1]): self.text(match[2]) for match in keyed if match}
-        return [word for token in tokens for word in self.words(token.text)]
+        return [word for one in words for word in self.words(one)]
 
     def _pieces(self, raw: str, depth: int, *, quoted: bool = False) -> Iterator[Piece]:
         at = 0

@@ -1,11 +1,10 @@
 """Settings of other programs that change nothing about a step: `without_effect.yaml`."""
 
-from importlib.resources import files
+from pathlib import Path
 
-import yaml
+from hybrid_des.files import read_catalogue
 
 
 def without_effect(program: str) -> frozenset[str]:
     """The names of a program's settings that have no effect on the time or the memory of a step."""
-    text = (files(__package__) / "without_effect.yaml").read_text(encoding="utf-8")
-    return frozenset(map(str, yaml.safe_load(text)[program]))
+    return frozenset(map(str, read_catalogue(Path(__file__).with_name("without_effect.yaml"))[program]))

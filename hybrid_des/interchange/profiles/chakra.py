@@ -7,8 +7,7 @@ Attributes are those that ASTRA-sim reads: `is_cpu_op`, `comm_type`, `comm_size`
 `pg_name`, whose ranks a JSON file beside the traces lists (ASTRA-sim's `--comm-group-configuration`). Ours besides:
 `duration_picos` (durations are whole µs), `start_picos`, `stream`, `involved_ranks`, and what an op is.
 Of dependencies, only data edges are read: control edges make cycles in traces of PyTorch.
-Schema: mlcommons/chakra, schema/protobuf/et_def.proto. Of the wire format of protocol buffers (protobuf.dev,
-"Encoding"), only varints and sized fields occur in nodes; fixed numbers are skipped.
+Schema: mlcommons/chakra, schema/protobuf/et_def.proto; what is used of it is in `chakra.textproto`.
 """
 
 from __future__ import annotations
@@ -17,42 +16,28 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from hybrid_des.cluster.purposes import PURPOSES
 from hybrid_des.errors import UsageError
 from hybrid_des.files import open_file, read_text
-from hybrid_des.interchange.profiles.graph import (
-    COLLECTIVE,
-    COMPUTATION,
-    COMPUTE,
-    EVERYBODY,
-    EXCHANGE,
-    MOST_NAMED,
-    RECEIVE,
-    SEND,
-    Node,
-    RankTrace,
-    in_order,
-)
+from hybrid_des.interchange.profiles import graph
 from hybrid_des.interchange.profiles.recognition import BOM, GROUPS, GZIP, head_of, natural
 
-VARINT, FIXED64, SIZED, FIXED32 = 0, 1, 2, 5
-MOST_BITS = 64
-SHORT = [bytes([value]) for value in range(128)]  # numbers of one byte
 VERSION = b"0.0.4"
 MICROSECOND = 10**6  # picoseconds
 LONGEST = 10**18  # picoseconds
 LARGEST = 2**31  # bytes of a file
-KINDS = {4: COMPUTATION, 5: SEND, 6: RECEIVE, 7: COLLECTIVE}
+KINDS = {4: graph.COMPUTATION, 5: graph.SEND, 6: graph.RECEIVE, 7: graph.COLLECTIVE}
 TYPES = {kind: number for number, kind in KINDS.items()}
 COLLECTIVES = {
     0: "all-reduce", 1: "reduce", 2: "all-gather", 3: "gather", 4: "scatter", 5: "broadcast", 6: "all-to-all",
     7: "reduce-scatter", 8: "reduce-scatter", 9: "barrier",
 }  # fmt: skip
-NUMBERS = {does: number for number, does in reversed(COLLECTIVES.items())} | {EXCHANGE: 6}
+NUMBERS = {does: number for number, does in reversed(COLLECTIVES.items())} | {graph.EXCHANGE: 6}
 WORDS = {  # in names of kernels, where a trace does not give the type
     "AllReduce": "all-reduce", "AllGather": "all-gather", "ReduceScatter": "reduce-scatter", "Broadcast": "broadcast",
     "AllToAll": "all-to-all", "SendRecv": "all-to-all",
@@ -63,17 +48,12 @@ FLAGS = ("given", "gap", "named")
 WORDED = {"op_kind": ("F", "B", "I", "W"), "purpose": tuple(purpose.name for purpose in PURPOSES)}
 OWN = (*NUMBERED, *FLAGS, *WORDED)  # facts of a node's place
 MEMBERS = re.compile(r"\d+")
-UINT64, BOOL, TEXT, UINT64_LIST = 13, 27, 29, 14  # fields of an attribute's value
-INT32, INT64 = 7, 9
 FIELDS = {  # as mlcommons/chakra's feeder reads them; that of ASTRA-sim converts from any
-    "comm_type": INT64, "comm_size": INT64, "comm_src": INT32, "comm_dst": INT32, "comm_tag": INT32,
+    "comm_type": "int64", "comm_size": "int64", "comm_src": "int32", "comm_dst": "int32", "comm_tag": "int32",
 }  # fmt: skip
-_SIGNED = (7, 9)  # int32, int64
-_ZIGZAG = (15, 17)  # sint32, sint64
-_LISTS = (8, 10, 12, 14, 16, 18, 28)
 
 
-def read_chakra(files: Sequence[Path]) -> list[RankTrace]:
+def read_chakra(files: Sequence[Path]) -> list[graph.RankTrace]:
     """Read the traces of ranks, by the numbers in the names of their files.
 
     Raises:
@@ -90,7 +70,7 @@ def read_chakra(files: Sequence[Path]) -> list[RankTrace]:
     return traces if len(traces) == 1 else _placed(traces, ranks_of(ordered))
 
 
-def _placed(traces: Sequence[RankTrace], ranks: Sequence[int]) -> list[RankTrace]:
+def _placed(traces: Sequence[graph.RankTrace], ranks: Sequence[int]) -> list[graph.RankTrace]:
     """The traces with places among them instead of ranks: those of some ranks of a job need not begin at 0.
 
     Raises:
@@ -101,8 +81,8 @@ def _placed(traces: Sequence[RankTrace], ranks: Sequence[int]) -> list[RankTrace
     for trace, rank in zip(traces, ranks, strict=True):
         for node in trace.nodes:
             members = trace.groups.get(node.group, (rank,))
-            if node.kind == COLLECTIVE and rank not in members:
-                shown = ", ".join(map(str, members[:MOST_NAMED]))
+            if node.kind == graph.COLLECTIVE and rank not in members:
+                shown = ", ".join(map(str, members[: graph.MOST_NAMED]))
                 raise UsageError(f'{trace.source}: node {node.id}: rank {rank} is not in group "{node.group}": {shown}')
             node.peer = place_of.get(node.peer, node.peer)
         kept = {name: [one for one in members if one in place_of] for name, members in trace.groups.items()}
@@ -140,7 +120,7 @@ def listed_groups(folder: Path) -> dict[str, tuple[int, ...]]:
     return groups
 
 
-def _read(path: Path, listed: Mapping[str, tuple[int, ...]]) -> RankTrace:
+def _read(path: Path, listed: Mapping[str, tuple[int, ...]]) -> graph.RankTrace:
     try:
         with open_file(path) as file:
             content = file.read(LARGEST + 1)
@@ -161,51 +141,56 @@ def _read(path: Path, listed: Mapping[str, tuple[int, ...]]) -> RankTrace:
     unlisted = [name for name, ranks in groups.items() if not ranks]
     for node in nodes:
         if node.group in unlisted:
-            node.group = EVERYBODY
+            node.group = graph.EVERYBODY
     untimed = sum(
-        node.kind == COMPUTATION and not node.duration and "duration_picos" not in fact["attributes"]
+        node.kind == graph.COMPUTATION and not node.duration and "duration_picos" not in fact["attributes"]
         for node, fact in zip(nodes, facts, strict=True)
     )
     known = {name: ranks for name, ranks in groups.items() if ranks}
-    return RankTrace(str(path), in_order(nodes, str(path)), known, unlisted, untimed=untimed)
+    return graph.RankTrace(str(path), graph.in_order(nodes, str(path)), known, unlisted, untimed=untimed)
 
 
 def _of_messages(content: bytes) -> Iterator[dict[str, Any]]:
-    messages = sized(content)
-    next(messages, None)  # the metadata
-    for message in messages:
-        fields: dict[str, Any] = {"id": 0, "name": "", "type": 0, "needs": [], "duration": 0, "attributes": {}}
-        for number, value in fields_of(message):
-            if number == 1 and isinstance(value, int):
-                fields["id"] = value
-            elif number == 2 and isinstance(value, bytes):
-                fields["name"] = value.decode("utf-8", "replace")
-            elif number == 3:
-                fields["type"] = value
-            elif number == 5:
-                fields["needs"] += numbers_of(value)
-            elif number == 7 and isinstance(value, int):
-                fields["duration"] = value * MICROSECOND
-            elif number == 10 and isinstance(value, bytes):
-                name, what = _attribute(value)
-                fields["attributes"][name] = what
-        yield fields
+    from google.protobuf.message import DecodeError
+    from google.protobuf.proto import parse_length_prefixed
+
+    stream = BytesIO(content)
+    try:
+        parse_length_prefixed(messages()["GlobalMetadata"], stream)
+        while (node := parse_length_prefixed(messages()["Node"], stream)) is not None:
+            yield {
+                "id": node.id, "name": node.name.decode("utf-8", "replace"), "type": node.type,
+                "needs": list(node.data_deps), "duration": node.duration_micros * MICROSECOND,
+                "attributes": {one.name.decode("utf-8", "replace"): _number_or_text(one) for one in node.attr},
+            }  # fmt: skip
+    except (DecodeError, EOFError):
+        raise ValueError(f"the message before byte {stream.tell()} is damaged or cut") from None
 
 
-def _attribute(message: bytes) -> tuple[str, Any]:
-    name = ""
-    what: Any = None
-    for number, value in fields_of(message):
-        if number == 1 and isinstance(value, bytes):
-            name = value.decode("utf-8", "replace")
-        elif number in _LISTS and isinstance(value, bytes):
-            what = [one for _, part in fields_of(value) for one in numbers_of(part)]
-        elif number in (29, 31) and isinstance(value, bytes):
-            what = value.decode("utf-8", "replace")
-        elif isinstance(value, int):
-            negative = -(value & 1) if number in _ZIGZAG else 0
-            what = (value >> 1) ^ negative if number in _ZIGZAG else signed(value) if number in _SIGNED else value
-    return name, what
+def _number_or_text(attribute: Any) -> Any:
+    """A number, a text or a list of numbers; None if it is something else."""
+    value: Any = None
+    for field, given in attribute.ListFields():
+        if field.message_type is not None:
+            value = list(given.values)
+        elif field.name != "name":
+            value = given.decode("utf-8", "replace") if isinstance(given, bytes) else given
+    return value
+
+
+@cache
+def messages() -> Mapping[str, Any]:
+    """The classes of messages by name."""
+    from google.protobuf import text_format
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.descriptor_pool import DescriptorPool
+    from google.protobuf.message_factory import GetMessageClass
+
+    schema = Path(__file__).with_name("chakra.textproto").read_text(encoding="utf-8")
+    file = text_format.Parse(schema, FileDescriptorProto())
+    pool = DescriptorPool()
+    pool.Add(file)
+    return {one.name: GetMessageClass(pool.FindMessageTypeByName(f"chakra.{one.name}")) for one in file.message_type}
 
 
 def _of_json(content: bytes) -> Iterator[dict[str, Any]]:
@@ -227,25 +212,26 @@ def _of_json(content: bytes) -> Iterator[dict[str, Any]]:
 
 def _node(
     message: Mapping[str, Any], groups: dict[str, tuple[int, ...]], listed: Mapping[str, tuple[int, ...]]
-) -> Node:
+) -> graph.Node:
     known, name, kind = message["attributes"], message["name"], KINDS[message["type"]]
     host = bool(known.get("is_cpu_op"))
     if host:
-        kind = COMPUTATION  # the call that launches a collective is work of the host
+        kind = graph.COMPUTATION  # the call that launches a collective is work of the host
     duration = known.get("duration_picos", message["duration"])
     if not isinstance(message["id"], int) or not isinstance(duration, int) or not 0 <= duration <= LONGEST:
         raise ValueError(f"node {message['id']}: expected a whole number, and a time of at least 0 and at most 11 days")
-    node = Node(message["id"], name, kind, duration, tuple(message["needs"]), start=int(known.get("start_picos", -1)))
+    start = int(known.get("start_picos", -1))
+    node = graph.Node(message["id"], name, kind, duration, tuple(message["needs"]), start=start)
     node.place = {key: known[key] for key in OWN if key in known and _is_own(key, known[key])}
-    if kind == COMPUTATION:
-        node.stream = str(known.get("stream", f"host {known.get('tid', 0)}" if host else COMPUTE))
+    if kind == graph.COMPUTATION:
+        node.stream = str(known.get("stream", f"host {known.get('tid', 0)}" if host else graph.COMPUTE))
         return node
     node.stream, node.size = str(known.get("stream", "")), max(0, int(known.get("comm_size") or 0))
-    if kind == COLLECTIVE:
+    if kind == graph.COLLECTIVE:
         node.does = _does(known, name)
         node.group = _group(known, groups, listed)
         return node
-    node.peer = int(known["comm_dst" if kind == SEND else "comm_src"])
+    node.peer = int(known["comm_dst" if kind == graph.SEND else "comm_src"])
     node.tag = int(known.get("comm_tag") or 0)
     return node
 
@@ -258,8 +244,8 @@ def _is_own(key: str, value: Any) -> bool:
 
 
 def _does(known: Mapping[str, Any], name: str) -> str:
-    if known.get("does") == EXCHANGE:  # ours: the schema has no such type
-        return EXCHANGE
+    if known.get("does") == graph.EXCHANGE:  # ours: the schema has no such type
+        return graph.EXCHANGE
     number = known.get("comm_type")
     if isinstance(number, int) and number in COLLECTIVES:
         return COLLECTIVES[number]
@@ -273,139 +259,59 @@ def _group(known: Mapping[str, Any], groups: dict[str, tuple[int, ...]], listed:
         ranks = list(map(int, MEMBERS.findall(known["pg_ranks"])))
     given = known.get("pg_name")
     if not ranks and given in (None, ""):
-        return EVERYBODY
+        return graph.EVERYBODY
     ranks = tuple(map(int, ranks or listed.get(str(given), ())))
     name = str(given or ",".join(map(str, ranks)))
     groups[name] = ranks
     return name
 
 
-def write_chakra(trace: RankTrace) -> bytes:
+def write_chakra(trace: graph.RankTrace) -> bytes:
     """The trace of a rank as a `.et` file."""
-    written = [write_sized(write_field(1, VERSION))]
-    written += [write_sized(_message(node, trace.groups)) for node in trace.nodes]
-    return b"".join(written)
+    from google.protobuf.proto import serialize_length_prefixed
+
+    written = BytesIO()
+    serialize_length_prefixed(messages()["GlobalMetadata"](version=VERSION), written)
+    for node in trace.nodes:
+        serialize_length_prefixed(_message(node, trace.groups), written)
+    return written.getvalue()
 
 
-def _message(node: Node, groups: Mapping[str, tuple[int, ...]]) -> bytes:
-    fields: list[tuple[int, int | bytes]] = [(1, node.id), (2, node.name.encode()), (3, TYPES[node.kind])]
-    if node.needs:
-        fields.append((5, b"".join(map(write_varint, node.needs))))
-    fields.append((7, round(node.duration / MICROSECOND)))
+def _message(node: graph.Node, groups: Mapping[str, tuple[int, ...]]) -> Any:
     facts: dict[str, Any] = {"is_cpu_op": False, "duration_picos": node.duration}
     if node.start >= 0:
         facts["start_picos"] = node.start
     if node.stream:
         facts["stream"] = node.stream
-    if node.kind in (SEND, RECEIVE):
-        end = "comm_dst" if node.kind == SEND else "comm_src"
+    if node.kind in (graph.SEND, graph.RECEIVE):
+        end = "comm_dst" if node.kind == graph.SEND else "comm_src"
         facts |= {end: node.peer, "comm_tag": node.tag, "comm_size": node.size}
-    elif node.kind == COLLECTIVE:
+    elif node.kind == graph.COLLECTIVE:
         facts |= {"comm_type": NUMBERS[node.does], "comm_size": node.size}
-        if node.does == EXCHANGE:
-            facts["does"] = EXCHANGE
-    if node.kind == COLLECTIVE and (members := groups.get(node.group, ())):
+        if node.does == graph.EXCHANGE:
+            facts["does"] = graph.EXCHANGE
+    if node.kind == graph.COLLECTIVE and (members := groups.get(node.group, ())):
         facts |= {"pg_name": node.group, "involved_ranks": members}
-    values = [write_field(10, _encoded(name, value)) for name, value in {**facts, **node.place}.items()]
-    return b"".join([*(write_field(*one) for one in fields), *values])
+    return messages()["Node"](
+        id=node.id,
+        name=node.name.encode(),
+        type=TYPES[node.kind],
+        data_deps=node.needs,
+        duration_micros=round(node.duration / MICROSECOND),
+        attr=[_attribute(name, value) for name, value in {**facts, **node.place}.items()],
+    )
 
 
 @lru_cache(maxsize=1 << 14, typed=True)  # kinds and sizes recur
-def _encoded(name: str, value: bool | int | str | tuple[int, ...]) -> bytes:
-    """An attribute: its name, and its value by type."""
-    named = write_field(1, name.encode())
+def _attribute(name: str, value: bool | int | str | tuple[int, ...]) -> Any:
+    """An attribute with its value by type."""
+    made = messages()["Attribute"](name=name.encode())
     if isinstance(value, bool):
-        return named + write_field(BOOL, int(value))
-    if isinstance(value, int):
-        return named + write_field(FIELDS.get(name, UINT64), value)
-    if isinstance(value, str):
-        return named + write_field(TEXT, value.encode())
-    return named + write_field(UINT64_LIST, write_field(1, b"".join(map(write_varint, value))))
-
-
-def varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number at a place, and the place after it."""
-    number = shift = 0
-    while True:
-        if at >= len(data) or shift >= MOST_BITS + 7:
-            raise ValueError(f"a number is cut at byte {at}")
-        byte = data[at]
-        number |= (byte & 127) << shift
-        at += 1
-        if byte < 128:
-            return number, at
-        shift += 7
-
-
-def sized(data: bytes) -> Iterator[bytes]:
-    """The messages of a file, each preceded by its size."""
-    at = 0
-    while at < len(data):
-        size, at = varint(data, at)
-        if at + size > len(data):
-            raise ValueError(f"a message of {size} bytes is cut after {len(data) - at}")
-        yield data[at : at + size]
-        at += size
-
-
-def fields_of(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The number and the value of every field of a message: a number, or bytes."""
-    at = 0
-    while at < len(data):
-        key, at = varint(data, at)
-        kind = key & 7
-        if kind == VARINT:
-            value, at = varint(data, at)
-            yield key >> 3, value
-            continue
-        if kind == SIZED:
-            size, at = varint(data, at)
-        elif kind in (FIXED64, FIXED32):
-            size = 8 if kind == FIXED64 else 4
-        else:
-            raise ValueError(f"a field of type {kind} at byte {at}")
-        if at + size > len(data):
-            raise ValueError(f"a field of {size} bytes is cut after {len(data) - at}")
-        yield key >> 3, data[at : at + size]
-        at += size
-
-
-def numbers_of(value: int | bytes) -> Iterator[int]:
-    """The numbers of a repeated field, packed or not."""
-    if isinstance(value, int):
-        yield value
-        return
-    at = 0
-    while at < len(value):
-        number, at = varint(value, at)
-        yield number
-
-
-def signed(value: int) -> int:
-    """A number that was written as a 64-bit one with a sign."""
-    return value - (1 << 64) if value >> 63 else value
-
-
-def write_varint(value: int) -> bytes:
-    """A number of at most 64 bits."""
-    if 0 <= value < 128:
-        return SHORT[value]
-    value &= (1 << MOST_BITS) - 1
-    encoded = bytearray()
-    while value > 127:
-        encoded.append(value & 127 | 128)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
-
-
-def write_field(number: int, value: int | bytes) -> bytes:
-    """A field with a number, or with bytes."""
-    if isinstance(value, int):
-        return write_varint(number << 3 | VARINT) + write_varint(value)
-    return write_varint(number << 3 | SIZED) + write_varint(len(value)) + value
-
-
-def write_sized(message: bytes) -> bytes:
-    """A message of a file."""
-    return write_varint(len(message)) + message
+        made.bool = int(value)
+    elif isinstance(value, int):
+        setattr(made, FIELDS.get(name, "uint64"), value)
+    elif isinstance(value, str):
+        made.string = value.encode()
+    else:
+        made.uint64_list.values.extend(value)
+    return made

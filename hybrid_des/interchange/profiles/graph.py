@@ -8,6 +8,7 @@ time, with its order, edges, and the gaps between. `Tags` are those of messages,
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -255,11 +256,8 @@ class Tags:
         sent: Sequence[tuple[int, int, int]], received: Sequence[tuple[int, int, int]], traces: Sequence[RankTrace]
     ) -> None:
         """Refuse messages that are only sent, or only received."""
-        counts: dict[tuple[int, int, int], int] = {}
-        for key in sent:
-            counts[key] = counts.get(key, 0) + 1
-        for key in received:
-            counts[key] = counts.get(key, 0) - 1
+        counts = Counter(sent)
+        counts.subtract(received)
         for (sender, receiver, tag), more in counts.items():
             if more:
                 side, other = ("sent", "received") if more > 0 else ("received", "sent")

@@ -21,16 +21,7 @@ import numpy as np
 
 from hybrid_des.cluster.gpus import ATTENTION, MEMORY, PRODUCTS, work_of
 from hybrid_des.errors import UsageError
-from hybrid_des.interchange.profiles.graph import (
-    COLLECTIVE,
-    COMPUTATION,
-    COMPUTE,
-    EXCHANGE,
-    RankTrace,
-    Span,
-    purpose_of,
-    rank_trace,
-)
+from hybrid_des.interchange.profiles import graph
 from hybrid_des.interchange.profiles.kineto import NONE, UNKNOWN, Communication, KinetoTrace, Numbers
 from hybrid_des.interchange.profiles.kineto_collectives import (
     UNNAMED,
@@ -165,13 +156,13 @@ class KinetoRanks:
     @property
     def gathered(self) -> Collectives:
         """The collectives among them, without messages."""
-        return {key: members for key, members in self.matched.items() if key.does != EXCHANGE}
+        return {key: members for key, members in self.matched.items() if key.does != graph.EXCHANGE}
 
     def complete(self, key: Key) -> bool:
         """Whether all members of a collective have a trace, so that its transfer is known."""
         members = self.collectives[key]
         known = members[0].communication.group_size
-        return len(members) > 1 and (key.does == EXCHANGE or len(members) >= known)
+        return len(members) > 1 and (key.does == graph.EXCHANGE or len(members) >= known)
 
     @cached_property
     def clocks(self) -> dict[str, Any]:
@@ -299,11 +290,11 @@ class KinetoRanks:
             }))  # fmt: skip
         return pd.concat(tables, ignore_index=True)
 
-    def rank_traces(self) -> list[RankTrace]:
+    def rank_traces(self) -> list[graph.RankTrace]:
         """The chosen step of every rank as an execution trace."""
         return [self._rank_trace(place) for place in range(len(self.traces))]
 
-    def _rank_trace(self, index: int) -> RankTrace:
+    def _rank_trace(self, index: int) -> graph.RankTrace:
         trace, groups = self.traces[index], dict[str, tuple[int, ...]]()
         mine = np.flatnonzero(trace.step == self.chosen).tolist()
         edges = edges_of(trace, mine)
@@ -313,7 +304,7 @@ class KinetoRanks:
         spans = []
         for event in mine:
             start = (int(trace.start[event]) + self.offsets[index]) * NANOSECOND
-            span = Span(
+            span = graph.Span(
                 trace.names[int(trace.name[event])], streams[int(trace.stream[event])], start,
                 start + int(trace.duration[event]) * NANOSECOND, [number[other] for other in edges.get(event, ())],
                 place=_place(trace, event),
@@ -323,7 +314,7 @@ class KinetoRanks:
             spans.append(span)
         end = max(span.end for span in spans)
         spans = _together(spans) if len(spans) > MOST_NODES else spans
-        return rank_trace(str(trace.path), spans, self.zero * NANOSECOND, end, groups)
+        return graph.rank_trace(str(trace.path), spans, self.zero * NANOSECOND, end, groups)
 
     @cached_property
     def _part(self) -> list[dict[int, Key]]:
@@ -346,7 +337,7 @@ class KinetoRanks:
         if len(self.traces) > 1:
             return tuple(sorted(member.rank for member in members)) if len(members) > 1 else None
         first = members[0].communication
-        if key.does == EXCHANGE or self.world == 1 or first.group_size < 2:
+        if key.does == graph.EXCHANGE or self.world == 1 or first.group_size < 2:
             return None
         if first.group_size == self.world:
             return tuple(range(self.world))
@@ -357,13 +348,13 @@ class KinetoRanks:
         fits = whole[-1] < self.world and not self.world % (len(whole) * whole.step)
         return tuple(whole) if fits and self.traces[0].rank in whole else None
 
-    def _collective(self, span: Span, key: Key, groups: dict[str, tuple[int, ...]]) -> None:
+    def _collective(self, span: graph.Span, key: Key, groups: dict[str, tuple[int, ...]]) -> None:
         """Make a span a collective, if its group is known; else it communicates for the recorded time."""
         members, ranks = self.collectives[key], self.group_of(key)
         if ranks is None:
-            span.place = {**span.place, "purpose": purpose_of(key.does).name}
+            span.place = {**span.place, "purpose": graph.purpose_of(key.does).name}
             return
-        span.kind, span.does, span.size = COLLECTIVE, key.does, max(m.communication.size for m in members)
+        span.kind, span.does, span.size = graph.COLLECTIVE, key.does, max(m.communication.size for m in members)
         if len(ranks) < max(len(self.traces), self.world if len(self.traces) == 1 else 0):
             span.group = f"{key.group} [{','.join(map(str, ranks))}]" if len(self.traces) > 1 else key.group
             groups[span.group] = ranks
@@ -375,14 +366,14 @@ class KinetoRanks:
                 span.place = {**span.place, "given": True}
 
 
-def _together(spans: Sequence[Span]) -> list[Span]:
+def _together(spans: Sequence[graph.Span]) -> list[graph.Span]:
     """Runs of computation of a stream, without edges, as one span each: a trace of a million kernels stays small."""
     needed = {place for span in spans for place in span.after}
-    joined: list[Span] = []
+    joined: list[graph.Span] = []
     number: list[int] = []
     for index, span in enumerate(spans):
         last = joined[-1] if joined else None
-        follows = last is not None and _kind_of(last) == _kind_of(span) == (span.stream, COMPUTATION, None)
+        follows = last is not None and _kind_of(last) == _kind_of(span) == (span.stream, graph.COMPUTATION, None)
         if last is not None and follows and not span.after and index - 1 not in needed:
             last.end = max(last.end, span.end)
         else:
@@ -393,7 +384,7 @@ def _together(spans: Sequence[Span]) -> list[Span]:
     return joined
 
 
-def _kind_of(span: Span) -> tuple[str, str, str | None]:
+def _kind_of(span: graph.Span) -> tuple[str, str, str | None]:
     return span.stream, span.kind, span.place.get("purpose")
 
 
@@ -430,7 +421,7 @@ def streams_of(trace: KinetoTrace) -> Mapping[int, str]:
     for stream, took in zip(trace.stream.tolist(), computed.tolist(), strict=True):
         busy[stream] = busy.get(stream, 0) + took
     most = max(busy, key=lambda stream: (busy[stream], -stream))
-    return {stream: COMPUTE if stream == most else f"stream {stream}" for stream in busy}
+    return {stream: graph.COMPUTE if stream == most else f"stream {stream}" for stream in busy}
 
 
 def edges_of(trace: KinetoTrace, events: Sequence[int]) -> dict[int, list[int]]:

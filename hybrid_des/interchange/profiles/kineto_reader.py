@@ -22,23 +22,9 @@ import numpy as np
 
 from hybrid_des.errors import UsageError
 from hybrid_des.files import open_file
+from hybrid_des.interchange.profiles import kineto
 from hybrid_des.interchange.profiles.graph import EXCHANGE
 from hybrid_des.interchange.profiles.json_events import events_of
-from hybrid_des.interchange.profiles.kineto import (
-    NONE,
-    OPERATOR,
-    PREFIX,
-    UNKNOWN,
-    Annotation,
-    Communication,
-    KinetoTrace,
-    Numbers,
-    Product,
-    StreamWait,
-    communication,
-    input_bytes,
-    kind_of,
-)
 from hybrid_des.interchange.profiles.kineto_host import HostEvent, fill, host_events
 from hybrid_des.interchange.profiles.recognition import GZIP, HEAD, head_of
 
@@ -65,7 +51,7 @@ FURTHER = 1 << 40  # from the streams of one GPU to those of the next
 NAMED = 1 << 39  # from the numbered streams of a GPU to those with names
 
 
-def read_kineto(path: Path, turn: int, progress: Callable[[int, int], None] | None = None) -> KinetoTrace:
+def read_kineto(path: Path, turn: int, progress: Callable[[int, int], None] | None = None) -> kineto.KinetoTrace:
     """Read the trace of a rank; `turn` is its rank if neither the trace nor its name says.
 
     Raises:
@@ -84,7 +70,7 @@ def read_kineto(path: Path, turn: int, progress: Callable[[int, int], None] | No
     named = NAMED_RANK.search(path.name)
     host = [] if reader.has_kernels else host_events(_events(path, _Ends(), None))
     trace = reader.trace(head_of(path), ends.last, int(named[1]) if named else turn, host)
-    trace.named = int(named[1]) if named else NONE
+    trace.named = int(named[1]) if named else kineto.NONE
     return trace
 
 
@@ -153,7 +139,7 @@ class _Reader:
     """Collects the events of a trace in arrays."""
 
     def __init__(self, path: Path) -> None:
-        self._trace = KinetoTrace(path, 0, 0)
+        self._trace = kineto.KinetoTrace(path, 0, 0)
         self._numbers: dict[tuple[str, str], int] = {}  # kernels by name and grid: others are of other sizes
         self._device = [array("q") for _ in range(5)]
         self._launches = [array("q") for _ in range(3)]  # correlation, time, thread
@@ -218,10 +204,10 @@ class _Reader:
         stream = self._stream(args.get("stream", event.get("tid")), args.get("device", event.get("pid")))
         kind = self._numbers.setdefault((name, str(args.get("grid", args.get("bytes")))), len(self._numbers))
         kernel, (start, end) = len(self._device[0]), self._interval(number, event)
-        _append(self._device, start, end - start, stream, int(args.get("correlation", NONE)), kind)
+        _append(self._device, start, end - start, stream, int(args.get("correlation", kineto.NONE)), kind)
         if event["cat"] not in KERNELS:
             return
-        if communication(kernel, name, args) is not None:
+        if kineto.communication(kernel, name, args) is not None:
             self._named[kernel] = name, args
         elif "microbatch" in args:
             self._trace.facts[kernel] = {key: int(args[key]) for key in ("microbatch", "chunk", "stage") if key in args}
@@ -250,7 +236,7 @@ class _Reader:
         args = event.get("args") or {}
         device = args.get("device", event.get("pid"))
         names = "stream", "wait_on_stream", "wait_on_cuda_event_record_corr_id", "correlation"
-        stream, other, record, wait = (int(args.get(name, NONE)) for name in names)
+        stream, other, record, wait = (int(args.get(name, kineto.NONE)) for name in names)
         if other >= 0 and 0 <= stream < FURTHER:
             self._sync.append((self._stream(stream, device), self._stream(other, device), record, wait))
 
@@ -260,14 +246,14 @@ class _Reader:
             self._take_annotation(number, event)
         elif name.startswith(BACKWARD):
             self._backwards.append((*self._interval(number, event), self._thread(event)))
-        elif name in PRODUCTS or name == OPERATOR:
+        elif name in PRODUCTS or name == kineto.OPERATOR:
             args = event.get("args") or {}
             shapes, types, external = (args.get(key) for key in ("Input Dims", "Input type", "External id"))
             start, end = self._interval(number, event)
-            if name == OPERATOR and isinstance(external, int):
+            if name == kineto.OPERATOR and isinstance(external, int):
                 self._operators[external] = start, end, args
             elif isinstance(shapes, list) and isinstance(types, list):
-                self._trace.products.append(Product(name, shapes, types, self._thread(event), start, end))
+                self._trace.products.append(kineto.Product(name, shapes, types, self._thread(event), start, end))
 
     def _take_annotation(self, number: int, event: Mapping[str, Any]) -> None:
         (start, end), thread, name = self._interval(number, event), self._thread(event), str(event.get("name", ""))
@@ -276,11 +262,11 @@ class _Reader:
             self._trace.main = thread
         else:
             self._trace.annotations.setdefault(thread, []).append((start, end, name))
-            if name.startswith(PREFIX):
+            if name.startswith(kineto.PREFIX):
                 args = event.get("args") or {}
-                self._trace.collectives.setdefault(thread, []).append((start, end, name, input_bytes(args)))
+                self._trace.collectives.setdefault(thread, []).append((start, end, name, kineto.input_bytes(args)))
 
-    def trace(self, head: bytes, tail: bytes, turn: int, host: Sequence[HostEvent] = ()) -> KinetoTrace:
+    def trace(self, head: bytes, tail: bytes, turn: int, host: Sequence[HostEvent] = ()) -> kineto.KinetoTrace:
         """The trace, in the order of starts, with what its head and tail say.
 
         Args:
@@ -308,7 +294,7 @@ class _Reader:
             named.sort()
         if not host:
             self._link()
-        if trace.main == NONE and trace.annotations:
+        if trace.main == kineto.NONE and trace.annotations:
             trace.main = max(trace.annotations, key=lambda thread: len(trace.annotations[thread]))
         trace.passes = self._passes()
         for kernel, (name, args) in sorted(self._named.items(), key=lambda entry: int(row_of[entry[0]])):
@@ -327,7 +313,7 @@ class _Reader:
             wanted = "profile with ProfilerActivity.CUDA, or on a CPU with ProfilerActivity.CPU"
             raise UsageError(f"{self._trace.path}: a profiler trace without kernels and operators: {wanted}")
 
-    def _in_order(self) -> Numbers:
+    def _in_order(self) -> kineto.Numbers:
         """Put the device's events into the order of their starts; the place of each."""
         trace = self._trace
         columns = [np.array(column, dtype=np.int64) for column in self._device]
@@ -342,26 +328,26 @@ class _Reader:
     def _link(self) -> None:
         """Find the launch of every event, by its correlation number; without launches, steps are the device's."""
         trace = self._trace
-        trace.launched, trace.thread = (np.full(len(trace.start), NONE, dtype=np.int64) for _ in range(2))
+        trace.launched, trace.thread = (np.full(len(trace.start), kineto.NONE, dtype=np.int64) for _ in range(2))
         if self._launches[0]:
             correlation, time, thread = (np.array(column, dtype=np.int64) for column in self._launches)
             order = np.argsort(correlation, kind="stable")
             at = np.minimum(np.searchsorted(correlation[order], trace.correlation), len(order) - 1)
-            known = (correlation[order][at] == trace.correlation) & (trace.correlation != NONE)
+            known = (correlation[order][at] == trace.correlation) & (trace.correlation != kineto.NONE)
             trace.launched[known] = time[order][at][known]
             trace.thread[known] = thread[order][at][known]
             wanted = {one for _, _, *calls in self._sync for one in calls}
             when = {one: int(at) for one, at in zip(correlation.tolist(), time.tolist(), strict=True) if one in wanted}
             trace.waits = [
-                StreamWait(stream, other, when.get(record, NONE), when.get(wait, NONE))
+                kineto.StreamWait(stream, other, when.get(record, kineto.NONE), when.get(wait, kineto.NONE))
                 for stream, other, record, wait in self._sync
             ]
-        if not (trace.launched != NONE).any() and (self._device_steps or trace.steps):
+        if not (trace.launched != kineto.NONE).any() and (self._device_steps or trace.steps):
             trace.steps, trace.on_device = self._device_steps or trace.steps, True
 
-    def _passes(self) -> dict[int, list[Annotation]]:
+    def _passes(self) -> dict[int, list[kineto.Annotation]]:
         """Forwards and backwards by thread: from the first to the last link of a run of links of one kind."""
-        passes: dict[int, list[Annotation]] = {}
+        passes: dict[int, list[kineto.Annotation]] = {}
         engine: dict[int, list[tuple[int, int]]] = {}
         for start, end, thread in sorted(self._backwards):
             engine.setdefault(thread, []).append((start, end))
@@ -379,23 +365,23 @@ class _Reader:
 
     def _communication(
         self, kernel: int, name: str, args: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]
-    ) -> Communication:
+    ) -> kineto.Communication:
         """The communication of a kernel; what its arguments lack, from its operator, its annotation and the job."""
         trace = self._trace
         launched, thread = int(trace.launched[kernel]), int(trace.thread[kernel])
-        begin, end, said = self._operators.get(args.get("External id", NONE), (0, -1, {}))
+        begin, end, said = self._operators.get(args.get("External id", kineto.NONE), (0, -1, {}))
         if "Collective name" not in args and begin <= launched <= end:
             args = {**args, **said}
-        call = communication(kernel, name, args)
+        call = kineto.communication(kernel, name, args)
         assert call is not None
-        if call.does in (UNKNOWN, EXCHANGE) or not call.size:
+        if call.does in (kineto.UNKNOWN, EXCHANGE) or not call.size:
             around = trace.collectives.get(thread, [])
             index = bisect_right(around, launched, key=lambda each: each[0]) - 1
-            if launched != NONE and index >= 0 and launched <= around[index][1]:
+            if launched != kineto.NONE and index >= 0 and launched <= around[index][1]:
                 _, _, called, size = around[index]
-                does = kind_of(called) or call.does
+                does = kineto.kind_of(called) or call.does
                 call = call._replace(
-                    does=does if call.does in (UNKNOWN, EXCHANGE) else call.does, size=call.size or size
+                    does=does if call.does in (kineto.UNKNOWN, EXCHANGE) else call.does, size=call.size or size
                 )
         ranks = groups.get(str(args.get("Process Group Name", "")), ())
         if len(ranks) > len(call.members):

@@ -156,15 +156,8 @@ def _files(paths: Iterable[Path]) -> list[Path]:
 
 def natural(path: Path) -> list[tuple[int, str]]:
     """A key that sorts numbers in names by value."""
-    return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in _pieces(path.name)]
-
-
-def _pieces(name: str) -> Iterator[str]:
-    start = 0
-    for end in range(1, len(name) + 1):
-        if end == len(name) or name[end].isdecimal() != name[start].isdecimal():
-            yield name[start:end]
-            start = end
+    pieces = filter(None, re.split(r"(\d+)", path.name))
+    return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in pieces]
 
 
 def head_of(path: Path) -> bytes:

@@ -49,6 +49,11 @@ class Block:
             said = f"{comment}; " if comment else ""
             self.ask("gpu", f"{said}a name of hybrid-des's catalogue, or {{memory, peak, bandwidth, multiprocessors}}")
 
+    def ask_adapters(self, question: str) -> None:
+        """Ask for the bandwidth of each adapter, and for their number."""
+        self.ask("infiniband.bandwidth", question)
+        self.ask("infiniband.nics_per_node", "their number")
+
     def ask_nodes(self) -> None:
         """Ask for what a network does not show of its nodes."""
         self.gpu(None, "")

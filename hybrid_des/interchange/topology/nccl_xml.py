@@ -197,8 +197,7 @@ def _adapters(block: Block, gpus: Sequence[_Port], nets: Sequence[_Port]) -> Non
     if slow := [f"{net.name} ({net.element.get('speed')} Mb/s)" for net in nets if _slow(net)]:
         block.notes.append(f"left out, too slow for a network of GPUs: {', '.join(slow)}")
     if not used:
-        block.ask("infiniband.bandwidth", "no adapter for a network of GPUs in the dump: bandwidth of each")
-        block.ask("infiniband.nics_per_node", "their number")
+        block.ask_adapters("no adapter for a network of GPUs in the dump: bandwidth of each")
         return
     speeds = Counter(net.element.get("speed", "") for net in used)
     speed, count = speeds.most_common(1)[0]

@@ -176,8 +176,7 @@ def _adapters(block: Block, matrix: Matrix) -> None:
     """Which adapters GPUs use, and which GPU is near which."""
     nics, rows = matrix.nics, matrix.rows
     if not nics:
-        block.ask("infiniband.bandwidth", "no adapter is listed: bandwidth of each")
-        block.ask("infiniband.nics_per_node", "their number")
+        block.ask_adapters("no adapter is listed: bandwidth of each")
         return
     below = [nic for nic in nics if any(rows[gpu].get(nic) in ("PIX", "PXB", "PSB") for gpu in matrix.gpus)]
     used = below or list(nics)

@@ -52,8 +52,7 @@ def read_rocm_smi(text: str, name: str) -> Block:
     block.add("nodes", 1, "one machine was listed")
     block.add("gpus_per_node", len(types))
     _xgmi(block, types, tables, known)
-    block.ask("infiniband.bandwidth", "of each adapter: AMD's tool does not list them")
-    block.ask("infiniband.nics_per_node", "their number")
+    block.ask_adapters("of each adapter: AMD's tool does not list them")
     return block
 
 

@@ -111,8 +111,7 @@ def _slurm_block(
     block.add("nodes", len(nodes))
     add_leaves(block, [len(members) for members in leaves.values()], "block" if blocks else "leaf")
     block.ask("oversubscription", "bandwidth below a leaf over its bandwidth to the spine; 1: non-blocking")
-    block.ask("infiniband.bandwidth", "of each adapter")
-    block.ask("infiniband.nics_per_node", "their number")
+    block.ask_adapters("of each adapter")
     depth = _depth(above)
     if depth > 1:
         block.notes.append(f"{depth + 1} levels of switches; above the leaves, one spine is simulated")

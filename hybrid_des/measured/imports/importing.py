@@ -17,18 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hybrid_des.errors import UsageError
+from hybrid_des.interchange.profiles import op_table
 from hybrid_des.interchange.profiles.graph import COMPUTE, RankTrace, Span, rank_trace
 from hybrid_des.interchange.profiles.kineto import KinetoTrace
 from hybrid_des.interchange.profiles.kineto_ranks import NANOSECOND, KinetoRanks
-from hybrid_des.interchange.profiles.op_table import (
-    DURATIONS,
-    KERNELS,
-    OwnLayout,
-    layout_of,
-    named_table,
-    ops_of,
-    own_rows,
-)
 from hybrid_des.interchange.profiles.recognition import CHAKRA, DUMP, KINETO, TABLE, WHAT, Profile, head_of, recognized
 from hybrid_des.measured.imports.calibrating import calibration_of
 from hybrid_des.measured.imports.imported import Imported
@@ -121,7 +113,7 @@ def _of_kineto(profile: Profile, job: KinetoRanks, machine: Scenario | None, gpu
 
 def named_pipeline(profile: Profile, job: KinetoRanks) -> PipelineProfile | None:
     """The profile of traces in which PyTorch's schedules name the ops; None if they are others, or lack some."""
-    ops = named_table(profile, job)
+    ops = op_table.named_table(profile, job)
     if ops is None:
         return None
     pipeline = PipelineProfile(profile, ops)
@@ -158,12 +150,12 @@ def own_timeline(profile: Profile) -> TraceProfile | None:
     path = next((path for path in profile.files if path.suffix == ".csv"), None)
     if path is None or not {*head_of(path).partition(b"\n")[0].strip().split(b",")} >= NEEDED:
         return None
-    ops = ops_of(profile).rows  # refuses broken tables
+    ops = op_table.ops_of(profile).rows  # refuses broken tables
     rows = _whole(pd.read_csv(path, index_col=False), path)
     compute = rows[rows.lane == LANE]
     places = compute.drop_duplicates("rank").set_index("rank")
     numbers = [{int(rank): int(at) for rank, at in places[name].items()} for name in ("replica", "pipeline_rank")]  # type: ignore[call-overload]
-    layout = layout_of(*numbers)
+    layout = op_table.layout_of(*numbers)
     if layout is None or not {*compute.kind} <= {*OPS, "optimizer"}:
         return None
     times = rows.assign(**{end: (rows[f"{end}_s"] * PICOSECONDS_PER_SECOND).round() for end in ("start", "end")})
@@ -235,7 +227,7 @@ def _transfers(messages: pd.DataFrame) -> pd.DataFrame:
 
 def own_kineto(profile: Profile, job: KinetoRanks) -> TraceProfile | None:
     """The profile of a folder written by `export --for hta`; None if the traces are others."""
-    own = own_rows(job)
+    own = op_table.own_rows(job)
     if own is None:
         return None
     layout, table = own
@@ -253,14 +245,14 @@ def _own_trace(job: KinetoRanks, trace: KinetoTrace, zero: int, end: int) -> Ran
     for event in job.computing(trace).tolist():
         name = trace.names[int(trace.name[event])]
         facts = trace.facts.get(event)
-        known = {} if facts is None else {"op_kind": KERNELS.get(name, "F"), **facts}
+        known = {} if facts is None else {"op_kind": op_table.KERNELS.get(name, "F"), **facts}
         start = int(trace.start[event]) * NANOSECOND
         spans.append(Span(name, COMPUTE, start, start + int(trace.duration[event]) * NANOSECOND, place=known))
     return rank_trace(str(trace.path), spans, zero * NANOSECOND, end * NANOSECOND)
 
 
 def _profile(
-    profile: Profile, traces: Sequence[RankTrace], layout: OwnLayout, run: MeasuredRun, *,
+    profile: Profile, traces: Sequence[RankTrace], layout: op_table.OwnLayout, run: MeasuredRun, *,
     measured: Mapping[int, float], step: int, collectives: pd.DataFrame,
 ) -> TraceProfile:  # fmt: skip
     sent = collectives[collectives.kind.isin(["activation", "gradient", "send-receive"])]
@@ -293,4 +285,4 @@ def _durations(run: MeasuredRun) -> pd.DataFrame:
             step, replica, stage, chunk, microbatch = (int(one) for one in index)
             seconds = int(times[index]) / PICOSECONDS_PER_SECOND
             rows.append((run.durations.steps[step], replica, stage, chunk, kind, microbatch, seconds))
-    return pd.DataFrame(rows, columns=[*DURATIONS[:-1]])
+    return pd.DataFrame(rows, columns=[*op_table.DURATIONS[:-1]])

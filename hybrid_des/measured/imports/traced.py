@@ -17,20 +17,9 @@ import numpy as np
 from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.errors import DeadlockError, UsageError
+from hybrid_des.interchange.profiles import graph
 from hybrid_des.interchange.profiles.chakra import ranks_of, read_chakra, write_chakra
 from hybrid_des.interchange.profiles.durations import FACTOR
-from hybrid_des.interchange.profiles.graph import (
-    COLLECTIVE,
-    COMPUTATION,
-    COMPUTE,
-    EXCHANGE,
-    GAP,
-    MOST_NAMED,
-    RECEIVE,
-    SEND,
-    Node,
-    RankTrace,
-)
 from hybrid_des.interchange.profiles.kineto_ranks import KinetoRanks
 from hybrid_des.interchange.profiles.recognition import WHAT, Profile
 from hybrid_des.measured.imports.calibrating import gpu_of
@@ -70,7 +59,7 @@ class TraceProfile:
     """
 
     profile: Profile
-    traces: Sequence[RankTrace]
+    traces: Sequence[graph.RankTrace]
     ranks: int
     measured: Mapping[int, float] = field(default_factory=dict)
     named: Sequence[int] | None = None
@@ -86,7 +75,7 @@ class TraceProfile:
     further: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
-    def distinct(self) -> Sequence[RankTrace]:
+    def distinct(self) -> Sequence[graph.RankTrace]:
         """The traces; one of them if all are the same, and ranks exchange nothing but collectives of all."""
         return self.traces[:1] if not self.further and alike(self.traces) else self.traces
 
@@ -174,19 +163,19 @@ class TraceProfile:
     def _lacking(self) -> Iterator[str]:
         """What these traces do not say."""
         nodes = [node for trace in self.traces for node in trace.nodes]
-        moving = [node for node in nodes if node.kind in (COLLECTIVE, SEND)]
+        moving = [node for node in nodes if node.kind in (graph.COLLECTIVE, graph.SEND)]
         if self.machine is None and moving:
             yield "links: collectives take the recorded time, messages none; --machine SCENARIO gives a cluster"
         if lacking := sum(not node.size for node in moving):
             yield f"sizes of {lacking} of {len(moving)} messages and collectives"
-        if self.machine is None and any(not node.duration for node in moving if node.kind == COLLECTIVE):
+        if self.machine is None and any(not node.duration for node in moving if node.kind == graph.COLLECTIVE):
             yield "times of collectives: those without one take no time"
         if self._unlisted is not None:
             yield self._unlisted
         if names := _listed(name for trace in self.traces for name in trace.absent):
             yield f"some ranks of process groups {names}: their collectives are those of the ranks with a trace"
         if untimed := sum(trace.untimed for trace in self.traces):
-            computed = sum(node.kind == COMPUTATION for node in nodes)
+            computed = sum(node.kind == graph.COMPUTATION for node in nodes)
             yield f"durations of {untimed} of {computed} computations: they take no time (num_ops is not read)"
         if len(self.traces) == 1:
             yield "the other ranks: this one stands for all; --set parallel.data says how many there are"
@@ -202,15 +191,15 @@ class TraceProfile:
 def _listed(names: Iterable[str]) -> str:
     """Some of these names, in order."""
     known = sorted({*names})
-    return ", ".join(known[:MOST_NAMED]) + (" …" if len(known) > MOST_NAMED else "")
+    return ", ".join(known[: graph.MOST_NAMED]) + (" …" if len(known) > graph.MOST_NAMED else "")
 
 
-def _computation(trace: RankTrace) -> Sequence[Node]:
-    work = (node for node in trace.nodes if node.kind == COMPUTATION and node.stream == COMPUTE)
-    return [node for node in work if not node.place.get(GAP) and "purpose" not in node.place]
+def _computation(trace: graph.RankTrace) -> Sequence[graph.Node]:
+    work = (node for node in trace.nodes if node.kind == graph.COMPUTATION and node.stream == graph.COMPUTE)
+    return [node for node in work if not node.place.get(graph.GAP) and "purpose" not in node.place]
 
 
-def _kind(node: Node) -> Any:
+def _kind(node: graph.Node) -> Any:
     """What computation is compared with: the same kernel, the same kind of op in the same place, or the same name."""
     facts = node.place
     if "microbatch" in facts:
@@ -218,27 +207,29 @@ def _kind(node: Node) -> Any:
     return facts.get("kernel", node.name)
 
 
-def _unusual(node: Node, rank: int, step: int, usual: float) -> Unusual:
+def _unusual(node: graph.Node, rank: int, step: int, usual: float) -> Unusual:
     name = node.name if len(node.name) <= LONGEST_NAME else f"{node.name[: LONGEST_NAME - 1]}…"
     seconds = node.duration / PICOSECONDS_PER_SECOND
     return Unusual(name, rank, step, seconds, usual / PICOSECONDS_PER_SECOND, {"node": node.id})
 
 
-def alike(traces: Sequence[RankTrace]) -> bool:
+def alike(traces: Sequence[graph.RankTrace]) -> bool:
     """Whether ranks do the same: equal nodes, and only collectives of all ranks."""
     everybody = tuple(range(len(traces)))
     first = traces[0]
     for trace in traces:
         if any(tuple(sorted(ranks)) != everybody for ranks in trace.groups.values()):
             return False
-        if any(node.kind in (SEND, RECEIVE) for node in trace.nodes) or len(trace.nodes) != len(first.nodes):
+        if len(trace.nodes) != len(first.nodes):
+            return False
+        if any(node.kind in (graph.SEND, graph.RECEIVE) for node in trace.nodes):
             return False
         if trace is not first and any(_facts(a) != _facts(b) for a, b in zip(trace.nodes, first.nodes, strict=True)):
             return False
     return True
 
 
-def _facts(node: Node) -> tuple[Any, ...]:
+def _facts(node: graph.Node) -> tuple[Any, ...]:
     return node.kind, node.duration, tuple(node.needs), node.stream, node.size, node.does, node.group, node.place
 
 
@@ -275,8 +266,9 @@ def chakra_profile(profile: Profile, machine: Scenario | None) -> TraceProfile:
     ranks = len(traces)
     if ranks == 1 and len(groups) == 1:
         ranks = len(next(iter(groups)))
-    device = [node for trace in traces for node in trace.nodes if node.kind != COMPUTATION or node.stream == COMPUTE]
-    hosted = any(node.stream.startswith("host") for trace in traces for node in trace.nodes)
+    nodes = [node for trace in traces for node in trace.nodes]
+    device = [node for node in nodes if node.kind != graph.COMPUTATION or node.stream == graph.COMPUTE]
+    hosted = any(node.stream.startswith("host") for node in nodes)
     linked = sum(bool(node.needs) for node in device) / max(len(device), 1) if hosted else 1.0
     named = ranks_of(profile.files)
     return TraceProfile(profile, traces, ranks, named=named, linked=100 * linked, machine=machine)
@@ -316,7 +308,7 @@ def _of_other_ranks(job: KinetoRanks) -> Iterator[str]:
     if 1 < len(job.traces) < job.world:
         yield f"{job.world - len(job.traces)} of {job.world} ranks: collectives wait for those with a trace only"
     several = len(job.traces) > 1
-    mine = [key for key in job.collectives if key.does != EXCHANGE]
+    mine = [key for key in job.collectives if key.does != graph.EXCHANGE]
     alone = sum(len(job.collectives[key]) == 1 for key in mine)
     part = sum(len(job.collectives[key]) > 1 and not job.complete(key) for key in mine)
     if alone and not several:
@@ -327,7 +319,7 @@ def _of_other_ranks(job: KinetoRanks) -> Iterator[str]:
         yield f"transfers of {part} collectives: they hold the wait for ranks without a trace"
     if kept := sum(not several and job.group_of(key) is None for key in mine):
         yield f"the ranks of {kept} collectives: they take the recorded time, whatever parallel.data is"
-    if sends := sum(key.does == EXCHANGE and len(job.collectives[key]) == 1 for key in job.collectives):
+    if sends := sum(key.does == graph.EXCHANGE and len(job.collectives[key]) == 1 for key in job.collectives):
         yield f"the other ends of {sends} pipeline messages: they take the recorded time"
 
 

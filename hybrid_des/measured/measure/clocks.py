@@ -11,53 +11,34 @@ taken at every step, and times are summed from base to base.
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
 
-class Clock(Protocol):
-    """What takes and reads marks."""
+class Clock:
+    """The clock of the host, which all of its processes share; ops run while they are called."""
 
     def rebase(self) -> None:
-        """Call this from time to time, such as at every step."""
+        """Call this from time to time, such as at every step; times of the host are exact without."""
 
     def mark(self) -> Any:
-        """Take a mark."""
+        """Take a mark: the time now."""
+        return perf_counter()
 
     def reach(self, mark: Any) -> None:
-        """Wait until a mark has occurred, and for nothing else."""
+        """Wait until a mark has occurred, and for nothing else; that of the host is past."""
 
     def synchronize(self) -> None:
         """Wait until all that was launched is done; marks can be read then."""
 
     def seconds(self, mark: Any) -> float:
         """The time of a mark on the clock of this host, in seconds since any zero."""
+        return float(mark)
 
 
-class HostClock:
-    """The clock of the host, which all of its processes share; ops run while they are called."""
-
-    def rebase(self) -> None:
-        """Nothing: times are exact to the nanosecond."""
-
-    def mark(self) -> float:
-        """The time now."""
-        return perf_counter()
-
-    def reach(self, mark: float) -> None:
-        """Nothing: it is past."""
-
-    def synchronize(self) -> None:
-        """Nothing: what was called is done."""
-
-    def seconds(self, mark: float) -> float:
-        """The mark itself."""
-        return mark
-
-
-class StreamClock:
+class StreamClock(Clock):
     """Events on the current stream of a GPU, set against the clock of the host once."""
 
     def __init__(self) -> None:
@@ -104,4 +85,4 @@ class StreamClock:
 
 def clock_of(device: torch.device) -> Clock:
     """The clock of a device."""
-    return StreamClock() if device.type == "cuda" else HostClock()
+    return StreamClock() if device.type == "cuda" else Clock()

@@ -7,6 +7,7 @@ shift around the ring of a group: every member sends to the next one and receive
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cluster.time_table import MICROSECOND
@@ -42,26 +43,23 @@ def tasks(job: Job, folder: Folder, repeats: int) -> Iterator[tuple[str, Callabl
     for count in members(job):
         for kind in KINDS:
             if not folder.has(TABLE, collective=kind, ranks=count, bytes=sizes(job)[-1]):
-                yield f"{kind} of {count}", _task(job, folder, kind, count, repeats)
+                yield f"{kind} of {count}", partial(_measure, job, folder, kind, count, repeats)
 
 
-def _task(job: Job, folder: Folder, kind: str, count: int, repeats: int) -> Callable[[], str | None]:
-    def measure() -> str | None:
-        group = job.group(count)
-        if any(_fails(job, kind, group)):
-            return f"{kind} of {count} ranks: this backend lacks it"
-        for size in sizes(job):
-            if folder.has(TABLE, collective=kind, ranks=count, bytes=size):
-                continue
-            sample = job.timed(_call(job, kind, group, size), repeats, together=True)
-            times = {"time_us": sample.median, "p10_us": sample.p10, "p90_us": sample.p90}
-            folder.add(TABLE, {
-                "bytes": size, **{name: round(seconds * PER_SECOND, 3) for name, seconds in times.items()},
-                "collective": kind, "ranks": count, "nodes": -(-count // job.per_node), "repeats": repeats,
-            })  # fmt: skip
-        return None
-
-    return measure
+def _measure(job: Job, folder: Folder, kind: str, count: int, repeats: int) -> str | None:
+    group = job.group(count)
+    if any(_fails(job, kind, group)):
+        return f"{kind} of {count} ranks: this backend lacks it"
+    for size in sizes(job):
+        if folder.has(TABLE, collective=kind, ranks=count, bytes=size):
+            continue
+        sample = job.timed(_call(job, kind, group, size), repeats, together=True)
+        times = {"time_us": sample.median, "p10_us": sample.p10, "p90_us": sample.p90}
+        folder.add(TABLE, {
+            "bytes": size, **{name: round(seconds * PER_SECOND, 3) for name, seconds in times.items()},
+            "collective": kind, "ranks": count, "nodes": -(-count // job.per_node), "repeats": repeats,
+        })  # fmt: skip
+    return None
 
 
 def _fails(job: Job, kind: str, group: dist.ProcessGroup | None) -> list[bool]:

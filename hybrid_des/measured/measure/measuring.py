@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from hybrid_des.cluster.operator_table import RESIDUAL
 from hybrid_des.errors import UsageError
@@ -117,7 +117,7 @@ def measure(options: Options, show: Show) -> Measured | None:
     if job.rank:
         return None
     folder.write({NOISE: {"before": before, "after": after, "spread": spread_of(folder.tables)}})
-    return _finished(facts, folder, options, MeasuredWorkloads(runs, trained), lacking)
+    return _finished(facts, folder, options, runs, trained, lacking)
 
 
 def _opened(job: Job, options: Options) -> Folder:
@@ -186,14 +186,9 @@ def spread_of(tables: Mapping[str, Rows]) -> dict[str, dict[str, float]]:
     return spreads
 
 
-class MeasuredWorkloads(NamedTuple):
-    """What was run: schedules of pipelines, and a model over tensor ranks."""
-
-    runs: Sequence[Run]
-    trained: Sequence[Trained]
-
-
-def _finished(facts: Facts, folder: Folder, options: Options, ran: MeasuredWorkloads, lacking: list[str]) -> Measured:
+def _finished(
+    facts: Facts, folder: Folder, options: Options, runs: Sequence[Run], trained: Sequence[Trained], lacking: list[str]
+) -> Measured:
     """Write the scenarios of what was measured, and predict what was run."""
     count = f"{facts.ranks} × " if facts.ranks > 1 else ""
     measured = Measured(options.out, f"{count}{facts.device}", [MACHINE], lacking=lacking)
@@ -203,8 +198,8 @@ def _finished(facts: Facts, folder: Folder, options: Options, ran: MeasuredWorkl
     folder.write({MACHINE: as_yaml({"name": options.out.resolve().name, **machine_of(facts, tables, reached)})})
     if facts.ranks == 1:
         lacking.append("links and collectives: there is one process; torchrun --nproc-per-node starts several")
-    _steps_of(folder, options, [model for model in ran.trained if model.layout is not None], measured)
-    _pipelines_of(folder, options, ran.runs, measured)
+    _steps_of(folder, options, [model for model in trained if model.layout is not None], measured)
+    _pipelines_of(folder, options, runs, measured)
     folder.write({ABOUT: {**measured.figures, **folder.about}})
     return measured
 

@@ -42,19 +42,15 @@ def tasks(
     for operator in _operators(job, needed, shape):
         if not folder.has(TABLE, **operator.key):
             name = " × ".join(str(value) for value in operator.key.values())
-            yield name, _task(job, folder, operator, repeats)
+            yield name, partial(_measure, job, folder, operator, repeats)
 
 
-def _task(job: Job, folder: Folder, operator: Operator, repeats: int) -> Callable[[], str | None]:
-    def measure() -> str | None:
-        forward, backward = operator.make()
-        row = {**operator.key, **job.timed(forward, repeats).columns()}
-        if backward is not None:
-            row["backward_s"] = job.timed(backward, repeats).median
-        folder.add(TABLE, row)
-        return None
-
-    return measure
+def _measure(job: Job, folder: Folder, operator: Operator, repeats: int) -> None:
+    forward, backward = operator.make()
+    row = {**operator.key, **job.timed(forward, repeats).columns()}
+    if backward is not None:
+        row["backward_s"] = job.timed(backward, repeats).median
+    folder.add(TABLE, row)
 
 
 def _operators(job: Job, needed: Needed, shape: Shape | None) -> Iterator[Operator]:
@@ -154,7 +150,7 @@ def _block(job: Job, shape: Shape, tokens: int) -> Pair:
 
     block, samples = Block(shape, None).to(job.device, torch.bfloat16), max(1, tokens // shape.sequence)
     x = _random(job, samples, tokens // samples, shape.hidden, gradient=True)
-    turn = rotations(shape._replace(sequence=tokens // samples), job.device, torch.bfloat16)
+    turn = rotations(shape.head, tokens // samples, job.device, torch.bfloat16)
 
     def forward() -> torch.Tensor:
         output: torch.Tensor = block(x, turn)

@@ -7,6 +7,7 @@ it has ended too does not count.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.measured.measure.collectives import sizes
@@ -30,36 +31,33 @@ def tasks(job: Job, folder: Folder, repeats: int) -> Iterator[tuple[str, Callabl
     for other in beside:
         for work in WORK:
             if not folder.has(TABLE, work=work, beside=other):
-                yield f"{work} beside {other}", _task(job, folder, work, other, repeats)
+                yield f"{work} beside {other}", partial(_measure, job, folder, work, other, repeats)
 
 
-def _task(job: Job, folder: Folder, work: str, other: str, repeats: int) -> Callable[[], str | None]:
-    def measure() -> str | None:
-        compute, start = _computation(job, work), _started(job, other)
-        alone, times = job.timed(compute, repeats), list[float]()
-        for _ in range(repeats * TRIES):
-            job.barrier()
-            has_ended, wait = start()
-            before = job.clock.mark()
-            compute()
-            after = job.clock.mark()
-            job.clock.reach(after)
-            lasted = not has_ended()
-            wait()
-            job.clock.synchronize()
-            if lasted:
-                times.append(job.clock.seconds(after) - job.clock.seconds(before))
-        every = [seconds for of_rank in job.all_of(times[:repeats]) for seconds in of_rank]
-        if len(every) < LEAST:
-            return f"{work} beside {other}: it ends before the computation does"
-        both = Sample.of(every)
-        folder.add(TABLE, {
-            "work": work, "beside": other, "alone_s": alone.median, **both.columns(),
-            "slowed": max(0.0, 1 - alone.median / both.median),
-        })  # fmt: skip
-        return None
-
-    return measure
+def _measure(job: Job, folder: Folder, work: str, other: str, repeats: int) -> str | None:
+    compute, start = _computation(job, work), _started(job, other)
+    alone, times = job.timed(compute, repeats), list[float]()
+    for _ in range(repeats * TRIES):
+        job.barrier()
+        has_ended, wait = start()
+        before = job.clock.mark()
+        compute()
+        after = job.clock.mark()
+        job.clock.reach(after)
+        lasted = not has_ended()
+        wait()
+        job.clock.synchronize()
+        if lasted:
+            times.append(job.clock.seconds(after) - job.clock.seconds(before))
+    every = [seconds for of_rank in job.all_of(times[:repeats]) for seconds in of_rank]
+    if len(every) < LEAST:
+        return f"{work} beside {other}: it ends before the computation does"
+    both = Sample.of(every)
+    folder.add(TABLE, {
+        "work": work, "beside": other, "alone_s": alone.median, **both.columns(),
+        "slowed": max(0.0, 1 - alone.median / both.median),
+    })  # fmt: skip
+    return None
 
 
 UnderWay = tuple[Callable[[], bool], Callable[[], object]]  # whether it has ended, and what waits for its end

@@ -48,7 +48,7 @@ def _head_layout(shape: Shape, tokens: int, job: Job) -> Pass:
     samples = max(1, tokens // shape.sequence)
     width = (shape.heads + 2 * shape.kv_heads) * shape.head
     joined = _random(job, samples, tokens // samples, width)
-    turn = transformer.rotations(shape._replace(sequence=tokens // samples), job.device, torch.bfloat16)
+    turn = transformer.rotations(shape.head, tokens // samples, job.device, torch.bfloat16)
 
     def forward() -> list[torch.Tensor]:
         queries, keys, values = transformer.heads_of(joined, shape, turn)
@@ -58,7 +58,7 @@ def _head_layout(shape: Shape, tokens: int, job: Job) -> Pass:
 
 
 def _activation(shape: Shape, tokens: int, job: Job) -> Pass:
-    x = _random(job, tokens, shape.ffn * (2 if shape.gated else 1))
+    x = _random(job, tokens, shape.ffn * (2 if shape.mlp == "swiglu" else 1))
     return lambda: [transformer.activated(x, shape)], [x]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from hybrid_des.errors import Refusal, UsageError, unknown
 from hybrid_des.scenario.definition import Scenario
@@ -15,28 +15,11 @@ from hybrid_des.workload.models.kinds.transformer import Transformer
 NOT_DONE = ("latent", "experts", "post_norm", "qk_norm", "pooler", "predictions", "token_types")
 
 
-class Shape(NamedTuple):
-    """Sizes; those that tensor ranks divide are a rank's share: heads, ffn and vocab.
+class Shape(Transformer):
+    """Sizes; those that tensor ranks divide are a rank's share: heads, kv_heads, ffn and vocab."""
 
-    Attributes:
-        hidden, heads, kv_heads, head, ffn, vocab, sequence, layers: as in `model`.
-        gated, rms, rotary, bias, causal, tied: which kind of MLP, norm, positions, products, attention and logits.
-    """
-
-    hidden: int
-    heads: int
     kv_heads: int
-    head: int
-    ffn: int
-    vocab: int
-    sequence: int
-    layers: int
-    gated: bool
-    rms: bool
-    rotary: bool
-    bias: bool
-    causal: bool
-    tied: bool
+    head_size: int
 
 
 def shape_of(scenario: Scenario) -> Shape:
@@ -57,22 +40,11 @@ def shape_of(scenario: Scenario) -> Shape:
     for what, size in (("heads", options.heads), ("kv_heads", shared), ("ffn", options.ffn), ("vocab", options.vocab)):
         if size % tensor:
             raise Refusal(f"{size} {what} are not divisible by {tensor} tensor ranks")
-    return Shape(
-        hidden=options.hidden,
-        heads=options.heads // tensor,
-        kv_heads=shared // tensor,
-        head=options.head,
-        ffn=options.ffn // tensor,
-        vocab=options.vocab // tensor,
-        sequence=options.sequence,
-        layers=options.layers,
-        gated=options.mlp == "swiglu",
-        rms=options.norm == "rms",
-        rotary=options.positions == "rotary",
-        bias=options.bias,
-        causal=options.causal,
-        tied=options.tied,
-    )
+    share = {
+        "heads": options.heads // tensor, "kv_heads": shared // tensor, "head_size": options.head,
+        "ffn": options.ffn // tensor, "vocab": options.vocab // tensor,
+    }  # fmt: skip
+    return Shape.model_construct(**{**dict(options), **share})
 
 
 def model_of(name: str) -> tuple[dict[str, Any], int]:

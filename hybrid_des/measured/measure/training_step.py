@@ -55,7 +55,7 @@ def tasks(
         return
 
     def measure() -> str | None:
-        step = step_of(job, shape._replace(layers=layout.layers), layout)
+        step = step_of(job, shape.model_copy(update={"layers": layout.layers}), layout)
         step()  # warms up
         for number in range(rounds):
             took = job.timed_once(step)

@@ -57,39 +57,36 @@ class ReduceFromTensorRanks(torch.autograd.Function):
 
 def copied(x: torch.Tensor, group: dist.ProcessGroup | None) -> torch.Tensor:
     """An input of products that tensor ranks divide."""
-    if group is None:
-        return x
-    apply: Any = CopyToTensorRanks.apply
-    result: torch.Tensor = apply(x, group)
-    return result
+    return _applied(CopyToTensorRanks.apply, x, group)
 
 
 def summed(x: torch.Tensor, group: dist.ProcessGroup | None) -> torch.Tensor:
     """The output of products that tensor ranks divide."""
-    if group is None:
-        return x
-    apply: Any = ReduceFromTensorRanks.apply
-    result: torch.Tensor = apply(x, group)
+    return _applied(ReduceFromTensorRanks.apply, x, group)
+
+
+def _applied(function: Any, x: torch.Tensor, group: dist.ProcessGroup | None) -> torch.Tensor:
+    result: torch.Tensor = x if group is None else function(x, group)
     return result
 
 
 def norm_of(shape: Shape) -> nn.Module:
     """A norm of the hidden vector."""
-    return nn.RMSNorm(shape.hidden) if shape.rms else nn.LayerNorm(shape.hidden)
+    return nn.RMSNorm(shape.hidden) if shape.norm == "rms" else nn.LayerNorm(shape.hidden)
 
 
 def activated(x: torch.Tensor, shape: Shape) -> torch.Tensor:
     """The activation of an MLP, with its gate if it has one."""
-    if not shape.gated:
+    if shape.mlp != "swiglu":
         return functional.gelu(x)
     gate, values = x.chunk(2, dim=-1)
     return functional.silu(gate) * values
 
 
-def rotations(shape: Shape, device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+def rotations(head: int, length: int, device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosines and sines of every place and pair of a head's elements."""
-    pairs = torch.arange(0, shape.head, 2, device=device) / shape.head
-    angles = torch.outer(torch.arange(shape.sequence, device=device), ROTATION**-pairs)
+    pairs = torch.arange(0, head, 2, device=device) / head
+    angles = torch.outer(torch.arange(length, device=device), ROTATION**-pairs)
     both = torch.cat((angles, angles), dim=-1)
     return both.cos().to(dtype), both.sin().to(dtype)
 
@@ -108,7 +105,7 @@ def heads_of(
     queries, keys, values = (
         part.unflatten(-1, (-1, shape.head)).transpose(1, 2) for part in joined.split(sizes, dim=-1)
     )
-    if shape.rotary:
+    if shape.positions == "rotary":
         queries, keys = rotated(queries, turn), rotated(keys, turn)
     return queries, keys, values
 
@@ -134,7 +131,7 @@ class Block(nn.Module):
         self.before, self.after = norm_of(shape), norm_of(shape)
         self.joined = nn.Linear(shape.hidden, width + 2 * shape.kv_heads * shape.head, bias=shape.bias)
         self.output = nn.Linear(width, shape.hidden, bias=shape.bias)
-        self.up = nn.Linear(shape.hidden, shape.ffn * (2 if shape.gated else 1), bias=shape.bias)
+        self.up = nn.Linear(shape.hidden, shape.ffn * (2 if shape.mlp == "swiglu" else 1), bias=shape.bias)
         self.down = nn.Linear(shape.ffn, shape.hidden, bias=shape.bias)
 
     def forward(self, x: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
@@ -153,7 +150,7 @@ class Transformer(nn.Module):
         self.shape, self.group = shape, group
         self.first = shape.vocab * (dist.get_rank(group) if group is not None else 0)
         self.embedding = nn.Embedding(shape.vocab, shape.hidden)
-        self.places = nn.Parameter(torch.zeros(0 if shape.rotary else shape.sequence, shape.hidden))
+        self.places = nn.Parameter(torch.zeros(0 if shape.positions == "rotary" else shape.sequence, shape.hidden))
         self.blocks = nn.ModuleList(Block(shape, group) for _ in range(shape.layers))
         self.norm = norm_of(shape)
         self.logits = nn.Linear(shape.hidden, shape.vocab, bias=False)
@@ -163,7 +160,7 @@ class Transformer(nn.Module):
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """The mean loss of batch × length tokens, each of which is to predict itself."""
         x = self._embedded(tokens)
-        turn = rotations(self.shape, tokens.device, x.dtype)
+        turn = rotations(self.shape.head, self.shape.sequence, tokens.device, x.dtype)
         for block in self.blocks:
             x = block(x, turn)
         logits = self.logits(copied(self.norm(x), self.group)).flatten(0, 1)
@@ -177,7 +174,7 @@ class Transformer(nn.Module):
         else:
             mine = (tokens >= self.first) & (tokens < self.first + self.shape.vocab)
             x = summed(self.embedding((tokens - self.first).where(mine, 0)) * mine.unsqueeze(-1), self.group)
-        return x if self.shape.rotary else x + self.places
+        return x if self.shape.positions == "rotary" else x + self.places
 
 
 def loss_of(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

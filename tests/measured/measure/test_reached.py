@@ -97,7 +97,7 @@ def test_tensor_ranks_have_a_share_of_a_models_sizes():
     model, samples = model_of("llama3.1-8b")
     sizes = shape_of(scenario_of_model(model, samples, 2))
     assert (samples, sizes.hidden, sizes.heads, sizes.kv_heads) == (1, 4096, 16, 4)
-    assert (sizes.ffn, sizes.vocab, sizes.gated, sizes.rms, sizes.rotary) == (7168, 64128, True, True, True)
+    assert (sizes.ffn, sizes.vocab, sizes.head, sizes.mlp) == (7168, 64128, 128, "swiglu")
 
 
 def test_models_whose_step_is_not_measured_say_why(tmp_path):
