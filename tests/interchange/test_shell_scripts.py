@@ -226,6 +226,18 @@ def test_forms_of_the_shell_are_read(script):
     assert tensor(script) == 4
 
 
+DAMAGED = [
+    (f"if true; then\n{RUN} {TENSOR} 4\n", "line 3: the end of a block or a list is missing"),
+    (f"{RUN} {TENSOR} 4 --layout (a b\n", "line 1: the end of a block or a list is missing"),
+    (f"{RUN} {TENSOR} 4\nfi ) x\n", "line 2: not understood as shell near `)`"),
+]
+
+
+@pytest.mark.parametrize(("script", "note"), DAMAGED)
+def test_what_is_no_shell_is_said(script, note):
+    assert note in said(script)
+
+
 def test_a_loop_is_read_with_its_last_word():
     script = f"for TP in 1 2 4; do {RUN} --tensor-model-parallel-size $TP; done\n"
     assert tensor(script) == 4

@@ -76,7 +76,7 @@ def read_script(text: str, name: str, variables: Mapping[str, str], *, is_file: 
     """
     script = Script(name, variables, is_file=is_file)
     try:
-        script.run(syntax.parse(text, name))
+        script.read(text, name)
     except RecursionError:
         raise UsageError(f"{name}: nested too deeply to be read; expected a launch line or a shell script") from None
     return script
@@ -144,6 +144,17 @@ class Script:
     def elsewhere(self) -> Mapping[str, str]:
         """Variables that get a value under conditions that do not hold or are not decided, with these."""
         return {name: one_line(", ".join(lines), LONGEST_SHOWN * 4) for name, lines in self._elsewhere.items()}
+
+    def read(self, text: str, name: str) -> None:
+        """Read a whole script; what is no shell is read as it is written, and said."""
+        root = syntax.parse(text, name)
+        for node in syntax.damaged_in(root):
+            damaged = one_line(" ".join(syntax.text_of(node).split()), LONGEST_SHOWN)
+            wrong = (
+                f"not understood as shell near `{damaged}`" if damaged else "the end of a block or a list is missing"
+            )
+            self._note(f"{self._at(syntax.line_of(node))}: {wrong}; check what is read there")
+        self.run(root)
 
     def run(self, node: Node) -> bool | None:
         """Read a command, or all in a group; whether it succeeds, None if that is not known."""
@@ -507,7 +518,7 @@ class Script:
             return None
         outer, self._file = self._file, one_line(path.name, LONGEST_SHOWN)
         self._depth += 1
-        self.run(syntax.parse(read_text(path, "a shell script"), str(path)))
+        self.read(read_text(path, "a shell script"), str(path))
         self._depth -= 1
         self._file = outer
         return True

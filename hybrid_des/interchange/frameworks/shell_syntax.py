@@ -98,6 +98,14 @@ def _is_unclosed(node: Node) -> bool:
     return any(child.has_error and _is_unclosed(child) for child in node.children)
 
 
+def damaged_in(node: Node) -> Iterator[Node]:
+    """The outermost parts that are no shell as the grammar has it."""
+    if node.type == DAMAGED or node.is_missing:
+        yield node
+    elif node.has_error:
+        yield from chain.from_iterable(map(damaged_in, node.children))
+
+
 def text_of(node: Node) -> str:
     """A part of a script as it is written."""
     return (node.text or b"").decode()
