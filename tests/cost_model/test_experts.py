@@ -148,7 +148,7 @@ def test_mixtral_on_sixteen_gpus_takes_the_reported_time():
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="18 % too fast: release 25.09, as other old releases (docs/background/accuracy.md)")
+@pytest.mark.xfail(reason="11 % too fast: release 25.09, as other old releases (docs/background/accuracy.md)")
 def test_deepseek_on_1024_gpus_takes_the_published_time():
     """25.26 s (NVIDIA-NeMo/Megatron-Bridge, docs/performance-summary.md, release 25.09)."""
     step = run(load(SCENARIOS / "scale" / "deepseek-v3_1024.yaml", ["record=none"])).duration / 10**12
