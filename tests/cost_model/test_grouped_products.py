@@ -85,7 +85,7 @@ def host(way="forward", **sections):
 
 
 @pytest.mark.parametrize(("held", "further"), [(16, (4 + 6, 6)), (1, (4, 0))])
-def test_a_host_counts_tokens_in_the_forward_and_sorts_those_of_several_experts(held, further):
+def test_a_host_counts_tokens_once_and_sorts_for_several_experts(held, further):
     """Counts have no gradients, and tokens of one expert are in order (Megatron-LM, MoEAlltoAllTokenDispatcher)."""
     cluster = {"gpu": "h100", "nodes": 16 // held, "gpus_per_node": 1}
     alike = {"cluster": cluster, "parallel": {"data": 16 // held, "expert": 16 // held}}
