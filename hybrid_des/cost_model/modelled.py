@@ -44,7 +44,7 @@ from hybrid_des.cost_model.layer_costs import (
     tensor_sizes,
     tied_parameters,
 )
-from hybrid_des.cost_model.operation_times import ELEMENT, Times
+from hybrid_des.cost_model.operation_times import ELEMENT, OPERANDS, Times
 from hybrid_des.cost_model.rank_costs import (
     HostTimes,
     ModelStates,
@@ -72,10 +72,17 @@ RING_STEP = (1 + 2, 3 + 2)
 # on the GPU, to plan what is sent (NVIDIA/Megatron-LM, reroute_samples_to_dcp_ranks in megatron/core/datasets/
 # data_schedule_utils.py); `in` compares, asks whether any is equal, and reads the answer (PyTorch, torch/_tensor.py)
 ROUTING = 2 * 3
-COUNTING = 20 - 6  # further operators of routing where the host reads how many tokens each expert receives
+# further operators of routing where the host reads how many tokens each expert receives. In the forward only, as counts
+# have no gradients: two sums, the gather of all ranks' counts, and copies to the host. Both ways, where a rank holds
+# several experts: tokens are sorted by expert before these, and back behind them; each time they are split and joined,
+# and their probabilities too (NVIDIA/Megatron-LM, MoEAlltoAllTokenDispatcher in moe/token_dispatcher.py).
+# Three steps of two sources ask for 0.7 times as many, those of Qwen3-30B alone for 1.3, Mixtral alone for none
+COUNTING, SORTING = 4, 2 * 3
 KERNEL = 13.5 / 115  # of an operator's launch: a kernel of PyTorch (NVIDIA/TransformerEngine, issue 2053)
 OF_EACH = (2, 5)  # kernels for each expert of what is done expert by expert, in forward and backward
-EXPERT_CALL = 9 / 115  # of an operator's launch: calling the product of one expert
+# of an operator's launch: calling the product of one expert takes 8.6 to 9.3 us, the least that products of 128 to 308
+# rows took (SimuMax, b200_bf16_ceperm.json); ten steps of four sources ask for 7, with any left out for 6.5 to 7
+EXPERT_CALL = 9 / 115
 OVERHEAD_OF_MEMBERS = 0.2  # of a collective's overhead, for each member but the first
 
 
@@ -397,7 +404,7 @@ class Costing:
         launched = self._launched(layer)
         overhead = float(self.efficiency.layer_overhead) if layer.place == "block" else 0.0
         floors = [overhead * share * (1 + way) for way, share in enumerate(launched.shares)]
-        further = self._merging(costs), self._for_experts(layer)
+        further = self._merging(costs), self._for_experts(layer), self._converting(layer)
         kernels = [sum(each) for each in zip(launched.kernels, *further, strict=True)]
         calls = self._calls(costs)
         if is_any(costs.again):
@@ -428,15 +435,29 @@ class Costing:
         experts, graphs = self.basis.experts, self.basis.cuda_graphs
         if layer.routing is None or graphs == "full":
             return 0.0, 0.0
-        counted = experts.dispatcher == "all-to-all" and not experts.pad and graphs == "none"
         products = [one for one in layer.operations if isinstance(one, Gemm) and one.expert]
-        calls = sum(held_experts(layer, one, self.basis) for one in products) * EXPERT_CALL
+        held = held_experts(layer, products[0], self.basis)
+        counted = experts.dispatcher == "all-to-all" and not experts.pad and graphs == "none"
+        sorts = SORTING * (counted and held > 1)
         each = sum(isinstance(one, Elementwise) and one.of_each for one in layer.operations)
-        kernels = each * held_experts(layer, products[0], self.basis) * KERNEL
+        calls, kernels = len(products) * held * EXPERT_CALL, each * held * KERNEL
         if experts.kernel == "fused":
             calls = kernels = 0.0
         forward, backward = OF_EACH
-        return COUNTING * counted + calls + forward * kernels, COUNTING * counted + 2 * calls + backward * kernels
+        return COUNTING * counted + sorts + calls + forward * kernels, sorts + 2 * calls + backward * kernels
+
+    def _converting(self, layer: Layer) -> tuple[int, int]:
+        """Conversions to few bits that the host launches: of products' inputs, and of gradients of their results.
+
+        TransformerEngine's Linear takes its host more than twice as long in 8 bits (its issue 761); a router stays in
+        16 or 32 bits.
+        """
+        graphs = self.basis.cuda_graphs
+        if not layer.is_block or graphs == "full" or self.basis.precision not in OPERANDS:
+            return 0, 0
+        products = [one for one in layer.operations if isinstance(one, Gemm) and one.name != "router"]
+        launched = [one for one in products if one.expert or graphs == "none"]
+        return sum(not one.shares for one in launched), len(launched)
 
     def _launched(self, layer: Layer) -> Launched:
         """The kernels that the host launches, not a graph."""

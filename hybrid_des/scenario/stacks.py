@@ -18,8 +18,9 @@ in one kernel (jax.lax.ragged_dot).
 
 115 us per operator of a layer as `Layer.kernels` counts them, of which each is several kernels and autograd nodes of an
 eager stack: layers of an A100's host take at least 3.0 to 3.9 ms for 13 operators of forward and 19 of backward (the 32
-profiles of github.com/VIA-Research/vTrain: 95 to 120 us), Llama 3's 70B on eight tensor ranks (SimuMax, B200) 115, and
-Qwen3-30B of Megatron-Bridge on H100s 135. Models that are no transformers have no default: none was measured.
+profiles of github.com/VIA-Research/vTrain: 95 to 120 us). Twelve steps of six sources that wait for their hosts ask for
+110, with any of the sources left out for 102 to 110, by which that source is 2.5 to 7.4 % off (by 115, 2.5 to 9.0 %):
+docs/background/accuracy_details.md. Models that are no transformers have no default: none was measured.
 
 With gradients, unless told otherwise, the framework of a stack does this.
 

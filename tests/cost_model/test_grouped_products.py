@@ -76,17 +76,33 @@ def test_each_expert_adds_its_call_unless_one_kernel_does_all():
     assert called["attention output"] == fused["attention output"]
 
 
-def host(**sections):
-    """Microseconds for which the GPU waits for the host in the forward of a block."""
+def host(way="forward", **sections):
+    """Microseconds for which the GPU waits for the host in a pass over a block, and those of the rest."""
     given = load({"model": MIXTURE, "cluster": {"gpu": "h100"}, "schedule": {"microbatches": 2}, **sections})
     stage = parts_of(given).costs.stages[0, 0].layers[1]
-    return stage.host_times.forward / 10**6, (stage.forward - stage.host_times.forward) / 10**6
+    waits = getattr(stage.host_times, way)
+    return waits / 10**6, (getattr(stage, way) - waits) / 10**6
 
 
-def test_a_host_that_counts_tokens_launches_twenty_operators_for_routing():
-    padded = {"dispatcher": "all-to-all", "capacity_factor": 1, "pad": True, "kernel": "fused"}
-    waits = [sum(host(experts=how)) for how in (padded, {"dispatcher": "all-to-all", "kernel": "fused"})]
-    assert waits[1] - waits[0] == pytest.approx(14 * 115)
+@pytest.mark.parametrize(("held", "further"), [(16, (4 + 6, 6)), (1, (4, 0))])
+def test_a_host_counts_tokens_once_and_sorts_for_several_experts(held, further):
+    """Counts have no gradients, and tokens of one expert are in order (Megatron-LM, MoEAlltoAllTokenDispatcher)."""
+    cluster = {"gpu": "h100", "nodes": 16 // held, "gpus_per_node": 1}
+    alike = {"cluster": cluster, "parallel": {"data": 16 // held, "expert": 16 // held}}
+    counted = {"dispatcher": "all-to-all", "kernel": "fused"}
+    padded = counted | {"capacity_factor": 1, "pad": True}
+    for way, more in zip(("forward", "backward"), further, strict=True):
+        waits = [sum(host(way, experts=how, **alike)) for how in (padded, counted)]
+        assert waits[1] - waits[0] == pytest.approx(more * 115, abs=0.01)
+
+
+@pytest.mark.parametrize(("graphs", "further"), [("none", (4, 4)), ("layers", (2, 2)), ("full", (0, 0))])
+def test_a_host_launches_conversions_to_eight_bits(graphs, further):
+    """Of the inputs of four products, of which two are of experts, and of their gradients; the router stays."""
+    for way, more in zip(("forward", "backward"), further, strict=True):
+        launch = {"launch": "10 ms"}  # longer than all else
+        took = [sum(host(way, precision=bits, cuda_graphs=graphs, efficiency=launch)) for bits in ("bf16", "fp8")]
+        assert took[1] - took[0] == pytest.approx(more * 10**4, abs=100)
 
 
 def test_a_host_calls_the_products_of_each_expert():

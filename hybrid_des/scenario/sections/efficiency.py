@@ -36,6 +36,8 @@ class Efficiency(Section):
     """The same of adapters and of switches between nodes. Default from the GPU; without one, `network`."""
     grouped: Reached = Fraction(1)
     """Products of experts: share of the rate of other products of their shape."""
+    # with the backward 2.5 times: 0.82 by the A100's kernels alone, 0.84 by the B200's; between 0.80 and 0.84, the mean
+    # error of 15 steps of DeepSeek and Kimi K2 changes by 0.5 points
     latent: Reached = Fraction(41, 50)
     """Latent attention, whose keys are longer than its values: share of the rate of other attention.
 
