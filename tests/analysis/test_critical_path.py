@@ -152,16 +152,7 @@ def test_a_trace_in_files_gives_the_same_graph(name, monkeypatch):
     assert np.array_equal(graph.time, again.time)
 
 
-def test_idle_reasons_found_at_once_are_sums_of_pieces(slack):
-    idle, reasons = IdleTime(slack.graph), Counter()
-    for piece in idle.simulated():
-        reasons[piece.reason] += piece.end - piece.start
-    assert {reason: time for reason, time in idle.reasons.items() if time} == dict(reasons)
-
-
-@pytest.mark.parametrize("few", [0, 64])
-def test_chains_are_those_walked_edge_by_edge(slack, few, monkeypatch):
-    monkeypatch.setattr(paths, "FEW", few)
+def test_chains_are_those_walked_edge_by_edge(slack, monkeypatch):
     monkeypatch.setattr(paths, "TOGETHER", 3)
     found, walked = both_ways(IdleTime(slack.graph), 0, every=10)
     assert found == walked
@@ -180,15 +171,6 @@ def test_total_float_is_at_least_free_float(slack):
     assert (slack.free_of_messages >= 0).all()
     assert (slack.of_ops >= slack.free_of_ops).all()
     assert (slack.of_messages >= slack.free_of_messages).all()
-
-
-@pytest.mark.parametrize("most", [0, 16])
-def test_free_floats_of_a_few_are_those_of_all(slack, most, monkeypatch):
-    monkeypatch.setattr("hybrid_des.analysis.critical_path.slack.MOST_WAITS", most)
-    of_all = np.concatenate([slack.free_of_ops, slack.free_of_messages])
-    every = np.random.default_rng(1).permutation(len(of_all))
-    for few in (every[:20], np.flatnonzero(of_all)[::-1][:40]):
-        assert np.array_equal(slack.free_of(few), of_all[few])
 
 
 def test_drag_is_what_an_op_without_duration_saves(slack):

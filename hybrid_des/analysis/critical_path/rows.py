@@ -122,10 +122,11 @@ def near_rows(slack: Slack, names: Names, top: int) -> list[dict[str, Any]]:
     ends = (images.moved(column[every], each) for column in (to, rank))
     order = np.lexsort((every, *ends, time[every], every >= len(ops["rank"]), total[every]))
     nearest = (every + each * graph.activities)[order][:top]
-    floats = total[nearest % graph.activities], slack.free_of(nearest % graph.activities)
+    free = np.concatenate([slack.free_of_ops, slack.free_of_messages])
+    floats = (column[nearest % graph.activities] for column in (total, free))
     return [
         {**names.facts(activity), "total_float_s": late / SECOND, "free_float_s": free / SECOND}
-        for activity, late, free in zip(nearest.tolist(), *(of.tolist() for of in floats), strict=True)
+        for activity, late, free in zip(nearest.tolist(), *(column.tolist() for column in floats), strict=True)
     ]
 
 

@@ -24,7 +24,6 @@ from hybrid_des.analysis.critical_path.services import LINK
 from hybrid_des.planning.program_table import NONE, Column
 
 POINTS = 2**12  # at once
-MOST_WAITS = 16  # that are followed, one after the other
 
 
 @dataclass(frozen=True)
@@ -84,30 +83,6 @@ class Slack:
             behind = some.start + np.flatnonzero(edges.kind(some) == LINK)
             np.minimum.at(free, edges.message(behind), graph.slack(behind))
         return np.minimum(free, self.of_messages)
-
-    def free_of(self, activities: Column) -> Column:
-        """The free floats of a few activities, from what follows them alone.
-
-        Where one delay passes on through more than `MOST_WAITS` waits, those of all activities are found instead.
-        """
-        graph, edges = self.graph, self.graph.edges
-        point = np.concatenate([graph.at_op[1], graph.delivered])[activities]
-        free: Column = np.minimum(self.total[point], np.concatenate([self.of_ops, self.of_messages])[activities])
-        for some in edges.blocks:
-            behind = some.start + np.flatnonzero(edges.kind(some) == LINK)
-            which, edge = _equal(activities - edges.ops, edges.message(behind))
-            np.minimum.at(free, which, graph.slack(behind[edge]))
-        which, late = np.arange(len(point)), np.zeros_like(free)
-        for _ in range(MOST_WAITS):
-            cause, edge = _equal(point, edges.cause)
-            which, late = which[cause], late[cause] + graph.slack(edge)
-            waits = _passed_on(graph, edge)
-            np.minimum.at(free, which[~waits], late[~waits])
-            on = waits & (late < free[which])
-            which, late, point = which[on], late[on], edges.point[edge[on]]
-            if not len(point):
-                return free
-        return np.concatenate([self.free_of_ops, self.free_of_messages])[activities]
 
     @cached_property
     def critical(self) -> Column:
@@ -209,13 +184,6 @@ def _lower(graph: Graph, values: Column, *, passed_on: bool = False) -> None:
                 here[before] = value
         values[first : first + POINTS] = here
         np.minimum.at(values, cause[~inside], values[point[~inside]] + slack[~inside])
-
-
-def _equal(few: Column, many: Column) -> tuple[Column, Column]:
-    """The pairs of equal entries of two columns: places in the one, and in the other."""
-    chosen = np.flatnonzero(np.isin(many, few))
-    first, second = np.nonzero(few[:, None] == many[chosen])
-    return first, chosen[second]
 
 
 def _passed_on(graph: Graph, some: Some) -> NDArray[np.bool_]:

@@ -56,9 +56,9 @@ class Weight(NamedTuple):
 def spans(slack: Slack, weights: Mapping[Any, Weight]) -> dict[Any, Span]:
     """The span of each class."""
     if slack.graph.images.order == 1:
-        return _on_all(slack, weights)
-    known = _on_all(slack, {name: weight for name, weight in weights.items() if weight.image is None})
-    known |= _on_one(slack, {name: weight for name, weight in weights.items() if weight.image is not None})
+        return _spans(slack, weights, apart=False)
+    known = _spans(slack, {name: weight for name, weight in weights.items() if weight.image is None}, apart=False)
+    known |= _spans(slack, {name: weight for name, weight in weights.items() if weight.image is not None}, apart=True)
     return {name: known[name] for name in weights}
 
 
@@ -81,70 +81,16 @@ def change_of(slack: Slack, lag: Column) -> int:
     return most.get(end, 0)
 
 
-def _on_all(slack: Slack, weights: Mapping[Any, Weight]) -> dict[Any, Span]:
-    """The spans of classes whose time counts in all images of an edge."""
-    chains = slack.chains
-    sums = [_summed(chains, weight) for weight in weights.values()]
-    return {name: Span(*both) for name, both in zip(weights, _extremes(chains, sums), strict=True)}
-
-
-def _summed(chains: Chains, weight: Weight) -> tuple[Column, Column]:
-    """The chains on which a class takes time, in order, and its time on each."""
-    chain = chains.of[weight.edges]
-    order = np.argsort(chain, kind="stable")
-    firsts = np.flatnonzero(np.diff(chain[order], prepend=NONE))
-    return chain[order[firsts]], np.add.reduceat(weight.time[order], firsts) if len(firsts) else weight.time
-
-
-def _extremes(chains: Chains, sums: Sequence[tuple[Column, Column]]) -> Iterator[tuple[int, int]]:
-    """The least and the greatest sum of each class over all paths to the last point.
-
-    The greatest sums are kept as the least ones of negative times, so that both are found at once.
-    """
-    steps, slots = chains.steps()
-    state = np.zeros((max(slots, 1), 2 * len(sums)), dtype=np.int64)
-    at, parts, end = list(state), _rows(sums, len(chains.cause)), 0
-    for _, end, _, starts, fresh in steps:
-        for slot in fresh:
-            at[slot][:] = 0
-        into = at[end]
-        np.add(at[starts[0]], next(parts), out=into)
-        for start in starts[1:]:
-            np.minimum(into, at[start] + next(parts), out=into)
-    least, most = np.split(state[end], 2)
-    yield from zip(least.tolist(), (-most).tolist(), strict=True)
-
-
-def _rows(sums: Sequence[tuple[Column, Column]], count: int) -> Iterator[Column]:
-    """The times of all classes on each chain, then the same as negative numbers."""
-    classes = len(sums)
-    size = max(1, MOST // max(2 * classes, 1))
-    for first in range(0, count, size):
-        block = np.zeros((min(size, count - first), 2 * classes), dtype=np.int64)
-        for number, (chain, time) in enumerate(sums):
-            low, high = np.searchsorted(chain, (first, first + len(block)))
-            block[chain[low:high] - first, number] = time[low:high]
-        np.negative(block[:, :classes], out=block[:, classes:])
-        yield from block
-
-
-def _sums(chain: Column, weight: Column, count: int) -> Column:
-    """Weights summed over each chain."""
-    sums = np.zeros(count, dtype=np.int64)
-    np.add.at(sums, chain, weight)
-    return sums
-
-
-def _on_one(slack: Slack, weights: Mapping[Any, Weight]) -> dict[Any, Span]:
-    """The spans of classes whose time counts in one image of an edge."""
-    images, chains = slack.graph.images, slack.met
-    after = _turns_to_end(chains.of, slack.graph.edges.turn[slack.critical], images)
+def _spans(slack: Slack, weights: Mapping[Any, Weight], *, apart: bool) -> dict[Any, Span]:
+    """The spans of classes whose time counts in one image of an edge, where images are kept `apart`, or in all."""
+    chains = slack.met if apart else slack.chains
     classes: dict[Any, Span] = {}
     steps = chains.steps()
-    names, batch = list(weights), max(1, MOST // max(1, 2 * steps[1] * images.order))
+    order = slack.graph.images.order if apart else 1
+    names, batch = list(weights), max(1, MOST // max(1, 2 * steps[1] * order))
     for first in range(0, len(names), batch):
         some = names[first : first + batch]
-        paths = _Paths(slack, chains, steps, after, [weights[name] for name in some])
+        paths = _Paths(slack, chains, steps, [weights[name] for name in some], apart=apart)
         classes |= {name: Span(*both) for name, both in zip(some, paths.extremes(), strict=True)}
     return classes
 
@@ -167,36 +113,41 @@ def _turns_to_end(chain: Column, turn: Column, images: Images) -> Column:
 class _Paths:
     """Least and most times of classes on paths to the images of points: class × image, for each point."""
 
-    def __init__(self, slack: Slack, chains: Chains, steps: Steps, after: Column, weights: Sequence[Weight]) -> None:
+    def __init__(self, slack: Slack, chains: Chains, steps: Steps, weights: Sequence[Weight], *, apart: bool) -> None:
         graph, self._images = slack.graph, slack.graph.images
-        order = self._images.order
         self._steps, self._slots = steps
-        self._turn = after[np.unique(chains.of, return_index=True)[1]].tolist()  # edges are ordered by their points
-        self._shape = len(weights), order
-        self._keeping = [None if group == NONE else graph.keeping[group] for group in graph.meets[chains.ends].tolist()]
+        self._shape = classes, order = len(weights), self._images.order if apart else 1
+        edges = [weight.edges for weight in weights]
+        key = chains.of[np.concatenate(edges)] * classes + np.repeat(np.arange(classes), [*map(len, edges)])
+        self._turn, self._keeping = [0] * len(chains.cause), [None] * len(chains.ends)
+        if apart:
+            after = _turns_to_end(chains.of, graph.edges.turn[slack.critical], self._images)
+            self._turn = after[np.unique(chains.of, return_index=True)[1]].tolist()  # edges are ordered by their points
+            self._keeping = [
+                graph.keeping[group] if group != NONE else None for group in graph.meets[chains.ends].tolist()
+            ]
+            image = np.concatenate([weight.image for weight in weights])
+            key = key * order + self._images.combined(image, self._images.inverse(after[np.concatenate(edges)]))
         self._from = cache(lambda turn: self._images.combined(np.arange(order), turn))
-        self._times = self._sorted(chains, after, weights)
+        self._times = self._by_chain(key, np.concatenate([weight.time for weight in weights]), len(chains.cause))
 
-    def _sorted(self, chains: Chains, after: Column, weights: Sequence[Weight]) -> list[Any]:
+    def _by_chain(self, key: Column, time: Column, count: int) -> list[Any]:
         """For each chain, the classes and images of its end for which it takes time, and the time.
 
         Every class is followed by itself with negative times.
+
+        Args:
+            key: of each time, its chain, class and image, in this order.
+            time: picoseconds.
+            count: of chains.
         """
-        count, (_, order) = len(chains.cause), self._shape
-        keys, times = [], []
-        for number, (edges, time, image) in enumerate(weights):
-            assert image is not None
-            end = self._images.combined(image, self._images.inverse(after[edges]))
-            keys.append((chains.of[edges] * len(weights) + number) * order + end)
-            times.append(time)
-        unique, places = np.unique(np.concatenate(keys), return_inverse=True)
-        total = _sums(places.reshape(-1), np.concatenate(times), len(unique))
-        of = unique // (order * len(weights))
-        bounds = np.searchsorted(of, np.arange(count + 1)).tolist()
-        of_class, end = unique // order % len(weights), unique % order
-        columns = [
-            np.stack(both, axis=1) for both in ((of_class, of_class + len(weights)), (end, end), (total, -total))
-        ]
+        classes, order = self._shape
+        unique, places = np.unique(key, return_inverse=True)
+        total = np.zeros(len(unique), dtype=np.int64)
+        np.add.at(total, places.reshape(-1), time)
+        bounds = np.searchsorted(unique // (order * classes), np.arange(count + 1)).tolist()
+        of_class, end = unique // order % classes, unique % order
+        columns = [np.stack(both, axis=1) for both in ((of_class, of_class + classes), (end, end), (total, -total))]
         return [tuple(column[a:b].reshape(-1) for column in columns) if b > a else None for a, b in pairwise(bounds)]
 
     def extremes(self) -> Iterator[tuple[int, int]]:
