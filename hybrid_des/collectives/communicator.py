@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 import simpy
 
-from hybrid_des.cluster.rendezvous import ReplayedGroup
+from hybrid_des.cluster.mailbox import ReplayedGroup
 from hybrid_des.collectives.buffer import Buffer, shares_of
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.registration import Collective

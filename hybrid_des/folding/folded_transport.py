@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.fabric import Fabric, LinkSpec, Route
 from hybrid_des.cluster.link import Hop, Link
-from hybrid_des.cluster.mailbox import Handoff, Mailbox, Message, TaggedMailbox
+from hybrid_des.cluster.mailbox import Handoff, Mailbox, Message, Rendezvous, ReplayedGroup, TaggedMailbox
 from hybrid_des.cluster.purposes import PARAMETERS, REDUCTION
 from hybrid_des.cluster.rate import Rate
-from hybrid_des.cluster.rendezvous import Rendezvous, ReplayedGroup
 from hybrid_des.cluster.sharing.fifo import Fifo, FifoFlow, Leg
 from hybrid_des.cluster.sharing.registration import Flow, Put, Schedules, Sharing
 from hybrid_des.cluster.transport import Kind, Links, Transport
@@ -31,9 +30,8 @@ from hybrid_des.folding.lineage_mailboxes import (
     SwitchMailbox,
     UnorderedMailbox,
 )
-from hybrid_des.folding.lineage_meetings import LineageMeeting, LineageRendezvous
 from hybrid_des.folding.refusals import FoldRefusal
-from hybrid_des.folding.separate_meetings import SeparateMeeting, SeparateRendezvous
+from hybrid_des.folding.separate_meetings import LineageMeeting, LineageRendezvous, SeparateMeeting, SeparateRendezvous
 from hybrid_des.folding.symmetry import Element, Fold, root_of
 from hybrid_des.folding.watched_links import WatchedFlow, WatchedLinks
 

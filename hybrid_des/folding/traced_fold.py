@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.link import Hop
-from hybrid_des.cluster.rendezvous import Rendezvous, ReplayedGroup
+from hybrid_des.cluster.mailbox import Rendezvous, ReplayedGroup
 from hybrid_des.cluster.traced_transport import TracedTransport
 from hybrid_des.cluster.transport import Links
 from hybrid_des.collectives.group import ProcessGroup

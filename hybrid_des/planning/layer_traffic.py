@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from hybrid_des.planning.gradients import ReplicaGroup
     from hybrid_des.scenario.definition import Scenario
 
-from hybrid_des.planning.flows import flows_of
-from hybrid_des.planning.replica_sample import representative_replicas
+from hybrid_des.planning.flows import flows_of, representative_replicas
 
 MOST_EVENTS = 2**21  # a few seconds
 

@@ -28,9 +28,8 @@ from hybrid_des.pipeline.plan import Plan, PlanRequest
 from hybrid_des.planning.expert_copies import Transfers
 from hybrid_des.planning.expert_streams import ExpertStreams
 from hybrid_des.planning.fsdp import Fsdp
-from hybrid_des.planning.given import GivenTraces
+from hybrid_des.planning.given import GivenPrograms, GivenTraces
 from hybrid_des.planning.given_collectives import GivenGroup
-from hybrid_des.planning.given_programs import GivenPrograms
 from hybrid_des.planning.gradients import Reductions, ReplicaGroup, in_groups, replica_groups
 from hybrid_des.planning.layer_traffic import TensorTraffic, tensor_traffic
 from hybrid_des.planning.lowering import Lowering

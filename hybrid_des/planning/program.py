@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from itertools import chain
 from sys import intern
@@ -462,3 +463,15 @@ def program_of(
     )
     ends = {name: (*calls, call_of(Record(done(name)))) for name, calls in others.items()}
     return Program({COMPUTE: compute, **ends})
+
+
+@dataclass(frozen=True)
+class ComputeSpeed:
+    """A constant relative speed: 2 halves every duration."""
+
+    speed: Fraction = Fraction(1)
+
+    def duration(self, picoseconds: int | Fraction, waiting: int | Fraction = 0) -> int:
+        """Duration of work that takes `picoseconds` at speed 1, and of waiting at any speed, rounded once."""
+        whole = picoseconds if self.speed == 1 else picoseconds / self.speed
+        return round(whole + waiting)

@@ -17,10 +17,9 @@ from itertools import takewhile
 
 import numpy as np
 
-from hybrid_des.planning.compute_speed import ComputeSpeed
 from hybrid_des.planning.lowering import Lowering
 from hybrid_des.planning.planner import Parts
-from hybrid_des.planning.program import COMPUTE, EVENT, MEETING, Block, Call, Instruction, Program, Send
+from hybrid_des.planning.program import COMPUTE, EVENT, MEETING, Block, Call, ComputeSpeed, Instruction, Program, Send
 from hybrid_des.planning.program_table import Column, Columns
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.shortcuts.least_remaining import LeastRemaining

@@ -22,7 +22,7 @@ from functools import lru_cache, partial
 from itertools import chain, groupby
 from typing import Any
 
-from hybrid_des.cluster.endpoint import Endpoint
+from hybrid_des.cluster.transport import Endpoint
 from hybrid_des.collectives.communicator import OnStream, Stream
 from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment, Timeout

@@ -18,9 +18,8 @@ from hybrid_des.cluster.link import LinkSchedule
 from hybrid_des.engine.timetable import Interval, Noise, PiecewiseRate
 from hybrid_des.errors import UsageError
 from hybrid_des.pipeline.plan import Op
-from hybrid_des.planning.compute_speed import ComputeSpeed
 from hybrid_des.planning.planner import Parts
-from hybrid_des.planning.program import Call, Program
+from hybrid_des.planning.program import Call, ComputeSpeed, Program
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.perturbations import Slow
 from hybrid_des.simulation.variation import Factor, Variation, VaryingSpeed

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hybrid_des.analysis.critical_path.graph import Graph, Mask
+from hybrid_des.analysis.critical_path.messages import PROGRAM
 from hybrid_des.analysis.critical_path.paths import Piece, walks_on
-from hybrid_des.analysis.critical_path.services import PROGRAM
 from hybrid_des.analysis.idle import CAUSES, LATENCY, OTHERS, QUEUEING, REASONS, TRANSFER
 from hybrid_des.analysis.idle import idle_pieces as waits_of
 from hybrid_des.analysis.step_times import total

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hybrid_des.analysis.critical_path.chains import Chains, Step
 from hybrid_des.analysis.critical_path.images import Images
-from hybrid_des.analysis.critical_path.slack import Slack
+from hybrid_des.analysis.critical_path.slack import Chains, Slack, Step
 from hybrid_des.planning.program_table import NONE, Column
 
 MOST = 4_000_000  # numbers held at once

@@ -19,10 +19,9 @@ from hybrid_des.report.terminal import as_html
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overrides import Overrides
-from hybrid_des.studies.goodput.failure_sources import faults_of
+from hybrid_des.studies.goodput.failures import faults_of
 from hybrid_des.studies.goodput.ledger import LOST, USEFUL
-from hybrid_des.studies.goodput.process import JobSpec, Replication
-from hybrid_des.studies.goodput.replications import job_of, replicate, with_interval
+from hybrid_des.studies.goodput.process import JobSpec, Replication, job_of, replicate, with_interval
 from hybrid_des.studies.goodput.states import State, Step, Steps
 from hybrid_des.studies.goodput.summary import KEPT, confidence, share, summary, warnings_of
 from hybrid_des.studies.pool import LOST as LOST_TWICE

@@ -10,7 +10,7 @@ from hybrid_des.report.files.staging import Written, write_files
 from hybrid_des.report.plots import style
 from hybrid_des.report.plots.style import LINES, plain
 from hybrid_des.studies.goodput import goodput
-from hybrid_des.studies.goodput.failure_sources import faults_of
+from hybrid_des.studies.goodput.failures import faults_of
 from hybrid_des.studies.goodput.goodput import HERE, Goodput
 from hybrid_des.studies.goodput.report import LONG
 from hybrid_des.studies.pool import Pool

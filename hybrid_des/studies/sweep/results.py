@@ -18,9 +18,9 @@ from hybrid_des.report.text_tables import text_table
 from hybrid_des.scenario.loading import Source
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.studies.sweep.axes import Plot, Sweep, load_sweep
+from hybrid_des.studies.sweep.ranking import ties_text
 from hybrid_des.studies.sweep.rows import Row, columns, table
 from hybrid_des.studies.sweep.runner import Execution, sweep_rows
-from hybrid_des.studies.sweep.ties import ties_text
 from hybrid_des.units import Dimension, format_seconds, parse_quantity
 
 if TYPE_CHECKING:

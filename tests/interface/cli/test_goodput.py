@@ -11,8 +11,8 @@ import pytest
 from hybrid_des import goodput, load
 from hybrid_des.errors import UsageError
 from hybrid_des.studies.goodput.goodput import over_intervals, over_spares
-from hybrid_des.studies.goodput.intervals import best_interval
 from hybrid_des.studies.goodput.summary import at_most, share_down
+from hybrid_des.studies.goodput.work import best_interval
 
 TEXT = Path(__file__).with_name("goodput.yaml").read_text(encoding="utf-8")
 STEP, FAULTS = re.split(r"(?m)(?=^faults:)", TEXT)

@@ -33,7 +33,7 @@ from hybrid_des.planning.program import (
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.jobs import links_of
-from hybrid_des.simulation.run_jobs import JobRequest, run_jobs
+from hybrid_des.simulation.run import JobRequest, run_jobs
 
 S = 10**12  # picoseconds
 GPUS = ([0, 2], [1, 3])
