@@ -13,8 +13,6 @@ start, hop and rate are those of least relative errors over all measured groups 
 least 0.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

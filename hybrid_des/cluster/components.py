@@ -16,8 +16,6 @@ Each does as it would alone, and those that are alike do the same at the same ti
 not known which members send to each other, flows are given, and links that are infinitely fast join nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, permutations, product
 from typing import NamedTuple, TypeVar

@@ -16,8 +16,6 @@ A comment that begins with "the same" names what the one before it did; a figure
 the source of the link.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -12,8 +12,6 @@ crosses a node on a path of its own: the zigzag 0 1 −1 2 −2 …, turned, has
 (Williams, 1949).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache

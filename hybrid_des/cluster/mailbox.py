@@ -1,7 +1,5 @@
 """Messages: what they are for, the mailboxes in which they arrive, and meetings without a link."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappush

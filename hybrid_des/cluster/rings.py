@@ -9,8 +9,6 @@ one with the fewest, as in NCCL's search (NVIDIA/nccl, src/graph/search.cc); a g
 as many as the links between its GPUs give (`cluster.linked`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise

@@ -3,8 +3,6 @@
 An `Endpoint` is one GPU's part of them: its inboxes, and its flows to the other ranks of its pipeline.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial

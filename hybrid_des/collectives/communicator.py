@@ -8,8 +8,6 @@ OnStream        carried by another one, or timed, on a stream: after the collect
 Replayed        all members meet; then the time that the collective takes alone passes (`cost_model.collective_times`)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol

@@ -14,8 +14,6 @@ its channels could be twice as fast if the node could. The tuner counts on the s
 on that of adapters beyond (NVIDIA/nccl, src/graph/search.cc and src/graph/tuning.cc, releases 2.18 to 2.29).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple

@@ -17,8 +17,6 @@ Hopper's for trees), and is since at 40. Not taken over, as no times of it were 
 latency longer around rings on one node of Blackwell (src/tuning/ring.cc, "plateau").
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache

@@ -5,8 +5,6 @@ where it is: it does once what it does, whoever stands for whom, and what each m
 all others do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any

@@ -4,8 +4,6 @@ Exchanging equal blocks of GPUs (nodes, or the nodes of a leaf) maps routes to r
 it (`Fabric.blocks`): then no image is examined. Along other folded axes all images of a route are.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 from itertools import product
 from typing import NamedTuple

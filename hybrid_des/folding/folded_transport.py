@@ -1,7 +1,5 @@
 """The network of a folded run: messages to a rank that is not simulated go to its representative, on its links."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar

@@ -6,8 +6,6 @@ may have arrived before or after the rest.
 The latter two are for runs in which orders are traced.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from hybrid_des.cluster.mailbox import Message, ReplayedGroup

@@ -5,8 +5,6 @@ run with lineage has shown it. What the images of a cause are follows from the e
 link to a message's own (`Causes.legs`) and from the ranks that meet (`Causes.groups`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeVar
 

@@ -7,8 +7,6 @@
 Parameters are gathered where optimizers are sharded, and on a stream of their own if that overlaps with computation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import chain

@@ -6,8 +6,6 @@ Parallel and Distributed Computing 69, 2009; `busbw` of nccl-tests). With the sa
 ratios. Latencies, and links between more nodes, are not in them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction

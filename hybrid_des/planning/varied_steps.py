@@ -4,8 +4,6 @@ Steps with equal routing share their costs; a plan's order of ops, its messages 
 those of all steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction

@@ -9,8 +9,6 @@ Sites are data centers whose nodes are wired as ever, with one link from each si
 All traffic from one site to another shares that link.
 """
 
-from __future__ import annotations
-
 from collections import ChainMap, Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

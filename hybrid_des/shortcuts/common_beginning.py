@@ -8,8 +8,6 @@ done the same at the same times. So what the known run's ops took is known of th
 and only what follows has to be bounded. Of an algorithm that is not chosen yet nothing has to be known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -3,8 +3,6 @@
 An image does what its representative does, at the same times: it has the same rows, with its own rank, links and peers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -5,8 +5,6 @@ looks the same to all images of its members. Routes are checked as flows open, a
 looks exact may turn out not to be while it is simulated; then others are tried.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

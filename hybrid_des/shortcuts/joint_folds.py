@@ -4,8 +4,6 @@ Each job has its own fold, and jobs meet on links: so all of their images have t
 (`folding.joint_symmetry`). Only jobs whose messages share bandwidth (`fair`) are folded: no order decides anything.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction

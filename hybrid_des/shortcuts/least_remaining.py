@@ -36,8 +36,6 @@ In hierarchical collectives, members of equal index on all nodes pass their shar
 A member goes on to the next segment, or phase, when its own is done, so these take the sum of their least times.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

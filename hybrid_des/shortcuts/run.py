@@ -1,7 +1,5 @@
 """Simulation of a scenario with as few events as is exact: attempts in order, the last of which is the plain run."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator, Sequence

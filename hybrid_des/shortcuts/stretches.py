@@ -13,8 +13,6 @@ that it would have (`Environment.descend`). It is booked earlier, so it may be b
 Only folded runs take stretches: where messages meet, they know from lineage which is first, or end (`TieError`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

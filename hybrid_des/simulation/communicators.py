@@ -3,8 +3,6 @@
 Ranks that share layers have one group for all collectives inside their ops (`layer_group`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """One GPU: a SimPy process per stream, which reads the stream's instructions in order in every training step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from struct import error

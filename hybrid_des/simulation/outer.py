@@ -19,8 +19,6 @@ it overlaps, while it is under way on the same links; what is left of it after t
 exchanges repeat exactly if an exchange is due before the next begins.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress

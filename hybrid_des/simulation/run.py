@@ -3,8 +3,6 @@
 `run_jobs` simulates several scenarios together, each on its own GPUs of one fabric.
 """
 
-from __future__ import annotations
-
 import gc
 import threading
 import time

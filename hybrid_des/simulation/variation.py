@@ -4,8 +4,6 @@ The factor of an op is determined when it begins; each part of its computation i
 which it starts, and knows its place in the whole, so that the parts add up to it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

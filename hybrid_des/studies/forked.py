@@ -8,8 +8,6 @@ this process, and before what a signal raises here goes on its way. Where proces
 everywhere but on Linux, all tasks run here; also in daemonic processes, which are to have no children.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

@@ -8,8 +8,6 @@ Sweeps, runs over seeds, replications of weeks and corpora map a function over i
 every result what is next (`Pool.run`).
 """
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections import deque

@@ -3,8 +3,6 @@
 A folded run has the classes of all ranks and links: images of a rank have the same times.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ transfer, a latency, a queue. They sum to the gap, and gaps to the idle time of 
 reduced
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple

@@ -15,8 +15,6 @@ Under `uncontended`, every message has its links to itself, however many others 
 No network does this. Runs under it show what queueing costs; scenarios cannot choose it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from heapq import heappush
 from struct import error

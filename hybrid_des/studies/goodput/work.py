@@ -11,8 +11,6 @@ Below are closed forms for the interval between checkpoints with exponential fai
 τ is work, C the cost of its checkpoint, M the mean time between failures.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ and `stack` (of the software that was measured) are not keys; they are kept with
 `collective.name` and `collective.bytes` (of a member's buffer) only that collective runs, over all of its ranks.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Mapping

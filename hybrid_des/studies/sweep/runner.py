@@ -1,7 +1,5 @@
 """Execution of sweeps: one row per case, in this process or on a pool of workers."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 from collections.abc import Callable, Mapping, Sequence
