@@ -158,11 +158,6 @@ class Transport:
             put = _both(put, self.outboxes[sender, purpose].put)
         return self._open(Channel(sender, receiver, purpose, purpose.name), put)
 
-    @property
-    def flows(self) -> list[Flow]:
-        """All flows."""
-        return [flow for _, flow in self._opened]
-
     def of_collectives(self) -> Iterator[tuple[tuple[Channel, int, int], Flow]]:
         """The flows of collectives, with what they were opened for: arguments of `flow`."""
         channels = {flow: channel for channel, flow in self._opened}

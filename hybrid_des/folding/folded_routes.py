@@ -52,10 +52,6 @@ class FoldedRoutes:
         self._found: dict[tuple[int, int], list[FoldedHop]] = {}
         self._elements: dict[int, tuple[Element, Element]] = {}
 
-    def stand_in(self, name: str) -> str | None:
-        """The simulated link for a link that images of messages opened so far use, where images are examined."""
-        return self.known[name][0] if name in self.known else None
-
     def of(self, sender: int, receiver: int) -> list[FoldedHop]:
         """The legs of a message from a simulated rank.
 

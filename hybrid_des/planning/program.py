@@ -289,11 +289,6 @@ class Block:
         """Picoseconds of each piece of its ops' own computation."""
         return tuple(one.own for one in self.instructions if one.own is not None)
 
-    @property
-    def held(self) -> tuple[int, int]:
-        """Bytes of activations that its ops allocate, and that they release."""
-        return sum(one.holds[0] for one in self.every(Begin)), sum(one.frees[0] for one in self.every(End))
-
     def lasting(self, durations: Iterable[int]) -> Block:
         """The same with other durations of its ops' own computation."""
         left = iter(durations)

@@ -110,33 +110,23 @@ class Communicators:
 
     def servers(self) -> Servers:
         """The servers of process groups."""
-        yield from self._servers_of_gradients()
-        for whole in self._layer_groups():
-            for position in self._simulated_servers(whole):
-                communicator = self._communicator(whole, position, _begin_layers)
-                yield whole.ranks[position], (whole.kind, whole.stage, 0), whole.ranks[: whole.size], communicator
-        for group in self._parts.given:
-            processes = group.processes
-            for position in self._simulated_servers(processes):
-                communicator = self._communicator(processes, position, partial(_work_of_trace, group))
-                yield processes.ranks[position], group.key, processes.ranks[: processes.size], communicator
-
-    def _simulated_servers(self, group: ProcessGroup) -> list[int]:
-        """The places of a group's servers that are simulated."""
-        places, members = range(group.size, len(group.ranks)), group.ranks[: group.size]
-        return [place for place in places if self.transport.serves(group.ranks[place], members)]
-
-    def _servers_of_gradients(self) -> Servers:
         states = (state for worker in self._parts.workers.values() for state in worker.stages.items())
         lengths = {stage: state.gradient.size for stage, state in states}
         for processes, group in self._reductions.processes:
-            if not processes.servers:
-                continue
             zeros = _no_arrays if group.part or group.stage not in lengths else partial(_zeros, lengths[group.stage])
             begin = self._begin(group, processes.kind, self._reductions.codec, arrays=zeros)
-            for position in self._simulated_servers(processes):
-                key = REDUCTION.name, group.stage, group.part
-                yield processes.ranks[position], key, group.ranks, self._communicator(processes, position, begin)
+            yield from self._servers_of(processes, (REDUCTION.name, group.stage, group.part), begin)
+        for whole in self._layer_groups():
+            yield from self._servers_of(whole, (whole.kind, whole.stage, 0), _begin_layers)
+        for given in self._parts.given:
+            yield from self._servers_of(given.processes, given.key, partial(_work_of_trace, given))
+
+    def _servers_of(self, group: ProcessGroup, key: program.Group, begin: Begin) -> Servers:
+        """The servers of a group that are simulated."""
+        members = group.ranks[: group.size]
+        for place in range(group.size, len(group.ranks)):
+            if self.transport.serves(group.ranks[place], members):
+                yield group.ranks[place], key, members, self._communicator(group, place, begin)
 
     def _of_gradients(self, wanted: Collection[int]) -> Made:
         """The reductions of gradients, and the gathers of sharded parameters."""

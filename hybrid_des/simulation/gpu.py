@@ -6,14 +6,13 @@ from struct import error
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from hybrid_des.cluster.mailbox import Handoff, Message, ReplayedGroup
+from hybrid_des.cluster.mailbox import Handoff, Message
 from hybrid_des.cluster.transport import Endpoint
 from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import STEP_SHIFT, Recorder, out_of_range
 from hybrid_des.pipeline.plan import Action, Op
 from hybrid_des.planning.program import (
-    BARRIER,
     COMPUTE,
     EVENT,
     EXCHANGE,
@@ -192,12 +191,6 @@ class Gpu:
     def positions(self) -> Mapping[str, Position]:
         """Where each of its streams is."""
         return self._at
-
-    @property
-    def barrier(self) -> ReplayedGroup:
-        """Where it meets all others at the end of a step."""
-        meeting: ReplayedGroup = self._communicators[BARRIER].meeting
-        return meeting
 
     @property
     def memory(self) -> MemoryLedger:

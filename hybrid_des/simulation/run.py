@@ -15,7 +15,7 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from hybrid_des.cluster.fabric import Fabric, placed
+from hybrid_des.cluster.fabric import placed
 from hybrid_des.cluster.transport import Links
 from hybrid_des.engine.causes import Causes
 from hybrid_des.engine.clock import Environment
@@ -31,7 +31,7 @@ from hybrid_des.simulation.gpu import Gpu
 from hybrid_des.simulation.jobs import PLAINLY, How, Job, Network, network_of, started
 from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.repetition import Repetition
+from hybrid_des.simulation.repetition import FurtherSteps, Repetition
 from hybrid_des.simulation.timeline import Timeline
 from hybrid_des.simulation.watch import BudgetSpentError, TooLateError, Watch
 from hybrid_des.units import format_bytes
@@ -249,7 +249,9 @@ def run_jobs(
     used = Counter(gpu for job in jobs for gpu in job.scenario.cluster.placement[: job.scenario.parallel.ranks])
     if twice := [gpu for gpu, count in used.items() if count > 1]:
         raise UsageError(f"jobs: GPU {min(twice)} is given to two jobs")
-    planned = [one.parts or parts_of(one.scenario, fabric=_view(links, one.scenario)) for one in jobs]
+    planned = [
+        one.parts or parts_of(one.scenario, fabric=placed(links.fabric, one.scenario.cluster.placement)) for one in jobs
+    ]
     repetition, running = Repetition(env, len(jobs)), dict[int, Job]()
 
     def begin(number: int, _: object = None) -> None:
@@ -258,7 +260,7 @@ def run_jobs(
         network = made_by(scenario, parts, links, how)
         ranks = len(network.fold.ranks) if network.fold else scenario.parallel.ranks
         repeats = not (parts.training or parts.durations)
-        further = repetition.job(number, ranks, scenario.steps, repeats=repeats, trace=trace)
+        further = FurtherSteps(repetition, number, ranks, scenario.steps, repeats=repeats, trace=trace)
         running[number] = started(scenario, parts, network, how, further if repeat else None)
 
     for number, job in enumerate(jobs):
@@ -270,11 +272,6 @@ def run_jobs(
         traffic.begin(Running(running, len(jobs)))
     carry_out(env, running, None if most_events == inf else Watch(most_events=most_events))
     return [_outcome(running[number], job, began) for number, job in enumerate(jobs)]
-
-
-def _view(links: Links, scenario: Scenario) -> Fabric:
-    """The fabric as a job's ranks see it."""
-    return placed(links.fabric, scenario.cluster.placement)
 
 
 def _outcome(job: Job, asked: JobRequest, began: float) -> Run:
