@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple
 
 from hybrid_des.cluster.channel import Pace
 from hybrid_des.cluster.fabric import Fabric, by_node
-from hybrid_des.cluster.linked import complete, links_between, rings_per_link
+from hybrid_des.cluster.rings import complete, links_between, rings_per_link
 from hybrid_des.collectives.generations import (
     AMPERE,
     BLACKWELL,

@@ -18,8 +18,7 @@ from hybrid_des.engine.bookings import Arrival
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.lineage import Lineage, LineageArrival, LineageEnvironment
 from hybrid_des.engine.recorder import LAST_TIME, Recorder
-from hybrid_des.folding.endpoints import Endpoints
-from hybrid_des.folding.folded_routes import FoldedRoutes
+from hybrid_des.folding.folded_routes import Endpoints, FoldedRoutes
 from hybrid_des.folding.images import ChannelImages
 from hybrid_des.folding.lineage_mailboxes import (
     LineageHandoff,

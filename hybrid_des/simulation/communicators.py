@@ -124,9 +124,9 @@ class Communicators:
     def _servers_of(self, group: ProcessGroup, key: program.Group, begin: Begin) -> Servers:
         """The servers of a group that are simulated."""
         members = group.ranks[: group.size]
-        for place in range(group.size, len(group.ranks)):
-            if self.transport.serves(group.ranks[place], members):
-                yield group.ranks[place], key, members, self._communicator(group, place, begin)
+        for position in range(group.size, len(group.ranks)):
+            if self.transport.serves(group.ranks[position], members):
+                yield group.ranks[position], key, members, self._communicator(group, position, begin)
 
     def _of_gradients(self, wanted: Collection[int]) -> Made:
         """The reductions of gradients, and the gathers of sharded parameters."""

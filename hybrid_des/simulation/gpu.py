@@ -44,7 +44,7 @@ from hybrid_des.simulation.communicators import Participant
 from hybrid_des.simulation.computation import Computation
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.repetition import FurtherSteps
-from hybrid_des.simulation.variation import VaryingSpeed
+from hybrid_des.simulation.speeds import VaryingSpeed
 
 
 class Arithmetic:

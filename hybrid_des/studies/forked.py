@@ -27,7 +27,7 @@ from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
 from hybrid_des.analysis.tasks import AtOnce, LocalTask, Task
-from hybrid_des.studies.local_workers import cores
+from hybrid_des.studies.pool import cores
 
 NUMBER = struct.Struct("=I")  # of a task
 MOST = 8192  # tasks whose numbers a pipe takes at once
@@ -124,7 +124,8 @@ def _of_copies(count: int, tasks: Sequence[Task], raised: Sequence[BaseException
                 tasks[number]()
         pipes = [copy.pipe for copy in copies]
         while pipes and not raised:
-            for pipe in wait(pipes, LOOK_S):
+            ready = wait(pipes, LOOK_S)
+            for pipe in [pipe for pipe in pipes if pipe in ready]:
                 try:
                     number, result = pipe.recv()
                 except (EOFError, OSError):  # it has ended

@@ -18,13 +18,12 @@ from hybrid_des import collectives
 from hybrid_des.analysis.counterfactual.first_order import first_order
 from hybrid_des.analysis.counterfactual.what_if import Variant, builder_of, variant_of
 from hybrid_des.analysis.critical_path import paths
-from hybrid_des.analysis.critical_path.classes import class_spans
 from hybrid_des.analysis.critical_path.graph import graph_of, lags_with
 from hybrid_des.analysis.critical_path.idle_pieces import IdleTime, idle_pieces
 from hybrid_des.analysis.critical_path.paths import count_paths, critical_path
 from hybrid_des.analysis.critical_path.rows import released_by
 from hybrid_des.analysis.critical_path.slack import Slack
-from hybrid_des.analysis.critical_path.spans import change_of
+from hybrid_des.analysis.critical_path.spans import change_of, class_spans
 from hybrid_des.analysis.critical_path.traced import Traced, traced_run
 from hybrid_des.analysis.idle import account
 from hybrid_des.analysis.step_times import step_times

@@ -23,7 +23,7 @@ import numpy as np
 from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.engine.causes import Causes
-from hybrid_des.folding.endpoints import Endpoints
+from hybrid_des.folding.folded_routes import Endpoints
 from hybrid_des.folding.symmetry import Element, Fold
 from hybrid_des.planning.program_table import Column
 from hybrid_des.simulation.timeline import Timeline

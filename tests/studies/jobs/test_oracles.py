@@ -13,8 +13,7 @@ from support.scenarios import scenario
 from hybrid_des.cluster.fabric import placed
 from hybrid_des.cluster.purposes import PURPOSES, REDUCTION
 from hybrid_des.pipeline.plan import Op
-from hybrid_des.planning.buckets import DONE, Bucket
-from hybrid_des.planning.gradients import ReplicaGroup
+from hybrid_des.planning.gradients import DONE, Bucket, ReplicaGroup
 from hybrid_des.planning.planner import parts_of_programs
 from hybrid_des.planning.program import (
     BARRIER,
