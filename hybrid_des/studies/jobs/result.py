@@ -19,10 +19,7 @@ from hybrid_des.report.page.document import PageRun, page_of
 from hybrid_des.report.plots.curves import natural
 from hybrid_des.report.plots.style import LINES, legend_of_colours, new_figure, plain, scale_of, verbatim
 from hybrid_des.studies.jobs.fabric_rows import OTHERS
-from hybrid_des.studies.jobs.neighbours import (
-    JobRun,
-    Neighbours,
-)
+from hybrid_des.studies.jobs.neighbours import JobRun, Neighbours, Remedies, neighbours_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -38,9 +35,6 @@ from hybrid_des.report.terminal import as_html
 from hybrid_des.scenario.jobs import Jobs, load_jobs
 from hybrid_des.scenario.loading import Source
 from hybrid_des.scenario.overrides import Overrides
-from hybrid_des.studies.jobs.neighbours import (
-    neighbours_of,
-)
 from hybrid_des.studies.jobs.remedies import Allowance, remedies_of
 from hybrid_des.studies.jobs.report import BINS, GREY, MOST_DRAWN, render
 
@@ -203,10 +197,8 @@ def simulate_jobs(
     """
     began = time.perf_counter()
     neighbours, groups = neighbours_of(source if isinstance(source, Jobs) else load_jobs(source, overrides))
-    values = {one.name: getattr(neighbours, one.name) for one in fields(neighbours)}
-    if remedies:
-        values["remedies"] = remedies_of(neighbours, groups, Allowance.of(budget_s, tries), at_once)
-    return JobsResult(**{**values, "wall_s": time.perf_counter() - began})
+    found = remedies_of(neighbours, groups, Allowance.of(budget_s, tries), at_once) if remedies else None
+    return _result(neighbours, found, began)
 
 
 def jobs_in_time(
@@ -229,6 +221,9 @@ def jobs_in_time(
     began = time.perf_counter()
     with ended:
         neighbours, groups = neighbours_of(jobs, folded=folded)
+    return _result(neighbours, remedies_of(neighbours, groups, Allowance.of(left()), at_once), began)
+
+
+def _result(neighbours: Neighbours, remedies: Remedies | None, began: float) -> JobsResult:
     values = {one.name: getattr(neighbours, one.name) for one in fields(neighbours)}
-    values["remedies"] = remedies_of(neighbours, groups, Allowance.of(left()), at_once)
-    return JobsResult(**{**values, "wall_s": time.perf_counter() - began})
+    return JobsResult(**{**values, "remedies": remedies, "wall_s": time.perf_counter() - began})

@@ -17,8 +17,7 @@ from hybrid_des.scenario.kinds import drop_options, section_of
 from hybrid_des.scenario.loading import scenario_of
 from hybrid_des.scenario.strict_yaml import Document, KeyPath, dotted
 from hybrid_des.studies.pool import LOST, Pool, Progress, cores, line_of, open_pool
-from hybrid_des.studies.sweep.axes import Case, Sweep
-from hybrid_des.studies.sweep.case_files import COLLECTIVE, is_key, plain
+from hybrid_des.studies.sweep.axes import COLLECTIVE, Case, Sweep, is_key, plain
 
 if TYPE_CHECKING:
     from hybrid_des.studies.goodput.states import Kind, SimulatedStep

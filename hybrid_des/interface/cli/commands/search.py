@@ -39,8 +39,7 @@ from hybrid_des.studies.plan_search.space import LAYOUT, kept_in, plans_in, unus
 from hybrid_des.studies.plan_search.terms import Settings, settings_of
 from hybrid_des.studies.plan_search.tuning import tune
 from hybrid_des.studies.pool import cores
-from hybrid_des.studies.sweep.axes import Case
-from hybrid_des.studies.sweep.case_files import plain
+from hybrid_des.studies.sweep.axes import Case, plain
 from hybrid_des.studies.verification import verify
 from hybrid_des.units import format_bytes, format_number
 
