@@ -7,52 +7,28 @@ The routes of a sample of replicas may represent those of all, so that a hundred
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from itertools import chain
-from typing import TYPE_CHECKING
-
-from hybrid_des.cluster.connections import links_of
-from hybrid_des.cluster.self_contention import AllFlows
-
-if TYPE_CHECKING:
-    from hybrid_des.cluster.fabric import Fabric
-    from hybrid_des.layout import Layout
-    from hybrid_des.pipeline.plan import Plan
-    from hybrid_des.planning.gradients import ReplicaGroup
-    from hybrid_des.scenario.definition import Scenario
-from collections.abc import Iterator
-from itertools import pairwise, permutations
-from typing import TYPE_CHECKING
-
-from hybrid_des.cluster.connections import Connection, around
-from hybrid_des.cluster.rings import Ring, channels
-from hybrid_des.collectives import codecs, nccl
-from hybrid_des.collectives.buffer import Buffer, Channels
-from hybrid_des.collectives.registration import Site
-from hybrid_des.units import grouped_by
-
-if TYPE_CHECKING:
-    from hybrid_des.cluster.fabric import Fabric
-    from hybrid_des.layout import Layout
-    from hybrid_des.pipeline.plan import Plan
-    from hybrid_des.planning.gradients import ReplicaGroup
-    from hybrid_des.scenario.definition import Scenario
-from collections.abc import Mapping, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
+from itertools import chain, pairwise, permutations
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybrid_des.cluster.self_contention import Groups, replay_safe_axes, self_contending, simultaneous
+from hybrid_des.cluster.connections import Connection, around, links_of
+from hybrid_des.cluster.rings import Ring, channels
+from hybrid_des.cluster.self_contention import AllFlows, Groups, replay_safe_axes, self_contending, simultaneous
+from hybrid_des.collectives import codecs, nccl
+from hybrid_des.collectives.buffer import Buffer, Channels
+from hybrid_des.collectives.registration import Site
 from hybrid_des.cost_model.stages import visits
 from hybrid_des.planning.wiring import fabric_of
-from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.units import PICOSECONDS_PER_SECOND, grouped_by
 
 if TYPE_CHECKING:
     from hybrid_des.cluster.fabric import Fabric
     from hybrid_des.cost_model.rank_costs import Costs
+    from hybrid_des.layout import Layout
     from hybrid_des.pipeline.plan import Plan
     from hybrid_des.planning.gradients import ReplicaGroup
     from hybrid_des.scenario.definition import Scenario

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hybrid_des.analysis.critical_path.graph import Graph
+from hybrid_des.analysis.critical_path.idle_pieces import Idle
+from hybrid_des.analysis.critical_path.paths import Piece
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.critical_path.spans import Span
 from hybrid_des.analysis.idle import group_of
@@ -18,8 +20,7 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND as SECOND
 
 if TYPE_CHECKING:
     import pandas as pd
-from hybrid_des.analysis.critical_path.idle_pieces import Idle
-from hybrid_des.analysis.critical_path.paths import Piece
+
 
 PARTS = "start", "end", "compute", "transfer", "latency", "queueing", "others"  # of a piece of the path
 

@@ -22,6 +22,7 @@ from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.studies.goodput.failures import faults_of
 from hybrid_des.studies.goodput.ledger import LOST, USEFUL
 from hybrid_des.studies.goodput.process import JobSpec, Replication, job_of, replicate, with_interval
+from hybrid_des.studies.goodput.report import render
 from hybrid_des.studies.goodput.states import State, Step, Steps
 from hybrid_des.studies.goodput.summary import KEPT, confidence, share, summary, warnings_of
 from hybrid_des.studies.pool import LOST as LOST_TWICE
@@ -30,7 +31,7 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND, to_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
-from hybrid_des.studies.goodput.report import render
+
 
 AROUND = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)  # of the best interval
 

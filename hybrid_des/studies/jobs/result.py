@@ -5,38 +5,31 @@ It writes a folder per job as usual, and tables, pictures and a page of the fabr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hybrid_des.analysis.metrics import RunAnalysis
+from hybrid_des.analysis.tasks import AtOnce
 from hybrid_des.report import files
 from hybrid_des.report.files.staging import Written, write_files
 from hybrid_des.report.page.document import PageRun, page_of
 from hybrid_des.report.plots.curves import natural
 from hybrid_des.report.plots.style import LINES, legend_of_colours, new_figure, plain, scale_of, verbatim
-from hybrid_des.studies.jobs.fabric_rows import OTHERS
-from hybrid_des.studies.jobs.neighbours import JobRun, Neighbours, Remedies, neighbours_of
-from hybrid_des.units import PICOSECONDS_PER_SECOND
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import fields
-from typing import TYPE_CHECKING
-
-from hybrid_des.analysis.tasks import AtOnce
 from hybrid_des.report.terminal import as_html
 from hybrid_des.scenario.jobs import Jobs, load_jobs
 from hybrid_des.scenario.loading import Source
 from hybrid_des.scenario.overrides import Overrides
+from hybrid_des.studies.jobs.fabric_rows import OTHERS
+from hybrid_des.studies.jobs.neighbours import JobRun, Neighbours, Remedies, neighbours_of
 from hybrid_des.studies.jobs.remedies import Allowance, remedies_of
 from hybrid_des.studies.jobs.report import BINS, GREY, MOST_DRAWN, render
+from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
