@@ -30,16 +30,9 @@ from hybrid_des.cluster.rings import channels
 from hybrid_des.cluster.symmetry import flows_of
 from hybrid_des.cluster.transport import Links, Transport
 from hybrid_des.collectives import codecs
-from hybrid_des.collectives.benchmark import (
-    NOTHING,
-    Outcome,
-    SlowerThanBestError,
-    Views,
-    measure,
-    run_collective,
-    unchecked,
-)
+from hybrid_des.collectives.benchmark import NOTHING, Outcome, SlowerThanBestError, Views, measure, run_collective
 from hybrid_des.collectives.buffer import Buffer, Channels
+from hybrid_des.collectives.checking import unchecked
 from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.cost_model import long_rings

@@ -10,7 +10,7 @@ from hybrid_des.analysis.metrics import RunAnalysis
 from hybrid_des.analysis.model_figures import peak_of
 from hybrid_des.analysis.step_breakdown import BUBBLE, COMMUNICATION, RECOMPUTING, StepBreakdown
 from hybrid_des.cluster.gpus import factors
-from hybrid_des.collectives.benchmark import unchecked
+from hybrid_des.collectives.checking import unchecked
 from hybrid_des.report.billed import bill_assumptions, bill_headline
 from hybrid_des.report.experts import expert_lines
 from hybrid_des.report.extrapolated import extrapolated

@@ -103,7 +103,7 @@ def import_files(files: Sequence[str], *, checked: bool = True) -> None:
     if not files:
         return
     from hybrid_des import collectives
-    from hybrid_des.collectives.benchmark import unchecked
+    from hybrid_des.collectives.checking import unchecked
     from hybrid_des.interface.cli.output import say
     from hybrid_des.options import required_keys
     from hybrid_des.registry import import_file
