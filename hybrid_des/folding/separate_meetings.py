@@ -3,7 +3,7 @@
 Unfolded, one event wakes all members in order of arrival; in a folded run, a simulated member stands for others that
 may have arrived before or after the rest.
 
-The latter two are for runs in which orders are traced.
+`LineageMeeting` and `LineageRendezvous` are those of runs in which orders are traced.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """The fabric of a scenario's cluster, with checks for user-defined topologies.
 
-Permanently slow links are as if the machine were built that way, and the same machine without them.
+Permanently slow links are as if the machine were built that way (`slowed`); `restored` has it without them.
 
 Sites are data centers whose nodes are wired as ever, with one link from each site to each other.
 
