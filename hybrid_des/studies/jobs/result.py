@@ -190,8 +190,8 @@ def simulate_jobs(
     """
     began = time.perf_counter()
     neighbours, groups = neighbours_of(source if isinstance(source, Jobs) else load_jobs(source, overrides))
-    found = remedies_of(neighbours, groups, Allowance.of(budget_s, tries), at_once) if remedies else None
-    return _result(neighbours, found, began)
+    tried = remedies_of(neighbours, groups, Allowance.of(budget_s, tries), at_once) if remedies else None
+    return _result(neighbours, tried, began)
 
 
 def jobs_in_time(
