@@ -7,7 +7,7 @@ from hybrid_des.analysis.counterfactual.ladder import Gain, Idealisation, gains_
 from hybrid_des.analysis.counterfactual.what_if import Part, Variant
 from hybrid_des.analysis.critical_path.traced import FEWEST_FOLDED, traced_run
 from hybrid_des.analysis.tasks import AtOnce, LocalTask, Task, grouped, in_turn
-from hybrid_des.planning.given_programs import GivenPrograms
+from hybrid_des.planning.given import GivenPrograms
 from hybrid_des.shortcuts.attempts import Refusals
 from hybrid_des.shortcuts.collectives_alone import taken_in_fold
 from hybrid_des.shortcuts.run import run

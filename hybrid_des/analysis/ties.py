@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hybrid_des.analysis.critical_path.images import Images
-from hybrid_des.analysis.critical_path.link_images import LinkImages
+from hybrid_des.analysis.critical_path.images import Images, LinkImages
 from hybrid_des.analysis.critical_path.traced import events_of_all
 from hybrid_des.analysis.tasks import AtOnce, in_turn
 from hybrid_des.planning.planner import Parts

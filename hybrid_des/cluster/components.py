@@ -5,17 +5,25 @@
 
 A set then behaves as it would alone, and sets that are alike behave the same at the same times. A link counts as used
 by a group if it is on the route between any two members, whether or not they send to each other.
+
+`flows_apart` divides groups of flows that are given into sets that do not interfere with each other, as no link that
+limits them is on routes of two sets.
+
+    ring of channel 0    0 → 1 → … → 64 → …       by adapters 0: one set
+    ring of channel 1    1 → 2 → … → 65 → …       by adapters 1: another, alike
+
+Each does as it would alone, and those that are alike do the same at the same times. Unlike above, where it is
+not known which members send to each other, flows are given, and links that are infinitely fast join nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import permutations, product
+from itertools import chain, permutations, product
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hybrid_des.cluster.connections import Connection, links_of, signature
 from hybrid_des.cluster.fabric import Bandwidth, Fabric, Route
 
 Numbers = NDArray[np.int64]
@@ -241,3 +249,28 @@ def _named(fabric: Fabric, places: Numbers, signatures: Sequence[Sequence[RouteS
 def _count(counted: dict[Hashable, Isomorphic], key: Hashable, isomorphic: Isomorphic) -> None:
     first, count = counted.get(key, (isomorphic.groups, 0))
     counted[key] = Isomorphic(first, count + isomorphic.sets)
+
+
+def flows_apart(
+    fabric: Fabric, flows: Sequence[Sequence[Connection]], does: Sequence[Hashable]
+) -> list[list[list[int]]]:
+    """Divide groups of flows into sets that share no link that limits them; those that are alike are listed together.
+
+    Groups have numbers. Alike sets are in the same order, group by group.
+
+    Args:
+        fabric: the wiring.
+        flows: those of each group, in an order that is the same for groups that are alike.
+        does: a value per group, equal for groups that send the same on their flows, in order.
+    """
+    users: dict[str, list[int]] = {}
+    for number, of_group in enumerate(flows):
+        for link in links_of(fabric, of_group):
+            if fabric.links[link].bandwidth is not None:
+                users.setdefault(link, []).append(number)
+    alike: dict[Hashable, list[list[int]]] = {}
+    for numbers in map(sorted, connected(users.values(), range(len(flows)))):
+        wiring = signature(fabric, chain.from_iterable(flows[number] for number in numbers))
+        key = tuple((does[number], len(flows[number])) for number in numbers), wiring
+        alike.setdefault(key, []).append(numbers)
+    return list(alike.values())

@@ -1,7 +1,5 @@
 """Flows of messages between GPUs, and the canonical form of the links that they take."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import pairwise, permutations
 from typing import Any, NamedTuple

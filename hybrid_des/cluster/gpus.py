@@ -7,9 +7,14 @@ Recorded durations are scaled by what bounds a kernel, which its name tells. Pro
 kernels bound by memory with bandwidth · efficiency.memory (the two roofs of Williams, Waterman and Patterson, CACM
 52(4), 2009). Names are those of cuBLAS, CUTLASS, cuDNN, rocBLAS, FlashAttention, PyTorch, and Triton's as torch.compile
 writes them. What no name tells keeps its time, as do gaps.
-"""
 
-from __future__ import annotations
+What a figure rests on is said by the comment beside it in `gpus.yaml`.
+
+    figures("h100")      [Figure("memory", "80 GB", "NVIDIA H100 SXM datasheet"), …]
+
+A comment that begins with "the same" names what the one before it did; a figure of a link that has no comment rests on
+the source of the link.
+"""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +22,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.files import read_catalogue
@@ -25,7 +30,7 @@ from hybrid_des.units import Dimension, parse_quantity
 
 DEFAULT = "a100-80gb"
 NODE = 8  # GPUs per node, as in nearly all clusters
-LINKS = ("nvlink", "infiniband", "pcie", "host")
+LINKS = {"nvlink": "bandwidth", "infiniband": "bandwidth", "pcie": "bandwidth", "host": "bandwidth"}
 DIMENSIONS: Mapping[str, Dimension] = {
     "memory": "size", "peak": "compute", "peak_fp8": "compute", "peak_fp4": "compute",
     "bandwidth": "bandwidth", "latency": "time", "power": "power",
@@ -175,3 +180,57 @@ def _shares(name: str) -> Mapping[str, Fraction]:
     by_precision = part(name).efficiency
     shares = next(by_precision[one] for one in SIXTEEN if one in by_precision)
     return {key: Fraction(str(shares[key])) for key in ("gemm", "attention", "memory")}
+
+
+ENTRY = re.compile(r"^  ([\w-]+):$")
+FIGURE = re.compile(r"^    (\w+): *([^#]*?) *(?:# (.*))?$")
+SHARES = re.compile(r"^      (\w+): \{(.*)\} *(?:# (.*))?$")
+SAME = re.compile(r"^the same(?: page)?(?P<more>[:;,].*)?$")
+ABOVE = "see the head of hybrid_des/cluster/gpus.yaml"
+
+
+class Figure(NamedTuple):
+    """A figure of a GPU as it is written, and what it rests on."""
+
+    name: str
+    value: str
+    source: str
+
+
+@cache
+def _entries() -> Mapping[str, tuple[Figure, ...]]:
+    """The figures of all links and GPUs, by name."""
+    entries: dict[str, list[Figure]] = {}
+    name = before = ""
+    for line in Path(__file__).with_name("gpus.yaml").read_text(encoding="utf-8").splitlines():
+        if entry := ENTRY.match(line):
+            name, before = entry[1], ""
+            entries[name] = []
+        elif name and (figure := FIGURE.match(line)):
+            source = figure[3] or ""
+            if same := SAME.match(source):
+                source = before + (same["more"] or "")
+            elif source and not source.startswith("as "):
+                before = re.split("[:;]", source)[0]
+            entries[name].append(Figure(figure[1], figure[2], source))
+        elif name and (shares := SHARES.match(line)):
+            source = shares[3] or next(one.source for one in reversed(entries[name]) if one.name == "efficiency")
+            entries[name].append(Figure(f"efficiency.{shares[1]}", shares[2], source))
+    return {name: tuple(figures) for name, figures in entries.items()}
+
+
+def figures(gpu: str) -> list[Figure]:
+    """The figures of a GPU and of its links, in the order of the catalogue."""
+    known = _entries()
+    listed = []
+    for figure in known[gpu]:
+        if figure.name == "efficiency":
+            continue  # its precisions follow
+        if "see above" in figure.source:
+            figure = figure._replace(source=figure.source.replace("see above", ABOVE))
+        if figure.name in LINKS:
+            width = next(one for one in known[figure.value] if one.name == LINKS[figure.name])
+            source = "; ".join(filter(None, (figure.source, width.source)))
+            figure = Figure(figure.name, f"{figure.value}, {width.value}", source)
+        listed.append(figure)
+    return listed

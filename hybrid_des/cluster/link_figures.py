@@ -7,9 +7,16 @@ from typing import Annotated, Any
 
 from pydantic import model_validator
 
-from hybrid_des.cluster.collective_table import CollectiveTable, is_collective_table, read_collective_table
 from hybrid_des.cluster.fabric import PortSpec
-from hybrid_des.cluster.time_table import MESSAGE, TableBandwidth, TimeTable, read_table
+from hybrid_des.cluster.time_table import (
+    MESSAGE,
+    CollectiveTable,
+    TableBandwidth,
+    TimeTable,
+    is_collective_table,
+    read_collective_table,
+    read_table,
+)
 from hybrid_des.errors import UsageError
 from hybrid_des.options import LinkBandwidth, NamesFile, Reads, Section, Time, describe
 from hybrid_des.units import to_picoseconds

@@ -12,8 +12,6 @@ proportion to the nearest one beyond them. A row `residual` has, instead of seco
 of its operators one by one, whose caches are warm; all but the optimizer take so many times as long.
 """
 
-from __future__ import annotations
-
 import csv
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping

@@ -5,8 +5,6 @@ a measured one cost the same. Where a bandwidth varies over simulated time, link
 (`sharing.fifo`, `sharing.fair`), so that constant ones pay nothing for it.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from hybrid_des.cluster.fabric import Bandwidth, Fabric

@@ -11,8 +11,6 @@ The first covers tensor ranks that have a node to themselves, the second those t
 gradients are reduced after the pipeline. Otherwise `TensorTraffic.delay` estimates how much longer a step may be.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain

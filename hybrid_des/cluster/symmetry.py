@@ -4,8 +4,6 @@ Two groups are connected alike if their routes have one canonical form: links nu
 and latencies. Where the wiring declares equal blocks, groups that differ by an exchange of blocks need no such look.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 

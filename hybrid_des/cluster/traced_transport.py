@@ -1,7 +1,5 @@
 """A transport that tells a trace which message or handoff each process waited for, so that a run can be explained."""
 
-from __future__ import annotations
-
 from collections import deque
 from itertools import count
 from typing import Any, ClassVar

@@ -1,6 +1,7 @@
-"""Messages between GPUs: links, which all jobs share; and the flows and mailboxes of each job."""
+"""Messages between GPUs: links, which all jobs share; and the flows and mailboxes of each job.
 
-from __future__ import annotations
+An `Endpoint` is one GPU's part of them: its inboxes, and its flows to the other ranks of its pipeline.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,10 +13,9 @@ from hybrid_des.cluster import sharing
 from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.fabric import Bandwidth, Fabric
 from hybrid_des.cluster.link import Hop, Link
-from hybrid_des.cluster.mailbox import Mailbox, Message, TaggedMailbox
-from hybrid_des.cluster.purposes import PURPOSES, Purpose
+from hybrid_des.cluster.mailbox import Handoff, Mailbox, Message, Rendezvous, TaggedMailbox
+from hybrid_des.cluster.purposes import ACTIVATION, GRADIENT, PURPOSES, Purpose
 from hybrid_des.cluster.rate import Rate, rate_of
-from hybrid_des.cluster.rendezvous import Rendezvous
 from hybrid_des.cluster.sharing.registration import Flow, Put, Schedules, Sharing
 from hybrid_des.engine.bookings import Arrival
 from hybrid_des.engine.clock import Environment
@@ -158,11 +158,6 @@ class Transport:
             put = _both(put, self.outboxes[sender, purpose].put)
         return self._open(Channel(sender, receiver, purpose, purpose.name), put)
 
-    @property
-    def flows(self) -> list[Flow]:
-        """All flows."""
-        return [flow for _, flow in self._opened]
-
     def of_collectives(self) -> Iterator[tuple[tuple[Channel, int, int], Flow]]:
         """The flows of collectives, with what they were opened for: arguments of `flow`."""
         channels = {flow: channel for channel, flow in self._opened}
@@ -275,3 +270,44 @@ def _both(this: Put, other: Put) -> Put:
 def step_label(step: int) -> int:
     """The tag that a collective's messages carry in a training step."""
     return step << STEP_SHIFT
+
+
+class Flows(dict[tuple[int, Purpose], Flow]):
+    """(pipeline peer, purpose) → the flow of these messages to it, opened on first use."""
+
+    __slots__ = ("_pipeline", "_rank", "_transport")
+
+    def __init__(self, transport: Transport, rank: int, pipeline: Sequence[int]) -> None:
+        self._transport, self._rank, self._pipeline = transport, rank, pipeline
+
+    def __missing__(self, key: tuple[int, Purpose]) -> Flow:
+        peer, purpose = key
+        flow = self[key] = self._transport.pipeline_flow(self._rank, self._pipeline[peer], purpose)
+        return flow
+
+
+class Endpoint:
+    """One GPU's endpoint of the network.
+
+    Attributes:
+        rank: its rank.
+        pipeline: the ranks of its pipeline, in order; none for a server.
+        inboxes: by purpose, the pipeline messages that arrive here.
+        flows: the flows of pipeline messages from here.
+    """
+
+    def __init__(self, transport: Transport, rank: int, pipeline: Sequence[int]) -> None:
+        self.rank = rank
+        self.pipeline = pipeline
+        purposes = (ACTIVATION, GRADIENT) if len(pipeline) > 1 else ()
+        self.inboxes = {purpose: transport.inboxes[rank, purpose] for purpose in purposes}
+        self.flows = Flows(transport, rank, pipeline)
+        self._transport = transport
+
+    def receipts(self, purpose: Purpose) -> TaggedMailbox:
+        """The receipts of its own messages that have arrived, if the transport issues receipts."""
+        return self._transport.outboxes[self.rank, purpose]
+
+    def handoff(self) -> Handoff:
+        """A queue between two streams of this GPU."""
+        return self._transport.make(Handoff)

@@ -8,8 +8,6 @@ On idle ports latency + (n−1)/n · S/bandwidth; every rank sends (n−1)/n · 
 src/init.cc (p2pSchedule).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 

@@ -7,8 +7,6 @@ Upper and lower case are the same. NCCL's other algorithms are not simulated, an
 src/graph/tuning.cc, parseList; documentation of its environment variables).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The check of a user's all-reduce when it is loaded or first used: real numbers on a few small groups."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from functools import lru_cache
 

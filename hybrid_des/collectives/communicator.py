@@ -8,15 +8,13 @@ OnStream        carried by another one, or timed, on a stream: after the collect
 Replayed        all members meet; then the time that the collective takes alone passes (`cost_model.collective_times`)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
 import simpy
 
-from hybrid_des.cluster.rendezvous import ReplayedGroup
+from hybrid_des.cluster.mailbox import ReplayedGroup
 from hybrid_des.collectives.buffer import Buffer, shares_of
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.registration import Collective

@@ -7,9 +7,8 @@
 Every member encodes its buffer once, and the sum once.
 """
 
-from hybrid_des.cluster.collective_table import CollectiveTable
 from hybrid_des.cluster.link_figures import AllReduceTable
-from hybrid_des.cluster.time_table import TimeTable
+from hybrid_des.cluster.time_table import CollectiveTable, TimeTable
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.permutation import any_order

@@ -12,8 +12,6 @@ to launch (NVIDIA/nccl, src/graph/tuning.cc, src/device/all_reduce.h). On one no
 that one ring (or tree) of their joint bandwidth stands for them. The halves for sharded optimizers are rings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

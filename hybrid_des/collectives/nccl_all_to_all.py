@@ -4,8 +4,6 @@ Over several nodes a member sends to those of its own and to others at the same 
 members on a node has links of its own, to all of these at once.
 """
 
-from __future__ import annotations
-
 from hybrid_des.cluster.mailbox import Message
 from hybrid_des.collectives.all_to_all import rounds
 from hybrid_des.collectives.buffer import Buffer, Channels, message_of

@@ -1,7 +1,5 @@
 """The lanes of an NCCL channel: flows of its members at the pace of an algorithm and a protocol."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

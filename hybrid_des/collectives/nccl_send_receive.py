@@ -6,8 +6,6 @@ Each of the n − 1 steps is a call of its own, that begins when the block of th
 TransformerEngine, flash_attn_p2p_communicate; Liu et al., arXiv 2310.01889).
 """
 
-from __future__ import annotations
-
 from hybrid_des.collectives.buffer import Buffer, Channels, message_of
 from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.group import Group, Routine

@@ -27,8 +27,6 @@ sends to others on its node (NVIDIA/nccl-tests, issue 267, its authors' answers)
 The figures are `timing.Sends`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache

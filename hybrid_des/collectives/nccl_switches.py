@@ -7,8 +7,6 @@ as NCCL passes chunks, but 128 at most, since each costs events on all members: 
 leaves an all-reduce up to a tenth too slow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -9,8 +9,6 @@ on lines one by one. Sixteen parts per hop stand for all of these, so that the w
 at most a sixteenth to the time of a buffer (a tenth beyond sixteen hops, as parts cost events).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple

@@ -35,8 +35,6 @@ what rings reach; H20 as H100, V100 as A100; XGMI too, but for its rate, by one 
 eight MI300X).
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import NamedTuple
 

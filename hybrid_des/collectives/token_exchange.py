@@ -11,8 +11,6 @@ expert there (`workload.models.layer`); and over NVLink, for the tokens of each 
 of its own. Source: deepseek-ai/DeepEP, README; DeepSeek-AI, arXiv 2412.19437, section 3.2.2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cached_property, lru_cache

@@ -4,8 +4,6 @@
 1 ──► 3   1 MB     3 waits for both, 0 and 1 for nothing; the sizes are those of a call, not of a buffer
 """
 
-from __future__ import annotations
-
 from hybrid_des.cluster.mailbox import Message
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, Routine

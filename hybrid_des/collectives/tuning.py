@@ -8,7 +8,7 @@ prediction only chooses; how long the choice takes is simulated (`collectives.nc
 
 On the NVLinks of one node these times are `collectives.timing`'s, which are measured.
 
-Figures of generations of GPUs are in `collectives.generations`; `collectives.searched` has what the search finds.
+Figures of generations of GPUs, and what the search finds, are in `collectives.generations`.
 
 Two rules changed with release 2.29. Sends leave LL for Simple at 16 KiB per channel; a channel takes a part of at least
 64 KiB since (src/enqueue.cc, addP2pToPlan), so that LL ends at 16 KiB per peer, and counted all 32 channels before, so
@@ -16,8 +16,6 @@ that it ended at 512 KiB. On Blackwell, LL128 was counted on at 73.4 GB/s per ch
 Hopper's for trees), and is since at 40. Not taken over, as no times of it were at hand: newer sources make Simple's
 latency longer around rings on one node of Blackwell (src/tuning/ring.cc, "plateau").
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -27,9 +25,18 @@ from typing import Literal, NamedTuple
 
 from hybrid_des.cluster.channel import Pace
 from hybrid_des.cluster.fabric import Fabric, by_node
-from hybrid_des.cluster.linked import complete, links_between, rings_per_link
-from hybrid_des.collectives.generations import AMPERE, BLACKWELL, BLACKWELL_BEFORE, HOPPER, VOLTA, XGMI, Generation
-from hybrid_des.collectives.searched import doubling, within_two_nodes
+from hybrid_des.cluster.rings import complete, links_between, rings_per_link
+from hybrid_des.collectives.generations import (
+    AMPERE,
+    BLACKWELL,
+    BLACKWELL_BEFORE,
+    HOPPER,
+    VOLTA,
+    XGMI,
+    Generation,
+    doubling,
+    within_two_nodes,
+)
 from hybrid_des.collectives.timing import MICROSECOND
 from hybrid_des.errors import Refusal
 

@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hybrid_des import collectives
+from hybrid_des.cluster.components import flows_apart
 from hybrid_des.cluster.connections import Connection, around
 from hybrid_des.cluster.fabric import Fabric
-from hybrid_des.cluster.flows_apart import flows_apart
 from hybrid_des.cluster.rings import Ring
 from hybrid_des.cluster.symmetry import isomorphic
 from hybrid_des.cluster.transport import Links, Transport

@@ -1,7 +1,5 @@
 """Events at known times, which processes wait for without another process to trigger them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from heapq import heappush
 from typing import Any, Self

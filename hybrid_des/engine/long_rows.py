@@ -4,8 +4,6 @@ The file has no name and disappears with the process, however that ends. It hold
 are read in order, so that there are never more than a few blocks in memory.
 """
 
-from __future__ import annotations
-
 import mmap
 import tempfile
 import weakref

@@ -3,8 +3,6 @@
 Times are picoseconds. Tables with names and seconds are made from these rows afterwards (`analysis`).
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable
 from struct import Struct, error

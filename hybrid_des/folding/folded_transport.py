@@ -1,7 +1,5 @@
 """The network of a folded run: messages to a rank that is not simulated go to its representative, on its links."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
@@ -9,10 +7,9 @@ from typing import Any, ClassVar
 from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.fabric import Fabric, LinkSpec, Route
 from hybrid_des.cluster.link import Hop, Link
-from hybrid_des.cluster.mailbox import Handoff, Mailbox, Message, TaggedMailbox
+from hybrid_des.cluster.mailbox import Handoff, Mailbox, Message, Rendezvous, ReplayedGroup, TaggedMailbox
 from hybrid_des.cluster.purposes import PARAMETERS, REDUCTION
 from hybrid_des.cluster.rate import Rate
-from hybrid_des.cluster.rendezvous import Rendezvous, ReplayedGroup
 from hybrid_des.cluster.sharing.fifo import Fifo, FifoFlow, Leg
 from hybrid_des.cluster.sharing.registration import Flow, Put, Schedules, Sharing
 from hybrid_des.cluster.transport import Kind, Links, Transport
@@ -21,8 +18,7 @@ from hybrid_des.engine.bookings import Arrival
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.lineage import Lineage, LineageArrival, LineageEnvironment
 from hybrid_des.engine.recorder import LAST_TIME, Recorder
-from hybrid_des.folding.endpoints import Endpoints
-from hybrid_des.folding.folded_routes import FoldedRoutes
+from hybrid_des.folding.folded_routes import Endpoints, FoldedRoutes
 from hybrid_des.folding.images import ChannelImages
 from hybrid_des.folding.lineage_mailboxes import (
     LineageHandoff,
@@ -31,9 +27,8 @@ from hybrid_des.folding.lineage_mailboxes import (
     SwitchMailbox,
     UnorderedMailbox,
 )
-from hybrid_des.folding.lineage_meetings import LineageMeeting, LineageRendezvous
 from hybrid_des.folding.refusals import FoldRefusal
-from hybrid_des.folding.separate_meetings import SeparateMeeting, SeparateRendezvous
+from hybrid_des.folding.separate_meetings import LineageMeeting, LineageRendezvous, SeparateMeeting, SeparateRendezvous
 from hybrid_des.folding.symmetry import Element, Fold, root_of
 from hybrid_des.folding.watched_links import WatchedFlow, WatchedLinks
 

@@ -8,8 +8,6 @@ links that they share alike. Links that are images of each other are simulated o
 often as it has images on one of them (`cluster.sharing.weighted_fair`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property

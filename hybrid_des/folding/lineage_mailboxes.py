@@ -3,8 +3,6 @@
 Times do not depend on it, but the lineage of the event that wakes the receiver does: the later one books it.
 """
 
-from __future__ import annotations
-
 from hybrid_des.cluster.mailbox import Handoff, Mailbox, Message, TaggedMailbox
 from hybrid_des.engine.bookings import Arrival, Delivered
 from hybrid_des.engine.lineage import Lineage, LineageArrival, LineageEnvironment

@@ -13,8 +13,6 @@ first, that are certain; `SURE` if all are. To that of an event with an unknown 
 added: no image changes it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property, reduce
 from itertools import pairwise, product

@@ -5,15 +5,13 @@ run with lineage has shown it. What the images of a cause are follows from the e
 link to a message's own (`Causes.legs`) and from the ranks that meet (`Causes.groups`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.cluster.link import Hop
-from hybrid_des.cluster.rendezvous import Rendezvous, ReplayedGroup
+from hybrid_des.cluster.mailbox import Rendezvous, ReplayedGroup
 from hybrid_des.cluster.traced_transport import TracedTransport
 from hybrid_des.cluster.transport import Links
 from hybrid_des.collectives.group import ProcessGroup

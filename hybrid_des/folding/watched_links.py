@@ -4,8 +4,6 @@ Where none do, nothing depends on the order of events, so no lineage has to be k
 cheaper. The first two that do end the run, which is then made with lineage.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from hybrid_des.cluster.fabric import LinkSpec

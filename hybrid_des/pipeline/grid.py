@@ -1,7 +1,5 @@
 """Draws programs as text, action × rank, with places marked, to show schedules and to locate errors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

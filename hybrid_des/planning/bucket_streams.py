@@ -7,8 +7,6 @@
 Parameters are gathered where optimizers are sharded, and on a stream of their own if that overlaps with computation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import chain
@@ -17,8 +15,8 @@ from math import ceil
 from hybrid_des.cluster.purposes import PARAMETERS, REDUCTION
 from hybrid_des.collectives.transfers import Sizes
 from hybrid_des.pipeline.plan import Action, Plan
-from hybrid_des.planning.buckets import Bucket
 from hybrid_des.planning.expert_copies import COPIES
+from hybrid_des.planning.gradients import Bucket
 from hybrid_des.planning.op_bodies import Point
 from hybrid_des.planning.program import Cause, Collective, Instruction, Row, Wait, filled
 

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hybrid_des.cluster.purposes import OF_LAYERS, PURPOSES
 from hybrid_des.cost_model.layer_collectives import LayerCollective
 from hybrid_des.cost_model.rank_costs import StageCosts
-from hybrid_des.planning.compute_speed import ComputeSpeed
-from hybrid_des.planning.program import Compute, Instruction, Join, Start
+from hybrid_des.planning.program import Compute, ComputeSpeed, Instruction, Join, Start
 from hybrid_des.units import split_evenly
 
 if TYPE_CHECKING:

@@ -22,12 +22,12 @@ from hybrid_des.cost_model.collective_times import SIXTEEN_BITS, CollectiveTimes
 from hybrid_des.cost_model.rank_costs import StageCosts
 from hybrid_des.engine.recorder import BEFORE, INSIDE
 from hybrid_des.pipeline.plan import Action, Plan
-from hybrid_des.planning.compute_speed import ComputeSpeed
 from hybrid_des.planning.gradients import parts_of_stage
 from hybrid_des.planning.program import (
     LAYER,
     Collective,
     Compute,
+    ComputeSpeed,
     Instruction,
     Record,
     Row,

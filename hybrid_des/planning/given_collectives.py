@@ -1,9 +1,14 @@
-"""Collectives of execution traces: what each of them moves, and between which ranks of the scenario's layout."""
+"""Collectives of execution traces: what each of them moves, and between which ranks of the scenario's layout.
 
-from __future__ import annotations
+Some take their recorded times, in proportion on another number of ranks. A ring of n ranks sends 2(n − 1)/n of a buffer
+around in an all-reduce, (n − 1)/n in an all-gather, a reduce-scatter or an all-to-all (Patarasuk and Yuan, Journal of
+Parallel and Distributed Computing 69, 2009; `busbw` of nccl-tests). With the same bytes and links, times are in these
+ratios. Latencies, and links between more nodes, are not in them.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -23,8 +28,29 @@ from hybrid_des.interchange.profiles.graph import (
     repeated,
 )
 from hybrid_des.planning.program import Group
-from hybrid_des.planning.recorded import recorded_time
 from hybrid_des.scenario.definition import Scenario
+
+AROUND = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")  # what moves (n − 1)/n of a buffer
+
+
+def scale_of(does: str, recorded: int | None, ranks: int) -> Fraction:
+    """Time of a collective on so many ranks, over that on the recorded number; 1 if that is not known."""
+    if does not in AROUND or recorded is None or recorded < 2 or ranks < 2:
+        return Fraction(1)
+    return Fraction(ranks - 1, ranks) / Fraction(recorded - 1, recorded)
+
+
+def recorded_time(node: Node, traces: int, scenario: Scenario) -> int:
+    """Picoseconds of a collective that takes its recorded time, in a scenario of so many traces; 0: it is simulated."""
+    workload = scenario.workload
+    assert workload is not None
+    kept = workload.transfers == "recorded" or bool(node.place.get("given"))
+    if not node.duration or (node.size and not kept):
+        return 0
+    recorded = traces if traces > 1 else workload.recorded_ranks
+    scale = scale_of(node.does, recorded, scenario.parallel.ranks) if node.group == EVERYBODY else 1
+    return round(node.duration * scale)
+
 
 GIVEN = "given"  # the key of groups of traces
 RINGS = "ring-reduce-scatter", "ring-all-gather"

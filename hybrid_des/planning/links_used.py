@@ -5,7 +5,7 @@ from itertools import chain
 
 from hybrid_des.cluster.connections import Connection, around, between_all, links_of
 from hybrid_des.cluster.rings import channels
-from hybrid_des.planning.flows import flows_of_layers
+from hybrid_des.planning.layer_traffic import flows_of_layers
 from hybrid_des.planning.planner import Parts
 from hybrid_des.scenario.definition import Scenario
 

@@ -28,13 +28,11 @@ from hybrid_des.cost_model.stages import bytes_of
 from hybrid_des.engine.recorder import AFTER, BEFORE, OPTIMIZER
 from hybrid_des.pipeline.plan import Action, Op, Place, Plan
 from hybrid_des.planning import bucket_streams
-from hybrid_des.planning.buckets import Bucket
-from hybrid_des.planning.compute_speed import ComputeSpeed
 from hybrid_des.planning.expert_copies import Transfers
 from hybrid_des.planning.expert_streams import ExpertStreams, at_points
 from hybrid_des.planning.fsdp import Fsdp, LayerPass
-from hybrid_des.planning.op_bodies import Part, Point, body_of, ends_of
-from hybrid_des.planning.op_sends import Hops, hops_of, with_sends
+from hybrid_des.planning.gradients import Bucket
+from hybrid_des.planning.op_bodies import Hops, Part, Point, body_of, ends_of, hops_of, with_sends
 from hybrid_des.planning.program import (
     GRADIENT,
     PARAMETER,
@@ -45,6 +43,7 @@ from hybrid_des.planning.program import (
     Call,
     Collective,
     Compute,
+    ComputeSpeed,
     End,
     Group,
     Instruction,

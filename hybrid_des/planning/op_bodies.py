@@ -5,28 +5,40 @@
 
 A layer's computation surrounds its collectives in equal parts; computation overlapped with a collective starts with
 it. Without such collectives an action computes in one piece.
+
+Around that are the messages of the pipeline: it receives its inputs before it begins, and then sends its results.
+
+    receive │ begin │ … │ end │ send │ confirm
+
+Between two stages on the same rank nothing is sent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import lcm
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybrid_des.cluster.purposes import OF_LAYERS, PARAMETERS, PURPOSES
+from hybrid_des.cluster.mailbox import Message
+from hybrid_des.cluster.purposes import OF_LAYERS, PARAMETERS, PURPOSES, purpose_named
 from hybrid_des.cost_model.layer_collectives import LayerCollective
 from hybrid_des.cost_model.rank_costs import StageCosts
-from hybrid_des.engine.recorder import CHUNK, INSIDE
-from hybrid_des.planning.compute_speed import ComputeSpeed
+from hybrid_des.engine.recorder import CHUNK, INSIDE, pipeline_tag
+from hybrid_des.pipeline.plan import Action, Place, Plan, carried
 from hybrid_des.planning.program import (
     Begin,
+    Block,
     Compute,
+    ComputeSpeed,
+    Confirm,
     End,
     Instruction,
     Join,
+    Receive,
     Record,
+    Send,
     Start,
     Wait,
     filled,
@@ -154,3 +166,50 @@ def _pieces(stage: int, cost: StageCosts, kind: Kind, axes: Collection[str]) -> 
             share = Fraction(layer.time(kind) - sum(one.waits for one in each), len(each) + 1)
             known[id(layer)] = [_Piece(share, exchange, stage) for exchange in (*each, None)]
         yield from known[id(layer)]
+
+
+class Hops(NamedTuple):
+    """The messages of equal actions, whatever their sizes.
+
+    Attributes:
+        receives: those that they wait for.
+        sends: those that they send, each with the place whose activation is as large.
+        known: sizes → what they send.
+    """
+
+    receives: Sequence[Receive]
+    sends: Sequence[tuple[Send, Place]]
+    known: dict[tuple[int, ...], Sequence[Send]]
+
+
+def hops_of(plan: Plan, rank: int, action: Action) -> Hops:
+    """The messages of an action."""
+    receives, sends = list[Receive](), list[tuple[Send, Place]]()
+    for number, op in enumerate(action):
+        here, purpose = (rank, op.chunk), purpose_named(carried(op))
+        if source := plan.source(rank, op):
+            tag = pipeline_tag(0, plan.stage_of[source], 0)
+            receives.append(Receive(len(receives), number, source[0], purpose, tag))
+        if target := plan.target(rank, op):
+            send = Send(number, target[0], purpose, pipeline_tag(0, plan.stage_of[here], 0), Message(0))
+            sends.append((send, here if op.kind == "F" else target))
+    return Hops(receives, sends, {})
+
+
+def with_sends(
+    block: Block, hops: Hops, sizes: tuple[int, ...], messages: dict[int, Message], *, blocking: bool
+) -> Block:
+    """The same, which receives messages before, and sends others of these sizes after it.
+
+    Args:
+        block: what an action does.
+        hops: its messages.
+        sizes: of those that it sends, in bytes.
+        messages: size → the message of this size, if there is one yet.
+        blocking: whether it ends when they have arrived.
+    """
+    if sizes not in hops.known:
+        sized = [messages.setdefault(size, Message(size)) for size in sizes]
+        hops.known[sizes] = [replace(send, message=one) for (send, _), one in zip(hops.sends, sized, strict=True)]
+    confirms = [Confirm(send.op, send.purpose, send.tag) for send, _ in hops.sends if blocking]
+    return Block(block.stages, (*hops.receives, *block.instructions, *hops.known[sizes], *confirms))

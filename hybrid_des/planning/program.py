@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from itertools import chain
 from sys import intern
@@ -288,11 +289,6 @@ class Block:
         """Picoseconds of each piece of its ops' own computation."""
         return tuple(one.own for one in self.instructions if one.own is not None)
 
-    @property
-    def held(self) -> tuple[int, int]:
-        """Bytes of activations that its ops allocate, and that they release."""
-        return sum(one.holds[0] for one in self.every(Begin)), sum(one.frees[0] for one in self.every(End))
-
     def lasting(self, durations: Iterable[int]) -> Block:
         """The same with other durations of its ops' own computation."""
         left = iter(durations)
@@ -462,3 +458,15 @@ def program_of(
     )
     ends = {name: (*calls, call_of(Record(done(name)))) for name, calls in others.items()}
     return Program({COMPUTE: compute, **ends})
+
+
+@dataclass(frozen=True)
+class ComputeSpeed:
+    """A constant relative speed: 2 halves every duration."""
+
+    speed: Fraction = Fraction(1)
+
+    def duration(self, picoseconds: int | Fraction, waiting: int | Fraction = 0) -> int:
+        """Duration of work that takes `picoseconds` at speed 1, and of waiting at any speed, rounded once."""
+        whole = picoseconds if self.speed == 1 else picoseconds / self.speed
+        return round(whole + waiting)

@@ -1,18 +1,28 @@
-"""The fabric of a scenario's cluster, with checks for user-defined topologies."""
+"""The fabric of a scenario's cluster, with checks for user-defined topologies.
 
-from __future__ import annotations
+Permanently slow links are as if the machine were built that way (`slowed`); `restored` has it without them.
 
+Sites are data centers whose nodes are wired as ever, with one link from each site to each other.
+
+    gpu0 ─nic-out─► … ─wan/site0-site1─► … ─nic-in─► gpu64       the link stands in the middle of the route
+
+All traffic from one site to another shares that link.
+"""
+
+from collections import ChainMap, Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
+from itertools import permutations
+from typing import Any
 
 from hybrid_des.cluster import topologies
-from hybrid_des.cluster.fabric import Fabric, LinksByOwner, LinkSpec, Route, placed
-from hybrid_des.cluster.sites import across_sites
+from hybrid_des.cluster.fabric import Fabric, LinksByOwner, LinkSpec, PortSpec, Route, placed
+from hybrid_des.cluster.topologies.nodes import KNOWN_ROUTES
 from hybrid_des.cost_model.collective_times import CollectiveTimes
 from hybrid_des.errors import UsageError
 from hybrid_des.options import describe, plain
-from hybrid_des.planning.slowed_links import slowed
 from hybrid_des.registry import check_call
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
@@ -20,6 +30,49 @@ from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.perturbations import Slow
 from hybrid_des.scenario.sections.training import Parallel
 from hybrid_des.scenario.sizes import too_many
+from hybrid_des.units import to_picoseconds
+
+WAN = "wan"
+
+
+def across_sites(fabric: Fabric, site_of: Sequence[int], wan: PortSpec) -> Fabric:
+    """The fabric with links between sites.
+
+    Its blocks are no longer equal: exchanging nodes of two sites changes routes.
+
+    Args:
+        fabric: the wiring as if there was one site.
+        site_of: the site of each node.
+        wan: the bandwidth of a link between two sites, and its latency, which adds to that of the route.
+    """
+    pairs = permutations(sorted(set(site_of)), 2)
+    between = {
+        name: LinkSpec(name, wan.bandwidth, f"site{a}", f"site{b}", wan.latency)
+        for a, b in pairs
+        for name in [name_of(a, b)]
+    }
+    links: Any = ChainMap(between, fabric.links)  # type: ignore[arg-type]  # that of the fabric is only read
+
+    @lru_cache(maxsize=KNOWN_ROUTES)
+    def route(sender: int, receiver: int) -> Route:
+        usual = fabric.route(sender, receiver)
+        if max(sender, receiver) >= fabric.gpus:  # a switch of its own node
+            return usual
+        here, there = (site_of[fabric.node_of[end]] for end in (sender, receiver))
+        if here == there:
+            return usual
+        half = -(-len(usual.links) // 2)
+        return Route(
+            (*usual.links[:half], name_of(here, there), *usual.links[half:]),
+            (*usual.latencies[:half], wan.latency, *usual.latencies[half:]),
+        )
+
+    return replace(fabric, links=links, route=route, blocks=None)
+
+
+def name_of(sender: int, receiver: int) -> str:
+    """The link from one site to another."""
+    return f"{WAN}/site{sender}-site{receiver}"
 
 
 def fabric_of(scenario: Source) -> Fabric:
@@ -152,3 +205,35 @@ def _checked(fabric: Fabric, topology: str) -> Callable[[int, int], Route]:
         return answer
 
     return route
+
+
+def slowed(fabric: Fabric, slow: Sequence[Slow]) -> Fabric:
+    """The fabric with permanent slowdowns: less bandwidth of links, and more latency on routes over them."""
+    return _changed(fabric, slow, 1)
+
+
+def restored(fabric: Fabric, slow: Sequence[Slow]) -> Fabric:
+    """The fabric without permanent slowdowns that it includes; exact, as bandwidths are fractions."""
+    return _changed(fabric, slow, -1)
+
+
+def _changed(fabric: Fabric, slow: Sequence[Slow], sign: int) -> Fabric:
+    """The fabric with slowdowns added (sign 1) or taken back (−1)."""
+    links, latency = dict(fabric.links), Counter[str]()
+    for entry in (one for one in slow if one.permanent):
+        for name in filter(links.__contains__, entry.links):
+            links[name] = _scaled(links[name], entry.spell.factor**sign)
+            latency[name] += sign * to_picoseconds(entry.latency)
+    if links == fabric.links and not latency.total():
+        return fabric
+
+    def route(sender: int, receiver: int) -> Route:
+        usual = fabric.route(sender, receiver)
+        more = (latency[name] for name in usual.links)
+        return Route(usual.links, tuple(map(sum, zip(usual.latencies, more, strict=True))))
+
+    return replace(fabric, links=links, route=route if latency.total() else fabric.route, blocks=None)
+
+
+def _scaled(link: LinkSpec, factor: Fraction) -> LinkSpec:
+    return link if not isinstance(link.bandwidth, Fraction) else link._replace(bandwidth=link.bandwidth * factor)

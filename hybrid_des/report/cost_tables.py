@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from hybrid_des.analysis.costs import COLLECTIVES, TOTAL
 from hybrid_des.analysis.model_figures import AXES, peak_of
 from hybrid_des.cluster import gpus as catalogue
-from hybrid_des.cluster.gpu_sources import figures
 from hybrid_des.cost_model.operation_times import ATTENTION_BACKWARD
 from hybrid_des.files import read_catalogue
 from hybrid_des.report.content import recomputed
@@ -139,7 +138,7 @@ def _rest(scenario: Scenario) -> str:
     family = scenario.precision if scenario.precision in shares else scenario.precision.partition("-")[0]
     if given is None or family not in shares or float(given.gemm) != shares[family]["gemm"]:
         return ""
-    source = next(one.source for one in figures(gpu) if one.name == f"efficiency.{family}")
+    source = next(one.source for one in catalogue.figures(gpu) if one.name == f"efficiency.{family}")
     return f"; shares of {gpu} in {family}: {source}"
 
 

@@ -10,10 +10,9 @@ import yaml
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaValue, models_json_schema
 
-from hybrid_des.cluster.collective_table import CollectiveTable
 from hybrid_des.cluster.link_figures import LinkFigures
 from hybrid_des.cluster.operator_table import OperatorTable
-from hybrid_des.cluster.time_table import TimeTable
+from hybrid_des.cluster.time_table import CollectiveTable, TimeTable
 from hybrid_des.options import Options, WrittenNone, mark_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.cluster import Cluster, InfiniBand, NodeKind

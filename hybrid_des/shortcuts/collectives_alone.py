@@ -18,8 +18,6 @@ message that reaches a link of it, and at the first order of events that its own
                    first (`LineageEnvironment.unknown`)
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress

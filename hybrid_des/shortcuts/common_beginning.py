@@ -8,8 +8,6 @@ done the same at the same times. So what the known run's ops took is known of th
 and only what follows has to be bounded. Of an algorithm that is not chosen yet nothing has to be known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,10 +15,9 @@ from itertools import takewhile
 
 import numpy as np
 
-from hybrid_des.planning.compute_speed import ComputeSpeed
 from hybrid_des.planning.lowering import Lowering
 from hybrid_des.planning.planner import Parts
-from hybrid_des.planning.program import COMPUTE, EVENT, MEETING, Block, Call, Instruction, Program, Send
+from hybrid_des.planning.program import COMPUTE, EVENT, MEETING, Block, Call, ComputeSpeed, Instruction, Program, Send
 from hybrid_des.planning.program_table import Column, Columns
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.shortcuts.least_remaining import LeastRemaining

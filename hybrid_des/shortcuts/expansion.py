@@ -3,8 +3,6 @@
 An image does what its representative does, at the same times: it has the same rows, with its own rank, links and peers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,7 +11,7 @@ import numpy as np
 
 from hybrid_des.cluster.channel import Channel
 from hybrid_des.cluster.fabric import Fabric
-from hybrid_des.folding.endpoints import Endpoints
+from hybrid_des.folding.folded_routes import Endpoints
 from hybrid_des.folding.symmetry import Element, Fold
 from hybrid_des.planning.program_table import Column, Columns
 from hybrid_des.simulation.outcome import Run

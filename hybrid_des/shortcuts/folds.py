@@ -5,8 +5,6 @@ looks the same to all images of its members. Routes are checked as flows open, a
 looks exact may turn out not to be while it is simulated; then others are tried.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,12 +23,12 @@ from hybrid_des.folding.images import RankArray, check_images, check_nodes
 from hybrid_des.folding.refusals import FoldRefusal
 from hybrid_des.folding.symmetry import Fold, FoldedAxis, folds_along, folds_by_digits
 from hybrid_des.layout import Layout
-from hybrid_des.planning.given_programs import GivenPrograms
+from hybrid_des.planning.given import GivenPrograms
 from hybrid_des.planning.gradients import Reductions
-from hybrid_des.planning.layer_groups import layer_group
 from hybrid_des.planning.planner import Parts
 from hybrid_des.scenario import sizes
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.simulation.communicators import layer_group
 from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.units import grouped_by
 

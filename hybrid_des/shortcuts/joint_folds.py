@@ -4,8 +4,6 @@ Each job has its own fold, and jobs meet on links: so all of their images have t
 (`folding.joint_symmetry`). Only jobs whose messages share bandwidth (`fair`) are folded: no order decides anything.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
@@ -29,7 +27,7 @@ from hybrid_des.shortcuts.expansion import of_all_ranks
 from hybrid_des.shortcuts.folds import Replicas, folds_of_job
 from hybrid_des.simulation.jobs import How, Network, groups_of, recorder_of
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.run_jobs import JobRequest, NetworkOf, run_jobs
+from hybrid_des.simulation.run import JobRequest, NetworkOf, run_jobs
 from hybrid_des.simulation.watch import TooManyEventsError
 
 MOST_OF_JOB, MOST_TRIES = 12, 144  # folds of a job, and combinations of jobs, that are looked at

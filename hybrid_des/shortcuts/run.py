@@ -1,7 +1,5 @@
 """Simulation of a scenario with as few events as is exact: attempts in order, the last of which is the plain run."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -31,8 +29,7 @@ from hybrid_des.shortcuts.folds import INNER, Replicas, folds_of
 from hybrid_des.shortcuts.stretches import Stretches
 from hybrid_des.simulation.jobs import How, Network, groups_of, network_of, recorder_of
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.outer import InnerSteps, OuterPeriod, groups_apart, period_of
-from hybrid_des.simulation.outer_overlap import durations_of
+from hybrid_des.simulation.outer import InnerSteps, OuterPeriod, durations_of, groups_apart, period_of
 from hybrid_des.simulation.run import reduced_gc, simulated
 from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.simulation.watch import Watch

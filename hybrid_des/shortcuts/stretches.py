@@ -13,8 +13,6 @@ that it would have (`Environment.descend`). It is booked earlier, so it may be b
 Only folded runs take stretches: where messages meet, they know from lineage which is first, or end (`TieError`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ from functools import lru_cache, partial
 from itertools import chain, groupby
 from typing import Any
 
-from hybrid_des.cluster.endpoint import Endpoint
+from hybrid_des.cluster.transport import Endpoint
 from hybrid_des.collectives.communicator import OnStream, Stream
 from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment, Timeout

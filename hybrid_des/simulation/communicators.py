@@ -1,6 +1,7 @@
-"""The communicators of a run: one for every rank and process group, and for every server of a group."""
+"""The communicators of a run: one for every rank and process group, and for every server of a group.
 
-from __future__ import annotations
+Ranks that share layers have one group for all collectives inside their ops (`layer_group`).
+"""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,16 +12,17 @@ from typing import Any, Protocol
 import numpy as np
 
 from hybrid_des import collectives
-from hybrid_des.cluster.purposes import PARAMETERS, REDUCTION
-from hybrid_des.cluster.rendezvous import ReplayedGroup
+from hybrid_des.cluster.mailbox import ReplayedGroup
+from hybrid_des.cluster.purposes import OF_LAYERS, PARAMETERS, REDUCTION
+from hybrid_des.cluster.rings import orders
 from hybrid_des.cluster.transport import Transport
 from hybrid_des.collectives import codecs
-from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.buffer import Buffer, Channels
 from hybrid_des.collectives.codecs.registration import Codec
 from hybrid_des.collectives.communicator import Barrier, Communicator, OnStream, Replayed, Stream, Work
 from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.collectives.transfers import Sizes, transfers
-from hybrid_des.cost_model.collective_times import SIXTEEN_BITS, elements_of
+from hybrid_des.cost_model.collective_times import ELEMENT, SIXTEEN_BITS, elements_of
 from hybrid_des.cost_model.layer_collectives import LayerCollective
 from hybrid_des.cost_model.slowdown import NONE_LOST
 from hybrid_des.planning import program
@@ -28,7 +30,6 @@ from hybrid_des.planning.expert_copies import COPIES
 from hybrid_des.planning.fsdp import LAYERS
 from hybrid_des.planning.given_collectives import GivenCollective, GivenGroup
 from hybrid_des.planning.gradients import ReplicaGroup
-from hybrid_des.planning.layer_groups import layer_group
 from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.training import Worker
 from hybrid_des.simulation.computation import Computation
@@ -109,33 +110,23 @@ class Communicators:
 
     def servers(self) -> Servers:
         """The servers of process groups."""
-        yield from self._servers_of_gradients()
-        for whole in self._layer_groups():
-            for position in self._simulated_servers(whole):
-                communicator = self._communicator(whole, position, _begin_layers)
-                yield whole.ranks[position], (whole.kind, whole.stage, 0), whole.ranks[: whole.size], communicator
-        for group in self._parts.given:
-            processes = group.processes
-            for position in self._simulated_servers(processes):
-                communicator = self._communicator(processes, position, partial(_work_of_trace, group))
-                yield processes.ranks[position], group.key, processes.ranks[: processes.size], communicator
-
-    def _simulated_servers(self, group: ProcessGroup) -> list[int]:
-        """The places of a group's servers that are simulated."""
-        places, members = range(group.size, len(group.ranks)), group.ranks[: group.size]
-        return [place for place in places if self.transport.serves(group.ranks[place], members)]
-
-    def _servers_of_gradients(self) -> Servers:
         states = (state for worker in self._parts.workers.values() for state in worker.stages.items())
         lengths = {stage: state.gradient.size for stage, state in states}
         for processes, group in self._reductions.processes:
-            if not processes.servers:
-                continue
             zeros = _no_arrays if group.part or group.stage not in lengths else partial(_zeros, lengths[group.stage])
             begin = self._begin(group, processes.kind, self._reductions.codec, arrays=zeros)
-            for position in self._simulated_servers(processes):
-                key = REDUCTION.name, group.stage, group.part
-                yield processes.ranks[position], key, group.ranks, self._communicator(processes, position, begin)
+            yield from self._servers_of(processes, (REDUCTION.name, group.stage, group.part), begin)
+        for whole in self._layer_groups():
+            yield from self._servers_of(whole, (whole.kind, whole.stage, 0), _begin_layers)
+        for given in self._parts.given:
+            yield from self._servers_of(given.processes, given.key, partial(_work_of_trace, given))
+
+    def _servers_of(self, group: ProcessGroup, key: program.Group, begin: Begin) -> Servers:
+        """The servers of a group that are simulated."""
+        members = group.ranks[: group.size]
+        for position in range(group.size, len(group.ranks)):
+            if self.transport.serves(group.ranks[position], members):
+                yield group.ranks[position], key, members, self._communicator(group, position, begin)
 
     def _of_gradients(self, wanted: Collection[int]) -> Made:
         """The reductions of gradients, and the gathers of sharded parameters."""
@@ -317,3 +308,20 @@ def _evenly(elements: int, members: int, channels: int) -> Sequence[int]:
 
 def _zeros(length: int) -> tuple[Any, Any]:
     return np.zeros(length), None
+
+
+def layer_group(parts: Parts, axis: str, ranks: Sequence[int]) -> ProcessGroup:
+    """The group of some ranks along an axis: with all that NCCL knows about it, if its layers run NCCL's collectives.
+
+    The switches of its nodes serve it only if NCCL's tuner takes them for one of its all-reduces.
+    """
+    flows, pipeline_rank = parts.traffic.flows, parts.times.layout.coordinate(ranks[0], "pipeline")
+    done = {(one.algorithm, one.size) for one in parts.costs.collectives_of(pipeline_rank) if one.axis == axis}
+    if not any(collectives.find(name).facts["tuned"] for name, _ in done):
+        rings = () if flows and axis in flows.pairs else orders(parts.fabric, ranks)
+        return ProcessGroup(axis, 0, ranks, (), purpose=OF_LAYERS[axis], channels=rings)
+    whole = parts.times.process_group("nccl", ranks, Channels())
+    choices = [whole.tuned.choice("all-reduce", elements_of(size) * ELEMENT) for name, size in done if name == "nccl"]
+    if not any(choice.algorithm.startswith("nvls") for choice in choices):
+        whole = replace(whole, ranks=ranks, servers=0)
+    return replace(whole, kind=axis, purpose=OF_LAYERS[axis])

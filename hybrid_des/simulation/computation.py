@@ -8,8 +8,6 @@ from an op is computed afterwards. So is what begins at the same time as an op, 
 several at once, the largest share counts. Shares: `cost_model.slowdown`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise

@@ -1,21 +1,18 @@
 """One GPU: a SimPy process per stream, which reads the stream's instructions in order in every training step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from struct import error
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from hybrid_des.cluster.endpoint import Endpoint
-from hybrid_des.cluster.mailbox import Handoff
-from hybrid_des.cluster.rendezvous import ReplayedGroup
+from hybrid_des.cluster.mailbox import Handoff, Message
+from hybrid_des.cluster.transport import Endpoint
 from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import STEP_SHIFT, Recorder, out_of_range
+from hybrid_des.pipeline.plan import Action, Op
 from hybrid_des.planning.program import (
-    BARRIER,
     COMPUTE,
     EVENT,
     EXCHANGE,
@@ -42,12 +39,39 @@ from hybrid_des.planning.program import (
     Start,
     Wait,
 )
-from hybrid_des.simulation.arithmetic import Arithmetic
+from hybrid_des.planning.training import Worker
 from hybrid_des.simulation.communicators import Participant
 from hybrid_des.simulation.computation import Computation
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.repetition import FurtherSteps
-from hybrid_des.simulation.variation import VaryingSpeed
+from hybrid_des.simulation.speeds import VaryingSpeed
+
+
+class Arithmetic:
+    """The arithmetic of one GPU; messages carry arrays."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._received: dict[Op, Any] = {}
+        self._results: dict[Op, Any] = {}
+
+    def receive(self, op: Op, message: Message) -> None:
+        """Keep the array until the op is computed."""
+        self._received[op] = message.data
+
+    def compute(self, step: int, ops: Action) -> None:
+        """Compute an action; a fused pair runs its forward first, so that its activations count towards the peak."""
+        ordered = sorted(ops, key=lambda op: op.kind != "F")
+        self._results = {op: self._worker.run(step, op, self._received.pop(op, None)) for op in ordered}
+
+    def message(self, op: Op, empty: Message) -> Message:
+        """The output message with the op's result."""
+        return Message(empty.size, 0, self._results[op])
+
+    def learn(self, step: int) -> None:
+        """Update the weights from the reduced gradients."""
+        self._worker.learn(step)
+
 
 GOES_ON = "a further step: "  # events, by stream
 STREAM = -1  # in `released`: the op did not wait for a message
@@ -167,12 +191,6 @@ class Gpu:
     def positions(self) -> Mapping[str, Position]:
         """Where each of its streams is."""
         return self._at
-
-    @property
-    def barrier(self) -> ReplayedGroup:
-        """Where it meets all others at the end of a step."""
-        meeting: ReplayedGroup = self._communicators[BARRIER].meeting
-        return meeting
 
     @property
     def memory(self) -> MemoryLedger:

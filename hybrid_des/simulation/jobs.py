@@ -7,11 +7,10 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from hybrid_des.cluster.endpoint import Endpoint
 from hybrid_des.cluster.fabric import Fabric
-from hybrid_des.cluster.rendezvous import ReplayedGroup
+from hybrid_des.cluster.mailbox import ReplayedGroup
 from hybrid_des.cluster.traced_transport import TracedTransport
-from hybrid_des.cluster.transport import Links, Transport
+from hybrid_des.cluster.transport import Endpoint, Links, Transport
 from hybrid_des.collectives.communicator import Barrier
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.cost_model.stages import visits
@@ -23,9 +22,8 @@ from hybrid_des.folding.symmetry import Fold
 from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program import BARRIER, Call, Group, Instruction, Program
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.simulation.arithmetic import Arithmetic
 from hybrid_des.simulation.communicators import CollectiveOverride, Communicators, Participant
-from hybrid_des.simulation.gpu import Device, Gpu, RunContext
+from hybrid_des.simulation.gpu import Arithmetic, Device, Gpu, RunContext
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.repetition import FurtherSteps
 from hybrid_des.simulation.speeds import DurationOverride, Programs, schedules_of

@@ -7,8 +7,6 @@ change is loaded as a scenario of its own, as it is when a user follows the advi
 advised.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The outcome of a simulation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction

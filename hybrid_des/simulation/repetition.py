@@ -28,12 +28,6 @@ class Repetition:
         self.env = env
         self.left = set(range(jobs))
 
-    def job(
-        self, number: int, ranks: int, steps: int, *, repeats: bool = True, trace: Causes | None = None
-    ) -> FurtherSteps:
-        """The further steps of a job; none, if it does not repeat its steps."""
-        return FurtherSteps(self, number, ranks, steps, repeats=repeats, trace=trace)
-
 
 class FurtherSteps:
     """Whether one job takes further steps.

@@ -1,7 +1,5 @@
 """Progress of a run, and its partial results when its budget of real time is spent."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

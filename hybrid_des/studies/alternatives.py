@@ -1,7 +1,5 @@
 """What a step would take with sizes that tensor cores take whole."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple

@@ -15,8 +15,6 @@ import ctypes
 import gc
 import multiprocessing
 import os
-import pickle
-import selectors
 import signal
 import struct
 import sys
@@ -24,41 +22,25 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from multiprocessing.connection import Connection, Pipe, wait
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from hybrid_des.analysis.tasks import AtOnce, LocalTask, Task
-from hybrid_des.studies.local_workers import cores
+from hybrid_des.studies.pool import cores
 
-NUMBER = struct.Struct("=I")  # of a task; size of a pickled result
-CHUNK = 1 << 16  # bytes
+NUMBER = struct.Struct("=I")  # of a task
 MOST = 8192  # tasks whose numbers a pipe takes at once
 LOOK_S = 0.1  # seconds after which to look for what signals have raised
 Told = Callable[[int, int], None]  # is told how many of how many tasks are done
 RAISING = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM) if sys.platform == "linux" else ()  # signals with handlers
 
 
-class Copy:
-    """A copy of this process.
+class Copy(NamedTuple):
+    """A copy of this process, and where its results arrive, with their tasks' numbers."""
 
-    Attributes:
-        pid: its process.
-        pipe: where its results arrive.
-        received: what has arrived.
-    """
-
-    def __init__(self, pid: int, pipe: int) -> None:
-        self.pid, self.pipe, self.received = pid, pipe, bytearray()
-
-    def results(self) -> Iterator[tuple[int, Any]]:
-        """The results that have arrived completely, with their tasks' numbers."""
-        while len(self.received) >= NUMBER.size:
-            (size,) = NUMBER.unpack_from(self.received)
-            end = NUMBER.size + size
-            if len(self.received) < end:
-                return
-            yield pickle.loads(self.received[NUMBER.size : end])
-            del self.received[:end]
+    pid: int
+    pipe: Connection[Any, Any]
 
 
 def nobody(done: int, of: int) -> None:
@@ -135,22 +117,21 @@ def _of_copies(count: int, tasks: Sequence[Task], raised: Sequence[BaseException
     What is to be left here is run as soon as there are copies.
     """
     results: dict[int, Any] = {}
-    with _copies(count, tasks) as copies, selectors.DefaultSelector() as selector:
+    with _copies(count, tasks) as copies:
         here = sorted(set(range(len(tasks))) - _elsewhere(tasks)) if copies else []
         for number in here:
             if not raised:
                 tasks[number]()
-        for copy in copies:
-            selector.register(copy.pipe, selectors.EVENT_READ, copy)
-        while selector.get_map() and not raised:
-            for key, _ in selector.select(LOOK_S):
-                received = os.read(key.data.pipe, CHUNK)
-                if not received:
-                    selector.unregister(key.data.pipe)
-                key.data.received += received
-                before = len(results)
-                results |= key.data.results()
-                if len(results) > before:
+        pipes = [copy.pipe for copy in copies]
+        while pipes and not raised:
+            ready = wait(pipes, LOOK_S)
+            for pipe in [pipe for pipe in pipes if pipe in ready]:
+                try:
+                    number, result = pipe.recv()
+                except (EOFError, OSError):  # it has ended
+                    pipes.remove(pipe)
+                else:
+                    results[number] = result
                     told(len(results), len(tasks) - len(here))
     return results | dict.fromkeys(here)
 
@@ -174,7 +155,7 @@ def _copies(count: int, tasks: Sequence[Task]) -> Iterator[list[Copy]]:
     finally:
         gc.unfreeze()
         for copy in copies:
-            os.close(copy.pipe)
+            copy.pipe.close()
             with contextlib.suppress(ProcessLookupError, ChildProcessError):
                 os.kill(copy.pid, signal.SIGKILL)
                 os.waitpid(copy.pid, 0)
@@ -188,23 +169,23 @@ def _copied(alive: int, here: int, numbers: int, tasks: Sequence[Task]) -> Copy:
     Raises:
         OSError: there is none.
     """
-    pipe, theirs = os.pipe()
+    pipe, theirs = Pipe(duplex=False)
     try:
         with warnings.catch_warnings():  # a thread that shows progress has nothing that a copy uses
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
     except OSError:
-        os.close(pipe)
-        os.close(theirs)
+        pipe.close()
+        theirs.close()
         raise
     if not pid:
         os.close(here)
         _work(alive, numbers, theirs, tasks)
-    os.close(theirs)
+    theirs.close()
     return Copy(pid, pipe)
 
 
-def _work(alive: int, numbers: int, results: int, tasks: Sequence[Task]) -> NoReturn:
+def _work(alive: int, numbers: int, results: Connection[Any, Any], tasks: Sequence[Task]) -> NoReturn:
     """Run tasks in a copy until none is left, then end it."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -212,15 +193,9 @@ def _work(alive: int, numbers: int, results: int, tasks: Sequence[Task]) -> NoRe
         while number := os.read(numbers, NUMBER.size):
             (task,) = NUMBER.unpack(number)
             with contextlib.suppress(Exception):
-                _send(results, pickle.dumps((task, tasks[task]())))
+                results.send((task, tasks[task]()))
     finally:
         os._exit(0)
-
-
-def _send(pipe: int, result: bytes) -> None:
-    rest = memoryview(NUMBER.pack(len(result)) + result)
-    while rest:
-        rest = rest[os.write(pipe, rest) :]
 
 
 def _end_with(alive: int) -> None:

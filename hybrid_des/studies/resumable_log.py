@@ -7,8 +7,6 @@ The first line, the head, says which study it is: a digest of all that its resul
 do.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Verification: a schedule and a collective on real numbers, every op compared with serial training."""
 
-from __future__ import annotations
-
 from hybrid_des.cost_model.pipeline_ranks import rank_costs
 from hybrid_des.errors import UsageError
 from hybrid_des.pipeline.plan import Plan

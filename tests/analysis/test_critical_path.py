@@ -18,13 +18,12 @@ from hybrid_des import collectives
 from hybrid_des.analysis.counterfactual.first_order import first_order
 from hybrid_des.analysis.counterfactual.what_if import Variant, builder_of, variant_of
 from hybrid_des.analysis.critical_path import paths
-from hybrid_des.analysis.critical_path.classes import class_spans
 from hybrid_des.analysis.critical_path.graph import graph_of, lags_with
 from hybrid_des.analysis.critical_path.idle_pieces import IdleTime, idle_pieces
 from hybrid_des.analysis.critical_path.paths import count_paths, critical_path
 from hybrid_des.analysis.critical_path.rows import released_by
 from hybrid_des.analysis.critical_path.slack import Slack
-from hybrid_des.analysis.critical_path.spans import change_of
+from hybrid_des.analysis.critical_path.spans import change_of, class_spans
 from hybrid_des.analysis.critical_path.traced import Traced, traced_run
 from hybrid_des.analysis.idle import account
 from hybrid_des.analysis.step_times import step_times
@@ -152,16 +151,7 @@ def test_a_trace_in_files_gives_the_same_graph(name, monkeypatch):
     assert np.array_equal(graph.time, again.time)
 
 
-def test_idle_reasons_found_at_once_are_sums_of_pieces(slack):
-    idle, reasons = IdleTime(slack.graph), Counter()
-    for piece in idle.simulated():
-        reasons[piece.reason] += piece.end - piece.start
-    assert {reason: time for reason, time in idle.reasons.items() if time} == dict(reasons)
-
-
-@pytest.mark.parametrize("few", [0, 64])
-def test_chains_are_those_walked_edge_by_edge(slack, few, monkeypatch):
-    monkeypatch.setattr(paths, "FEW", few)
+def test_chains_are_those_walked_edge_by_edge(slack, monkeypatch):
     monkeypatch.setattr(paths, "TOGETHER", 3)
     found, walked = both_ways(IdleTime(slack.graph), 0, every=10)
     assert found == walked
@@ -180,15 +170,6 @@ def test_total_float_is_at_least_free_float(slack):
     assert (slack.free_of_messages >= 0).all()
     assert (slack.of_ops >= slack.free_of_ops).all()
     assert (slack.of_messages >= slack.free_of_messages).all()
-
-
-@pytest.mark.parametrize("most", [0, 16])
-def test_free_floats_of_a_few_are_those_of_all(slack, most, monkeypatch):
-    monkeypatch.setattr("hybrid_des.analysis.critical_path.slack.MOST_WAITS", most)
-    of_all = np.concatenate([slack.free_of_ops, slack.free_of_messages])
-    every = np.random.default_rng(1).permutation(len(of_all))
-    for few in (every[:20], np.flatnonzero(of_all)[::-1][:40]):
-        assert np.array_equal(slack.free_of(few), of_all[few])
 
 
 def test_drag_is_what_an_op_without_duration_saves(slack):

@@ -15,7 +15,6 @@ from hybrid_des import collectives
 from hybrid_des.analysis.counterfactual.first_order import first_order
 from hybrid_des.analysis.counterfactual.proposals import even
 from hybrid_des.analysis.counterfactual.what_if import Variant, builder_of, variant_of
-from hybrid_des.analysis.critical_path import paths
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.idle_pieces import IdleTime
 from hybrid_des.analysis.critical_path.images import Images
@@ -86,19 +85,7 @@ def test_an_explanation_by_representatives_is_that_of_all_ranks(name):
         assert rows[0] == rows[1]
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-def test_idle_reasons_of_representatives_are_found_at_once(name):
-    idle = IdleTime(graph_of(traced_run(load(SCENARIOS / f"{name}.yaml"), fold_from=2)))
-    once = {reason: time // idle._images.order for reason, time in idle.reasons.items()}
-    assert any(once.values())
-    for piece in idle.simulated():
-        once[piece.reason] -= piece.end - piece.start
-    assert not any(once.values())
-
-
-@pytest.mark.parametrize("few", [0, 64])
-def test_chains_of_images_are_those_walked_edge_by_edge(few, monkeypatch):
-    monkeypatch.setattr(paths, "FEW", few)
+def test_chains_of_images_are_those_walked_edge_by_edge():
     idle = IdleTime(graph_of(traced_run(load(SCENARIOS / "h100_2x8.yaml"), fold_from=2)))
     last = idle._images.order - 1
     assert last > 0

@@ -3,7 +3,7 @@
 import pytest
 
 from hybrid_des import load, simulate
-from hybrid_des.cluster.collective_table import read_collective_table
+from hybrid_des.cluster.time_table import read_collective_table
 from hybrid_des.errors import HybridDesError, ScenarioError, UsageError
 from hybrid_des.planning.planner import parts_of
 

@@ -7,7 +7,7 @@ import pytest
 from support.paths import ROOT, SCENARIOS
 
 from hybrid_des.cluster import gpus
-from hybrid_des.cluster.gpu_sources import figures
+from hybrid_des.cluster.gpus import figures
 from hybrid_des.interface.cli.commands.gpus import page
 
 OWN = "cluster: {{gpu: {}}}\nmodel: gpt2\nparallel: {{data: 8}}\nbatch: 8\nschedule: {{kind: 1f1b}}\n"

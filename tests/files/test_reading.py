@@ -9,7 +9,7 @@ from hybrid_des.cluster.time_table import read_table
 from hybrid_des.errors import HybridDesError
 from hybrid_des.files import LARGEST, open_file, read_text
 from hybrid_des.scenario.loading import load
-from hybrid_des.studies.sweep.case_files import read_rows
+from hybrid_des.studies.sweep.axes import read_rows
 from hybrid_des.workload.models.kinds.layer_table import read_layers
 
 SMALL = "schedule: {kind: gpipe, microbatches: 2}\nworkload: {forward: 1 s, backward: 2 s}\n"

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from hybrid_des.cost_model.layer_collectives import LayerCollective
 from hybrid_des.cost_model.stages import visits
-from hybrid_des.planning.compute_speed import ComputeSpeed
 from hybrid_des.planning.layer_traffic import loads_of
 from hybrid_des.planning.op_bodies import body_of
 from hybrid_des.planning.planner import parts_of
-from hybrid_des.planning.program import Compute, Start
+from hybrid_des.planning.program import Compute, ComputeSpeed, Start
 from hybrid_des.scenario.loading import load
 
 TIMES = st.integers(0, 50)  # picoseconds

@@ -7,7 +7,6 @@ import pytest
 from support import scenarios
 
 from hybrid_des.planning import program as instructions
-from hybrid_des.planning.compute_speed import ComputeSpeed
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.planning.program import (
     COMPUTE,
@@ -17,6 +16,7 @@ from hybrid_des.planning.program import (
     PARAMETER,
     RECEIPT,
     Compute,
+    ComputeSpeed,
     Confirm,
     Instruction,
     Send,

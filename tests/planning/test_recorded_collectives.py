@@ -7,7 +7,7 @@ from support.profiles import Kineto
 
 from hybrid_des import load, simulate
 from hybrid_des.measured.imports.importing import import_profile
-from hybrid_des.planning.recorded import scale_of
+from hybrid_des.planning.given_collectives import scale_of
 from hybrid_des.report.terminal import render
 
 

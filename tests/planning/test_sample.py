@@ -5,10 +5,9 @@ from itertools import product
 import pytest
 
 from hybrid_des.cluster.self_contention import replay_safe_axes, self_contending
-from hybrid_des.planning import replica_sample
-from hybrid_des.planning.flows import flows_of
+from hybrid_des.planning import layer_traffic
+from hybrid_des.planning.layer_traffic import flows_of, representative_replicas
 from hybrid_des.planning.planner import parts_of
-from hybrid_des.planning.replica_sample import representative_replicas
 from hybrid_des.scenario.loading import scenario_from
 
 ORDERS = (["tensor", "data", "pipeline"], ["tensor", "pipeline", "data"])
@@ -26,7 +25,7 @@ def test_few_replicas_prove_what_all_do(monkeypatch, tensor, adapters, topology,
             "gradients": {"overlap": overlap, "algorithm": "ring"},
         }
     )
-    monkeypatch.setattr(replica_sample, "representative_replicas", lambda *_: None)
+    monkeypatch.setattr(layer_traffic, "representative_replicas", lambda *_, **__: None)
     parts = parts_of(scenario)
     reduced = [group for _, group in parts.reductions.processes]
     whole = flows_of(scenario, parts.plan, parts.fabric, scenario.parallel.layout, reduced)

@@ -89,7 +89,7 @@ faults:
 
 
 def test_leaves_of_a_topology_are_domains():
-    from hybrid_des.studies.goodput.failure_sources import sources_of
+    from hybrid_des.studies.goodput.failures import sources_of
 
     cluster = {"nodes": 6, "gpus_per_node": 1, "topology": "leaf-spine", "leaf_size": 4}
     faults = {"horizon": 1, "classes": [{"what": "switch", "mtbf": 1}]}

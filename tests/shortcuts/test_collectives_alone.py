@@ -18,7 +18,6 @@ from hybrid_des.collectives.communicator import Communicator
 from hybrid_des.collectives.group import Group
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.folding.refusals import DisturbedError
-from hybrid_des.planning.layer_groups import layer_group
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario.loading import load
 from hybrid_des.shortcuts import collectives_alone
@@ -31,7 +30,7 @@ from hybrid_des.shortcuts.collectives_alone import (
     taken_of_all_ranks,
 )
 from hybrid_des.shortcuts.run import run
-from hybrid_des.simulation.communicators import work_of
+from hybrid_des.simulation.communicators import layer_group, work_of
 from hybrid_des.simulation.jobs import links_of
 
 SMALL = [

@@ -16,8 +16,7 @@ from hybrid_des.engine import clock
 from hybrid_des.errors import HybridDesError
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.shortcuts import ring_times
-from hybrid_des.shortcuts.least_remaining import LeastRemaining, least_remaining
+from hybrid_des.shortcuts.least_remaining import LeastRemaining, RingTimes, least_remaining
 from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.outcome import Run
 from hybrid_des.simulation.watch import Watch
@@ -147,8 +146,8 @@ def test_a_bound_keeps_what_a_collective_has_taken():
 
 
 def test_a_bound_that_is_too_high_is_found(monkeypatch):
-    hop = ring_times.RingTimes._hop
-    monkeypatch.setattr(ring_times.RingTimes, "_hop", lambda self, *of: tuple(1 + time for time in hop(self, *of)))
+    hop = RingTimes._hop
+    monkeypatch.setattr(RingTimes, "_hop", lambda self, *of: tuple(1 + time for time in hop(self, *of)))
     one = scenario("1f1b", 1, 2, 4, workload=SMALL, gradients={"algorithm": "ring", "bucket": "400 kB"})
     result, bounds = watched(one)
     assert bounds[0] > end_of(result)

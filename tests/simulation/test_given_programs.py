@@ -16,8 +16,7 @@ from hybrid_des.cluster.mailbox import Message
 from hybrid_des.cluster.purposes import ACTIVATION, REDUCTION
 from hybrid_des.engine.causes import Causes
 from hybrid_des.pipeline.plan import Op
-from hybrid_des.planning.buckets import DONE, Bucket
-from hybrid_des.planning.gradients import ReplicaGroup
+from hybrid_des.planning.gradients import DONE, Bucket, ReplicaGroup
 from hybrid_des.planning.planner import parts_of_programs
 from hybrid_des.planning.program import (
     BARRIER,

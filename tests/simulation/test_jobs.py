@@ -13,7 +13,7 @@ from hybrid_des.errors import UsageError
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.jobs import links_of
-from hybrid_des.simulation.run_jobs import JobRequest, run_jobs
+from hybrid_des.simulation.run import JobRequest, run_jobs
 
 
 @pytest.mark.parametrize("number", thinned(range(12 * TIMES), slow=[7, 9, 10]))

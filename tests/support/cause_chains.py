@@ -2,9 +2,11 @@
 
 import numpy as np
 
-from hybrid_des.analysis.critical_path.idle_reasons import ends_at
-from hybrid_des.analysis.critical_path.paths import PARTS, Piece, walks_on
+from hybrid_des.analysis.critical_path.idle_pieces import ends_at
+from hybrid_des.analysis.critical_path.paths import Piece, walks_on
 from hybrid_des.planning.program_table import NONE
+
+PARTS = "transfer", "latency", "queue", "others"  # of a message's edge
 
 
 def chain_of(graph, point, until, image):

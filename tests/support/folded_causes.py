@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from system.fuzzing.valid import scenario as small_values
 
-from hybrid_des.analysis.critical_path.classes import class_spans
 from hybrid_des.analysis.critical_path.idle_pieces import IdleTime
 from hybrid_des.analysis.critical_path.paths import count_paths, critical_path, time_by_part
 from hybrid_des.analysis.critical_path.rows import Names, collective_rows, near_rows, path_rows
 from hybrid_des.analysis.critical_path.slack import Slack
+from hybrid_des.analysis.critical_path.spans import class_spans
 from hybrid_des.analysis.critical_path.traced import Traced, traced_run
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario.loading import scenario_from

@@ -15,9 +15,9 @@ from hybrid_des.cluster.purposes import ACTIVATION, GRADIENT, REDUCTION
 from hybrid_des.cost_model.rank_costs import Costs, StageCosts
 from hybrid_des.engine.recorder import CHUNK, MESSAGE_COLUMNS, OPTIMIZER, STEP_SHIFT, Recorder, Rows, pipeline_tag
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.planning.compute_speed import ComputeSpeed
 from hybrid_des.planning.layer_traffic import TensorTraffic
 from hybrid_des.planning.lowering import Lowering
+from hybrid_des.planning.program import ComputeSpeed
 from hybrid_des.planning.program_table import table_of
 from hybrid_des.scenario.sections.cluster import GpuKind
 from hybrid_des.scenario.sections.training import Parallel

@@ -17,7 +17,7 @@ from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.jobs import links_of
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.run_jobs import JobRequest, run_jobs
+from hybrid_des.simulation.run import JobRequest, run_jobs
 from support.foldings import scenario_values
 from support.layered_foldings import model_values
 

@@ -12,7 +12,7 @@ from hybrid_des.scenario.jobs import Jobs, load_jobs
 from hybrid_des.shortcuts.joint_folds import Planned, joint_folds, joint_network
 from hybrid_des.simulation.jobs import links_of
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.run_jobs import JobRequest, run_jobs
+from hybrid_des.simulation.run import JobRequest, run_jobs
 
 ALGORITHMS = ("ring", "ring", "nccl", "halving-doubling", "recursive-doubling", "hierarchical", "parameter-server")
 

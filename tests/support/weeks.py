@@ -6,8 +6,7 @@ from typing import Any
 
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.studies.goodput.process import JobSpec, Replication
-from hybrid_des.studies.goodput.replications import job_of, replicate
+from hybrid_des.studies.goodput.process import JobSpec, Replication, job_of, replicate
 from hybrid_des.studies.goodput.states import Steps
 
 S = 10**12  # picoseconds

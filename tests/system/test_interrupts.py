@@ -12,7 +12,7 @@ import pytest
 from support.campaigns import thinned
 from support.paths import ROOT, TESTS
 
-from hybrid_des.studies.local_workers import silence_the_tracker
+from hybrid_des.studies.pool import silence_the_tracker
 
 RUN = """
 schedule: {kind: 1f1b, microbatches: 4}

@@ -30,7 +30,7 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import plan_of
 from hybrid_des.planning.program import Program
 from hybrid_des.planning.program_table import Column
-from hybrid_des.planning.slowed_links import restored
+from hybrid_des.planning.wiring import restored
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.sections.perturbations import COMPUTING
 from hybrid_des.simulation.outcome import Run

@@ -16,9 +16,18 @@ from typing import NamedTuple
 import numpy as np
 
 from hybrid_des.analysis.critical_path.images import Images
-from hybrid_des.analysis.critical_path.messages import AT_ONCE, Block, Messages
-from hybrid_des.analysis.critical_path.places import Places
-from hybrid_des.analysis.critical_path.services import BARRIER, DATA, LINK, OF_MESSAGES, PROGRAM, kinds
+from hybrid_des.analysis.critical_path.messages import (
+    AT_ONCE,
+    BARRIER,
+    DATA,
+    LINK,
+    OF_MESSAGES,
+    PROGRAM,
+    Block,
+    Messages,
+    Places,
+    kinds,
+)
 from hybrid_des.engine.causes import COMPUTED, MET, OPS, START, STEPS
 from hybrid_des.planning.program_table import NONE, Column, Columns
 

@@ -19,9 +19,7 @@ from numpy.typing import NDArray
 
 from hybrid_des.analysis.critical_path.edges import BLOCK, Edges, Some, Sparse, edges_of_run, points_of_rows
 from hybrid_des.analysis.critical_path.images import Images
-from hybrid_des.analysis.critical_path.messages import Messages, messages_of
-from hybrid_des.analysis.critical_path.places import Places
-from hybrid_des.analysis.critical_path.services import DATA
+from hybrid_des.analysis.critical_path.messages import DATA, Messages, Places, messages_of
 from hybrid_des.engine.causes import MET, OPS, START, STEPS, Causes
 from hybrid_des.folding.symmetry import Fold
 from hybrid_des.planning.program_table import NONE, Column, Columns

@@ -7,8 +7,6 @@ transfer, a latency, a queue. They sum to the gap, and gaps to the idle time of 
 reduced
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -16,9 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hybrid_des.analysis.critical_path.graph import Graph, Mask
-from hybrid_des.analysis.critical_path.idle_reasons import ends_at, idle_reasons
+from hybrid_des.analysis.critical_path.messages import PROGRAM
 from hybrid_des.analysis.critical_path.paths import Piece, walks_on
-from hybrid_des.analysis.critical_path.services import PROGRAM
 from hybrid_des.analysis.idle import CAUSES, LATENCY, OTHERS, QUEUEING, REASONS, TRANSFER
 from hybrid_des.analysis.idle import idle_pieces as waits_of
 from hybrid_des.analysis.step_times import total
@@ -89,9 +86,11 @@ class IdleTime:
     def reasons(self) -> dict[str, int]:
         """Idle picoseconds of all ranks by reason."""
         alike, order = not len(self._graph.told_apart), self._images.order
-        images = range(1 if alike else order)
-        sums = np.sum([idle_reasons(self._graph, self._waits, self._firsts, image) for image in images], axis=0)
-        return dict(zip(REASONS, (sums * (order if alike else 1)).tolist(), strict=True))
+        reasons = dict.fromkeys(REASONS, 0)
+        for image in range(1 if alike else order):
+            for piece in self._pieces(image):
+                reasons[piece.reason] += piece.end - piece.start
+        return {reason: time * (order if alike else 1) for reason, time in reasons.items()}
 
     def of(self, rank: int) -> list[Idle]:
         """The pieces of one rank."""
@@ -145,6 +144,19 @@ def _clipped(
             at += took
             if end > start:
                 yield reason, start, end, activity
+
+
+def ends_at(waits: Columns, first: Column, image: int) -> Columns:
+    """The ends of the chains of waits, for an image of those that each image has of its own.
+
+    Args:
+        waits: the waits in the order of their chains; those of one chain follow each other. `point` is where the chain
+            ends, `since` until when it leads back, `own` whether each image has its own.
+        first: the first wait of each chain.
+        image: number of the image.
+    """
+    images = np.where(waits["own"][first], image, 0)
+    return {"point": waits["point"][first], "until": waits["since"][first], "image": images}
 
 
 def _others(waits: Columns) -> Mask:

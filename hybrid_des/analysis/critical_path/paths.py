@@ -33,16 +33,16 @@ MOST_EDGES = 400_000
 NAMED = {"compute": "compute", "transfer": "transfer", "latency": LATENCY, "queue": QUEUEING, "others": OTHERS}
 
 
-PARTS = "transfer", "latency", "queue", "others"  # of a message's edge
-
-
 ROOT = -2  # no activity, before all others
 
 
 EVERY = -1  # image of a place: all of them
 
 
-TOGETHER, FEW = 1024, 64  # chains walked together; as soon as no more than so few go on, one by one
+TOGETHER = 1024  # chains whose edges are made pieces together
+
+
+END = "point", "until", "image"  # of a chain: where it ends, when it begins at the latest, and in which image it ends
 
 
 class Piece(NamedTuple):
@@ -69,7 +69,7 @@ class Piece(NamedTuple):
 
 
 class Walks:
-    """The chains of causes of a graph, from their ends: many at once, an edge of each at a time, few one by one."""
+    """The chains of causes of a graph, from their ends."""
 
     def __init__(self, graph: Graph) -> None:
         edges = graph.edges
@@ -82,7 +82,12 @@ class Walks:
         self._released_in, self._graph = cache(lambda image: here.released_in(image)), here
 
     def chains(self, ends: Columns) -> Iterator[list[Piece]]:
-        """The pieces of each chain, in order."""
+        """The pieces of each chain, in order.
+
+        Args:
+            ends: of each chain, the `point` where it ends, the `image` of that, and `until`: it leads back to the first
+                cause at or before these picoseconds.
+        """
         count = len(ends["point"])
         for first in range(0, count, TOGETHER):
             columns = self._pieces(first, {name: column[first : first + TOGETHER] for name, column in ends.items()})
@@ -91,35 +96,11 @@ class Walks:
             bounds = np.searchsorted(columns["chain"], np.arange(first, last + 1)).tolist()
             yield from (pieces[here:there][::-1] for here, there in pairwise(bounds))
 
-    def pieces(self, ends: Columns) -> Iterator[Columns]:
-        """The pieces of chains, the last of each first.
-
-        Args:
-            ends: of each chain, the `point` where it ends, the `image` of that, and `until`: it leads back to the first
-                cause at or before these picoseconds.
-
-        Yields:
-            Columns as in `Piece`, and `chain`, the number of the end, for some chains at a time.
-        """
-        for first in range(0, len(ends["point"]), TOGETHER):
-            yield self._pieces(first, {name: column[first : first + TOGETHER] for name, column in ends.items()})
-
     def _back(self, ends: Columns) -> tuple[Column, Column, Column]:
         """The edges of chains, those of one in their order back, their chains, and the images in which they begin."""
-        graph, point, until, image = self._graph, ends["point"], ends["until"], ends["image"]
-        chain, walked = np.arange(len(point)), list[tuple[Column, Column, Column]]()
-        while len(chain) > FEW:
-            edge, image = graph.released_at(point, image)
-            on = np.flatnonzero((edge != NONE) & (graph.time[point] > until))
-            chain, until, edge, image = (column[on] for column in (chain, until, edge, image))
-            walked.append((edge, chain, image))
-            point = graph.edges.cause[edge]
-        rest = zip(*(column.tolist() for column in (chain, point, until, image)), strict=True)
-        for number, *end in rest:
-            edges, images = self._one_back(*end)
-            walked.append((np.array(edges, np.int64), np.full(len(edges), number), np.array(images, np.int64)))
-        edge, chain, image = (np.concatenate(column) for column in zip(*walked, strict=True))
-        return edge, chain, image
+        walked = [self._one_back(*end) for end in zip(*(ends[name].tolist() for name in END), strict=True)]
+        edges, images = (np.concatenate(columns).astype(np.int64) for columns in zip(*walked, strict=True))
+        return edges, np.repeat(np.arange(len(walked)), [len(one) for one, _ in walked]), images
 
     def _one_back(self, point: int, until: int, image: int) -> tuple[array[int], array[int]]:
         """The edges of one chain, and the images in which they begin."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hybrid_des.analysis.critical_path.graph import Graph
+from hybrid_des.analysis.critical_path.idle_pieces import Idle
+from hybrid_des.analysis.critical_path.paths import Piece
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.critical_path.spans import Span
 from hybrid_des.analysis.idle import group_of
@@ -18,8 +20,7 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND as SECOND
 
 if TYPE_CHECKING:
     import pandas as pd
-from hybrid_des.analysis.critical_path.idle_pieces import Idle
-from hybrid_des.analysis.critical_path.paths import Piece
+
 
 PARTS = "start", "end", "compute", "transfer", "latency", "queueing", "others"  # of a piece of the path
 
@@ -122,10 +123,11 @@ def near_rows(slack: Slack, names: Names, top: int) -> list[dict[str, Any]]:
     ends = (images.moved(column[every], each) for column in (to, rank))
     order = np.lexsort((every, *ends, time[every], every >= len(ops["rank"]), total[every]))
     nearest = (every + each * graph.activities)[order][:top]
-    floats = total[nearest % graph.activities], slack.free_of(nearest % graph.activities)
+    free = np.concatenate([slack.free_of_ops, slack.free_of_messages])
+    floats = (column[nearest % graph.activities] for column in (total, free))
     return [
         {**names.facts(activity), "total_float_s": late / SECOND, "free_float_s": free / SECOND}
-        for activity, late, free in zip(nearest.tolist(), *(of.tolist() for of in floats), strict=True)
+        for activity, late, free in zip(nearest.tolist(), *(column.tolist() for column in floats), strict=True)
     ]
 
 

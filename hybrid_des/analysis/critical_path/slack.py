@@ -7,24 +7,129 @@ The order of everything is kept. For an activity of duration d that starts at s:
     drag          how much shorter the run would be if it took no time: T − T(d := 0)
 
 Latest times by Kelley and Walker, 1959; drag by Devaux, 1999.
+
+`Chains` are the critical edges of a graph, shortened: edges in a row, without a branch between them, become one chain.
+
+    ──►──►──►──┬──►──►──┐          three chains: what is looked for on all critical paths, such as the most time of
+               └──►──►──┴──►──     a class, needs to visit only the points where chains meet
+
+Values are passed from chain to chain in the order of these points (`Step`), each in a slot that is used again once all
+chains that begin there are done.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybrid_des.analysis.critical_path.chains import Chains
 from hybrid_des.analysis.critical_path.edges import Some
 from hybrid_des.analysis.critical_path.graph import Graph
-from hybrid_des.analysis.critical_path.services import LINK
+from hybrid_des.analysis.critical_path.messages import LINK
 from hybrid_des.planning.program_table import NONE, Column
 
+
+class Step(NamedTuple):
+    """The chains into a point.
+
+    Attributes:
+        point: the number of the point.
+        slot: where its values are kept.
+        chain: the first chain; the others follow it.
+        starts: the slots of the causes of the chains.
+        fresh: those of causes that nothing releases.
+    """
+
+    point: int
+    slot: int
+    chain: int
+    starts: Sequence[int]
+    fresh: Sequence[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Chains:
+    """Edges, with chains of them that do not branch merged.
+
+    Attributes:
+        cause, point: the ends of each chain, numbered in order; chains are ordered by `point`.
+        of: the chain of each edge.
+        ends: the point of the graph that each number is.
+    """
+
+    cause: Column
+    point: Column
+    of: Column
+    ends: Column
+
+    @classmethod
+    def of_edges(cls, cause: Column, point: Column, kept: Column) -> Chains:
+        """Merge chains of edges without branches, except at some points.
+
+        The chain of an edge is found by pointer jumping: each edge points to the one before it, then to the one before
+        that, twice as far each time.
+
+        Args:
+            cause: where each edge begins.
+            point: where it ends; edges are ordered by it.
+            kept: the points at which chains end in any case.
+        """
+        points, cause, point = _numbered(cause, point)
+        into, out = np.bincount(point, minlength=len(points)), np.bincount(cause, minlength=len(points))
+        edge_into = np.zeros(len(points), dtype=np.int64)
+        edge_into[point] = np.arange(len(point))
+        inner = (into == 1) & (out == 1) & ~np.isin(points, kept)
+        root = np.where(inner[cause], edge_into[cause], np.arange(len(cause)))
+        while ((before := root[root]) != root).any():
+            root = before
+        roots, chain = np.unique(root, return_inverse=True)
+        last = np.zeros(len(roots), dtype=np.int64)
+        np.maximum.at(last, chain, point)
+        order = np.argsort(last, kind="stable")
+        position = np.empty_like(order)
+        position[order] = np.arange(len(order))
+        ends, cause, point = _numbered(cause[roots][order], last[order])
+        return cls(cause, point, position[chain], points[ends])
+
+    def steps(self) -> tuple[list[Step], int]:
+        """The chains into each point, in order, and the most points that are needed at once.
+
+        A point's values are kept in a slot, which is used again after its last chain.
+        """
+        causes, unused = self.cause.tolist(), list[int]()
+        last = dict(zip(causes, range(len(causes)), strict=True))
+        slot: list[int] = [NONE] * len(self.ends)
+        steps: list[Step] = []
+        number = slots = 0
+        for end, count in zip(*(column.tolist() for column in np.unique(self.point, return_counts=True)), strict=True):
+            starts, fresh = causes[number : number + count], list[int]()
+            for point in (*starts, end):
+                if slot[point] == NONE:
+                    if unused:
+                        slot[point] = unused.pop()
+                    else:
+                        slot[point], slots = slots, slots + 1
+                    if point != end:
+                        fresh.append(slot[point])
+            steps.append(Step(end, slot[end], number, [slot[start] for start in starts], fresh))
+            for chain, start in enumerate(starts, number):
+                if last[start] == chain:
+                    unused.append(slot[start])
+            number += count
+        return steps, slots
+
+
+def _numbered(cause: Column, point: Column) -> tuple[Column, Column, Column]:
+    """The points of some edges, in order, and the ends of the edges by their numbers among these."""
+    points, numbers = np.unique(np.concatenate([cause, point]), return_inverse=True)
+    return points, numbers[: len(cause)], numbers[len(cause) :]
+
+
 POINTS = 2**12  # at once
-MOST_WAITS = 16  # that are followed, one after the other
 
 
 @dataclass(frozen=True)
@@ -84,30 +189,6 @@ class Slack:
             behind = some.start + np.flatnonzero(edges.kind(some) == LINK)
             np.minimum.at(free, edges.message(behind), graph.slack(behind))
         return np.minimum(free, self.of_messages)
-
-    def free_of(self, activities: Column) -> Column:
-        """The free floats of a few activities, from what follows them alone.
-
-        Where one delay passes on through more than `MOST_WAITS` waits, those of all activities are found instead.
-        """
-        graph, edges = self.graph, self.graph.edges
-        point = np.concatenate([graph.at_op[1], graph.delivered])[activities]
-        free: Column = np.minimum(self.total[point], np.concatenate([self.of_ops, self.of_messages])[activities])
-        for some in edges.blocks:
-            behind = some.start + np.flatnonzero(edges.kind(some) == LINK)
-            which, edge = _equal(activities - edges.ops, edges.message(behind))
-            np.minimum.at(free, which, graph.slack(behind[edge]))
-        which, late = np.arange(len(point)), np.zeros_like(free)
-        for _ in range(MOST_WAITS):
-            cause, edge = _equal(point, edges.cause)
-            which, late = which[cause], late[cause] + graph.slack(edge)
-            waits = _passed_on(graph, edge)
-            np.minimum.at(free, which[~waits], late[~waits])
-            on = waits & (late < free[which])
-            which, late, point = which[on], late[on], edges.point[edge[on]]
-            if not len(point):
-                return free
-        return np.concatenate([self.free_of_ops, self.free_of_messages])[activities]
 
     @cached_property
     def critical(self) -> Column:
@@ -209,13 +290,6 @@ def _lower(graph: Graph, values: Column, *, passed_on: bool = False) -> None:
                 here[before] = value
         values[first : first + POINTS] = here
         np.minimum.at(values, cause[~inside], values[point[~inside]] + slack[~inside])
-
-
-def _equal(few: Column, many: Column) -> tuple[Column, Column]:
-    """The pairs of equal entries of two columns: places in the one, and in the other."""
-    chosen = np.flatnonzero(np.isin(many, few))
-    first, second = np.nonzero(few[:, None] == many[chosen])
-    return first, chosen[second]
 
 
 def _passed_on(graph: Graph, some: Some) -> NDArray[np.bool_]:

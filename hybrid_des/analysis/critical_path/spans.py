@@ -5,6 +5,9 @@ In frozen order, if every critical path has at least c_min of a class and some p
 
 In a folded run, a class that is on one rank or link only has its time in one image of an edge: least and most are found
 for all images of every point at once.
+
+Classes are ranks, kinds, stages and links; a folded run has the classes of all ranks and links: images of a rank have
+the same times.
 """
 
 from __future__ import annotations
@@ -16,10 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hybrid_des.analysis.critical_path.chains import Chains, Step
+from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.images import Images
-from hybrid_des.analysis.critical_path.slack import Slack
-from hybrid_des.planning.program_table import NONE, Column
+from hybrid_des.analysis.critical_path.slack import Chains, Slack, Step
+from hybrid_des.planning.program_table import NONE, OP_KINDS, Column, Columns
 
 MOST = 4_000_000  # numbers held at once
 
@@ -56,9 +59,9 @@ class Weight(NamedTuple):
 def spans(slack: Slack, weights: Mapping[Any, Weight]) -> dict[Any, Span]:
     """The span of each class."""
     if slack.graph.images.order == 1:
-        return _on_all(slack, weights)
-    known = _on_all(slack, {name: weight for name, weight in weights.items() if weight.image is None})
-    known |= _on_one(slack, {name: weight for name, weight in weights.items() if weight.image is not None})
+        return _spans(slack, weights, apart=False)
+    known = _spans(slack, {name: weight for name, weight in weights.items() if weight.image is None}, apart=False)
+    known |= _spans(slack, {name: weight for name, weight in weights.items() if weight.image is not None}, apart=True)
     return {name: known[name] for name in weights}
 
 
@@ -81,70 +84,16 @@ def change_of(slack: Slack, lag: Column) -> int:
     return most.get(end, 0)
 
 
-def _on_all(slack: Slack, weights: Mapping[Any, Weight]) -> dict[Any, Span]:
-    """The spans of classes whose time counts in all images of an edge."""
-    chains = slack.chains
-    sums = [_summed(chains, weight) for weight in weights.values()]
-    return {name: Span(*both) for name, both in zip(weights, _extremes(chains, sums), strict=True)}
-
-
-def _summed(chains: Chains, weight: Weight) -> tuple[Column, Column]:
-    """The chains on which a class takes time, in order, and its time on each."""
-    chain = chains.of[weight.edges]
-    order = np.argsort(chain, kind="stable")
-    firsts = np.flatnonzero(np.diff(chain[order], prepend=NONE))
-    return chain[order[firsts]], np.add.reduceat(weight.time[order], firsts) if len(firsts) else weight.time
-
-
-def _extremes(chains: Chains, sums: Sequence[tuple[Column, Column]]) -> Iterator[tuple[int, int]]:
-    """The least and the greatest sum of each class over all paths to the last point.
-
-    The greatest sums are kept as the least ones of negative times, so that both are found at once.
-    """
-    steps, slots = chains.steps()
-    state = np.zeros((max(slots, 1), 2 * len(sums)), dtype=np.int64)
-    at, parts, end = list(state), _rows(sums, len(chains.cause)), 0
-    for _, end, _, starts, fresh in steps:
-        for slot in fresh:
-            at[slot][:] = 0
-        into = at[end]
-        np.add(at[starts[0]], next(parts), out=into)
-        for start in starts[1:]:
-            np.minimum(into, at[start] + next(parts), out=into)
-    least, most = np.split(state[end], 2)
-    yield from zip(least.tolist(), (-most).tolist(), strict=True)
-
-
-def _rows(sums: Sequence[tuple[Column, Column]], count: int) -> Iterator[Column]:
-    """The times of all classes on each chain, then the same as negative numbers."""
-    classes = len(sums)
-    size = max(1, MOST // max(2 * classes, 1))
-    for first in range(0, count, size):
-        block = np.zeros((min(size, count - first), 2 * classes), dtype=np.int64)
-        for number, (chain, time) in enumerate(sums):
-            low, high = np.searchsorted(chain, (first, first + len(block)))
-            block[chain[low:high] - first, number] = time[low:high]
-        np.negative(block[:, :classes], out=block[:, classes:])
-        yield from block
-
-
-def _sums(chain: Column, weight: Column, count: int) -> Column:
-    """Weights summed over each chain."""
-    sums = np.zeros(count, dtype=np.int64)
-    np.add.at(sums, chain, weight)
-    return sums
-
-
-def _on_one(slack: Slack, weights: Mapping[Any, Weight]) -> dict[Any, Span]:
-    """The spans of classes whose time counts in one image of an edge."""
-    images, chains = slack.graph.images, slack.met
-    after = _turns_to_end(chains.of, slack.graph.edges.turn[slack.critical], images)
+def _spans(slack: Slack, weights: Mapping[Any, Weight], *, apart: bool) -> dict[Any, Span]:
+    """The spans of classes whose time counts in one image of an edge, where images are kept `apart`, or in all."""
+    chains = slack.met if apart else slack.chains
     classes: dict[Any, Span] = {}
     steps = chains.steps()
-    names, batch = list(weights), max(1, MOST // max(1, 2 * steps[1] * images.order))
+    order = slack.graph.images.order if apart else 1
+    names, batch = list(weights), max(1, MOST // max(1, 2 * steps[1] * order))
     for first in range(0, len(names), batch):
         some = names[first : first + batch]
-        paths = _Paths(slack, chains, steps, after, [weights[name] for name in some])
+        paths = _Paths(slack, chains, steps, [weights[name] for name in some], apart=apart)
         classes |= {name: Span(*both) for name, both in zip(some, paths.extremes(), strict=True)}
     return classes
 
@@ -167,36 +116,41 @@ def _turns_to_end(chain: Column, turn: Column, images: Images) -> Column:
 class _Paths:
     """Least and most times of classes on paths to the images of points: class × image, for each point."""
 
-    def __init__(self, slack: Slack, chains: Chains, steps: Steps, after: Column, weights: Sequence[Weight]) -> None:
+    def __init__(self, slack: Slack, chains: Chains, steps: Steps, weights: Sequence[Weight], *, apart: bool) -> None:
         graph, self._images = slack.graph, slack.graph.images
-        order = self._images.order
         self._steps, self._slots = steps
-        self._turn = after[np.unique(chains.of, return_index=True)[1]].tolist()  # edges are ordered by their points
-        self._shape = len(weights), order
-        self._keeping = [None if group == NONE else graph.keeping[group] for group in graph.meets[chains.ends].tolist()]
+        self._shape = classes, order = len(weights), self._images.order if apart else 1
+        edges = [weight.edges for weight in weights]
+        key = chains.of[np.concatenate(edges)] * classes + np.repeat(np.arange(classes), [*map(len, edges)])
+        self._turn, self._keeping = [0] * len(chains.cause), [None] * len(chains.ends)
+        if apart:
+            after = _turns_to_end(chains.of, graph.edges.turn[slack.critical], self._images)
+            self._turn = after[np.unique(chains.of, return_index=True)[1]].tolist()  # edges are ordered by their points
+            self._keeping = [
+                graph.keeping[group] if group != NONE else None for group in graph.meets[chains.ends].tolist()
+            ]
+            image = np.concatenate([weight.image for weight in weights])
+            key = key * order + self._images.combined(image, self._images.inverse(after[np.concatenate(edges)]))
         self._from = cache(lambda turn: self._images.combined(np.arange(order), turn))
-        self._times = self._sorted(chains, after, weights)
+        self._times = self._by_chain(key, np.concatenate([weight.time for weight in weights]), len(chains.cause))
 
-    def _sorted(self, chains: Chains, after: Column, weights: Sequence[Weight]) -> list[Any]:
+    def _by_chain(self, key: Column, time: Column, count: int) -> list[Any]:
         """For each chain, the classes and images of its end for which it takes time, and the time.
 
         Every class is followed by itself with negative times.
+
+        Args:
+            key: of each time, its chain, class and image, in this order.
+            time: picoseconds.
+            count: of chains.
         """
-        count, (_, order) = len(chains.cause), self._shape
-        keys, times = [], []
-        for number, (edges, time, image) in enumerate(weights):
-            assert image is not None
-            end = self._images.combined(image, self._images.inverse(after[edges]))
-            keys.append((chains.of[edges] * len(weights) + number) * order + end)
-            times.append(time)
-        unique, places = np.unique(np.concatenate(keys), return_inverse=True)
-        total = _sums(places.reshape(-1), np.concatenate(times), len(unique))
-        of = unique // (order * len(weights))
-        bounds = np.searchsorted(of, np.arange(count + 1)).tolist()
-        of_class, end = unique // order % len(weights), unique % order
-        columns = [
-            np.stack(both, axis=1) for both in ((of_class, of_class + len(weights)), (end, end), (total, -total))
-        ]
+        classes, order = self._shape
+        unique, places = np.unique(key, return_inverse=True)
+        total = np.zeros(len(unique), dtype=np.int64)
+        np.add.at(total, places.reshape(-1), time)
+        bounds = np.searchsorted(unique // (order * classes), np.arange(count + 1)).tolist()
+        of_class, end = unique // order % classes, unique % order
+        columns = [np.stack(both, axis=1) for both in ((of_class, of_class + classes), (end, end), (total, -total))]
         return [tuple(column[a:b].reshape(-1) for column in columns) if b > a else None for a, b in pairwise(bounds)]
 
     def extremes(self) -> Iterator[tuple[int, int]]:
@@ -232,3 +186,112 @@ def _of_cosets(values: Column, keeping: Column) -> Column:
     merged = values.copy()
     np.minimum.at(merged.T, keeping, values.T)
     return merged[:, keeping]
+
+
+MOST_CLASSES = 32  # of one sort: those with the most time on critical paths
+
+
+Name = tuple[str, object]  # sort and name
+
+
+class Class(NamedTuple):
+    """A class, and the one that was simulated in its place, whose times it has."""
+
+    name: Name
+    simulated: Name
+
+
+def class_spans(slack: Slack) -> dict[Name, Span]:
+    """The span of each class: by kind, rank, rank and kind, stage, link, and of all links."""
+    classes, weights = _classes(slack)
+    known = spans(slack, weights)
+    return {one.name: known[one.simulated] for one in classes}
+
+
+def _classes(slack: Slack) -> tuple[list[Class], Mapping[Name, Weight]]:
+    """The classes in the order of reports, and the times of those that were simulated."""
+    graph, edges = slack.graph, slack.critical
+    ops = graph.timeline.op_rows()
+    activity, parts = graph.edges.activity(edges), graph.edges.parts(edges)
+    computes = (activity >= 0) & (activity < len(ops["rank"]))
+    lag = np.where(computes, graph.edges.lag(edges), 0)
+    of = np.where(computes, activity, 0)
+    bytes_ = parts["transfer"] + parts["queue"]
+    weights: dict[Name, Weight] = {
+        ("links", "all"): Weight.of(bytes_),
+        ("latency", "all"): Weight.of(parts["latency"]),
+        ("queueing", "all"): Weight.of(parts["queue"]),
+        ("compute", "all"): Weight.of(parts["compute"]),
+    }
+    classes = [Class(name, name) for name in weights]
+    mine = {name: ops[name][of] if len(ops[name]) else of for name in ("kind", "rank", "stage")}
+    for sort in ("kind", "rank", "stage", "rank and kind"):
+        if "rank" in sort:
+            some, times = _by_rank(graph, sort, mine, lag)
+        else:
+            some, times = _by_value(sort, mine[sort], lag)
+        classes += some
+        weights |= times
+    some, times = _by_link(graph, graph.edges.link(edges), bytes_)
+    return classes + some, weights | times
+
+
+def _by_value(sort: str, key: Column, lag: Column) -> tuple[list[Class], dict[Name, Weight]]:
+    """Classes that all images share."""
+    values, sums = _sums(key, lag)
+    chosen = values[np.argsort(-sums, kind="stable")][:MOST_CLASSES].tolist()
+    names: list[Name] = [(sort, OP_KINDS[value] if sort == "kind" else value) for value in chosen]
+    return [Class(name, name) for name in names], dict(zip(names, _weights(key, lag, chosen), strict=True))
+
+
+def _by_rank(graph: Graph, sort: str, of: Columns, lag: Column) -> tuple[list[Class], dict[Name, Weight]]:
+    """The ranks, or kinds of ops on each, with the most time."""
+    kinds = len(OP_KINDS) if "kind" in sort else 1
+    key = of["rank"] * kinds + (of["kind"] if kinds > 1 else 0)
+    values, sums = _sums(key, lag)
+    images = graph.images.moved((values // kinds)[:, None], np.arange(graph.images.order)) * kinds
+    every = (images + (values % kinds)[:, None]).reshape(-1)
+    order = np.lexsort((every, -np.repeat(sums, graph.images.order)))[:MOST_CLASSES]
+
+    def named(value: int) -> Name:
+        return sort, f"{value // kinds} {OP_KINDS[value % kinds]}" if kinds > 1 else value
+
+    simulated = np.repeat(values, graph.images.order)
+    classes = [Class(named(a), named(b)) for a, b in zip(every[order].tolist(), simulated[order].tolist(), strict=True)]
+    image = np.zeros(len(lag), dtype=np.int64)
+    wanted = np.unique(simulated[order]).tolist()
+    return classes, dict(zip(map(named, wanted), _weights(key, lag, wanted, image), strict=True))
+
+
+def _by_link(graph: Graph, link: Column, bytes_: Column) -> tuple[list[Class], dict[Name, Weight]]:
+    """The links with the most time; `none` for what takes time on none, which all images share."""
+    images, links = graph.images, graph.messages.over
+    lane, turned = np.append(links.lane, NONE)[link], np.append(links.turned, 0)[link]
+    values, sums = _sums(lane, bytes_)
+    sums[values == NONE] *= images.order  # once for every image
+    names = [(-total, name, value) for value, total in zip(values.tolist(), sums.tolist(), strict=True)
+             for name in (links.images(value) if value >= 0 else [""])]  # fmt: skip
+    chosen = sorted(names)[:MOST_CLASSES]
+    classes = [Class(("link", name or "none"), ("lane", value)) for _, name, value in chosen]
+    image = images.inverse(turned)
+    lanes = list(dict.fromkeys(value for _, _, value in chosen))
+    weights: dict[Name, Weight] = {}
+    for value, weight in zip(lanes, _weights(lane, bytes_, lanes, image), strict=True):
+        weights["lane", value] = weight._replace(image=None) if value == NONE else weight
+    return classes, weights
+
+
+def _weights(key: Column, time: Column, values: Sequence[int], image: Column | None = None) -> Iterator[Weight]:
+    """The times of the classes that have these values of a key."""
+    timed = np.flatnonzero(time)
+    keys = key[timed]
+    for value in values:
+        edges = timed[keys == value]
+        yield Weight(edges.astype(np.int32), time[edges].astype(np.int64), None if image is None else image[edges])
+
+
+def _sums(key: Column, lag: Column) -> tuple[Column, Column]:
+    """The values of a key, and the time of each."""
+    timed = lag != 0
+    values, places = np.unique(key[timed], return_inverse=True)
+    return values, np.bincount(places.reshape(-1), weights=lag[timed].astype(np.float64), minlength=len(values))

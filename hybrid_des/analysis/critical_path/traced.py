@@ -7,13 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
-from hybrid_des.analysis.critical_path.classes import Name, class_spans
 from hybrid_des.analysis.critical_path.graph import graph_of, serving_of
 from hybrid_des.analysis.critical_path.idle_pieces import IdleTime
 from hybrid_des.analysis.critical_path.images import Images
 from hybrid_des.analysis.critical_path.paths import Piece, critical_path
 from hybrid_des.analysis.critical_path.slack import Slack
-from hybrid_des.analysis.critical_path.spans import Span
+from hybrid_des.analysis.critical_path.spans import Name, Span, class_spans
 from hybrid_des.cluster.fabric import Fabric
 from hybrid_des.engine.causes import START, Causes
 from hybrid_des.folding.symmetry import Fold

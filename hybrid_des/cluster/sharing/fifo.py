@@ -9,9 +9,11 @@ held by a slow sender. Cost: no event at the first link, one at each further lin
 Where a bandwidth varies, service time is integrated over its schedule: the head waits for the end of a flap, and a
 message in service continues at the new bandwidth when it changes. Latency is that of the moment at which the head
 leaves the link, and a head does not overtake earlier ones.
-"""
 
-from __future__ import annotations
+Under `uncontended`, every message has its links to itself, however many others are on them.
+
+No network does this. Runs under it show what queueing costs; scenarios cannot choose it.
+"""
 
 from collections.abc import Callable
 from heapq import heappush
@@ -228,3 +230,25 @@ class Fifo:
         """Open a flow over these hops, whose messages are recorded in these rows; priorities are not read."""
         varies = self._schedules and any(hop.link.spec.name in self._schedules for hop in hops)
         return (VaryingFifoFlow if varies else FifoFlow)(self._env, hops, put, rows)
+
+
+class FreeLink(Link):
+    """A link that is always free."""
+
+    __slots__ = ()
+
+    @property
+    def free(self) -> int:
+        """Time 0: the link is never busy."""
+        return 0
+
+    @free.setter
+    def free(self, time: int) -> None:
+        pass
+
+
+@sharing("uncontended")
+class Uncontended(Fifo):
+    """Links serve all messages concurrently, each at the full rate."""
+
+    kind = FreeLink

@@ -3,8 +3,6 @@
 A flow is anything with `ports`, the links of finite bandwidth on its route, and `solved`, for internal use.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -13,8 +13,6 @@ links are served by `fifo` itself (`Cluster.service`): this model costs nothing 
 Cost: one event at each link, one per waiting receiver.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush

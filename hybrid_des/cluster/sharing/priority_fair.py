@@ -7,8 +7,6 @@ This is how a switch with strict priority queues serves packets of flows that ea
 priorities are equal, it is `fair`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from hybrid_des.cluster.link import Hop

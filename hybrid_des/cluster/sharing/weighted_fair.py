@@ -8,8 +8,6 @@ as many flows as there are images on it. Rates are found from the same whole num
 time is the same to the picosecond. Priorities are read where the model that it stands for reads them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -8,8 +8,6 @@ A leaf has `leaf_size` nodes (default 1). Its uplink and downlink each have the 
 non-blocking. Links within nodes, and latencies, are those of `nodes`.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from functools import partial
 

@@ -6,8 +6,6 @@
 The latency of a path is counted once, after its first link. A single node is an NVSwitch alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache, partial

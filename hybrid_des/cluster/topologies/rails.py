@@ -9,8 +9,6 @@
 of its NICs divided by `oversubscription` (default 1). The latencies of NVLink and network are each counted once.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from functools import partial
 from typing import Annotated, Literal

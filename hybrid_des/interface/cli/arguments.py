@@ -221,7 +221,7 @@ def count(text: str) -> int:
 
 def processes(text: str) -> int:
     """Parse a number of worker processes."""
-    from hybrid_des.studies.local_workers import cores
+    from hybrid_des.studies.pool import cores
 
     number, most = count(text), PER_CORE * cores()
     if number > most:

@@ -22,8 +22,7 @@ import numpy as np
 
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.options import describe
-from hybrid_des.studies.sweep.axes import Case, Sweep
-from hybrid_des.studies.sweep.case_files import is_key, plain
+from hybrid_des.studies.sweep.axes import Case, Sweep, is_key, plain
 from hybrid_des.units import grouped_by
 
 # keys of the summary that are compared, and the time of a row's collective

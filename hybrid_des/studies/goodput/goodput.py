@@ -19,10 +19,10 @@ from hybrid_des.report.terminal import as_html
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overrides import Overrides
-from hybrid_des.studies.goodput.failure_sources import faults_of
+from hybrid_des.studies.goodput.failures import faults_of
 from hybrid_des.studies.goodput.ledger import LOST, USEFUL
-from hybrid_des.studies.goodput.process import JobSpec, Replication
-from hybrid_des.studies.goodput.replications import job_of, replicate, with_interval
+from hybrid_des.studies.goodput.process import JobSpec, Replication, job_of, replicate, with_interval
+from hybrid_des.studies.goodput.report import render
 from hybrid_des.studies.goodput.states import State, Step, Steps
 from hybrid_des.studies.goodput.summary import KEPT, confidence, share, summary, warnings_of
 from hybrid_des.studies.pool import LOST as LOST_TWICE
@@ -31,7 +31,7 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND, to_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
-from hybrid_des.studies.goodput.report import render
+
 
 AROUND = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)  # of the best interval
 
@@ -187,13 +187,51 @@ class Goodput:
         many = f"{count} replication{'s' if count > 1 else ''}"
         return f"<Goodput of {self.scenario.name}: {'unknown' if good is None else f'{good:.1%}'} in {many}>"
 
-    def over_intervals(self, seconds: Sequence[float] | None = None) -> pd.DataFrame | None:
-        """Goodput for several intervals between checkpoints; see the function of this name."""
-        return over_intervals(self, seconds)
+    def over_intervals(self, seconds: Sequence[float] | None = None, pool: Pool = HERE) -> pd.DataFrame | None:
+        """Goodput for several intervals: `interval_s, goodput, low, high`, the last two a 95 % confidence interval.
 
-    def over_spares(self, counts: Sequence[int] | None = None) -> pd.DataFrame | None:
-        """Goodput for several numbers of spares; see the function of this name."""
-        return over_spares(self, counts)
+        Args:
+            seconds: the intervals; default: around the best one, or else around the scenario's.
+            pool: where to run the replications; default: in this process.
+
+        Returns:
+            The table; None if the scenario saves nothing, or neither its interval nor the best one is a known time.
+        """
+        facts, best = self.summary, self.summary["best_interval_s"]
+        if not self.job.saving.ever or (facts["checkpoint_interval_s"] is None and best is None):
+            return None
+        center = best["exact"] if best else facts["checkpoint_interval_s"]
+        step = facts["healthy_step_s"]
+        chosen = sorted({max(center * factor, step) for factor in AROUND}) if seconds is None else list(seconds)
+        return self._table("interval_s", chosen, [with_interval(self.job, interval) for interval in chosen], pool)
+
+    def over_spares(self, counts: Sequence[int] | None = None, pool: Pool = HERE) -> pd.DataFrame | None:
+        """Goodput for several numbers of spares: `spares, goodput, low, high`.
+
+        Args:
+            counts: the numbers; default: 0 to twice the scenario's, at least to 4.
+            pool: where to run the replications; default: in this process.
+
+        Returns:
+            The table; None if the scenario has no `spares`.
+        """
+        spares = faults_of(self.scenario).spares
+        if spares is None:
+            return None
+        most = min(max(2 * spares.nodes, 4), len(self.job.replicas))
+        chosen = sorted({round(most * i / 8) for i in range(9)}) if counts is None else list(counts)
+        return self._table("spares", chosen, [job_of(with_spares(self.scenario, count)) for count in chosen], pool)
+
+    def _table(self, name: str, values: Sequence[float], jobs: Sequence[JobSpec], pool: Pool) -> pd.DataFrame:
+        """A row for each of some jobs."""
+        import pandas as pd
+
+        rows = []
+        for value, job, outcomes in zip(values, jobs, outcomes_of(jobs, self.steps, pool), strict=True):
+            goodputs = [share(one, job) for one in outcomes]
+            low, high = confidence(goodputs) or (None, None)
+            rows.append({name: value, "goodput": statistics.fmean(goodputs), "low": low, "high": high})
+        return pd.DataFrame(rows)
 
     def report(self, width: int = 100) -> str:
         """The report of the command line as text."""
@@ -204,61 +242,9 @@ class Goodput:
         return as_html(self.report())
 
 
-def over_intervals(weeks: Goodput, seconds: Sequence[float] | None = None, pool: Pool = HERE) -> pd.DataFrame | None:
-    """Goodput for several intervals: `interval_s, goodput, low, high`, the last two a 95 % confidence interval.
-
-    Args:
-        weeks: a result.
-        seconds: the intervals; default: around the best one, or else around the scenario's.
-        pool: where to run the replications; default: in this process.
-
-    Returns:
-        The table; None if the scenario saves nothing, or neither its interval nor the best one is a known time.
-    """
-    facts = weeks.summary
-    if not weeks.job.saving.ever or (facts["checkpoint_interval_s"] is None and facts["best_interval_s"] is None):
-        return None
-    best = facts["best_interval_s"]
-    center = best["exact"] if best else facts["checkpoint_interval_s"]
-    step = facts["healthy_step_s"]
-    chosen = sorted({max(center * factor, step) for factor in AROUND}) if seconds is None else list(seconds)
-    jobs = [with_interval(weeks.job, interval) for interval in chosen]
-    return _table(weeks, "interval_s", chosen, jobs, pool)
-
-
-def over_spares(weeks: Goodput, counts: Sequence[int] | None = None, pool: Pool = HERE) -> pd.DataFrame | None:
-    """Goodput for several numbers of spares: `spares, goodput, low, high`.
-
-    Args:
-        weeks: a result.
-        counts: the numbers; default: 0 to twice the scenario's, at least to 4.
-        pool: where to run the replications; default: in this process.
-
-    Returns:
-        The table; None if the scenario has no `spares`.
-    """
-    spares = faults_of(weeks.scenario).spares
-    if spares is None:
-        return None
-    most = min(max(2 * spares.nodes, 4), len(weeks.job.replicas))
-    chosen = sorted({round(most * i / 8) for i in range(9)}) if counts is None else list(counts)
-    return _table(weeks, "spares", chosen, [job_of(with_spares(weeks.scenario, count)) for count in chosen], pool)
-
-
 def with_spares(scenario: Scenario, count: int) -> Scenario:
     """The scenario with another number of spares."""
     faults = faults_of(scenario)
     assert faults.spares is not None
     spares = faults.spares.model_copy(update={"nodes": count})
     return scenario.model_copy(update={"faults": faults.model_copy(update={"spares": spares})})
-
-
-def _table(weeks: Goodput, name: str, values: Sequence[float], jobs: Sequence[JobSpec], pool: Pool) -> pd.DataFrame:
-    import pandas as pd
-
-    rows = []
-    for value, job, outcomes in zip(values, jobs, outcomes_of(jobs, weeks.steps, pool), strict=True):
-        goodputs = [share(one, job) for one in outcomes]
-        low, high = confidence(goodputs) or (None, None)
-        rows.append({name: value, "goodput": statistics.fmean(goodputs), "low": low, "high": high})
-    return pd.DataFrame(rows)

@@ -1,7 +1,5 @@
 """The ledger of wall time: useful steps, and lost time by cause; whole picoseconds that sum to the wall time."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from hybrid_des.scenario.definition import Scenario

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid_des.report.files.staging import Written, write_files
 from hybrid_des.report.plots import style
 from hybrid_des.report.plots.style import LINES, plain
-from hybrid_des.studies.goodput import goodput
-from hybrid_des.studies.goodput.failure_sources import faults_of
+from hybrid_des.studies.goodput.failures import faults_of
 from hybrid_des.studies.goodput.goodput import HERE, Goodput
 from hybrid_des.studies.goodput.report import LONG
 from hybrid_des.studies.pool import Pool
@@ -114,7 +113,7 @@ def write(weeks: Goodput, folder: str | Path, pool: Pool = HERE) -> Written:
     Raises:
         UsageError: the folder cannot be written.
     """
-    intervals, spares = goodput.over_intervals(weeks, pool=pool), goodput.over_spares(weeks, pool=pool)
+    intervals, spares = weeks.over_intervals(pool=pool), weeks.over_spares(pool=pool)
     contents = {
         "goodput.json": json.dumps(weeks.summary, indent=2, allow_nan=False) + "\n",
         "replications.csv": weeks.replications, "failures.csv": weeks.failures, "history.csv": weeks.history,

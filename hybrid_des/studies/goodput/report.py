@@ -1,7 +1,5 @@
 """The report of weeks as text: goodput, where the time went, failures, the best interval, the assumptions."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Why each of several jobs takes as long as it does: its critical path and idle time, with what is others' doing."""
 
-from __future__ import annotations
-
 import textwrap
 import time
 from collections.abc import Mapping, Sequence

@@ -36,8 +36,7 @@ from hybrid_des.simulation import background
 from hybrid_des.simulation import jobs as simulated
 from hybrid_des.simulation.memory_remedies import fits
 from hybrid_des.simulation.outcome import Run
-from hybrid_des.simulation.run import CONCURRENT
-from hybrid_des.simulation.run_jobs import JobRequest, run_jobs
+from hybrid_des.simulation.run import CONCURRENT, JobRequest, run_jobs
 from hybrid_des.studies.jobs.fabric_rows import OTHERS, FabricRows, OwnerRows, Wait, owned
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 

@@ -1,7 +1,5 @@
 """Reports on several jobs: what they do to each other, why each takes as long as it does; their files and result."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -6,8 +6,6 @@ cluster.infiniband.bandwidth=2x       of the cluster that they share
 link.leaf0/up.bandwidth=2x            of one link; links.bandwidth, links.latency: of all
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction

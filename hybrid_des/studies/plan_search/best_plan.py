@@ -1,7 +1,5 @@
 """The search for the best plan of a scenario: every plan is simulated, or proved not to be the best."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor

@@ -24,12 +24,11 @@ from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.cost_model.cheapest_times import CheapestTimes
 from hybrid_des.cost_model.layer_collectives import LayerCollective
 from hybrid_des.engine.recorder import OPTIMIZER
-from hybrid_des.planning.compute_speed import ComputeSpeed
 from hybrid_des.planning.expert_copies import COPIES
 from hybrid_des.planning.fsdp import LAYERS
 from hybrid_des.planning.pipeline_classes import PipelineClasses
 from hybrid_des.planning.planner import Parts
-from hybrid_des.planning.program import BARRIER, EXCHANGE, MEETING, MESSAGE, PARAMETER, Collective
+from hybrid_des.planning.program import BARRIER, EXCHANGE, MEETING, MESSAGE, PARAMETER, Collective, ComputeSpeed
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.shortcuts.least_remaining import is_perturbed
 

@@ -9,8 +9,6 @@ Where time is limited, some tasks are spent on the plan that is furthest along, 
 others are still screened; the order of the others stays.
 """
 
-from __future__ import annotations
-
 import heapq
 from bisect import insort
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 With one pipeline rank many schedules coincide; with one replica neither sharding nor buckets have an effect.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import chain

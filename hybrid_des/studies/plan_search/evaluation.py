@@ -9,8 +9,6 @@ Any step may rule the plan out, with an error of the scenario's validation or of
 any process; costs and wirings that plans share are computed once per process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Objectives of a search: each turns the time of a step into a cost, the lower the better."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction

@@ -25,7 +25,7 @@ from hybrid_des.studies.plan_search.branch import (
 )
 from hybrid_des.studies.plan_search.evaluation import scenario_in
 from hybrid_des.studies.plan_search.terms import Settings
-from hybrid_des.studies.sweep.case_files import plain
+from hybrid_des.studies.sweep.axes import plain
 from hybrid_des.studies.sweep.rows import cells
 from hybrid_des.units import to_seconds
 

@@ -1,7 +1,5 @@
 """The scenario file of a plan found by a search."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from hybrid_des.scenario.composition import anchor

@@ -7,8 +7,6 @@
 The first line identifies the search: its scenario, plans, objective and limits.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields

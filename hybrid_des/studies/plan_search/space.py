@@ -35,8 +35,7 @@ from hybrid_des.scenario.keys import SHARDING
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.unused_gpus import left_unused, used_gpus
 from hybrid_des.studies.plan_search.terms import PACKING, VARIED, Settings
-from hybrid_des.studies.sweep.axes import MOST_CASES, Case
-from hybrid_des.studies.sweep.case_files import is_key
+from hybrid_des.studies.sweep.axes import MOST_CASES, Case, is_key
 from hybrid_des.studies.sweep.runner import with_case
 from hybrid_des.workload.packing import registration as packers
 

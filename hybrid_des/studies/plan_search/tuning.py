@@ -7,8 +7,6 @@ Sizes are drawn on a logarithmic scale. The draws follow from the scenario's see
 default the tree-structured Parzen estimator of Bergstra et al., NeurIPS 2011).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from hybrid_des.errors import UsageError, installing

@@ -5,8 +5,6 @@ positions follow from the binomial number of values below it (Conover, Practical
 section 3.2). Where the sample is too small to have such a value, the interval has no bound.
 """
 
-from __future__ import annotations
-
 import math
 from statistics import NormalDist
 from typing import Any, NamedTuple

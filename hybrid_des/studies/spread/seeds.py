@@ -16,8 +16,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import Source, load
 from hybrid_des.scenario.overrides import Overrides
 from hybrid_des.shortcuts.run import run
-from hybrid_des.studies.local_workers import cores
-from hybrid_des.studies.pool import LOST, Progress, line_of, open_pool
+from hybrid_des.studies.pool import LOST, Progress, cores, line_of, open_pool
 from hybrid_des.studies.sweep.axes import Case
 from hybrid_des.studies.sweep.rows import Row, columns
 

@@ -7,8 +7,6 @@ The first line identifies the sweep: its scenario, cases, plug-ins and version. 
 readers, a row keeps its types and its mappings here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Execution of sweeps: one row per case, in this process or on a pool of workers."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -18,16 +16,14 @@ from hybrid_des.scenario.jobs import has_jobs
 from hybrid_des.scenario.kinds import drop_options, section_of
 from hybrid_des.scenario.loading import scenario_of
 from hybrid_des.scenario.strict_yaml import Document, KeyPath, dotted
-from hybrid_des.studies.local_workers import cores
-from hybrid_des.studies.pool import LOST, Pool, Progress, line_of, open_pool
-from hybrid_des.studies.sweep.axes import Case, Sweep
-from hybrid_des.studies.sweep.case_files import COLLECTIVE, is_key, plain
+from hybrid_des.studies.pool import LOST, Pool, Progress, cores, line_of, open_pool
+from hybrid_des.studies.sweep.axes import COLLECTIVE, Case, Sweep, is_key, plain
+from hybrid_des.studies.sweep.rows import Row, columns, with_notes
+from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
     from hybrid_des.studies.goodput.states import Kind, SimulatedStep
 
-from hybrid_des.studies.sweep.rows import Row, columns, with_notes
-from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 WORTH_A_WORKER = 200  # cases that take about as long as starting a worker
 

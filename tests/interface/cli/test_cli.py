@@ -17,7 +17,7 @@ from hybrid_des.interface.cli import command_files
 from hybrid_des.interface.cli import main as cli
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.order_csv import read_order, write_order
-from hybrid_des.studies.local_workers import cores
+from hybrid_des.studies.pool import cores
 
 
 def test_a_scenario_gives_a_report(run, write):

@@ -10,9 +10,8 @@ import pytest
 
 from hybrid_des import goodput, load
 from hybrid_des.errors import UsageError
-from hybrid_des.studies.goodput.goodput import over_intervals, over_spares
-from hybrid_des.studies.goodput.intervals import best_interval
 from hybrid_des.studies.goodput.summary import at_most, share_down
+from hybrid_des.studies.goodput.work import best_interval
 
 TEXT = Path(__file__).with_name("goodput.yaml").read_text(encoding="utf-8")
 STEP, FAULTS = re.split(r"(?m)(?=^faults:)", TEXT)
@@ -139,19 +138,19 @@ def test_tables_hold_every_failure_and_every_interval(write):
 
 def test_curves_hold_the_scenario_itself(write):
     weeks = goodput(load(write(STEP + FAULTS)))
-    spares = over_spares(weeks)
+    spares = weeks.over_spares()
     assert spares.spares.to_list() == [0, 1, 2, 3, 4]
     assert spares.goodput[1] == weeks.summary["goodput"]
     assert spares.goodput.is_monotonic_increasing
-    intervals = over_intervals(weeks, [1800, 36000])
+    intervals = weeks.over_intervals([1800, 36000])
     assert intervals.goodput[0] == weeks.summary["goodput"] > intervals.goodput[1]
 
 
 def test_there_is_no_curve_over_what_is_not_known(write):
     few = "faults: {horizon: 2 d, replications: 1, classes: [{what: job, mtbf: 20 h}]}\n"
     weeks = goodput(load(write(STEP + few)))
-    assert over_spares(weeks) is None
-    assert over_intervals(weeks) is None
+    assert weeks.over_spares() is None
+    assert weeks.over_intervals() is None
 
 
 def test_a_scenario_without_faults_has_no_goodput(write):

@@ -14,7 +14,7 @@ from hybrid_des.analysis.table import table as table_of
 from hybrid_des.collectives import codecs
 from hybrid_des.errors import Refusal, ScenarioError
 from hybrid_des.pipeline import schedules
-from hybrid_des.planning.buckets import DONE, buckets_of
+from hybrid_des.planning.gradients import DONE, buckets_of
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario.loading import load, scenario_from
 from hybrid_des.shortcuts.run import run

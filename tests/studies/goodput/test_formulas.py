@@ -6,8 +6,8 @@ import pytest
 from support.tables import from_table
 from support.weeks import expected_goodput, segment_time
 
-from hybrid_des.studies.goodput.intervals import best_interval, daly, young
 from hybrid_des.studies.goodput.summary import at_most, confidence, share_down, student
+from hybrid_des.studies.goodput.work import best_interval, daly, young
 
 
 @from_table

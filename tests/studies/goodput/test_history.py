@@ -5,9 +5,8 @@ from support.tables import from_table
 from support.weeks import S, weeks
 
 from hybrid_des.errors import UsageError
-from hybrid_des.studies.goodput.failure_sources import sources_of
-from hybrid_des.studies.goodput.failures import history
-from hybrid_des.studies.goodput.replications import job_of
+from hybrid_des.studies.goodput.failures import history, sources_of
+from hybrid_des.studies.goodput.process import job_of
 
 GPU = {"what": "gpu", "mtbf": "40 h"}
 OLD = {"what": "node", "weibull": {"scale": "90 h", "shape": 3}}

@@ -8,9 +8,8 @@ from support.weeks import S, lived, weeks
 
 from hybrid_des import load
 from hybrid_des.scenario.loading import scenario_from
-from hybrid_des.studies.goodput.failure_sources import sources_of
-from hybrid_des.studies.goodput.failures import history
-from hybrid_des.studies.goodput.replications import job_of, mtbf_of
+from hybrid_des.studies.goodput.failures import history, sources_of
+from hybrid_des.studies.goodput.process import job_of, mtbf_of
 
 LLAMA = SCENARIOS / "goodput/llama3_54days.yaml"
 COUNTS = [148, 72, 54, 35, 32, 19, 17, 7, 7, 6, 6, 3, 3, 2, 2, 2, 2, 2]  # arXiv 2407.21783, table 5

@@ -13,8 +13,7 @@ from support.scenarios import scenario
 from hybrid_des.cluster.fabric import placed
 from hybrid_des.cluster.purposes import PURPOSES, REDUCTION
 from hybrid_des.pipeline.plan import Op
-from hybrid_des.planning.buckets import DONE, Bucket
-from hybrid_des.planning.gradients import ReplicaGroup
+from hybrid_des.planning.gradients import DONE, Bucket, ReplicaGroup
 from hybrid_des.planning.planner import parts_of_programs
 from hybrid_des.planning.program import (
     BARRIER,
@@ -33,7 +32,7 @@ from hybrid_des.planning.program import (
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.jobs import links_of
-from hybrid_des.simulation.run_jobs import JobRequest, run_jobs
+from hybrid_des.simulation.run import JobRequest, run_jobs
 
 S = 10**12  # picoseconds
 GPUS = ([0, 2], [1, 3])

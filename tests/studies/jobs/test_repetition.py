@@ -8,7 +8,7 @@ from support import jobs
 from support.campaigns import TIMES, thinned
 
 from hybrid_des.simulation.jobs import links_of
-from hybrid_des.simulation.run_jobs import JobRequest, run_jobs
+from hybrid_des.simulation.run import JobRequest, run_jobs
 from hybrid_des.studies.jobs.result import simulate_jobs
 
 MOST_STEPS = 400

@@ -71,7 +71,7 @@ def _at_once(args: argparse.Namespace, show: Callable[[str], None] | None) -> At
 def _jobs(args: argparse.Namespace, document: Document) -> int:
     """Explain each of several jobs on one cluster."""
     from hybrid_des.studies.jobs.explained import explain_jobs
-    from hybrid_des.studies.jobs.files import write
+    from hybrid_des.studies.jobs.result import write
 
     def build(overrides: Sequence[str]) -> Jobs:
         return jobs_of(read_scenario(args.file, [*args.set, *overrides]))

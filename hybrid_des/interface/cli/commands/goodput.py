@@ -14,12 +14,11 @@ from hybrid_des.interface.cli.output import progress_bar, say, say_written, show
 from hybrid_des.report.files.staging import reserved
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import read_scenario, scenario_of
-from hybrid_des.studies.goodput.failure_sources import sources_of
+from hybrid_des.studies.goodput.failures import sources_of
 from hybrid_des.studies.goodput.goodput import goodput_on
 from hybrid_des.studies.goodput.plot import write
-from hybrid_des.studies.goodput.replications import expected_failures
-from hybrid_des.studies.local_workers import cores
-from hybrid_des.studies.pool import open_pool
+from hybrid_des.studies.goodput.process import expected_failures
+from hybrid_des.studies.pool import cores, open_pool
 
 POINTS = 16  # of both curves, and the scenario itself
 WORTH_A_WORKER = 20_000  # failures that take about as long as starting a worker

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from hybrid_des.cluster import gpus
-from hybrid_des.cluster.gpu_sources import Figure, figures
+from hybrid_des.cluster.gpus import Figure, figures
 from hybrid_des.interface.cli.arguments import add_out
 from hybrid_des.interface.cli.output import output_width, say, show_result, terminal_width, write_file
 from hybrid_des.report.text import labelled

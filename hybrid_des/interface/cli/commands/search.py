@@ -30,7 +30,6 @@ from hybrid_des.report.text_tables import text_table
 from hybrid_des.result import simulate
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.loading import read_scenario
-from hybrid_des.studies.local_workers import cores
 from hybrid_des.studies.plan_search.best_plan import explore, write
 from hybrid_des.studies.plan_search.branch import IMPOSSIBLE, Candidate, Standing
 from hybrid_des.studies.plan_search.outcome import SearchResult
@@ -39,8 +38,8 @@ from hybrid_des.studies.plan_search.search_log import LOG, Kept
 from hybrid_des.studies.plan_search.space import LAYOUT, kept_in, plans_in, unused_by, values_of
 from hybrid_des.studies.plan_search.terms import Settings, settings_of
 from hybrid_des.studies.plan_search.tuning import tune
-from hybrid_des.studies.sweep.axes import Case
-from hybrid_des.studies.sweep.case_files import plain
+from hybrid_des.studies.pool import cores
+from hybrid_des.studies.sweep.axes import Case, plain
 from hybrid_des.studies.verification import verify
 from hybrid_des.units import format_bytes, format_number
 

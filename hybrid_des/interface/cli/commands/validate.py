@@ -45,10 +45,8 @@ from hybrid_des.report.text_tables import text_table
 from hybrid_des.scenario.composition import nested, value_at
 from hybrid_des.scenario.loading import read_scenario, scenario_of
 from hybrid_des.scenario.strict_yaml import Document, KeyPath, dotted
-from hybrid_des.studies.local_workers import cores
-from hybrid_des.studies.pool import open_pool
-from hybrid_des.studies.sweep.axes import FITTED, NOTED, STACK, Sweep, sweep_of
-from hybrid_des.studies.sweep.case_files import plain
+from hybrid_des.studies.pool import cores, open_pool
+from hybrid_des.studies.sweep.axes import FITTED, NOTED, STACK, Sweep, plain, sweep_of
 from hybrid_des.studies.sweep.rows import table
 from hybrid_des.studies.sweep.runner import sweep_rows, with_case
 from hybrid_des.units import format_bytes, format_seconds
