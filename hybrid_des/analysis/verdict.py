@@ -2,8 +2,8 @@
 
     tensor-parallel communication: 27 % of the step. Every layer exchanges activations among 8 GPUs.
 
-The main loss is the largest share that is not useful computing, if it is at least a tenth. What holds the step up, a slow
-node or an uneven stage, is named as its reason if it alone costs at least half as much.
+The main loss is the largest share that is not useful computing, if it is at least a tenth. What holds the step up, a
+slow node or an uneven stage, is named as its reason if it alone costs at least half as much.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ def _reason(loss: str, scenario: Scenario) -> str:
     if scenario.traced:
         return ""
     parallel, schedule = scenario.parallel, scenario.schedule
+    passes = f"{schedule.microbatches} micro-batches pass {parallel.pipeline} pipeline ranks"
     again = "the whole forward" if scenario.recompute == "full" else "parts of the forward"
     return {
         RECOMPUTING: f"The backward computes {again} again, to save memory.",
@@ -92,7 +93,7 @@ def _reason(loss: str, scenario: Scenario) -> str:
         "pipeline": "Pipeline ranks wait for activations and gradients from their neighbours.",
         "gradients": f"GPUs wait until gradients are summed over {parallel.data * parallel.context} GPUs.",
         "parameters": "GPUs wait until parameters are gathered from the GPUs that hold them.",
-        BUBBLE: f"{schedule.microbatches} micro-batches pass {parallel.pipeline} pipeline ranks, which wait for each other.",
+        BUBBLE: f"{passes}, which wait for each other.",
         SLOWER: "Replicas wait for the slowest one.",
         HOST: "GPUs wait until the host has launched kernels or copied data.",
     }[loss]
