@@ -53,7 +53,8 @@ class MemoryUse:
         parts: bytes by kind of tensor at the peak; they sum to it.
         at_s: seconds from the start of the run to the first time that it holds so much; None without recorded memory.
         during: the op that begins then, such as "F3" (the forward of micro-batch 3).
-        held: number of micro-batches, or parts of them per chunk, whose activations are held then.
+        held, unit: number of micro-batches whose activations are held then; with several chunks per rank, of the
+            chunks that hold one.
         layers: what kinds of layers keep of these, the most first; empty without a model.
         least: the least bytes that it holds at any time.
         nearly_full: share of the run for which it holds at least 95 % of its peak.
@@ -65,6 +66,7 @@ class MemoryUse:
     at_s: float | None
     during: str
     held: int
+    unit: str
     layers: Sequence[KeptLayers]
     least: int
     nearly_full: float
@@ -81,7 +83,8 @@ class MemoryUse:
             "parts_bytes": dict(self.parts),
             "at_s": self.at_s,
             "during": self.during,
-            "microbatches_held": self.held,
+            "held": self.held,
+            "held_unit": self.unit,
             "layers": [layer._asdict() for layer in self.layers],
             "least_bytes": self.least,
             "nearly_full": self.nearly_full,
@@ -97,14 +100,15 @@ def memory_use(run: Run) -> MemoryUse:
     rows, duration = run.timeline.memory, max(run.timeline.duration, 1)
     mine = rows["rank"] == peak.rank
     if not mine.any():
-        return MemoryUse(peak, place, parts, None, "", 0, (), peak.held, 1.0)
+        return MemoryUse(peak, place, parts, None, "", 0, "micro-batch", (), peak.held, 1.0)
     time, held = rows["time"][mine], rows["bytes"][mine]
     when = int(time[held.argmax()])
     lasts = np.diff(np.append(time, duration))
     nearly = int(lasts[held >= (1 - NEAR) * peak.held].sum()) / duration
+    unit = "chunk" if run.scenario.schedule.chunks > 1 else "micro-batch"
     during, kept = _held_at(run, peak.rank, when)
     return MemoryUse(
-        peak, place, parts, when / PICOSECONDS_PER_SECOND, during, len(kept),
+        peak, place, parts, when / PICOSECONDS_PER_SECOND, during, len(kept), unit,
         _by_layer(run, kept, place, parts["activations"]), int(held.min()), nearly,
     )  # fmt: skip
 

@@ -3,7 +3,8 @@
     tensor-parallel communication: 27 % of the step. Every layer exchanges activations among 8 GPUs.
 
 The main loss is the largest share that is not useful computing, if it is at least a tenth. What holds the step up, a
-slow node or an uneven stage, is named as its reason if it alone costs at least half as much.
+slow node or an uneven stage, is named if it costs a tenth by itself, or if nothing does: as the reason of a wait, and
+beside any other loss.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from hybrid_des.scenario.definition import Scenario
 
 LARGE = Fraction(1, 10)  # of the step, from which a loss is named
 SHOWN = Fraction(1, 200)  # of the step, from which a share is listed
+
+WAITS = ("pipeline", "gradients", "parameters", BUBBLE, SLOWER)  # shares in which GPUs wait for others
 
 SHARE_NAMES = {  # of `step_breakdown`, in sentences
     COMPUTING: "computing", RECOMPUTING: "recomputing activations",
@@ -66,10 +69,10 @@ def verdict(
     if loss is None:
         said = f"computing is {percent(shares[COMPUTING])}; nothing else costs a tenth"
         return f"{said}. {_held_up(culprit, cost)}" if culprit else said
-    held_up = culprit if cost >= shares[loss] / 2 else None
-    reason = _held_up(held_up, cost) if held_up else _reason(loss, scenario)
+    held_up = _held_up(culprit, cost) if culprit and cost >= LARGE else ""
+    reason = "" if held_up and loss in WAITS else _reason(loss, scenario)
     said = f"{share_name(loss, scenario.traced)}: {percent(shares[loss])} of the step"
-    return f"{said}. {reason}" if reason else said
+    return ". ".join([said, " ".join(filter(None, [reason, held_up]))]).removesuffix(". ")
 
 
 def _held_up(culprit: Straggler, cost: float) -> str:

@@ -203,7 +203,7 @@ def _what_ifs(explanation: Explanation, width: int) -> list[str]:
     steps, lines = explanation.run.scenario.steps, []
     for one in explanation.what_if:
         if one.asked:
-            note = note_of(explanation, one)
+            note = note_of(explanation, one).replace("-", "−")
             change = signed(-explanation.losses.gain(one.duration * steps / one.steps))
             lines.append(f"{one.change}: {change}{f' ({note})' if note else ''}")
     return labelled([("What if", lines)] if lines else [], width, LABEL)
@@ -248,17 +248,17 @@ def _nothing(advice: Advice) -> str:
 
 
 def _advised(number: int, line: AdviceLine, width: int, *, fits: bool) -> list[str]:
-    """A proposal: what changes, the step, its gain, memory and what it costs; then flags or keys on lines of their own."""
+    """A proposal: what changes, the step, its gain, memory and what it costs; below, the flags or keys that change."""
     likely = "" if line.sure is None else f" ({_likely(line)})"
     gain = f"{signed(-line.gain)}{likely}" if fits else ""
     held = gigabytes(line.held) if fits else of_memory(line.held, line.memory)
     parts = [f" {number}  {line.change}", format_seconds(line.step_s), gain, held, ", ".join(line.remarks)]
-    keys = " ".join(line.flags) or " ".join(f"--set {key}={_value(value)}" for key, value in line.settings.items())
+    keys = " ".join(line.flags) or " ".join(f"--set {key}={_written(value)}" for key, value in line.settings.items())
     first = folded("   ".join(filter(None, parts)), width, 4)
     return [*first, *(f"    {text}" for text in folded(keys, max(width - 4, NARROWEST), 0, cut=False))]
 
 
-def _value(value: object) -> str:
+def _written(value: object) -> str:
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -1,6 +1,6 @@
 """What `explain --details` adds: critical path, what is nearly critical, what-ifs, ladder, ranking, idle time, ties.
 
-`advice` is the key `next` of `explain --json`: of the changes that were simulated against the largest cost, the best.
+`next_change` is the key `next` of `explain --json`: the best changes of those simulated against the largest cost.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ def _idle(explanation: Explanation, room: int) -> list[str]:
     ]
 
 
-def advice(explanation: Explanation) -> str:
+def next_change(explanation: Explanation) -> str:
     """What to try next: of the changes that were simulated, those that help the most."""
     if not fits(explanation.run):
         return _to_fit(explanation)

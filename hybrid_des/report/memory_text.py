@@ -9,11 +9,11 @@ from hybrid_des.report.content import count
 from hybrid_des.report.text import folded
 from hybrid_des.units import format_bytes, format_seconds
 
-NAMES = {"optimizer": "optimizer state", "transients": "reserved for a backward"}
+NAMES = {"optimizer": "optimizer state", "transients": "reserved for backwards"}
 WHAT = {  # of `simulation.memory.memory_parts`
     "parameters": "weights in 16 bits", "gradients": "gradients of the weights",
     "optimizer": "32-bit weights and moments", "activations": "kept from forward to backward",
-    "transients": "what exists only while a backward or the loss runs: gradients of activations, logits, buffers",
+    "transients": "gradients of activations, logits, buffers",
 }  # fmt: skip
 SCALE = 10**9  # bytes in a gigabyte
 
@@ -39,7 +39,7 @@ def tensors_text(use: MemoryUse) -> str:
 
 def _name(use: MemoryUse, name: str) -> str:
     if name == "activations" and use.held:
-        return f"activations of {count(use.held, 'micro-batch')}"
+        return f"activations of {count(use.held, use.unit)}"
     return NAMES.get(name, name)
 
 
@@ -55,7 +55,7 @@ def render_memory(name: str, use: MemoryUse, width: int = 100) -> str:
     left = f"{gigabytes(-use.peak.excess)} left" if use.peak.fits else f"{gigabytes(use.peak.excess)} too much"
     where = f"rank {use.peak.rank}, pipeline rank {use.pipeline_rank}"
     title = f"{name}: the fullest GPU ({where}) holds {of_memory(use.peak.held, memory)}, {left}"
-    return "\n".join([*folded(title, width), *_table(use, width), *(line for line in folded(_when(use), width))])
+    return "\n".join([*folded(title, width), *_table(use, width), *folded(_when(use), width)])
 
 
 def _table(use: MemoryUse, width: int) -> Iterator[str]:
@@ -64,21 +64,25 @@ def _table(use: MemoryUse, width: int) -> Iterator[str]:
         yield from _row(gigabytes(size), _name(use, name), WHAT.get(name, ""), width)
         if name == "activations":
             for one in use.layers:
-                what = f"{count(one.layers, 'layer')} × {format_bytes(one.each)} per micro-batch"
+                what = f"{count(one.layers, 'layer')}, each {format_bytes(one.each)} per micro-batch"
                 yield from _row(gigabytes(one.bytes), f"  {one.name}", what, width)
 
 
 def _row(size: str, name: str, what: str, width: int) -> Sequence[str]:
-    return folded(f"{size:>9}  {name:<32}{what}".rstrip(), width, 13)
+    return folded(f"{size:>9}  {name:<42}{what}".rstrip(), width, 13)
 
 
 def _when(use: MemoryUse) -> str:
     """When the peak is, and how long the GPU is nearly full."""
     if use.at_s is None:
         return "When it is full is not recorded."
-    op = f", as {use.during} begins" if use.during else ""
-    held = f" with {count(use.held, 'micro-batch')} in flight" if use.held else ""
-    nearly = (
-        f"{use.nearly_full * 100:.0f} % of the step within 5 % of that; at least {gigabytes(use.least)} at any time"
-    )
-    return f"Full at {format_seconds(use.at_s)}{op}{held}; {nearly}."
+    kinds = " and ".join(_op(one) for one in use.during.split("+") if one)
+    op = f", as the {kinds} begins" if kinds else ""
+    nearly = f"within 5 % of that for {use.nearly_full * 100:.0f} % of the step"
+    return f"Full at {format_seconds(use.at_s)}{op}; {nearly}, and at least {gigabytes(use.least)} at any time."
+
+
+def _op(name: str) -> str:
+    """An op such as "F3" in words."""
+    kinds = {"F": "forward", "W": "weight gradients"}
+    return f"{kinds.get(name[0], 'backward')} of micro-batch {name[1:]}"

@@ -2,8 +2,8 @@
 
 The text has at most fifteen lines: the step, where its time goes, what it is mainly lost to, and settings that would
 make it shorter, each simulated. --details adds the critical path, idle time by what went on meanwhile, and what-ifs, of
-which "first order" keeps the order of everything and "simulated" does not. A what-if is a key and a factor or value, such as
-cluster.infiniband.bandwidth=2x, schedule.kind=zb-h1, rank.3.time=0.9x, kind.B.time=0.5x, links.bandwidth=inf,
+which "first order" keeps the order of everything and "simulated" does not. A what-if is a key and a factor or value,
+such as cluster.infiniband.bandwidth=2x, schedule.kind=zb-h1, rank.3.time=0.9x, kind.B.time=0.5x, links.bandwidth=inf,
 links.latency=0x or link.node0/nic0/out.bandwidth=2x; commas join changes made together. Of several jobs, it is
 jobs.NAME.KEY, or jobs.NAME=none to leave one out.
 """
@@ -23,7 +23,7 @@ from hybrid_des.interface.cli.deadline import within
 from hybrid_des.interface.cli.output import print_json, say, show_result, status_line, terminal_width
 from hybrid_des.interface.cli.output import show as show_text
 from hybrid_des.report.explained import opening, render_explanation, rest
-from hybrid_des.report.explained_details import advice as next_change
+from hybrid_des.report.explained_details import next_change
 from hybrid_des.report.files.staging import write_files
 from hybrid_des.report.memory_text import render_memory
 from hybrid_des.scenario.definition import Scenario
