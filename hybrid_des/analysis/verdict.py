@@ -1,6 +1,6 @@
 """What a step is spent on and mainly lost to, in sentences, from the shares of `step_breakdown`.
 
-    tensor-parallel communication: 27 % of the step. Every layer exchanges activations among 8 GPUs.
+    tensor-parallel communication: 27 % of the step. It exchanges activations among 8 GPUs.
 
 The main loss is the largest share that is not useful computing, if it is at least a tenth. What holds the step up, a
 slow node or an uneven stage, is named if it costs a tenth by itself, or if nothing does: as the reason of a wait, and
@@ -18,7 +18,7 @@ from hybrid_des.analysis.step_breakdown import BUBBLE, COMPUTING, RECOMPUTING, S
 from hybrid_des.scenario.definition import Scenario
 
 LARGE = Fraction(1, 10)  # of the step, from which a loss is named
-SHOWN = Fraction(1, 200)  # of the step, from which a share is listed
+SHOWN = Fraction(1, 100)  # of the step, from which a share is listed
 
 WAITS = ("pipeline", "gradients", "parameters", BUBBLE, SLOWER)  # shares in which GPUs wait for others
 
@@ -42,7 +42,7 @@ def share_name(name: str, traced: bool = False) -> str:
 
 
 def shares_text(shares: Mapping[str, Fraction], traced: bool = False) -> str:
-    """The shares of the step from half a percent on: computing, then the largest first."""
+    """The shares of the step from one percent on: computing, then the largest first."""
     losses = sorted((name for name in shares if name != COMPUTING), key=lambda name: -shares[name])
     shown = [COMPUTING, *(name for name in losses if shares[name] >= SHOWN)]
     return ", ".join(f"{share_name(name, traced)} {percent(shares[name])}" for name in shown)
@@ -86,19 +86,20 @@ def _reason(loss: str, scenario: Scenario) -> str:
     if scenario.traced:
         return ""
     parallel, schedule = scenario.parallel, scenario.schedule
+    copies = " or copy data" if scenario.offload.activations or scenario.offload.optimizer else ""
     passes = f"{schedule.microbatches} micro-batches pass {parallel.pipeline} pipeline ranks"
     again = "the whole forward" if scenario.recompute == "full" else "parts of the forward"
     return {
         RECOMPUTING: f"The backward computes {again} again, to save memory.",
-        "tensor": f"Every layer exchanges activations among {parallel.tensor} GPUs.",
-        "context": f"Attention exchanges keys and values among {parallel.context} GPUs.",
-        "expert": f"Layers with experts send tokens to {parallel.expert} GPUs and back.",
+        "tensor": f"It exchanges activations among {parallel.tensor} GPUs.",
+        "context": f"It exchanges keys and values among {parallel.context} GPUs.",
+        "expert": f"It sends tokens to experts on {parallel.expert} GPUs and back.",
         "pipeline": "Pipeline ranks wait for activations and gradients from their neighbours.",
         "gradients": f"GPUs wait until gradients are summed over {parallel.data * parallel.context} GPUs.",
         "parameters": "GPUs wait until parameters are gathered from the GPUs that hold them.",
         BUBBLE: f"{passes}, which wait for each other.",
         SLOWER: "Replicas wait for the slowest one.",
-        HOST: "GPUs wait until the host has launched kernels or copied data.",
+        HOST: f"GPUs wait for the host to launch kernels{copies}.",
     }[loss]
 
 

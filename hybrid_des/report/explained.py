@@ -43,6 +43,9 @@ USUAL = 100  # columns
 LEAST = 0.02  # a share of the step that a gain must be to be shown
 
 
+DROP = "drop "  # begins a flag that is to go
+
+
 HALF = 2  # hardware is shown if it gives so many times what the best setting gives
 
 
@@ -110,9 +113,7 @@ def in_brief(found: Losses, advice: Advice | None = None, room: int = 90) -> dic
         "Time": [shares_text(found.breakdown.shares, found.run.scenario.traced)],
         "Main loss": [found.verdict],
         "Mend": _mended(found),
-        _label(fits): [
-            text for number, line in enumerate(lines, 1) for text in _advised(number, line, room, fits=fits)
-        ],
+        _label(fits): _advised(lines, room, fits=fits),
         "Hardware": _faster_links(found, advice),
     }
     return {label: texts for label, texts in said.items() if texts}
@@ -215,12 +216,11 @@ def _changes(found: Losses, advice: Advice | None, width: int, room: int | None)
     heads = [("Mend", mended)] if (mended := _mended(found)) else []
     if advice is None:
         return labelled(heads, width, LABEL)
-    shown = [_advised(number, line, width, fits=fits) for number, line in enumerate(advice.lines, 1)]
-    lines = labelled([*heads, (_label(fits), [f"({KEPT})" if shown else _nothing(advice)])], width, LABEL)
-    left = len(shown)
-    while room is not None and left > 1 and len(lines) + sum(map(len, shown[:left])) > room:
-        left -= 1
-    return [*lines, *(text for each in shown[:left] for text in each)]
+    lines = labelled([*heads, (_label(fits), [f"({KEPT})" if advice.lines else _nothing(advice)])], width, LABEL)
+    shown = advice.lines
+    while room is not None and len(shown) > 1 and len(lines) + len(_advised(shown, width, fits=fits)) > room:
+        shown = shown[:-1]
+    return [*lines, *_advised(shown, width, fits=fits)]
 
 
 def _label(fits: bool) -> str:
@@ -247,15 +247,33 @@ def _nothing(advice: Advice) -> str:
     return f"no setting that was tried fits; the nearest is {nearest.change}, which lacks {lacks}"
 
 
-def _advised(number: int, line: AdviceLine, width: int, *, fits: bool) -> list[str]:
-    """A proposal: what changes, the step, its gain, memory and what it costs; below, the flags or keys that change."""
-    likely = "" if line.sure is None else f" ({_likely(line)})"
-    gain = f"{signed(-line.gain)}{likely}" if fits else ""
-    held = gigabytes(line.held) if fits else of_memory(line.held, line.memory)
-    parts = [f" {number}  {line.change}", format_seconds(line.step_s), gain, held, ", ".join(line.remarks)]
-    keys = " ".join(line.flags) or " ".join(f"--set {key}={_written(value)}" for key, value in line.settings.items())
-    first = folded("   ".join(filter(None, parts)), width, 4)
-    return [*first, *(f"    {text}" for text in folded(keys, max(width - 4, NARROWEST), 0, cut=False))]
+def _advised(lines: Sequence[AdviceLine], width: int, *, fits: bool) -> list[str]:
+    """Proposals: what changes, the step, its gain, memory and what it costs; below, the flags or keys that change.
+
+    What several of them cost alike is said once, at the end.
+    """
+    numbers: dict[str, list[str]] = {}
+    for number, line in enumerate(lines, 1):
+        for remark in line.remarks:
+            numbers.setdefault(remark, []).append(str(number))
+    texts = []
+    for number, line in enumerate(lines, 1):
+        gain = f"{signed(-line.gain)}{_likely(line)}" if fits else ""
+        held = gigabytes(line.held) if fits else of_memory(line.held, line.memory)
+        own = ", ".join(remark for remark in line.remarks if len(numbers[remark]) == 1)
+        parts = [f" {number}  {line.change}", format_seconds(line.step_s), gain, held, own]
+        texts += folded("   ".join(filter(None, parts)), width, 4)
+        texts += [f"    {text}" for text in folded(_keys(line), max(width - 4, NARROWEST), 0, cut=False)]
+    shared = {remark: of for remark, of in numbers.items() if len(of) > 1}
+    return [*texts, *(f"    ({', '.join(of[:-1])} and {of[-1]}: {remark})" for remark, of in shared.items())]
+
+
+def _keys(line: AdviceLine) -> str:
+    """The flags that change: those to write, then those to drop; without a framework, the keys of the file."""
+    if not line.flags:
+        return " ".join(f"--set {key}={_written(value)}" for key, value in line.settings.items())
+    written = " ".join(flag for flag in line.flags if not flag.startswith(DROP))
+    return "; ".join(filter(None, [written, *(flag for flag in line.flags if flag.startswith(DROP))]))
 
 
 def _written(value: object) -> str:
@@ -263,9 +281,11 @@ def _written(value: object) -> str:
 
 
 def _likely(line: AdviceLine) -> str:
-    assert line.sure is not None
+    """How sure a gain is, in brackets; empty if that is not known."""
+    if line.sure is None:
+        return ""
     low, high = line.sure.interval(-line.gain)
-    return f"likely {signed(low).removesuffix(' %')} to {signed(high)}"
+    return f" (likely {signed(low).removesuffix(' %')} to {signed(high)})"
 
 
 def _faster_links(found: Losses, advice: Advice | None) -> list[str]:

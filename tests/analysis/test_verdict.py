@@ -30,7 +30,7 @@ def test_the_largest_share_that_is_no_computing_is_the_main_loss():
 
 
 @pytest.mark.parametrize(("some", "said"), [
-    ({"tensor": 27}, "tensor-parallel communication: 27 % of the step. Every layer exchanges activations among 4"),
+    ({"tensor": 27}, "tensor-parallel communication: 27 % of the step. It exchanges activations among 4"),
     ({"recomputing": 25}, "recomputing activations: 25 % of the step. The backward computes the whole forward again,"),
     ({"bubble": 43}, "pipeline bubble: 43 % of the step. 4 micro-batches pass 2 pipeline ranks, which wait for each"),
     ({"tensor": 7}, "computing is 93 %; nothing else costs a tenth"),
@@ -46,13 +46,13 @@ def test_what_is_slow_is_blamed_for_waits_only():
         "the step."
     )
     beside = verdict(SCENARIO, shares(tensor=30), NODE, 0.2)
-    assert beside.index("Every layer exchanges") < beside.index("Held up by node 1")
+    assert beside.index("It exchanges") < beside.index("Held up by node 1")
     assert "Held up" not in verdict(SCENARIO, shares(tensor=30), NODE, 0.05)
     assert "Held up" in verdict(SCENARIO, shares(tensor=5), NODE, 0.05)
 
 
-def test_listed_shares_are_those_from_half_a_percent_on():
-    text = shares_text(shares(tensor=27, bubble=4) | {"host": Fraction(1, 300)})
+def test_listed_shares_are_those_from_one_percent_on():
+    text = shares_text(shares(tensor=27, bubble=4) | {"host": Fraction(1, 150)})
     assert text == "computing 69 %, tensor-parallel communication 27 %, pipeline bubble 4 %"
 
 

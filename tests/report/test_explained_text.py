@@ -30,8 +30,7 @@ def changed(scenario, gain=0.25, **more):
             kinds=("recompute", "layout"), scenario=scenario, step_s=14.8, gain=gain,
             sure=Difference(("recompute",), 0.1, 20), held=43 * 10**9, memory=80 * 10**9,
             remarks=("checkpoints change their layout",),
-            flags=("drop --recompute-granularity", "drop --recompute-method", "drop --recompute-num-layers",
-                   "--tensor-model-parallel-size 4"),
+            flags=("--tensor-model-parallel-size 4", "drop --recompute-granularity, --recompute-method"),
         ),
         AdviceLine(("ZB-V",), {"schedule.kind": "zb-v"}, ("schedule",), scenario, 16.0, 0.2, None, 60, 80),
         AdviceLine(("no recompute",), {"recompute": None}, ("recompute",), scenario, 17.0, 0.1, None, 60, 80),
@@ -55,8 +54,7 @@ def test_a_proposal_says_gain_interval_memory_and_flags(found):
     assert (
         " 1  no recompute; TP8 → TP4, DP2 → DP4   14.8 s   −25 % (likely −32 to −17 %)   43 GB   "
         "checkpoints change their layout\n"
-        "    drop --recompute-granularity drop --recompute-method drop --recompute-num-layers "
-        "--tensor-model-parallel-size 4\n" in text
+        "    --tensor-model-parallel-size 4; drop --recompute-granularity, --recompute-method\n" in text
     )
     assert " 2  ZB-V   16 s   −20 %   60 B\n    --set schedule.kind=zb-v\n" in text
     assert " 3  no recompute   17 s   −10 %   60 B\n    --set recompute=none" in text
