@@ -87,17 +87,16 @@ def _reason(loss: str, scenario: Scenario) -> str:
         return ""
     parallel, schedule = scenario.parallel, scenario.schedule
     copies = " or copy data" if scenario.offload.activations or scenario.offload.optimizer else ""
-    passes = f"{schedule.microbatches} micro-batches pass {parallel.pipeline} pipeline ranks"
     again = "the whole forward" if scenario.recompute == "full" else "parts of the forward"
     return {
         RECOMPUTING: f"The backward computes {again} again, to save memory.",
         "tensor": f"It exchanges activations among {parallel.tensor} GPUs.",
         "context": f"It exchanges keys and values among {parallel.context} GPUs.",
         "expert": f"It sends tokens to experts on {parallel.expert} GPUs and back.",
-        "pipeline": "Pipeline ranks wait for activations and gradients from their neighbours.",
-        "gradients": f"GPUs wait until gradients are summed over {parallel.data * parallel.context} GPUs.",
-        "parameters": "GPUs wait until parameters are gathered from the GPUs that hold them.",
-        BUBBLE: f"{passes}, which wait for each other.",
+        "pipeline": "They bring activations and gradients from stage to stage.",
+        "gradients": f"Gradients are summed over {parallel.data * parallel.context} GPUs while nothing else runs.",
+        "parameters": "Parameters are gathered from other GPUs while nothing else runs.",
+        BUBBLE: f"There are {schedule.microbatches} micro-batches for {parallel.pipeline} pipeline ranks.",
         SLOWER: "Replicas wait for the slowest one.",
         HOST: f"GPUs wait for the host to launch kernels{copies}.",
     }[loss]

@@ -204,7 +204,8 @@ def _what_ifs(explanation: Explanation, width: int) -> list[str]:
     steps, lines = explanation.run.scenario.steps, []
     for one in explanation.what_if:
         if one.asked:
-            note = note_of(explanation, one).replace("-", "−")
+            note = note_of(explanation, one)
+            note = f"−{note[1:]}" if note.startswith("-") else note
             change = signed(-explanation.losses.gain(one.duration * steps / one.steps))
             lines.append(f"{one.change}: {change}{f' ({note})' if note else ''}")
     return labelled([("What if", lines)] if lines else [], width, LABEL)

@@ -23,7 +23,7 @@ def shares(**some):
     return every | {"computing": 1 - sum(every.values())}
 
 
-def test_the_largest_share_that_is_no_computing_is_the_main_loss():
+def test_the_largest_share_besides_computing_is_the_main_loss():
     assert main_loss(shares(tensor=27, recomputing=17, bubble=4)) == "tensor"
     assert main_loss(shares(tensor=9, bubble=9)) is None
     assert main_loss(shares(bubble=10)) == "bubble"
@@ -32,7 +32,7 @@ def test_the_largest_share_that_is_no_computing_is_the_main_loss():
 @pytest.mark.parametrize(("some", "said"), [
     ({"tensor": 27}, "tensor-parallel communication: 27 % of the step. It exchanges activations among 4"),
     ({"recomputing": 25}, "recomputing activations: 25 % of the step. The backward computes the whole forward again,"),
-    ({"bubble": 43}, "pipeline bubble: 43 % of the step. 4 micro-batches pass 2 pipeline ranks, which wait for each"),
+    ({"bubble": 43}, "pipeline bubble: 43 % of the step. There are 4 micro-batches for 2 pipeline ranks."),
     ({"tensor": 7}, "computing is 93 %; nothing else costs a tenth"),
 ])  # fmt: skip
 def test_a_verdict_names_one_loss_and_why(some, said):

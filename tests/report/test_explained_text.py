@@ -69,7 +69,7 @@ def test_what_has_no_room_in_fifteen_lines_is_left_out(found):
     assert len(text.splitlines()) <= 15 and re.findall(r"^ (\d)  ", text, re.MULTILINE) == ["1"]
 
 
-def test_hardware_comes_last_and_only_if_no_setting_helps_half_as_much():
+def test_hardware_comes_last_where_no_setting_helps_much():
     found = losses(load(SCENARIOS / "contention_slower.yaml"))
     without, small, large = (
         render_explanation(found, advice=changed(found.run.scenario, lines=lines))

@@ -335,6 +335,7 @@ def test_an_idle_page_says_why_and_what_is_possible(tab):
     assert tab.run("[...document.querySelectorAll('#why dt')].map((one) => one.textContent)") == [
         "Time",
         "Main loss",
+        "Change",
     ]
     assert tab.run("$('why').innerText").count("pipeline bubble: 27 % of the step") == 1
     assert tab.run("$('range-parallel.pipeline').textContent") == "possible: 1–4"
