@@ -15,7 +15,6 @@ from support.tables import from_table
 from hybrid_des import load, plots, simulate
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import PlanRequest
-from hybrid_des.report.palette import costs_most
 from hybrid_des.report.terminal import render
 from hybrid_des.result import Result
 
@@ -281,14 +280,3 @@ def test_a_line_counts_the_identical_ranks_it_stands_for():
     folded = simulate({"parallel": {"data": 4}, "workload": {"forward": 1, "backward": 2}, "fold": 2})
     names = folded.gantt(Figure().subplots()).get_yticklabels()
     assert [text.get_text() for text in names] == ["rank 0 ×4"]  # two are simulated, each for two
-
-
-@pytest.mark.parametrize(("name", "sentence"), [
-    ("recomputing activations", "recomputing activations costs the most"),
-    ("waiting for slower GPUs", "waiting for slower GPUs costs the most"),
-    ("host", "the host costs the most"),
-    ("pipeline messages", "pipeline messages cost the most"),
-    ("all-reduces and reduce-scatters", "all-reduces and reduce-scatters cost the most"),
-])  # fmt: skip
-def test_verdicts_agree_in_number(name, sentence):
-    assert costs_most(name) == sentence
