@@ -25,6 +25,7 @@ from .result import simulate as simulate
 from .scenario import Scenario as Scenario
 from .scenario import load as load
 from .studies.advice import advise as advise
+from .studies.advice import applied as applied
 from .studies.goodput.goodput import Goodput as Goodput
 from .studies.goodput.goodput import goodput as goodput
 from .studies.jobs.result import simulate_jobs as simulate_jobs

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from operator import attrgetter
 
 from hybrid_des.analysis.advice import Advice, AdviceLine
@@ -33,6 +34,7 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 WEIGHED = 8  # plans without a catch, the best by price; beside them the best of every kind
 KINDS = 20  # the most of these
+CAUGHT = 3  # plans with one catch
 SIMULATED, FEW = 8, 4  # plans that are simulated; fewer where the run itself has many events
 MANY_EVENTS = 10_000
 EVENTS = 4_000_000  # of all simulations together, after which none is begun
@@ -87,13 +89,16 @@ class _Advising:
     def advice(self) -> Advice:
         """The advice."""
         framework, counts = self.position.framework, self._evaluator.counts
-        lines = sorted(self._shown(), key=lambda one: (bool(self._counted(one)), one.step))
+        neighbours = neighbourhood(self._evaluator)
+        lines = sorted(self._shown(neighbours), key=lambda one: (bool(self._counted(one)), one.step))
+        nearest = None if lines or self._peak.fits else self._nearest(neighbours)
         return Advice(
             self.position.scenario,
             self._step,
             self._peak.held,
             self._peak.gpu.memory,
             [self._line(one) for one in lines],
+            None if nearest is None else self._line(nearest),
             framework="" if framework is None else framework.name,
             assumed=framework is not None and framework.assumed,
             priced=counts["price"],
@@ -101,10 +106,10 @@ class _Advising:
             simulated=counts["simulate"],
         )
 
-    def _shown(self) -> list[Neighbour]:
+    def _shown(self, neighbours: Sequence[Neighbour]) -> list[Neighbour]:
         """The plans to show, all simulated."""
         evaluator, fits = self._evaluator, self._peak.fits
-        weighed = _unlike(evaluator.passed("weigh", _to_weigh(neighbourhood(evaluator), self._counted)))
+        weighed = _unlike(evaluator.passed("weigh", _to_weigh(neighbours, self._counted)))
         most = FEW if self.run.events > MANY_EVENTS else SIMULATED
         while evaluator.counts["simulate"] < most and evaluator.events < EVENTS:
             shown = chosen(weighed, self._step, self._counted, fits=fits)
@@ -114,6 +119,13 @@ class _Advising:
             if not evaluator.passed("simulate", unknown):
                 weighed.remove(unknown[0])
         return chosen([one for one in weighed if one.simulated], self._step, self._counted, fits=fits)
+
+    def _nearest(self, neighbours: Sequence[Neighbour]) -> Neighbour | None:
+        """The plan that lacks the fewest bytes, if that is fewer than now; simulated."""
+        least = min(neighbours, key=lambda one: (one.held - one.memory, len(one.kinds)), default=None)
+        if least is None or least.held - least.memory >= self._peak.excess:
+            return None
+        return next(iter(self._evaluator.passed("simulate", [least])), None)
 
     def _counted(self, one: Neighbour) -> int:
         """How many catches a plan has."""
@@ -145,20 +157,15 @@ class _Advising:
 
 
 def _to_weigh(neighbours: Sequence[Neighbour], catches: Catches) -> list[Neighbour]:
-    """The best by their price, and the best of every kind."""
+    """By their prices: the best without a catch, the best with one, and the best of every kind."""
     ordered = sorted((one for one in neighbours if one.fits), key=attrgetter("step"))
     best: dict[frozenset[str], Neighbour] = {}
     for one in ordered:
         best.setdefault(frozenset(one.kinds), one)
-    plain = []
-    for one in ordered:
-        if len(plain) == WEIGHED:
-            break
-        if not catches(one):
-            plain.append(one)
-    singles = [one for kind, one in best.items() if len(kind) == 1]
-    others = [one for kind, one in best.items() if len(kind) > 1][: KINDS - len(singles)]
-    return list({id(one): one for one in (*plain, *singles, *others)}.values())
+    of_kinds = sorted(best.values(), key=lambda one: len(one.kinds))[:KINDS]
+    plain = islice((one for one in ordered if not catches(one)), WEIGHED)
+    caught = islice((one for one in ordered if catches(one) == 1), CAUGHT)
+    return list({id(one): one for one in (*plain, *caught, *of_kinds)}.values())
 
 
 def _unlike(weighed: Sequence[Neighbour]) -> list[Neighbour]:

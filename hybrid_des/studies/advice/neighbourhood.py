@@ -25,7 +25,8 @@ def neighbourhood(evaluator: Evaluator) -> list[Neighbour]:
     ]
     screened = evaluator.passed("screen", _distinct(second, singles))
     promising = sorted((one for one in screened if one.fits), key=attrgetter("step"))[:MOST_PRICED]
-    return [*singles, *evaluator.passed("price", promising)]
+    nearest = [] if promising else sorted(screened, key=attrgetter("held"))[:FROM]
+    return [*singles, *evaluator.passed("price", [*promising, *nearest])]
 
 
 def _bases(singles: list[Neighbour]) -> list[Neighbour]:

@@ -14,13 +14,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from hybrid_des.analysis.advice import Advice
 from hybrid_des.analysis.explanation import Explanation, explain
 from hybrid_des.analysis.losses import losses, step_alone
 from hybrid_des.analysis.memory_use import memory_use
 from hybrid_des.analysis.tasks import AtOnce
-from hybrid_des.interface.cli.arguments import add_common, add_jobs, add_quiet_json, count, one_scenario
+from hybrid_des.errors import UsageError
+from hybrid_des.interface.cli.arguments import add_common, add_jobs, add_quiet_json, as_path, count, one_scenario
 from hybrid_des.interface.cli.deadline import within
-from hybrid_des.interface.cli.output import print_json, say, show_result, status_line, terminal_width
+from hybrid_des.interface.cli.output import print_json, say, show_result, status_line, terminal_width, write_file
 from hybrid_des.interface.cli.output import show as show_text
 from hybrid_des.report.explained import opening, render_explanation, rest
 from hybrid_des.report.explained_details import next_change
@@ -30,7 +32,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.jobs import Jobs, has_jobs, jobs_of
 from hybrid_des.scenario.loading import load, read_scenario
 from hybrid_des.scenario.strict_yaml import Document
-from hybrid_des.studies.advice import advise
+from hybrid_des.studies.advice import advise, applied
 from hybrid_des.studies.forked import forked, nobody
 
 
@@ -44,6 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--details", action="store_true", help="also critical path, idle time, what-ifs and what each class costs"
     )
+    parser.add_argument("--apply", type=count, metavar="N", help="write the scenario with change N to the file of --write")
+    parser.add_argument("--write", metavar="FILE", type=as_path, help="the scenario file that --apply writes")
     parser.add_argument("--memory", action="store_true", help="say what fills the fullest GPU instead, and when")
     add_jobs(parser, "; default: one per core, for a long run")
     add_quiet_json(parser)
@@ -52,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Explain a scenario."""
+    if (args.apply is None) != (args.write is None):
+        raise UsageError("--apply N and --write FILE belong together: the number of a change, and where its file goes")
     if has_jobs(document := read_scenario(args.file, args.set)):
         return _jobs(args, document)
     with within(args.budget, args.file):
@@ -62,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     with status_line(args.quiet) as show, within(args.budget, scenario.name):
         at_once = _at_once(args, show)
         found = _whole(args, scenario, at_once) if _is_whole(args) else losses(scenario, at_once)
-        advice = advise(scenario, run=found.run)
+        advice = advise(args.file, args.set, run=found.run)
     found = replace(found, advice=advice) if isinstance(found, Explanation) else found
     how: dict[str, Any] = {"advice": advice, "details": args.details}
     if args.json and isinstance(found, Explanation):
@@ -72,12 +78,28 @@ def run(args: argparse.Namespace) -> int:
         show_text(rest(found, terminal_width(), above=above, **how))
     else:
         show_text(render_explanation(found, terminal_width(), **how))
+    if args.apply is not None:
+        _apply(args, advice)
     if args.out is not None and isinstance(found, Explanation):
         from hybrid_des.report.page.traced_pages import explanation_page
 
         write_files(args.out, {"report.html": explanation_page(found)})
         say(f"wrote {args.out / 'report.html'}")
     return 0
+
+
+def _apply(args: argparse.Namespace, advice: Advice) -> None:
+    """Write the scenario with a change that was proposed.
+
+    Raises:
+        UsageError: there is no change of this number.
+    """
+    if args.apply > len(advice.lines):
+        number = f"{len(advice.lines)} changes" if len(advice.lines) != 1 else "1 change"
+        raise UsageError(f"--apply {args.apply}: {advice.scenario.name} has {number} to apply")
+    line = advice.lines[args.apply - 1]
+    write_file(args.write, applied(args.file, line, args.set))
+    say(f"wrote {args.write}: {line.change}")
 
 
 def _is_whole(args: argparse.Namespace) -> bool:
