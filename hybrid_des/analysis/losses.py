@@ -6,7 +6,7 @@ does is an `Explanation`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -84,19 +84,18 @@ def step_alone(scenario: Scenario) -> Run:
 
 
 @reduced_gc()
-def losses(scenario: Scenario, at_once: AtOnce = in_turn, *, begun: Callable[[Run], None] = lambda _: None) -> Losses:
+def losses(scenario: Scenario, at_once: AtOnce = in_turn, *, base: Run | None = None) -> Losses:
     """Find out what a step is lost to.
 
     Args:
         scenario: what to simulate.
         at_once: runs the simulations of a long run.
-        begun: is told the run before anything else is simulated.
+        base: its run (`step_alone`), if it has been simulated.
 
     Raises:
         HybridDesError: the scenario cannot be simulated.
     """
-    base = step_alone(scenario)
-    begun(base)
+    base = base or step_alone(scenario)
     links = [task for part, task in gains_of(Variant.of(base)).items() if part.sort == LINKS]
     long = base.events + base.parts.times.messages >= SHORT
     slowed, gains = grouped((straggler_tasks(base), links), at_once if long else in_turn)
