@@ -50,6 +50,7 @@ HALF = 2  # hardware is shown if it gives so many times what the best setting gi
 
 
 KEPT = "one or two settings, simulated; model, batch and machine stay the same"
+SOME = "one or two settings, simulated, all else the same; {} more with --details"
 
 SCHEDULES = {
     "1f1b": "1F1B", "gpipe": "GPipe", "interleaved-1f1b": "interleaved 1F1B", "eager-1f1b": "eager 1F1B",
@@ -217,11 +218,12 @@ def _changes(found: Losses, advice: Advice | None, width: int, room: int | None)
     heads = [("Mend", mended)] if (mended := _mended(found)) else []
     if advice is None:
         return labelled(heads, width, LABEL)
-    lines = labelled([*heads, (_label(fits), [f"({KEPT})" if advice.lines else _nothing(advice)])], width, LABEL)
-    shown = advice.lines
-    while room is not None and len(shown) > 1 and len(lines) + len(_advised(shown, width, fits=fits)) > room:
+    above, shown = len(labelled(heads, width, LABEL)) + 1, advice.lines
+    while room is not None and len(shown) > 1 and above + len(_advised(shown, width, fits=fits)) > room:
         shown = shown[:-1]
-    return [*lines, *_advised(shown, width, fits=fits)]
+    left = len(advice.lines) - len(shown)
+    said = f"({SOME.format(left) if left else KEPT})" if shown else _nothing(advice)
+    return [*labelled([*heads, (_label(fits), [said])], width, LABEL), *_advised(shown, width, fits=fits)]
 
 
 def _label(fits: bool) -> str:

@@ -67,6 +67,7 @@ def test_what_has_no_room_in_fifteen_lines_is_left_out(found):
     long = replace(advice, lines=[replace(advice.lines[0], flags=("--a-flag 1",) * 40)] * 3)
     text = render_explanation(found, 100, advice=long)
     assert len(text.splitlines()) <= 15 and re.findall(r"^ (\d)  ", text, re.MULTILINE) == ["1"]
+    assert "Change     (one or two settings, simulated, all else the same; 2 more with --details)" in text
 
 
 def test_hardware_comes_last_where_no_setting_helps_much():

@@ -32,6 +32,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.jobs import Jobs, has_jobs, jobs_of
 from hybrid_des.scenario.loading import load, read_scenario
 from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.simulation.outcome import Run
 from hybrid_des.studies.advice import advise, applied
 from hybrid_des.studies.forked import forked, nobody
 
@@ -66,17 +67,18 @@ def run(args: argparse.Namespace) -> int:
         scenario = one_scenario("explain", args.file, args.set)
     if args.memory:
         return _memory(args, scenario)
-    above = _opening(args, scenario)
+    begun = _begun(args, scenario)
     with status_line(args.quiet) as show, within(args.budget, scenario.name):
         at_once = _at_once(args, show)
-        found = _whole(args, scenario, at_once) if _is_whole(args) else losses(scenario, at_once)
+        found = _whole(args, scenario, at_once) if _is_whole(args) else losses(scenario, at_once, base=begun)
         advice = advise(args.file, args.set, run=found.run)
     found = replace(found, advice=advice) if isinstance(found, Explanation) else found
     how: dict[str, Any] = {"advice": advice, "details": args.details}
     if args.json and isinstance(found, Explanation):
         further = {"next": next_change(found), "advice": advice.to_mapping()}
         print_json(args, {"verdict": found.verdict, **found.to_mapping(), **further})
-    elif above is not None:
+    elif begun is not None:
+        above = len(opening(begun, terminal_width()).splitlines())
         show_text(rest(found, terminal_width(), above=above, **how))
     else:
         show_text(render_explanation(found, terminal_width(), **how))
@@ -116,15 +118,15 @@ def _whole(args: argparse.Namespace, scenario: Scenario, at_once: AtOnce) -> Exp
     return explain(scenario, args.what_if, build=build, top=args.top, at_once=at_once)
 
 
-def _opening(args: argparse.Namespace, scenario: Scenario) -> int | None:
-    """Show the first lines on a terminal as soon as the step is simulated; their number, None if nothing is shown."""
+def _begun(args: argparse.Namespace, scenario: Scenario) -> Run | None:
+    """On a terminal, show the first lines as soon as the step is simulated; its run, None if nothing is shown yet."""
     if args.json or not sys.stdout.isatty():
         return None
     with status_line(args.quiet), within(args.budget, scenario.name):
-        text = opening(step_alone(scenario), terminal_width())
-    show_text(text)
+        first = step_alone(scenario)
+    show_text(opening(first, terminal_width()))
     sys.stdout.flush()
-    return text.count("\n") + 1
+    return first
 
 
 def _memory(args: argparse.Namespace, scenario: Scenario) -> int:
