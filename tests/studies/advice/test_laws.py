@@ -10,12 +10,11 @@ from support.scenarios import merged
 
 from hybrid_des import advise, applied, load
 from hybrid_des.errors import HybridDesError
-from hybrid_des.scenario.loading import scenario_from
+from hybrid_des.scenario.loading import document_of, scenario_from
 from hybrid_des.shortcuts.run import run
 from hybrid_des.simulation.memory import worst_peak
 from hybrid_des.studies.plan_search.evaluation import STEPS, evaluate
 from hybrid_des.studies.plan_search.terms import settings_of
-from hybrid_des.scenario.loading import document_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 QUICK = range(10)

@@ -46,7 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--details", action="store_true", help="also critical path, idle time, what-ifs and what each class costs"
     )
-    parser.add_argument("--apply", type=count, metavar="N", help="write the scenario with change N to the file of --write")
+    parser.add_argument(
+        "--apply", type=count, metavar="N", help="write the scenario with change N to the file of --write"
+    )
     parser.add_argument("--write", metavar="FILE", type=as_path, help="the scenario file that --apply writes")
     parser.add_argument("--memory", action="store_true", help="say what fills the fullest GPU instead, and when")
     add_jobs(parser, "; default: one per core, for a long run")
